@@ -9,9 +9,11 @@ processes' own, loading included. Models are written once, to target/peers/, by 
 """
 
 import argparse
+import datetime
 import json
 import math
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -58,6 +60,8 @@ def arguments():
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a side runs in a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--results", type=Path, help="write every measurement to this JSON file")
+    parser.add_argument("--table", type=Path, help="write the table of benches/results/ to this JSON file")
+    parser.add_argument("--machine", default="", help="what the table says of the machine")
     parser.add_argument("--list", action="store_true", help="print the rows' names")
     return parser.parse_args()
 
@@ -133,6 +137,43 @@ def compare(given, name, threads):
     return measured, failures
 
 
+def table(given, every):
+    """What `--bin results` prints of all rows: medians, their range over the rounds, and peaks."""
+    executors = given.exec.split(",")
+    columns = ["row", "threads", "onnxruntime", "MiB"]
+    for executor in executors:
+        columns += [executor, "MiB", "ratio"]
+    lines = []
+    for row in every:
+        cells = [row["row"], str(row["threads"])]
+        for side in ["onnxruntime", *executors]:
+            taken = row["runs"].get(side)
+            if not taken:
+                cells += ["failed", ""] + [""] * (side != "onnxruntime")
+                continue
+            seconds = sorted(seconds for seconds, _ in taken)
+            middle = statistics.median(seconds)
+            if side == "onnxruntime":
+                base = middle
+            cells.append(f"{middle * 1e3:.3g} ms ({seconds[0] * 1e3:.3g} to {seconds[-1] * 1e3:.3g})")
+            cells.append(str(max(peak for _, peak in taken) >> 20))
+            cells += [f"{middle / base:.2f}"] * (side != "onnxruntime")
+        lines.append(cells)
+    options = [option for option in sys.argv[1:] if not option.startswith(("--table=", "--machine=", "--bin="))]
+    return {
+        "title": "Models on a CPU, beside onnxruntime",
+        "command": shlex.join(["benches/peers/cpu.py", *options]),
+        "date": datetime.date.today().isoformat(),
+        "machine": given.machine,
+        "columns": columns,
+        "rows": lines,
+        "notes": [
+            "Ratios are of onnxruntime's time; below 1 is faster. Times are medians of the rounds, with the least and the most.",
+            "Weights are random, of the public models' sizes; `models.py` writes them. Peaks are of the whole process, loading included.",
+        ],
+    }
+
+
 def line(name, threads, measured, failures):
     """The row's line, and the ratio of each executor's time to onnxruntime's."""
     base = measured.get("onnxruntime")
@@ -169,6 +210,8 @@ def main():
                 ratios.setdefault((side, threads), []).append(ratio)
             failed |= bool(failures)
             every.append({"row": name, "threads": threads, "runs": measured, "failures": failures})
+            if given.table:
+                given.table.write_text(json.dumps(table(given, every), indent=2, ensure_ascii=False) + "\n")
             if given.results:
                 given.results.write_text(json.dumps(every, indent=2))
     for (side, threads), taken in ratios.items():

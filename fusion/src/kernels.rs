@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | attention | [`template::fmha`](graphene_ir::template::fmha) | `kernels/attention.rs` |
 //! | convolutions, poolings | [`template::conv`](graphene_ir::template::conv) | `kernels/conv.rs` |
-//! | matmuls | [`template::gemm`](graphene_ir::template::gemm), [`mma`](graphene_ir::template::mma), [`simt`](graphene_ir::template::simt) | `kernels/matmul.rs` |
+//! | matmuls | [`template::gemm`](graphene_ir::template::gemm), [`multistage`](graphene_ir::template::multistage) | `kernels/matmul.rs` |
 //! | chains of layers | [`template::mlp`](graphene_ir::template::mlp) | `kernels/mlp.rs` |
 //! | reductions, other functions of rows | [`template::reduce`](graphene_ir::template::reduce), [`folds`](graphene_ir::template::folds) | `kernels/reduce.rs` |
 //! | normalisations, rows of tables | [`template::rows`](graphene_ir::template::rows) | `kernels/rows.rs` |

@@ -272,12 +272,6 @@ impl Site<'_> {
         self.spec.outs.len()
     }
 
-    /// Whether the instruction leaves out what lies beyond a global tensor's edge, as asynchronous
-    /// copies do.
-    pub fn clips(&self) -> bool {
-        self.spec.kind == Kind::Move && self.spec.completion != Completion::Now
-    }
-
     /// Whether it is issued by whole warps though the spec is of a part of one: matmuls by quad
     /// pairs, exchanges.
     pub fn is_the_warps(&self) -> bool {

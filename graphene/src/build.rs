@@ -22,7 +22,8 @@ use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
 use crate::kernel::{
-    Completion, For, Kernel, Kind, Operand, Ring, Spec, Stmt, TensorId, Test, ThreadsId,
+    Carry, Completion, For, Fused, Kernel, Kind, Operand, Ring, Spec, Stmt, TensorId, Test,
+    ThreadsId,
 };
 use crate::layout::{IntTuple, Layout, Swizzle, Tiler};
 use crate::tensor::{Agent, Memory, Scalar, Tensor, Threads, View, ViewOp};
@@ -325,10 +326,16 @@ impl Builder {
     }
 
     fn headed(&self, header: Header) -> Result<Spec> {
+        let spec = self.with_blocks(header)?;
+        self.check_spec(&spec, spec.outs.len())?;
+        Ok(spec)
+    }
+
+    fn with_blocks(&self, header: Header) -> Result<Spec> {
         let Some(blocks) = header.blocks.or(self.blocks) else {
             return Err(Error::Kernel("the kernel has no grid yet".to_owned()));
         };
-        let spec = Spec {
+        Ok(Spec {
             kind: match header.kind {
                 // One expression has one form, that in which its text reads back.
                 Kind::Fused(fused) => Kind::Fused(fused.ordered()),
@@ -340,9 +347,37 @@ impl Builder {
             threads: header.threads,
             completion: header.completion,
             body: None,
-        };
-        self.check_spec(&spec)?;
-        Ok(spec)
+        })
+    }
+
+    /// What holds at the head of a loop, [which carries](Builder::for_carrying) it; the body is given the counter there, and
+    /// says of each what is compared, if that is not the states as they are.
+    ///
+    /// # Errors
+    /// As of [`add`](Builder::add).
+    pub fn carry(
+        &mut self,
+        name: &str,
+        (end, step): (&Expr, &Expr),
+        body: impl FnOnce(&mut Builder, &Var) -> Result<Vec<(Option<Fused>, Header)>>,
+    ) -> Result<Vec<Carry>> {
+        let var = For::head(&self.free_var(name)?, end, step);
+        let mut all = Vec::new();
+        self.nest(vec![var.clone()], |k| {
+            for (form, header) in body(k, &var)? {
+                let (form, spec) = (form.map(|form| form.ordered()), k.with_blocks(header)?);
+                let compared = form.as_ref().map_or(spec.outs.len(), |form| form.outputs().len());
+                k.check_spec(&spec, compared)?;
+                if let Some(form) = &form {
+                    let (states, used) = (spec.outs.len(), form.inputs());
+                    refuse_if(used != states, format_args!("{used} states of {states}"))?;
+                    form.exprs().into_iter().try_for_each(|value| k.check_expr(value))?;
+                }
+                all.push(Carry { form, spec });
+            }
+            Ok(())
+        })?;
+        Ok(all)
     }
 
     /// A loop from `first` to below `end`; the body is given the counter.
@@ -358,6 +393,21 @@ impl Builder {
         unroll: bool,
         body: impl FnOnce(&mut Builder, &Var) -> Result<()>,
     ) -> Result<()> {
+        self.for_carrying(name, range, (step, unroll), Vec::new(), body)
+    }
+
+    /// A loop, and what [holds at its head](Builder::carry).
+    ///
+    /// # Errors
+    /// As of [`for_`](Builder::for_).
+    pub fn for_carrying(
+        &mut self,
+        name: &str,
+        range: Range<impl Into<Expr>>,
+        (step, unroll): (impl Into<Expr>, bool),
+        carry: Vec<Carry>,
+        body: impl FnOnce(&mut Builder, &Var) -> Result<()>,
+    ) -> Result<()> {
         let (first, end, step) = (range.start.into(), range.end.into(), step.into());
         for expr in [&first, &end, &step] {
             self.check_expr(expr)?;
@@ -370,7 +420,7 @@ impl Builder {
         refuse_if(still, format_args!("@{name} does not grow by {step}"))?;
         let var = For::counter(&self.free_var(name)?, &end);
         let body = self.nest(vec![var.clone()], |builder| body(builder, &var))?;
-        self.push(Stmt::For(For { var, first, end, step, unroll, body }));
+        self.push(Stmt::For(For { var, first, end, step, unroll, carry, body }));
         Ok(())
     }
 

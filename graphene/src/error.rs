@@ -22,31 +22,6 @@ pub enum Error {
         known: String,
     },
 
-    /// Text does not follow the notation.
-    #[error("expected {expected}")]
-    Syntax {
-        /// Byte offset into the text.
-        at: usize,
-        /// What would have been accepted there.
-        expected: &'static str,
-    },
-    /// An expression calls a function that does not exist.
-    #[error("unknown function `{name}`")]
-    UnknownFunction {
-        /// Byte offset of the name.
-        at: usize,
-        /// The name.
-        name: String,
-    },
-    /// An expression calls a function with arguments that it does not take.
-    #[error("wrong arguments; usage: {usage}")]
-    Arguments {
-        /// Byte offset of the call or the offending part.
-        at: usize,
-        /// The function's signature.
-        usage: &'static str,
-    },
-
     /// A mode's size is less than one.
     #[error("a size must be at least 1, not {0}")]
     Size(i64),
@@ -346,13 +321,6 @@ impl fmt::Display for Allowed {
 impl Error {
     /// The byte offset in the text where an error of notation lies; none for errors of algebra.
     pub fn position(&self) -> Option<usize> {
-        if let Error::Syntax { at, .. }
-        | Error::UnknownFunction { at, .. }
-        | Error::Arguments { at, .. }
-        | Error::Text { at, .. } = self
-        {
-            return Some(*at);
-        }
-        None
+        if let Error::Text { at, .. } = self { Some(*at) } else { None }
     }
 }

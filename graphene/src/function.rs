@@ -7,7 +7,7 @@
 //!
 //! let [x, bias] = [0, 1].map(Function::input);
 //! let activated = (x + bias).unary(Unary::Gelu);
-//! assert_eq!(activated, Function::bias_gelu());
+//! assert_eq!(activated, Function::sum().unary(Unary::Gelu));
 //! assert_eq!((activated * 2.0).eval(&[1.0, -1.0]), [0.0]);
 //! ```
 //!
@@ -315,16 +315,6 @@ impl Function {
     /// x₀ + x₁
     pub fn sum() -> Function {
         Function::input(0) + Function::input(1)
-    }
-
-    /// x₀ + x₁ + x₂
-    pub fn sum_of_three() -> Function {
-        Function::sum() + Function::input(2)
-    }
-
-    /// gelu(x₀ + x₁), with the error function.
-    pub fn bias_gelu() -> Function {
-        Function::sum().unary(Unary::Gelu)
     }
 
     /// x·Φ(x) by its tanh approximation: x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))). Since 1 + tanh(y) is 2·sigmoid(2y), of

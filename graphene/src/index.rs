@@ -33,14 +33,21 @@ pub struct Expr {
 pub enum Factor {
     /// A variable.
     Var(Var),
+    /// What no polynomial says of two expressions.
+    Of(Op, Expr, Expr),
+}
+
+/// A function of two integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Op {
     /// The quotient, rounded down; operands are not negative.
-    Div(Expr, Expr),
+    Div,
     /// The remainder of that quotient.
-    Mod(Expr, Expr),
+    Mod,
     /// The smaller one.
-    Min(Expr, Expr),
+    Min,
     /// The larger one.
-    Max(Expr, Expr),
+    Max,
 }
 
 /// A comparison of two expressions.
@@ -134,10 +141,7 @@ impl Expr {
         for factor in self.terms.keys().flatten() {
             match factor {
                 Factor::Var(var) => visit(var),
-                Factor::Div(a, b) | Factor::Mod(a, b) | Factor::Min(a, b) | Factor::Max(a, b) => {
-                    a.each_var(visit);
-                    b.each_var(visit);
-                }
+                Factor::Of(_, a, b) => [a, b].into_iter().for_each(|of| of.each_var(visit)),
             }
         }
     }
@@ -147,12 +151,8 @@ impl Expr {
         let never = |divisor: &Expr| divisor.range().1.is_some_and(|most| most < 1);
         self.terms.keys().flatten().any(|factor| match factor {
             Factor::Var(_) => false,
-            Factor::Div(a, b) | Factor::Mod(a, b) => {
-                never(b) || a.divides_by_nothing() || b.divides_by_nothing()
-            }
-            Factor::Min(a, b) | Factor::Max(a, b) => {
-                a.divides_by_nothing() || b.divides_by_nothing()
-            }
+            Factor::Of(Op::Div | Op::Mod, _, b) if never(b) => true,
+            Factor::Of(_, a, b) => a.divides_by_nothing() || b.divides_by_nothing(),
         })
     }
 
@@ -168,14 +168,7 @@ impl Factor {
     fn value(&self, of: &dyn Fn(&Var) -> Option<i64>) -> Option<i64> {
         match self {
             Factor::Var(var) => of(var),
-            Factor::Div(a, b) => {
-                positive(b.value(of)?).and_then(|b| Some(a.value(of)?.div_euclid(b)))
-            }
-            Factor::Mod(a, b) => {
-                positive(b.value(of)?).and_then(|b| Some(a.value(of)?.rem_euclid(b)))
-            }
-            Factor::Min(a, b) => Some(a.value(of)?.min(b.value(of)?)),
-            Factor::Max(a, b) => Some(a.value(of)?.max(b.value(of)?)),
+            Factor::Of(op, a, b) => op.value(a.value(of)?, b.value(of)?),
         }
     }
 
@@ -184,16 +177,31 @@ impl Factor {
         match self {
             Factor::Var(this) if this == var => with.clone(),
             Factor::Var(this) => Expr::from(this),
-            Factor::Div(a, b) => inside(a).div(&inside(b)),
-            Factor::Mod(a, b) => inside(a).rem(&inside(b)),
-            Factor::Min(a, b) => inside(a).min(inside(b)),
-            Factor::Max(a, b) => inside(a).max(inside(b)),
+            Factor::Of(op, a, b) => op.of(inside(a), inside(b)),
         }
     }
 }
 
-fn positive(divisor: i64) -> Option<i64> {
-    (divisor > 0).then_some(divisor)
+impl Op {
+    /// The value; none where a divisor is not positive.
+    pub(crate) fn value(self, a: i64, b: i64) -> Option<i64> {
+        match self {
+            Op::Div => (b > 0).then(|| a.div_euclid(b)),
+            Op::Mod => (b > 0).then(|| a.rem_euclid(b)),
+            Op::Min => Some(a.min(b)),
+            Op::Max => Some(a.max(b)),
+        }
+    }
+
+    /// The function of these, simplified.
+    pub(crate) fn of(self, a: Expr, b: Expr) -> Expr {
+        match self {
+            Op::Div => a.div(&b),
+            Op::Mod => a.rem(&b),
+            Op::Min => a.min(b),
+            Op::Max => a.max(b),
+        }
+    }
 }
 
 impl Cond {

@@ -83,19 +83,12 @@ impl Stmt {
         match self {
             Stmt::Spec(spec) => spec.body.as_deref().unwrap_or_default(),
             Stmt::For(For { body, .. }) | Stmt::If(_, body) | Stmt::Role(_, _, _, body) => body,
-            Stmt::Allocate(_)
-            | Stmt::View(..)
-            | Stmt::Threads(..)
-            | Stmt::Indices(..)
-            | Stmt::Let(..)
-            | Stmt::Value(..)
-            | Stmt::Ring(_)
-            | Stmt::Advance(_) => &[],
+            _ => &[],
         }
     }
 }
 
-/// `for(@k = first; @k < end; @k += step) { }`.
+/// `for(@k = first; @k < end; @k += step) carry … { }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct For {
     /// The counter.
@@ -108,8 +101,20 @@ pub struct For {
     pub step: Expr,
     /// Whether the loop is written out; then its bounds are constants.
     pub unroll: bool,
+    /// What holds at its head: before each round, and at its end.
+    pub carry: Vec<Carry>,
     /// What is repeated.
     pub body: Vec<Stmt>,
+}
+
+/// What holds at a loop's head of what its rounds hand on: `%m, %l as Fused{%0 + ln(%1)} = Fused{…}<<<#cta, #own>>>(%Q, %K)`.
+/// Nothing is computed for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carry {
+    /// What is compared of the states, which are its inputs, whichever way they represent it: by default they themselves.
+    pub form: Option<Fused>,
+    /// The states as outputs, and of which inputs its kind makes what is compared, by the [counter at the head](For::head).
+    pub spec: Spec,
 }
 
 /// What a conditional asks.
@@ -185,6 +190,12 @@ impl For {
     /// The counter with its range, from constant bounds where they are.
     pub fn counter(name: &str, end: &Expr) -> Var {
         Var::new(name, end.range().1.map(|end| end.saturating_sub(1).max(0)))
+    }
+
+    /// The counter as it is at the head, where it may have come to the end or gone past it.
+    pub fn head(name: &str, end: &Expr, step: &Expr) -> Var {
+        let last = end.range().1.zip(step.range().1);
+        Var::new(name, last.map(|(end, step)| end.saturating_add(step - 1)))
     }
 }
 

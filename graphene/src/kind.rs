@@ -12,7 +12,7 @@
 //! - `near`: how far from that what is computed may be.
 
 mod fused;
-mod near;
+pub(crate) mod near;
 mod value;
 
 pub use self::fused::{Fold, Fused, Monoid, Scan, Term, Window};
@@ -160,20 +160,7 @@ impl Kind {
             Kind::Scan(scan) => Some(Fused::input(0).scan(scan)),
             Kind::Init(number) => step(Function::constant(number.0)),
             Kind::Index(value) => Some(Fused::index(value.clone())),
-            Kind::Steps
-            | Kind::Shfl(_)
-            | Kind::Arrive(_)
-            | Kind::Wait(..)
-            | Kind::Commit(_)
-            | Kind::WaitGroup(..)
-            | Kind::Fence(_)
-            | Kind::Sync
-            | Kind::Registers(_)
-            | Kind::LaunchDependents
-            | Kind::GridDependencyWait
-            | Kind::Prefetch
-            | Kind::GridArrive(_)
-            | Kind::GridWait(_) => None,
+            _ => None,
         }
     }
 
@@ -186,26 +173,7 @@ impl Kind {
             | Kind::GridArrive(value)
             | Kind::GridWait(value) => vec![value],
             Kind::Fused(fused) => fused.exprs(),
-            Kind::Arrive(None)
-            | Kind::Steps
-            | Kind::Move
-            | Kind::MatMul { .. }
-            | Kind::Unary(_)
-            | Kind::Binary(_)
-            | Kind::Select
-            | Kind::Reduction(_)
-            | Kind::Fold(_)
-            | Kind::Scan(_)
-            | Kind::Shfl(_)
-            | Kind::Init(_)
-            | Kind::Commit(_)
-            | Kind::WaitGroup(..)
-            | Kind::Fence(_)
-            | Kind::Sync
-            | Kind::Registers(_)
-            | Kind::LaunchDependents
-            | Kind::GridDependencyWait
-            | Kind::Prefetch => Vec::new(),
+            _ => Vec::new(),
         }
     }
 }

@@ -6,9 +6,8 @@
 //! instruction. In reading order:
 //!
 //! 1. [`target`]: the machines to plan for, as plain values with their rates and limits.
-//! 2. [`layout`]: layouts and CuTe's algebra on them, swizzles, and the textual notation.
-//!    [`layout::expr`] evaluates expressions in that notation. [`fragment`]: what each thread of an
-//!    instruction holds, as layouts with names.
+//! 2. [`layout`]: layouts and CuTe's algebra on them, swizzles, and the textual notation. [`fragment`]: what each thread
+//!    of an instruction holds, as layouts with names.
 //! 3. [`index`] and [`tensor`]: expressions of coordinates, and tiled views of data and threads.
 //! 4. [`kernel`]: specs, their decompositions and control flow, as data. [`kind`]: what a spec computes. [`build`] makes kernels,
 //!    [`text`] prints them and reads them back.

@@ -4,8 +4,7 @@
 //! | template | computes | for |
 //! |---|---|---|
 //! | [`gemm`] | matmuls of fp16, bf16 or TF32 by warpgroups | Hopper |
-//! | [`mma`] | matmuls of fp16, bf16 or TF32 by warps | Ampere and newer |
-//! | [`simt`] | matmuls in single precision by threads | Ampere and newer |
+//! | [`multistage`] | matmuls of fp16, bf16 or TF32 by warps, in single precision by threads | Ampere and newer |
 //! | [`conv`] | convolutions, poolings | Ampere and newer |
 //! | [`mlp`] | a chain of layers | Ampere and newer |
 //! | [`fmha`] | attention | Hopper, Ampere |
@@ -18,7 +17,6 @@
 //! | [`reduce`] | reductions | all |
 //! | [`folds`] | functions of rows and of their totals | all |
 //! | [`scan`] | running sums and products | all |
-//! | [`fireiron`] | Fireiron's example of a decomposition | all |
 //!
 //! A [`matmul`] says what is computed, and its [`epilogue`] what becomes of the sums; they are the
 //! same for all templates of matmuls.
@@ -26,7 +24,6 @@
 pub mod access;
 pub mod conv;
 pub mod epilogue;
-pub mod fireiron;
 pub mod fmha;
 pub mod folds;
 mod fragments;
@@ -34,15 +31,13 @@ pub mod gather;
 pub mod gemm;
 pub mod matmul;
 pub mod mlp;
-pub mod mma;
-mod multistage;
+pub mod multistage;
 pub mod parts;
 pub mod pointwise;
 pub mod recurrent;
 pub mod reduce;
 pub mod rows;
 pub mod scan;
-pub mod simt;
 mod split_k;
 mod stage;
 mod tiled_mma;

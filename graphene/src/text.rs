@@ -20,7 +20,7 @@
 //!          | @name "=" %name                             the integer in a register
 //!          | "ring" @name "[" stages "]"                 @name.stage and @name.parity
 //!          | "advance" @name
-//!          | "for(" @k "=" expr ";" @k "<" expr ";" @k "+=" expr ")" [ "unroll" ] body
+//!          | "for(" @k "=" expr ";" @k "<" expr ";" @k "+=" expr ")" [ "unroll" ] { carry } body
 //!          | "if(" ( cond { "&&" cond } | "inside(" operand ")" | "true" ) ")" body
 //!          | "role" #name "[" coord [ ".." end ] "]" body
 //!          | spec
@@ -29,6 +29,7 @@
 //! tile     = "_" | size [ ":" stride ] | "(" sizes "):(" strides ")"
 //! spec     = [ operands "<-" ] kind "<<<" #blocks "," #threads ">>>" "(" operands ")"
 //!            [ "signals" operand | "async" ] [ body ]
+//! carry    = "carry" operands [ "as" "Fused{" … "}" ] "=" kind "<<<" #blocks "," #threads ">>>" "(" operands ")"
 //! operand  = %name [ "[" coords "]" ]
 //! kind     = name [ "<" parameters ">" ]                 a row of the table in `text/kind.rs`
 //!          | "Fused{" { name "=" part ";" } part { "," part } "}"

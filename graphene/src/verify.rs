@@ -31,6 +31,8 @@
 //! 11. *Agents.* The agents of a spec are tiles of those of the spec around it: the threads that one of them is among
 //!     are all there; the blocks are the own one, or a view of those. What the whole block does without operands may stand
 //!     anywhere, such as its one barrier, at which the threads of several tiles meet.
+//! 12. *Carried.* What a loop says of its head has a meaning, by agents who are there and of what is known there; and its body
+//!     writes the states.
 //!
 //! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the
 //! simulator's to find.
@@ -90,6 +92,8 @@ pub enum Rule {
     Typed,
     /// The agents of a spec are tiles of those around it.
     Agents,
+    /// What a loop carries, its body hands on.
+    Carried,
 }
 
 impl fmt::Display for Finding {
@@ -207,6 +211,11 @@ impl Verifier<'_> {
                     self.report(Rule::Together, format!("the bounds of {name} differ by thread"));
                 }
                 let mut inner = scope.clone();
+                for carry in &looped.carry {
+                    if let Err(why) = self.carried(&carry.spec, &looped.body, group, scope) {
+                        self.report(Rule::Carried, why);
+                    }
+                }
                 inner.tests.within(&looped.var, &looped.end);
                 self.block(&looped.body, group, &mut inner);
                 if let Some(before) = before {
@@ -271,6 +280,36 @@ impl Verifier<'_> {
         }
     }
 
+    /// Rule 12.
+    fn carried(
+        &mut self,
+        spec: &Spec,
+        body: &[Stmt],
+        group: &Group,
+        scope: &Scope,
+    ) -> Result<(), String> {
+        let states = &spec.outs;
+        self.declared_uses(&[], &[&states[..], &spec.ins].concat(), scope);
+        group.reach(self.kernel.threads(spec.threads))?;
+        if let Some(above) = scope.agents {
+            self.agents(spec, above, group)?;
+        }
+        if spec.kind.meaning(&[], &[]).is_none() {
+            return Err(format!("{} does not say what is carried", spec.kind));
+        }
+        let mut written = BTreeSet::new();
+        each_stmt(body, &mut |stmt| {
+            if let Stmt::Spec(spec @ Spec { body: None, .. }) = stmt {
+                written.extend(self.buffers(&spec.outs));
+            }
+        });
+        let kept = states.iter().zip(self.buffers(states)).find(|row| !written.contains(&row.1));
+        kept.map_or(Ok(()), |(state, _)| {
+            let name = self.kernel.tensor_name(state.tensor);
+            Err(format!("nothing in the loop writes %{name}, which it carries"))
+        })
+    }
+
     /// Rule 11.
     fn agents(&self, spec: &Spec, above: [ThreadsId; 2], group: &Group) -> Result<(), String> {
         let [blocks, threads] = above.map(|id| self.kernel.threads(id));
@@ -295,9 +334,10 @@ impl Verifier<'_> {
         {
             self.report(Rule::Inside, format!("nothing says that {cond} for {barrier}"));
         }
-        for operand in 0..site.operands().len() {
-            let tensor = site.operand(operand);
-            if site.clips() && tensor.memory == Memory::Global {
+        // Asynchronous copies leave out what lies beyond a global tensor's edge.
+        let clips = site.spec.kind == Kind::Move && site.spec.completion != Completion::Now;
+        for tensor in site.operands() {
+            if clips && tensor.memory == Memory::Global {
                 continue;
             }
             if let Some(cond) = known.unproven(&tensor.view, group) {

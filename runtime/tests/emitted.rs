@@ -17,19 +17,17 @@ use graphene_ir::kernel::{Binary, Kernel, Number, Unary};
 use graphene_ir::template::access::Access;
 use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::Epilogue;
-use graphene_ir::template::fireiron::fireiron;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::folds::Folds;
 use graphene_ir::template::gather::{Place, embedding, gather};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::mlp::{Layer, Mlp};
-use graphene_ir::template::mma::Mma;
+use graphene_ir::template::multistage::Multistage;
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
 use graphene_ir::template::reduce::Reduce;
 use graphene_ir::template::rows::{Norm, Rows};
-use graphene_ir::template::simt::Simt;
 use graphene_ir::template::transpose::Transpose;
 use graphene_ir::tensor::Scalar;
 use graphene_ir::text::parse_all;
@@ -63,7 +61,6 @@ fn trials() -> Vec<Trial> {
     for (name, rows) in rows() {
         add(&mut trials, name, later, Arc::new(move || rows.kernel()));
     }
-    add(&mut trials, "fireiron", |arch| arch == Arch::Sm80, Arc::new(|| fireiron(Arch::Sm80)));
     for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
         let matmul = MatMul { a_transposed: a, b_transposed: b, ..MatMul::default() };
         let layout = format!("{}{}", if a { 't' } else { 'n' }, if b { 't' } else { 'n' });
@@ -120,7 +117,7 @@ fn trials() -> Vec<Trial> {
 fn written() -> BTreeMap<String, Kernel> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphene/tests");
     let atoms = fs::read_dir(tests.join("atoms")).expect("graphene's tests are beside the runtime");
-    let figures = ["figure_1", "quad_pairs", "gemm"];
+    let figures = ["figure_1", "quad_pairs", "gemm", "fireiron"];
     let figures = figures.map(|name| tests.join(format!("kernels/{name}.graphene")));
     let files = atoms.flatten().map(|file| file.path()).chain(figures);
     let kernels = files.flat_map(|file| {
@@ -186,7 +183,7 @@ fn rows() -> [(&'static str, Rows); 8] {
     let bare = Rows { scale: None, shift: None, ..Rows::default() };
     let matrix = || Access::packed(Scalar::F16, 2);
     let residual = Rows {
-        prologue: Function::sum_of_three(),
+        prologue: Function::sum() + Function::input(2),
         ins: vec![matrix(), matrix(), Access::line(Scalar::F16, 2)],
         sum: Some(matrix()),
         ..Rows::default()
@@ -345,11 +342,11 @@ fn matmuls(trials: &mut Vec<Trial>, name: &str, matmul: &MatMul) {
     }
     for (edges, suffix) in [(Edges::Bulk, ""), (Edges::Moves, "_moves")] {
         let single = MatMul { scalar: Scalar::F32, ..matmul.clone() };
-        let mma = Mma { matmul: matmul.clone(), edges, ..Mma::default() };
-        let tf32 = Mma { matmul: single.clone(), depth: 16, ..mma.clone() };
-        let small = Mma { tile: [64, 64], ..tf32.clone() };
-        let simt = Simt { matmul: single, edges, ..Simt::default() };
-        let split = Simt { split: 2, arch: Arch::Sm90a, ..simt.clone() };
+        let mma = Multistage { matmul: matmul.clone(), edges, ..Multistage::mma() };
+        let tf32 = Multistage { matmul: single.clone(), depth: 16, ..mma.clone() };
+        let small = Multistage { tile: [64, 64], ..tf32.clone() };
+        let simt = Multistage { matmul: single, edges, ..Multistage::simt() };
+        let split = Multistage { split: 2, arch: Arch::Sm90a, ..simt.clone() };
         let ampere = |arch: Arch| arch.has(Feature::CpAsync);
         let name_of = |template: &str| format!("{template}_{name}{suffix}");
         add(trials, &name_of("mma"), ampere, Arc::new(move || mma.kernel()));

@@ -15,8 +15,7 @@ use graphene_ir::kernel::Kernel;
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::gemm::{Gemm, ROWS};
 use graphene_ir::template::matmul::{Edges, MatMul};
-use graphene_ir::template::mma::Mma;
-use graphene_ir::template::simt::Simt;
+use graphene_ir::template::multistage::{By, Multistage};
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
@@ -215,15 +214,16 @@ fn kernel(
     }
     let kernel = match (warpgroups, single && !tf32) {
         (_, true) => {
-            let thread = match rows {
+            let by = By::Threads(match rows {
                 128 => [8, 8],
                 64 => [8, 4],
                 _ => [4, 4],
-            };
+            });
             // Parts of K wait longest for weights, and leave room for more of them.
             let stages = if cut.split == 1 { 3 } else { 5 };
             let (tile, split) = ([rows, columns], cut.split);
-            let simt = Simt { matmul, arch, edges, tile, thread, split, stages, ..Simt::default() };
+            let simt =
+                Multistage { matmul, arch, edges, tile, by, split, stages, ..Multistage::simt() };
             simt.within(site.target.shared_memory_per_block as i64 / 2).kernel()
         }
         (true, false) => {
@@ -243,7 +243,7 @@ fn kernel(
             let tile = [rows, columns.min(128)];
             // Stages of as many bytes.
             let depth = if single { 16 } else { 32 };
-            Mma { matmul, arch, edges, tile, depth, ..Mma::default() }.kernel()
+            Multistage { matmul, arch, edges, tile, depth, ..Multistage::mma() }.kernel()
         }
     };
     Ok(kernel?)
@@ -375,7 +375,7 @@ impl<'a> Operands<'a> {
             _ => return Err(Refusal::Layout("an addend that is no row, column or matrix")),
         };
         self.push(operand, &matrix.offset);
-        self.whole &= Some(scalar) == self.scalar;
+        self.whole &= self.by_elements() || Some(scalar) == self.scalar;
         Ok(Input { span, scalar: Some(scalar) })
     }
 
@@ -386,9 +386,13 @@ impl<'a> Operands<'a> {
             return Err(Refusal::Layout("a result that is not packed"));
         }
         self.push(operand, &view.offset);
-        // Warpgroups write results of other types from their registers, element by element.
-        let by_elements = self.site.arch.has(Feature::Wgmma) && self.scalar != Some(Scalar::F32);
-        self.whole &= by_elements || Some(scalar) == self.scalar;
+        self.whole &= self.by_elements() || Some(scalar) == self.scalar;
         Ok(Some(scalar))
+    }
+
+    /// Whether addends and results of other types are read to and written from registers, element by element, as
+    /// warpgroups do it.
+    fn by_elements(&self) -> bool {
+        self.site.arch.has(Feature::Wgmma) && self.scalar != Some(Scalar::F32)
     }
 }

@@ -498,6 +498,32 @@ fn matmuls_take_what_follows() {
     }
 }
 
+/// A residual in single precision, as exports in half precision keep it: operands of the matmul still come by tensor copies.
+#[test]
+fn addends_of_another_type_are_read_from_registers() {
+    for dtype in ["f16", "bf16"] {
+        let text = r#"
+            symbols b, s
+            %0 = Input : T[b, s, 72] "x"
+            %1 = Input : T[72, 48] "w"
+            %2 = Input : f32[b, s, 48] "residual"
+            %3 = MatMul(%0, %1) : T[b, s, 48] "product"
+            %4 = Cast(%3) {to: f32, saturate: true} : f32[b, s, 48] "wide"
+            %5 = Add(%4, %2) : f32[b, s, 48] "sum"
+            return "y" = %5
+        "#
+        .replace('T', dtype);
+        check_text(&text);
+        let (graph, target) = (parse(&text, &[]).unwrap(), "sm_90a".parse().unwrap());
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let [step] = planned.program.steps() else { panic!("{text}: one step") };
+        for launch in launches(&planned.program, step, &target).unwrap() {
+            let text = emit(&launch.kernel).unwrap().source;
+            assert!(text.contains("CUtensorMap"), "{text}");
+        }
+    }
+}
+
 /// What follows takes long, or blocks have several tiles: warpgroups ping-pong.
 #[test]
 fn warpgroups_take_turns_where_that_pays() {

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use graphene_ir::Error;
-use graphene_ir::layout::expr;
+use graphene_opt::expr::{self, Error};
 
 use crate::{ALGEBRA, INTERNAL, USAGE, print, svg};
 

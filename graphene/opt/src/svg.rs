@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write};
 
-use graphene_ir::layout::expr::Value;
 use graphene_ir::layout::{IntTuple, Layout};
+use graphene_opt::expr::Value;
 
 /// The most cells that are drawn.
 const MAX_CELLS: i64 = 1 << 14;

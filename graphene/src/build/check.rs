@@ -114,7 +114,8 @@ impl Builder {
         }
     }
 
-    pub(super) fn check_spec(&self, spec: &Spec) -> Result<()> {
+    /// A spec whose kind has so many results.
+    pub(super) fn check_spec(&self, spec: &Spec, outs: usize) -> Result<()> {
         spec.outs.iter().chain(&spec.ins).try_for_each(|operand| self.check_operand(operand))?;
         for out in &spec.outs {
             refuse_if(self.tensor_of(out.tensor)?.constant, "what is constant is not written")?;
@@ -138,7 +139,7 @@ impl Builder {
             Kind::Fold(fold) => Some((fold.monoid.parts().len(), None)),
             _ => None,
         };
-        let (outs, ins) = (spec.outs.len(), spec.ins.len());
+        let ins = spec.ins.len();
         let fits =
             of_kind.is_none_or(|(all, read)| all == outs && read.is_none_or(|read| read == ins));
         let (kind, fits) = (&spec.kind, fits && row.outs.contains(&outs) && row.ins.contains(&ins));

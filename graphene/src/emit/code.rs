@@ -73,7 +73,9 @@ impl Code for AtomCode<'_> {
     }
 
     fn address(&self, operand: usize, element: &[i64]) -> String {
-        self.or_note(self.shared_element(operand, element))
+        let offset = self.offset(operand, element);
+        let tensor = self.site.operand(operand);
+        self.or_note(offset.and_then(|offset| self.shared(self.root(operand), tensor, offset)))
     }
 
     fn descriptor_start(&self, operand: usize) -> String {
@@ -203,12 +205,6 @@ impl AtomCode<'_> {
             return refuse(format!("no 32-bit register begins with {place}"));
         }
         Ok(format!("{}({place})", self.prelude(Prelude::Word)))
-    }
-
-    fn shared_element(&self, operand: usize, element: &[i64]) -> Result<String> {
-        let tensor = self.site.operand(operand);
-        let offset = self.offset(operand, element)?;
-        self.shared(self.root(operand), tensor, offset)
     }
 
     fn shared(&self, root: TensorId, tensor: &Tensor, offset: Expr) -> Result<String> {

@@ -130,7 +130,7 @@ impl Lowering<'_> {
     }
 
     fn repeat(&mut self, of: &For) -> Result<Statement> {
-        let For { var, first, end, step, unroll, body } = of;
+        let For { var, first, end, step, unroll, body, .. } = of;
         let name = self.names.var(var)?;
         let [first, end, step] = [first, end, step].map(|expr| self.render(expr));
         let pragma = if *unroll { "#pragma unroll" } else { "#pragma unroll 1" };

@@ -63,12 +63,7 @@ impl Names {
                 names.declare_var(&ring.parity());
             }
             Stmt::For(of) => names.declare_var(&of.var),
-            Stmt::View(..)
-            | Stmt::Threads(..)
-            | Stmt::Advance(_)
-            | Stmt::Spec(_)
-            | Stmt::If(..)
-            | Stmt::Role(..) => {}
+            _ => {}
         });
         names
     }

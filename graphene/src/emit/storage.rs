@@ -86,15 +86,6 @@ fn alignment(tensor: &Tensor) -> i64 {
     match (tensor.swizzle, tensor.scalar) {
         (Some(_), _) => 1024,
         (None, Scalar::Mbar) => 8,
-        (
-            None,
-            Scalar::F16
-            | Scalar::Bf16
-            | Scalar::F32
-            | Scalar::I32
-            | Scalar::I64
-            | Scalar::U32
-            | Scalar::U8,
-        ) => 128,
+        (None, _) => 128,
     }
 }

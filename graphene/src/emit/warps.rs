@@ -4,7 +4,7 @@
 //! from it alone, such as descriptors and addresses of tensor copies, is then computed once for a warp, in uniform
 //! registers, rather than by each lane and brought there (`R2UR`).
 
-use crate::index::{Expr, Factor, Var};
+use crate::index::{Expr, Factor, Op, Var};
 use crate::kernel::{Kernel, thread_var};
 
 /// Threads of a warp.
@@ -60,13 +60,11 @@ impl Warps {
     fn factor(&self, factor: &Factor) -> Expr {
         match factor {
             Factor::Var(var) => Expr::from(var),
-            Factor::Div(a, b) => {
+            Factor::Of(op, a, b) => {
                 let a = self.within(a);
-                self.whole(&a, b).unwrap_or_else(|| a.div(&self.within(b)))
+                let whole = if *op == Op::Div { self.whole(&a, b) } else { None };
+                whole.unwrap_or_else(|| op.of(a, self.within(b)))
             }
-            Factor::Mod(a, b) => self.within(a).rem(&self.within(b)),
-            Factor::Min(a, b) => self.within(a).min(self.within(b)),
-            Factor::Max(a, b) => self.within(a).max(self.within(b)),
         }
     }
 
@@ -84,56 +82,5 @@ impl Warps {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{LANES, Warps};
-    use crate::index::{Expr, Var};
-    use crate::kernel::thread_var;
-
-    fn warps() -> Warps {
-        Warps {
-            thread: thread_var(384),
-            warp: Var::new("w", Some(11)),
-            lane: Var::new("l", Some(31)),
-        }
-    }
-
-    #[test]
-    fn what_lanes_share_is_of_their_warp() {
-        let warps = warps();
-        let (thread, warp) = (Expr::from(&warps.thread), Expr::from(&warps.warp));
-        let by = |n: i64| Expr::from(n);
-        assert_eq!(warps.within(&thread.div(&by(128))), warp.div(&by(4)));
-        assert_eq!(warps.within(&thread.div(&by(32)).rem(&by(4))), warp.rem(&by(4)));
-        let of_lane = thread.div(&by(16)).rem(&by(2)) + thread.rem(&by(128)) * 3;
-        assert_eq!(warps.within(&of_lane), of_lane);
-        let mixed = thread.div(&by(64)) * 8 + thread.rem(&by(4));
-        assert_eq!(warps.within(&mixed), warp.div(&by(2)) * 8 + thread.rem(&by(4)));
-        let negative = (thread.clone() - 128).div(&by(128));
-        assert_eq!(warps.within(&negative), negative);
-    }
-
-    /// The same number for every thread, of expressions that templates have and others.
-    #[test]
-    fn values_stay() {
-        let warps = warps();
-        for by in 1..200 {
-            for modulus in [1, 2, 3, 4, 8, 128] {
-                for more in [0, 16, 32, 40] {
-                    let thread = Expr::from(&warps.thread) + more;
-                    let expr = thread.div(&by.into()).rem(&modulus.into());
-                    let within = warps.within(&expr);
-                    for value in 0..384 {
-                        let of = |var: &Var| {
-                            Some(match var.name() {
-                                "w" => value / LANES,
-                                "l" => value % LANES,
-                                _ => value,
-                            })
-                        };
-                        assert_eq!(within.value(&of), expr.value(&of), "{expr} of thread {value}");
-                    }
-                }
-            }
-        }
-    }
-}
+#[path = "../../tests/units/warps.rs"]
+mod tests;

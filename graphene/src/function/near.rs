@@ -33,16 +33,7 @@ pub fn propagate(function: &Function, inputs: &[Near], by: By) -> Vec<Near> {
             Step::Round(..) => x[0],
             _ => step.value(&[], x),
         };
-        let middle: Vec<f64> = of.iter().map(|near| near.0).collect();
-        let value = exact(&middle);
-        let mut error: f64 = 0.0;
-        for corner in 0..1_usize << of.len() {
-            let end = |(i, near): (usize, &Near)| {
-                near.0 + if corner >> i & 1 == 0 { near.1 } else { -near.1 }
-            };
-            let at: Vec<f64> = of.iter().enumerate().map(end).collect();
-            error = error.max((exact(&at) - value).abs());
-        }
+        let (value, error) = moves(&of, exact);
         let rounded = |units: f64| 2.0 * units * SINGLE * (value.abs() + error);
         let own = match (step, by) {
             (Step::Input(input), _) => inputs[*input].1,
@@ -50,13 +41,28 @@ pub fn propagate(function: &Function, inputs: &[Near], by: By) -> Vec<Near> {
             (Step::Round(scalar, _), _) => {
                 (scalar.round(value) - value).abs() + scalar.unit() * value.abs()
             }
-            (Step::Unary(op, _), By::Device) => rounded(op.units(middle[0])) + op.least(),
+            (Step::Unary(op, _), By::Device) => rounded(op.units(of[0].0)) + op.least(),
             (Step::Binary(op, ..), By::Device) => rounded(op.units()),
             (Step::Unary(..) | Step::Binary(..) | Step::Select(..), _) => rounded(0.5),
         };
         values.push((value, error + own));
     }
     function.outputs().iter().map(|output| values[output.index()]).collect()
+}
+
+/// What is exact of such values, and how far it moves between the ends of their ranges.
+pub(crate) fn moves(of: &[Near], exact: impl Fn(&[f64]) -> f64) -> Near {
+    let middle: Vec<f64> = of.iter().map(|near| near.0).collect();
+    let value = exact(&middle);
+    let mut error: f64 = 0.0;
+    for corner in 0..1_usize << of.len() {
+        let end = |(i, near): (usize, &Near)| {
+            if corner >> i & 1 == 0 { near.0 + near.1 } else { near.0 - near.1 }
+        };
+        let at: Vec<f64> = of.iter().enumerate().map(end).collect();
+        error = error.max((exact(&at) - value).abs());
+    }
+    (value, error)
 }
 
 impl Unary {

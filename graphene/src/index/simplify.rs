@@ -2,7 +2,7 @@
 
 use std::ops::{Add, Mul, Sub};
 
-use super::{Expr, Factor, Var};
+use super::{Expr, Factor, Op, Var};
 
 /// The least and greatest value that are known; `None` where there is no bound.
 type Range = (Option<i64>, Option<i64>);
@@ -95,7 +95,7 @@ impl Expr {
             return Expr::from(1);
         }
         let Some(by) = divisor.constant().filter(|&by| by > 0) else {
-            return Factor::Div(self.clone(), divisor.clone()).into();
+            return Factor::Of(Op::Div, self.clone(), divisor.clone()).into();
         };
         let (whole, rest) = self.split(by);
         if let Some(quotient) = rest.one_quotient(by) {
@@ -111,19 +111,19 @@ impl Expr {
 
     /// The quotient of what no simplification splits: nested quotients join.
     fn div_rest(&self, by: i64) -> Expr {
-        if let Some((Factor::Div(inner, first), 1)) = self.only_factor()
+        if let Some((Factor::Of(Op::Div, inner, first), 1)) = self.only_factor()
             && let Some(first) = first.constant()
         {
             return inner.div(&Expr::from(first.saturating_mul(by)));
         }
         // (x % (a·b)) / a is a digit of x; dividing x first shows more of it.
-        if let Some((Factor::Mod(inner, modulus), 1)) = self.only_factor()
+        if let Some((Factor::Of(Op::Mod, inner, modulus), 1)) = self.only_factor()
             && let Some(modulus) = modulus.constant()
             && modulus % by == 0
         {
             return inner.div(&Expr::from(by)).rem(&Expr::from(modulus / by));
         }
-        Factor::Div(self.clone(), Expr::from(by)).into()
+        Factor::Of(Op::Div, self.clone(), Expr::from(by)).into()
     }
 
     /// The remainder of [`div`](Expr::div).
@@ -138,7 +138,7 @@ impl Expr {
             {
                 return self.clone();
             }
-            return Factor::Mod(self.clone(), divisor.clone()).into();
+            return Factor::Of(Op::Mod, self.clone(), divisor.clone()).into();
         };
         let (_, rest) = self.split(by);
         if let Some(quotient) = rest.one_quotient(by) {
@@ -146,13 +146,13 @@ impl Expr {
         }
         let rest = self.residue(by);
         match rest.only_factor() {
-            Some((Factor::Mod(inner, modulus), 1))
+            Some((Factor::Of(Op::Mod, inner, modulus), 1))
                 if modulus.constant().is_some_and(|modulus| modulus % by == 0) =>
             {
                 return inner.rem(divisor);
             }
             // (x / a) % b is a digit of x, which is one of x % (a·b) too.
-            Some((Factor::Div(inner, first), 1)) => {
+            Some((Factor::Of(Op::Div, inner, first), 1)) => {
                 let all = first.constant().and_then(|first| first.checked_mul(by));
                 let reduced = all.filter(|&all| all > 0).map(|all| inner.residue(all));
                 if let Some(reduced) = reduced.filter(|reduced| reduced != inner) {
@@ -161,7 +161,7 @@ impl Expr {
             }
             Some((_, _)) | None => {}
         }
-        Factor::Mod(rest, Expr::from(by)).into()
+        Factor::Of(Op::Mod, rest, Expr::from(by)).into()
     }
 
     /// The quotient, if it is the same over all of the range.
@@ -189,27 +189,22 @@ impl Expr {
 
     /// The smaller one.
     pub fn min(self, other: Expr) -> Expr {
-        self.either(other, |a, b| b.reaches(a), Factor::Min)
+        self.either(other, |a, b| b.reaches(a), Op::Min)
     }
 
     /// The larger one.
     pub fn max(self, other: Expr) -> Expr {
-        self.either(other, |a, b| a.reaches(b), Factor::Max)
+        self.either(other, |a, b| a.reaches(b), Op::Max)
     }
 
-    fn either(
-        self,
-        other: Expr,
-        is: fn(&Expr, &Expr) -> bool,
-        factor: fn(Expr, Expr) -> Factor,
-    ) -> Expr {
+    fn either(self, other: Expr, is: fn(&Expr, &Expr) -> bool, op: Op) -> Expr {
         if self == other || is(&self, &other) {
             self
         } else if is(&other, &self) {
             other
         } else {
             let (a, b) = if self <= other { (self, other) } else { (other, self) };
-            factor(a, b).into()
+            Factor::Of(op, a, b).into()
         }
     }
 
@@ -279,7 +274,7 @@ impl Factor {
         match self {
             Factor::Var(var) => (Some(0), var.max),
             // Divisors are at least 1 where this is evaluated.
-            Factor::Div(a, b) => match (a.range(), b.range()) {
+            Factor::Of(Op::Div, a, b) => match (a.range(), b.range()) {
                 ((Some(a_low), a_high), (b_low, b_high)) if a_low >= 0 => {
                     let (least, most) = (b_low.map_or(1, |low| low.max(1)), b_high);
                     let low = most.map_or(0, |most| a_low / most.max(1));
@@ -287,7 +282,7 @@ impl Factor {
                 }
                 (_, _) => (None, None),
             },
-            Factor::Mod(a, b) => {
+            Factor::Of(Op::Mod, a, b) => {
                 let below = b.range().1.map(|high| high.saturating_sub(1).max(0));
                 let high = match (a.range(), below) {
                     ((Some(low), Some(same)), Some(below)) if low >= 0 => Some(same.min(below)),
@@ -296,12 +291,12 @@ impl Factor {
                 };
                 (Some(0), high)
             }
-            Factor::Min(a, b) => {
+            Factor::Of(Op::Min, a, b) => {
                 let ((a_low, a_high), (b_low, b_high)) = (a.range(), b.range());
                 let low = a_low.zip(b_low).map(|(a, b)| a.min(b));
                 (low, [a_high, b_high].into_iter().flatten().min())
             }
-            Factor::Max(a, b) => {
+            Factor::Of(Op::Max, a, b) => {
                 let ((a_low, a_high), (b_low, b_high)) = (a.range(), b.range());
                 let low = [a_low, b_low].into_iter().flatten().max();
                 (low, a_high.zip(b_high).map(|(a, b)| a.max(b)))

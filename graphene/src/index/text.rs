@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Cond, Expr, Factor, Var};
+use super::{Cond, Expr, Factor, Op, Var};
 
 impl fmt::Display for Var {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,10 +54,8 @@ fn render_term(
 ) -> String {
     let number = (coefficient != 1 || product.is_empty()).then(|| coefficient.to_string());
     let factors = product.iter().map(|factor| match factor {
-        Factor::Div(..) | Factor::Mod(..) if !alone => format!("({})", factor.render(name)),
-        Factor::Div(..) | Factor::Mod(..) | Factor::Var(_) | Factor::Min(..) | Factor::Max(..) => {
-            factor.render(name)
-        }
+        Factor::Of(Op::Div | Op::Mod, ..) if !alone => format!("({})", factor.render(name)),
+        _ => factor.render(name),
     });
     number.into_iter().chain(factors).collect::<Vec<_>>().join("*")
 }
@@ -70,10 +68,10 @@ impl Factor {
         };
         match self {
             Factor::Var(var) => name(var),
-            Factor::Div(a, b) => format!("{}/{}", operand(a), operand(b)),
-            Factor::Mod(a, b) => format!("{}%{}", operand(a), operand(b)),
-            Factor::Min(a, b) => format!("min({}, {})", a.render(name), b.render(name)),
-            Factor::Max(a, b) => format!("max({}, {})", a.render(name), b.render(name)),
+            Factor::Of(Op::Div, a, b) => format!("{}/{}", operand(a), operand(b)),
+            Factor::Of(Op::Mod, a, b) => format!("{}%{}", operand(a), operand(b)),
+            Factor::Of(Op::Min, a, b) => format!("min({}, {})", a.render(name), b.render(name)),
+            Factor::Of(Op::Max, a, b) => format!("max({}, {})", a.render(name), b.render(name)),
         }
     }
 }
@@ -87,10 +85,8 @@ impl Expr {
                 let mut terms = self.terms();
                 let first = terms.next();
                 let single = terms.next().is_none();
-                let call = |factor: &Factor| {
-                    matches!(factor, Factor::Var(_) | Factor::Min(..) | Factor::Max(..))
-                };
-                single && matches!(first, Some(([factor], 1)) if call(factor))
+                let divides = |factor: &Factor| matches!(factor, Factor::Of(Op::Div | Op::Mod, ..));
+                single && matches!(first, Some(([factor], 1)) if !divides(factor))
             }
         }
     }

@@ -282,21 +282,13 @@ impl Fused {
     }
 
     /// The numbers in it that the kernel's variables decide.
-    pub(super) fn exprs(&self) -> Vec<&Expr> {
+    pub(crate) fn exprs(&self) -> Vec<&Expr> {
         fn of(term: &Term) -> Vec<&Expr> {
             match term {
                 Term::Index(value) | Term::Split(_, value, _) => vec![value],
                 Term::Slice(_, first, count, _) => vec![first, count],
                 Term::Window(_, window, _) => vec![&window.count],
-                Term::Step(_)
-                | Term::Old(_)
-                | Term::Position(..)
-                | Term::MatMul(..)
-                | Term::Fold(..)
-                | Term::Scan(..)
-                | Term::Dims(..)
-                | Term::Merge(..)
-                | Term::Gather(..) => Vec::new(),
+                _ => Vec::new(),
             }
         }
         self.steps().iter().flat_map(of).collect()

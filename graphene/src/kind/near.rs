@@ -3,7 +3,7 @@
 use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
 use super::value::{Array, value};
 use crate::error::Result;
-use crate::function::near::SINGLE;
+use crate::function::near::{Near, SINGLE, moves};
 use crate::function::{Node, Step};
 use crate::index::Expr;
 use crate::kernel::{Binary, Number, Unary};
@@ -16,7 +16,7 @@ const WHOLE: f64 = 1.0 / SINGLE;
 const TF32: f64 = 1.0 / 1024.0;
 
 /// Of the unit of fp16, its least number.
-const LEAST: f64 = 1.0 / 16_384.0;
+pub(crate) const LEAST: f64 = 1.0 / 16_384.0;
 
 /// What one tensor is worked out of another with.
 type Numbers<'a> = &'a dyn Fn(&Expr) -> Option<i64>;
@@ -148,17 +148,8 @@ fn error(term: &Term, own: &Array, of: &[&(Array, Array)], number: Numbers<'_>) 
 }
 
 /// A step of values that are off.
-fn off(step: &Step, of: &[(f64, f64)]) -> f64 {
-    let middle: Vec<f64> = of.iter().map(|near| near.0).collect();
-    let own = step.value(&[], &middle);
-    let mut moves: f64 = 0.0;
-    for corner in 0..1_usize << of.len() {
-        let end = |(i, near): (usize, &(f64, f64))| {
-            if corner >> i & 1 == 0 { near.0 + near.1 } else { near.0 - near.1 }
-        };
-        let at: Vec<f64> = of.iter().enumerate().map(end).collect();
-        moves = moves.max((step.value(&[], &at) - own).abs());
-    }
+fn off(step: &Step, of: &[Near]) -> f64 {
+    let (own, moves) = moves(of, |x| step.value(&[], x));
     match step {
         Step::Round(scalar, _) if moves > 0.0 => moves + 2.0 * scalar.unit() * own.abs(),
         // What is nearly halfway may be rounded either way.
@@ -168,6 +159,7 @@ fn off(step: &Step, of: &[(f64, f64)]) -> f64 {
             let rounded = (Scalar::F32.round(own) - own).abs();
             if rounded.is_nan() { 0.0 } else { rounded }
         }
+        _ if own.is_infinite() => moves,
         _ => moves + SINGLE * (own.abs() + moves),
     }
 }

@@ -18,13 +18,11 @@
 //! - `compose`: [`composition`], and [`Tiler`]s for composition by mode;
 //! - `complement`: [`complement`], [`left_inverse`], [`right_inverse`];
 //! - `tile`: divisions and products; [`tile_to_shape`];
-//! - `swizzle`: [`Swizzle`] and [`Composed`], which is `Sw<3,4,3> o 0 o (5,4):(4,1)`;
-//! - [`expr`]: expressions over all of these.
+//! - `swizzle`: [`Swizzle`] and [`Composed`], which is `Sw<3,4,3> o 0 o (5,4):(4,1)`.
 
 mod coalesce;
 mod complement;
 mod compose;
-pub mod expr;
 mod int;
 mod stride;
 mod swizzle;
@@ -395,7 +393,7 @@ impl<T> IntTuple<T> {
     }
 
     /// The same tree of other elements, if each has one.
-    pub(crate) fn map<U>(&self, of: &impl Fn(&T) -> Option<U>) -> Option<IntTuple<U>> {
+    pub fn map<U>(&self, of: &impl Fn(&T) -> Option<U>) -> Option<IntTuple<U>> {
         Some(match self {
             IntTuple::Int(value) => IntTuple::Int(of(value)?),
             IntTuple::Tuple(parts) => {

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::expr::{Value, parse};
-use super::{Composed, Int, IntTuple, Layout, Outer, Swizzle, Tiler};
+use super::{Composed, Int, IntTuple, Layout, Outer, Stride, Swizzle, Tiler};
 use crate::error::{Error, Result};
+use crate::text::cursor::Parser;
 
 impl<T: fmt::Display> fmt::Display for IntTuple<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,17 +61,40 @@ fn listed<T: fmt::Display>(
     write!(f, "{}", brackets[1])
 }
 
-/// Reads a literal: no calls and no composition.
+/// Reads a literal: a tree of sizes, `:` and a tree of strides, which are integers or `by@axis`.
 impl FromStr for Layout {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Layout> {
-        let expr = parse(text)?;
-        match if expr.is_literal() { expr.evaluate()? } else { Value::Tiler(Tiler::Whole) } {
-            Value::Layout(layout) => Ok(layout),
-            Value::Ints(_) | Value::Swizzle(_) | Value::Composed(_) | Value::Tiler(_) => {
-                Err(Error::Syntax { at: 0, expected: "a layout such as (4,2):(1,4)" })
+        let mut p = Parser::new(text);
+        let shape = tree(&mut p, &|p| p.integer())?;
+        p.expect(":")?;
+        let stride = tree(&mut p, &|p| {
+            let by = p.integer()?;
+            if !p.eat("@") {
+                return Ok(Stride::from(by));
             }
-        }
+            let (at, axis) = (p.next(), p.natural()?);
+            usize::try_from(axis)
+                .map(|axis| Stride::along(axis, by))
+                .or_else(|_| p.fail(at, format!("there is no axis {axis}")))
+        })?;
+        p.end()?;
+        Layout::new(&shape, &stride)
     }
+}
+
+fn tree<'t, T>(
+    p: &mut Parser<'t>,
+    leaf: &impl Fn(&mut Parser<'t>) -> Result<T>,
+) -> Result<IntTuple<T>> {
+    if !p.eat("(") {
+        return leaf(p).map(IntTuple::Int);
+    }
+    if p.eat(")") {
+        return Ok(IntTuple::Tuple(vec![]));
+    }
+    let parts = p.nested(|p| p.list(|p| tree(p, leaf)))?;
+    p.expect(")")?;
+    Ok(IntTuple::Tuple(parts))
 }

@@ -36,12 +36,12 @@ pub struct Softmax {
     warp: ThreadsId,
     one: ThreadsId,
     /// `[2]`: the largest score of each row so far, the same in all lanes of a quad.
-    largest: TensorId,
+    pub(crate) largest: TensorId,
     /// `[2,2]`: of each row, the sum of the weights so far in even and in odd columns of the own
     /// lane.
-    sums: TensorId,
+    pub(crate) sums: TensorId,
     /// `[2]`: by what the tile before must be multiplied.
-    factors: TensorId,
+    pub(crate) factors: TensorId,
 }
 
 /// The lanes of a quad exchange along these bits of their numbers.
@@ -56,6 +56,15 @@ impl Softmax {
         let [largest, factors] = ["largest", "factors"].map(|name| registers(k, name, &[TWO]));
         let sums = registers(k, "sums", &[TWO, TWO])?;
         Ok(Softmax { units, all, warp, one, largest: largest?, sums, factors: factors? })
+    }
+
+    /// The unit of scores, in those of ln of a weight.
+    pub(crate) fn ln(&self) -> f64 {
+        match self.units {
+            Units::Binary(by) => by * std::f64::consts::LN_2,
+            Units::Powers => std::f64::consts::LN_2,
+            Units::Natural => 1.0,
+        }
     }
 
     /// Before the first tile.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::error::{Error, Result};
-use crate::index::{Cond, Expr, Factor, Relation, Var};
+use crate::index::{Cond, Expr, Factor, Op, Relation, Var};
 
 /// Where a variable's value lies among a warp's; a varying one has a value for each lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,10 +25,7 @@ pub(super) struct Formula {
 #[derive(Debug, Clone)]
 enum Term {
     Slot(Slot),
-    Div(Formula, Formula),
-    Mod(Formula, Formula),
-    Min(Formula, Formula),
-    Max(Formula, Formula),
+    Of(Op, Formula, Formula),
 }
 
 /// A compiled comparison.
@@ -50,14 +47,9 @@ pub(super) struct Scope {
     size: usize,
 }
 
-/// The quotient, rounded down; by a divisor that is not positive, which no kernel should have, 0.
-fn quotient(a: i64, by: i64) -> i64 {
-    if by > 0 { a.div_euclid(by) } else { 0 }
-}
-
-/// The remainder of that quotient.
-fn remainder(a: i64, by: i64) -> i64 {
-    if by > 0 { a.rem_euclid(by) } else { a }
+/// The value; the quotient by a divisor that is not positive, which no kernel should have, is 0.
+fn value(op: Op, a: i64, b: i64) -> i64 {
+    op.value(a, b).unwrap_or(if op == Op::Mod { a } else { 0 })
 }
 
 impl Slot {
@@ -92,19 +84,14 @@ impl Term {
     fn value(&self, slots: &[i64], lane: usize) -> i64 {
         match self {
             Term::Slot(slot) => slots[slot.of(lane)],
-            Term::Div(a, by) => quotient(a.value(slots, lane), by.value(slots, lane)),
-            Term::Mod(a, by) => remainder(a.value(slots, lane), by.value(slots, lane)),
-            Term::Min(a, b) => a.value(slots, lane).min(b.value(slots, lane)),
-            Term::Max(a, b) => a.value(slots, lane).max(b.value(slots, lane)),
+            Term::Of(op, a, b) => value(*op, a.value(slots, lane), b.value(slots, lane)),
         }
     }
 
     fn varying(&self) -> bool {
         match self {
             Term::Slot(slot) => slot.varying,
-            Term::Div(a, b) | Term::Mod(a, b) | Term::Min(a, b) | Term::Max(a, b) => {
-                a.varying || b.varying
-            }
+            Term::Of(_, a, b) => a.varying || b.varying,
         }
     }
 }
@@ -181,9 +168,7 @@ impl Scope {
         }
         match factor {
             Factor::Var(_) => false,
-            Factor::Div(a, b) | Factor::Mod(a, b) | Factor::Min(a, b) | Factor::Max(a, b) => {
-                self.uniform(a) && self.uniform(b)
-            }
+            Factor::Of(_, a, b) => self.uniform(a) && self.uniform(b),
         }
     }
 
@@ -246,23 +231,19 @@ impl Scope {
 
     /// A number, or a term of variables.
     fn factor(&self, factor: &Factor) -> Result<std::result::Result<i64, Term>> {
-        let binary = |a: &Expr, b: &Expr, number: fn(i64, i64) -> i64, term: fn(_, _) -> Term| {
-            let (a, b) = (self.compile(a)?, self.compile(b)?);
-            Ok(match (a.as_constant(), b.as_constant()) {
-                (Some(a), Some(b)) => Ok(number(a, b)),
-                (_, _) => Err(term(a, b)),
-            })
-        };
         match factor {
             Factor::Var(var) => match (self.symbols.get(var), self.slot(var)) {
                 (Some(&value), _) => Ok(Ok(value)),
                 (None, Some(slot)) => Ok(Err(Term::Slot(slot))),
                 (None, None) => Err(Error::Shape(format!("{var} has no value"))),
             },
-            Factor::Div(a, b) => binary(a, b, quotient, Term::Div),
-            Factor::Mod(a, b) => binary(a, b, remainder, Term::Mod),
-            Factor::Min(a, b) => binary(a, b, i64::min, Term::Min),
-            Factor::Max(a, b) => binary(a, b, i64::max, Term::Max),
+            Factor::Of(op, a, b) => {
+                let (a, b) = (self.compile(a)?, self.compile(b)?);
+                Ok(match (a.as_constant(), b.as_constant()) {
+                    (Some(a), Some(b)) => Ok(value(*op, a, b)),
+                    (_, _) => Err(Term::Of(*op, a, b)),
+                })
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::clock::lanes_of;
+use super::formula::Check;
 use super::fragment::Fragment;
 use super::level::Unchecked;
 use super::machine::Machine;
@@ -218,7 +219,10 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
     let visit = runner.visits[number];
     let first = 32 * runner.index as i64;
     let mut frame = Frame { own: true, mask, of: around };
-    let chosen = levels.every > 0 && visit % levels.every == 1 % levels.every;
+    let within = runner.frames.last().is_some_and(|frame| frame.own);
+    let at_end = |check: &Check| check.holds(&runner.slots, mask.trailing_zeros() as usize);
+    let chosen = levels.every > 0
+        && (visit % levels.every == 1 % levels.every || within && level.ends.iter().any(at_end));
     if level.unchecked.is_some() || !chosen {
         frame.own = false;
         let start = level.threads.start.value(&runner.slots, mask.trailing_zeros() as usize);

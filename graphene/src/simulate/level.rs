@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::formula::Formula;
+use super::formula::{Check, Formula};
 use super::place::{Place, Team};
 use super::program::Program;
 use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Spec, Stmt, block_var};
+use crate::index::{Cond, Expr, Relation, Var};
+use crate::kernel::{Carry, For, Fused, Kernel, Spec, Stmt, block_var};
 use crate::tensor::{Agent, Memory};
 
 /// A spec with a body.
@@ -28,6 +28,10 @@ pub(super) struct Level<'k> {
     pub(super) written: HashSet<usize>,
     /// Why its instances cannot be checked.
     pub(super) unchecked: Option<Unchecked>,
+    /// Of what a loop carries, what is compared.
+    pub(super) form: Option<Fused>,
+    /// Where its instances are always checked: at the loop's beginning and its end.
+    pub(super) ends: Vec<Check>,
 }
 
 /// Why an instance is not checked.
@@ -80,6 +84,8 @@ impl<'k> Level<'k> {
             vars: Vec::new(),
             written: HashSet::new(),
             unchecked: None,
+            form: None,
+            ends: Vec::new(),
         };
         let computes = spec.kind.meaning(&[], &[]).is_some();
         if spec.outs.is_empty() || !computes {
@@ -134,6 +140,30 @@ impl<'k> Level<'k> {
         Ok(level)
     }
 
+    /// The same as what a loop carries.
+    ///
+    /// # Errors
+    /// As of [`of`](Level::of).
+    pub(super) fn carried(
+        mut self,
+        program: &Program<'k>,
+        carry: &'k Carry,
+        (at, looped): (Var, &For),
+    ) -> Result<Level<'k>> {
+        let (scope, counter) = (&program.scope, Expr::from(&at));
+        let states = (0..carry.spec.outs.len()).map(Fused::input);
+        self.form = Some(carry.form.clone().unwrap_or_else(|| Fused::all(states)));
+        for expr in carry.form.iter().flat_map(Fused::exprs) {
+            self.numbers.push((expr, scope.compile(expr)?));
+        }
+        let first = Cond::equal(counter.clone(), looped.first.clone());
+        let last = Cond::new(counter.clone(), Relation::AtLeast, looped.end.clone());
+        self.ends = vec![scope.check(&first)?, scope.check(&last)?];
+        self.vars.retain(|row| row.0 != at);
+        self.vars.push((at, scope.compile(&counter)?));
+        Ok(self)
+    }
+
     /// Whether all that it writes lies outside of its buffers, where its operands begin there.
     pub(super) fn is_outside(&self, mut starts: &[i64]) -> bool {
         self.operands[..self.spec.outs.len()].iter().all(|of| {
@@ -175,7 +205,9 @@ pub(super) fn of_block(kernel: &Kernel) -> HashSet<Var> {
             let depends = |expr: &Expr| all.iter().any(|var| expr.mentions(var));
             let found: Vec<Var> = match stmt {
                 Stmt::Let(var, value) if depends(value) => vec![var.clone()],
-                Stmt::For(of) if depends(&of.first) => vec![of.var.clone()],
+                Stmt::For(of) if depends(&of.first) => {
+                    vec![of.var.clone(), For::head(of.var.name(), &of.end, &of.step)]
+                }
                 Stmt::Indices(vars, of) if kernel.threads(*of).agent == Agent::Block => {
                     vars.clone()
                 }

@@ -11,8 +11,10 @@ use super::report::Finding;
 use crate::atom::{Fault, Proxy};
 use crate::function::{Step, Value};
 use crate::index::Expr;
-use crate::kernel::{Array, Binary, Fused, Number, Term};
+use crate::kernel::{Array, Binary, Fused, Number, Operand, Term};
+use crate::kind::near::LEAST;
 use crate::tensor::{Memory, Scalar};
+use crate::text::print::list;
 
 /// An operand's elements: what they are, and where; `None` outside of its buffer.
 struct Seen {
@@ -64,22 +66,31 @@ fn compare(
     let outs = level.spec.outs.len();
     let shape = |at: usize| level.operands.get(at).map_or(&[][..], |of| &of.shape);
     let meaning = level.spec.kind.meaning(shape(0), shape(outs)).ok_or(Unchecked::Kind)?;
-    let mut seen = Vec::with_capacity(level.operands.len());
+    let (mut seen, mut unknown) = (Vec::with_capacity(level.operands.len()), Vec::new());
     let mut starts = &instance.starts[..];
     for (number, operand) in level.operands.iter().enumerate() {
         let (own, rest) = starts.split_at(operand.place.starts.len());
         starts = rest;
         if operand.spread {
             let old = meaning.steps().contains(&Term::Old(number)) && !adds(&meaning, number);
+            let old = old || level.form.is_some();
             let before = if number >= outs || old {
-                level.gathered(levels, instance, number)?
+                match level.gathered(levels, instance, number) {
+                    Err(_) if number < outs && level.form.is_some() => {
+                        unknown.push(number);
+                        Array { shape: Vec::new(), data: vec![f64::NAN] }
+                    }
+                    found => found?,
+                }
             } else {
                 Array { shape: Vec::new(), data: vec![0.0] }
             };
             seen.push(Seen { now: before.clone(), before, at: Vec::new() });
             continue;
         }
-        match elements(machine, instance, operand, own, (number >= outs).then_some(who)) {
+        // What a loop carries holds of what is there when the last comes to its head.
+        let who = (number >= outs && level.form.is_none()).then_some(who);
+        match elements(machine, instance, operand, own, who) {
             Ok(all) => seen.push(all),
             Err(element) => {
                 let text = format!(
@@ -113,15 +124,55 @@ fn compare(
             };
             let ins: Vec<Array> = read.iter().map(outside).collect();
             let all = meaning.nearly(&ins, &olds, &number, unit).unwrap_or_default();
-            let fit = |(of, operand): ((Array, Array), &level::Array)| match operand.spread {
+            let fit = |(of, operand): ((Array, Array), &level::Array)| match operand.spread
+                || level.form.is_some()
+            {
                 true => Some(of.0),
                 false => of.0.fit(&operand.shape).ok(),
             };
             all.into_iter().zip(&level.operands).map_while(fit).collect()
         });
-        marked.get(which).is_some_and(|of| of.data[element].is_nan())
+        let marked = marked.get(which).and_then(|of| of.data.get(element));
+        marked.is_some_and(|of| of.is_nan())
     };
     let outside = read.iter().any(|of| of.at.contains(&None));
+    if let Some(form) = &level.form {
+        // As far as it is known which elements registers hold.
+        let known = expected.into_iter().enumerate().filter_map(|(which, want)| {
+            let part = form.output(which);
+            let known = part.used().all(|state| !unknown.contains(&state));
+            let found = known.then(|| part.nearly(&olds, &[], &number, 0.0))?.ok()?.pop()?;
+            Some((which, part, found, want))
+        });
+        let known: Vec<_> = known.collect();
+        if known.is_empty() {
+            return Err(Unchecked::Fragment);
+        }
+        for (which, part, got, (want, error)) in known {
+            let more = got.0.data.len() > want.data.len();
+            let shape = if more { got.0.shape.clone() } else { want.shape.clone() };
+            let fit = |of: Array| of.fit(&shape).map_err(|_| Unchecked::Shape);
+            let (got, off, want, error) = (fit(got.0)?, fit(got.1)?, fit(want)?, fit(error)?);
+            let scalars: Vec<Scalar> =
+                part.used().map(|state| level.operands[state].place.scalar).collect();
+            let unit = scalars.iter().map(|scalar| scalar.unit()).fold(0.0, f64::max);
+            // Nor does a half hold less than its last place.
+            let least = if scalars.contains(&Scalar::F16) { unit * LEAST } else { 0.0 };
+            let right = |at: usize| {
+                let error = error.data[at] + off.data[at] + least;
+                agree(got.data[at], want.data[at], error, unit)
+            };
+            let wrong = |&at: &usize| !(right(at) || outside && mark(which, at));
+            if let Some(element) = (0..want.data.len()).find(wrong) {
+                let at = coordinates(&want.shape, element);
+                let of = said(machine.program, level, instance);
+                let [got, want] = [&got, &want].map(|of| Number(of.data[element]));
+                let text = format!("{of}: element [{at}] of {part}: {got}, expected {want}");
+                return Ok(Some(Fault::Differs(text)));
+            }
+        }
+        return Ok(None);
+    }
     let mut learnt = Vec::new();
     for (which, (of, (values, errors))) in written.iter().zip(expected).enumerate() {
         let operand = &level.operands[which];
@@ -360,7 +411,11 @@ fn said(program: &Program<'_>, level: &Level<'_>, instance: &Instance) -> String
         .map(|((var, _), value)| format!("@{} = {value}", var.name()))
         .collect();
     let of = if level.number.is_none() { &program.kernel.name } else { "" };
-    let kind = level.spec.kind.to_string();
+    let name = |state: &Operand| format!("%{}", program.kernel.tensor_name(state.tensor));
+    let kind = match level.form {
+        Some(_) => format!("carried {}", list(level.spec.outs.iter().map(name))),
+        None => level.spec.kind.to_string(),
+    };
     let all = [kind, of.to_owned(), vars.join(", ")];
     let all: Vec<String> = all.into_iter().filter(|part| !part.is_empty()).collect();
     all.join(" of ")

@@ -350,12 +350,24 @@ impl<'k> Program<'k> {
     fn repeat(&mut self, stmt: &'k For, number: u32) -> Result<()> {
         self.set(&stmt.var, &stmt.first, number)?;
         let (counter, end) = (self.slot(&stmt.var)?, self.scope.compile(&stmt.end)?);
-        let head = self.push(Op::Loop { counter, end, exit: 0 }, number);
+        let head = self.ops.len();
+        if !self.levels.is_empty() && !stmt.carry.is_empty() {
+            let at = For::head(stmt.var.name(), &stmt.end, &stmt.step);
+            self.set(&at, &Expr::from(&stmt.var), number)?;
+            for carry in &stmt.carry {
+                let level = Level::of(self, &carry.spec, Some(number))?;
+                let level = level.carried(self, carry, (at.clone(), stmt))?;
+                self.push(Op::Enter(self.levels.len()), number);
+                self.push(Op::Leave, number);
+                self.levels.push(level);
+            }
+        }
+        let test = self.push(Op::Loop { counter, end, exit: 0 }, number);
         self.statements(&stmt.body)?;
         let step = self.scope.compile(&stmt.step)?;
         self.push(Op::Repeat { counter, step, head }, number);
         let after = self.ops.len();
-        if let Op::Loop { exit, .. } = &mut self.ops[head] {
+        if let Op::Loop { exit, .. } = &mut self.ops[test] {
             *exit = after;
         }
         Ok(())
@@ -452,6 +464,8 @@ fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -
             Stmt::For(stmt) => {
                 let varying = !scope.uniform(&stmt.first) || !scope.uniform(&stmt.step);
                 news |= scope.assign(&stmt.var, divergent || varying);
+                let head = For::head(stmt.var.name(), &stmt.end, &stmt.step);
+                news |= !stmt.carry.is_empty() && scope.assign(&head, divergent || varying);
             }
             Stmt::If(test, _) => {
                 let conds = kernel.conditions(test).unwrap_or_default();

@@ -57,11 +57,6 @@ impl Access {
         Access { scalar, strides }
     }
 
-    /// Whether the rows of a matrix lie one after the other.
-    pub fn packed_rows(&self) -> bool {
-        self.strides[..] == [Stride::Packed; 2]
-    }
-
     /// Whether all elements along the last axis are one.
     pub fn repeats(&self) -> bool {
         self.strides.last() == Some(&Stride::Broadcast)

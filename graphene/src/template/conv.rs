@@ -31,8 +31,9 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
-use crate::kernel::{Fused, Kernel, Kind};
+use crate::kernel::{Fused, Kernel};
 use crate::layout::Layout;
+use crate::schedule::matmul::load;
 use crate::schedule::{multistage_through_registers, within};
 
 /// The parameters of a convolution.
@@ -148,9 +149,10 @@ impl Conv {
             [&fetch, &settle],
             |k, _, stage| {
                 let [a, b] = shared;
-                let near = [k.index(a, "a", [stage])?, k.index(b, "b", [stage])?];
-                k.decompose(Header::new(Kind::MATMUL_ADD, acc, near, block), |k| {
-                    mma.multiply(k, acc, near[0], &Expr::from(0), near[1])
+                let near =
+                    |k: &mut Builder| Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?]);
+                load(k, acc, block, near, |k, near| {
+                    mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
                 })
             },
         )?;
@@ -177,7 +179,7 @@ impl Conv {
     /// The matrix whose columns are what pixels see.
     fn columns(&self, sizes: &Sizes) -> Fused {
         if self.is_flat() {
-            return Convolution::flat_columns();
+            return Fused::input(0).dims([1, 2, 0, 3].map(Some)).merge(2);
         }
         let windows = self.convolution.windows(Fused::input(0), sizes, Axis::windows);
         self.convolution.columns(windows)
@@ -210,8 +212,9 @@ impl Conv {
     fn check(&self) -> Result<()> {
         self.convolution.check()?;
         let &Conv { arch, by, tile, depth, warps, stages, raster, .. } = self;
-        let (scalar, split, matmul) = (self.convolution.scalar, 1, &MatMul::default());
-        Multistage { arch, scalar, by, tile, depth, warps, stages, raster, split, matmul }
+        let scalar = self.convolution.scalar;
+        let matmul = MatMul { scalar, ..MatMul::default() };
+        Multistage { matmul, arch, by, tile, depth, warps, stages, raster, ..Multistage::mma() }
             .check()?;
         let row = self.convolution.depth() * scalar.bytes();
         let aligned = self.weights == Edges::Moves || row % 16 == 0;

@@ -1,5 +1,9 @@
-//! Matmuls in which each block computes one tile of C: its threads copy tiles of A and B into stages of shared memory
-//! while its warps, or its threads, multiply those that are there, each its own part of the tile.
+//! Matmuls `C[m,n] = f(A[m,k]·B[k,n])` in which each block computes one tile of C, for Ampere and newer: its threads copy
+//! tiles of A and B into stages of shared memory while its warps, by their tensor cores, or its threads, by IEEE fused
+//! multiply-adds, multiply those that are there, each its own part of the tile.
+//!
+//! A thread has rows and columns of its own, and reads four neighbours at once, whatever is contiguous: four steps along K,
+//! or four rows or columns.
 //!
 //! Levels, each one in the one above:
 //!
@@ -9,10 +13,10 @@
 //!   each warp's sums;
 //! - stage: adds a matmul of A's and B's in shared memory to the sums, or moves A's or B's there.
 
-use super::conv::By;
 use super::matmul::{Edges, MatMul, Place, Walk, leaf, line};
 use super::split_k::{Held, Holders, PAIR, Shares, Visit};
 use super::stage::{Movers, Side, Stages};
+pub use super::tiled_mma::By;
 use super::tiled_mma::TiledMma;
 use crate::arch::{Arch, Feature};
 use crate::build::{Builder, Header};
@@ -21,27 +25,74 @@ use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, Kind, ThreadsId};
 use crate::layout::{Layout, Tiler};
+use crate::schedule::matmul::{epilog, load};
+use crate::schedule::multistage;
 use crate::tensor::{Scalar, View};
 
-/// How a block's tile is multiplied: the parameters of all such kernels.
-pub(super) struct Multistage<'a> {
-    pub(super) arch: Arch,
-    pub(super) scalar: Scalar,
-    pub(super) by: By,
-    pub(super) tile: [i64; 2],
-    pub(super) depth: i64,
-    pub(super) warps: i64,
-    pub(super) stages: i64,
-    pub(super) raster: i64,
-    /// Blocks of a cluster that share a tile: parts of K.
-    pub(super) split: i64,
-    pub(super) matmul: &'a MatMul,
+/// The parameters of a matmul.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Multistage {
+    /// What is computed: of fp16 or bf16, or of single precision, which warps round to TF32, to nearest with ties away from 0.
+    pub matmul: MatMul,
+    /// What the kernel is written for; it runs on newer ones, too.
+    pub arch: Arch,
+    /// How operands and results move.
+    pub edges: Edges,
+    /// Who multiplies: threads, single precision only, of which a warp has 8 by 4, with multiples of 4 rows and columns each.
+    pub by: By,
+    /// Rows and columns of a block's tile: each a multiple of 16, or of a warp's threads' rows or columns, for each warp
+    /// along it.
+    pub tile: [i64; 2],
+    /// The depth of a stage: a multiple of 16, or by threads of 4.
+    pub depth: i64,
+    /// Warps of a block.
+    pub warps: i64,
+    /// Stages in shared memory.
+    pub stages: i64,
+    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
+    pub raster: i64,
+    /// Split-K: into how many parts K is split, each a block's of a cluster, which add them up, where few tiles leave most of
+    /// the GPU idle. By threads, on Hopper, of one term.
+    pub split: i64,
 }
 
-impl Multistage<'_> {
+impl Multistage {
+    /// By warps.
+    pub fn mma() -> Multistage {
+        Multistage {
+            matmul: MatMul::default(),
+            arch: Arch::Sm80,
+            edges: Edges::Bulk,
+            by: By::Warps,
+            tile: [128, 128],
+            depth: 32,
+            warps: 4,
+            stages: 4,
+            raster: 8,
+            split: 1,
+        }
+    }
+
+    /// In single precision, by threads.
+    pub fn simt() -> Multistage {
+        let matmul = MatMul { scalar: Scalar::F32, ..MatMul::default() };
+        let by = By::Threads([8, 8]);
+        Multistage { matmul, by, tile: [128, 64], stages: 3, ..Multistage::mma() }
+    }
+
+    /// With stages half as deep where all of them take more than so many bytes.
+    #[must_use]
+    pub fn within(self, bytes: i64) -> Multistage {
+        let elements = self.stages * (self.tile[0] + self.tile[1]) * self.depth;
+        let deep = elements * self.matmul.scalar.bytes() > bytes;
+        let depth = if deep { (self.depth / 2).max(4) } else { self.depth };
+        Multistage { depth, ..self }
+    }
+
     /// Whether there is such a kernel.
     pub(super) fn check(&self) -> Result<()> {
-        let Multistage { arch, scalar, tile, depth, .. } = *self;
+        let Multistage { arch, tile, depth, .. } = *self;
+        let scalar = self.matmul.scalar;
         arch.needs(TiledMma::features(scalar, self.by == By::Warps))?;
         AtLeast(2).check("stages", self.stages)?;
         AtLeast(1).check("rows of tiles to walk together", self.raster)?;
@@ -65,11 +116,15 @@ impl Multistage<'_> {
         needs(self.matmul.terms == 1, "one term for split-K", self.matmul.terms)
     }
 
-    /// The kernel of this name.
-    pub(super) fn kernel(&self, name: &str, edges: Edges) -> Result<Kernel> {
+    /// The kernel, with symbols M, N, a K for each term (K, K_2, …), and the batch's size if batched.
+    ///
+    /// # Errors
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
+    pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
-        let threads = 32 * self.warps;
-        let mut sides = Side::both(self.matmul, self.tile, self.depth, 16);
+        let (threads, edges) = (32 * self.warps, self.edges);
+        let name = if self.by == By::Warps { "mma" } else { "simt" };
+        let mut sides = Side::both(&self.matmul, self.tile, self.depth, 16);
         for side in &mut sides {
             side.chunk = self.by.chunk(side.scalar, side.transposed);
             side.check(edges)?;
@@ -92,7 +147,7 @@ impl Multistage<'_> {
         let count = end - first.clone();
         let multiply = |k: &mut Builder| {
             mma.reset(k, acc)?;
-            crate::schedule::multistage(
+            multistage(
                 k,
                 self.stages,
                 &count,
@@ -101,9 +156,10 @@ impl Multistage<'_> {
                     stages.fill(k, &steps, &place, &(first.clone() + step), stage, movers)
                 },
                 |k, _, stage| {
-                    let [a, b] = stages.of(k, stage)?;
-                    let header = Header::new(Kind::MATMUL_ADD, acc, [a, b], block);
-                    k.decompose(header, |k| mma.multiply(k, acc, a, &Expr::from(0), b))
+                    let near = |k: &mut Builder| stages.of(k, stage);
+                    load(k, acc, block, near, |k, near| {
+                        mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
+                    })
                 },
             )
         };
@@ -138,8 +194,9 @@ impl Multistage<'_> {
                 k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
             }
             (_, TiledMma::Warps(_)) | (None, _) => k.decompose(header, |k| {
-                k.decompose(tile.sums(declared.sums(), acc, block), multiply)?;
-                k.decompose(tile.epilogue(epilogue.kind(), acc, block), store)
+                epilog(k, tile.sums(declared.sums(), acc, block), multiply, |k| {
+                    k.decompose(tile.epilogue(epilogue.kind(), acc, block), store)
+                })
             })?,
         }
         k.finish_as(declared.header(block))

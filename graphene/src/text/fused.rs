@@ -19,16 +19,7 @@ fn tightness(op: Binary) -> usize {
     match op {
         Binary::Add | Binary::Sub => 1,
         Binary::Mul | Binary::Div => 2,
-        Binary::Max
-        | Binary::Min
-        | Binary::MaxNan
-        | Binary::MinNan
-        | Binary::Pow
-        | Binary::Rem
-        | Binary::Less
-        | Binary::AtMost
-        | Binary::Equal
-        | Binary::Unequal => CALL,
+        _ => CALL,
     }
 }
 
@@ -143,6 +134,11 @@ impl<'t> Parser<'t> {
         self.operators(k, names, 1)
     }
 
+    fn after_comma<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.expect(",")?;
+        read(self)
+    }
+
     fn operators(&mut self, k: &Builder, names: &Names<'t>, tight: usize) -> Result<Fused> {
         if tight == CALL {
             return self.nested(|p| p.part(k, names));
@@ -237,44 +233,31 @@ impl<'t> Parser<'t> {
             "gather" => Ok(x.gather(self.sum(k, names)?)),
             "select" => {
                 let yes = self.sum(k, names)?;
-                self.expect(",")?;
-                Ok(x.select(yes, self.sum(k, names)?))
+                Ok(x.select(yes, self.after_comma(|p| p.sum(k, names))?))
             }
-            "dims" => {
-                let mut dims = Vec::new();
-                loop {
-                    dims.push(if self.eat_word("_") { None } else { Some(self.dimension()?) });
-                    if !self.eat(",") {
-                        return Ok(x.dims(dims));
-                    }
-                }
-            }
+            "dims" => Ok(x.dims(
+                self.list(|p| if p.eat_word("_") { Ok(None) } else { p.dimension().map(Some) })?,
+            )),
             "position" => Ok(x.position(self.dimension()?)),
             "merge" => Ok(x.merge(self.dimension()?)),
             "split" => {
                 let dim = self.dimension()?;
-                self.expect(",")?;
-                Ok(x.split(dim, self.expr(k)?))
+                Ok(x.split(dim, self.after_comma(|p| p.expr(k))?))
             }
             "slice" => {
                 let dim = self.dimension()?;
-                self.expect(",")?;
-                let first = self.expr(k)?;
-                self.expect(",")?;
-                Ok(x.slice(dim, first, self.expr(k)?))
+                let first = self.after_comma(|p| p.expr(k))?;
+                Ok(x.slice(dim, first, self.after_comma(|p| p.expr(k))?))
             }
             "window" => {
                 let dim = self.dimension()?;
-                self.expect(",")?;
-                let count = self.expr(k)?;
-                let mut numbers = [0; 4];
-                for number in &mut numbers {
-                    self.expect(",")?;
-                    *number = self.integer()?;
+                let count = self.after_comma(|p| p.expr(k))?;
+                let [mut size, mut stride, mut dilation, mut before] = [0; 4];
+                for number in [&mut size, &mut stride, &mut dilation, &mut before] {
+                    *number = self.after_comma(Parser::integer)?;
                 }
                 self.expect(",")?;
                 let Some(fill) = self.float() else { return self.expected("a number") };
-                let [size, stride, dilation, before] = numbers;
                 Ok(x.window(dim, Window { count, size, stride, dilation, before, fill }))
             }
             _ => self.fail(at, format!("`{word}` is no function of tensors")),

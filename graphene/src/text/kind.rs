@@ -157,11 +157,7 @@ impl Parser<'_> {
 
     /// `0, 1`
     pub(super) fn dimensions(&mut self) -> Result<Vec<usize>> {
-        let mut dims = vec![self.dimension()?];
-        while self.eat(",") {
-            dims.push(self.dimension()?);
-        }
-        Ok(dims)
+        self.list(Parser::dimension)
     }
 
     pub(super) fn dimension(&mut self) -> Result<usize> {
@@ -224,15 +220,7 @@ impl Display for Kind {
             Kind::WaitGroup(group, left, false) => write!(f, "<{group}, {left}>"),
             Kind::WaitGroup(group, left, true) => write!(f, "<{group}, {left}, read>"),
             Kind::Fence(fence) => write!(f, "<{fence}>"),
-            Kind::Steps
-            | Kind::Move
-            | Kind::MatMul { .. }
-            | Kind::Select
-            | Kind::Arrive(None)
-            | Kind::Sync
-            | Kind::LaunchDependents
-            | Kind::GridDependencyWait
-            | Kind::Prefetch => Ok(()),
+            _ => Ok(()),
         }
     }
 }

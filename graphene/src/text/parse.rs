@@ -3,9 +3,9 @@
 use super::cursor::Parser;
 use super::print::index_groups;
 use crate::arch::Arch;
-use crate::build::{Builder, Viewed};
+use crate::build::{Builder, Header, Viewed};
 use crate::error::Result;
-use crate::kernel::{Kernel, Operand, TensorId, Test, ThreadsId};
+use crate::kernel::{Fused, Kernel, Operand, TensorId, Test, ThreadsId};
 use crate::tensor::{Agent, Memory, Tensor};
 
 /// The kernel that a text describes.
@@ -288,8 +288,26 @@ impl Parser<'_> {
         let step = self.expr(k)?;
         self.expect(")")?;
         let unroll = self.eat_word("unroll");
-        let looped = k.for_(name, first..end, step, unroll, |k, _| self.body(k));
+        let carry = k.carry(name, (&end, &step), |k, _| self.carried(k));
+        let carry = self.located(at, carry)?;
+        let looped = k.for_carrying(name, first..end, (step, unroll), carry, |k, _| self.body(k));
         self.located(at, looped)
+    }
+
+    /// `carry %a, %b as Fused{…} = …`, as often as it stands there.
+    fn carried(&mut self, k: &Builder) -> Result<Vec<(Option<Fused>, Header)>> {
+        let mut all = Vec::new();
+        while self.eat_word("carry") {
+            let states = self.operands(k)?;
+            let form = match self.eat_word("as") {
+                true if self.eat_word("Fused") => Some(self.fused(k)?),
+                true => return self.expected("`Fused`"),
+                false => None,
+            };
+            self.expect("=")?;
+            all.push((form, self.header(k, states)?));
+        }
+        Ok(all)
     }
 
     fn if_(&mut self, k: &mut Builder) -> Result<()> {

@@ -2,7 +2,9 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use crate::kernel::{Completion, For, Kernel, Operand, Spec, Stmt, TensorId, Test, ThreadsId};
+use crate::kernel::{
+    Carry, Completion, For, Kernel, Operand, Spec, Stmt, TensorId, Test, ThreadsId,
+};
 use crate::tensor::View;
 
 impl Display for Kernel {
@@ -110,10 +112,16 @@ impl Kernel {
     }
 
     fn write_for(&self, f: &mut Formatter<'_>, looped: &For, depth: usize) -> Result {
-        let For { var, first, end, step, unroll, body } = looped;
+        let For { var, first, end, step, unroll, carry, body } = looped;
         write!(f, "for({var} = {first}; {var} < {end}; {var} += {step})")?;
         if *unroll {
             write!(f, " unroll")?;
+        }
+        for carry in carry {
+            writeln!(f)?;
+            indent(f, depth + 1)?;
+            let states = |all: &[Operand]| self.operands_text(all);
+            write!(f, "{}", self.carry_text(carry, states, |spec| self.spec_text(spec)))?;
         }
         self.write_body(f, body, depth)
     }
@@ -124,6 +132,18 @@ impl Kernel {
             Some(body) => self.write_body(f, body, depth),
             None => writeln!(f),
         }
+    }
+
+    /// What a loop carries, given how its states and the rest of its spec are written.
+    pub(super) fn carry_text(
+        &self,
+        Carry { form, spec }: &Carry,
+        states: impl Fn(&[Operand]) -> String,
+        rest: impl Fn(&Spec) -> String,
+    ) -> String {
+        let form = form.as_ref().map_or(String::new(), |form| format!(" as Fused{{{form}}}"));
+        let stated = Spec { outs: Vec::new(), ..spec.clone() };
+        format!("carry {}{form} = {}", states(&spec.outs), rest(&stated))
     }
 
     /// A spec without its body.

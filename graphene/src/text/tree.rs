@@ -46,22 +46,33 @@ impl Kernel {
             };
             flush(atoms, depth, text);
             line(text, depth, &head);
+            if let Stmt::For(looped) = stmt {
+                for carry in &looped.carry {
+                    let states = |all: &[Operand]| self.shapes(all);
+                    let carry = self.carry_text(carry, states, |spec| self.level(spec));
+                    line(text, depth + 1, &carry);
+                }
+            }
             self.levels(stmt.body(), depth + 1, atoms, text);
             flush(atoms, depth + 1, text);
         }
     }
 
-    /// A spec with its operands' shapes.
-    fn level(&self, spec: &Spec) -> String {
-        let operand = |operand: &Operand| match self.operand(operand) {
+    /// Operands with their shapes.
+    fn shapes(&self, operands: &[Operand]) -> String {
+        list(operands.iter().map(|operand| match self.operand(operand) {
             Ok(tensor) => {
                 let shape = shape(&tensor.view);
                 format!("%{}:{shape}.{}", self.tensor_name(operand.tensor), tensor.memory)
             }
             Err(_) => format!("%{}", self.tensor_name(operand.tensor)),
-        };
+        }))
+    }
+
+    /// A spec with its operands' shapes.
+    fn level(&self, spec: &Spec) -> String {
         let threads = |id| format!("#{}:{}", self.threads_name(id), shape(&self.threads(id).view));
-        let (outs, ins) = (list(spec.outs.iter().map(operand)), list(spec.ins.iter().map(operand)));
+        let (outs, ins) = (self.shapes(&spec.outs), self.shapes(&spec.ins));
         let arrow = if outs.is_empty() { "" } else { " <- " };
         let (blocks, threads) = (threads(spec.blocks), threads(spec.threads));
         format!("{outs}{arrow}{}<<<{blocks}, {threads}>>>({ins})", spec.kind)

@@ -85,11 +85,7 @@ impl Walk<'_> {
                 self.block(body, &(&own | around));
             }
             Stmt::Role(_, _, _, body) => self.block(body, around),
-            Stmt::Allocate(_)
-            | Stmt::View(..)
-            | Stmt::Threads(..)
-            | Stmt::Ring(_)
-            | Stmt::Advance(_) => {}
+            _ => {}
         }
     }
 

@@ -54,6 +54,11 @@ impl Sizes {
         Sizes { batch: 2, heads: 4, kv_heads: 2, ..Sizes::of(queries, keys) }
     }
 
+    /// How many scores there are.
+    pub(crate) fn scores(&self) -> usize {
+        self.batch * self.heads * self.queries * self.keys
+    }
+
     /// The strides of the batch, the heads and the rows.
     fn strides(&self, name: &str, dim: usize) -> [usize; 3] {
         let query = name == "q" || name == "o";
@@ -446,7 +451,7 @@ fn single(fmha: &Fmha) -> Fmha {
 #[test]
 fn attention_in_single_precision_is_right_in_any_order() {
     // Single threads' products take long to simulate: no size that only adds more of the same.
-    let small = |sizes: &Sizes| sizes.batch * sizes.heads * sizes.queries * sizes.keys <= 7500;
+    let small = |sizes: &Sizes| sizes.scores() <= 7500;
     let narrow = Fmha { head_dim: 8, value_dim: 12, ..self::small() };
     let rows = rows().into_iter().chain([(
         narrow,

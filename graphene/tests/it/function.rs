@@ -55,9 +55,13 @@ fn composition_is_that_of_functions() {
         assert_eq!(composed.eval(&[x, y]), outer.eval(&inner.eval(&[x, y])));
     }
     // An input that the inner function gives nothing for stays.
-    let kept = Function::sum_of_three().after(&Function::identity().unary(Unary::Neg));
+    let kept =
+        (Function::sum() + Function::input(2)).after(&Function::identity().unary(Unary::Neg));
     assert_eq!(kept.eval(&[1.0, 10.0, 100.0]), [109.0]);
-    assert_eq!(Function::identity().after(&Function::bias_gelu()), Function::bias_gelu());
+    assert_eq!(
+        Function::identity().after(&Function::sum().unary(Unary::Gelu)),
+        Function::sum().unary(Unary::Gelu)
+    );
     // What is not used is not there.
     assert_eq!(Function::constant(2.0).after(&Function::sum()).steps().len(), 1);
 }
@@ -93,7 +97,7 @@ fn named_functions_are_what_they_say() {
         }
     }
     assert!(Function::identity().clipped(0.0, 1.0).eval(&[f64::NAN])[0].is_nan());
-    assert_eq!(Function::bias_gelu().eval(&[3.0, -1.0]), [gelu_of(2.0)]);
+    assert_eq!(Function::sum().unary(Unary::Gelu).eval(&[3.0, -1.0]), [gelu_of(2.0)]);
 }
 
 fn gelu_of(x: f64) -> f64 {
@@ -177,7 +181,7 @@ fn every_function_is_applied_as_it_is_evaluated() {
 
 #[test]
 fn vectors_have_any_width_and_type() {
-    let gelu = Function::bias_gelu();
+    let gelu = Function::sum().unary(Unary::Gelu);
     for n in [1, 2, 3, 4, 8, 16] {
         for scalar in [Scalar::F16, Scalar::Bf16, Scalar::F32] {
             check_applied(&gelu, n, [scalar; 2]);

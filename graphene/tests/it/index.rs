@@ -2,7 +2,7 @@
 //!
 //! Trees of operators are drawn at random and computed twice, naively and through [`Expr`].
 
-use graphene_ir::index::{Cond, Expr, Factor, Relation, Var};
+use graphene_ir::index::{Cond, Expr, Factor, Op, Relation, Var};
 
 /// A generator of pseudo-random numbers (xorshift64*), so that failures repeat.
 pub(crate) struct Random(u64);
@@ -156,10 +156,10 @@ fn in_c(expr: &Expr, of: &dyn Fn(&Var) -> Option<i64>) -> Option<i64> {
         };
         match factor {
             Factor::Var(var) => of(var),
-            Factor::Div(a, b) => quotient(a, b).map(|(a, b)| a / b),
-            Factor::Mod(a, b) => quotient(a, b).map(|(a, b)| a % b),
-            Factor::Min(a, b) => Some(in_c(a, of)?.min(in_c(b, of)?)),
-            Factor::Max(a, b) => Some(in_c(a, of)?.max(in_c(b, of)?)),
+            Factor::Of(Op::Div, a, b) => quotient(a, b).map(|(a, b)| a / b),
+            Factor::Of(Op::Mod, a, b) => quotient(a, b).map(|(a, b)| a % b),
+            Factor::Of(Op::Min, a, b) => Some(in_c(a, of)?.min(in_c(b, of)?)),
+            Factor::Of(Op::Max, a, b) => Some(in_c(a, of)?.max(in_c(b, of)?)),
         }
     };
     expr.terms().try_fold(0, |sum, (product, coefficient)| {

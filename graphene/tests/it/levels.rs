@@ -27,7 +27,7 @@ type Row = (&'static str, Kernel, &'static [(&'static str, i64)], usize);
 fn pointwise() -> Vec<Row> {
     let bias = Access { scalar: F16, strides: vec![Stride::Broadcast, Stride::Packed] };
     let biased = Pointwise {
-        function: Function::bias_gelu(),
+        function: Function::sum().unary(Unary::Gelu),
         ins: vec![Access::packed(F16, 2), bias],
         outs: vec![Access::packed(F16, 2)],
         ..Pointwise::default()
@@ -113,7 +113,7 @@ fn rows() -> Vec<Row> {
         ..Rows::default()
     };
     let fused = Rows {
-        prologue: Function::sum_of_three(),
+        prologue: Function::sum() + Function::input(2),
         ins: vec![Access::packed(F16, 2), Access::packed(F16, 2), Access::line(F16, 2)],
         sum: Some(Access::packed(F16, 2)),
         epilogue: Function::identity().unary(Unary::Silu) * Function::input(1),

@@ -11,8 +11,7 @@ use graphene_ir::template::fmha::Fmha;
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::matmul::MatMul;
 use graphene_ir::template::mlp::{Layer, Mlp};
-use graphene_ir::template::mma::Mma;
-use graphene_ir::template::simt::Simt;
+use graphene_ir::template::multistage::Multistage;
 use graphene_ir::tensor::Scalar;
 
 use crate::{conv, fmha, gemm, mlp, mma, recurrent, simt};
@@ -30,7 +29,10 @@ fn flat(kernel: &Kernel, stmts: &[Stmt]) -> Vec<Stmt> {
                     continue;
                 }
             }
-            Stmt::For(of) => of.body = flat(kernel, &of.body),
+            Stmt::For(of) => {
+                of.carry.clear();
+                of.body = flat(kernel, &of.body);
+            }
             Stmt::If(_, body) | Stmt::Role(_, _, _, body) => *body = flat(kernel, body),
             _ => {}
         }
@@ -237,7 +239,7 @@ fn matmuls_by_warps_and_threads_are_trees() {
                   %result_2:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one_2:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
                     BinaryPointwise, UnaryPointwise, Move
                   Move x2
-    "#]].assert_eq(&Mma { matmul: layer(), ..Mma::default() }.kernel().unwrap().tree());
+    "#]].assert_eq(&Multistage { matmul: layer(), ..Multistage::mma() }.kernel().unwrap().tree());
     let matmul = MatMul { scalar: Scalar::F32, ..layer() };
     expect![[r#"
         kernel simt sm_80
@@ -271,7 +273,7 @@ fn matmuls_by_warps_and_threads_are_trees() {
                   %result:[1].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one_2:[]>>>(%sums_2:[1].RF, %raw:[1].RF)
                     BinaryPointwise, UnaryPointwise, Move
                   Move
-    "#]].assert_eq(&Simt { matmul, ..Simt::default() }.kernel().unwrap().tree());
+    "#]].assert_eq(&Multistage { matmul, ..Multistage::simt() }.kernel().unwrap().tree());
 }
 
 #[test]
@@ -294,6 +296,7 @@ fn attention_is_a_tree() {
                 %weights:[2, 16].[2].RF <- Move<<<#cta:[], #own:[128]>>>(%scores:[2, 16].[2].RF)
                   Move
                 for(@step = 1; @step < @steps; @step += 1)
+                  carry %largest:[2].RF, %sums:[2, 2].RF, %acc:[2, 8].[2].RF, %factors:[2].RF, %weights:[2, 16].[2].RF as Fused{t0 = fold<+>(%1, 1); max(max(%0 * 0.125, -1e30) + log(t0), -1e30), %2 * %3 / t0, slice(%4, 1, 0, min(128, @keys - min(@keys, max(0, 128*@steps - 128*@step)))) / t0} = Fused{t0 = matmul(%0, slice(%1, 3, min(@keys, max(0, 128*@steps - 128*@step)), @keys - min(@keys, max(0, 128*@steps - 128*@step)))) * 0.125; t1 = select(less(position(t0, 2) + index(64*@group + 128*@m - min(@keys, max(0, 128*@steps - 128*@step))), position(t0, 3)), -inf, t0); t2 = fold<max>(t1, 3); t3 = exp(t1 - t2); t4 = fold<+>(t3, 3); max(max(t2, -1e30) + log(t4), -1e30), matmul(slice(t3, 3, min(128, @keys - min(@keys, max(0, 128*@steps - 128*@step))), @keys - min(128, @keys - min(@keys, max(0, 128*@steps - 128*@step))) - min(@keys, max(0, 128*@steps - 128*@step))), slice(slice(%2, 2, min(@keys, max(0, 128*@steps - 128*@step)), @keys - min(@keys, max(0, 128*@steps - 128*@step))), 2, min(128, @keys - min(@keys, max(0, 128*@steps - 128*@step))), @keys - min(128, @keys - min(@keys, max(0, 128*@steps - 128*@step))) - min(@keys, max(0, 128*@steps - 128*@step)))) / t4, slice(t3, 3, 0, min(128, @keys - min(@keys, max(0, 128*@steps - 128*@step)))) / t4}<<<#cta:[], #own:[128]>>>(%q_tile:[1, 1, 64, 64].GL, %k_tile:[1, 1, 64, @keys].GL, %v_tile:[1, 1, @keys, 64].GL)
                   Wait x2
                   %scores:[2, 16].[2].RF <- MatMul<<<#cta:[], #own:[128]>>>(%own_q_2:[64, 64].SH, %b_3:[64, 128].SH)
                     Fence, MatMul, MatMul+=, Commit
@@ -351,6 +354,7 @@ fn attention_is_a_tree() {
               %queries:[2, 8].[2].RF <- Move<<<#cta:[], #block:[256]>>>(%of_block:[128, 64].SH)
                 Move
               for(@step = 0; @step < @steps; @step += 1)
+                carry %largest:[2].RF, %sums:[2, 2].RF, %acc:[2, 8].[2].RF as Fused{t0 = fold<+>(%1, 1); max(max(%0 * 0.125, -1e30) + log(t0), -1e30), %2 / t0} = Fused{t0 = matmul(%0, slice(%1, 3, min(@keys, max(0, 128*@steps - 128*@step)), @keys - min(@keys, max(0, 128*@steps - 128*@step)))) * 0.125; t1 = select(less(position(t0, 2) + index(128*@m - min(@keys, max(0, 128*@steps - 128*@step))), position(t0, 3)), -inf, t0); t2 = fold<max>(t1, 3); t3 = exp(t1 - t2); t4 = fold<+>(t3, 3); max(max(t2, -1e30) + log(t4), -1e30), matmul(slice(t3, 3, 0, @keys - min(@keys, max(0, 128*@steps - 128*@step))), slice(slice(%2, 2, min(@keys, max(0, 128*@steps - 128*@step)), @keys - min(@keys, max(0, 128*@steps - 128*@step))), 2, 0, @keys - min(@keys, max(0, 128*@steps - 128*@step)))) / t4}<<<#cta:[], #block:[256]>>>(%q_tile:[1, 1, 128, 64].GL, %k_tile:[1, 1, 64, @keys].GL, %v_tile:[1, 1, @keys, 64].GL)
                 WaitGroup, Sync
                 %stage_4:[128, 64].SH <- Fused{dims(%0, 0, 1, 3, 2)}<<<#cta:[], #block:[256]>>>(%k_tile_3:[1, 1, 64, 128].GL)
                   Move

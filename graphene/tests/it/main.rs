@@ -4,13 +4,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod atoms;
+mod carry;
 mod checked;
 mod choose;
 mod conv;
-mod cute;
 mod emit;
 mod error;
-mod expression;
 mod faults;
 mod fireiron;
 mod fmha;

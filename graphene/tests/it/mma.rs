@@ -7,34 +7,38 @@ use graphene_ir::emit::emit;
 use graphene_ir::error::{Allowed, Constraint, Error};
 use graphene_ir::kernel::Unary;
 use graphene_ir::template::matmul::{Edges, MatMul};
-use graphene_ir::template::mma::Mma;
+use graphene_ir::template::multistage::Multistage;
 use graphene_ir::tensor::Scalar;
 
 use crate::products::{Sizes, check_product, layer, two_results};
 use crate::support::check_text;
 
-fn small() -> Mma {
-    Mma { tile: [32, 32], depth: 32, warps: 2, stages: 3, raster: 2, ..Mma::default() }
+fn small() -> Multistage {
+    Multistage { tile: [32, 32], depth: 32, warps: 2, stages: 3, raster: 2, ..Multistage::mma() }
 }
 
 /// All parameters that this file tries; each with sizes, and in how many random orders.
-pub(crate) fn rows() -> Vec<(Mma, Sizes, u64)> {
+pub(crate) fn rows() -> Vec<(Multistage, Sizes, u64)> {
     let plain = MatMul::default;
-    let moves = Mma { edges: Edges::Moves, ..small() };
+    let moves = Multistage { edges: Edges::Moves, ..small() };
     let deep = Sizes { k: [40, 72], ..Sizes::of([40, 40, 0], 1) };
     let mut rows = vec![
         (small(), Sizes::of([32, 32, 32], 1), 3),
         (small(), Sizes::of([40, 72, 136], 1), 3),
         (small(), Sizes::of([1, 8, 8], 1), 1),
         (small(), Sizes::of([33, 40, 0], 1), 1),
-        (Mma { warps: 1, stages: 2, ..small() }, Sizes::of([40, 40, 200], 1), 2),
-        (Mma { warps: 4, stages: 4, depth: 64, ..small() }, Sizes::of([40, 40, 264], 1), 2),
-        (Mma { tile: [64, 48], warps: 4, ..small() }, Sizes::of([72, 104, 72], 1), 2),
-        (Mma { tile: [16, 96], depth: 16, warps: 2, ..small() }, Sizes::of([33, 104, 40], 1), 1),
-        (Mma { arch: Arch::Sm90a, ..small() }, Sizes::of([40, 40, 40], 1), 1),
-        (Mma::default(), Sizes::of([136, 136, 104], 1), 0),
-        (Mma { matmul: MatMul { terms: 2, ..plain() }, ..small() }, deep, 2),
-        (Mma { matmul: MatMul { terms: 2, ..plain() }, ..moves.clone() }, deep, 1),
+        (Multistage { warps: 1, stages: 2, ..small() }, Sizes::of([40, 40, 200], 1), 2),
+        (Multistage { warps: 4, stages: 4, depth: 64, ..small() }, Sizes::of([40, 40, 264], 1), 2),
+        (Multistage { tile: [64, 48], warps: 4, ..small() }, Sizes::of([72, 104, 72], 1), 2),
+        (
+            Multistage { tile: [16, 96], depth: 16, warps: 2, ..small() },
+            Sizes::of([33, 104, 40], 1),
+            1,
+        ),
+        (Multistage { arch: Arch::Sm90a, ..small() }, Sizes::of([40, 40, 40], 1), 1),
+        (Multistage::mma(), Sizes::of([136, 136, 104], 1), 0),
+        (Multistage { matmul: MatMul { terms: 2, ..plain() }, ..small() }, deep, 2),
+        (Multistage { matmul: MatMul { terms: 2, ..plain() }, ..moves.clone() }, deep, 1),
         (moves.clone(), Sizes::of([1, 1, 1], 1), 1),
         (moves.clone(), Sizes::of([37, 43, 71], 1), 2),
     ];
@@ -45,7 +49,7 @@ pub(crate) fn rows() -> Vec<(Mma, Sizes, u64)> {
             [(false, false), (false, true), (true, false), (true, true)]
         {
             let matmul = MatMul { scalar, a_transposed, b_transposed, ..plain() };
-            let with = |edges, matmul: MatMul| Mma { edges, matmul, ..small() };
+            let with = |edges, matmul: MatMul| Multistage { edges, matmul, ..small() };
             let batch = MatMul { batched: true, epilogue: layer(), ..matmul.clone() };
             let several = MatMul { epilogue: two_results(), ..matmul.clone() };
             rows.extend([
@@ -57,7 +61,7 @@ pub(crate) fn rows() -> Vec<(Mma, Sizes, u64)> {
                 (with(Edges::Bulk, several.clone()), Sizes::of([48, 40, 24], 1), 0),
                 (with(Edges::Moves, several), Sizes::of([33, 41, 23], 1), 0),
                 (
-                    Mma { tile: [64, 64], warps: 4, matmul, ..small() },
+                    Multistage { tile: [64, 64], warps: 4, matmul, ..small() },
                     Sizes::of([72, 72, 40], 1),
                     1,
                 ),
@@ -79,20 +83,20 @@ fn mma_kernels_verify_read_back_and_become_cuda() {
 #[test]
 fn mma_parameters_that_no_kernel_has_are_refused() {
     for mma in [
-        Mma { depth: 0, ..small() },
-        Mma { depth: 24, ..small() },
-        Mma { tile: [24, 32], ..small() },
-        Mma { tile: [0, 32], ..small() },
-        Mma { tile: [32, 32], warps: 3, ..small() },
-        Mma { warps: 0, ..small() },
-        Mma { stages: 1, ..small() },
-        Mma { arch: Arch::Sm75, ..small() },
-        Mma { tile: [256, 256], ..Mma::default() },
-        Mma { matmul: MatMul { terms: 0, ..MatMul::default() }, ..small() },
+        Multistage { depth: 0, ..small() },
+        Multistage { depth: 24, ..small() },
+        Multistage { tile: [24, 32], ..small() },
+        Multistage { tile: [0, 32], ..small() },
+        Multistage { tile: [32, 32], warps: 3, ..small() },
+        Multistage { warps: 0, ..small() },
+        Multistage { stages: 1, ..small() },
+        Multistage { arch: Arch::Sm75, ..small() },
+        Multistage { tile: [256, 256], ..Multistage::mma() },
+        Multistage { matmul: MatMul { terms: 0, ..MatMul::default() }, ..small() },
     ] {
         assert!(mma.kernel().is_err(), "{mma:?}");
     }
-    let refused = Mma { warps: 40, ..small() }.kernel().unwrap_err();
+    let refused = Multistage { warps: 40, ..small() }.kernel().unwrap_err();
     let warps = Constraint::Number { what: "warps", allowed: Allowed::Within(1, 32), got: 40 };
     assert_eq!(refused, Error::Constraint(warps));
     assert_eq!(refused.to_string(), "needs 1 to 32 warps; got 40");
@@ -113,7 +117,7 @@ fn mma_products_are_right_in_any_order_and_free_of_bank_conflicts() {
 #[test]
 fn copies_run_ahead_of_products() {
     for stages in [2, 3, 4] {
-        let text = Mma { stages, ..small() }.kernel().unwrap().to_string();
+        let text = Multistage { stages, ..small() }.kernel().unwrap().to_string();
         let (before, after) = text.split_once("WaitGroup<copy, ").unwrap();
         assert_eq!(before.matches("Commit<copy>").count() as i64, stages - 1, "{text}");
         assert!(after.starts_with(&format!("{}>", stages - 2)), "{text}");
@@ -140,7 +144,7 @@ fn what_an_mma_kernel_asks_of_its_host() {
         ),
         (Edges::Moves, expect![[""]]),
     ] {
-        let mma = Mma { matmul: matmul.clone(), edges, ..Mma::default() };
+        let mma = Multistage { matmul: matmul.clone(), edges, ..Multistage::mma() };
         let launch = emit(&mma.kernel().unwrap()).unwrap().launch;
         let conditions: Vec<String> = launch.conditions.iter().map(ToString::to_string).collect();
         expected.assert_eq(&conditions.join("\n"));

@@ -64,7 +64,7 @@ fn rows() -> Vec<Row> {
         (of(Function::all([Function::sum(), Function::input(0) * Function::input(1)]),
             &[access(bf16, &[Packed, Broadcast, Packed, Packed]), access(bf16, &[Broadcast, Packed, Broadcast, Packed])],
             &[Access::packed(bf16, 4), Access::packed(f32, 4)], 8), &[2, 3, 2, 16], &[], 2),
-        (of(Function::sum_of_three(),
+        (of(Function::sum() + Function::input(2),
             &[Access::rows(f32, 6), Access::packed(f32, 6), access(f32, &[Broadcast; 6])],
             &[Access::packed(f32, 6)], 1), &[2, 1, 3, 2, 2, 5],
             &[("x0_stride0", 200), ("x0_stride1", 7), ("x0_stride2", 60), ("x0_stride3", 25), ("x0_stride4", 11)], 2),

@@ -148,7 +148,7 @@ fn what_no_kernel_has_is_refused() {
     for bad in [
         Reduce { op: Binary::Sub, ..base() },
         Reduce { function: Function::sum(), ..base() },
-        Reduce { finish: Function::sum_of_three(), ..base() },
+        Reduce { finish: Function::sum() + Function::input(2), ..base() },
         Reduce { out: Access::packed(F16, 3), ..base() },
         Reduce { threads: 16, ..base() },
         Reduce { vector: 0, ..base() },

@@ -27,7 +27,7 @@ fn small() -> Rows {
 /// A sum with a residual and a bias, stored, and an activation of the result times another operand.
 fn fused() -> Rows {
     Rows {
-        prologue: Function::sum_of_three(),
+        prologue: Function::sum() + Function::input(2),
         ins: vec![Access::packed(F16, 2), Access::packed(F16, 2), Access::line(F16, 2)],
         sum: Some(Access::packed(F16, 2)),
         epilogue: Function::identity().unary(Unary::Silu) * Function::input(1),

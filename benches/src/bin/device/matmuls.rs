@@ -16,8 +16,7 @@ use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::mlp::{Layer, Mlp};
-use graphene_ir::template::mma::Mma;
-use graphene_ir::template::simt::Simt;
+use graphene_ir::template::multistage::Multistage;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
 use graphene_runtime::device::{Bound, Buffer, Stream};
@@ -258,18 +257,18 @@ pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
         let case = Case::new(stream, matmul.clone(), size, &mut random)?;
         let bound = case.bind_gemm(stream, &gemm)?;
         wrong += case.run(stream, &bound, &gemm, &mut random, |x| x)?;
-        let mma = Mma {
+        let mma = Multistage {
             matmul: matmul.clone(),
             edges,
             tile: [[128, 128], [64, 128], [128, 64], [64, 64]][random.within(0, 3)],
             stages: [2, 3, 4][random.within(0, 2)],
-            ..Mma::default()
+            ..Multistage::mma()
         };
         let bound = case.bind(stream, &mma.kernel().map_err(kernel_error)?, &[])?;
         wrong += case.run(stream, &bound, &mma, &mut random, |x| x)?;
         let matmul = MatMul { scalar: Scalar::F32, ..matmul };
         let case = Case::new(stream, matmul.clone(), size, &mut random)?;
-        let mma = Mma { matmul: matmul.clone(), ..mma };
+        let mma = Multistage { matmul: matmul.clone(), ..mma };
         let bound = case.bind(stream, &mma.kernel().map_err(kernel_error)?, &[])?;
         wrong += case.run(stream, &bound, &mma, &mut random, |x| Unary::Tf32.value(x))?;
         if !matmul.a_transposed && !matmul.b_transposed {
@@ -279,7 +278,7 @@ pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
         }
         let parts = if matmul.terms == 1 { [1, 1, 2, 4][random.within(0, 3)] } else { 1 };
         let arch = if parts == 1 { Arch::Sm80 } else { Arch::Sm90a };
-        let simt = Simt { matmul, edges, arch, split: parts, ..Simt::default() };
+        let simt = Multistage { matmul, edges, arch, split: parts, ..Multistage::simt() };
         let bound = case.bind(stream, &simt.kernel().map_err(kernel_error)?, &[])?;
         wrong += case.run(stream, &bound, &simt, &mut random, |x| x)?;
     }

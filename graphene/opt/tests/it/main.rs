@@ -3,6 +3,9 @@
 // The checks that the tests share are not themselves marked as tests.
 #![allow(clippy::unwrap_used)]
 
+mod cute;
+mod expression;
+
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 

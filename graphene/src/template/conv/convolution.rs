@@ -110,11 +110,6 @@ impl Convolution {
         merge(merge(windows.dims(dims.collect::<Vec<_>>()), 1), 2)
     }
 
-    /// The same where all pixels of an image are one axis.
-    pub(super) fn flat_columns() -> Fused {
-        Fused::input(0).dims([1, 2, 0, 3].map(Some)).merge(2)
-    }
-
     /// What the kernel computes of sums `[groups, output channels/group, images · pixels]`; operands are those from the
     /// input `first` on.
     pub(super) fn kind(&self, sums: Fused, first: usize, sizes: &Sizes) -> Kind {

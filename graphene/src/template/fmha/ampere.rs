@@ -83,8 +83,8 @@ pub(super) fn kernel(fmha: &Fmha) -> Result<Kernel> {
     };
     Tiles { fmha, sizes: &sizes }.each(&mut k, &first.into(), |k, place| {
         let given = (&operands, mask);
-        let tile = fmha.tile(k, given, fmha.rows(), (place, &place.m), block)?;
-        k.decompose(tile, |k| parts.tile(k, &*matmuls, place))
+        let (tile, ins) = fmha.tile(k, given, fmha.rows(), (place, &place.m), block)?;
+        k.decompose(tile, |k| parts.tile(k, &*matmuls, place, &ins))
     })?;
     let [q, key, value, o] = operands;
     let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
@@ -134,7 +134,13 @@ impl<'a> Block<'a> {
 
     /// A tile of queries. Groups of copies are those of a tile of keys and of a tile of values in
     /// turn, so that at each wait one younger group is in flight, or an empty one.
-    fn tile(&self, k: &mut Builder, matmuls: &dyn Matmuls, place: &Place) -> Result<()> {
+    fn tile(
+        &self,
+        k: &mut Builder,
+        matmuls: &dyn Matmuls,
+        place: &Place,
+        ins: &[TensorId],
+    ) -> Result<()> {
         let fmha = self.fmha;
         let ring = k.ring("using", STAGES)?;
         let stage = ring.stage();
@@ -149,32 +155,43 @@ impl<'a> Block<'a> {
         clear(k, self.sums, fmha.value_width() / 8, self.one)?;
         self.meet(k)?;
         matmuls.begin(k, self)?;
-        k.for_("step", Expr::from(0)..place.steps.clone(), 1, false, |k, step| {
-            self.meet(k)?;
-            self.next(k, 1, place, step, &ring)?;
-            clear(k, self.scores, fmha.keys / 8, self.one)?;
-            let [queries, keys, values] = self.shared;
-            let (near, weights) = matmuls.left();
-            let queries = k.index(queries, "all_q", [0])?;
-            let [keys, values] =
-                [k.index(keys, "keys", [&stage])?, k.index(values, "values", [&stage])?];
-            let ins = [near.unwrap_or(queries), keys];
-            // Keys lie by rows.
-            let keyed = self.added([Fused::input(0), Fused::input(1).dims([1, 0].map(Some))]);
-            let scores = Header::new(keyed, self.scores, ins, self.block);
-            k.decompose(scores, |k| matmuls.keys(k, self, keys))?;
-            self.weigh(k, place, step)?;
-            let kind = if fmha.tf32 { Kind::Unary(Unary::Tf32) } else { Kind::Move };
-            let converted = Header::new(kind, weights, self.scores, self.block);
-            k.decompose(converted, |k| matmuls.weights(k, self))?;
-            self.meet(k)?;
-            self.next(k, 2, place, step, &ring)?;
-            self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
-            let summed = self.added([0, 1].map(Fused::input));
-            let sums = Header::new(summed, self.sums, [weights, values], self.block);
-            k.decompose(sums, |k| matmuls.values(k, self, values))?;
-            k.advance(&ring)
+        let carry = k.carry("step", (&place.steps, &1.into()), |_, step| {
+            let given = (ins, place.m.clone() * fmha.rows());
+            let state = (&self.softmax, self.sums, None);
+            Ok(vec![fmha.carried((place, &self.sizes.keys, step), given, state, self.block)])
         })?;
+        k.for_carrying(
+            "step",
+            Expr::from(0)..place.steps.clone(),
+            (1, false),
+            carry,
+            |k, step| {
+                self.meet(k)?;
+                self.next(k, 1, place, step, &ring)?;
+                clear(k, self.scores, fmha.keys / 8, self.one)?;
+                let [queries, keys, values] = self.shared;
+                let (near, weights) = matmuls.left();
+                let queries = k.index(queries, "all_q", [0])?;
+                let [keys, values] =
+                    [k.index(keys, "keys", [&stage])?, k.index(values, "values", [&stage])?];
+                let ins = [near.unwrap_or(queries), keys];
+                // Keys lie by rows.
+                let keyed = self.added([Fused::input(0), Fused::input(1).dims([1, 0].map(Some))]);
+                let scores = Header::new(keyed, self.scores, ins, self.block);
+                k.decompose(scores, |k| matmuls.keys(k, self, keys))?;
+                self.weigh(k, place, step)?;
+                let kind = if fmha.tf32 { Kind::Unary(Unary::Tf32) } else { Kind::Move };
+                let converted = Header::new(kind, weights, self.scores, self.block);
+                k.decompose(converted, |k| matmuls.weights(k, self))?;
+                self.meet(k)?;
+                self.next(k, 2, place, step, &ring)?;
+                self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
+                let summed = self.added([0, 1].map(Fused::input));
+                let sums = Header::new(summed, self.sums, [weights, values], self.block);
+                k.decompose(sums, |k| matmuls.values(k, self, values))?;
+                k.advance(&ring)
+            },
+        )?;
         self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)?;
         self.store(k, matmuls, place)
     }

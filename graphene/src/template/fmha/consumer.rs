@@ -58,9 +58,9 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
     let store = consumer.store(k)?;
     context.each_tile(k, |k, place| {
         let given = (&context.operands, context.mask);
-        let tile = fmha.tile(k, given, ROWS, (place, &consumer.m(place)), own)?;
+        let (tile, ins) = fmha.tile(k, given, ROWS, (place, &consumer.m(place)), own)?;
         k.decompose(tile, |k| {
-            consumer.attend(k, place)?;
+            consumer.attend(k, place, &ins)?;
             consumer.leave(k, &store, place)
         })
     })?;
@@ -128,7 +128,7 @@ impl<'a> Consumer<'a> {
     }
 
     /// Goes through the keys and values of a tile of queries.
-    fn attend(&self, k: &mut Builder, place: &Place) -> Result<()> {
+    fn attend(&self, k: &mut Builder, place: &Place, ins: &[TensorId]) -> Result<()> {
         let Context { fmha, one, .. } = *self.context;
         self.softmax.begin(k)?;
         clear(k, self.sums, fmha.value_width() / 8, one)?;
@@ -139,23 +139,34 @@ impl<'a> Consumer<'a> {
         self.end_scores(k, place, Expr::from(0))?;
         let packed = Header::new(Kind::Move, self.weights, self.scores, self.own);
         k.decompose(packed.clone(), |k| fmha.pack(k, self.scores, self.weights, one))?;
-        k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
-            self.order_wait(k)?;
-            self.begin_scores(k)?;
-            self.wait(k, 2)?;
-            // Behind the wait for values all matmuls of queries and keys have begun.
-            self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
-            self.begin_sums(k)?;
-            self.order_arrive(k)?;
-            self.end_scores(k, place, step.into())?;
-            // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
-            // exponentials, beside which there would be no matmul then. So these values are waited for twice.
-            if fmha.stages > 1 {
-                try_wait_next(k, &self.context.pipelines[2], &self.rings[2], self.own)?;
-            }
-            self.end_sums(k)?;
-            k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights, one))
+        let state = (&self.softmax, self.sums, Some(self.weights));
+        let carry = k.carry("step", (&place.steps, &1.into()), |_, step| {
+            let given = (ins, self.m(place) * ROWS);
+            Ok(vec![fmha.carried((place, &self.context.sizes.keys, step), given, state, self.own)])
         })?;
+        k.for_carrying(
+            "step",
+            Expr::from(1)..place.steps.clone(),
+            (1, false),
+            carry,
+            |k, step| {
+                self.order_wait(k)?;
+                self.begin_scores(k)?;
+                self.wait(k, 2)?;
+                // Behind the wait for values all matmuls of queries and keys have begun.
+                self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
+                self.begin_sums(k)?;
+                self.order_arrive(k)?;
+                self.end_scores(k, place, step.into())?;
+                // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
+                // exponentials, beside which there would be no matmul then. So these values are waited for twice.
+                if fmha.stages > 1 {
+                    try_wait_next(k, &self.context.pipelines[2], &self.rings[2], self.own)?;
+                }
+                self.end_sums(k)?;
+                k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights, one))
+            },
+        )?;
         k.advance(&self.rings[0])?;
         self.wait(k, 2)?;
         k.if_(Cond::new(place.steps.clone(), Relation::AtLeast, 2), |k| {

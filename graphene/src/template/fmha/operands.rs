@@ -7,8 +7,12 @@ use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Binary, Fold, Fused, Kind, Monoid, TensorId, ThreadsId, Unary};
 use crate::layout::{Layout, Tiler};
+use crate::schedule::Softmax;
 use crate::template::matmul::{leaf, tile_of};
 use crate::tensor::{Scalar, View};
+
+/// What ln Σ eˢ is not told apart below.
+const NEVER: f64 = -1e30;
 
 /// The symbols of a kernel.
 pub(super) struct Sizes {
@@ -35,7 +39,8 @@ impl Fmha {
             Mask::PerKey(_) => Some(Fused::input(3).dims([Some(0), None, None, None, Some(1)])),
             Mask::Dense(_) => Some(Fused::input(3).split(1, group)),
         };
-        Kind::Fused(self.attention([queries, keys, values], mask, [3, 4], 0.into()).merge(1))
+        let scores = self.scores([queries, keys], mask, [3, 4], 0.into());
+        Kind::Fused(self.attention(scores, values, 4).merge(1))
     }
 
     /// An operand of a matmul as it is multiplied.
@@ -45,18 +50,24 @@ impl Fmha {
 
     /// What a tile computes of its queries, the first of which has this number.
     fn of_tile(&self, first: Expr) -> Kind {
-        let mask = match self.mask {
+        let operands = [0, 1].map(Fused::input);
+        let scores = self.scores(operands, self.tile_mask(), [2, 3], first);
+        Kind::Fused(self.attention(scores, Fused::input(2), 3))
+    }
+
+    /// The mask of a tile's scores.
+    fn tile_mask(&self) -> Option<Fused> {
+        match self.mask {
             Mask::None => None,
             Mask::PerKey(_) => Some(Fused::input(3).dims([Some(0), None, None, Some(1)])),
             Mask::Dense(_) => Some(Fused::input(3)),
-        };
-        Kind::Fused(self.attention([0, 1, 2].map(Fused::input), mask, [2, 3], first))
+        }
     }
 
-    /// Attention whose scores have queries and keys along these dimensions.
-    fn attention(
+    /// Scores that have queries and keys along these dimensions: of the first query, that many before it are not left out.
+    fn scores(
         &self,
-        [queries, keys, values]: [Fused; 3],
+        [queries, keys]: [Fused; 2],
         mask: Option<Fused>,
         [row, column]: [usize; 2],
         first: Expr,
@@ -81,9 +92,14 @@ impl Fmha {
             let later = query.binary(Binary::Less, scores.position(column));
             out = later.select(number(f64::NEG_INFINITY), out);
         }
+        out
+    }
+
+    /// The values, weighted by scores that have keys along this dimension.
+    fn attention(&self, scores: Fused, values: Fused, column: usize) -> Fused {
         let softmax = Fold { monoid: Monoid::Softmax, along: vec![column] };
-        let [largest, sum] = [0, 1].map(|part| out.clone().fold(&softmax, part));
-        let weights = out.binary(Binary::Sub, largest).unary(Unary::Exp);
+        let [largest, sum] = [0, 1].map(|part| scores.clone().fold(&softmax, part));
+        let weights = scores.binary(Binary::Sub, largest).unary(Unary::Exp);
         let result = match self.tf32 {
             true => self.rounded(weights).matmul(self.rounded(values)).binary(Binary::Div, sum),
             false => weights.binary(Binary::Div, sum).matmul(values),
@@ -91,11 +107,59 @@ impl Fmha {
         if !self.guarded {
             return result;
         }
-        result.clone().unary(Unary::IsNan).select(number(0.0), result)
+        result.clone().unary(Unary::IsNan).select(Fused::number(0.0), result)
     }
 
-    /// So many queries' result, of them and of all keys and values of their head: views of global memory. `m`: which of a
-    /// head's such tiles it is.
+    /// What a loop over tiles of keys carries when it has been through so many of them, from the last on: for each query ln Σ eˢ of
+    /// its scores s, and the sum of their values in units of Σ eˢ. Where the last tile's `weights` have not met its values yet, the
+    /// sum is without these, in units of the largest score before; and weights are in units of Σ eˢ.
+    pub(super) fn carried(
+        &self,
+        (place, keys, done): (&Place, &Var, &Var),
+        (ins, first): (&[TensorId], Expr),
+        (softmax, sums, weights): (&Softmax, TensorId, Option<TensorId>),
+        threads: ThreadsId,
+    ) -> (Option<Fused>, Header) {
+        let [add, mul, div] = [Binary::Add, Binary::Mul, Binary::Div];
+        let over = |x: Fused, l: &Fused| x.binary(div, l.clone());
+        // A row that may attend nowhere has none of these, or one that is lost in what fills it.
+        let above = |x: Fused| x.binary(Binary::Max, Fused::number(NEVER));
+        let all = |m: Fused, l: &Fused| above(above(m).binary(add, l.clone().unary(Unary::Log)));
+        let keys = Expr::from(keys);
+        let from = ((place.steps.clone() - done) * self.keys).max(0.into()).min(keys.clone());
+        let count = keys - &from;
+        let ahead = weights.map_or(0.into(), |_| Expr::from(self.keys).min(count.clone()));
+        let of_keys = |x: Fused, dim: usize| x.slice(dim, from.clone(), count.clone());
+        let summed = |x: Fused, dim: usize| x.slice(dim, ahead.clone(), count.clone() - &ahead);
+        let operands = [Fused::input(0), of_keys(Fused::input(1), 3)];
+        let mask = self.tile_mask().map(|mask| of_keys(mask, 3));
+        let scores = self.scores(operands, mask, [2, 3], first - &from);
+        let largest = scores.clone().folded(Binary::Max, [3]);
+        let powers = scores.binary(Binary::Sub, largest.clone()).unary(Unary::Exp);
+        let values = self.rounded(summed(of_keys(Fused::input(2), 2), 2));
+        let sum = powers.clone().folded(add, [3]);
+        let value = self.rounded(summed(powers.clone(), 3)).matmul(values);
+        let mut computed = vec![all(largest, &sum), over(value, &sum)];
+        let [m, l, o, factor, weight] = [0, 1, 2, 3, 4].map(Fused::input);
+        let (m, l) = (m.binary(mul, Fused::number(softmax.ln())), l.folded(add, [1]));
+        let o = if self.value_width() > self.value_dim { o.slice(1, 0, self.value_dim) } else { o };
+        let mut states = vec![softmax.largest, softmax.sums, sums];
+        let mut form = vec![all(m, &l)];
+        match weights {
+            Some(weights) => {
+                states.extend([softmax.factors, weights]);
+                form.push(over(o.binary(mul, factor), &l));
+                form.push(over(weight.slice(1, 0, ahead.clone()), &l));
+                computed.push(over(powers.slice(3, 0, ahead), &sum));
+            }
+            None => form.push(over(o, &l)),
+        }
+        let kind = Kind::Fused(Fused::all(computed));
+        (Some(Fused::all(form)), Header::new(kind, states, ins.to_vec(), threads))
+    }
+
+    /// So many queries' result, of them and of all keys and values of their head: views of global memory, the latter of which are
+    /// given as well. `m`: which of a head's such tiles it is.
     pub(super) fn tile(
         &self,
         k: &mut Builder,
@@ -103,7 +167,7 @@ impl Fmha {
         rows: i64,
         (place, m): (&Place, &Expr),
         threads: ThreadsId,
-    ) -> Result<Header> {
+    ) -> Result<(Header, Vec<TensorId>)> {
         let (whole, zero) =
             ([Tiler::Size(1), Tiler::Size(1), Tiler::Whole, Tiler::Whole], 0.into());
         let of_head = [&place.batch, &place.kv_head, &zero, &zero];
@@ -120,7 +184,7 @@ impl Fmha {
             (None, _) => {}
         }
         let out = place.rows(k, operands, 3, rows, m)?;
-        Ok(Header::new(self.of_tile(m.clone() * rows), out, ins, threads))
+        Ok((Header::new(self.of_tile(m.clone() * rows), out, ins.clone(), threads), ins))
     }
 
     /// Symbols and pointers: Q, K, V and O, and the mask.

@@ -8,6 +8,7 @@ use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule;
+use crate::schedule::matmul::{epilog, load};
 use crate::schedule::pointwise::each;
 use crate::template::fragments::{clear, each_pair, elected_warps, fragment, own_group};
 use crate::template::matmul::{Tile, tile_of};
@@ -48,14 +49,17 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
                 let tile = consumer.tile(k, place)?;
                 k.decompose(tile.header(context.declared.kind(), own), |k| {
                     let ahead = store.ask(k, place)?;
-                    k.decompose(tile.sums(context.declared.sums(), consumer.acc, own), |k| {
+                    let multiply = |k: &mut Builder| {
                         clear(k, consumer.acc, gemm.registers() / 4, context.one)?;
                         order.wait(k)?;
                         consumer.multiply(k, |k| order.arrive(k))
-                    })?;
-                    skip(k, ring, context.all_steps() * (gemm.consumers - 1))?;
-                    store.await_rows(k)?;
-                    store.tile(k, consumer.acc, place, &ahead)
+                    };
+                    let sums = tile.sums(context.declared.sums(), consumer.acc, own);
+                    epilog(k, sums, multiply, |k| {
+                        skip(k, ring, context.all_steps() * (gemm.consumers - 1))?;
+                        store.await_rows(k)?;
+                        store.tile(k, consumer.acc, place, &ahead)
+                    })
                 })
             })?;
         }
@@ -70,12 +74,11 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
                 let Some(shares) = &context.shares else {
                     return k.decompose(header, |k| {
                         let ahead = store.ask(k, place)?;
-                        k.decompose(
-                            tile.sums(context.declared.sums(), consumer.acc, own),
-                            multiply,
-                        )?;
-                        store.await_rows(k)?;
-                        store.tile(k, consumer.acc, place, &ahead)
+                        let sums = tile.sums(context.declared.sums(), consumer.acc, own);
+                        epilog(k, sums, multiply, |k| {
+                            store.await_rows(k)?;
+                            store.tile(k, consumer.acc, place, &ahead)
+                        })
                     });
                 };
                 k.decompose(header.on(shares.blocks), |k| {
@@ -168,11 +171,14 @@ impl<'a> Consumer<'a> {
         let [a, b] = context.shared;
         let along = STEP / gemm.matmul.scalar.bytes();
         let a = k.index(a, "a", [stage])?;
-        let rows = [Tiler::Size(ROWS * gemm.strips), Tiler::Whole];
-        let own = context.first_strip(&self.group).div(&Expr::from(gemm.strips));
-        let own_a = tile_of(k, a, "own_a", &rows, [&own, &Expr::from(0)])?;
-        let b = k.index(b, "b", [stage])?;
-        k.decompose(Header::new(Kind::MATMUL_ADD, *acc, [own_a, b], *threads), |k| {
+        let near = |k: &mut Builder| {
+            let rows = [Tiler::Size(ROWS * gemm.strips), Tiler::Whole];
+            let own = context.first_strip(&self.group).div(&Expr::from(gemm.strips));
+            let own_a = tile_of(k, a, "own_a", &rows, [&own, &Expr::from(0)])?;
+            Ok([own_a, k.index(b, "b", [stage])?])
+        };
+        load(k, *acc, *threads, near, |k, near| {
+            let b = near.b;
             let a = k.tile(a, "a", &[Tiler::Size(ROWS), Tiler::Size(along)])?;
             let b = k.tile(b, "b", &[Tiler::Size(along), Tiler::Whole])?;
             let sums = k.tile(*acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;

@@ -97,7 +97,9 @@ impl Rows {
         needs(held.is_none_or(|held| held >= 1), "1 or more vectors a thread", held)?;
         let Some(columns) = self.columns else {
             // A launch is refused unless rows of the result start at multiples of a vector.
-            let packed = |out: &Access| out.packed_rows() && out.scalar.bytes() * vector <= 16;
+            let packed = |out: &Access| {
+                *out == Access::packed(out.scalar, 2) && out.scalar.bytes() * vector <= 16
+            };
             let divides = *vector == 1 || self.results().all(packed);
             return needs(divides, "packed rows of the result, whose columns vectors divide", self);
         };

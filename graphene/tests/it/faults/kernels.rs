@@ -7,7 +7,7 @@ use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::mlp::{Layer, Mlp};
-use graphene_ir::template::mma::Mma;
+use graphene_ir::template::multistage::Multistage;
 use graphene_ir::tensor::Scalar;
 
 use super::{elements, sequences};
@@ -20,14 +20,12 @@ pub(crate) struct Given {
     pub(crate) name: &'static str,
     pub(crate) kernel: Kernel,
     pub(crate) inputs: Vec<Inputs>,
-    /// One of so many changes is tried that are reported under names, and of so many of what computes; none if it is 0.
-    pub(super) every: [usize; 2],
 }
 
 /// All of them; and on other values and sizes, too.
 pub(crate) fn kernels() -> impl Iterator<Item = Given> {
     let all = subjects().into_iter().chain(attention());
-    let all = all.map(|(name, kernel, inputs)| Given { name, kernel, inputs, every: [1, 0] });
+    let all = all.map(|(name, kernel, inputs)| Given { name, kernel, inputs });
     let all = all.chain(elements::all()).chain(sequences::all());
     all.map(|mut given| {
         given.inputs.push(reversed(&given.inputs[0]));
@@ -109,7 +107,7 @@ fn subjects() -> Vec<Tried> {
     let staged = |name, kernel: graphene_ir::Result<Kernel>, sizes: &[[i64; 3]]| {
         given(name, kernel.unwrap(), sizes)
     };
-    let mma = Mma { tile: [32, 32], depth: 32, warps: 2, stages: 3, ..Mma::default() };
+    let mma = Multistage { tile: [32, 32], depth: 32, warps: 2, stages: 3, ..Multistage::mma() };
     // Four tiles, partial ones among them, with more steps than the ring has stages; and none.
     let mut subjects = vec![
         gemm("one consumer", &small, &[[72, 72, 136], [72, 72, 0]]),

@@ -94,6 +94,15 @@ pub(super) struct Row {
     pub(super) why: &'static str,
 }
 
+impl Row {
+    /// Whether it is about a fault of a kernel.
+    pub(super) fn holds(&self, kernel: &str, fault: &Fault) -> bool {
+        (self.kernels.is_empty() || self.kernels.contains(&kernel))
+            && fault.change.contains(self.change)
+            && fault.line.contains(self.line)
+    }
+}
+
 static TEXT: LazyLock<String> = LazyLock::new(|| {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/faults/known.txt");
     std::fs::read_to_string(path).unwrap()
@@ -126,10 +135,5 @@ pub(super) fn all_rows() -> &'static [Row] {
 
 /// The row that a fault falls under.
 pub(super) fn row(known: Known, kernel: &str, fault: &Fault) -> Option<&'static Row> {
-    ROWS.iter().find(|row| {
-        row.known == known
-            && (row.kernels.is_empty() || row.kernels.contains(&kernel))
-            && fault.change.contains(row.change)
-            && fault.line.contains(row.line)
-    })
+    ROWS.iter().find(|row| row.known == known && row.holds(kernel, fault))
 }

@@ -9,9 +9,9 @@ use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::folds::Folds;
 use graphene_ir::template::matmul::{Edges, MatMul};
+use graphene_ir::template::multistage::{By, Multistage};
 use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
 use graphene_ir::template::scan::Scan;
-use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 
 use super::Given;
@@ -21,11 +21,11 @@ use crate::{fmha, folds, recurrent};
 /// Several blocks, steps, and chunks of the depth, partial ones among them; and two tiles of rows.
 fn layers() -> Vec<Given> {
     let small = Recurrent { inputs: 40, hidden: 40, depth: 16, units: 16, ..recurrent::small() };
-    let subject = |name, layer: Recurrent, rows, every| {
+    let subject = |name, layer: Recurrent, rows| {
         let kernel = layer.kernel().unwrap();
         let inputs =
             [(3, 5, 1, 0), (1, rows, 1, 0)].map(|sizes| recurrent::given(&layer, &kernel, sizes));
-        Given { name, kernel, inputs: inputs.into(), every: [every; 2] }
+        Given { name, kernel, inputs: inputs.into() }
     };
     let gru = Recurrent {
         cell: recurrent::gru_reset_first(),
@@ -61,10 +61,10 @@ fn layers() -> Vec<Given> {
         ..small.clone()
     };
     vec![
-        subject("lstm", small, 17, 3),
-        subject("gru", gru, 9, 6),
-        subject("plain", plain, 17, 3),
-        subject("ragged", ragged, 17, 6),
+        subject("lstm", small, 17),
+        subject("gru", gru, 9),
+        subject("plain", plain, 17),
+        subject("ragged", ragged, 17),
     ]
 }
 
@@ -78,7 +78,7 @@ fn on(
         .iter()
         .map(|symbols| inputs(&kernel, symbols, |param, i| element(1009 * param + i)))
         .collect();
-    Given { name, kernel, inputs, every: [1, 1] }
+    Given { name, kernel, inputs }
 }
 
 /// A few bits, of both signs, most of them negative.
@@ -137,22 +137,22 @@ fn products() -> Vec<Given> {
         epilogue: Epilogue::layer(true, Some(Unary::Relu), true),
         ..MatMul::default()
     };
-    let bulk = Simt {
+    let bulk = Multistage {
         tile: [32, 32],
-        thread: [4, 4],
+        by: By::Threads([4, 4]),
         depth: 16,
         warps: 2,
         stages: 3,
         raster: 2,
         matmul,
-        ..Simt::default()
+        ..Multistage::simt()
     };
-    let mut moves = Simt { edges: Edges::Moves, stages: 2, ..bulk.clone() };
+    let mut moves = Multistage { edges: Edges::Moves, stages: 2, ..bulk.clone() };
     moves.matmul.a_transposed = true;
     moves.matmul.b_transposed = true;
-    let shared = Simt { split: 2, arch: Arch::Sm90a, ..bulk.clone() };
+    let shared = Multistage { split: 2, arch: Arch::Sm90a, ..bulk.clone() };
     let sizes = |m, n, k| [("M", m), ("N", n), ("K", k), ("blocks", 1)];
-    let on = |name, simt: &Simt, [m, n, k]: [i64; 3]| {
+    let on = |name, simt: &Multistage, [m, n, k]: [i64; 3]| {
         on(name, simt.kernel().unwrap(), &[&sizes(m, n, k), &sizes(m, n, 0)], few_bits)
     };
     vec![
@@ -180,20 +180,20 @@ fn attention() -> Vec<Given> {
         fill: Number(0.25),
         ..small.clone()
     };
-    let subject = |name, fmha: Fmha, sizes: &[[usize; 2]], every| {
+    let subject = |name, fmha: Fmha, sizes: &[[usize; 2]]| {
         let kernel = fmha.ampere().unwrap();
         let sizes = sizes.iter().map(|&[q, k]| fmha::Sizes::of(q, k));
         let sizes = sizes.chain([fmha::Sizes::grouped(3, 40)]);
         let inputs = sizes.map(|sizes| fmha::operands(&fmha, sizes)).collect();
-        Given { name, kernel, inputs, every: [every; 2] }
+        Given { name, kernel, inputs }
     };
     let rounded = Fmha { tf32: true, ..small.clone() };
     vec![
-        subject("rounded", rounded, &[[70, 40], [3, 1]], 3),
-        subject("threads", small.clone(), &[[70, 40], [3, 1]], 3),
-        subject("causal", causal, &[[70, 40], [3, 1]], 6),
-        subject("halves", Fmha { scalar: Scalar::F16, ..small }, &[[70, 40], [3, 1]], 3),
-        subject("filled", filled, &[[70, 40], [3, 1]], 6),
+        subject("rounded", rounded, &[[70, 40], [3, 1]]),
+        subject("threads", small.clone(), &[[70, 40], [3, 1]]),
+        subject("causal", causal, &[[70, 40], [3, 1]]),
+        subject("halves", Fmha { scalar: Scalar::F16, ..small }, &[[70, 40], [3, 1]]),
+        subject("filled", filled, &[[70, 40], [3, 1]]),
     ]
 }
 

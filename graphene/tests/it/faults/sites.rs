@@ -104,11 +104,6 @@ impl Fault {
     pub(super) fn orders(&self) -> bool {
         matches!(self.family, Family::Role | Family::Stage | Family::Synchronisation)
     }
-
-    /// Whether something is left out that computes or copies, or is replaced in a line.
-    pub(super) fn computes(&self) -> bool {
-        self.change == "dropped" || REPLACED.iter().any(|row| row.1 == self.change)
-    }
 }
 
 /// The kernel of a text whose views have the types that they had before the fault.

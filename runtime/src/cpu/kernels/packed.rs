@@ -28,13 +28,14 @@ const VECTORS: usize = 3;
 const DEPTH: usize = 768;
 
 /// Rows of A that are gone through at a time: they stay in the second-level cache beside a panel.
-pub(crate) const HEIGHT: usize = 96;
+pub(crate) const HEIGHT: usize = 128;
 
 /// Columns of a tile, at most: with its rows it stays in the second-level cache until what follows it is done.
 const WIDE: usize = 768;
 
-/// Columns below which a matmul is not divided for the threads' sake: longer rows are written and read faster.
-const NARROW: usize = 192;
+/// Columns below which a matmul of few rows is not divided for the threads' sake, and half of those of one with many:
+/// longer rows are written and read faster.
+const NARROW: usize = 96;
 
 /// Multiplications that a thread takes at least, where several share a matmul.
 const SHARE: usize = 1 << 16;
@@ -327,7 +328,8 @@ pub(crate) fn multiply_all(
 pub(crate) fn tile([m, n]: [usize; 2], wanted: usize) -> (usize, usize) {
     let (m, n, wanted) = (m.max(1), n.max(1), wanted.max(1));
     let down = m.div_ceil(HEIGHT);
-    let across = n.div_ceil(WIDE).max(wanted.div_ceil(down).min(n / NARROW));
+    let narrow = if m < HEIGHT / 2 { NARROW } else { 2 * NARROW };
+    let across = n.div_ceil(WIDE).max(wanted.div_ceil(down).min(n / narrow));
     // Few tiles are a multiple of those wanted: threads that share them have as many each.
     let each = wanted.div_ceil(across);
     let down = if down < 4 * each { down.next_multiple_of(each) } else { down };

@@ -7,8 +7,7 @@ use graphene_ir::kernel::Unary;
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::matmul::MatMul;
-use graphene_ir::template::mma::Mma;
-use graphene_ir::template::simt::Simt;
+use graphene_ir::template::multistage::{self, Multistage};
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
 use graphene_runtime::device::cublaslt::{BoundGemm, Context};
@@ -51,8 +50,8 @@ const BY_WARPS: [[i64; 2]; 3] = [[128, 128], [64, 64], [16, 64]];
 
 /// What a kernel is made by.
 enum By {
-    Threads(Simt),
-    Warps(Mma),
+    Threads(Multistage),
+    Warps(Multistage),
     Warpgroups(Gemm),
 }
 
@@ -149,8 +148,7 @@ fn all(stream: &Stream, matmul: &MatMul, tf32: bool) -> Result<Vec<Tried>, Error
     let (matmul, arch) = (|| matmul.clone(), Arch::Sm90a);
     let load = |by: By| {
         let kernel = match &by {
-            By::Threads(simt) => simt.kernel(),
-            By::Warps(mma) => mma.kernel(),
+            By::Threads(matmul) | By::Warps(matmul) => matmul.kernel(),
             By::Warpgroups(gemm) => gemm.kernel(),
         };
         let kernel = kernel.map_err(kernel_error)?;
@@ -159,19 +157,24 @@ fn all(stream: &Stream, matmul: &MatMul, tf32: bool) -> Result<Vec<Tried>, Error
         Ok(Tried { by, kernel })
     };
     if !tf32 {
-        let simts = BY_THREADS.map(|(tile, thread, split, stages)| Simt {
+        let simts = BY_THREADS.map(|(tile, thread, split, stages)| Multistage {
             matmul: matmul(),
             arch,
             tile,
-            thread,
+            by: multistage::By::Threads(thread),
             split,
             stages,
-            ..Simt::default()
+            ..Multistage::simt()
         });
         return simts.map(|simt| load(By::Threads(simt))).into_iter().collect();
     }
-    let warps =
-        BY_WARPS.map(|tile| Mma { matmul: matmul(), arch, tile, depth: 16, ..Mma::default() });
+    let warps = BY_WARPS.map(|tile| Multistage {
+        matmul: matmul(),
+        arch,
+        tile,
+        depth: 16,
+        ..Multistage::mma()
+    });
     let gemm = Gemm { matmul: matmul(), ..Gemm::default() };
     let small = Gemm { consumers: 1, columns: 64, weights: true, prefetch: true, ..gemm.clone() };
     let ping_pong = Gemm { ping_pong: true, strips: 2, ..gemm.clone() };

@@ -5,7 +5,6 @@ use graphene_ir::function::Function;
 use graphene_ir::function::near::{By, Near, SINGLE, propagate};
 use graphene_ir::kernel::{Binary, Unary};
 use graphene_ir::template::access::Access;
-use graphene_ir::template::fireiron::fireiron;
 use graphene_ir::template::folds::{Folds, Out, Total};
 use graphene_ir::template::parts::{Part, Parts, Source};
 use graphene_ir::template::pointwise::Pointwise;
@@ -13,6 +12,7 @@ use graphene_ir::template::reduce::Reduce;
 use graphene_ir::template::scan::Scan;
 use graphene_ir::template::transpose::Transpose;
 use graphene_ir::tensor::Scalar;
+use graphene_ir::text::parse;
 
 use super::Case;
 use super::norms::sum;
@@ -266,12 +266,19 @@ fn variances(random: &mut Random) -> Case {
     }
 }
 
+/// The example whose decomposition graphene's tests check.
+const FIREIRON: &str = include_str!("../../../../../graphene/tests/kernels/fireiron.graphene");
+
 /// Fireiron's matmul, in single precision.
 fn matmul(random: &mut Random) -> Case {
     let [m, n, k] = [1024, 1000, 768];
     Case {
         name: format!("Fireiron's matmul {m}x{n}x{k}"),
-        kernel: Box::new(|arch: Arch| fireiron(arch)),
+        kernel: Box::new(|arch: Arch| {
+            let mut kernel = parse(FIREIRON)?;
+            kernel.arch = arch;
+            Ok(kernel)
+        }),
         ins: vec![input("A", F32, m * k, random), input("B", F32, k * n, random)],
         outs: vec![output("C", F32, m * n)],
         symbols: symbols(&[("M", m), ("N", n), ("K", k)]),

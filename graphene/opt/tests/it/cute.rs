@@ -1,8 +1,8 @@
 //! What CUTLASS's C++ CuTe prints: `tests/cute.txt` holds expressions and the results that CuTe 4.7 prints for them,
 //! compiled for the host, of integers known at compile time (whose `_` is left out).
 
-use graphene_ir::layout::expr::{Value, evaluate};
 use graphene_ir::layout::{Layout, crd2idx};
+use graphene_opt::expr::{Value, evaluate};
 
 const CUTE: &str = include_str!("../cute.txt");
 

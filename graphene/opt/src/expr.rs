@@ -16,15 +16,63 @@
 //! Where a function takes a tiler, an integer or a shape stands for stride 1. `_4` is read as 4,
 //! which is how CuTe prints an integer known at compile time.
 
-use std::fmt;
-
+mod cursor;
 mod functions;
 
+use std::fmt;
+
+use graphene_ir::fragment::{self, Fragment};
+use graphene_ir::layout::{Composed, IntTuple, Layout, MAX_DEPTH, Stride, Swizzle, Tiler};
+
+use self::cursor::Cursor;
 use self::functions::{FUNCTIONS, Function, eval_composition};
-use super::{Composed, IntTuple, Layout, MAX_DEPTH, Stride, Swizzle, Tiler};
-use crate::error::{Error, Result};
-use crate::fragment::{self, Fragment};
-use crate::text::cursor::Parser as Cursor;
+
+/// Why an expression has no value. Errors of notation, and arguments that a function does not take, lie somewhere in the
+/// text: `at`, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Text does not follow the notation.
+    #[error("expected {expected}")]
+    Syntax {
+        /// Where.
+        at: usize,
+        /// What would have been accepted there.
+        expected: &'static str,
+    },
+    /// A call of a function that does not exist.
+    #[error("unknown function `{name}`")]
+    UnknownFunction {
+        /// Where its name stands.
+        at: usize,
+        /// The name.
+        name: String,
+    },
+    /// A call of a function with arguments that it does not take.
+    #[error("wrong arguments; usage: {usage}")]
+    Arguments {
+        /// Where the call or the offending part stands.
+        at: usize,
+        /// The function's signature.
+        usage: &'static str,
+    },
+    /// The algebra has no answer.
+    #[error(transparent)]
+    Algebra(#[from] graphene_ir::Error),
+}
+
+impl Error {
+    /// The byte offset in the text where an error of notation lies; none for errors of algebra.
+    pub fn position(&self) -> Option<usize> {
+        match self {
+            Error::Syntax { at, .. }
+            | Error::UnknownFunction { at, .. }
+            | Error::Arguments { at, .. } => Some(*at),
+            Error::Algebra(_) => None,
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, Error>;
 
 /// What an expression evaluates to. `Display` prints it in the notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +125,7 @@ impl fmt::Display for Value {
 
 /// An expression, parsed. Its nesting is at most [`MAX_DEPTH`].
 #[derive(Debug, Clone)]
-pub struct Expr {
+struct Expr {
     at: usize,
     kind: Kind,
 }
@@ -97,19 +145,18 @@ enum Kind {
 
 /// Parses and evaluates an expression.
 ///
-/// Errors of notation, and arguments that a function does not take, have a
-/// [`position`](Error::position) in `text`; errors of the algebra have none.
+/// # Errors
+/// [`Error`], with a [`position`](Error::position) in `text` unless it is one of the algebra.
 pub fn evaluate(text: &str) -> Result<Value> {
     parse(text)?.evaluate()
 }
 
-/// Parses an expression without evaluating it.
-pub fn parse(text: &str) -> Result<Expr> {
+fn parse(text: &str) -> Result<Expr> {
     let mut parser = Parser { cursor: Cursor::new(text), depth: 0 };
     let expr = parser.expr()?;
-    match parser.cursor.end() {
-        Ok(()) => Ok(expr),
-        Err(_) => Err(parser.expected("the end, `:` or `o`")),
+    match parser.cursor.rest() {
+        "" => Ok(expr),
+        _ => Err(parser.expected("the end, `:` or `o`")),
     }
 }
 
@@ -125,7 +172,8 @@ impl<'a> Parser<'a> {
 
     /// The word here, unless it is a number.
     fn word(&self) -> &'a str {
-        if self.cursor.sees_digit() { "" } else { self.cursor.peek_word() }
+        let word = self.cursor.word();
+        if word.starts_with(|c: char| c.is_ascii_digit()) { "" } else { word }
     }
 
     fn expr(&mut self) -> Result<Expr> {
@@ -224,12 +272,12 @@ impl<'a> Parser<'a> {
             return Err(self.expected("an integer, a tuple, a layout or a function"));
         }
         let value = found.parse().map_err(|_| self.expected("an integer of 64 bits"))?;
-        self.cursor.back(self.cursor.next() + end);
+        self.cursor.skip(end);
         Ok(value)
     }
 
     fn swizzle(&mut self) -> Result<Kind> {
-        self.cursor.word();
+        self.cursor.skip(self.word().len());
         let mut parameters = [0; 3];
         for (i, parameter) in parameters.iter_mut().enumerate() {
             if !self.cursor.eat(if i == 0 { "<" } else { "," }) {
@@ -248,7 +296,7 @@ impl<'a> Parser<'a> {
         let Some(function) = FUNCTIONS.iter().find(|function| function.name == name) else {
             return Err(Error::UnknownFunction { at, name: name.to_string() });
         };
-        self.cursor.word();
+        self.cursor.skip(name.len());
         if !self.cursor.eat("(") {
             return Err(self.expected("`(`"));
         }
@@ -257,19 +305,9 @@ impl<'a> Parser<'a> {
 }
 
 impl Expr {
-    /// Whether the expression is a constant: neither a call nor a composition.
-    pub(super) fn is_literal(&self) -> bool {
-        match &self.kind {
-            Kind::Int(_) | Kind::Whole | Kind::Swizzle(_) | Kind::Fragment(_) => true,
-            Kind::Tuple(items) | Kind::Tiler(items) => items.iter().all(Expr::is_literal),
-            Kind::Pair(shape, stride) => shape.is_literal() && stride.is_literal(),
-            Kind::Chain(_) | Kind::Call(..) => false,
-        }
-    }
-
-    /// The expression's value; errors are as of [`evaluate`].
-    pub fn evaluate(&self) -> Result<Value> {
+    fn evaluate(&self) -> Result<Value> {
         let values = |items: &[Expr]| items.iter().map(Expr::evaluate).collect::<Result<Vec<_>>>();
+        let answer = |found: Option<graphene_ir::Result<Value>>, wrong| Ok(found.ok_or(wrong)??);
         let wrong = |usage| Error::Arguments { at: self.at, usage };
         match &self.kind {
             Kind::Int(value) => Ok(Value::Ints(IntTuple::Int(value.clone()))),
@@ -278,8 +316,9 @@ impl Expr {
                 Ok(Value::Swizzle(Swizzle::new(*bits, *base, *shift)?))
             }
             Kind::Fragment(fragment) => Ok(Value::Layout(fragment.layout().clone())),
-            Kind::Tuple(items) => tuple(values(items)?)
-                .unwrap_or_else(|| Err(wrong("(a,b): integers, or layouts, or tilers"))),
+            Kind::Tuple(items) => {
+                answer(tuple(values(items)?), wrong("(a,b): integers, or layouts, or tilers"))
+            }
             Kind::Tiler(items) => {
                 let tilers: Option<Vec<_>> = values(items)?.iter().map(Value::tiler).collect();
                 let tilers = tilers.ok_or_else(|| wrong("<a,b>: layouts, shapes or tilers"))?;
@@ -291,17 +330,15 @@ impl Expr {
                 }
                 (_, _) => Err(wrong("shape:stride, both of integers")),
             },
-            Kind::Chain(items) => {
-                chain(values(items)?).unwrap_or_else(|| Err(wrong("layout o layout")))
-            }
+            Kind::Chain(items) => answer(chain(values(items)?), wrong("layout o layout")),
             Kind::Call(function, args) => {
-                (function.eval)(&values(args)?).unwrap_or_else(|| Err(wrong(function.usage)))
+                answer((function.eval)(&values(args)?), wrong(function.usage))
             }
         }
     }
 }
 
-fn tuple(items: Vec<Value>) -> Option<Result<Value>> {
+fn tuple(items: Vec<Value>) -> Option<graphene_ir::Result<Value>> {
     let int = |item: &Value| if let Value::Ints(ints) = item { Some(ints.clone()) } else { None };
     if let Some(ints) = items.iter().map(int).collect() {
         return Some(Ok(Value::Ints(IntTuple::Tuple(ints))));
@@ -317,7 +354,7 @@ fn tuple(items: Vec<Value>) -> Option<Result<Value>> {
 }
 
 /// Composes from the right; an integer counts as the offset between what stands beside it.
-fn chain(mut items: Vec<Value>) -> Option<Result<Value>> {
+fn chain(mut items: Vec<Value>) -> Option<graphene_ir::Result<Value>> {
     let mut right = items.pop()?;
     while let Some(left) = items.pop() {
         let arguments = match left {

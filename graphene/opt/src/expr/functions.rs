@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-use super::Value;
-use crate::error::{Error, Result};
-use crate::layout::{
+use graphene_ir::layout::{
     Composed, IntTuple, Layout, Outer, Stride, Tiler, blocked_product, coalesce, coalesce_by,
     complement, composition_by, crd2idx, flat_divide, flat_product, flatten, idx2crd, left_inverse,
     logical_divide, logical_product, raked_product, right_inverse, tile_to_shape, tiled_divide,
     tiled_product, zipped_divide, zipped_product,
 };
+use graphene_ir::{Error, Result};
+
+use super::Value;
 
 /// A function of the notation; `eval` returns none for arguments that it does not take.
 pub(super) struct Function {
