@@ -1,4 +1,4 @@
-//! What changes may be reported as, and faults that make no difference or that nobody finds, and why.
+//! What changes may be reported as, and faults that make no difference, and why.
 
 use std::sync::LazyLock;
 
@@ -75,23 +75,13 @@ pub(super) fn is_named(fault: &Fault, name: &str) -> Option<bool> {
     Some(row.1.split(' ').any(|known| known == name))
 }
 
-/// Why a fault is not found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Known {
-    /// It makes no difference.
-    Equivalent,
-    /// Nobody finds it.
-    Missed,
-}
-
 /// Of which kernels (all if there are none), a part of the change and of the line, and why.
 #[derive(Debug)]
 pub(super) struct Row {
-    known: Known,
     kernels: Vec<&'static str>,
     change: &'static str,
     line: &'static str,
-    pub(super) why: &'static str,
+    why: &'static str,
 }
 
 impl Row {
@@ -110,17 +100,13 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
 
 /// The rows of `known.txt`: below each reason, indented, those that it is the reason of.
 static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
-    let (mut known, mut why, mut all) = (Known::Equivalent, "", Vec::new());
+    let (mut why, mut all) = ("", Vec::new());
     for line in TEXT.lines().filter(|line| !line.is_empty()) {
         let mut columns = line.splitn(3, '|').map(str::trim);
-        match (line.strip_prefix('#'), columns.next(), columns.next(), columns.next()) {
-            (Some(head), ..) => {
-                let missed = head.trim() == "Missed";
-                known = if missed { Known::Missed } else { Known::Equivalent };
-            }
-            (_, Some(kernels), Some(change), Some(line)) => {
+        match (columns.next(), columns.next(), columns.next()) {
+            (Some(kernels), Some(change), Some(line)) => {
                 let kernels = kernels.split(", ").filter(|name| !name.is_empty()).collect();
-                all.push(Row { known, kernels, change, line, why });
+                all.push(Row { kernels, change, line, why });
             }
             _ => why = line,
         }
@@ -133,7 +119,7 @@ pub(super) fn all_rows() -> &'static [Row] {
     &ROWS
 }
 
-/// The row that a fault falls under.
-pub(super) fn row(known: Known, kernel: &str, fault: &Fault) -> Option<&'static Row> {
-    ROWS.iter().find(|row| row.known == known && row.holds(kernel, fault))
+/// Why a fault makes no difference, by the row that it falls under.
+pub(super) fn why(kernel: &str, fault: &Fault) -> Option<&'static str> {
+    ROWS.iter().find(|row| row.holds(kernel, fault)).map(|row| row.why)
 }

@@ -43,7 +43,7 @@ pub(super) struct Fault {
     pub(super) none: Option<&'static str>,
     /// The statement's number; a parameter has none.
     pub(super) at: Option<usize>,
-    /// The specs with bodies that it is within, by the numbers of their statements, the innermost last.
+    /// The specs with bodies, and the loops that say what they carry, that it is within, by the numbers of their statements, the innermost last.
     pub(super) within: Vec<usize>,
     /// The tensor whose declaration is wrong, if one is.
     pub(super) tensor: Option<String>,
@@ -92,7 +92,7 @@ impl Fault {
         let Error::Text { line, .. } = error else { return None };
         let text = (self.text)(kernel);
         let before = text.lines().take(*line).skip(head(kernel));
-        before.filter(|line| line.trim() != "}").count().checked_sub(1)
+        before.filter(|line| begins(line)).count().checked_sub(1)
     }
 
     /// Whether an error names the declaration that is wrong.
@@ -181,8 +181,7 @@ impl<'k> Sites<'k> {
             if let Stmt::Allocate(id) = stmt {
                 self.of_type(*id, Some(at), &label(&self.lines, at));
             }
-            let typed =
-                matches!(stmt, Stmt::Spec(spec) if spec.body.is_some() && spec.kind != Kind::Steps);
+            let typed = is_level(stmt);
             self.within.extend(typed.then_some(at));
             self.at += 1;
             self.of_statements(stmt.body());
@@ -219,10 +218,25 @@ fn head(kernel: &Kernel) -> usize {
     kernel.params.len() + 4
 }
 
+/// Whether a statement is a spec with a body that says what it computes, or a loop that says what it carries.
+pub(super) fn is_level(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Spec(spec) => spec.body.is_some() && spec.kind != Kind::Steps,
+        Stmt::For(looped) => !looped.carry.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether a statement begins with a line of the text: none with what a loop carries, nor with a body's end.
+fn begins(line: &str) -> bool {
+    let line = line.trim();
+    line != "}" && !line.starts_with("carry ")
+}
+
 /// The statements' first lines.
 fn lines(kernel: &Kernel) -> Vec<String> {
     let text = kernel.to_string();
-    let lines = text.lines().map(str::trim).filter(|line| *line != "}");
+    let lines = text.lines().map(str::trim).filter(|line| begins(line));
     lines.skip(head(kernel)).map(str::to_owned).collect()
 }
 
@@ -271,7 +285,7 @@ fn edited(kernel: &Kernel, at: usize, edit: &Edit) -> String {
 fn replaced(kernel: &Kernel, at: usize, from: &str, to: &str) -> String {
     let text = kernel.to_string();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    let mut own = lines.iter_mut().skip(head(kernel)).filter(|line| line.trim() != "}");
+    let mut own = lines.iter_mut().skip(head(kernel)).filter(|line| begins(line));
     let line = own.nth(at).unwrap();
     *line = line.replacen(from, to, 1);
     lines.join("\n")
