@@ -181,6 +181,16 @@ pub enum Error {
         /// The distance between the two bit fields.
         shift: i64,
     },
+    /// Elements of a tensor lie in one place, as it is declared and for the values that are given at launch.
+    #[error("%{tensor}:{declared} has elements in one place; sizes and strides: {axes:?}")]
+    Overlap {
+        /// The tensor's name.
+        tensor: String,
+        /// Its type, as it is declared.
+        declared: String,
+        /// Sizes and strides, the smallest stride first.
+        axes: Vec<(i64, i64)>,
+    },
     /// A view, a tile or an operand does not fit.
     #[error("{0}")]
     Shape(String),

@@ -126,8 +126,8 @@ pub struct Outcome {
 /// Runs a kernel.
 ///
 /// # Errors
-/// [`Error::Kernel`] if an input is missing or too short, [`Error::NoAtom`] if a spec is neither
-/// decomposed nor an atom, [`Error::Shape`] if a size is not fixed at launch.
+/// [`Error::Kernel`] if an input is missing or too short, [`Error::NoAtom`] if a spec is neither decomposed nor an atom,
+/// [`Error::Shape`] if a size is not fixed at launch, [`Error::Overlap`] if elements of a tensor lie in one place.
 pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<Outcome> {
     let symbols: HashMap<Var, i64> = kernel
         .symbols

@@ -115,8 +115,8 @@ impl<'k> Program<'k> {
     /// Compiles a kernel, given the values of its symbols.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for symbols without a value, [`Error::NoAtom`] for specs that are neither
-    /// decomposed nor atoms, [`Error::Shape`] for what is not fixed at launch but must be.
+    /// [`Error::Kernel`] for symbols without a value, [`Error::NoAtom`] for specs that are neither decomposed nor atoms,
+    /// [`Error::Shape`] for what is not fixed at launch but must be, [`Error::Overlap`] for tensors that overlap.
     pub(super) fn of(
         kernel: &'k Kernel,
         values: &HashMap<Var, i64>,
@@ -202,10 +202,8 @@ impl<'k> Program<'k> {
         axes.retain(|axis| axis.0 > 1 && axis.1 != 0);
         axes.sort_unstable_by_key(|axis| axis.1);
         if (1..axes.len()).any(|axis| axes[axis].1 < span(&axes[..axis])) {
-            let name = self.kernel.tensor_name(id);
-            return Err(Error::Shape(format!(
-                "%{name}: elements of it lie in one place: {axes:?}"
-            )));
+            let (tensor, declared) = (self.kernel.tensor_name(id).to_owned(), tensor.to_string());
+            return Err(Error::Overlap { tensor, declared, axes });
         }
         let (count, address) = match (tensor.memory, tensor.scalar) {
             (Memory::Global, _) => (&mut self.global, 0),
@@ -240,14 +238,8 @@ impl<'k> Program<'k> {
     }
 
     fn mark_written(&mut self) {
-        let mut outs = Vec::new();
-        self.kernel.each_stmt(&mut |stmt| {
-            if let Stmt::Spec(Spec { outs: some, body: None, .. }) = stmt {
-                outs.extend(some.iter().map(|out| out.tensor));
-            }
-        });
-        for out in outs {
-            if let Ok(root) = self.root_of(out) {
+        for out in self.kernel.leaves().iter().flat_map(|leaf| &leaf.spec.outs) {
+            if let Ok(root) = self.root_of(out.tensor) {
                 self.roots[root].written = true;
             }
         }
@@ -260,8 +252,7 @@ impl<'k> Program<'k> {
 
     /// The statement of a level; of the kernel itself, its name.
     pub(super) fn statement_of(&self, level: &Level<'k>) -> Statement {
-        let text = |at| self.line(at);
-        let text = level.number.map_or_else(|| self.kernel.name.clone(), text);
+        let text = level.number.map_or_else(|| self.kernel.name.clone(), |at| self.line(at));
         Statement { number: level.number.unwrap_or(0) as usize, text }
     }
 
@@ -492,7 +483,5 @@ fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -
 
 fn assign_ring(ring: &Ring, divergent: bool, scope: &mut Scope) -> bool {
     // Both must be told: no short circuit.
-    let stage = scope.assign(&ring.stage(), divergent);
-    let parity = scope.assign(&ring.parity(), divergent);
-    stage || parity
+    scope.assign(&ring.stage(), divergent) | scope.assign(&ring.parity(), divergent)
 }

@@ -1,129 +1,125 @@
-//! Faults that make no difference, and why.
+//! What changes may be reported as, and faults that make no difference, and why.
+
+use std::sync::LazyLock;
 
 use super::sites::Fault;
-use crate::{element_mutants, mutants, sequence_mutants};
 
-/// Of which kernels (all if it is empty), what the change begins with, a part of the line, and why.
-type Row = (&'static str, &'static str, &'static str, &'static str);
-
-const BEYOND: &str = "What is beyond the end is not inside: it is neither read nor stored.";
-const LEFT_OVER: &str = "No more than 7 are left over of vectors of 8, for which each is asked.";
-
-const ROWS: &[Row] = &[
-    ("", "ends late", "for(@e = 0; @e < 7", LEFT_OVER),
-    ("", "ends late", "for(@e = 0; @e < 3", "Likewise of 4."),
-    ("columns", "ends late", "for(@i = 0; @i < 7; @i += 1) unroll", LEFT_OVER),
-    ("parts", "ends late", "for(@i = 0; @i < 7; @i += 1) unroll", LEFT_OVER),
-    ("", "ends late", "for(@tile = @begin;", BEYOND),
-    ("", "ends late", "for(@tile = @first;", BEYOND),
-    ("", "ends late", "for(@chunk = 0;", BEYOND),
-    ("last", "ends late", "for(@step = 0;", BEYOND),
-    ("again", "ends late", "for(@i = 0; @i < (@columns", BEYOND),
-    ("variance", "ends late", "for(@i = 0; @i < (@N1", BEYOND),
-    ("softmax", "ends late", "for(@i = 0; @i < (@N1*@N2", BEYOND),
+/// What each change may be reported as: by rules of the verifier, by faults of the simulator, or by bank `Conflicts`.
+const NAMES: &[(&str, &str)] = &[
+    // What is no longer ordered is a race; with what is asynchronous, an access in flight; if the
+    // other comes first, a read of what was not written yet.
+    ("delete Sync", "Race InFlight Uninitialised Clusters"),
+    ("Sync of the block", "Together"),
+    ("Sync of one block", "Uninitialised Clusters"),
+    ("delete Fence", "MissingFence Clusters Race"),
+    ("delete Commit", "InFlight"),
+    ("delete WaitGroup", "InFlight"),
+    ("one more pending", "InFlight"),
+    ("one less pending", "Atomic"),
+    ("flip read", "Atomic"),
+    // Who waits for it waits for ever.
+    ("delete Arrive", "Deadlock"),
+    ("16 bytes more", "Deadlock"),
+    ("16 bytes less", "Deadlock InFlight"),
+    ("no bytes", "InFlight Uninitialised"),
+    ("delete Wait", "Race InFlight Uninitialised Barrier"),
+    ("wait for the own block", "MissingFence"),
+    ("flip parity", "Race InFlight Uninitialised Deadlock Barrier"),
+    // Of a barrier, or of a register.
+    ("delete Init", "Barrier Uninitialised"),
+    ("count one more", "Deadlock"),
+    // A count of 0 is none. Else a phase completes too early: what it guards is in use, its late
+    // arrivals count for the next phase, or it passes its waiters by.
+    ("count one less", "Barrier Race InFlight Deadlock"),
+    ("delete Registers", "Fits"),
+    // What blocks count stays behind for the next launch, which only the counter tells.
+    ("delete GridArrive", "Deadlock Grid Declared"),
+    ("count to one more", ""),
+    ("count to one less", "Deadlock"),
+    ("delete GridWait", "Race Uninitialised Grid"),
+    ("await one more", "Deadlock Race Uninitialised"),
+    ("await one less", "Race Uninitialised Grid"),
+    ("uneven Registers", "Atomic"),
+    ("too few Registers", "Atomic"),
+    ("too many Registers", "Atomic"),
+    ("more Registers", "Fits"),
+    ("complete now", "Atomic"),
+    ("complete as a group", "Atomic"),
+    ("signal another barrier", "Deadlock Inside Atomic"),
+    ("off by a stage", "Race InFlight Deadlock Barrier Uninitialised"),
+    ("delete advance", "Race InFlight Uninitialised Deadlock Barrier"),
+    ("add a stage", "Inside Deadlock InFlight"),
+    ("take a stage", "Race InFlight Uninitialised Deadlock Refused"),
+    // Or others do the same as well; of what one thread counts for all, arrivals are too many.
     (
-        "transposed",
-        "ends late",
-        "for(@c = 0;",
-        "There is no further channel in its group: nothing is inside.",
-    ),
-    ("largest", "ends late", "for(@c = 0;", "The same channel once more, whose maximum stays."),
-    (
-        "mean",
-        "ends late",
-        "for(@c = 0;",
-        "The same channel once more, in the sum and in the count.",
-    ),
-    (
-        "",
-        "ends late",
-        "for(@i = 0; @i < 1; @i += 1) unroll",
-        "What each thread does is done once more.",
-    ),
-    ("", "ends late", "for(@deep = 0; @deep < 1", "Likewise."),
-    ("", "ends late", "for(@piece = 0; @piece < 1", "Likewise."),
-    ("", "ends late", "for(@part = 0; @part < 1", "Likewise."),
-    (
-        "",
-        "ends late",
-        "for(@kk = 0; @kk < 1; @kk += 1) unroll { %tile:",
-        "Likewise, of a copy to registers.",
-    ),
-    (
-        "",
         "remove predicate",
-        "if(64*@chunk + @thread_of_block < @N1)",
-        "Within it, elements are asked for once more; what comes after the end is part of no sum that is stored.",
+        "Inside InFlight Uninitialised Race WrittenTwice Invalid Deadlock Barrier",
     ),
-    ("alike", "doubled", "advance @filling #4", "No weights are left to be brought."),
-    ("single", "doubled", "advance @filling #4", "Likewise."),
-    (
-        "",
-        "swapped",
-        "Sync<<<#grid, #block>>>() #3 <-> if(@step + 1 < @steps)",
-        "Of two stages of keys, the next one's was last read before the step's first meeting.",
-    ),
-    (
-        "threads",
-        "delete WaitGroup",
-        "#1",
-        "Threads first read queries in the first step, which waits once more.",
-    ),
-    ("causal", "delete WaitGroup", "#1", "Likewise."),
-    (
-        "",
-        "stride of a sum",
-        "@groups = max(0, (@all_heads",
-        "Groups beyond the last have no heads.",
-    ),
-    ("", "stride of a sum", "@all_heads = @batch*@heads", "Heads beyond the last are not inside."),
-    (
-        "",
-        "stride of a sum",
-        "@steps = max(1, (@keys",
-        "Tiles beyond the keys have no weight: each of their keys is asked for.",
-    ),
-    (
-        "gru",
-        "count to one",
-        "#1",
-        "A launch's last count ends the round: that is the other statement's.",
-    ),
-    (
-        "",
-        "swapped",
-        "for(@k = 0; @k < 3; @k += 1) { WaitGroup<copy, 0><<<#grid, #one_4>>>() #1 <-> if(0 < @step)",
-        "Products of this step's input need not be there before the former step is waited for.",
-    ),
-    (
-        "",
-        "swapped",
-        "<- Move<<<#grid, #one>>>(%r) <-> Sync",
-        "Nothing in the block reads the result.",
-    ),
-    (
-        "turns",
-        "dropped",
-        "%factors[@half] <- UnaryPointwise<exp2><<<#grid, #one>>>(%factors[@half]) #1",
-        "Before the first tile nothing was summed: the factor is used by nobody.",
-    ),
+    ("drop body", "Deadlock Uninitialised Declared Race"),
+    ("drop role", "Deadlock Declared InFlight Barrier Fits"),
+    // More threads than one at what one alone may do, or more arrivals than are counted, so that a stage is filled while it
+    // is read; or two write the same.
+    ("widen role up", "Invalid Barrier Deadlock Fits Inside Race InFlight"),
+    ("widen role down", "Fits Deadlock Barrier"),
+    ("role of all", "Invalid Barrier Deadlock Fits Inside Race"),
+    // Nobody does it, or another than who must wait for it.
+    ("shift role up", "InFlight Fits Inside Deadlock"),
+    ("shift role down", "Deadlock Fits"),
+    ("remove swizzle", "Atomic Conflicts"),
+    ("narrow swizzle", "Atomic Conflicts"),
 ];
 
-/// Why a fault makes no difference, where a row says so; those of the other tests of mutants hold here as well.
-pub(super) fn excuse(kernel: &str, fault: &Fault) -> Option<&'static str> {
-    let change = if fault.change == "dropped" { "delete" } else { fault.change };
-    let told = format!("{change}: {}", fault.line);
-    let deleted = format!("{change} {}", fault.line);
-    let own = ROWS.iter().find(|(of, change, line, _)| {
-        (of.is_empty() || *of == kernel)
-            && fault.change.starts_with(change)
-            && fault.line.contains(line)
-    });
-    let mut others = element_mutants::EQUIVALENT.iter().chain(sequence_mutants::known());
-    let other = others.find(|(of, part, _)| {
-        (of.is_empty() || *of == kernel) && (told.contains(part) || deleted.contains(part))
-    });
-    own.map(|row| row.3)
-        .or_else(|| mutants::excuse(kernel, fault.change, &fault.line))
-        .or_else(|| other.map(|row| row.2))
+/// Whether a fault may be reported under a name, if there are names for what was changed.
+pub(super) fn is_named(fault: &Fault, name: &str) -> Option<bool> {
+    let row = NAMES.iter().find(|row| row.0 == fault.change)?;
+    Some(row.1.split(' ').any(|known| known == name))
+}
+
+/// Of which kernels (all if there are none), a part of the change and of the line, and why.
+#[derive(Debug)]
+pub(super) struct Row {
+    kernels: Vec<&'static str>,
+    change: &'static str,
+    line: &'static str,
+    why: &'static str,
+}
+
+impl Row {
+    /// Whether it is about a fault of a kernel.
+    pub(super) fn holds(&self, kernel: &str, fault: &Fault) -> bool {
+        (self.kernels.is_empty() || self.kernels.contains(&kernel))
+            && fault.change.contains(self.change)
+            && fault.line.contains(self.line)
+    }
+}
+
+static TEXT: LazyLock<String> = LazyLock::new(|| {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/faults/known.txt");
+    std::fs::read_to_string(path).unwrap()
+});
+
+/// The rows of `known.txt`: below each reason, indented, those that it is the reason of.
+static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
+    let (mut why, mut all) = ("", Vec::new());
+    for line in TEXT.lines().filter(|line| !line.is_empty()) {
+        let mut columns = line.splitn(3, '|').map(str::trim);
+        match (columns.next(), columns.next(), columns.next()) {
+            (Some(kernels), Some(change), Some(line)) => {
+                let kernels = kernels.split(", ").filter(|name| !name.is_empty()).collect();
+                all.push(Row { kernels, change, line, why });
+            }
+            _ => why = line,
+        }
+    }
+    all
+});
+
+/// All rows.
+pub(super) fn all_rows() -> &'static [Row] {
+    &ROWS
+}
+
+/// Why a fault makes no difference, by the row that it falls under.
+pub(super) fn why(kernel: &str, fault: &Fault) -> Option<&'static str> {
+    ROWS.iter().find(|row| row.holds(kernel, fault)).map(|row| row.why)
 }

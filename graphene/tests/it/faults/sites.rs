@@ -1,22 +1,26 @@
 //! Where a kernel can be wrong: every statement, and what may be done to it.
 
+use std::collections::BTreeSet;
+
 use graphene_ir::error::{Error, Result};
-use graphene_ir::index::{Expr, Factor};
+use graphene_ir::index::{Expr, Var};
 use graphene_ir::kernel::{
-    Binary, Completion, For, Group, Kernel, Kind, Operand, Ring, Spec, Stmt, TensorId, Test, Unary,
+    Binary, Completion, For, Group, Kernel, Kind, Number, Operand, Scope, Spec, Stmt, TensorId,
+    Unary,
 };
-use graphene_ir::layout::{IntTuple, Layout, Tiler};
+use graphene_ir::layout::IntTuple;
 use graphene_ir::tensor::{Memory, Scalar, ViewOp};
 use graphene_ir::text::parse;
 
-use crate::mutate::{self, Edit, edited};
+use super::strides::{retyped, strides};
+use super::swaps::{depend, overlap};
 
 /// What kind of mistake a fault is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Family {
-    /// A statement that computes or copies is dropped, doubled, or changes places with the next one.
+pub(super) enum Family {
+    /// A statement that computes or copies is dropped, doubled, changes places with the next one, or computes something else.
     Statement,
-    /// A stride is wrong: of a tensor, of a view, or of what is computed for an index.
+    /// A stride is wrong: of a tensor, of a view, or of what is computed for an index; or a swizzle.
     Stride,
     /// A loop begins or ends too early or too late, or its steps are too large; or a condition does not hold it.
     Bound,
@@ -29,38 +33,81 @@ pub(crate) enum Family {
 }
 
 /// A fault that can be seeded.
-pub(crate) struct Fault {
-    pub(crate) family: Family,
+pub(super) struct Fault {
+    pub(super) family: Family,
     /// What is done: a row of the table.
-    pub(crate) change: &'static str,
-    /// The statement's first line, with its number.
-    pub(crate) line: String,
+    pub(super) change: &'static str,
+    /// The statement's first line, with its body's if it has one, and with its number among several of its like.
+    pub(super) line: String,
     /// Why it makes no difference, where a rule says that it does not.
-    pub(crate) none: Option<&'static str>,
-    /// The specs with bodies that it is within, by the numbers of their statements, the innermost last.
-    pub(crate) within: Vec<usize>,
-    how: How,
+    pub(super) none: Option<&'static str>,
+    /// The statement's number; a parameter has none.
+    pub(super) at: Option<usize>,
+    /// The specs with bodies, and the loops that say what they carry, that it is within, by the numbers of their statements, the innermost last.
+    pub(super) within: Vec<usize>,
+    /// The tensor whose declaration is wrong, if one is.
+    pub(super) tensor: Option<String>,
+    text: Text,
 }
 
-enum How {
-    Edit(usize, Edit),
-    /// The type of this tensor, and what stands in place of it.
-    Type(String, String),
-}
+/// Changes the statement of a number in a list.
+pub(super) type Edit = Box<dyn Fn(&mut Vec<Stmt>, usize) + Send + Sync>;
+
+/// The text of a kernel with a fault.
+pub(super) type Text = Box<dyn Fn(&Kernel) -> String + Send + Sync>;
+
+/// What is done to a statement, and how; why it makes no difference, where a rule says so.
+pub(super) type Change = (Family, &'static str, Option<&'static str>, Edit);
+
+/// What is replaced in a line of the text.
+const REPLACED: &[(Family, &str, &str, &str)] = &[
+    (Family::Statement, "another lane", "Shfl<16>", "Shfl<8>"),
+    (Family::Statement, "another lane", "Shfl<1>", "Shfl<2>"),
+    (Family::Statement, "another fold", "Reduction<+>", "Reduction<max>"),
+    (Family::Statement, "another fold", "Reduction<max>", "Reduction<+>"),
+    (Family::Statement, "another function", "BinaryPointwise<->", "BinaryPointwise<+>"),
+    (Family::Statement, "another function", "BinaryPointwise<+>", "BinaryPointwise<->"),
+    (Family::Statement, "another function", "BinaryPointwise<*>", "BinaryPointwise<+>"),
+    (Family::Statement, "another function", "BinaryPointwise</>", "BinaryPointwise<*>"),
+    (Family::Statement, "another function", ".rsqrt", ".sqrt"),
+    (Family::Statement, "another function", "<rcp>", "<neg>"),
+    (Family::Statement, "another start", "Init<0>", "Init<1>"),
+    (Family::Statement, "another start", "Init<-inf>", "Init<0>"),
+    (Family::Bound, "begins at 1", " = 0; ", " = 1; "),
+    (Family::Bound, "nearer bound", "+ 8 <", "+ 7 <"),
+    (Family::Role, "another one", "== 0", "== 1"),
+    (Family::Stride, "another divisor", "% 32", "% 16"),
+    (Family::Stride, "another divisor", "%32", "%16"),
+    (Family::Stride, "another divisor", "/32", "/16"),
+];
 
 impl Fault {
     /// The kernel with the fault.
-    pub(crate) fn seed(&self, kernel: &Kernel) -> Result<Kernel> {
-        match &self.how {
-            How::Edit(at, edit) => read_back(&edited(kernel, *at, edit).to_string()),
-            How::Type(from, to) => read_back(&kernel.to_string().replacen(from, to, 1)),
-        }
+    pub(super) fn seed(&self, kernel: &Kernel) -> Result<Kernel> {
+        read_back((self.text)(kernel))
+    }
+
+    /// The number of the statement that an error of its text is in.
+    pub(super) fn statement_of(&self, kernel: &Kernel, error: &Error) -> Option<usize> {
+        let Error::Text { line, .. } = error else { return None };
+        let text = (self.text)(kernel);
+        let before = text.lines().take(*line).skip(head(kernel));
+        before.filter(|line| begins(line)).count().checked_sub(1)
+    }
+
+    /// Whether an error names the declaration that is wrong.
+    pub(super) fn declares(&self, error: &Error) -> bool {
+        matches!(error, Error::Overlap { tensor, .. } if Some(tensor) == self.tensor.as_ref())
+    }
+
+    /// Whether it may be found in some orders of warps alone.
+    pub(super) fn orders(&self) -> bool {
+        matches!(self.family, Family::Role | Family::Stage | Family::Synchronisation)
     }
 }
 
 /// The kernel of a text whose views have the types that they had before the fault.
-fn read_back(text: &str) -> Result<Kernel> {
-    let mut text = text.to_owned();
+fn read_back(mut text: String) -> Result<Kernel> {
     loop {
         let error = match parse(&text) {
             Ok(kernel) => return Ok(kernel),
@@ -78,88 +125,170 @@ fn read_back(text: &str) -> Result<Kernel> {
     }
 }
 
-/// Every fault of a kernel, in the order of its statements.
-pub(crate) fn faults(kernel: &Kernel) -> Vec<Fault> {
-    let lines = mutate::lines(kernel);
-    let mut all = Vec::new();
+/// Every fault of a kernel, in the order of its statements; of those with one text, the first.
+pub(super) fn faults(kernel: &Kernel) -> Vec<Fault> {
+    let texts = BTreeSet::from([kernel.to_string()]);
+    let (lines, within) = (lines(kernel), Vec::new());
+    let mut sites = Sites { kernel, lines, at: 0, within, texts, all: Vec::new() };
     for &param in &kernel.params {
-        of_type(kernel, param, &format!("parameter %{}", kernel.tensor_name(param)), &mut all);
+        let line = format!("parameter %{}", kernel.tensor_name(param));
+        sites.of_type(param, None, &line);
     }
-    let mut at = 0;
-    let body = kernel.spec.body.as_deref().unwrap();
-    of_statements(kernel, body, &lines, &mut at, &mut Vec::new(), &mut all);
-    all
+    sites.of_statements(kernel.spec.body.as_deref().unwrap());
+    sites.all
 }
 
-fn of_statements(
-    kernel: &Kernel,
-    stmts: &[Stmt],
-    lines: &[String],
-    at: &mut usize,
-    around: &mut Vec<usize>,
-    all: &mut Vec<Fault>,
-) {
-    for (i, stmt) in stmts.iter().enumerate() {
-        let line = mutate::label(lines, *at);
-        let mut own = Vec::new();
-        let mut add = |family, change, none, edit| {
-            let (line, within) = (line.clone(), around.clone());
-            own.push(Fault { family, change, line, none, within, how: How::Edit(*at, edit) });
-        };
-        for (change, edit) in mutate::edits(kernel, stmt) {
-            add(family_of(kernel, change, stmt), change, rule_of(change, stmt), edit);
+/// The faults of the statements so far.
+struct Sites<'k> {
+    kernel: &'k Kernel,
+    lines: Vec<String>,
+    at: usize,
+    within: Vec<usize>,
+    texts: BTreeSet<String>,
+    all: Vec<Fault>,
+}
+
+impl<'k> Sites<'k> {
+    fn add(&mut self, fault: Fault) {
+        if self.texts.insert((fault.text)(self.kernel)) {
+            self.all.push(fault);
         }
-        if let Some(kind) = leaf(stmt) {
-            let family = family_of_kind(kernel, stmt);
-            if mutate::computes(kind)
-                || matches!(
-                    kind,
-                    Kind::Prefetch | Kind::LaunchDependents | Kind::GridDependencyWait
-                )
-            {
-                add(family, "dropped", hint(kind), mutate::delete());
-            }
-            add(family, "doubled", said_twice(kernel, stmt), doubled());
-        }
-        if let Stmt::Advance(_) = stmt {
-            add(Family::Stage, "doubled", None, doubled());
-        }
-        let mut swapped = None;
-        if let Some(next) = stmts.get(i + 1)
-            && moves(stmt)
-            && moves(next)
-            && (stmt != next)
-            && depend(kernel, stmt, next)
-        {
-            let [family, other] = [stmt, next].map(|stmt| family_of_kind(kernel, stmt));
-            let none = [stmt, next].into_iter().filter_map(leaf).find_map(hint);
-            let after = *at + 1 + count(stmt.body());
-            let swap = How::Edit(*at, Box::new(|list, i| list.swap(i, i + 1)));
-            let both = format!("{line} <-> {}", mutate::label(lines, after));
-            swapped = Some(Fault {
-                family: family.max(other),
-                change: "swapped",
-                line: both,
-                none,
-                within: around.clone(),
-                how: swap,
-            });
-        }
-        strides(stmt)
-            .into_iter()
-            .for_each(|(change, edit)| add(Family::Stride, change, None, edit));
-        bounds(stmt).into_iter().for_each(|(change, edit)| add(Family::Bound, change, None, edit));
-        all.extend(own.into_iter().chain(swapped));
-        if let Stmt::Allocate(id) = stmt {
-            of_type(kernel, *id, &line, all);
-        }
-        let typed =
-            matches!(stmt, Stmt::Spec(spec) if spec.body.is_some() && spec.kind != Kind::Steps);
-        around.extend(typed.then_some(*at));
-        *at += 1;
-        of_statements(kernel, stmt.body(), lines, at, around, all);
-        around.truncate(around.len() - usize::from(typed));
     }
+
+    /// A fault of the statement that is next.
+    fn fault(&self, family: Family, change: &'static str, text: Text) -> Fault {
+        let (line, within) = (label(&self.lines, self.at), self.within.clone());
+        Fault { family, change, line, none: None, at: Some(self.at), within, tensor: None, text }
+    }
+
+    fn of_statements(&mut self, stmts: &'k [Stmt]) {
+        for (i, stmt) in stmts.iter().enumerate() {
+            let at = self.at;
+            for (family, change, none, edit) in changes(self.kernel, stmt) {
+                let text = move |kernel: &Kernel| edited(kernel, at, &edit);
+                let fault = Fault { none, ..self.fault(family, change, Box::new(text)) };
+                self.add(fault);
+            }
+            for &(family, change, from, to) in REPLACED {
+                if self.lines[at].contains(from) {
+                    let text = move |kernel: &Kernel| replaced(kernel, at, from, to);
+                    self.add(self.fault(family, change, Box::new(text)));
+                }
+            }
+            if let Some(next) = stmts.get(i + 1) {
+                self.of_swap(stmt, next);
+            }
+            if let Stmt::Allocate(id) = stmt {
+                self.of_type(*id, Some(at), &label(&self.lines, at));
+            }
+            let typed = is_level(stmt);
+            self.within.extend(typed.then_some(at));
+            self.at += 1;
+            self.of_statements(stmt.body());
+            self.within.truncate(self.within.len() - usize::from(typed));
+        }
+    }
+
+    fn of_swap(&mut self, stmt: &'k Stmt, next: &'k Stmt) {
+        if !(moves(stmt) && moves(next) && stmt != next && depend(self.kernel, stmt, next)) {
+            return;
+        }
+        let [family, other] = [stmt, next].map(|stmt| family_of(self.kernel, stmt));
+        let at = self.at;
+        let swap: Edit = Box::new(|list, i| list.swap(i, i + 1));
+        let text = Box::new(move |kernel: &Kernel| edited(kernel, at, &swap));
+        let mut fault = self.fault(family.max(other), "swapped", text);
+        fault.none = [stmt, next].into_iter().filter_map(leaf).find_map(|spec| hint(&spec.kind));
+        fault.line += &format!(" <-> {}", label(&self.lines, at + 1 + count(stmt.body())));
+        self.add(fault);
+    }
+
+    fn of_type(&mut self, id: TensorId, at: Option<usize>, line: &str) {
+        for (change, text) in retyped(self.kernel, id) {
+            let mut fault = self.fault(Family::Stride, change, text);
+            (fault.at, fault.line) = (at, line.to_owned());
+            fault.tensor = Some(self.kernel.tensor_name(id).to_owned());
+            self.add(fault);
+        }
+    }
+}
+
+/// How many lines of a kernel's text stand before its statements: its name, parameters, grid and block, and spec.
+fn head(kernel: &Kernel) -> usize {
+    kernel.params.len() + 4
+}
+
+/// Whether a statement is a spec with a body that says what it computes, or a loop that says what it carries.
+pub(super) fn is_level(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Spec(spec) => spec.body.is_some() && spec.kind != Kind::Steps,
+        Stmt::For(looped) => !looped.carry.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether a statement begins with a line of the text: none with what a loop carries, nor with a body's end.
+fn begins(line: &str) -> bool {
+    let line = line.trim();
+    line != "}" && !line.starts_with("carry ")
+}
+
+/// The statements' first lines.
+fn lines(kernel: &Kernel) -> Vec<String> {
+    let text = kernel.to_string();
+    let lines = text.lines().map(str::trim).filter(|line| begins(line));
+    lines.skip(head(kernel)).map(str::to_owned).collect()
+}
+
+/// A statement's first line, with its body's first if it has one; if there are several of its like, with its number among
+/// them.
+fn label(lines: &[String], at: usize) -> String {
+    let line = match lines[at].strip_suffix('{') {
+        Some(head) => format!("{head}{{ {}", lines.get(at + 1).map_or("", String::as_str)),
+        None => lines[at].clone(),
+    };
+    let like = |lines: &[String], line| lines.iter().filter(|other| *other == line).count();
+    if like(lines, &lines[at]) > 1 {
+        format!("{line} #{}", like(&lines[..=at], &lines[at]))
+    } else {
+        line
+    }
+}
+
+/// The kernel's text with an edit of one statement. Views that change are as they were until it is read back.
+fn edited(kernel: &Kernel, at: usize, edit: &Edit) -> String {
+    fn walk(list: &mut Vec<Stmt>, left: &mut usize, edit: &Edit) -> bool {
+        for i in 0..list.len() {
+            if *left == 0 {
+                edit(list, i);
+                return true;
+            }
+            *left -= 1;
+            let body = match &mut list[i] {
+                Stmt::Spec(spec) => spec.body.as_mut(),
+                Stmt::For(looped) => Some(&mut looped.body),
+                Stmt::If(_, body) | Stmt::Role(_, _, _, body) => Some(body),
+                _ => None,
+            };
+            if body.is_some_and(|body| walk(body, left, edit)) {
+                return true;
+            }
+        }
+        false
+    }
+    let (mut mutant, mut left) = (kernel.clone(), at);
+    assert!(walk(mutant.spec.body.as_mut().unwrap(), &mut left, edit));
+    mutant.to_string()
+}
+
+/// The kernel's text with a part of a statement's line replaced.
+fn replaced(kernel: &Kernel, at: usize, from: &str, to: &str) -> String {
+    let text = kernel.to_string();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let mut own = lines.iter_mut().skip(head(kernel)).filter(|line| begins(line));
+    let line = own.nth(at).unwrap();
+    *line = line.replacen(from, to, 1);
+    lines.join("\n")
 }
 
 /// How many statements there are, those within others as well.
@@ -167,35 +296,24 @@ fn count(stmts: &[Stmt]) -> usize {
     stmts.iter().map(|stmt| 1 + count(stmt.body())).sum()
 }
 
-fn family_of(kernel: &Kernel, change: &str, stmt: &Stmt) -> Family {
-    match (change, stmt) {
-        ("off by a stage" | "flip parity", _) | (_, Stmt::Ring(_) | Stmt::Advance(_)) => {
-            Family::Stage
-        }
-        (_, Stmt::Role(..)) => Family::Role,
-        (_, Stmt::If(..)) => Family::Bound,
-        (_, Stmt::Spec(Spec { kind: Kind::Registers(_), .. })) => Family::Role,
-        (_, Stmt::Spec(spec))
-            if !synchronises(kernel, spec) && spec.completion == Completion::Now =>
-        {
-            Family::Statement
-        }
-        _ => Family::Synchronisation,
+/// A spec without a body.
+pub(super) fn leaf(stmt: &Stmt) -> Option<&Spec> {
+    match stmt {
+        Stmt::Spec(spec) if spec.body.is_none() => Some(spec),
+        _ => None,
     }
 }
 
-/// The family of a statement that is out of place.
-fn family_of_kind(kernel: &Kernel, stmt: &Stmt) -> Family {
-    match stmt {
-        Stmt::Advance(_) => Family::Stage,
-        Stmt::Spec(spec) if spec.body.is_none() && synchronises(kernel, spec) => {
-            Family::Synchronisation
-        }
+/// The family of a statement that is dropped, doubled or out of place.
+fn family_of(kernel: &Kernel, stmt: &Stmt) -> Family {
+    match (stmt, leaf(stmt)) {
+        (Stmt::Advance(_), _) => Family::Stage,
+        (_, Some(spec)) if synchronises(kernel, spec) => Family::Synchronisation,
         _ => Family::Statement,
     }
 }
 
-fn synchronises(kernel: &Kernel, spec: &Spec) -> bool {
+pub(super) fn synchronises(kernel: &Kernel, spec: &Spec) -> bool {
     match spec.kind {
         Kind::Arrive(_)
         | Kind::Wait(..)
@@ -210,13 +328,6 @@ fn synchronises(kernel: &Kernel, spec: &Spec) -> bool {
         | Kind::Registers(_) => true,
         Kind::Init(_) => kernel.tensor(spec.outs[0].tensor).scalar == Scalar::Mbar,
         _ => false,
-    }
-}
-
-fn leaf(stmt: &Stmt) -> Option<&Kind> {
-    match stmt {
-        Stmt::Spec(spec) if spec.body.is_none() => Some(&spec.kind),
-        _ => None,
     }
 }
 
@@ -242,19 +353,8 @@ fn hint(kind: &Kind) -> Option<&'static str> {
     }
 }
 
-/// What an edit of a synchronisation leaves as strong as it was.
-fn rule_of(change: &str, stmt: &Stmt) -> Option<&'static str> {
-    const MORE: &str = "waits for more: every order of events is one that there was before";
-    match (change, leaf(stmt)?) {
-        ("one less pending", Kind::WaitGroup(_, pending, _)) if *pending > 0 => Some(MORE),
-        ("flip read", Kind::WaitGroup(Group::Bulk, _, true)) => Some(MORE),
-        _ => None,
-    }
-}
-
 /// Why a statement may stand twice.
-fn said_twice(kernel: &Kernel, stmt: &Stmt) -> Option<&'static str> {
-    let Stmt::Spec(spec) = stmt else { return None };
+fn said_twice(kernel: &Kernel, spec: &Spec) -> Option<&'static str> {
     match &spec.kind {
         Kind::Fence(_) | Kind::Sync | Kind::Wait(..) | Kind::WaitGroup(..) | Kind::GridWait(_) => {
             Some("what has been waited for, or fenced, is so still")
@@ -294,6 +394,229 @@ fn said_twice(kernel: &Kernel, stmt: &Stmt) -> Option<&'static str> {
     }
 }
 
+/// All that may be done to a statement on its own.
+fn changes(kernel: &Kernel, stmt: &Stmt) -> Vec<Change> {
+    let mut all = match stmt {
+        Stmt::Spec(spec) if spec.body.is_none() => of_spec(kernel, spec),
+        Stmt::Advance(_) => {
+            let all = [("delete advance", delete()), ("doubled", doubled())];
+            all.map(|(change, edit)| (Family::Stage, change, None, edit)).into()
+        }
+        Stmt::Ring(_) => {
+            let all = [("add a stage", stages(1)), ("take a stage", stages(-1))];
+            all.map(|(change, edit)| (Family::Stage, change, None, edit)).into()
+        }
+        Stmt::If(..) => {
+            let all = [("remove predicate", inline()), ("drop body", delete())];
+            all.map(|(change, edit)| (Family::Bound, change, None, edit)).into()
+        }
+        Stmt::Role(threads, first, end, _) => {
+            let level = &kernel.threads(*threads).view.levels()[0];
+            let size = level.size().constant().unwrap();
+            let mut all = vec![("drop role", delete())];
+            if *end < size {
+                all.extend([("widen role up", role(0, 1)), ("shift role up", role(1, 1))]);
+            }
+            if *first > 0 {
+                all.extend([("widen role down", role(-1, 0)), ("shift role down", role(-1, -1))]);
+            }
+            all.push(("role of all", role(-first, size - end)));
+            all.into_iter().map(|(change, edit)| (Family::Role, change, None, edit)).collect()
+        }
+        Stmt::View(_, _, ViewOp::Index(at)) if at.iter().any(has_stage) => {
+            let next: Edit = Box::new(|list, i| {
+                if let Stmt::View(_, _, ViewOp::Index(at)) = &mut list[i] {
+                    at.iter_mut().for_each(next_stage);
+                }
+            });
+            vec![(Family::Stage, "off by a stage", None, next)]
+        }
+        Stmt::For(looped) => bounds(looped),
+        _ => Vec::new(),
+    };
+    all.extend(strides(stmt));
+    all
+}
+
+/// What may be done to a spec without a body.
+fn of_spec(kernel: &Kernel, spec: &Spec) -> Vec<Change> {
+    const MORE: &str = "waits for more: every order of events is one that there was before";
+    let orders = synchronises(kernel, spec);
+    let family = |change: &str| match (change, &spec.kind) {
+        ("flip parity", _) => Family::Stage,
+        (_, Kind::Registers(_)) => Family::Role,
+        _ if orders || spec.completion != Completion::Now => Family::Synchronisation,
+        _ => Family::Statement,
+    };
+    let none = |change: &str| match (change, &spec.kind) {
+        ("one less pending", Kind::WaitGroup(_, pending, _)) if *pending > 0 => Some(MORE),
+        ("flip read", Kind::WaitGroup(Group::Bulk, _, true)) => Some(MORE),
+        _ => None,
+    };
+    let of_kind = of_kind(kernel, spec).into_iter();
+    let mut all: Vec<Change> =
+        of_kind.map(|(change, edit)| (family(change), change, none(change), edit)).collect();
+    let signal = match &spec.completion {
+        Completion::Signals(barrier) => Some(barrier),
+        Completion::Now | Completion::Group => None,
+    };
+    let mut operands = spec.outs.iter().chain(&spec.ins).chain(signal);
+    if operands.any(|operand| operand.index.iter().any(has_stage)) {
+        let (change, edit) = on("off by a stage", |spec| {
+            let signal = match &mut spec.completion {
+                Completion::Signals(barrier) => Some(barrier),
+                Completion::Now | Completion::Group => None,
+            };
+            let operands = spec.outs.iter_mut().chain(&mut spec.ins).chain(signal);
+            operands.for_each(|operand| operand.index.iter_mut().for_each(next_stage));
+        });
+        all.push((Family::Stage, change, None, edit));
+    }
+    let own = if orders { Family::Synchronisation } else { Family::Statement };
+    // Of others, to drop them is among what may be done to their kind.
+    if !all.iter().any(|row| row.1.starts_with("delete")) {
+        all.push((own, "dropped", hint(&spec.kind), delete()));
+    }
+    all.push((own, "doubled", said_twice(kernel, spec), doubled()));
+    all
+}
+
+/// What may be said otherwise by a spec of its kind, or be done to it under the kind's name.
+fn of_kind(kernel: &Kernel, spec: &Spec) -> Vec<(&'static str, Edit)> {
+    match &spec.kind {
+        Kind::Sync => {
+            let (grid, block) = (kernel.grid, kernel.block);
+            let mut edits = vec![
+                ("delete Sync", delete()),
+                on("Sync of the block", move |s| s.threads = block),
+            ];
+            // Only those of a cluster are several.
+            if !kernel.threads(spec.blocks).view.size().is(1) {
+                edits.push(on("Sync of one block", move |s| s.blocks = grid));
+            }
+            edits
+        }
+        Kind::Fence(_) => vec![("delete Fence", delete())],
+        Kind::Commit(_) => vec![("delete Commit", delete())],
+        Kind::WaitGroup(group, pending, read) => {
+            let (group, pending, read) = (*group, *pending, *read);
+            let wait = move |change, more, read| {
+                on(change, move |s| s.kind = Kind::WaitGroup(group, pending + more, read))
+            };
+            vec![
+                ("delete WaitGroup", delete()),
+                wait("one more pending", 1, read),
+                wait("one less pending", -1, read),
+                wait("flip read", 0, !read),
+            ]
+        }
+        Kind::Arrive(None) => vec![("delete Arrive", delete())],
+        Kind::Arrive(Some(bytes)) => {
+            let bytes = bytes.clone();
+            let expect = move |change, more: Option<i64>| {
+                let bytes = more.map(|more| bytes.clone() + more);
+                on(change, move |s| s.kind = Kind::Arrive(bytes.clone()))
+            };
+            vec![
+                ("delete Arrive", delete()),
+                expect("16 bytes more", Some(16)),
+                expect("16 bytes less", Some(-16)),
+                expect("no bytes", None),
+            ]
+        }
+        Kind::Wait(parity, scope) => {
+            let (scope, other) = (*scope, Kind::Wait(Expr::from(1) - parity, *scope));
+            let flip = on("flip parity", move |s| s.kind = other.clone());
+            let mut edits = vec![("delete Wait", delete()), flip];
+            if scope == Scope::Cluster {
+                let own = Kind::Wait(parity.clone(), Scope::Block);
+                edits.push(on("wait for the own block", move |s| s.kind = own.clone()));
+            }
+            edits
+        }
+        Kind::Init(Number(count)) => {
+            let mut edits = vec![("delete Init", delete())];
+            if kernel.tensor(spec.outs[0].tensor).scalar == Scalar::Mbar {
+                let count = *count;
+                let init = move |change, more| {
+                    on(change, move |s| s.kind = Kind::Init(Number(count + more)))
+                };
+                edits.extend([init("count one more", 1.0), init("count one less", -1.0)]);
+            }
+            edits
+        }
+        Kind::GridArrive(below) => {
+            let below = below.clone();
+            let count = move |change, more: i64| {
+                let below = below.clone() + more;
+                on(change, move |s| s.kind = Kind::GridArrive(below.clone()))
+            };
+            let delete = ("delete GridArrive", delete());
+            vec![delete, count("count to one more", 1), count("count to one less", -1)]
+        }
+        Kind::GridWait(count) => {
+            let count = count.clone();
+            let wait = move |change, more: i64| {
+                let count = count.clone() + more;
+                on(change, move |s| s.kind = Kind::GridWait(count.clone()))
+            };
+            let delete = ("delete GridWait", delete());
+            vec![delete, wait("await one more", 1), wait("await one less", -1)]
+        }
+        Kind::Registers(count) => {
+            let count = *count;
+            let ask = move |change, all| on(change, move |s| s.kind = Kind::Registers(all));
+            let mut edits = vec![
+                ("delete Registers", delete()),
+                ask("uneven Registers", count + 4),
+                ask("too few Registers", 16),
+                ask("too many Registers", 264),
+            ];
+            // Two warpgroups can have the most that there may be; of three, all is given out.
+            if kernel.block_size().unwrap() > 256 {
+                edits.push(ask("more Registers", count + 8));
+            }
+            edits
+        }
+        Kind::Move | Kind::MatMul { .. } => match &spec.completion {
+            Completion::Now => Vec::new(),
+            Completion::Group => vec![on("complete now", |s| s.completion = Completion::Now)],
+            Completion::Signals(barrier) => {
+                let other = other_barrier(kernel, barrier.tensor);
+                let barrier = Operand { tensor: other, index: barrier.index.clone() };
+                let other = move |s: &mut Spec| s.completion = Completion::Signals(barrier.clone());
+                vec![
+                    on("complete now", |s| s.completion = Completion::Now),
+                    on("signal another barrier", other),
+                    on("complete as a group", |s| s.completion = Completion::Group),
+                ]
+            }
+        },
+        _ => Vec::new(),
+    }
+}
+
+fn other_barrier(kernel: &Kernel, than: TensorId) -> TensorId {
+    let mut barriers = kernel.allocations().into_iter();
+    barriers.find(|&id| id != than && kernel.tensor(id).scalar == Scalar::Mbar).unwrap()
+}
+
+fn on(
+    change: &'static str,
+    edit: impl Fn(&mut Spec) + Send + Sync + 'static,
+) -> (&'static str, Edit) {
+    let edit = move |list: &mut Vec<Stmt>, i: usize| {
+        if let Stmt::Spec(spec) = &mut list[i] {
+            edit(spec);
+        }
+    };
+    (change, Box::new(edit))
+}
+
+fn delete() -> Edit {
+    Box::new(|list, i| drop(list.remove(i)))
+}
+
 fn doubled() -> Edit {
     Box::new(|list, i| {
         let again = list[i].clone();
@@ -301,352 +624,73 @@ fn doubled() -> Edit {
     })
 }
 
-/// What statements write and read, and whether others' order depends on theirs.
-#[derive(Default)]
-struct Effects<'k> {
-    writes: Vec<&'k Operand>,
-    reads: Vec<&'k Operand>,
-    orders: bool,
-    /// Whether it is about kernels before.
-    previous: bool,
+/// A body takes the place of the statement that it belongs to.
+fn inline() -> Edit {
+    Box::new(|list, i| {
+        if let Stmt::If(_, body) | Stmt::Role(_, _, _, body) = list.remove(i) {
+            list.splice(i..i, body);
+        }
+    })
 }
 
-fn effects<'k>(kernel: &Kernel, stmt: &'k Stmt, sum: &mut Effects<'k>) {
-    match stmt {
-        Stmt::Spec(spec) if spec.body.is_none() => {
-            sum.writes.extend(&spec.outs);
-            sum.reads.extend(&spec.ins);
-            if matches!(spec.kind, Kind::MatMul { accumulate: true } | Kind::Reduction(_)) {
-                sum.reads.extend(&spec.outs);
-            }
-            sum.orders |= synchronises(kernel, spec) || spec.completion != Completion::Now;
-            sum.previous |= matches!(spec.kind, Kind::GridDependencyWait | Kind::LaunchDependents);
+fn role(first: i64, end: i64) -> Edit {
+    Box::new(move |list, i| {
+        if let Stmt::Role(_, from, to, _) = &mut list[i] {
+            (*from, *to) = (*from + first, *to + end);
         }
-        Stmt::Advance(_) => sum.orders = true,
-        _ => stmt.body().iter().for_each(|stmt| effects(kernel, stmt, sum)),
-    }
+    })
 }
 
-/// Whether two statements, one behind the other, may mean something else the other way round.
-fn depend(kernel: &Kernel, first: &Stmt, second: &Stmt) -> bool {
-    match (first, second) {
-        (Stmt::Advance(ring), other) | (other, Stmt::Advance(ring)) => {
-            return mentions(kernel, other, ring);
+fn stages(more: i64) -> Edit {
+    Box::new(move |list, i| {
+        if let Stmt::Ring(ring) = &mut list[i] {
+            ring.stages += more;
         }
-        // One of them is carried out, never both.
-        (Stmt::If(Test::Inside(_), _), Stmt::If(Test::All(_), _)) => return false,
-        (Stmt::Role(one, first, end, _), Stmt::Role(other, from, to, _))
-            if one == other && (end <= from || to <= first) =>
-        {
-            return false;
-        }
-        (Stmt::Spec(one), Stmt::Spec(other)) if one.body.is_none() && other.body.is_none() => {
-            let sum = matches!(one.kind, Kind::MatMul { accumulate: true } | Kind::Reduction(_));
-            // Two terms of one sum.
-            if sum && one.kind == other.kind && one.outs == other.outs {
-                return one.completion != other.completion;
-            }
-            // Both have to be passed.
-            if matches!((&one.kind, &other.kind), (Kind::Wait(..), Kind::Wait(..))) {
-                return false;
-            }
-            // Copies that one barrier counts, in any order.
-            let copies = [one, other].map(|of| matches!(of.completion, Completion::Signals(_)));
-            if copies == [true; 2] {
-                return overlap(kernel, &one.outs[0], &other.outs[0]);
-            }
-        }
-        _ => {}
-    }
-    for (one, other) in [(first, second), (second, first)] {
-        // It closes what was issued before it.
-        if let Some(Kind::Commit(group)) = leaf(one) {
-            return concerns(other, *group);
-        }
-    }
-    if [first, second].into_iter().all(|stmt| only_inits(kernel, stmt)) {
-        let [a, b] = [first, second].map(|stmt| {
-            let mut sum = Effects::default();
-            effects(kernel, stmt, &mut sum);
-            sum
-        });
-        return a.writes.iter().any(|a| b.writes.iter().any(|b| overlap(kernel, a, b)));
-    }
-    let [a, b] = [first, second].map(|stmt| {
-        let mut sum = Effects::default();
-        effects(kernel, stmt, &mut sum);
-        sum
-    });
-    let touch =
-        |a: &[&Operand], b: &[&Operand]| a.iter().any(|a| b.iter().any(|b| overlap(kernel, a, b)));
-    let shared = shared_parameters(kernel);
-    let private = |sum: &Effects<'_>| {
-        let mut all = sum.writes.iter().chain(&sum.reads);
-        all.all(|of| match kernel.tensor(of.tensor).memory {
-            Memory::Registers => true,
-            Memory::Global => !shared.contains(&root(kernel, of.tensor)),
-            Memory::Shared => false,
-        })
-    };
-    // Waits, fences and groups say nothing of registers, nor of global memory that is only read, or only written.
-    let apart =
-        |a: &Effects<'_>, b: &Effects<'_>| a.orders && !a.previous && !b.orders && private(b);
-    (a.orders || b.orders) && !apart(&a, &b) && !apart(&b, &a)
-        || touch(&a.writes, &b.writes)
-        || touch(&a.writes, &b.reads)
-        || touch(&a.reads, &b.writes)
+    })
 }
 
-/// Whether something is an asynchronous spec, or a wait, of this group.
-fn concerns(stmt: &Stmt, group: Group) -> bool {
-    match stmt {
-        Stmt::Spec(spec) if spec.body.is_none() => match &spec.kind {
-            Kind::Commit(own) | Kind::WaitGroup(own, ..) => *own == group,
-            _ => spec.completion == Completion::Group,
-        },
-        _ => stmt.body().iter().any(|stmt| concerns(stmt, group)),
+fn has_stage(coord: &IntTuple<Expr>) -> bool {
+    match coord {
+        IntTuple::Int(at) => {
+            let mut has = false;
+            at.each_var(&mut |var| has |= var.name().ends_with(".stage"));
+            has
+        }
+        IntTuple::Tuple(coords) => coords.iter().any(has_stage),
     }
 }
 
-/// Whether all that something does is to initialise barriers.
-fn only_inits(kernel: &Kernel, stmt: &Stmt) -> bool {
-    match stmt {
-        Stmt::Spec(spec) if spec.body.is_none() => {
-            matches!(spec.kind, Kind::Init(_)) && synchronises(kernel, spec)
-        }
-        Stmt::For(_) => stmt.body().iter().all(|stmt| only_inits(kernel, stmt)),
-        _ => false,
-    }
-}
-
-/// Whether something depends on the stage or the parity of a ring.
-fn mentions(kernel: &Kernel, stmt: &Stmt, ring: &Ring) -> bool {
-    let of_ring = |expr: &Expr| expr.mentions(&ring.stage()) || expr.mentions(&ring.parity());
-    fn any(coord: &IntTuple<Expr>, of: &dyn Fn(&Expr) -> bool) -> bool {
-        match coord {
-            IntTuple::Int(at) => of(at),
-            IntTuple::Tuple(all) => all.iter().any(|coord| any(coord, of)),
-        }
-    }
-    let mut views = std::collections::BTreeSet::new();
-    kernel.each_stmt(&mut |stmt| {
-        if let Stmt::View(view, of, op) = stmt {
-            let own = matches!(op, ViewOp::Index(at) if at.iter().any(|at| any(at, &of_ring)));
-            if own || views.contains(of) {
-                views.insert(*view);
-            }
-        }
-    });
-    let operand =
-        |of: &Operand| views.contains(&of.tensor) || of.index.iter().any(|at| any(at, &of_ring));
-    match stmt {
-        Stmt::Advance(own) => own == ring,
-        Stmt::Ring(_) | Stmt::Let(..) => true,
-        Stmt::If(Test::All(conds), _)
-            if conds.iter().any(|cond| of_ring(&cond.left) || of_ring(&cond.right)) =>
-        {
-            true
-        }
-        Stmt::Spec(spec) if spec.body.is_none() => {
-            let parity = matches!(&spec.kind, Kind::Wait(parity, _) if of_ring(parity));
-            let signals = matches!(&spec.completion, Completion::Signals(of) if operand(of));
-            parity || signals || spec.outs.iter().chain(&spec.ins).any(operand)
-        }
-        _ => stmt.body().iter().any(|stmt| mentions(kernel, stmt, ring)),
-    }
-}
-
-/// The parameters that a kernel both reads and writes.
-fn shared_parameters(kernel: &Kernel) -> Vec<TensorId> {
-    let (mut read, mut written) = (Vec::new(), Vec::new());
-    let mut sum = Effects::default();
-    kernel.spec.body.iter().flatten().for_each(|stmt| effects(kernel, stmt, &mut sum));
-    read.extend(sum.reads.iter().map(|of| root(kernel, of.tensor)));
-    written.extend(sum.writes.iter().map(|of| root(kernel, of.tensor)));
-    kernel.params.iter().copied().filter(|id| read.contains(id) && written.contains(id)).collect()
-}
-
-/// What a tensor is a view of.
-fn root(kernel: &Kernel, id: TensorId) -> TensorId {
-    let mut root = id;
-    kernel.each_stmt(&mut |stmt| {
-        if let Stmt::View(view, of, _) = stmt
-            && *view == id
-        {
-            root = *of;
-        }
-    });
-    if root == id { id } else { self::root(kernel, root) }
-}
-
-/// Whether two operands may have elements in common.
-fn overlap(kernel: &Kernel, a: &Operand, b: &Operand) -> bool {
-    if root(kernel, a.tensor) != root(kernel, b.tensor) {
-        return false;
-    }
-    let apart = |(one, other): (&IntTuple<Expr>, &IntTuple<Expr>)| match (one, other) {
-        (IntTuple::Int(one), IntTuple::Int(other)) => {
-            (one.clone() - other).constant().is_some_and(|distance| distance != 0)
-        }
-        _ => false,
-    };
-    if a.tensor == b.tensor && a.index.iter().zip(&b.index).any(apart) {
-        return false;
-    }
-    let places = |of: &Operand| {
-        let view = kernel.operand(of).ok()?.view;
-        let first = view.offset().constant()?;
-        Some(view.offsets()?.into_iter().map(move |at| first + at))
-    };
-    match (places(a), places(b)) {
-        (Some(a), Some(b)) => {
-            let a: std::collections::BTreeSet<i64> = a.collect();
-            b.into_iter().any(|at| a.contains(&at))
-        }
-        _ => true,
-    }
-}
-
-/// A term's coefficient is larger by 1: neighbours are further apart.
-fn farther(expr: &Expr) -> Option<Expr> {
-    let mut terms = expr.terms().filter(|(product, _)| !product.is_empty());
-    let (product, _) = terms.next()?;
-    let more = product
-        .iter()
-        .fold(Expr::from(1), |all, factor: &Factor| all * &Expr::from(factor.clone()));
-    Some(expr.clone() + &more)
-}
-
-fn farther_in(coords: &mut [IntTuple<Expr>]) -> bool {
-    for coord in coords {
-        match coord {
-            IntTuple::Int(at) => {
-                if let Some(more) = farther(at) {
-                    *at = more;
-                    return true;
+fn next_stage(coord: &mut IntTuple<Expr>) {
+    match coord {
+        IntTuple::Int(at) => {
+            let mut stage: Option<Var> = None;
+            at.each_var(&mut |var| {
+                if var.name().ends_with(".stage") {
+                    stage = Some(var.clone());
                 }
-            }
-            IntTuple::Tuple(inner) => {
-                if farther_in(inner) {
-                    return true;
-                }
+            });
+            if let Some(stage) = stage {
+                let stages = Expr::from(Var::max(&stage).unwrap() + 1);
+                let next = (Expr::from(&stage) + 1).rem(&stages);
+                *at = at.substitute(&stage, &next);
             }
         }
+        IntTuple::Tuple(coords) => coords.iter_mut().for_each(next_stage),
     }
-    false
 }
 
-/// The first stride that is not 0 is larger by 1.
-fn farther_layout(layout: &Layout) -> Option<Layout> {
-    let leaves = layout.leaves();
-    let at = leaves
-        .iter()
-        .position(|leaf| leaf.size > 1 && leaf.stride.number().is_some_and(|s| s > 0))?;
-    let modes: Vec<(i64, i64)> = leaves
-        .iter()
-        .enumerate()
-        .map(|(i, leaf)| Some((leaf.size, leaf.stride.number()? + i64::from(i == at))))
-        .collect::<Option<_>>()?;
-    Layout::of_modes(&modes).ok()
-}
-
-fn strides(stmt: &Stmt) -> Vec<(&'static str, Edit)> {
-    let mut all: Vec<(&'static str, Edit)> = Vec::new();
-    match stmt {
-        Stmt::View(_, _, ViewOp::Index(coords)) if farther_in(&mut coords.clone()) => {
-            all.push((
-                "stride of an index",
-                Box::new(|list, i| {
-                    if let Stmt::View(_, _, ViewOp::Index(coords)) = &mut list[i] {
-                        farther_in(coords);
-                    }
-                }),
-            ));
-        }
-        Stmt::View(_, _, ViewOp::Tile(tiles)) => {
-            for (n, tile) in tiles.iter().enumerate() {
-                let changed = match tile {
-                    Tiler::Whole | Tiler::Modes(_) => None,
-                    // Every second one.
-                    Tiler::Size(size) => {
-                        (*size > 1).then(|| Layout::of_modes(&[(*size, 2)]).ok()).flatten()
-                    }
-                    Tiler::Layout(layout) => farther_layout(layout),
-                };
-                if let Some(changed) = changed {
-                    all.push((
-                        "stride of a tile",
-                        Box::new(move |list, i| {
-                            if let Stmt::View(_, _, ViewOp::Tile(tiles)) = &mut list[i] {
-                                tiles[n] = Tiler::Layout(changed.clone());
-                            }
-                        }),
-                    ));
-                }
-            }
-        }
-        Stmt::View(_, _, ViewOp::Reshape(_, dims)) => {
-            for (n, dim) in dims.iter().enumerate() {
-                if let Some(changed) = farther_layout(dim) {
-                    all.push((
-                        "stride of a shape",
-                        Box::new(move |list, i| {
-                            if let Stmt::View(_, _, ViewOp::Reshape(_, dims)) = &mut list[i] {
-                                dims[n] = changed.clone();
-                            }
-                        }),
-                    ));
-                }
-            }
-        }
-        Stmt::Let(_, value) if farther(value).is_some() => {
-            all.push((
-                "stride of a sum",
-                Box::new(|list, i| {
-                    if let Stmt::Let(_, value) = &mut list[i] {
-                        *value = farther(value).unwrap();
-                    }
-                }),
-            ));
-        }
-        Stmt::Spec(spec) if spec.body.is_none() => {
-            let operands = spec.outs.len() + spec.ins.len();
-            let at = |spec: &mut Spec, n: usize| {
-                let operand = spec.outs.iter_mut().chain(&mut spec.ins).nth(n).unwrap();
-                farther_in(&mut operand.index)
-            };
-            for n in 0..operands {
-                if at(&mut spec.clone(), n) {
-                    all.push((
-                        "stride of an operand",
-                        Box::new(move |list, i| {
-                            if let Stmt::Spec(spec) = &mut list[i] {
-                                at(spec, n);
-                            }
-                        }),
-                    ));
-                }
-            }
-        }
-        _ => {}
-    }
-    all
-}
-
-fn bounds(stmt: &Stmt) -> Vec<(&'static str, Edit)> {
-    let Stmt::For(looped) = stmt else { return Vec::new() };
+/// What may be done to a loop's bounds.
+fn bounds(looped: &For) -> Vec<Change> {
     let [first, end, step] = [&looped.first, &looped.end, &looped.step].map(Expr::constant);
     let once =
         matches!((first, end, step), (Some(first), Some(end), Some(step)) if first + step >= end);
-    let edit = |change, edit: fn(&mut For)| -> (&'static str, Edit) {
-        (
-            change,
-            Box::new(move |list: &mut Vec<Stmt>, i: usize| {
-                if let Stmt::For(looped) = &mut list[i] {
-                    edit(looped);
-                }
-            }),
-        )
+    let edit = |change, edit: fn(&mut For)| -> Change {
+        let edit = move |list: &mut Vec<Stmt>, i: usize| {
+            if let Stmt::For(looped) = &mut list[i] {
+                edit(looped);
+            }
+        };
+        (Family::Bound, change, None, Box::new(edit))
     };
     let mut all = vec![
         edit("begins late", |looped| looped.first = looped.first.clone() + &looped.step),
@@ -657,33 +701,4 @@ fn bounds(stmt: &Stmt) -> Vec<(&'static str, Edit)> {
         all.push(edit("steps too far", |looped| looped.step = looped.step.clone() * 2));
     }
     all
-}
-
-/// Rows, or what else has a stride, begin one element too early: they overlap, or are where they should not be.
-fn of_type(kernel: &Kernel, id: TensorId, line: &str, all: &mut Vec<Fault>) {
-    let tensor = kernel.tensor(id);
-    let head = format!("%{}:", kernel.tensor_name(id));
-    let written = tensor.to_string();
-    let view = tensor.view.strided();
-    for leaf in view.leaves() {
-        let stride = leaf.stride.to_string();
-        if leaf.size.is(1) || stride == "0" || stride == "1" {
-            continue;
-        }
-        // It is found by its text: the first that reads so, behind the colon.
-        let Some((shape, strides)) = written.split_once(':') else { continue };
-        let Some(at) = strides.find(&stride) else { continue };
-        let (before, after) = strides.split_at(at);
-        let closer = format!("{stride} - 1");
-        let closer = stride.parse::<i64>().map_or(closer, |stride| (stride - 1).to_string());
-        let to = format!("{head}{shape}:{before}{closer}{}", &after[stride.len()..]);
-        all.push(Fault {
-            family: Family::Stride,
-            change: "stride of a tensor",
-            line: line.to_owned(),
-            none: None,
-            within: Vec::new(),
-            how: How::Type(format!("{head}{written}"), to),
-        });
-    }
 }
