@@ -204,7 +204,9 @@ fn footprints_are_what_contexts_take() {
 #[test]
 fn what_no_request_can_fit_is_refused_before_any() {
     let engine = engine();
-    for profile in [Profile::new().buckets("batch", []), Profile::new().range("batch", 9..=3)] {
+    let (from, to) = (9, 3);
+    let empty = [Profile::new().buckets("batch", []), Profile::new().range("batch", from..=to)];
+    for profile in empty {
         let loaded = engine.model().profile(profile).load_from(&source("mlp-8x64"));
         let error = loaded.unwrap_err();
         assert!(matches!(error, Error::EmptyProfile { .. }), "{error}");
