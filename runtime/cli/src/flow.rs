@@ -142,6 +142,7 @@ fn run_model(
     let job = {
         let half = arguments.run.dtype.half_type().or_else(|| own_half_type(&loaded.graph));
         let rounded = half.and_then(Rounded::half).or(target.tf32.then_some(Rounded::MatMuls));
+        let rounded = rounded.or_else(|| Rounded::bytes(&loaded.graph));
         let tolerance = Tolerance::new(&arguments.data, &loaded.graph, rounded);
         let (loaded, plans, given, known) = (&loaded, &plans, &given, &known);
         Job { arguments, machine, loaded, plans, given, known, target: &target, tolerance }

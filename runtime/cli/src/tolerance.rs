@@ -21,6 +21,10 @@ pub(crate) struct Bound {
 /// what they do not see.
 const TF32: f64 = 1.0 / 1024.0;
 
+/// The standard deviation of what a byte is off, over the size of such numbers: a step is a 255th of the range, which is
+/// about eight times the root of their mean square, and the error lies anywhere in a step, so that it is a root of 12 less.
+const BYTE: f64 = 1.0 / 128.0;
+
 /// What two tensors are compared by.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Tolerance {
@@ -38,6 +42,8 @@ pub(crate) enum Rounded {
     Values(f64),
     /// The operands of matmuls: to TF32.
     MatMuls,
+    /// What becomes bytes: the model is quantised.
+    Bytes,
 }
 
 impl Rounded {
@@ -51,7 +57,13 @@ impl Rounded {
         match self {
             Self::Values(unit) => unit,
             Self::MatMuls => TF32,
+            Self::Bytes => BYTE,
         }
+    }
+
+    /// Bytes, if the model makes any of real numbers.
+    pub(crate) fn bytes(graph: &Graph) -> Option<Self> {
+        graph.nodes().any(|(_, node)| Self::Bytes.by(node.op()) > 0).then_some(Self::Bytes)
     }
 
     /// How often an operation rounds on one path.
@@ -61,6 +73,8 @@ impl Rounded {
             (Self::MatMuls, Op::MatMul | Op::Conv(_)) => 2,
             (Self::MatMuls, Op::Attention(_)) => 4,
             (Self::MatMuls, _) => 0,
+            (Self::Bytes, Op::Cast { to: DType::I8 | DType::U8, .. }) => 1,
+            (Self::Bytes, _) => 0,
         }
     }
 }
@@ -76,7 +90,8 @@ impl Tolerance {
     /// differences the largest is about `√(2·ln n)` deviations. So `|a - b| ≤ f·(rms(b) + |b|)` with
     /// `f = u·√(2d)·√(2·ln n)`, where an element is either of the tensor's usual size or larger.
     ///
-    /// Of TF32, `d` counts both operands of each matmul on the path.
+    /// Of TF32, `d` counts both operands of each matmul on the path. Of a quantised model it counts what becomes bytes: sums
+    /// in another order fall to the other side of a step here and there, and behind some layers steps differ at random.
     pub(crate) fn new(given: &Data, graph: &Graph, rounded: Option<Rounded>) -> Self {
         let stated = given.rtol.is_some() || given.atol.is_some();
         let rounded = rounded.map(|rounded| (rounded.unit(), roundings(graph, rounded)));
@@ -154,7 +169,8 @@ fn roundings(graph: &Graph, rounded: Rounded) -> usize {
         let before = node.inputs().iter().flatten().map(|value| depth[value.node.index()]);
         let before = before.max().unwrap_or(0);
         let real = node.outputs().iter().any(|ty| ty.dtype.is_float());
-        depth.push(before + if real { rounded.by(node.op()) } else { 0 });
+        let counts = real || rounded == Rounded::Bytes;
+        depth.push(before + if counts { rounded.by(node.op()) } else { 0 });
     }
     depth.into_iter().max().unwrap_or(0)
 }
@@ -184,6 +200,7 @@ fn rounds(op: &Op) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Rounded, Tolerance, roundings};
+    use graphene_frontend::dtype::DType;
     use graphene_frontend::graph::Graph;
     use graphene_frontend::op::{Op, Unary};
 
@@ -197,6 +214,19 @@ mod tests {
         // The input, the exponential and the logarithm.
         assert_eq!(roundings(&graph, Rounded::Values(0.5)), 3);
         assert_eq!(roundings(&graph, Rounded::MatMuls), 0);
+    }
+
+    #[test]
+    fn quantised_models_are_rounded_to_bytes() {
+        let mut graph = Graph::new();
+        let mut x = graph.add_input("x", "f32[n, 3]".parse().unwrap()).unwrap();
+        assert_eq!(Rounded::bytes(&graph), None);
+        for to in [DType::U8, DType::F32, DType::I8, DType::F32] {
+            let cast = Op::Cast { to, saturate: true };
+            x = graph.add("cast", cast, &[Some(x)]).unwrap().value();
+        }
+        assert_eq!(Rounded::bytes(&graph), Some(Rounded::Bytes));
+        assert_eq!(roundings(&graph, Rounded::Bytes), 2);
     }
 
     #[test]
