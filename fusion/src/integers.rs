@@ -374,7 +374,7 @@ fn scale_of(numbers: &[f32]) -> Option<f32> {
     if largest == 0.0 {
         return Some(1.0);
     }
-    // The coarsest first, whose integers are the least: halves of a scale fit too.
+    // The coarsest first, whose integers are the least: half of a scale fits too.
     let mut near = (1..=MOST).flat_map(|step| {
         let scale = (largest / step as f32).to_bits();
         (-2..=2).map(move |ulp: i32| f32::from_bits(scale.wrapping_add_signed(ulp)))

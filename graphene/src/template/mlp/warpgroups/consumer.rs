@@ -1,4 +1,4 @@
-//! What consumers do: each layer's matmuls by halves of its columns, and what becomes of their sums.
+//! What consumers do: each layer's matmuls by one or two parts of its columns, and what becomes of their sums.
 
 use super::{Near, PANEL, PRODUCER_REGISTERS, Shared, parts};
 use crate::build::{Builder, Header};
