@@ -74,10 +74,6 @@ fn trials() -> Vec<Trial> {
             add(&mut trials, &name, |other| other == arch, Arc::new(move || mlp.kernel()));
         }
     }
-    for (name, mlp) in layers_by_warpgroups() {
-        let kernel = move || mlp.by_warpgroups(mlp.fitting_warpgroups(2));
-        add(&mut trials, &name, |other| other == Arch::Sm90a, Arc::new(kernel));
-    }
     for (name, folds) in folds() {
         add(&mut trials, name, later, Arc::new(move || folds.kernel()));
     }
@@ -153,18 +149,6 @@ fn layers(arch: Arch) -> Vec<(String, Mlp)> {
         }
     }
     all.into_iter().filter_map(|(name, mlp)| Some((name, mlp.ok()?))).collect()
-}
-
-/// Chains of layers that warpgroups take, of every width.
-fn layers_by_warpgroups() -> Vec<(String, Mlp)> {
-    let scalars = [(Scalar::F16, "mlp"), (Scalar::Bf16, "mlp_bf16")];
-    let all = scalars.into_iter().flat_map(|(scalar, name)| {
-        [64, 128, 192, 256].map(|width| {
-            let layer = Layer { width, ..Layer::default() };
-            (format!("{name}_warpgroups_{width}"), Mlp { scalar, ..Mlp::alike(4, layer) })
-        })
-    });
-    all.collect()
 }
 
 /// Sums of rows of half precision by single elements, and by vectors.
