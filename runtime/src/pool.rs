@@ -245,7 +245,7 @@ fn as_input((name, tensor): &(Option<String>, Tensor)) -> Input<'_> {
 }
 
 impl PoolBuilder {
-    /// How many contexts, and so runs side by side; 1 by default.
+    /// How many contexts, and so runs side by side; 1 by default, and at least.
     #[must_use]
     pub fn contexts(mut self, contexts: usize) -> Self {
         self.contexts = contexts.max(1);

@@ -43,6 +43,9 @@ pub(crate) struct Arguments {
     /// Print the models of the zoo with their sizes, and end
     #[arg(long, help_heading = "Other", conflicts_with = "model")]
     pub(crate) list_zoo: bool,
+    /// Write a model of the zoo as ONNX, and end; weights of more than 1.5 GB go into a file beside it
+    #[arg(long, value_name = "FILE.onnx", value_hint = ValueHint::FilePath, help_heading = "Other")]
+    pub(crate) save_model: Option<PathBuf>,
     /// Compare two results of --json, and end; --report writes the comparison as a page. Results that were made with
     /// --profile too are compared step by step
     #[arg(long, value_names = ["BEFORE.json", "AFTER.json"], num_args = 2, help_heading = "Other", conflicts_with = "model")]

@@ -18,7 +18,12 @@ pub(crate) enum Doubt {
     Constant(f64),
     /// Zeros in its place would agree: no element, of which this is the largest, is larger than the tolerance.
     Vanishing(f64),
+    /// It is off by this part of its largest element, which a tolerance of few bits allows.
+    Far(f64),
 }
+
+/// The part of the largest element from which on an error is doubted although it is within the tolerance.
+const FAR: f64 = 0.05;
 
 /// What makes one doubt the comparison of an output.
 pub(crate) fn doubts(elements: &Elements) -> Vec<Doubt> {
@@ -35,6 +40,9 @@ pub(crate) fn doubts(elements: &Elements) -> Vec<Doubt> {
         Some((number, _)) if finite > 1 => doubts.push(Doubt::Constant(*number)),
         _ if *zeros_agree && finite > 0 => doubts.push(Doubt::Vanishing(*largest)),
         _ => {}
+    }
+    if doubts.is_empty() && elements.mismatches == 0 {
+        doubts.extend(elements.relative_error().filter(|&off| off > FAR).map(Doubt::Far));
     }
     doubts
 }
@@ -54,6 +62,13 @@ impl Doubt {
                 let largest = error(largest);
                 format!(
                     "zeros would agree as well: its largest value, {largest}, is within the tolerance"
+                )
+            }
+            Self::Far(part) => {
+                let percent = 100.0 * part;
+                format!(
+                    "it is up to {percent:.0} % of its largest value off, as far as values of few bits may be; \
+                     --bisect shows in which step that begins"
                 )
             }
         }
@@ -92,5 +107,14 @@ mod tests {
         check(&[1.0, 1.0], &[1.0, 1.0005], &[Doubt::Constant(1.0)]);
         check(&[1e-9, 2e-9], &[3e-9, 5e-5], &[Doubt::Vanishing(5e-5)]);
         check(&[1e-9, 1.0], &[3e-9, 1.0], &[]);
+    }
+
+    #[test]
+    fn errors_that_only_a_wide_tolerance_allows_are_doubted() {
+        let doubted = |found: f64| {
+            doubts(&compare_numbers(&[found, 0.5], &[1.0, 0.5], Bound { rtol: 0.2, atol: 0.0 }))
+        };
+        assert_eq!(doubted(1.125), [Doubt::Far(0.125)]);
+        assert_eq!((doubted(1.03), doubted(1.25)), (vec![], vec![]));
     }
 }

@@ -302,6 +302,7 @@ impl Error {
         match self {
             Self::Fusion(_) | Self::Kernel(_) => Exit::Internal,
             Self::Output(_) | Self::Read { .. } | Self::Write { .. } => Exit::Io,
+            Self::Zoo(ZooError::Write { .. }) => Exit::Io,
             Self::Npy { source, .. } if source.is_io() => Exit::Io,
             Self::DataSet(DataError::Read { .. }) => Exit::Io,
             Self::Flag { .. }

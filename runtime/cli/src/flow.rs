@@ -75,6 +75,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Error> {
         note.iter().for_each(|note| files::complain(note));
         return Ok(0);
     }
+    if let Some(path) = &arguments.save_model {
+        return load::save(arguments, path).map(|()| 0);
+    }
     arguments.probe_written()?;
     if let Some([before, after]) = arguments.diff.as_deref() {
         return diff::run([before, after], &arguments.report);

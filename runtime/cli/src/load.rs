@@ -2,9 +2,9 @@
 
 use crate::args::Arguments;
 use crate::error::Error;
-use crate::{folder, human, report, suspect};
+use crate::{files, folder, human, report, suspect};
 use graphene_frontend::import::{DeclaredInput, ExternalDataError, ImportError, ops};
-use graphene_models::build;
+use graphene_models::{Options, build};
 use graphene_runtime::{Given, Imported, Reading, Source};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -33,10 +33,32 @@ pub(crate) fn open(arguments: &Arguments) -> Result<Opened, Error> {
         let source = Source::open(&file, Reading::Mapped)?;
         return Ok(Opened { source, file: Some(file) });
     };
-    let options = graphene_models::Options { seed: arguments.data.seed, ..Default::default() };
-    let zoo = build(zoo, &options)?;
+    let zoo = built(arguments, zoo)?;
     let (model, (_, weights)) = (zoo.encode(), zoo.into_parts());
     Ok(Opened { source: Source::with_external(model, weights), file: None })
+}
+
+/// The model of the zoo of this name, its weights from the command line's seed.
+fn built(arguments: &Arguments, name: &str) -> Result<graphene_models::ZooModel, Error> {
+    let options = Options { seed: arguments.data.seed, ..Default::default() };
+    Ok(build(name, &options)?)
+}
+
+/// Writes the model of the zoo that the command line names.
+///
+/// # Errors
+/// [`Error::Flag`] for a model that is a file; [`Error::Zoo`].
+pub(crate) fn save(arguments: &Arguments, path: &Path) -> Result<(), Error> {
+    let name = arguments.model.as_deref().unwrap_or_default();
+    let Some(name) = name.strip_prefix(ZOO) else {
+        return Err(Error::flag(
+            "--save-model",
+            "writes models of the zoo: zoo:NAME, which --list-zoo lists",
+        ));
+    };
+    built(arguments, name)?.write(path)?;
+    files::complain(&format!("wrote {}", path.display()));
+    Ok(())
 }
 
 impl Opened {
@@ -161,7 +183,7 @@ struct ZooModel {
 /// [`Error::Zoo`].
 pub(crate) fn zoo(json: bool) -> Result<String, Error> {
     let model = |(name, about)| {
-        let model = build(name, &graphene_models::Options::default())?;
+        let model = build(name, &Options::default())?;
         let (parameters, bytes) = (model.weights().parameters(), model.weights().length());
         Ok(ZooModel { name, parameters, bytes, about })
     };

@@ -133,6 +133,20 @@ fn the_zoo_is_listed_with_sizes() {
     assert_eq!(quick(&["--list-zoo", "zoo:lstm"]).code, 2);
 }
 
+#[test]
+fn models_of_the_zoo_are_written_as_onnx() {
+    let folder = Folder::new();
+    let [file, elsewhere] = &["mlp.onnx", "no/folder.onnx"].map(|name| folder.path(name));
+    let saved = run(&["zoo:mlp-2x8", "--save-model", file]);
+    assert_eq!((saved.code, &*saved.stdout), (0, ""), "{}", saved.stderr);
+    assert_eq!(saved.stderr, format!("wrote {file}\n"));
+    let [built, read] =
+        ["zoo:mlp-2x8", &**file].map(|model| run(&[model, "--emit", "import"]).stdout);
+    assert_eq!(read, built);
+    assert_eq!(run(&["zoo:mlp-2x8", "--save-model", elsewhere]).code, 7);
+    assert_eq!(run(&[file, "--save-model", elsewhere]).code, 2);
+}
+
 fn json_of_zoo() -> Vec<serde_json::Value> {
     let given = run(&["--list-zoo", "--json"]);
     let parsed: serde_json::Value = serde_json::from_str(&given.stdout).expect("it is JSON");

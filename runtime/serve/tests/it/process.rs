@@ -94,7 +94,8 @@ fn the_command_of_readme_answers_its_lines() {
     }
     let mut lines = lines_of_readme().into_iter();
     let server = lines.next().unwrap();
-    let args: Vec<&str> = server.split(" -- ").nth(1).unwrap().split_whitespace().collect();
+    let args: Vec<&str> =
+        server.strip_prefix("graphene-serve ").unwrap().split_whitespace().collect();
     let process = start(&args);
     let mut count = 0;
     for line in lines {
