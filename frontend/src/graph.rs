@@ -5,6 +5,7 @@
 //! one graph and builds the next.
 
 use crate::infer::{InferError, infer};
+use crate::memory::LARGE;
 use crate::op::Op;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -179,6 +180,18 @@ impl Graph {
         match &self.node(value.node).op {
             Op::Constant(tensor) => Some(tensor),
             _ => None,
+        }
+    }
+
+    /// Gives back the memory of weights, constants of a megabyte or more: they are zeros from now on, whose pages nobody has
+    /// touched. For a graph that has been compiled, and whose shapes and names are all that is still asked for.
+    pub fn release_weights(&mut self) {
+        for node in self.dag.node_weights_mut() {
+            let Op::Constant(tensor) = &mut node.op else { continue };
+            if tensor.bytes().len() >= LARGE {
+                let zeros = Tensor::zeros(tensor.dtype(), tensor.shape().to_vec());
+                *tensor = zeros.expect("there was a tensor of this size");
+            }
         }
     }
 

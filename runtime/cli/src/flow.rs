@@ -30,7 +30,7 @@ use graphene_fusion::explain;
 use graphene_fusion::tuning::{Choice, tuned as with_choices};
 use graphene_ir::target::Target;
 use graphene_runtime::gpu::Cache;
-use graphene_runtime::{Imported, Profile, RequestedSizes, Role, Sizing};
+use graphene_runtime::{Imported, Profile, Reading, RequestedSizes, Role, Sizing};
 use std::time::{Duration, Instant};
 
 /// Names of the stages, in the status line and the trace.
@@ -94,7 +94,9 @@ fn run_model(
     plan_only: bool,
     progress: &mut Progress,
 ) -> Result<u8, Error> {
-    let source = progress.stage(stage::IMPORT, || load::open(arguments))?;
+    // A run gives weights back one by one when it has prepacked them; what is planned reads few of them.
+    let reading = if plan_only { Reading::Mapped } else { Reading::Owned };
+    let source = progress.stage(stage::IMPORT, || load::open(arguments, reading))?;
     let declared = source.inputs()?;
     // Data that does not fit is often that of a model that is not supported, which says more.
     let read = read_given(arguments, &source, &declared);
@@ -106,6 +108,7 @@ fn run_model(
     };
     let loaded = progress.stage(stage::IMPORT, import)?;
     arguments.spare(&source.files())?;
+    drop(source);
     let outputs: Vec<_> = loaded.graph.outputs().iter().map(|(name, _)| name).collect();
     expected.by_position(&outputs)?;
     let asked = &arguments.sizes.buckets;
@@ -142,12 +145,12 @@ fn run_model(
         let lines = explain(&plans.fused, &target, &sizing.sizes);
         report.explain = Some(lines.iter().map(ToString::to_string).collect());
     }
-    let job = {
+    let mut job = {
         let half = arguments.run.dtype.half_type().or_else(|| own_half_type(&loaded.graph));
         let rounded = half.and_then(Rounded::half).or(target.tf32.then_some(Rounded::MatMuls));
         let rounded = rounded.or_else(|| Rounded::bytes(&loaded.graph));
         let tolerance = Tolerance::new(&arguments.data, &loaded.graph, rounded);
-        let (loaded, plans, given, known) = (&loaded, &plans, &given, &known);
+        let (given, known) = (&given, &known);
         Job { arguments, machine, loaded, plans, given, known, target: &target, tolerance }
     };
     let mut ran_at = sizing.clone();
@@ -163,7 +166,7 @@ fn run_model(
     progress.clear();
     report.compile_ms = compile_times(progress);
     outcome::tell(arguments, report, ran, |report| {
-        write_reports(arguments, progress, report, || drawn(report, &plans, &ran_at, &target))
+        write_reports(arguments, progress, report, || drawn(report, &job.plans, &ran_at, &target))
     })
 }
 
@@ -253,8 +256,8 @@ fn defect(source: &Opened) -> Option<Error> {
 struct Job<'a> {
     arguments: &'a Arguments,
     machine: &'a Machine,
-    loaded: &'a Imported,
-    plans: &'a Plans,
+    loaded: Imported,
+    plans: Plans,
     given: &'a Given,
     known: &'a RequestedSizes,
     target: &'a Target,
@@ -272,7 +275,7 @@ struct First<'a> {
 impl Job<'_> {
     /// Prints stages and describes the plans; the model runs at most once, to find the sizes of a bound plan.
     fn plan_only(
-        &self,
+        &mut self,
         sizing: &mut Sizing,
         progress: &mut Progress,
         report: &mut Report,
@@ -282,7 +285,8 @@ impl Job<'_> {
             let compiled = match is_cpu(self.target) {
                 true => {
                     let exec = &self.arguments.run.exec;
-                    session::compile(self.plans, exec, &Profile::new(), progress.status())?
+                    let (plans, status) = (&mut self.plans, progress.status());
+                    session::compile(plans, true, exec, &Profile::new(), status)?
                 }
                 false => Vec::new(),
             };
@@ -298,12 +302,12 @@ impl Job<'_> {
         if emits.is_empty() || !emits.iter().all(of_model) {
             self.announce(sizing, progress);
         }
-        emit::emit(emits, &self.loaded.graph, self.plans, self.first_exec(), self.target, sizing)?;
+        emit::emit(emits, &self.loaded.graph, &self.plans, self.first_exec(), self.target, sizing)?;
         self.describe_values(sizing, report);
         let exec = self.arguments.run.exec.iter();
-        report.executors = exec.map(|&exec| session::describe(exec, self.plans)).collect();
+        report.executors = exec.map(|&exec| session::describe(exec, &self.plans)).collect();
         if !self.arguments.emits_to_stdout() {
-            estimate::add(report, self.plans, &sizing.sizes, self.target);
+            estimate::add(report, &self.plans, &sizing.sizes, self.target);
             report.notes.push(format!("planned for {}, not run", report.target));
             for &exec in &self.arguments.run.exec {
                 let program = self.plans.program(exec);
@@ -316,7 +320,7 @@ impl Job<'_> {
 
     /// Runs the model, compares and times it; `sizing` becomes what it ran at.
     fn run(
-        &self,
+        &mut self,
         expected: &Expected,
         sizing: &mut Sizing,
         progress: &mut Progress,
@@ -326,14 +330,38 @@ impl Job<'_> {
         let status = progress.status();
         let asked = &self.arguments.sizes.buckets;
         let profile = buckets::profile(asked, &self.loaded.graph, &sizing.roles)?;
-        let compile = || session::compile(self.plans, exec, &profile, status);
+        let keep = self.reads_weights();
+        if !keep {
+            self.loaded.graph.release_weights();
+        }
+        let compile = || session::compile(&mut self.plans, keep, exec, &profile, status);
         let compiled = progress.stage(stage::COMPILE, compile)?;
+        self.run_compiled(&compiled, expected, sizing, progress, report)
+    }
+
+    /// Whether anything but the executors' kernels reads weights: the reference evaluator, steps one by one, or a stage that is printed.
+    fn reads_weights(&self) -> bool {
+        let Arguments { run, report, data, .. } = self.arguments;
+        let steps = report.bisect || data.save_intermediates.is_some();
+        steps || run.exec.contains(&Exec::Reference) || !report.emit.is_empty()
+    }
+
+    /// The rest of [`run`](Self::run).
+    fn run_compiled(
+        &self,
+        compiled: &[Compiled],
+        expected: &Expected,
+        sizing: &mut Sizing,
+        progress: &mut Progress,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let asked = &self.arguments.sizes.buckets;
         if let Some(warning) = self.machine.engine.kernel_cache().and_then(Cache::warning) {
             progress.clear();
             files::complain(&format!("warning: {warning}"));
         }
         if !buckets::lists_sequence(asked, &sizing.roles) {
-            self.settle_sequence(&compiled, sizing, progress, report)?;
+            self.settle_sequence(compiled, sizing, progress, report)?;
         }
         let mut combinations = Vec::new();
         let model = compiled.iter().find_map(|compiled| compiled.model.as_ref());
@@ -346,7 +374,7 @@ impl Job<'_> {
         emit::emit(
             &self.arguments.report.emit,
             &self.loaded.graph,
-            self.plans,
+            &self.plans,
             self.first_exec(),
             self.target,
             sizing,
@@ -354,10 +382,10 @@ impl Job<'_> {
         self.describe_values(sizing, report);
         if self.arguments.report.bisect {
             self.announce(sizing, progress);
-            return self.bisect(&compiled, sizing, progress, report);
+            return self.bisect(compiled, sizing, progress, report);
         }
         report.notes.extend(compiled.iter().filter_map(Compiled::on_host));
-        let mut first = self.first_run(&compiled, sizing, progress)?;
+        let mut first = self.first_run(compiled, sizing, progress)?;
         self.announce(sizing, progress);
         for runner in &mut first.runners {
             report.notes.extend(runner.refusal()?);
@@ -387,19 +415,19 @@ impl Job<'_> {
         }
         let batch = sizing.roles.batch.as_ref().and_then(|batch| sizing.sizes.get(batch));
         for ((compiled, runner), samples) in compiled.iter().zip(&mut *runners).zip(&samples) {
-            let mut entry = runner.describe(compiled, self.plans)?;
+            let mut entry = runner.describe(compiled, &self.plans)?;
             let statistics = samples.statistics(&self.arguments.run.percentiles);
             entry.time = statistics.map(|s| Time::new(&s, batch));
             report.executors.push(entry);
         }
         report.speedup = overview::speedup(&report.executors);
         self.look_closer(runners, inputs, progress, report)?;
-        self.load(&compiled, inputs, &schedule, progress, report)?;
+        self.load(compiled, inputs, &schedule, progress, report)?;
         drop(first);
         if !combinations.is_empty() && !interrupt::stops() {
             let (graph, all) = (&self.loaded.graph, &combinations);
             let seed = self.arguments.data.seed;
-            let measure = || buckets::measure(all, &compiled, graph, &schedule, seed);
+            let measure = || buckets::measure(all, compiled, graph, &schedule, seed);
             report.buckets = progress.stage(stage::BUCKETS, measure)?;
         }
         Ok(())
@@ -430,7 +458,7 @@ impl Job<'_> {
             }
         }
         report.roof = Some(roof);
-        profile::beside_library(&mut report.executors, self.plans);
+        profile::beside_library(&mut report.executors, &self.plans);
         Ok(())
     }
 
@@ -521,7 +549,7 @@ impl Job<'_> {
 
     /// Refuses sizes that the model does not take, whether it runs or is planned only.
     fn check_sizes(&self, sizing: &Sizing) -> Result<(), Error> {
-        check_sizes(&self.loaded.graph, self.plans, self.given, sizing)
+        check_sizes(&self.loaded.graph, &self.plans, self.given, sizing)
     }
 
     /// The first run of each executor, in a bucket where there is one; the reference runs at the sizes asked for.
@@ -574,7 +602,7 @@ impl Job<'_> {
 
     /// The error, with the data that is at fault.
     fn blame(&self, error: Error) -> Error {
-        blame::index(error, self.plans, &self.loaded.graph, self.given)
+        blame::index(error, &self.plans, &self.loaded.graph, self.given)
     }
 
     /// Runs every executor of the GPU step by step beside the CPU.
@@ -588,13 +616,13 @@ impl Job<'_> {
         let mut runners = self.runners(compiled, sizing, progress)?;
         let inputs = inputs_of(&self.loaded.graph, self.given, sizing, self.arguments.data.seed)?;
         for (runner, compiled) in runners.iter_mut().zip(compiled) {
-            report.executors.push(runner.describe(compiled, self.plans)?);
+            report.executors.push(runner.describe(compiled, &self.plans)?);
             let found = progress.stage(stage::BISECT, || {
-                runner.bisect(self.plans, &inputs, self.target, self.tolerance)
+                runner.bisect(&self.plans, &inputs, self.target, self.tolerance)
             });
             report.bisection.extend(found.map_err(|error| self.blame(error))?);
         }
-        estimate::add(report, self.plans, &sizing.sizes, self.target);
+        estimate::add(report, &self.plans, &sizing.sizes, self.target);
         Ok(())
     }
 
@@ -649,7 +677,7 @@ impl Job<'_> {
         let steps = match &data.save_intermediates {
             Some(path) => {
                 let runner = &mut first.runners[0];
-                let save = || runner.save_intermediates(self.plans, &first.inputs, path);
+                let save = || runner.save_intermediates(&self.plans, &first.inputs, path);
                 progress.stage(stage::SAVE, save)
             }
             None => Ok(()),

@@ -23,14 +23,14 @@ pub(crate) struct Opened {
 ///
 /// # Errors
 /// [`Error::Model`], [`Error::Zoo`]; [`Error::Unreadable`] for what is no model.
-pub(crate) fn open(arguments: &Arguments) -> Result<Opened, Error> {
+pub(crate) fn open(arguments: &Arguments, reading: Reading) -> Result<Opened, Error> {
     let name = arguments.model.as_deref().unwrap_or_default();
     let Some(zoo) = name.strip_prefix(ZOO) else {
         let file = folder::model_file(Path::new(name))?;
         if let Some(reason) = suspect::cause(&file) {
             return Err(Error::Unreadable { path: file, reason });
         }
-        let source = Source::open(&file, Reading::Mapped)?;
+        let source = Source::open(&file, reading)?;
         return Ok(Opened { source, file: Some(file) });
     };
     let zoo = built(arguments, zoo)?;

@@ -94,6 +94,22 @@ impl Plans {
         plan.map_err(|source| refused(Exec::Fused, sizes, source))
     }
 
+    /// The plan of an executor to compile; the reference has none. Where `keep` does not hold these plans keep no weights
+    /// beside it.
+    fn taken(&mut self, exec: Exec, keep: bool) -> Option<Planned> {
+        let planned = match exec {
+            Exec::Fused => &mut self.fused,
+            Exec::Library => self.library.as_mut()?,
+            Exec::Reference => return None,
+        };
+        let taken = planned.clone();
+        if !keep {
+            planned.graph.release_weights();
+            planned.program.release_weights();
+        }
+        Some(taken)
+    }
+
     /// Compiles a plan of fused execution for the machine's device.
     ///
     /// # Errors
@@ -127,12 +143,14 @@ impl Compiled {
     }
 }
 
-/// Compiles the plans of these executors for the machine's device, prepared for the sizes of a profile.
+/// Compiles the plans of these executors for the machine's device, prepared for the sizes of a profile. The plans keep
+/// their weights only where that is asked for.
 ///
 /// # Errors
 /// [`Error::Compile`], [`Error::Kernels`], [`Error::Memory`].
 pub(crate) fn compile(
-    plans: &Plans,
+    plans: &mut Plans,
+    keep: bool,
     exec: &[Exec],
     profile: &Profile,
     status: Status,
@@ -143,8 +161,8 @@ pub(crate) fn compile(
         _ => {}
     };
     let builder = plans.builder.clone().profile(profile.clone()).progress(shown);
-    let compile = |&exec: &Exec| {
-        let planned = plans.program(exec).map(|_| plans.of(exec).clone());
+    let taken: Vec<_> = exec.iter().map(|&exec| (exec, plans.taken(exec, keep))).collect();
+    let compile = |(exec, planned): (Exec, Option<Planned>)| {
         let model = planned.map(|planned| builder.clone().compile(planned)).transpose();
         let model = model.map_err(|source| match source {
             graphene_runtime::Error::MemoryLimit { needed, used, limit, .. } => {
@@ -156,7 +174,7 @@ pub(crate) fn compile(
         })?;
         Ok(Compiled { exec, model })
     };
-    exec.iter().map(compile).collect()
+    taken.into_iter().map(compile).collect()
 }
 
 fn is_for_gpu(builder: &ModelBuilder) -> bool {

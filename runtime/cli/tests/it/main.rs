@@ -4,6 +4,8 @@ mod fixtures;
 mod flags;
 mod images;
 mod manual;
+#[cfg(target_os = "linux")]
+mod memory;
 mod models;
 mod numpy;
 mod readme;
