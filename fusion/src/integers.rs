@@ -360,9 +360,9 @@ fn whole(elements: &[f32], depth: usize) -> Option<(Vec<i32>, Vec<f32>)> {
 
 /// Whether numbers, and zero, differ by no more than a byte holds.
 fn is_narrow(integers: &[i32]) -> bool {
-    let low = integers.iter().fold(0_i64, |low, &x| low.min(x.into()));
-    let high = integers.iter().fold(0_i64, |high, &x| high.max(x.into()));
-    high - low <= MOST.into()
+    let low = integers.iter().copied().fold(0, i32::min);
+    let high = integers.iter().copied().fold(0, i32::max);
+    i64::from(high) - i64::from(low) <= MOST.into()
 }
 
 /// The largest number of which all of these are multiples by small integers, as single precision rounds them.

@@ -52,7 +52,11 @@ fn range(body: &Graph, held: &BTreeMap<ValueId, Range>, value: ValueId) -> Optio
     let own = range_of(dtype)?;
     let found = match (node.op(), node.inputs()) {
         (Op::Input, _) if dtype.size() <= 2 => own,
-        (Op::Cast { .. }, [Some(x)]) if body.ty(*x).dtype == DType::F32 => whole(body, *x)?,
+        // What is stored is cut to a whole number by that.
+        (Op::Cast { .. }, [Some(x)]) if body.ty(*x).dtype == DType::F32 => {
+            let (range, whole) = real(body, *x);
+            (whole || body.uses(value.node).is_empty()).then_some(range)?
+        }
         (Op::Cast { .. }, [Some(x)]) => *held.get(x)?,
         (Op::Binary(binary @ (Binary::Add | Binary::Sub)), [Some(x), Some(c)]) => {
             let (&[low, high], c) = (held.get(x)?, integer(body, *c)?);
@@ -72,30 +76,33 @@ pub(super) fn integer(body: &Graph, value: ValueId) -> Option<f64> {
     }
 }
 
-/// The range of a real number, if it is whole.
-fn whole(body: &Graph, value: ValueId) -> Option<Range> {
+/// The range of a real number, and whether it is whole.
+fn real(body: &Graph, value: ValueId) -> (Range, bool) {
     let node = body.node(value.node);
     let constant = |value: Option<ValueId>| {
         let tensor = body.constant(value?).filter(|tensor| tensor.len() == 1)?;
-        let x = f64::from(*tensor.as_slice::<f32>().ok()?.first()?);
-        (x.fract() == 0.0).then_some(x)
+        Some(f64::from(*tensor.as_slice::<f32>().ok()?.first()?))
     };
     match (node.op(), node.inputs()) {
-        (Op::Unary(Unary::Round), _) => Some(ANY),
+        (Op::Unary(Unary::Round), _) => (ANY, true),
         (Op::Unary(Unary::Relu), [Some(x)]) => {
-            whole(body, *x).map(|range| range.map(|x| x.max(0.0)))
+            let (range, whole) = real(body, *x);
+            (range.map(|x| x.max(0.0)), whole)
         }
         (Op::Binary(binary), [Some(x), c]) => {
-            let (range, c) = (whole(body, *x)?, constant(*c)?);
-            match binary {
-                Binary::Max => Some(range.map(|x| x.max(c))),
-                Binary::Min => Some(range.map(|x| x.min(c))),
-                Binary::Add => Some(range.map(|x| x + c)),
-                Binary::Sub => Some(range.map(|x| x - c)),
-                _ => None,
-            }
+            let (Some(c), (range, whole)) = (constant(*c), real(body, *x)) else {
+                return (ANY, false);
+            };
+            let range = match binary {
+                Binary::Max => range.map(|x| x.max(c)),
+                Binary::Min => range.map(|x| x.min(c)),
+                Binary::Add => range.map(|x| x + c),
+                Binary::Sub => range.map(|x| x - c),
+                _ => return (ANY, false),
+            };
+            (range, whole && c.fract() == 0.0)
         }
-        _ => None,
+        _ => (ANY, false),
     }
 }
 

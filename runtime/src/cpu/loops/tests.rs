@@ -6,8 +6,9 @@ use crate::cpu::kernels::tile::TileMut;
 use graphene_frontend::dim::{Bindings, Dim};
 
 use graphene_frontend::dtype::DType;
+use graphene_frontend::eval::evaluate;
 use graphene_frontend::graph::Graph;
-use graphene_frontend::op::{Binary, Op};
+use graphene_frontend::op::{Binary, Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use graphene_fusion::{Granularity, lower, partition};
@@ -129,4 +130,30 @@ fn a_tile_is_overwritten_by_what_is_made_of_it() {
         let want = half::f16::from_f32(i as f32 * half::f16::from_f32(0.3).to_f32()).to_f32();
         assert_eq!(y, want, "{i}");
     }
+}
+
+#[test]
+fn real_numbers_between_bounds_are_cut_to_bytes() {
+    let numbers: Vec<f32> = (-40..4000).map(|i| i as f32 * 0.0703).collect();
+    let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 254.999, 255.0, 256.0];
+    let x = Tensor::from_vec(vec![odd.len() + numbers.len()], [&odd, &numbers[..]].concat());
+    let x = x.unwrap();
+    let mut graph = Graph::new();
+    let given = graph.add_input("x", TensorType::of(&x)).unwrap();
+    let most = graph.add_constant("most", Tensor::scalar(255.0_f32));
+    let relu = graph.add("relu", Op::Unary(Unary::Relu), &[Some(given)]).unwrap().value();
+    let least = Op::Binary(Binary::Min);
+    let least = graph.add("least", least, &[Some(relu), Some(most)]).unwrap().value();
+    let cut = Op::Cast { to: DType::U8, saturate: true };
+    let cut = graph.add("cut", cut, &[Some(least)]).unwrap().value();
+    graph.add_output("cut", cut);
+    let program = Loop::compile(&graph).unwrap();
+    let domain = Domain::over(&[x.len()], &[0], &[None]).unwrap();
+    let mut bytes = vec![9; x.len()];
+    let outputs = &mut [LoopOutput::Bytes(&mut bytes)];
+    let mut workspace = Workspace::default();
+    workspace.fit(&program);
+    let inputs = [LoopInput::Tile(Elements::F32(x.as_slice().unwrap()))];
+    program.run_tile(&domain, Tile::range(0..x.len()), &inputs, outputs, &mut workspace);
+    assert_eq!(bytes, evaluate(&graph, &[x]).unwrap()[0].bytes());
 }

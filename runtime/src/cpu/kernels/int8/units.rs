@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::{DEEP, LANES, Line};
+use crate::cpu::kernels::prefetch::prefetch;
 #[cfg(target_arch = "x86_64")]
 use bytemuck::Zeroable;
 #[cfg(target_arch = "x86_64")]
@@ -189,12 +190,19 @@ impl Dots for Vnni {
         panel: &[[Line; V]],
         to: &mut [[[i32; LANES]; V]; H],
     ) {
+        assert!(
+            rows.iter().all(|row| row.len() == panel.len()),
+            "rows are as long as a panel is deep"
+        );
+        let lines = panel.as_flattened();
         let mut sums = [[__m512i::zeroed(); V]; H];
-        for (k, lines) in panel.iter().enumerate() {
-            let b = lines.map(bytemuck::cast::<Line, __m512i>);
+        for (k, own) in panel.iter().enumerate() {
+            // The next panel lies behind this one.
+            (0..V).for_each(|v| prefetch(lines, lines.len() + V * k + v));
+            let b = own.map(bytemuck::cast::<Line, __m512i>);
             for (row, sums) in rows.iter().zip(&mut sums) {
-                // SAFETY: the machine has AVX-512, as `new` found.
-                let a = unsafe { _mm512_set1_epi32(row[k] as i32) };
+                // SAFETY: every row has as many words as the panel has rows, and the machine AVX-512, as `new` found.
+                let a = unsafe { _mm512_set1_epi32(*row.get_unchecked(k) as i32) };
                 for (sum, &b) in sums.iter_mut().zip(&b) {
                     // SAFETY: likewise, with VNNI.
                     *sum = unsafe { _mm512_dpbusd_epi32(*sum, a, b) };
