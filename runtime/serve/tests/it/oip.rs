@@ -81,7 +81,7 @@ async fn json_is_answered_in_whatever_form_it_comes() {
     let rows = [
         r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[0.5,-1.25,3,0.001]}]}"#,
         r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[[0.5,-1.25,3.0,1e-3]]}]}"#,
-        r#"{"inputs":[{"data":[[[0.5],[-1.25]],[[3],[1E-3]]],"datatype":"FP32","shape":[1,4],"name":"x"}]}"#,
+        r#"{"inputs":[{"data":[ [ 0.5,-1.25, 3 ,1E-3] ],"datatype":"FP32","shape":[1,4],"name":"x"}]}"#,
         "\n{\"outputs\": [ {\"name\": \"y\"} ],\t\"inputs\" : [ {\"name\": \"\\u0078\", \"shape\" : [ 1 , 4 ],\r\n \
          \"datatype\": \"FP32\", \"data\": [ 0.5 , -1.25e0 , 30e-1 , 0.001 ] } ] } \n",
         r#"{"id":"","parameters":{"timeout":5000000,"priority":3,"other":{"a":[1]}},"model_name":"?",
@@ -203,6 +203,12 @@ async fn wrong_requests_are_refused_and_name_the_place() {
         ("other size", x(&[("shape", json!([2, 2]))]), 400, &["\"x\"", "4", "2"]),
         ("too few", x(&[("data", json!([1, 2, 3]))]), 400, &["\"x\"", "[1, 4]", "4", "3"]),
         ("too many", x(&[("data", json!([1, 2, 3, 4, 5]))]), 400, &["\"x\"", "more"]),
+        (
+            "ragged",
+            x(&[("data", json!([[1, 2, 3], [4]]))]),
+            400,
+            &["\"x\"", "[1, 4]", "[[1,2,3],[4]]"],
+        ),
         ("text in data", x(&[("data", json!([1, 2, 3, "ä,ö]"]))]), 400, &["\"x\"", "FP32", "ä"]),
         ("truth in data", x(&[("data", json!([1, 2, 3, true]))]), 400, &["\"x\"", "true"]),
         ("null in data", x(&[("data", json!([1, 2, 3, null]))]), 400, &["\"x\"", "null"]),
@@ -326,7 +332,8 @@ async fn deep_json_is_refused() {
         (INFER, inside("parameters", format!("{{\"timeout\":{}}}", nested(200_000, "1"))), 400),
         (INFER, data(nested(200_000, "1,2,3,4")), 400),
         (INFER, data(nested(120, "1,2,3,4")), 400),
-        (INFER, data(nested(50, "1,2,3,4")), 200),
+        (INFER, data(nested(50, "1,2,3,4")), 400),
+        (INFER, data(nested(2, "1,2,3,4")), 200),
         (INFER, inside("unknown", nested(50, "1")), 200),
         (INFER, inside("id", format!("{:?}", "[".repeat(200_000))), 200),
         (index, format!("{{\"ready\":{}}}", nested(250_000, "true")), 400),

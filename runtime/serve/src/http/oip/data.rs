@@ -5,11 +5,12 @@ use crate::error::{Error, Result};
 use graphene_runtime::{DType, Element, Tensor};
 use std::str::FromStr;
 
-/// The tensor whose elements stand in `text`, which is well-formed JSON: arrays inside each other in any way, elements in
-/// row-major order.
+/// The tensor whose elements stand in `text`, which is well-formed JSON: in row-major order, in one array or in arrays inside
+/// each other as the shape has them.
 ///
 /// # Errors
-/// [`Error::Malformed`] for elements of another type, out of its range, or of another number than the shape has.
+/// [`Error::Malformed`] for elements of another type, out of its range, or of another number than the shape has; for arrays
+/// inside each other in another way.
 pub(super) fn tensor(input: &str, dtype: DType, shape: Vec<usize>, text: &str) -> Result<Tensor> {
     if !text.starts_with('[') {
         let what = format!("input {input:?} needs its data as an array; got {}", shortened(text));
@@ -73,29 +74,65 @@ impl Elements<'_> {
 
     fn parse<T>(&self, element: impl Fn(&str) -> Option<T>) -> Result<Vec<T>> {
         let expected: usize = self.shape.iter().product();
+        let bytes = self.text.as_bytes();
+        let flat = [expected];
+        let is_nested = bytes[1..].iter().find(|&&byte| !is_space(byte)) == Some(&b'[');
+        // The parts that an array has, the outermost first.
+        let sizes = if is_nested { &*self.shape } else { &flat };
         // An element takes a character and a comma, so a shape alone reserves nothing.
         let mut all = Vec::with_capacity(expected.min(self.text.len() / 2 + 1));
-        let bytes = self.text.as_bytes();
+        // For each array that is open, those of its parts that are arrays, and the elements ahead of it.
+        let mut open: Vec<(usize, usize)> = Vec::with_capacity(sizes.len());
         let mut at = 0;
         while at < bytes.len() {
-            if is_between(bytes[at]) {
-                at += 1;
-                continue;
+            match bytes[at] {
+                b'[' if open.len() == sizes.len() => return Err(self.other_nesting()),
+                b'[' => open.push((0, all.len())),
+                b']' => {
+                    let Some((arrays, ahead)) = open.pop() else { return Err(self.no_element(at)) };
+                    let is_innermost = open.len() + 1 == sizes.len();
+                    let found = if is_innermost { all.len() - ahead } else { arrays };
+                    if found != sizes[open.len()] {
+                        return Err(if is_nested {
+                            self.other_nesting()
+                        } else {
+                            self.other_count(&found.to_string())
+                        });
+                    }
+                    if let Some((arrays, _)) = open.last_mut() {
+                        *arrays += 1;
+                    }
+                }
+                byte if byte == b',' || is_space(byte) => {}
+                _ => {
+                    let length = bytes[at..].iter().position(|&byte| is_between(byte));
+                    let end = length.map_or(bytes.len(), |length| at + length);
+                    // What is not an element may end inside of a string, which is no boundary of characters.
+                    let value = self.text.get(at..end).and_then(&element);
+                    all.push(value.ok_or_else(|| self.no_element(at))?);
+                    if open.len() != sizes.len() {
+                        return Err(self.other_nesting());
+                    }
+                    if all.len() > expected {
+                        return Err(self.other_count("more"));
+                    }
+                    at = end;
+                    continue;
+                }
             }
-            let length = bytes[at..].iter().position(|&byte| is_between(byte));
-            let end = length.map_or(bytes.len(), |length| at + length);
-            // What is not an element may end inside of a string, which is no boundary of characters.
-            let value = self.text.get(at..end).and_then(&element);
-            all.push(value.ok_or_else(|| self.no_element(at))?);
-            if all.len() > expected {
-                return Err(self.other_count("more"));
-            }
-            at = end;
-        }
-        if all.len() < expected {
-            return Err(self.other_count(&all.len().to_string()));
+            at += 1;
         }
         Ok(all)
+    }
+
+    fn other_nesting(&self) -> Error {
+        let Self { input, shape, .. } = self;
+        Error::malformed(format!(
+            "input {input:?} of shape {shape:?} needs its data as one array of {} elements, or as arrays inside each other \
+             of exactly these sizes; got {}",
+            shape.iter().product::<usize>(),
+            shortened(self.text)
+        ))
     }
 
     fn other_count(&self, found: &str) -> Error {
@@ -123,7 +160,11 @@ impl Elements<'_> {
 }
 
 fn is_between(byte: u8) -> bool {
-    matches!(byte, b',' | b'[' | b']' | b' ' | b'\n' | b'\r' | b'\t')
+    matches!(byte, b',' | b'[' | b']') || is_space(byte)
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
 }
 
 fn finite<T: FromStr + Copy + Into<f64>>(text: &str) -> Option<T> {
@@ -194,4 +235,46 @@ pub(super) fn write(output: &str, tensor: &Tensor, text: &mut Vec<u8>) -> Result
         other => Err(format!("{other} has no numbers in JSON")),
     };
     written.map_err(|what| Error::Server { what: format!("output {output:?}: {what}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tensor;
+    use graphene_runtime::DType;
+
+    #[test]
+    fn arrays_are_one_or_as_the_shape_has_them() {
+        let rows: &[(&[usize], &str, bool)] = &[
+            (&[2, 2], "[1,2,3,4]", true),
+            (&[2, 2], "[ [1, 2] , [3,\n4 ] ]", true),
+            (&[2, 2], "[[1,2,3],[4]]", false),
+            (&[2, 2], "[[1,2,3,4]]", false),
+            (&[2, 2], "[[1],[2],[3],[4]]", false),
+            (&[2, 2], "[[1,2],3,4]", false),
+            (&[2, 2], "[1,2,[3,4]]", false),
+            (&[2, 2], "[[1,2],[3,4],[]]", false),
+            (&[2, 2], "[[[1,2],[3,4]]]", false),
+            (&[4], "[[1,2,3,4]]", false),
+            (&[2, 1, 2], "[[[1,2]],[[3,4]]]", true),
+            (&[2, 1, 2], "[[[1,2],[3,4]],[]]", false),
+            (&[2, 1, 2], "[[1,2],[3,4]]", false),
+            (&[], "[1]", true),
+            (&[], "[[1]]", false),
+            (&[2, 0], "[]", true),
+            (&[2, 0], "[[],[]]", true),
+            (&[2, 0], "[[]]", false),
+            (&[0, 2], "[[]]", false),
+        ];
+        for (shape, text, is_taken) in rows {
+            let found = tensor("x", DType::I64, shape.to_vec(), text);
+            match &found {
+                Ok(tensor) => {
+                    let expected: Vec<i64> = (1..=tensor.bytes().len() as i64 / 8).collect();
+                    assert_eq!(tensor.as_slice::<i64>().unwrap(), expected, "{text}");
+                }
+                Err(error) => assert!(error.to_string().contains("\"x\""), "{error}"),
+            }
+            assert_eq!(found.is_ok(), *is_taken, "{shape:?} {text}: {found:?}");
+        }
+    }
 }
