@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// Seconds between two looks for new versions; 0 for none
     #[arg(long, value_name = "SECONDS")]
     pub(crate) poll: Option<u64>,
+    /// Seconds from SIGTERM for which HTTP tells that the server isn't ready, even if no request runs
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub(crate) drain: u64,
     /// Clients may load and unload models
     #[arg(long)]
     pub(crate) control: bool,

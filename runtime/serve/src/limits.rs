@@ -29,7 +29,8 @@ pub struct Limits {
     pub connections: usize,
     /// The time between two parts of a request's body, in milliseconds.
     pub read_ms: u64,
-    /// The time for a request's head, which is also how long a connection may be idle, in milliseconds.
+    /// The time for a request's head, and that in which a client takes nothing of its answer; also how long a connection may
+    /// be idle, in milliseconds. One of HTTP/2 is asked after it whether the client is there.
     pub idle_ms: u64,
 }
 

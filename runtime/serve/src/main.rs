@@ -76,7 +76,7 @@ async fn serve(server: &Server, args: &Args, security: &Security) -> Result<(), 
     let poll = tokio::spawn(poll(server.clone()));
     told().await;
     poll.abort();
-    drain(server, listening, told).await;
+    drain(server, listening, Duration::from_secs(args.drain), told).await;
     Ok(())
 }
 
@@ -105,13 +105,19 @@ async fn poll(server: Server) {
     }
 }
 
-/// Answers what came, for as long as a request may take; a second signal ends the process at once.
-async fn drain(server: &Server, listening: Listening, mut told: impl AsyncFnMut()) {
-    tracing::info!("no more requests are taken; those that came are answered");
+/// Is not ready for a while, and answers what came, for as long as a request may take; a second signal ends the process at
+/// once.
+async fn drain(
+    server: &Server,
+    listening: Listening,
+    grace: Duration,
+    mut told: impl AsyncFnMut(),
+) {
+    tracing::info!("not ready: no more requests are taken; those that came are answered");
     server.drain();
     tokio::select! {
-        () = listening.drain() => tracing::info!("all requests are answered"),
-        () = tokio::time::sleep(server.limits().deadline()) => {
+        () = listening.drain(grace) => tracing::info!("all requests are answered"),
+        () = tokio::time::sleep(grace.saturating_add(server.limits().deadline())) => {
             tracing::warn!("ended: some connections did not take their answers in time");
         }
         () = told() => {

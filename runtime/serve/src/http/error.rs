@@ -47,9 +47,15 @@ impl Dialect {
                 json(status, &json!({ "error": text, "error_type": kind }))
             }
         };
-        if class.http == 429 {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
+        let (name, value) = match error {
+            // Another connection may reach another replica; or this one has a body that nobody reads.
+            Error::Draining | Error::Body { .. } | Error::SlowBody { .. } => {
+                (header::CONNECTION, "close")
+            }
+            _ if class.http == 429 => (header::RETRY_AFTER, "1"),
+            _ => return response,
+        };
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
         response
     }
 }

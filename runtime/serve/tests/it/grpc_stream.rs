@@ -157,6 +157,7 @@ async fn a_server_that_drains_ends_its_streams() {
     running.server.drain();
     let ended = answers.next().await.unwrap().unwrap_err();
     assert_eq!(ended.code(), Code::Unavailable, "{ended}");
-    let drained = tokio::time::timeout(Duration::from_secs(10), running.listening.drain());
+    let drained =
+        tokio::time::timeout(Duration::from_secs(10), running.listening.drain(Duration::ZERO));
     assert!(drained.await.is_ok());
 }

@@ -57,7 +57,10 @@ fn balanced(binary: &Path, model: &str) -> Balanced {
     std::fs::write(&config, "[limits]\nread_ms = 60000\n").unwrap();
     let config = config.to_str().unwrap();
     let mut replicas: Vec<Process> = (0..3)
-        .map(|_| start(&[model, "--threads", "1", "--log", "error", "--config", config]))
+        .map(|_| {
+            let args = [model, "--threads", "1", "--log", "error", "--config", config];
+            start(&[&args[..], &["--drain", "2"]].concat())
+        })
         .collect();
     // HAProxy cannot say which port it got, so it is given one that was free: somebody else may be faster.
     for _ in 0..5 {
@@ -340,6 +343,29 @@ fn small_requests_survive_a_killed_replica_and_large_ones_are_told() {
     }
     assert!(statistic(&balanced, "http_replicas", "replica1", "status").starts_with("DOWN"));
     assert_eq!(statistic(&balanced, "http_replicas", "replica2", "status"), "UP");
+}
+
+/// HAProxy is told by the replica itself, over a connection that it takes, and no client sees that it ends.
+#[test]
+fn no_request_is_lost_when_a_replica_is_told_to_end() {
+    let Some(binary) = haproxy() else {
+        eprintln!("skipped: haproxy is not installed");
+        return;
+    };
+    let mut balanced = balanced(&binary, "zoo:bert-base-tiny");
+    let expected: Vec<_> =
+        (0..TEXTS).map(|number| numbers(&ask(balanced.http, &request(number)).1)).collect();
+    let replica = |column| statistic(&balanced, "http_replicas", "replica1", column);
+    small_requests(balanced.http, &expected, || {
+        balanced.replicas[0].signal("TERM");
+        let until = Instant::now() + Duration::from_secs(10);
+        while !replica("status").starts_with("DOWN") {
+            assert!(Instant::now() < until, "it is still up");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!((&*replica("check_status"), &*replica("check_code")), ("L7STS", "503"));
+    });
+    assert_eq!(balanced.replicas[0].wait(Duration::from_secs(10)), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

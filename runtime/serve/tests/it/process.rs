@@ -51,7 +51,7 @@ impl Process {
     }
 
     /// The exit code, once it has ended by itself.
-    fn wait(&mut self, limit: Duration) -> Option<i32> {
+    pub(crate) fn wait(&mut self, limit: Duration) -> Option<i32> {
         let until = Instant::now() + limit;
         while Instant::now() < until {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -163,6 +163,66 @@ fn the_first_signal_drains_under_load() {
     for caller in callers {
         let (answered, _) = caller.join().unwrap();
         assert!(answered > 10, "{answered}");
+    }
+}
+
+/// The whole answer to a request on a connection of its own, which the server closes.
+fn answered(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+const READY: &str = "GET /v2/health/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+
+/// While requests run, whoever asks is told that the server ends.
+#[test]
+fn a_server_that_drains_says_so() {
+    let mut process = start(&["zoo:mlp-2x4"]);
+    let body =
+        r#"{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}"#;
+    let infer = format!(
+        "POST /v2/models/mlp-2x4/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut running = TcpStream::connect(&process.http).unwrap();
+    running.write_all(infer.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(answered(&process.http, READY).starts_with("HTTP/1.1 200 "));
+    process.signal("TERM");
+    std::thread::sleep(Duration::from_millis(300));
+
+    let ready = answered(&process.http, READY);
+    assert!(ready.starts_with("HTTP/1.1 503 ") && ready.contains(r#"{"ready":false}"#), "{ready}");
+    let refused = answered(&process.http, &[&infer, body].concat());
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert!(refused.contains("\r\nconnection: close\r\n"), "{refused}");
+    assert!(refused.ends_with(r#"{"error":"the server is shutting down"}"#), "{refused}");
+    // Clients of gRPC balance themselves: they go elsewhere where nobody listens.
+    assert!(TcpStream::connect(&process.grpc).is_err());
+
+    running.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    running.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert_eq!(process.wait(Duration::from_secs(5)), Some(0));
+}
+
+/// With `--drain`, balancers see that the server isn't ready even where nothing runs; without it, it ends at once.
+#[test]
+fn the_ports_stay_open_for_as_long_as_is_said() {
+    for (drain, least, most) in [("0", 0, 1000), ("2", 2000, 5000)] {
+        let mut process = start(&["zoo:mlp-2x4", "--drain", drain]);
+        let signalled = Instant::now();
+        process.signal("TERM");
+        if least > 0 {
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(answered(&process.http, READY).starts_with("HTTP/1.1 503 "));
+        }
+        assert_eq!(process.wait(Duration::from_millis(most)), Some(0));
+        assert!(signalled.elapsed() >= Duration::from_millis(least));
     }
 }
 
