@@ -25,9 +25,6 @@ use crate::named::named;
 /// What a spec computes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// What the steps in its body make one after the other, each of what the one before left: they say what
-    /// they compute. Only a kernel is of this kind.
-    Steps,
     /// Copies, converting between scalar types.
     Move,
     /// A matmul of the last two dimensions; with `accumulate` it is added to what the output holds.
@@ -98,7 +95,6 @@ impl Kind {
     /// The name in text and in atoms' patterns.
     pub fn name(&self) -> &'static str {
         match self {
-            Kind::Steps => "Steps",
             Kind::Move => "Move",
             Kind::MatMul { accumulate: false } => "MatMul",
             Kind::MatMul { accumulate: true } => "MatMul+=",

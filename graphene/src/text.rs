@@ -37,6 +37,7 @@
 //!          | matmul(a, b) | fold<+>(a, dims) | fold<softmax.max>(a, dims) | scan<+, dim>(a)
 //!          | dims(a, 1, _, 0) | split(a, dim, size) | merge(a, dim) | slice(a, dim, first, count)
 //!          | window(a, dim, count, size, stride, dilation, before, fill) | gather(a, indices) | position(a, dim)
+//!          | steps(a, count, "{" … "}", b, …)              of %0 the state, %1 the step's number, %2 b, …: the next
 //! expr     = C's, of + - * / % min(a, b) max(a, b)
 //! ```
 //!

@@ -49,6 +49,9 @@ pub enum Term {
     /// The parts along the first dimension of a table that an index says. Negative indices count from the
     /// end, and others than there are mean the first or the last part.
     Gather(Value, Value),
+    /// The states of so many steps along a new first dimension, after the one that is given first. Of a state, of the step's
+    /// number and of what else is given the expression makes the next state, of the same shape.
+    Steps(Expr, Box<Fused>, Vec<Value>),
 }
 
 /// What elements along some dimensions become.
@@ -119,10 +122,15 @@ impl Monoid {
 
 impl Node for Term {
     fn operands(&self) -> impl Iterator<Item = Value> {
+        let mut given = &[][..];
         let (own, step) = match self {
             Term::Step(step) => ([None; 2], Some(step.operands())),
             Term::Old(_) | Term::Index(_) => ([None; 2], None),
             Term::MatMul(x, y) | Term::Gather(x, y) => ([Some(*x), Some(*y)], None),
+            Term::Steps(_, _, all) => {
+                given = all;
+                ([None; 2], None)
+            }
             Term::Position(_, x)
             | Term::Fold(_, _, x)
             | Term::Scan(_, x)
@@ -132,7 +140,8 @@ impl Node for Term {
             | Term::Slice(_, _, _, x)
             | Term::Window(_, _, x) => ([Some(*x), None], None),
         };
-        own.into_iter().flatten().chain(step.into_iter().flatten())
+        let own = own.into_iter().flatten().chain(step.into_iter().flatten());
+        own.chain(given.iter().copied())
     }
 
     fn with(&self, of: impl Fn(Value) -> Value) -> Term {
@@ -141,6 +150,7 @@ impl Node for Term {
             Term::Step(step) => *step = step.with(of),
             Term::Old(_) | Term::Index(_) => {}
             Term::MatMul(x, y) | Term::Gather(x, y) => (*x, *y) = (of(*x), of(*y)),
+            Term::Steps(_, _, all) => all.iter_mut().for_each(|x| *x = of(*x)),
             Term::Position(_, x)
             | Term::Fold(_, _, x)
             | Term::Scan(_, x)
@@ -276,6 +286,13 @@ impl Fused {
         Program::combine(&[self, index], |x| Term::Gather(x[0], x[1]))
     }
 
+    /// The states of so many steps, of which this is the first.
+    #[must_use]
+    pub fn steps_of(self, count: impl Into<Expr>, next: Fused, given: &[Fused]) -> Fused {
+        let all = [&[self], given].concat();
+        Program::combine(&all, |x| Term::Steps(count.into(), Box::new(next.ordered()), x.to_vec()))
+    }
+
     /// A term of the first output.
     pub(crate) fn then(self, term: impl FnOnce(Value) -> Term) -> Fused {
         Program::combine(&[self], |x| term(x[0]))
@@ -288,6 +305,7 @@ impl Fused {
                 Term::Index(value) | Term::Split(_, value, _) => vec![value],
                 Term::Slice(_, first, count, _) => vec![first, count],
                 Term::Window(_, window, _) => vec![&window.count],
+                Term::Steps(count, next, _) => [vec![count], next.exprs()].concat(),
                 _ => Vec::new(),
             }
         }

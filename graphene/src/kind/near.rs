@@ -39,6 +39,18 @@ impl Fused {
         number: Numbers<'_>,
         unit: f64,
     ) -> Result<Vec<(Array, Array)>> {
+        let ins: Vec<_> = ins.iter().map(|x| (x.clone(), each(x, |_| 0.0))).collect();
+        self.near(&ins, outs, number, unit)
+    }
+
+    /// Likewise, of inputs that are off themselves.
+    fn near(
+        &self,
+        ins: &[(Array, Array)],
+        outs: &[Array],
+        number: Numbers<'_>,
+        unit: f64,
+    ) -> Result<Vec<(Array, Array)>> {
         let mut all: Vec<(Array, Array)> = Vec::with_capacity(self.steps().len());
         let mut given: Vec<bool> = Vec::with_capacity(self.steps().len());
         for term in self.steps() {
@@ -66,17 +78,48 @@ impl Fused {
                 (own.clone(), Array { shape: own.shape.clone(), data: off })
             };
             let of: Vec<(Array, Array)> = term.operands().map(operand).collect();
-            let of: Vec<&(Array, Array)> = of.iter().collect();
-            let exact: Vec<&Array> = of.iter().map(|near| &near.0).collect();
-            let own = value(term, &exact, [ins, outs], number)?;
-            let error = error(term, &own, &of, number)?;
-            all.push((own, error));
+            all.push(match term {
+                Term::Step(Step::Input(input)) if *input < ins.len() => ins[*input].clone(),
+                Term::Steps(count, next, _) => steps(count, next, of, number, unit)?,
+                _ => {
+                    let of: Vec<&(Array, Array)> = of.iter().collect();
+                    let exact: Vec<&Array> = of.iter().map(|near| &near.0).collect();
+                    let own = value(term, &exact, [&[], outs], number)?;
+                    let error = error(term, &own, &of, number)?;
+                    (own, error)
+                }
+            });
         }
         Ok(self.outputs().iter().map(|output| all[output.index()].clone()).collect())
     }
 }
 
-fn each(x: &Array, of: impl Fn(f64) -> f64) -> Array {
+/// The states of so many steps: what one is off, the next is of.
+pub(super) fn steps(
+    count: &Expr,
+    next: &Fused,
+    mut given: Vec<(Array, Array)>,
+    number: Numbers<'_>,
+    unit: f64,
+) -> Result<(Array, Array)> {
+    let exact = |value: i64| Array { shape: Vec::new(), data: vec![value as f64] };
+    let count = value(&Term::Index(count.clone()), &[], [&[], &[]], number)?.data[0] as i64;
+    given.insert(1, (exact(0), exact(0)));
+    let (mut all, mut errors) = given[0].clone();
+    let shape = std::mem::take(&mut all.shape);
+    for step in 0..count {
+        given[1].0 = exact(step);
+        let (state, off) = next.near(&given, &[], number, unit)?.remove(0);
+        given[0] = (state.fit(&shape)?, off.fit(&shape)?);
+        all.data.extend(&given[0].0.data);
+        errors.data.extend(&given[0].1.data);
+    }
+    all.shape = [&[count as usize + 1], &shape[..]].concat();
+    errors.shape.clone_from(&all.shape);
+    Ok((all, errors))
+}
+
+pub(super) fn each(x: &Array, of: impl Fn(f64) -> f64) -> Array {
     Array { shape: x.shape.clone(), data: x.data.iter().map(|&x| of(x)).collect() }
 }
 

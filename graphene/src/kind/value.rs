@@ -1,6 +1,7 @@
 //! Tensors of numbers, and what expressions are of them.
 
 use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
+use super::near::{each, steps};
 use crate::error::{Error, Result};
 use crate::function::{Node, Step};
 use crate::index::Expr;
@@ -131,6 +132,10 @@ pub(super) fn value(
         },
         (Term::MatMul(..), [a, b]) => matmul(a, b),
         (Term::Gather(..), [table, index]) => gather(table, index),
+        (Term::Steps(count, next, _), of) => {
+            let given: Vec<_> = of.iter().map(|x| ((*x).clone(), each(x, |_| 0.0))).collect();
+            Ok(steps(count, next, given, number, 0.0)?.0)
+        }
         (Term::Dims(dims, _), [x]) => {
             let sizes = dims.iter().map(|dim| dim.map_or(Some(1), |d| x.shape.get(d).copied()));
             let Some(shape) = sizes.collect::<Option<Vec<usize>>>() else {

@@ -8,9 +8,10 @@
 //!
 //! Levels, each one in the one above:
 //!
-//! - kernel: all results, of all operands; no expression says what a layer of many steps computes, so it is of kind `Steps`;
+//! - kernel: all results, of all operands: what so many steps make of the states to begin with;
 //! - step: h, of the one before, the step's input, W, R and what else a cell has, by the blocks of the same rows and direction;
-//!   states that threads keep are operands as their registers hold them;
+//!   states that threads keep are operands as their registers hold them. The loop over steps carries h of the step before and
+//!   these states: what the steps so far make of the first ones;
 //! - stage: adds a matmul of rows of the input or of h and of weights to the sums.
 //!
 //! - this file: the parameters, the kernel's outline, a layer that fits a device, and which layers there are;
@@ -40,7 +41,7 @@ use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
 use crate::index::Expr;
-use crate::kernel::{Kernel, Kind, TensorId};
+use crate::kernel::{Kernel, TensorId};
 use crate::layout::{Layout, Tiler};
 use crate::tensor::Scalar;
 
@@ -179,7 +180,7 @@ impl Recurrent {
         let parts = sums.parts(k)?;
         let movers = Movers { threads, block, thread: &thread, one, edges: self.edges };
         let outs: Vec<TensorId> = tensors.outs(self.results[0]).collect();
-        let ins: Vec<TensorId> = tensors.ins().collect();
+        let (kind, ins) = self.whole(&tensors, &sizes.steps)?;
         let context = Context {
             layer: self,
             tensors,
@@ -210,7 +211,7 @@ impl Recurrent {
         k.for_("tile", Expr::from(part)..tiles, sizes.parts.clone(), false, |k, tile| {
             context.tile(k, &Expr::from(tile), &thread)
         })?;
-        builder.finish(Kind::Steps, outs, ins)
+        builder.finish(kind, outs, ins)
     }
 }
 

@@ -97,6 +97,11 @@ fn text<'a>(term: &Term, of: impl Fn(Value) -> &'a (String, usize)) -> (String, 
             format!("window({}, {dim}, {count}, {numbers}, {fill})", part(x))
         }
         Term::Gather(x, y) => format!("gather({}, {})", part(x), part(y)),
+        Term::Steps(count, next, all) => {
+            let given = all.iter().skip(1).map(|x| format!(", {}", part(x)));
+            let given = given.collect::<String>();
+            format!("steps({}, {count}, {{{next}}}{given})", part(&all[0]))
+        }
     };
     (called, CALL)
 }
@@ -231,6 +236,15 @@ impl<'t> Parser<'t> {
         match word {
             "matmul" => Ok(x.matmul(self.sum(k, names)?)),
             "gather" => Ok(x.gather(self.sum(k, names)?)),
+            "steps" => {
+                let count = self.expr(k)?;
+                let next = self.after_comma(|p| p.fused(k))?;
+                let mut given = Vec::new();
+                while self.eat(",") {
+                    given.push(self.sum(k, names)?);
+                }
+                Ok(x.steps_of(count, next, &given))
+            }
             "select" => {
                 let yes = self.sum(k, names)?;
                 Ok(x.select(yes, self.after_comma(|p| p.sum(k, names))?))

@@ -23,8 +23,7 @@ pub(crate) struct Row {
 const ANY: usize = usize::MAX;
 
 /// Where one name begins with another, it comes first.
-static ROWS: [Row; 26] = [
-    row("Steps", 1..=ANY, 0..=ANY, |_, _| Ok(Kind::Steps)),
+static ROWS: [Row; 25] = [
     row("Move", 1..=1, 1..=1, |_, _| Ok(Kind::Move)),
     row("MatMul+=", 1..=1, 2..=2, |_, _| Ok(Kind::MATMUL_ADD)),
     row("MatMul", 1..=1, 2..=2, |_, _| Ok(Kind::MATMUL)),

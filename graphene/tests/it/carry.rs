@@ -9,6 +9,7 @@ use graphene_ir::text::parse;
 use graphene_ir::verify::{Rule, verify};
 
 use crate::fmha::{self, Sizes, operands};
+use crate::recurrent;
 use crate::support::{check_clean, check_text, inputs};
 
 /// Sums of columns, by a loop of constant bounds whose counter goes past the end.
@@ -196,6 +197,18 @@ fn what_attention_carries_holds() {
         rows.flat_map(|(fmha, sizes, _)| {
             [fmha.kernel(), fmha.ampere()]
                 .map(|kernel| (format!("{fmha:?}"), kernel.unwrap(), operands(&fmha, sizes)))
+        }),
+    );
+}
+
+#[test]
+fn what_recurrent_layers_carry_holds() {
+    check_heads(
+        50,
+        recurrent::rows().into_iter().map(|(layer, sizes)| {
+            let kernel = layer.kernel().unwrap();
+            let given = recurrent::given(&layer, &kernel, sizes);
+            (format!("{layer:?}"), kernel, given)
         }),
     );
 }

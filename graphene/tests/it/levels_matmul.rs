@@ -3,7 +3,7 @@
 
 use expect_test::expect;
 use graphene_ir::emit::emit;
-use graphene_ir::kernel::{Kernel, Kind, Spec, Stmt, Unary};
+use graphene_ir::kernel::{Kernel, Spec, Stmt, Unary};
 use graphene_ir::schedule::dependent;
 use graphene_ir::template::conv::{Conv, Convolution};
 use graphene_ir::template::epilogue::Epilogue;
@@ -12,6 +12,7 @@ use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::matmul::MatMul;
 use graphene_ir::template::mlp::{Layer, Mlp};
 use graphene_ir::template::multistage::Multistage;
+use graphene_ir::template::recurrent::{Direction, Recurrent};
 use graphene_ir::tensor::Scalar;
 
 use crate::{conv, fmha, gemm, mlp, mma, recurrent, simt};
@@ -50,18 +51,13 @@ fn code(kernel: &Kernel) -> String {
 
 /// Every spec with a body says what it computes, and none of them is to be seen in CUDA.
 fn check_levels(name: &str, kernel: &Kernel) {
-    check_bodies(name, kernel, vec![&kernel.spec]);
-}
-
-/// Likewise of these specs and those within the kernel's.
-fn check_bodies<'k>(name: &str, kernel: &'k Kernel, mut untyped: Vec<&'k Spec>) {
+    let typed = |spec: &Spec| spec.body.is_none() || spec.kind.meaning(&[], &[]).is_some();
+    assert!(typed(&kernel.spec), "{name}: {}", kernel.spec.kind);
     kernel.each_stmt(&mut |stmt| {
-        if let Stmt::Spec(spec @ Spec { body: Some(_), .. }) = stmt {
-            untyped.push(spec);
+        if let Stmt::Spec(spec) = stmt {
+            assert!(typed(spec), "{name}: {}", spec.kind);
         }
     });
-    untyped.retain(|spec| spec.kind == Kind::Steps);
-    assert!(untyped.is_empty(), "{name}: {untyped:?}");
     let mut bare = kernel.clone();
     bare.spec.body = kernel.spec.body.as_deref().map(|body| flat(kernel, body));
     assert_eq!(code(kernel), code(&bare), "{name}");
@@ -84,23 +80,16 @@ fn every_level_is_typed_and_costs_nothing() {
         let name = format!("{fmha:?}");
         [named(name.clone(), fmha.kernel()), named(name, fmha.ampere())]
     });
+    let recurrent = recurrent::rows().into_iter();
+    let recurrent = recurrent.map(|(layer, _)| named(format!("{layer:?}"), layer.kernel()));
     let all = gemms.chain(mmas).chain(simts).chain(convs).chain(sliding).chain(attention);
+    let all = all.chain(recurrent);
     all.for_each(|(name, kernel)| check_levels(&name, &kernel));
     for mlp in [mlp::results(), mlp::skipped()] {
         check_levels(&format!("{mlp:?}"), &mlp.kernel().unwrap());
     }
     for (mlp, by, _) in mlp::by_warpgroups() {
         check_levels(&format!("{mlp:?} {by:?}"), &mlp.by_warpgroups(by).unwrap());
-    }
-}
-
-/// No expression says what a recurrent layer computes in all of its steps; of each step one does.
-#[test]
-fn every_level_of_a_recurrent_layer_is_typed() {
-    for (layer, _) in recurrent::rows() {
-        let kernel = layer.kernel().unwrap();
-        assert_eq!(kernel.spec.kind, Kind::Steps);
-        check_bodies(&format!("{layer:?}"), &kernel, Vec::new());
     }
 }
 
@@ -485,4 +474,39 @@ fn layers_are_a_tree() {
                       BinaryPointwise, UnaryPointwise, Move
                     Move x2
     "#]].assert_eq(&Mlp { layers, ..Mlp::default() }.kernel().unwrap().tree());
+}
+
+#[test]
+fn a_recurrent_layer_is_a_tree() {
+    let layer = Recurrent { ragged: true, direction: Direction::Both, ..recurrent::small() };
+    expect![[r#"
+        kernel recurrent sm_80
+        %Y:[@steps, 2, @batch, 16].GL, %Y_h:[2, @batch, 16].GL, %Y_c:[2, @batch, 16].GL <- Fused{t0 = position(slice(slice(%0, 1, 0, 1), 2, 0, 1), 0); t1 = slice(%1, 1, 0, 1); t2 = position(dims(slice(slice(t1, 2, 0, 1), 3, 0, 1), 0, _, _), 0); t3 = select(0, dims(slice(slice(%0, 0, 0, 1), 2, 0, 1), 1, _) + dims(slice(t1, 3, 0, 1), 0, _, 2), 0); t4 = steps(select(position(dims(window(dims(t3, _, 0, 1, 2), 0, 2, 1, 0, 0, 0, 0), 0, 1, 2, 3), 0), t3, t3), @steps, {t0 = dims(%1, _, _, _); t1 = select(%3, index(max(0, @steps - 1)) - t0, t0); t2 = less(t1, dims(%7, 0, _)); t3 = dims(gather(%2, t1), 0, 3, 4); t4 = slice(%6, 1, 0, 1); t5 = dims(slice(%0, 0, 0, 1), 1, 2, 3); t6 = fp16(t5); t7 = slice(%6, 1, 1, 1); t8 = sigmoid(matmul(t3, dims(slice(%4, 1, 2, 1), 0, 3, 2)) + dims(slice(t4, 2, 2, 1), 0, _, 3) + (matmul(t6, dims(slice(%5, 1, 2, 1), 0, 3, 2)) + dims(slice(t7, 2, 2, 1), 0, _, 3))); t9 = dims(slice(%0, 0, 1, 1), 1, 2, 3); t10 = sigmoid(matmul(t3, dims(slice(%4, 1, 0, 1), 0, 3, 2)) + dims(slice(t4, 2, 0, 1), 0, _, 3) + (matmul(t6, dims(slice(%5, 1, 0, 1), 0, 3, 2)) + dims(slice(t7, 2, 0, 1), 0, _, 3))); t11 = tanh(matmul(t3, dims(slice(%4, 1, 3, 1), 0, 3, 2)) + dims(slice(t4, 2, 3, 1), 0, _, 3) + (matmul(t6, dims(slice(%5, 1, 3, 1), 0, 3, 2)) + dims(slice(t7, 2, 3, 1), 0, _, 3))); t12 = t8 * t9 + t10 * t11; t13 = sigmoid(matmul(t3, dims(slice(%4, 1, 1, 1), 0, 3, 2)) + dims(slice(t4, 2, 1, 1), 0, _, 3) + (matmul(t6, dims(slice(%5, 1, 1, 1), 0, 3, 2)) + dims(slice(t7, 2, 1, 1), 0, _, 3))); select(position(%0, 0), select(t2, t12, t9), select(t2, t13 * tanh(t12), t5))}, %0, t2, %1, %2, %3, %4); t5 = dims(slice(t4, 1, 0, 1), 0, 2, 3, 4); select(less(dims(t0, 0, _, _, _), dims(%4, 0, _)), select(t2, gather(t5, index(@steps) - dims(t0, 0)), slice(t5, 0, 1, @steps)), 0), dims(slice(t5, 0, @steps, 1), 1, 2, 3), dims(slice(dims(slice(t4, 1, 1, 1), 0, 2, 3, 4), 0, @steps, 1), 1, 2, 3)}<<<#grid:[2, @parts, 2], #block:[32]>>>(%X:[@steps, @batch, 24].GL, %W:[2, 4, 16, 24].GL, %R:[2, 4, 16, 16].GL, %bias:[2, 2, 4, 16].GL, %lengths:[@batch].GL)
+          Move x18, Init x12, Reduction x8
+          for(@tile = @part; @tile < (@batch + 15)/16; @tile += @parts)
+            Init x3, Move x3
+            for(@step = 0; @step < @steps; @step += 1)
+              carry %h_tiles:[1, 1, 16, 16].GL, %own:[2, 1].[2].RF, %held:[2, 1].[2].RF as Fused{select(index(@step), %0, 0), %1, %2} = Fused{t0 = select(0, dims(slice(slice(%0, 0, 0, 1), 2, 0, 1), 1, _) + dims(slice(slice(%1, 1, 0, 1), 3, 0, 1), 0, _, 2), 0); t1 = steps(select(position(dims(window(dims(t0, _, 0, 1, 2), 0, 2, 1, 0, 0, 0, 0), 0, 1, 2, 3), 0), t0, t0), @step, {t0 = dims(%1, _, _, _); t1 = select(%3, index(max(0, @steps - 1)) - t0, t0); t2 = less(t1, dims(%7, 0, _)); t3 = dims(gather(%2, t1), 0, 3, 4); t4 = slice(%6, 1, 0, 1); t5 = dims(slice(%0, 0, 0, 1), 1, 2, 3); t6 = fp16(t5); t7 = slice(%6, 1, 1, 1); t8 = sigmoid(matmul(t3, dims(slice(%4, 1, 2, 1), 0, 3, 2)) + dims(slice(t4, 2, 2, 1), 0, _, 3) + (matmul(t6, dims(slice(%5, 1, 2, 1), 0, 3, 2)) + dims(slice(t7, 2, 2, 1), 0, _, 3))); t9 = dims(slice(%0, 0, 1, 1), 1, 2, 3); t10 = sigmoid(matmul(t3, dims(slice(%4, 1, 0, 1), 0, 3, 2)) + dims(slice(t4, 2, 0, 1), 0, _, 3) + (matmul(t6, dims(slice(%5, 1, 0, 1), 0, 3, 2)) + dims(slice(t7, 2, 0, 1), 0, _, 3))); t11 = tanh(matmul(t3, dims(slice(%4, 1, 3, 1), 0, 3, 2)) + dims(slice(t4, 2, 3, 1), 0, _, 3) + (matmul(t6, dims(slice(%5, 1, 3, 1), 0, 3, 2)) + dims(slice(t7, 2, 3, 1), 0, _, 3))); t12 = t8 * t9 + t10 * t11; t13 = sigmoid(matmul(t3, dims(slice(%4, 1, 1, 1), 0, 3, 2)) + dims(slice(t4, 2, 1, 1), 0, _, 3) + (matmul(t6, dims(slice(%5, 1, 1, 1), 0, 3, 2)) + dims(slice(t7, 2, 1, 1), 0, _, 3))); select(position(%0, 0), select(t2, t12, t9), select(t2, t13 * tanh(t12), t5))}, %0, dims(index(@direction), _, _, _), %1, %2, %3, %4); t2 = dims(slice(dims(slice(t1, 1, 0, 1), 0, 2, 3, 4), 0, @step, 1), 1, 2, 3); select(index(@step), fp16(t2), 0), dims(slice(dims(slice(t1, 1, 1, 1), 0, 2, 3, 4), 0, @step, 1), 1, 2, 3), t2}<<<#members_2:[1, 1, 2], #block:[32]>>>(%of_tile:[@steps, 16, 24].GL, %of_tile_2:[1, 4, 16, 24].GL, %of_tile_3:[1, 4, 16, 16].GL, %of_tile_4:[1, 2, 4, 16].GL, %of_tile_5:[16].GL)
+              %of_tile_8:[1, 1, 16, 16].GL, %of_tile_9:[1, 1, 16, 16].GL, %of_tile_10:[1, 16, 16].GL, %own:[2, 1].[2].RF, %held:[2, 1].[2].RF <- Fused{t0 = less(index(@now), dims(%3, 0, _)); t1 = slice(%2, 1, 0, 1); t2 = select(index(@step), dims(%5, 1, 2, 3), 0); t3 = slice(%2, 1, 1, 1); t4 = sigmoid(matmul(%4, dims(slice(%0, 1, 1, 1), 0, 3, 2)) + dims(slice(t1, 2, 1, 1), 0, _, 3) + (matmul(t2, dims(slice(%1, 1, 1, 1), 0, 3, 2)) + dims(slice(t3, 2, 1, 1), 0, _, 3))); t5 = sigmoid(matmul(%4, dims(slice(%0, 1, 2, 1), 0, 3, 2)) + dims(slice(t1, 2, 2, 1), 0, _, 3) + (matmul(t2, dims(slice(%1, 1, 2, 1), 0, 3, 2)) + dims(slice(t3, 2, 2, 1), 0, _, 3))); t6 = sigmoid(matmul(%4, dims(slice(%0, 1, 0, 1), 0, 3, 2)) + dims(slice(t1, 2, 0, 1), 0, _, 3) + (matmul(t2, dims(slice(%1, 1, 0, 1), 0, 3, 2)) + dims(slice(t3, 2, 0, 1), 0, _, 3))); t7 = tanh(matmul(%4, dims(slice(%0, 1, 3, 1), 0, 3, 2)) + dims(slice(t1, 2, 3, 1), 0, _, 3) + (matmul(t2, dims(slice(%1, 1, 3, 1), 0, 3, 2)) + dims(slice(t3, 2, 3, 1), 0, _, 3))); t8 = t5 * %6 + t6 * t7; t9 = select(t0, t4 * tanh(t8), %7); t9, select(t0, t9, 0), select(index(max(0, @steps - @step - 1)), old(2), t9), select(t0, t8, %6), t9}<<<#members_2:[1, 1, 2], #block:[32]>>>(%of_tile_2:[1, 4, 16, 24].GL, %of_tile_3:[1, 4, 16, 16].GL, %of_tile_4:[1, 2, 4, 16].GL, %of_tile_5:[16].GL, %of_tile_6:[1, 16, 24].GL, %of_tile_7:[1, 1, 16, 16].GL, %own:[2, 1].[2].RF, %held:[2, 1].[2].RF)
+                Move x5, Commit
+                for(@k = 0; @k < 1; @k += 1)
+                  WaitGroup, Sync, Commit
+                  %acc:[1, 4].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[32]>>>(%a:[16, 32].SH, %b:[32, 32].SH)
+                    Move x2, MatMul+= x2
+                GridWait, Sync, Move, Commit
+                for(@k = 0; @k < 1; @k += 1)
+                  WaitGroup, Sync, Commit
+                  %acc:[1, 4].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[32]>>>(%a_2:[16, 32].SH, %b_2:[32, 32].SH)
+                    Move x2, MatMul+= x2
+                for(@i = 0; @i < 2; @i += 1) unroll
+                  for(@j = 0; @j < 1; @j += 1) unroll
+                    %h_2:[2].RF, %next:[2].RF <- Fused{t0 = sigmoid(%2) * %4 + sigmoid(%0) * tanh(%3); sigmoid(%1) * tanh(t0), t0}<<<#cta:[], #one:[]>>>(%pair_5:[2].RF, %pair_6:[2].RF, %pair_7:[2].RF, %pair_8:[2].RF, %own_4:[2].RF)
+                      UnaryPointwise x5, BinaryPointwise x4, Move x2
+                    Index
+                    %given:[2].RF, %held_2:[2].RF, %own_5:[2].RF <- Fused{t0 = less(%0, %1); select(t0, %2, 0), select(t0, %2, %3), select(t0, %4, %5)}<<<#cta:[], #one:[]>>>(%time:[].RF, %own_length_2:[1].RF, %h_2:[2].RF, %held_2:[2].RF, %next:[2].RF, %own_5:[2].RF)
+                      BinaryPointwise, Init, Select x3, Move x3
+                    Move x6
+                Sync, GridArrive
+            Move x2
+    "#]].assert_eq(&layer.kernel().unwrap().tree());
 }

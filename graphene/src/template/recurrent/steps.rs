@@ -67,18 +67,21 @@ impl Context<'_> {
         if let Some(ragged) = &self.ragged {
             self.begin_ragged(k, ragged, tile)?;
         }
-        k.for_("step", Expr::from(0)..self.steps.clone(), 1, false, |k, step| {
+        // Of h that is no result as it is, two steps are kept in turn.
+        let all = self.layer.results[0] && !self.layer.ragged;
+        let element = |step: &Expr| if all { self.time(step) } else { step.rem(&2.into()) };
+        let last = |step: &Expr| element(&(step.clone() - 1).max(Expr::from(0)));
+        let steps = operands::Steps::new(self, k, tile)?;
+        let carry = k.carry("step", (&self.steps, &1.into()), |_, step| {
+            let step = Expr::from(step);
+            Ok(vec![steps.carried(&step, &last(&step))])
+        })?;
+        k.for_carrying("step", Expr::from(0)..self.steps.clone(), (1, false), carry, |k, step| {
             let step = Expr::from(step);
             let now = Expr::from(k.let_("now", self.time(&step))?);
-            // Of h that is no result as it is, two steps are kept in turn.
-            let (mut to, mut from) = (now.clone(), (step.clone() - 1).max(Expr::from(0)));
-            if self.layer.results[0] && !self.layer.ragged {
-                from = self.time(&from);
-            } else {
-                (to, from) = (step.rem(&2.into()), from.rem(&2.into()));
-            }
-            let before = Expr::from(k.let_("before", from)?);
-            let header = operands::step(self, k, [&step, &now, &to, &before], tile)?;
+            let to = if all { now.clone() } else { element(&step) };
+            let before = Expr::from(k.let_("before", last(&step))?);
+            let header = steps.step(k, [&step, &now, &to, &before])?;
             k.decompose(header, |k| {
                 self.sums.begin(k, self.acc, self.first)?;
                 let x = |row: &Expr| vec![now.clone(), self.row(tile, row)];

@@ -221,7 +221,7 @@ fn head(kernel: &Kernel) -> usize {
 /// Whether a statement is a spec with a body that says what it computes, or a loop that says what it carries.
 pub(super) fn is_level(stmt: &Stmt) -> bool {
     match stmt {
-        Stmt::Spec(spec) => spec.body.is_some() && spec.kind != Kind::Steps,
+        Stmt::Spec(spec) => spec.body.is_some(),
         Stmt::For(looped) => !looped.carry.is_empty(),
         _ => false,
     }
@@ -383,8 +383,7 @@ fn said_twice(kernel: &Kernel, spec: &Spec) -> Option<&'static str> {
             (out && spec.completion == Completion::Now)
                 .then_some("it computes the same from the same once more")
         }
-        Kind::Steps
-        | Kind::MatMul { accumulate: true }
+        Kind::MatMul { accumulate: true }
         | Kind::Fused(_)
         | Kind::Fold(_)
         | Kind::Scan(_)
