@@ -14,7 +14,9 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::index::{Cond, Expr, Relation};
-use crate::kernel::{self, Binary, Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::kernel::{
+    self, Binary, Fused, Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId,
+};
 use crate::layout::Layout;
 use crate::schedule::pointwise::number;
 use crate::schedule::vectors::{coordinates, part};
@@ -96,7 +98,16 @@ impl Scan {
             let carry = number(k, "carry", self.numbers)?;
             k.spec(Kind::Init(neutral), carry, (), one)?;
             let chunks = last.ceil_div(&Expr::from(self.threads));
-            k.for_("chunk", Expr::from(0)..chunks, 1, false, |k, chunk| {
+            let carried = k.carry("chunk", (&chunks, &1.into()), |_, chunk| {
+                // Those of all chunks before.
+                let count = (Expr::from(chunk) * self.threads).min(last.clone());
+                let rest = last.clone() - &count;
+                let first = if self.reverse { rest.max(Expr::from(0)) } else { Expr::from(0) };
+                let row = Fused::input(0).slice(outer.len(), first, count);
+                let all = Kind::Fused(row.folded(self.op, [outer.len()]));
+                Ok(vec![(None, Header::new(all, carry, from, one))])
+            })?;
+            k.for_carrying("chunk", Expr::from(0)..chunks, (1, false), carried, |k, chunk| {
                 let place = Expr::from(chunk) * self.threads + &row.thread;
                 let mut from_end = place.clone();
                 if self.reverse {

@@ -5,6 +5,7 @@ use graphene_ir::atom::Fault;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::simulate::{Finding, Inputs, Options, Outcome, simulate};
 use graphene_ir::template::fmha::Fmha;
+use graphene_ir::template::scan::Scan;
 use graphene_ir::text::parse;
 use graphene_ir::verify::{Rule, verify};
 
@@ -204,11 +205,43 @@ fn what_attention_carries_holds() {
 #[test]
 fn what_recurrent_layers_carry_holds() {
     check_heads(
-        50,
+        100,
         recurrent::rows().into_iter().map(|(layer, sizes)| {
             let kernel = layer.kernel().unwrap();
             let given = recurrent::given(&layer, &kernel, sizes);
             (format!("{layer:?}"), kernel, given)
+        }),
+    );
+}
+
+/// No step is wrong of a layer that begins with another c.
+#[test]
+fn a_wrong_first_state_of_a_recurrent_layer_is_named_at_the_head() {
+    let layer = recurrent::small();
+    let text = layer.kernel().unwrap().to_string();
+    let begins = text.lines().find(|line| line.contains("%own") && line.contains("Init<0>"));
+    let begins = begins.unwrap();
+    let wrong = text.replacen(begins, &begins.replace("Init<0>", "Init<1>"), 1);
+    let kernel = parse(&wrong).unwrap();
+    assert_eq!(verify(&kernel), vec![]);
+    let given = recurrent::given(&layer, &kernel, (3, 5, 1, 0));
+    let options = Options { levels: 1, findings: 9, ..Options::default() };
+    let said = named(&simulate(&kernel, &given, &options).unwrap().findings);
+    assert!(said[0].starts_with("for(@step"), "{said:#?}");
+    assert!(said[0].contains("carried %h_tiles, %own of"), "{said:#?}");
+}
+
+/// What a scan carries is the sum of all chunks before.
+#[test]
+fn what_scans_carry_holds() {
+    let scan = Scan { threads: 32, ..Scan::default() };
+    let reverse = Scan { reverse: true, exclusive: true, ..scan.clone() };
+    check_heads(
+        100,
+        [scan, reverse].into_iter().map(|scan| {
+            let kernel = scan.kernel().unwrap();
+            let given = inputs(&kernel, &[("N0", 2), ("N1", 70)], |_, i| (i * i % 37) as f64);
+            (format!("{scan:?}"), kernel, given)
         }),
     );
 }

@@ -14,6 +14,13 @@
 //! | second part, of the input's second | the output's first part is made |
 //!
 //! All is cut into panels of 64 columns: weights, rows and results move by 64×64.
+//!
+//! Levels, each one in the one above:
+//!
+//! - kernel: all results, of X, weights and what epilogues meet;
+//! - tile: 64 rows of them, by a consumer; nothing is in flight where its loop over layers begins again;
+//! - stage: a panel of the rows as it comes, adds a matmul of a panel and a stage of weights to the sums, what becomes of a
+//!   panel of sums, and of the last layer's as it leaves.
 
 mod consumer;
 

@@ -284,10 +284,10 @@ impl Recurrent {
             1 => all,
             _ => like.clone().position(0).select(all.output(1), all.output(0)),
         };
+        // h twice has the shape of both states.
         let twice = |h: Fused| {
-            let [count, size] = [2, 1];
-            let (stride, dilation, before, fill) = (0, 0, 0, Number(0.0));
-            let window = Window { count: count.into(), size, stride, dilation, before, fill };
+            let (count, size, fill) = (Expr::from(2), 1, Number(0.0));
+            let window = Window { count, size, stride: 0, dilation: 0, before: 0, fill };
             let one = h.dims([None, Some(0), Some(1), Some(2)]).window(0, window);
             one.dims([0, 1, 2, 3].map(Some))
         };
