@@ -307,13 +307,13 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let last = shapes.last().expect("layers are chained matmuls");
     widths.push(net.known(*last).last().copied().flatten().ok_or(Reason::Width)?);
     if rounded && (shapes.len() == 1 || !Mlp::is_for_warpgroups(&widths)) {
-        return Err(Reason::Prologue(Family::Mlp));
+        return Err(Reason::Prologue(Family::MatMul));
     }
     layers_fit(rules, dtype.expect("layers are matmuls"), &widths, turned)?;
     Ok(Family::Mlp)
 }
 
-/// Whether the operation rounds single precision for a matmul alone, which warpgroups do as they read it.
+/// Whether the operation rounds single precision from outside for a matmul alone, which warpgroups do as they read it.
 fn rounds_rows(rules: &Rules<'_>, set: Set, op: OpId) -> bool {
     let (net, own) = (rules.net, &rules.net[op]);
     let of_half = matches!(own.dtype, DType::F16 | DType::BF16);
@@ -322,8 +322,9 @@ fn rounds_rows(rules: &Rules<'_>, set: Set, op: OpId) -> bool {
     }
     let (read, written) = (&own.reads[0], &own.writes[0]);
     let single = net.graph.ty(read.root).dtype == DType::F32;
-    let only = matches!(written.readers[..], [reader] if is_inner(set, Some(reader)) && net[reader].role == Role::MatMul);
-    let as_it_lies = read.direct && read.row_major && !written.given;
+    let is_matmul = |op: OpId| set.contains(op) && net[op].role == Role::MatMul;
+    let only = matches!(written.readers[..], [reader] if is_matmul(reader)) && !written.given;
+    let as_it_lies = read.direct && read.row_major && !is_inner(set, read.from);
     rules.target.has(Feature::Wgmma) && single && only && as_it_lies
 }
 
