@@ -51,7 +51,7 @@ def rows(binaries):
     """All rows, in the order in which they run."""
     device, run = str(binaries / "device"), str(binaries / "graphene-run")
     for name in ["atoms", "matmuls", "attention", "templates", "recurrent", "convolutions", "speed", "single",
-                 "sustained", "library", "sdpa", "models"]:
+                 "sustained", "library", "layers", "sdpa", "models"]:
         yield Row(name, [([device, name], 560)])
     for name in BERTS:
         yield Row(f"model-{name}", [([device, f"models={name}"], 560)])

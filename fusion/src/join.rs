@@ -1,4 +1,5 @@
-//! Joining: groups that one launch computes for less, but that span more than candidates do. Long chains of layers are.
+//! Joining: groups that one launch computes for less, but that candidates do not grow to: those that span more, as long
+//! chains of layers do, and chains with what rounds their rows, which no single layer has.
 
 use crate::candidates::NEAR;
 use crate::cost::Costs;
@@ -28,14 +29,16 @@ fn best(rules: &Rules<'_>, costs: &Costs<'_>, groups: &[Chosen]) -> Option<(usiz
     }
     let seconds = |(set, family): Chosen| costs.of(set, family).seconds();
     let mut best: Option<(f64, usize, usize, Chosen)> = None;
-    for (to, &(set, _)) in groups.iter().enumerate() {
+    for (to, &(set, own)) in groups.iter().enumerate() {
         let mut makers: Vec<usize> = producers(rules, set).map(|op| group_of[op.index()]).collect();
         makers.sort_unstable();
         makers.dedup();
         for from in makers.into_iter().filter(|&from| from != to) {
-            let Some(union) = groups[from].0.union(set).filter(|union| spans(*union) > NEAR) else {
-                continue;
+            let beyond = |union: &Set| {
+                let before = own == Family::Mlp && groups[from].0.len() == 1;
+                before || spans(*union) > NEAR
             };
+            let Some(union) = groups[from].0.union(set).filter(beyond) else { continue };
             let Ok(family) = family(rules, union) else { continue };
             let joined = (union, family);
             let gain = seconds(groups[from]) + seconds(groups[to]) - seconds(joined);

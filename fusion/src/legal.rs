@@ -15,6 +15,7 @@ use crate::integers::multiplied_bytes;
 use crate::set::Set;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Op};
+use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
 use graphene_ir::template::mlp::Mlp;
 use graphene_ir::tensor::Scalar;
@@ -253,7 +254,12 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let mut widths = Vec::new();
     let mut turned = [false; 2];
     let mut dtype = None;
+    let mut rounded = false;
     for op in set.iter() {
+        if rounds_rows(rules, set, op) {
+            rounded = true;
+            continue;
+        }
         let layer = |from: OpId| layer_of.iter().find(|&&(own, _)| own == from).map(|&(_, l)| l);
         let latest = net[op].reads.iter().filter_map(|read| layer(read.from?)).max();
         let own = if net[op].role == Role::MatMul {
@@ -300,8 +306,26 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     }
     let last = shapes.last().expect("layers are chained matmuls");
     widths.push(net.known(*last).last().copied().flatten().ok_or(Reason::Width)?);
+    if rounded && (shapes.len() == 1 || !Mlp::is_for_warpgroups(&widths)) {
+        return Err(Reason::Prologue(Family::MatMul));
+    }
     layers_fit(rules, dtype.expect("layers are matmuls"), &widths, turned)?;
     Ok(Family::Mlp)
+}
+
+/// Whether the operation rounds single precision from outside for a matmul alone, which warpgroups do as they read it.
+fn rounds_rows(rules: &Rules<'_>, set: Set, op: OpId) -> bool {
+    let (net, own) = (rules.net, &rules.net[op]);
+    let of_half = matches!(own.dtype, DType::F16 | DType::BF16);
+    if !of_half || !matches!(net.node(op).op(), Op::Cast { .. }) {
+        return false;
+    }
+    let (read, written) = (&own.reads[0], &own.writes[0]);
+    let single = net.graph.ty(read.root).dtype == DType::F32;
+    let is_matmul = |op: OpId| set.contains(op) && net[op].role == Role::MatMul;
+    let only = matches!(written.readers[..], [reader] if is_matmul(reader)) && !written.given;
+    let as_it_lies = read.direct && read.row_major && !is_inner(set, read.from);
+    rules.target.has(Feature::Wgmma) && single && only && as_it_lies
 }
 
 /// Whether layers of these widths run as one launch: on a CPU what two of them keep is a tile's; on a GPU the template

@@ -23,13 +23,15 @@ use std::str::FromStr;
 use std::thread;
 
 /// Parameters of a template, for Hopper. Prints as `gemm columns=192 consumers=2 strips=1 ping_pong=0 stages=4
-/// cluster=1 split=1` or `fmha consumers=2 keys=128 stages=2`, and is read back from that.
+/// cluster=1 split=1`, `fmha consumers=2 keys=128 stages=2` or `mlp rows=128`, and is read back from that.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Parameters {
     /// Of [`Gemm`](graphene_ir::template::gemm::Gemm), which says what each of them is.
     Gemm(GemmParameters),
     /// Of [`Fmha`](graphene_ir::template::fmha::Fmha).
     Fmha(FmhaParameters),
+    /// Of [`Mlp`](graphene_ir::template::mlp::Mlp), on any GPU.
+    Mlp(MlpParameters),
 }
 
 /// Parameters of a matrix product.
@@ -60,6 +62,13 @@ pub struct FmhaParameters {
     pub keys: i64,
     /// Pipeline stages of keys and values.
     pub stages: i64,
+}
+
+/// Parameters of a chain of layers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct MlpParameters {
+    /// Rows of a block, or as many of them as it has room for.
+    pub rows: i64,
 }
 
 /// What was found for a step at some sizes.
@@ -271,6 +280,7 @@ impl fmt::Display for Parameters {
             Self::Fmha(FmhaParameters { consumers, keys, stages }) => {
                 write!(f, "fmha consumers={consumers} keys={keys} stages={stages}")
             }
+            Self::Mlp(MlpParameters { rows }) => write!(f, "mlp rows={rows}"),
         }
     }
 }
@@ -307,6 +317,7 @@ impl FromStr for Parameters {
                 keys: take("keys")?,
                 stages: take("stages")?,
             }),
+            "mlp" => Self::Mlp(MlpParameters { rows: take("rows")? }),
             _ => return Err(no()),
         };
         if values.is_empty() { Ok(parameters) } else { Err(no()) }

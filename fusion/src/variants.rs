@@ -4,7 +4,7 @@
 
 use crate::cost::weight;
 use crate::groups::Family;
-use crate::tuning::Parameters;
+use crate::tuning::{MlpParameters, Parameters};
 use graphene_frontend::dim::{Bindings, Dim, DimError, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node};
@@ -39,7 +39,7 @@ pub struct Variant {
     pub name: &'static str,
     /// When it applies.
     pub when: When,
-    /// The parameters of its template, where it does not take those that its name stands for.
+    /// The parameters of its template, where they are not those that its name stands for.
     pub parameters: Option<Parameters>,
 }
 
@@ -47,8 +47,9 @@ pub struct Variant {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variants(Vec<Variant>);
 
-/// Rows of a block of layers that give each core its weights once, where there are so many for each core.
-const ROWS_OF_LAYERS: [(&str, i64); 2] = [("wide", 96), ("narrow", 48)];
+/// Rows of a block of layers that give each core its weights once, and from how many for each core on.
+const ROWS_OF_LAYERS: [(&str, i64, i64); 3] =
+    [("wide", 128, 96), ("narrow", 64, 48), ("few", 32, 0)];
 
 /// Split-K, where tiles are few: several blocks of a cluster share one.
 struct Split {
@@ -220,11 +221,16 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
         },
         Family::Mlp => match rows_of_matmul(body) {
             Some(rows) => {
-                let first = ROWS_OF_LAYERS.map(|(name, of_core)| {
-                    let all = of_core.saturating_mul(i64::from(target.cores));
-                    Variant::named(name, When::AtLeast(rows.clone(), all))
+                let all = ROWS_OF_LAYERS.map(|(name, of_block, of_core)| {
+                    let least = of_core.saturating_mul(i64::from(target.cores));
+                    let when = match least {
+                        0 => When::Always,
+                        _ => When::AtLeast(rows.clone(), least),
+                    };
+                    let parameters = Some(Parameters::Mlp(MlpParameters { rows: of_block }));
+                    Variant { name, when, parameters }
                 });
-                Variants::ending(first.to_vec(), "few")
+                Variants(all.to_vec())
             }
             None => Variants::any(),
         },

@@ -74,6 +74,10 @@ fn trials() -> Vec<Trial> {
             add(&mut trials, &name, |other| other == arch, Arc::new(move || mlp.kernel()));
         }
     }
+    for (name, mlp) in layers_by_warpgroups() {
+        let kernel = move || mlp.by_warpgroups(mlp.fitting_warpgroups(2));
+        add(&mut trials, &name, |other| other == Arch::Sm90a, Arc::new(kernel));
+    }
     for (name, folds) in folds() {
         add(&mut trials, name, later, Arc::new(move || folds.kernel()));
     }
@@ -149,6 +153,25 @@ fn layers(arch: Arch) -> Vec<(String, Mlp)> {
         }
     }
     all.into_iter().filter_map(|(name, mlp)| Some((name, mlp.ok()?))).collect()
+}
+
+/// Chains of layers that warpgroups take, of every width: all of half precision, and in single precision what comes in and
+/// what goes out.
+fn layers_by_warpgroups() -> Vec<(String, Mlp)> {
+    let mut all = Vec::new();
+    for (scalar, name) in [(Scalar::F16, "mlp"), (Scalar::Bf16, "mlp_bf16")] {
+        for width in [64, 128, 192, 256] {
+            let mut mlp = Mlp { scalar, ..Mlp::alike(5, Layer { width, ..Layer::default() }) };
+            all.push((format!("{name}_warpgroups_{width}"), mlp.clone()));
+            mlp.x = Some(Scalar::F32);
+            for layer in &mut mlp.layers {
+                layer.epilogue.operands[0].scalar = Some(Scalar::F32);
+            }
+            mlp.layers[1].epilogue.outputs[0] = Some(Scalar::F32);
+            all.push((format!("{name}_warpgroups_{width}_single"), mlp));
+        }
+    }
+    all
 }
 
 /// Sums of rows of half precision by single elements, and by vectors.

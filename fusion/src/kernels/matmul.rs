@@ -154,8 +154,8 @@ impl Cut {
                 let GemmParameters { ping_pong, split, .. } = found;
                 Self { tile, ping_pong, split, weights, prefetch, found: Some(found) }
             }
-            (Some(Parameters::Fmha(_)), _) => {
-                return Err(Refusal::Operation("a matmul by attention's parameters"));
+            (Some(Parameters::Fmha(_) | Parameters::Mlp(_)), _) => {
+                return Err(Refusal::Operation("a matmul by other parameters"));
             }
             (None, Some(&Tile { name, size: tile, .. })) => {
                 let (ping_pong, prefetch) = (name == PING_PONG, weights && name == few);

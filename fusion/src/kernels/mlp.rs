@@ -3,8 +3,9 @@
 use super::function::{Walk, function, leaves};
 use super::matmul::Operands;
 use super::operand::Matrix;
-use super::{Launch, Pointer, Refusal, Site, StepOperand};
+use super::{Launch, Pointer, Refusal, Site, StepOperand, scalar};
 use crate::program::BufferKind;
+use crate::tuning::{MlpParameters, Parameters};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
@@ -50,6 +51,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let pointers: Vec<Pointer> = std::iter::once(input.pointer).chain(pointers).collect();
     let mlp = Mlp {
         scalar: input.scalar,
+        x: Some(input.x),
         tf32: input.scalar == Scalar::F32 && site.target.tf32,
         arch: site.arch,
         width: input.width,
@@ -60,12 +62,10 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     };
     let shared = i64::try_from(site.target.shared_memory_per_block).unwrap_or(i64::MAX);
     let variants = site.step.variants.all().iter().map(|variant| {
-        let rows = match variant.name {
-            "wide" => 128,
-            "narrow" => 64,
-            _ => 32,
+        let Some(Parameters::Mlp(MlpParameters { rows })) = variant.parameters else {
+            return Err(Refusal::Operation("layers by other parameters"));
         };
-        let kernel = match by_warpgroups(&mlp, site, variant.name) {
+        let kernel = match by_warpgroups(&mlp, site, rows) {
             Some(kernel) => kernel,
             None => mlp.clone().fitting(rows, shared)?.kernel()?,
         };
@@ -75,16 +75,18 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     variants.collect()
 }
 
-/// The kernel by warpgroups, where the GPU has them and layers are such that they take them: with 128 rows a block where
-/// these are enough blocks, else with 64.
-fn by_warpgroups(mlp: &Mlp, site: &Site<'_>, variant: &str) -> Option<Kernel> {
-    let consumers = if variant == "wide" { 2 } else { 1 };
+/// The kernel by warpgroups, where the GPU has them and layers are such that they take them: with 128 rows a block if it is
+/// to have so many, else with 64.
+fn by_warpgroups(mlp: &Mlp, site: &Site<'_>, rows: i64) -> Option<Kernel> {
+    let consumers = if rows >= 128 { 2 } else { 1 };
     let has = site.arch.has(Feature::Wgmma);
     has.then(|| mlp.by_warpgroups(mlp.fitting_warpgroups(consumers)).ok()).flatten()
 }
 
 /// What the first layer reads.
 struct Input {
+    /// As it is read, which is rounded to the layers' type.
+    x: Scalar,
     scalar: Scalar,
     pointer: Pointer,
     rows: Dim,
@@ -95,11 +97,16 @@ struct Input {
 
 impl Input {
     fn new(site: &Site<'_>, matmul: NodeId) -> Result<Self, Refusal> {
-        let value = site.step.body.node(matmul).inputs().first().copied().flatten();
+        let body = &site.step.body;
+        let of = |id: NodeId| body.node(id).inputs().first().copied().flatten();
+        let rounded = of(matmul).ok_or(Refusal::Operation("a matmul of nothing"))?;
+        let is_cast = matches!(body.node(rounded.node).op(), Op::Cast { .. });
+        let value = if is_cast { of(rounded.node) } else { Some(rounded) };
         let operand = value.and_then(|value| site.input(value));
         let operand = operand
             .ok_or(Refusal::Operation("a matmul of a value that the launch itself computes"))?;
-        let (scalar, view) = site.operand(operand)?;
+        let (x, view) = site.operand(operand)?;
+        let scalar = scalar(body.ty(rounded).dtype)?;
         let shape = view.shape();
         let Some((columns, rows)) = shape.split_last() else {
             return Err(Refusal::Layout("a matmul of a number"));
@@ -113,7 +120,7 @@ impl Input {
             return Err(Refusal::Layout("rows without one stride between them"));
         }
         let pointer = Pointer { operand, offset: matrix.offset };
-        Ok(Self { scalar, pointer, rows, width, row })
+        Ok(Self { x, scalar, pointer, rows, width, row })
     }
 }
 

@@ -144,6 +144,52 @@ fn layers_give_what_lies_between() {
     );
 }
 
+/// Single precision that a chain alone reads is rounded as warpgroups read it, or, where weights lie as they do not take them,
+/// by warps; what has no widths for warpgroups is rounded before.
+#[test]
+fn layers_round_what_they_read() {
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 64] "x"
+        %1 = Cast(%0) {to: T, saturate: true} : T[b, 64] "rounded"
+        %2 = Input : T[64, WIDTH] "w"
+        %3 = Input : f32[WIDTH] "bias"
+        %4 = MatMul(%1, %2) : T[b, WIDTH] "first"
+        %5 = Cast(%4) {to: f32, saturate: true} : f32[b, WIDTH] "single"
+        %6 = Add(%5, %3) : f32[b, WIDTH] "biased"
+        %7 = Relu(%6) : f32[b, WIDTH] "activated"
+        %8 = Cast(%7) {to: T, saturate: true} : T[b, WIDTH] "hidden"
+        %9 = Input : T[STORED] "stored"
+        %10 = Transpose(%9) {perm: [PERM]} : T[WIDTH, 64] "v"
+        %11 = MatMul(%8, %10) : T[b, 64] "second"
+        %12 = Cast(%11) {to: f32, saturate: true} : f32[b, 64] "y"
+        return "y" = %12
+    "#;
+    let [along, across] = [("WIDTH, 64", "0, 1"), ("64, WIDTH", "1, 0")];
+    for (target, dtype, width, (stored, perm), steps) in [
+        ("sm_90a", "f16", "128", along, 1),
+        ("sm_90a", "bf16", "192", along, 1),
+        ("sm_90a", "f16", "64", across, 1),
+        ("sm_90a", "f16", "96", along, 2),
+        ("sm_80", "f16", "128", along, 2),
+    ] {
+        let text = text.replace("STORED", stored).replace("PERM", perm).replace("WIDTH", width);
+        let text =
+            text.replace("T[", &format!("{dtype}[")).replace("to: T", &format!("to: {dtype}"));
+        let graph = parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let target: Target = target.parse().unwrap();
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let of_program = planned.program.steps();
+        assert_eq!(of_program.len(), steps, "{}", planned.program);
+        let step = of_program.last().unwrap();
+        assert_eq!(step.family, Family::Mlp, "{}", planned.program);
+        for launch in launches(&planned.program, step, &target).unwrap() {
+            let name = format!("{text} on {target}");
+            check(&name, &planned.program, step, &launch, &sizes(&[("b", 70)]));
+        }
+    }
+}
+
 /// Whatever widths the partitioner takes, the template takes, too.
 #[test]
 fn layers_that_share_a_launch_have_a_kernel() {

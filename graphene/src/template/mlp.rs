@@ -46,6 +46,8 @@ pub struct Mlp {
     pub tf32: bool,
     /// What the kernel is written for; it runs on newer ones, too.
     pub arch: Arch,
+    /// The type of `X`, which is that of rows, or single precision, which is rounded to it; none: that of rows.
+    pub x: Option<Scalar>,
     /// Columns of `X`.
     pub width: i64,
     /// From one row of `X` to the next: packed, or the symbol `X_stride0`.
@@ -95,6 +97,7 @@ impl Default for Mlp {
             scalar: Scalar::F16,
             tf32: false,
             arch: Arch::Sm80,
+            x: None,
             width: 128,
             stride: Stride::Packed,
             layers: vec![Layer::default()],
@@ -174,7 +177,7 @@ impl Mlp {
         let first = self.sides(0)[0];
         let tiles = first.tiled(&mut k, x, false)?;
         let rows = k.index(tiles, "rows", [Expr::from(&m), Expr::from(0)])?;
-        let edges = self.edges(self.width);
+        let edges = if self.rounds_x() { Edges::Moves } else { self.edges(self.width) };
         let movers = Movers { threads, block, thread: &thread, one, edges };
         for (l, given) in given.iter_mut().enumerate() {
             given.tiles = self.sides(l)[1].tiled(&mut k, given.weights, true)?;
@@ -201,7 +204,7 @@ impl Mlp {
             Stride::Packed | Stride::Broadcast => Expr::from(self.width),
         };
         let rows = [Layout::of(m.clone(), stride), leaf(self.width, 1)];
-        let x = k.param("X", rows, self.scalar)?;
+        let x = k.param("X", rows, self.x.unwrap_or(self.scalar))?;
         let given =
             (0..self.layers.len()).map(|l| self.declare(k, &m, l)).collect::<Result<_>>()?;
         Ok((m, x, given))

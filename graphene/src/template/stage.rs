@@ -260,11 +260,17 @@ impl Side {
         if self.piece(by.edges) * self.scalar.bytes() >= 4 {
             return k.add(Header::new(Kind::Move, to, from, one).async_());
         }
-        let word = number(k, "word", self.scalar)?;
+        let scalar = k.tensor_of(from)?.scalar;
+        let mut word = number(k, "word", scalar)?;
         k.spec(Kind::Init(Number(0.0)), word, (), one)?;
         k.if_(Test::Inside(from.into()), |k| {
             k.spec(Kind::Move, word, Operand::at(from, [0]), one)
         })?;
+        if scalar != self.scalar {
+            let rounded = number(k, "rounded", self.scalar)?;
+            k.spec(Kind::Move, rounded, word, one)?;
+            word = rounded;
+        }
         k.spec(Kind::Move, Operand::at(to, [0]), word, one)
     }
 

@@ -5,28 +5,18 @@ use crate::tensor::View;
 
 use super::together::Group;
 
-/// Conditions that hold.
+/// Conditions that hold: what is at least 0.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Known {
-    less: Vec<(Expr, Expr)>,
-    least: Vec<(Expr, Expr)>,
-}
+pub(super) struct Known(Vec<Expr>);
 
 impl Known {
     /// A loop's counter stays below its end.
     pub(super) fn within(&mut self, counter: &Var, end: &Expr) {
-        self.less.push((Expr::from(counter), end.clone()));
+        self.0.extend(gap(&Cond::less(counter, end)));
     }
 
     pub(super) fn add(&mut self, conds: &[Cond]) {
-        for cond in conds {
-            let sides = (cond.left.clone(), cond.right.clone());
-            match cond.relation {
-                Relation::Less => self.less.push(sides),
-                Relation::AtLeast => self.least.push(sides),
-                Relation::Equal | Relation::Unequal => {}
-            }
-        }
+        self.0.extend(conds.iter().filter_map(gap));
     }
 
     /// A condition of [`View::inside`] that nothing implies for the active threads.
@@ -41,17 +31,27 @@ impl Known {
         })
     }
 
-    /// Whether some `a < b` that is known gives `left < right`, by `b - a <= right - left`; or some
-    /// `a >= b` gives `left >= right`, by `a - b <= left - right`.
+    /// Whether some gap that is known, or a multiple of it, is no larger than the condition's: `i < 48` gives `4*i + 3 < 192`.
     fn implies(&self, cond: &Cond) -> bool {
-        let slack = cond.right.clone() - &cond.left;
-        match cond.relation {
-            Relation::Less => self.less.iter().any(|(a, b)| slack.reaches(&(b.clone() - a))),
-            Relation::AtLeast => {
-                let over = cond.left.clone() - &cond.right;
-                self.least.iter().any(|(a, b)| over.reaches(&(a.clone() - b)))
-            }
-            Relation::Equal | Relation::Unequal => false,
-        }
+        let Some(wanted) = gap(cond) else { return false };
+        self.0.iter().any(|known| {
+            // Of a multiple that matters, some term is one of what is wanted.
+            let multiples = known.terms().filter_map(|(product, one)| {
+                let (_, all) = wanted.terms().find(|(other, _)| *other == product)?;
+                (!product.is_empty() && all.checked_rem(one)? == 0).then(|| all / one)
+            });
+            let mut multiples = std::iter::once(1).chain(multiples.filter(|&times| times > 0));
+            multiples.any(|times| wanted.reaches(&(known.clone() * times)))
+        })
+    }
+}
+
+/// What is at least 0 where a condition holds.
+fn gap(cond: &Cond) -> Option<Expr> {
+    let (left, right) = (cond.left.clone(), cond.right.clone());
+    match cond.relation {
+        Relation::Less => Some(right - left - 1),
+        Relation::AtLeast => Some(left - right),
+        Relation::Equal | Relation::Unequal => None,
     }
 }

@@ -44,7 +44,9 @@ fn expected(mlp: &Mlp, rows: usize, given: &Inputs) -> Vec<(Scalar, Vec<Near>)> 
     // Reading a value that is off by a little may round it the other way.
     let short = if mlp.tf32 { 2f64.powi(-10) } else { 0.0 };
     let mut names = Names::default();
-    let x = data(given, "X");
+    // X is rounded as rows are.
+    let x = Function::identity().rounded(mlp.scalar);
+    let x: Vec<f64> = data(given, "X").iter().map(|&value| x.eval(&[value])[0]).collect();
     let mut from = mlp.width as usize;
     let stride = given.symbols.get("X_stride0").map_or(from, |&stride| stride as usize);
     let mut values: Vec<Near> =
@@ -136,17 +138,20 @@ fn check_kernel(mlp: &Mlp, kernel: &Kernel, rows: usize, random_orders: u64) {
     let name = format!("{mlp:?} {rows}");
     check_text(&name, kernel);
     let mut random = Random::new(5);
-    let one = if mlp.scalar == Scalar::F32 { 1 << 20 } else { 1 << 7 };
-    let values: Vec<f64> =
-        (0..65_521).map(|_| random.within(-one, one) as f64 / one as f64).collect();
+    let mut values = |scalar| -> Vec<f64> {
+        let one = if scalar == Scalar::F32 { 1 << 20 } else { 1 << 7 };
+        (0..65_521).map(|_| random.within(-one, one) as f64 / one as f64).collect()
+    };
+    let [values, of_x] = [mlp.scalar, mlp.x.unwrap_or(mlp.scalar)].map(&mut values);
     let mut symbols = vec![("M", rows as i64)];
     if mlp.stride == Stride::Symbol {
         symbols.push(("X_stride0", mlp.width + 8));
     }
     let given = inputs(kernel, &symbols, |param, i| {
         // Weights that keep the size of a row's values.
-        let weight = kernel.tensor_name(kernel.params[param]).starts_with('W');
-        values[(10_007 * param + i) % 65_521] * if weight { 0.25 } else { 1.0 }
+        let name = kernel.tensor_name(kernel.params[param]);
+        let values = if name == "X" { &of_x } else { &values };
+        values[(10_007 * param + i) % 65_521] * if name.starts_with('W') { 0.25 } else { 1.0 }
     });
     let expected = expected(mlp, rows, &given);
     for seed in orders(random_orders) {
@@ -215,8 +220,21 @@ pub(crate) fn skipped() -> Mlp {
     small(Mlp::alike(3, Layer { skip: true, epilogue, ..relu(32) }))
 }
 
+/// The same layers of X in single precision, which is rounded to the layers' type, with operands of it and a result.
+pub(crate) fn of_single(mut mlp: Mlp) -> Mlp {
+    let single = Some(Scalar::F32);
+    for layer in &mut mlp.layers {
+        layer.epilogue.operands.iter_mut().for_each(|operand| operand.scalar = single);
+    }
+    if let Some(last) = mlp.layers.last_mut() {
+        last.epilogue.outputs[0] = single;
+    }
+    Mlp { x: single, ..mlp }
+}
+
 /// Layers by warpgroups, and for how many rows: of one part and of two, that are alike and that differ, more stages than
-/// there are weights, and fewer; rows that fill blocks, and that do not.
+/// there are weights, and fewer; rows that fill blocks, and that do not; all of half precision, and what goes in and comes
+/// out in single precision.
 pub(crate) fn by_warpgroups() -> Vec<(Mlp, Warpgroups, usize)> {
     let whole = |mlp: Mlp| Mlp { rows: 64, ..mlp };
     let of = |stages| Warpgroups { consumers: 1, stages };
@@ -229,7 +247,16 @@ pub(crate) fn by_warpgroups() -> Vec<(Mlp, Warpgroups, usize)> {
     let tanh = layer(128, (sum + row).unary(Unary::Tanh), &[Span::Row]);
     let mixed = Mlp { width: 128, layers: vec![plain, tanh, relu(192)], ..Mlp::default() };
     let skipped = Mlp { width: 128, layers: wide(skipped().layers), ..skipped() };
+    let single = whole(of_single(Mlp::alike(4, relu(128))));
+    let result = Mlp { x: None, ..single.clone() };
+    let rows = Mlp { layers: mixed.layers.clone(), ..single.clone() };
     vec![
+        (single, of(4), 70),
+        (result, of(4), 10),
+        (rows, of(4), 10),
+        (transposed(of_single(Mlp { scalar: Scalar::Bf16, ..mixed.clone() })), of(5), 30),
+        (of_single(skipped.clone()), of(4), 20),
+        (whole(of_single(Mlp::alike(3, relu(256)))), of(8), 3),
         (whole(Mlp::alike(1, relu(64))), of(2), 70),
         (whole(Mlp::alike(4, relu(64))), of(5), 3),
         (whole(Mlp::alike(4, relu(128))), of(4), 64),
@@ -253,10 +280,10 @@ fn warpgroups_keep_rows_in_registers() {
     // A layer of 128 columns holds four stages.
     let few = Warpgroups { consumers: 1, stages: 3 };
     assert!(Mlp::alike(3, relu(128)).by_warpgroups(few).is_err());
-    let mut single = relu(128);
-    single.epilogue.operands[0].scalar = Some(Scalar::F32);
+    let mut other = relu(128);
+    other.epilogue.operands[0].scalar = Some(Scalar::Bf16);
     let enough = Warpgroups { stages: 8, ..few };
-    assert!(Mlp::alike(3, single).by_warpgroups(enough).is_err());
+    assert!(Mlp::alike(3, other).by_warpgroups(enough).is_err());
 }
 
 #[test]
@@ -289,6 +316,7 @@ fn layers_give_what_is_asked_for() {
     check(&results(), 40, 2);
     check(&Mlp { scalar: Scalar::F32, ..results() }, 40, 1);
     check(&Mlp { stride: Stride::Symbol, ..encoder(48) }, 40, 1);
+    check(&of_single(of(13, vec![relu(35), relu(24)])), 37, 1);
 }
 
 #[test]
@@ -343,6 +371,7 @@ fn mlp_parameters_that_no_kernel_has_are_refused() {
         Mlp { warps: 0, ..mlp.clone() },
         Mlp { stages: 1, ..mlp.clone() },
         Mlp { scalar: Scalar::I32, ..mlp.clone() },
+        Mlp { x: Some(Scalar::Bf16), ..mlp.clone() },
         Mlp { stride: Stride::Broadcast, ..mlp.clone() },
         first(relu(5000)),
         first(relu(1024)),

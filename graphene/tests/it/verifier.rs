@@ -41,6 +41,13 @@ fn indices_lie_within_on_both_sides() {
     };
     check(256, &guarded("@t >= 5"), None);
     check(256, &guarded("@t >= 4"), Some(Rule::Inside));
+    // What is known of a number says as much of its multiples.
+    let run = |end: i64| {
+        let load = load("4*@i + 3");
+        format!("for(@i = 0; @i < 2000; @i += 1) {{ if(@i < {end}) {{ {load} }} }}")
+    };
+    check(256, &run(1024), None);
+    check(256, &run(1025), Some(Rule::Inside));
 }
 
 #[test]

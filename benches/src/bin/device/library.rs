@@ -187,7 +187,7 @@ fn model(
 }
 
 /// 1 less the least cosine of an output, and the largest error of an element.
-fn errors(found: &[Tensor], expected: &[Tensor]) -> (f64, f64) {
+pub(crate) fn errors(found: &[Tensor], expected: &[Tensor]) -> (f64, f64) {
     let (mut worst, mut largest) = (0f64, 0f64);
     for (found, expected) in found.iter().zip(expected) {
         let (found, expected) = (numbers(found), numbers(expected));

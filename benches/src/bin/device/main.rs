@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! device [--quick] [atoms] [matmuls] [speed] [single] [sustained] [attention] [convolutions] [recurrent] [templates]
-//! [models]     [library] [sdpa]
+//! [models]     [library] [layers] [sdpa]
 //! ```
 //!
 //! Without rows, all of them run; `models=NAME` runs one model of the zoo. `--quick` runs fewer cases and times none, as
@@ -13,6 +13,7 @@ mod atoms;
 mod attention;
 mod convolutions;
 mod data;
+mod layers;
 mod library;
 mod matmuls;
 mod models;
@@ -48,6 +49,7 @@ const ROWS: &[Row] = &[
     ("templates", |stream, _| templates::check(stream)),
     ("models", models::check),
     ("library", |stream, _| library::check(stream)),
+    ("layers", |stream, _| layers::check(stream)),
     ("sdpa", |stream, _| sdpa::check(stream)),
 ];
 

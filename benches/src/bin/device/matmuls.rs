@@ -290,7 +290,12 @@ pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
                 if width > 128 { &[Scalar::F16][..] } else { &[Scalar::F16, Scalar::F32] };
             for &scalar in scalars {
                 let of = |count| Mlp { warps, scalar, ..Mlp::alike(count, layer.clone()) };
-                wrong += check_layers(stream, of, &mut random)?;
+                wrong += check_layers(stream, of, Mlp::kernel, &mut random)?;
+            }
+            if width >= 64 {
+                let of = |count| Mlp::alike(count, layer.clone());
+                let kernel = |mlp: &Mlp| mlp.by_warpgroups(mlp.fitting_warpgroups(1));
+                wrong += check_layers(stream, of, kernel, &mut random)?;
             }
         }
     }
@@ -326,6 +331,7 @@ impl Case {
 fn check_layers(
     stream: &Stream,
     of: impl Fn(i64) -> Mlp,
+    kernel: impl Fn(&Mlp) -> graphene_ir::Result<Kernel>,
     random: &mut Random,
 ) -> Result<usize, Error> {
     const LAYERS: usize = 4;
@@ -346,7 +352,7 @@ fn check_layers(
     let (half, single) = (mlp.scalar.unit(), 2f64.powi(-24));
     let mut worst = 0f64;
     for layer in 0..LAYERS {
-        let kernel = of(layer as i64 + 1).kernel().map_err(kernel_error)?;
+        let kernel = kernel(&of(layer as i64 + 1)).map_err(kernel_error)?;
         // All but the last layer are stacked, if there are several.
         let parts = [0..layer, layer..layer + 1].into_iter().filter(|part| !part.is_empty());
         let mut there = Vec::new();

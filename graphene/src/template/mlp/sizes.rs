@@ -2,6 +2,7 @@
 
 use super::{Layer, Mlp, SUMS};
 use crate::error::{AtLeast, AtMost, MultipleOf, Result, Within, needs};
+use crate::function::Function;
 use crate::kernel::{Fused, Kind};
 use crate::schedule::pointwise::WIDTH;
 use crate::template::access::Stride;
@@ -31,6 +32,8 @@ impl Mlp {
         needs(last, "a last layer that is there once", &self.layers)?;
         let float = matches!(self.scalar, Scalar::F32 | Scalar::F16 | Scalar::Bf16);
         needs(float, "fp16, bf16 or fp32 rows and weights", self.scalar)?;
+        let known = !self.rounds_x() || self.x == Some(Scalar::F32);
+        needs(known, "X of the rows' type or in single precision", self.x)?;
         needs(self.stride != Stride::Broadcast, "rows that do not broadcast", self.stride)?;
         let mut from = self.width;
         for layer in &self.layers {
@@ -58,7 +61,12 @@ impl Mlp {
 
     /// What the kernel computes: of X, and of each layer's weights and operands.
     pub(super) fn kind(&self) -> Kind {
-        let (mut state, mut first, mut results) = (Fused::input(0), 1, Vec::new());
+        let x = match self.rounds_x() {
+            true => Function::identity().rounded(self.scalar),
+            false => Function::identity(),
+        };
+        let (mut state, mut first) = (Fused::of(&x, &[Fused::input(0)]), 1);
+        let mut results = Vec::new();
         for (l, Layer { epilogue, .. }) in self.layers.iter().enumerate() {
             let all = self.layer(l, state, first);
             let kept = usize::from(l + 1 < self.layers.len());
@@ -66,6 +74,11 @@ impl Mlp {
             (state, first) = (all.output(0), first + 1 + epilogue.operands.len());
         }
         Kind::Fused(Fused::all(results))
+    }
+
+    /// Whether X has another type than rows.
+    pub(super) fn rounds_x(&self) -> bool {
+        self.x.is_some_and(|x| x != self.scalar)
     }
 
     /// What a layer computes: its sums, all of it, and what becomes of the sums.

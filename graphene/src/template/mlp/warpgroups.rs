@@ -13,7 +13,8 @@
 //! | first part, of the input's second; second part, of the input's first | |
 //! | second part, of the input's second | the output's first part is made |
 //!
-//! All is cut into panels of 64 columns: weights, rows and results move by 64×64.
+//! All is cut into panels of 64 columns: weights, rows and results move by 64×64. X and results in single precision are
+//! read to registers and written from them instead.
 //!
 //! Levels, each one in the one above:
 //!
@@ -27,7 +28,7 @@ mod consumer;
 use super::{Given, Layer, Mlp};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
+use crate::error::{AtLeast, Result, Within, needs};
 use crate::index::{Cond, Expr};
 use crate::kernel::{Group, Kernel, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::layout::Tiler;
@@ -107,6 +108,11 @@ impl Mlp {
         of((2..=STAGES).rev().find(fits).unwrap_or(2))
     }
 
+    /// Whether warpgroups take so wide an X and so wide layers.
+    pub fn is_for_warpgroups(widths: &[i64]) -> bool {
+        widths.iter().all(|width| (PANEL..=4 * PANEL).contains(width) && width % PANEL == 0)
+    }
+
     /// Columns of X and of all layers where they are widest.
     fn widest(&self) -> i64 {
         self.layers.iter().map(|layer| layer.width).fold(self.width, i64::max)
@@ -131,22 +137,29 @@ impl Mlp {
         needs(turned.clone().max() == turned.min(), "weights of one layout", &self.layers)?;
         Within(1, 16).check("layers that differ", self.layers.len() as i64)?;
         let widths = self.layers.iter().map(|layer| layer.width).chain([self.width]);
-        for width in widths {
-            MultipleOf(PANEL).check("columns", width)?;
-            Within(PANEL, 4 * PANEL).check("columns", width)?;
-        }
+        let widths: Vec<i64> = widths.collect();
+        needs(Mlp::is_for_warpgroups(&widths), "64, 128, 192 or 256 columns", &widths)?;
         for Layer { epilogue, times, .. } in &self.layers {
-            let own = |scalar: Option<Scalar>| scalar.is_none_or(|scalar| scalar == self.scalar);
-            let rows = epilogue.operands.iter().all(|op| op.span == Span::Row && own(op.scalar));
-            needs(rows, "rows of the layers' type as operands", epilogue)?;
-            let one = epilogue.outputs.len() == 1 && own(epilogue.outputs[0]);
-            needs(one, "one result of the layers' type", epilogue)?;
+            let known = |own: Option<Scalar>| {
+                own.is_none_or(|own| [self.scalar, Scalar::F32].contains(&own))
+            };
+            let rows = epilogue.operands.iter().all(|op| op.span == Span::Row && known(op.scalar));
+            needs(rows, "rows of the layers' type or in single precision as operands", epilogue)?;
+            let one = epilogue.outputs.len() == 1 && known(epilogue.outputs[0]);
+            needs(one, "one result of the layers' type or in single precision", epilogue)?;
             Within(1, 256).check("layers that are alike", *times)?;
         }
         let stages = stages * PANEL * self.part_columns();
-        let rows = ROWS * consumers * self.widest();
+        let panels = self.copies().contains(&true);
+        let rows = if panels { ROWS * consumers * self.widest() } else { 0 };
         let bytes = (stages + rows) * self.scalar.bytes() + self.row_bytes();
         needs(bytes + BARRIERS <= Arch::Sm90a.shared_memory(), "stages that fit a block", bytes)
+    }
+
+    /// Whether X and the result move by tensor copies, as those of the layers' type do.
+    fn copies(&self) -> [bool; 2] {
+        let result = self.layers.last().and_then(|last| *last.epilogue.outputs.first()?);
+        [self.x, result].map(|own| self.row_scalar(own) == self.scalar)
     }
 
     fn row_scalar(&self, own: Option<Scalar>) -> Scalar {
@@ -180,8 +193,8 @@ struct Shared<'a> {
 
 /// Shared memory, and its barriers.
 struct Near {
-    /// `[group, panel].[64, 64]`: X, then the last layer's result.
-    rows: TensorId,
+    /// `[group, panel].[64, 64]`: X, then the last layer's result, as far as they move by tensor copies.
+    rows: Option<TensorId>,
     /// `[stage].[64, columns]` of weights.
     weights: TensorId,
     /// Each layer's operands, `[times, columns]`.
@@ -196,7 +209,11 @@ impl Shared<'_> {
         let (mlp, Warpgroups { consumers, stages }) = (self.mlp, self.by);
         let scalar = mlp.scalar;
         let panel = Panels { rows: ROWS, columns: PANEL, scalar };
-        let rows = panel.allocate(k, "sY", &[consumers, mlp.widest() / PANEL], false)?;
+        let copies = mlp.copies();
+        let rows = match copies.contains(&true) {
+            true => Some(panel.allocate(k, "sY", &[consumers, mlp.widest() / PANEL], false)?),
+            false => None,
+        };
         let (turned, columns) = (mlp.layers[0].transposed, mlp.part_columns());
         let [rows_of, columns] = if turned { [PANEL, columns] } else { [columns, PANEL] };
         let stage = Panels { rows: rows_of, columns, scalar };
@@ -211,7 +228,8 @@ impl Shared<'_> {
             }
             operands.push(own);
         }
-        let begun = Pipeline::new(k, 1, 1 + WARP, 4 * consumers, self.block)?;
+        let movers = WARP + i64::from(copies[0]);
+        let begun = Pipeline::new(k, 1, movers, 4 * consumers, self.block)?;
         let pipeline = Pipeline::new(k, stages, 1, 4 * consumers, self.block)?;
         Ok(Near { rows, weights, operands, begun, pipeline })
     }
@@ -223,9 +241,10 @@ impl Shared<'_> {
         self.bring_operands(k, near)?;
         let first = GROUP * self.by.consumers;
         k.role(self.block, first..first + 1, |k| {
-            let [rows, stages] = [("filling_rows", 1), ("filling", self.by.stages)];
-            let (rows, ring) = (k.ring(rows.0, rows.1)?, k.ring(stages.0, stages.1)?);
-            self.begin(k, near, &rows)?;
+            if let Some(rows) = near.rows.filter(|_| self.mlp.copies()[0]) {
+                self.begin(k, near, rows)?;
+            }
+            let ring = k.ring("filling", self.by.stages)?;
             for (l, layer) in self.mlp.layers.iter().enumerate() {
                 let tiles = [1, PANEL, PANEL].map(Tiler::Size);
                 let tiles = k.tile(self.given[l].weights, "gW", &tiles)?;
@@ -242,16 +261,17 @@ impl Shared<'_> {
     }
 
     /// Brings the own rows of X.
-    fn begin(&self, k: &mut Builder, near: &Near, ring: &Ring) -> Result<()> {
+    fn begin(&self, k: &mut Builder, near: &Near, rows: TensorId) -> Result<()> {
         let (mlp, consumers) = (self.mlp, self.by.consumers);
+        let ring = k.ring("filling_rows", 1)?;
         let from = k.tile(self.x, "gX", &[ROWS, PANEL].map(Tiler::Size))?;
-        produce(k, &near.begun, ring, self.one, |k, full, _| {
+        produce(k, &near.begun, &ring, self.one, |k, full, _| {
             let bytes = consumers * ROWS * mlp.width * mlp.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
             for group in 0..consumers {
                 for panel in 0..mlp.width / PANEL {
                     let m = self.tile.clone() * consumers + group;
-                    let to = k.index(near.rows, "to", [group, panel])?;
+                    let to = k.index(rows, "to", [group, panel])?;
                     let from = Operand::at(from, [m, panel.into()]);
                     let header = Header::new(Kind::Move, to, from, self.one);
                     k.add(header.signals(full.clone()))?;

@@ -6,13 +6,14 @@ use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::matmul::{Edges, MatMul};
-use graphene_ir::template::mlp::{Layer, Mlp};
+use graphene_ir::template::mlp::{Layer, Mlp, Warpgroups};
 use graphene_ir::template::multistage::Multistage;
 use graphene_ir::tensor::Scalar;
 
 use super::{elements, sequences};
 use crate::fmha::{Sizes, operands};
 use crate::index::Random;
+use crate::mlp::of_single;
 use crate::support::inputs;
 
 /// A kernel, and what it runs on.
@@ -24,9 +25,9 @@ pub(crate) struct Given {
 
 /// All of them; and on other values and sizes, too.
 pub(crate) fn kernels() -> impl Iterator<Item = Given> {
-    let all = subjects().into_iter().chain(attention());
-    let all = all.map(|(name, kernel, inputs)| Given { name, kernel, inputs });
-    let all = all.chain(elements::all()).chain(sequences::all());
+    let of = |(name, kernel, inputs)| Given { name, kernel, inputs };
+    let all = subjects().into_iter().chain(attention()).map(of);
+    let all = all.chain(elements::all()).chain(sequences::all()).chain([of(by_warpgroups())]);
     all.map(|mut given| {
         given.inputs.push(reversed(&given.inputs[0]));
         given.inputs.extend(more(given.name, &given.kernel));
@@ -159,6 +160,13 @@ fn layers() -> Vec<Tried> {
         given("alike", alike.kernel().unwrap(), &[[40, 0, 0]]),
         given("single", single.kernel().unwrap(), &[[40, 0, 0]]),
     ]
+}
+
+/// Layers whose rows stay in registers, of X in single precision, which is what the result is of, too.
+fn by_warpgroups() -> Tried {
+    let mlp = of_single(Mlp::alike(2, Layer::default()));
+    let kernel = mlp.by_warpgroups(Warpgroups { consumers: 1, stages: 4 });
+    given("warpgroups", kernel.unwrap(), &[[40, 0, 0]])
 }
 
 /// Two tiles of queries, five to eight of keys, partial ones among them, or one; and one key.

@@ -3,14 +3,14 @@
 use super::{Near, PANEL, PRODUCER_REGISTERS, Shared, parts};
 use crate::build::{Builder, Header};
 use crate::error::Result;
-use crate::index::Expr;
+use crate::index::{Expr, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::layout::Tiler;
-use crate::schedule::pointwise::{load, widen};
+use crate::schedule::pointwise::{load, load_inside, widen};
 use crate::schedule::{consumer_release, consumer_wait};
 use crate::template::epilogue::{Attached, Run, Span};
 use crate::template::fragments::{
-    Lane, Matrices, ROWS, consumer_registers, elected_warps, fragment, own_group,
+    Lane, Matrices, ROWS, clear, consumer_registers, elected_warps, fragment, own_group,
 };
 use crate::template::matmul::{Edges, tile_of};
 use crate::tensor::Scalar;
@@ -32,6 +32,8 @@ struct Consumer<'a> {
     near: &'a Near,
     own: ThreadsId,
     group: Expr,
+    /// Which 64 of all rows are its own.
+    m: Expr,
     lane: Lane,
     matrices: Matrices,
     /// All of the block's warps: the first lane of each arrives for it.
@@ -72,13 +74,14 @@ impl Shared<'_> {
                 own.insert(consumer.columns(k, width)?);
             }
         }
-        let m = self.tile.clone() * consumers + &consumer.group;
-        let tile = self.mlp.tile(k, (self.x, &self.given), (ROWS, &m), own)?;
+        let tile = self.mlp.tile(k, (self.x, &self.given), (ROWS, &consumer.m), own)?;
+        let copied = near.rows.filter(|_| self.mlp.copies()[1]);
         k.decompose(tile, |k| {
             let last = consumer.layers(k, &columns)?;
-            consumer.leave(k, &columns[&last], &m)
+            copied.map_or(Ok(()), |rows| consumer.leave(k, &columns[&last], rows))
         })?;
-        k.role(own, 0..1, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), self.one))
+        let read = Kind::WaitGroup(Group::Bulk, 0, true);
+        copied.map_or(Ok(()), |_| k.role(own, 0..1, |k| k.spec(read, (), (), self.one)))
     }
 }
 
@@ -99,14 +102,16 @@ impl<'a> Consumer<'a> {
         let elected_warps = elected_warps(k, shared.block, shared.by.consumers)?;
         let (using, leaving) =
             (k.ring("using", near.pipeline.stages)?, k.ring("leaving", near.pipeline.stages)?);
-        Ok(Consumer { shared, near, own, group, lane, matrices, elected_warps, using, leaving })
+        let m = shared.tile.clone() * shared.by.consumers + &group;
+        Ok(Consumer { shared, near, own, group, m, lane, matrices, elected_warps, using, leaving })
     }
 
-    /// Registers for so many columns.
+    /// Registers for so many columns. Sums are zeros at first: fences name them before anything sets them.
     fn columns(&self, k: &mut Builder, width: i64) -> Result<Vec<Part>> {
         let (mut all, mut first) = (Vec::new(), 0);
         for panels in parts(width) {
             let sums = fragment(k, "acc", panels * EIGHTS, Scalar::F32)?;
+            clear(k, sums, panels * EIGHTS, self.shared.one)?;
             let rows = fragment(k, "rows", panels * EIGHTS, self.shared.mlp.scalar)?;
             all.push(Part { sums, rows, first, panels });
             first += panels;
@@ -151,13 +156,18 @@ impl<'a> Consumer<'a> {
         pending.map_or(Ok(()), |pending| self.finish(k, &pending, 0))
     }
 
-    /// The own rows of X.
+    /// The own rows of X: from shared memory, or from global memory where they are yet to be rounded.
     fn begin(&self, k: &mut Builder, to: &[Part]) -> Result<()> {
+        let copied = self.near.rows.filter(|_| self.shared.mlp.copies()[0]);
+        if copied.is_none() {
+            self.round_rows(k, to)?;
+        }
         let ring = k.ring("using_rows", 1)?;
         consumer_wait(k, &self.near.begun, &ring, self.own)?;
+        let Some(buffers) = copied else { return Ok(()) };
         each_panel(to, |part, panel| {
             let buffer =
-                k.index(self.near.rows, "buffer", [&self.group, &Expr::from(part.first + panel)])?;
+                k.index(buffers, "buffer", [&self.group, &Expr::from(part.first + panel)])?;
             let rows = self.panel(k, part.rows, panel)?;
             k.decompose(Header::new(Kind::Move, rows, buffer, self.own), |k| {
                 let to = k.tile(rows, "a", &[Tiler::Whole, Tiler::Size(2)])?;
@@ -170,6 +180,39 @@ impl<'a> Consumer<'a> {
                 })
             })
         })
+    }
+
+    /// The own rows of X in single precision, pair by pair.
+    fn round_rows(&self, k: &mut Builder, to: &[Part]) -> Result<()> {
+        let (one, x) = (self.shared.one, self.shared.x);
+        each_panel(to, |part, panel| {
+            let number = part.first + panel;
+            let (rows, from) = (self.panel(k, part.rows, panel)?, self.rows_of(k, x, number)?);
+            k.decompose(Header::new(Kind::Move, rows, from, self.own), |k| {
+                k.for_("j", 0..EIGHTS, 1, true, |k, j| {
+                    for half in 0..2 {
+                        let from = self.run(number, j, half).of(k, x, "pair")?;
+                        let pair = load_inside(k, from, 2, true, one)?;
+                        let to = Operand::at(rows, [Expr::from(half), j.into()]);
+                        k.spec(Kind::Move, to, pair, one)?;
+                    }
+                    Ok(())
+                })
+            })
+        })
+    }
+
+    /// A panel of the own rows of X or of the result.
+    fn rows_of(&self, k: &mut Builder, of: TensorId, panel: i64) -> Result<TensorId> {
+        let panels = [ROWS, PANEL].map(Tiler::Size);
+        tile_of(k, of, "own_rows", &panels, [&self.m, &panel.into()])
+    }
+
+    /// The own lane's pair of a panel's eight columns, in the first of its two rows or in the second.
+    fn run(&self, panel: i64, eight: &Var, half: i64) -> Run {
+        let row = self.m.clone() * ROWS + self.lane.number.clone() * 16 + &self.lane.row + half * 8;
+        let column = (Expr::from(eight) + panel * EIGHTS) * 4 + &self.lane.column;
+        Run { batch: None, row, column, n: 2, one: self.shared.one, held: Vec::new() }
     }
 
     /// Columns of a panel in registers.
@@ -262,17 +305,20 @@ impl<'a> Consumer<'a> {
 
     /// Makes a part of a layer's result, when all matmuls but those of so many groups are done.
     fn finish(&self, k: &mut Builder, of: &Pending, groups: i64) -> Result<()> {
-        let (mlp, one) = (self.shared.mlp, self.shared.one);
+        let (mlp, one, given) = (self.shared.mlp, self.shared.one, &self.shared.given);
         let Pending { layer, ref time, part, stages } = *of;
+        let last = layer + 1 == given.len();
+        let result = given[layer].results.first().filter(|_| last && !mlp.copies()[1]);
         k.spec(Kind::WaitGroup(Group::MatMul, groups, false), part.sums, (), self.own)?;
         for _ in 0..stages {
             consumer_release(k, &self.near.pipeline, &self.leaving, self.elected_warps, one)?;
         }
         each_panel(&[part], |part, panel| {
             let (sums, rows) = (self.panel(k, part.sums, panel)?, self.panel(k, part.rows, panel)?);
+            let number = part.first + panel;
             let mut terms = Vec::new();
             for &of in &self.near.operands[layer] {
-                let at = [time, &Expr::from(part.first + panel)];
+                let at = [time, &Expr::from(number)];
                 let term = tile_of(k, of, "term", &[1, PANEL].map(Tiler::Size), at)?;
                 terms.push(k.reshape(term, "term", 0, &[&[(PANEL, 1)]])?);
             }
@@ -280,24 +326,27 @@ impl<'a> Consumer<'a> {
             let ins: Vec<TensorId> =
                 [sums].into_iter().chain(terms.clone()).chain(skipped).collect();
             let [_, _, kind] = mlp.kinds(layer);
-            k.decompose(Header::new(kind, rows, ins, self.own), |k| {
-                self.epilogue(k, layer, [sums, rows], &terms)
+            let out = result.map_or(Ok(rows), |&result| self.rows_of(k, result, number))?;
+            k.decompose(Header::new(kind, out, ins, self.own), |k| {
+                self.epilogue(k, layer, (number, sums, rows), &terms, result)
             })
         })
     }
 
-    /// What becomes of the own lane's sums of a panel.
+    /// What becomes of the own lane's sums of a panel: rows for the next layer, or what the result has there.
     fn epilogue(
         &self,
         k: &mut Builder,
         layer: usize,
-        [sums, rows]: [TensorId; 2],
+        (panel, sums, rows): (i64, TensorId, TensorId),
         terms: &[TensorId],
+        result: Option<&TensorId>,
     ) -> Result<()> {
         let (one, layer) = (self.shared.one, &self.shared.mlp.layers[layer]);
         let operands = terms.iter().map(|&term| (Span::Row, term)).collect();
         let function = layer.epilogue.function.clone();
-        let attached = Attached::new(function, operands, Vec::new(), Edges::Bulk);
+        let results = result.into_iter().copied().collect();
+        let attached = Attached::new(function, operands, results, Edges::Bulk);
         k.for_("j", 0..EIGHTS, 1, true, |k, j| {
             let mut held = Vec::new();
             for &term in terms {
@@ -314,25 +363,25 @@ impl<'a> Consumer<'a> {
                     held.push(Some(widen(k, raw, 2, one)?));
                 }
                 let own = k.index(sums, "pair", at.clone())?;
-                let [row, column] = [0; 2].map(Expr::from);
-                let run = Run { batch: None, row, column, n: 2, one, held };
+                let run = Run { held, ..self.run(panel, j, half) };
                 let outs = attached.finished(k, own, &run, &[0])?;
-                k.spec(Kind::Move, Operand::at(rows, at), outs[0], one)?;
+                match result {
+                    Some(_) => attached.put(k, 0, outs[0], &run)?,
+                    None => k.spec(Kind::Move, Operand::at(rows, at), outs[0], one)?,
+                }
             }
             Ok(())
         })
     }
 
     /// The last layer's rows leave: through shared memory and tensor copies.
-    fn leave(&self, k: &mut Builder, parts: &[Part], m: &Expr) -> Result<()> {
+    fn leave(&self, k: &mut Builder, parts: &[Part], buffers: TensorId) -> Result<()> {
         let (one, own) = (self.shared.one, self.own);
         let result = self.shared.given[self.shared.given.len() - 1].results[0];
-        let tiles = k.tile(result, "gY", &[ROWS, PANEL].map(Tiler::Size))?;
         each_panel(parts, |part, panel| {
-            let number = Expr::from(part.first + panel);
-            let (rows, to) =
-                (self.panel(k, part.rows, panel)?, k.index(tiles, "to", [m, &number])?);
-            let buffer = k.index(self.near.rows, "buffer", [&self.group, &number])?;
+            let number = part.first + panel;
+            let (rows, to) = (self.panel(k, part.rows, panel)?, self.rows_of(k, result, number)?);
+            let buffer = k.index(buffers, "buffer", [&self.group, &number.into()])?;
             k.decompose(Header::new(Kind::Move, to, rows, own), |k| {
                 let a = k.tile(rows, "a", &[Tiler::Whole, Tiler::Size(2)])?;
                 self.matrices.store(k, &self.lane, buffer, PANEL, |k, strip, _| {
