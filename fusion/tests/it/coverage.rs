@@ -1,53 +1,98 @@
 //! Templates make kernels of every step of the fixtures and of the zoo's models, on every target and in every type.
+//!
+//! With `EMITTED=FOLDER` the CUDA of all of them is left in that folder, for comparison with what another commit emits (this
+//! crate's README).
 
 use crate::{fixtures, kernels::TARGETS, zoo};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
-use graphene_fusion::kernels::launches;
+use graphene_fusion::kernels::{Launch, launches};
 use graphene_fusion::{Granularity, plan_in};
+use graphene_ir::emit::emit;
 use graphene_ir::target::Target;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::{env, fs};
 
 /// What is computed in: a model's own elements or others, and whether matmuls of single precision are of TF32.
 type Precision = (Option<DType>, bool);
 
-/// The steps that no template takes, and why.
-fn refused(name: &str, graph: &Graph, types: &[Precision]) -> Vec<String> {
+const TYPES: [Precision; 4] =
+    [(None, false), (None, true), (Some(DType::F16), false), (Some(DType::BF16), false)];
+
+/// Plans each model for all targets and in all types. Gives the steps that no template takes, and why.
+fn refused(suite: &str, models: impl Iterator<Item = (String, Graph)>) -> Vec<String> {
     let mut refused = Vec::new();
-    for target in TARGETS {
-        let target: Target = target.parse().unwrap();
-        for &(elements, tf32) in types {
-            let target = Target { tf32, ..target.clone() };
+    let mut emitted = env::var_os("EMITTED").map(|folder| Emitted::new(folder.into()));
+    for (name, graph) in models {
+        let everywhere = TARGETS.iter().flat_map(|target| TYPES.map(|types| (target, types)));
+        for (target, (elements, tf32)) in everywhere {
+            let target = Target { tf32, ..target.parse().unwrap() };
             let hints = Bindings::new();
-            let planned = plan_in(graph, &target, Granularity::Fused, &hints, elements).unwrap();
+            let planned = plan_in(&graph, &target, Granularity::Fused, &hints, elements).unwrap();
             for step in planned.program.steps() {
-                if let Err(refusal) = launches(&planned.program, step, &target) {
-                    let step = &step.name;
-                    refused.push(format!(
-                        "{name} on {target} in {elements:?} {tf32}: {step}: {refusal}"
-                    ));
+                let place = format!("{name} on {target} in {elements:?} {tf32}: {}", step.name);
+                match launches(&planned.program, step, &target) {
+                    Ok(launches) => {
+                        emitted.iter_mut().for_each(|all| all.add(&place, &launches));
+                    }
+                    Err(refusal) => refused.push(format!("{place}: {refusal}")),
                 }
             }
         }
     }
+    emitted.iter().for_each(|all| all.finish(suite));
     refused
+}
+
+/// What is emitted: a file for each kernel, which is named by its hash, and which kernels each step has.
+struct Emitted {
+    folder: PathBuf,
+    /// Names of kernels that were emitted already, by what they are in text.
+    names: HashMap<String, String>,
+    index: String,
+}
+
+impl Emitted {
+    fn new(folder: PathBuf) -> Emitted {
+        fs::create_dir_all(&folder).unwrap();
+        Emitted { folder, names: HashMap::new(), index: String::new() }
+    }
+
+    fn add(&mut self, place: &str, launches: &[Launch]) {
+        for (number, launch) in launches.iter().enumerate() {
+            let folder = &self.folder;
+            let name = self.names.entry(launch.kernel.to_string()).or_insert_with(|| {
+                let emitted = emit(&launch.kernel).unwrap();
+                // Comments tell of levels, which code does not know.
+                let lines = emitted.source.lines();
+                let code: Vec<&str> =
+                    lines.filter(|line| !line.trim_start().starts_with("//")).collect();
+                let text = format!("{}\n/* {:#?} */\n", code.join("\n"), emitted.launch);
+                let mut hasher = DefaultHasher::new();
+                text.hash(&mut hasher);
+                let name = format!("{}-{:016x}.cu", launch.kernel.name, hasher.finish());
+                fs::write(folder.join(&name), text).unwrap();
+                name
+            });
+            self.index.push_str(&format!("{place} {number}: {name}\n"));
+        }
+    }
+
+    fn finish(&self, suite: &str) {
+        fs::write(self.folder.join(suite), &self.index).unwrap();
+    }
 }
 
 #[test]
 fn every_step_of_the_fixtures_has_a_kernel() {
-    let types =
-        [(None, false), (None, true), (Some(DType::F16), false), (Some(DType::BF16), false)];
-    let refused: Vec<String> = fixtures::ALL
-        .iter()
-        .flat_map(|fixture| refused(fixture, &fixtures::imported(fixture), &types))
-        .collect();
-    assert_eq!(refused, [""; 0]);
+    let all = fixtures::ALL.iter().map(|name| (name.to_string(), fixtures::imported(name)));
+    assert_eq!(refused("fixtures", all), [""; 0]);
 }
 
 #[test]
 fn every_step_of_the_zoo_has_a_kernel() {
-    let types = [(None, false), (None, true), (Some(DType::F16), false)];
-    let refused: Vec<String> =
-        zoo::imported().flat_map(|(name, graph)| refused(&name, &graph, &types)).collect();
-    assert_eq!(refused, [""; 0]);
+    assert_eq!(refused("zoo", zoo::imported()), [""; 0]);
 }
