@@ -36,14 +36,13 @@ impl Pipeline {
         let mut barriers =
             |name| k.allocate(name, [Layout::of(stages, 1)], Scalar::Mbar, Memory::Shared, None);
         let (full, empty) = (barriers("full")?, barriers("empty")?);
-        let one = k.scalar(first, "one")?;
         k.role(first, 0..1, |k| {
-            k.for_("s", 0..stages, 1, true, |k, s| {
+            k.unroll("s", stages, |k, s| {
                 let count = |count: i64| Kind::Init(Number(count as f64));
-                k.spec(count(filled_by), Operand::at(full, [s]), (), one)?;
-                k.spec(count(emptied_by), Operand::at(empty, [s]), (), one)
+                k.alone(count(filled_by), Operand::at(full, [s]), ())?;
+                k.alone(count(emptied_by), Operand::at(empty, [s]), ())
             })?;
-            k.spec(Kind::Fence(Fence::Init), (), (), one)
+            k.alone(Kind::Fence(Fence::Init), (), ())
         })?;
         Ok(Pipeline { stages, full, empty })
     }
@@ -120,9 +119,8 @@ pub fn consumer_release(
     pipeline: &Pipeline,
     ring: &Ring,
     elected_warps: ThreadsId,
-    one: ThreadsId,
 ) -> Result<()> {
-    consumer_release_no_advance(k, pipeline, ring, elected_warps, one)?;
+    consumer_release_no_advance(k, pipeline, ring, elected_warps)?;
     k.advance(ring)
 }
 
@@ -132,9 +130,8 @@ pub fn consumer_release_no_advance(
     pipeline: &Pipeline,
     ring: &Ring,
     elected_warps: ThreadsId,
-    one: ThreadsId,
 ) -> Result<()> {
     k.role(elected_warps, 0..1, |k| {
-        k.spec(Kind::Arrive(None), Operand::at(pipeline.empty, [ring.stage()]), (), one)
+        k.alone(Kind::Arrive(None), Operand::at(pipeline.empty, [ring.stage()]), ())
     })
 }

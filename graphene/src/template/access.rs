@@ -62,21 +62,18 @@ impl Access {
         self.strides.last() == Some(&Stride::Broadcast)
     }
 
-    /// `n` neighbours along the last axis in registers, as numbers of this type; one where all are one.
+    /// Neighbours along the last axis in registers, as numbers of this type; one where all are one.
     pub(super) fn load(
         &self,
         k: &mut Builder,
-        from: TensorId,
-        n: i64,
+        mut from: TensorId,
         numbers: Scalar,
-        one: ThreadsId,
     ) -> Result<TensorId> {
-        if !self.repeats() || n == 1 {
-            return load_as(k, from, n, self.contiguous(), numbers, one);
+        if self.repeats() {
+            let first = k.tile(from, "first", &[Tiler::Size(1)])?;
+            from = k.index(first, "first", [0])?;
         }
-        let first = k.tile(from, "first", &[Tiler::Size(1)])?;
-        let first = k.index(first, "first", [0])?;
-        load_as(k, first, 1, self.contiguous(), numbers, one)
+        load_as(k, from, self.contiguous(), numbers)
     }
 
     /// The symbols of an operand's strides, `None` where there are none. All operands' symbols come

@@ -101,7 +101,6 @@ impl Conv {
         let walk = self.walk(&sizes);
         let grid = k.grid("grid", line(walk.count()))?;
         let block = k.block("block", line(threads))?;
-        let one = k.scalar(block, "one")?;
         let [t] = k.indices(grid, ["t"])?;
         let cta = k.index(grid, "cta", [&t])?;
         k.by(cta);
@@ -112,7 +111,7 @@ impl Conv {
             place.m = Expr::from(0);
         }
         let group = place.batch.clone().unwrap_or(Expr::from(0));
-        let movers = Movers { threads, block, thread: &thread, one, edges: self.weights };
+        let movers = Movers { threads, block, thread: &thread, edges: self.weights };
         let gather = Gather::new(&mut k, self, &sizes, x, sides[1], [&group, &place.n], movers)?;
         let mma = TiledMma::new(&mut k, block, sides, self.warps, self.by)?;
         let [a, b] = sides;

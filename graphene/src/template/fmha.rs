@@ -41,7 +41,7 @@ use super::tiled_mma::TiledMma;
 use crate::arch::{Arch, Feature};
 use crate::build::{Builder, Header};
 use crate::error::{AtLeast, AtMost, MultipleOf, Result, Within, needs};
-use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::kernel::{Kernel, Number, Operand, TensorId};
 use crate::schedule::Units;
 use crate::tensor::Scalar;
 
@@ -260,11 +260,11 @@ impl Fmha {
 
     /// Weights become the left operand of their matmul with the values: fragments of accumulators are
     /// fragments of operands.
-    fn pack(&self, k: &mut Builder, from: TensorId, to: TensorId, one: ThreadsId) -> Result<()> {
-        k.for_("j", 0..self.keys / 8, 1, true, |k, j| {
-            k.for_("half", 0..2, 1, true, |k, half| {
+    fn pack(&self, k: &mut Builder, from: TensorId, to: TensorId) -> Result<()> {
+        k.unroll("j", self.keys / 8, |k, j| {
+            k.unroll("half", 2, |k, half| {
                 let (to, from) = (Operand::at(to, [half, j]), Operand::at(from, [half, j]));
-                k.spec(Kind::Move, to, from, one)
+                k.move_(to, from)
             })
         })
     }

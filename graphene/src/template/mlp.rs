@@ -134,7 +134,6 @@ struct Context<'a> {
     mlp: &'a Mlp,
     given: Vec<Given>,
     block: ThreadsId,
-    one: ThreadsId,
     thread: Var,
     /// The first row.
     origin: Expr,
@@ -158,7 +157,6 @@ impl Mlp {
         let threads = 32 * self.warps;
         let grid = k.grid("grid", line(m.ceil_div(&Expr::from(self.rows))))?;
         let block = k.block("block", line(threads))?;
-        let one = k.scalar(block, "one")?;
         let [m] = k.indices(grid, ["m"])?;
         let cta = k.index(grid, "cta", [&m])?;
         k.by(cta);
@@ -175,13 +173,13 @@ impl Mlp {
         let tiles = first.tiled(&mut k, x, false)?;
         let rows = k.index(tiles, "rows", [Expr::from(&m), Expr::from(0)])?;
         let edges = self.edges(self.width);
-        let movers = Movers { threads, block, thread: &thread, one, edges };
+        let movers = Movers { threads, block, thread: &thread, edges };
         for (l, given) in given.iter_mut().enumerate() {
             given.tiles = self.sides(l)[1].tiled(&mut k, given.weights, true)?;
         }
         let origin = Expr::from(m) * self.rows;
         let thread = thread.clone();
-        let context = Context { mlp: self, given, block, one, thread, origin, near, shared };
+        let context = Context { mlp: self, given, block, thread, origin, near, shared };
         let header = self.header(x, &context.given, block);
         let tile = context.origin.div(&self.rows.into());
         let tile = self.tile(&mut k, (x, &context.given), (self.rows, &tile), block)?;

@@ -177,7 +177,7 @@ impl Recurrent {
         let wanted = (constants > 0).then(|| sums.of_columns(k, "constants", constants));
         let constants = wanted.transpose()?;
         let parts = sums.parts(k)?;
-        let movers = Movers { threads, block, thread: &thread, one, edges: self.edges };
+        let movers = Movers { threads, block, thread: &thread, edges: self.edges };
         let outs: Vec<TensorId> = tensors.outs(self.results[0]).collect();
         let ins: Vec<TensorId> = tensors.ins().collect();
         let context = Context {

@@ -201,7 +201,7 @@ impl Rows {
             for (i, table) in tables.iter().enumerate() {
                 let Some(size) = table else { continue };
                 sources[i].row = Some(match indices[i] {
-                    Some(index) => gather::look_up(k, index, &row, size, teams.one)?,
+                    Some(index) => gather::look_up(k, index, &row, size)?,
                     None => k.let_("position", row.rem(size))?.into(),
                 });
             }

@@ -5,7 +5,7 @@ use crate::build::{Builder, Header, Operands};
 use crate::choose::{Banks, swizzle};
 use crate::error::{Result, needs};
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::kernel::{Kind, Operand, TensorId, Test, ThreadsId};
 use crate::layout::{Swizzle, Tiler};
 use crate::schedule::pointwise::{WIDTH, number};
 use crate::tensor::{Memory, Scalar, View};
@@ -108,7 +108,6 @@ pub(super) struct Movers<'a> {
     pub(super) block: ThreadsId,
     /// The own thread's number.
     pub(super) thread: &'a Var,
-    pub(super) one: ThreadsId,
     pub(super) edges: Edges,
 }
 
@@ -256,16 +255,13 @@ impl Side {
 
     /// Brings a piece, by a copy where its bytes are a word or more.
     fn bring(&self, k: &mut Builder, from: TensorId, to: TensorId, by: Movers<'_>) -> Result<()> {
-        let one = by.one;
         if self.piece(by.edges) * self.scalar.bytes() >= 4 {
-            return k.add(Header::new(Kind::Move, to, from, one).async_());
+            return k.add(Header::alone(Kind::Move, to, from).async_());
         }
         let word = number(k, "word", self.scalar)?;
-        k.spec(Kind::Init(Number(0.0)), word, (), one)?;
-        k.if_(Test::Inside(from.into()), |k| {
-            k.spec(Kind::Move, word, Operand::at(from, [0]), one)
-        })?;
-        k.spec(Kind::Move, Operand::at(to, [0]), word, one)
+        k.init(word, 0.0)?;
+        k.if_(Test::Inside(from.into()), |k| k.move_(word, Operand::at(from, [0])))?;
+        k.move_(Operand::at(to, [0]), word)
     }
 
     /// A matrix of global memory, maybe of a batch, in tiles.

@@ -51,7 +51,6 @@ trait Matmuls {
 struct Block<'a> {
     fmha: &'a Fmha,
     sizes: &'a Sizes,
-    one: ThreadsId,
     block: ThreadsId,
     /// The own thread's number.
     thread: Expr,
@@ -99,7 +98,6 @@ impl<'a> Block<'a> {
         mask: Option<TensorId>,
         block: ThreadsId,
     ) -> Result<Block<'a>> {
-        let one = k.scalar(block, "one")?;
         let [thread] = k.indices(block, ["mover"])?;
         let lane = Lane::new(k, block)?;
         let shared = [
@@ -109,12 +107,11 @@ impl<'a> Block<'a> {
         ];
         let scores = fragment(k, "scores", fmha.keys / 8, Scalar::F32)?;
         let sums = fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?;
-        let softmax = Softmax::new(k, fmha.units(), [block, lane.warp, one])?;
+        let softmax = Softmax::new(k, fmha.units(), [block, lane.warp])?;
         let thread = thread.into();
         Ok(Block {
             fmha,
             sizes,
-            one,
             block,
             thread,
             lane,
@@ -152,7 +149,7 @@ impl<'a> Block<'a> {
         self.copy(k, 2, place, place.tile(0), Expr::from(0))?;
         k.spec(Kind::Commit(Group::Copy), (), (), self.block)?;
         self.softmax.begin(k)?;
-        clear(k, self.sums, fmha.value_width() / 8, self.one)?;
+        clear(k, self.sums, fmha.value_width() / 8)?;
         self.meet(k)?;
         matmuls.begin(k, self)?;
         let carry = k.carry("step", (&place.steps, &1.into()), |_, step| {
@@ -168,7 +165,7 @@ impl<'a> Block<'a> {
             |k, step| {
                 self.meet(k)?;
                 self.next(k, 1, place, step, &ring)?;
-                clear(k, self.scores, fmha.keys / 8, self.one)?;
+                clear(k, self.scores, fmha.keys / 8)?;
                 let [queries, keys, values] = self.shared;
                 let (near, weights) = matmuls.left();
                 let queries = k.index(queries, "all_q", [0])?;
@@ -209,8 +206,8 @@ impl<'a> Block<'a> {
         let first = block + self.lane.number.clone() * 16;
         let row = first.clone() + &self.lane.row;
         let spot = Spot { place, first, row, column: self.lane.column.clone(), tile };
-        let Block { fmha, one, mask, .. } = *self;
-        let scorer = Scorer { fmha, one, mask, keys: &self.sizes.keys };
+        let Block { fmha, mask, .. } = *self;
+        let scorer = Scorer { fmha, mask, keys: &self.sizes.keys };
         let terms = scorer.fetch(k, &spot)?;
         scorer.adjust(k, self.scores, &spot, terms.as_ref())?;
         scorer.leave_out(k, self.scores, &spot, true)?;
@@ -282,7 +279,7 @@ impl<'a> Block<'a> {
                     let of_all = tile.clone() * rows + &row;
                     let from = k.index(from, "chunk", place.at(which, of_all, chunk.clone()))?;
                     let to = k.index(to, "to", [&row, &chunk])?;
-                    k.add(Header::new(Kind::Move, to, from, self.one).async_())
+                    k.add(Header::alone(Kind::Move, to, from).async_())
                 };
                 if all % threads == 0 { body(k) } else { k.if_(inside, body) }
             })
@@ -295,18 +292,18 @@ impl<'a> Block<'a> {
         k.decompose(Header::new(Kind::Move, rows, self.sums, self.block), |k| {
             let to = k.tile(self.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
             let row = place.m.clone() * self.fmha.rows() + self.row();
-            k.for_("j", 0..self.fmha.value_width() / 8, 1, true, |k, j| {
-                k.for_("half", 0..2, 1, true, |k, half| {
+            k.unroll("j", self.fmha.value_width() / 8, |k, j| {
+                k.unroll("half", 2, |k, half| {
                     let mut out = Operand::at(self.sums, [half, j]);
                     if self.fmha.scalar != Scalar::F32 {
                         let narrow = vector(k, "out", 2, self.fmha.scalar)?;
-                        k.spec(Kind::Move, narrow, out, self.one)?;
+                        k.move_(narrow, out)?;
                         out = narrow.into();
                     }
                     let row = row.clone() + Expr::from(half) * 8;
                     let column = matmuls.column(self, j);
                     let to = k.index(to, "to", place.at(3, row, column))?;
-                    k.if_(Test::Inside(to.into()), |k| k.spec(Kind::Move, to, out, self.one))
+                    k.if_(Test::Inside(to.into()), |k| k.move_(to, out))
                 })
             })
         })

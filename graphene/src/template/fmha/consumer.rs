@@ -64,7 +64,7 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
             consumer.leave(k, &store, place)
         })
     })?;
-    consumer.first(k, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), context.one))
+    consumer.first(k, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))
 }
 
 impl<'a> Consumer<'a> {
@@ -74,7 +74,7 @@ impl<'a> Consumer<'a> {
         own: ThreadsId,
         group: Var,
     ) -> Result<Consumer<'a>> {
-        let (fmha, one) = (context.fmha, context.one);
+        let fmha = context.fmha;
         let lane = Lane::new(k, own)?;
         let elected_warps = elected_warps(k, context.block, fmha.consumers)?;
         let rings = [
@@ -82,14 +82,13 @@ impl<'a> Consumer<'a> {
             k.ring("using_k", fmha.stages)?,
             k.ring("using_v", fmha.stages)?,
         ];
-        let begin = |order: OrderedBarrier| {
-            order.begin(k, context.groups, (own, &group), elected_warps, one)
-        };
+        let begin =
+            |order: OrderedBarrier| order.begin(k, context.groups, (own, &group), elected_warps);
         let order = context.order.map(begin).transpose()?;
         let scores = fragment(k, "scores", fmha.keys / 8, Scalar::F32)?;
         let weights = fragment(k, "weights", fmha.keys / 8, fmha.scalar)?;
         let sums = fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?;
-        let softmax = Softmax::new(k, fmha.units(), [own, lane.warp, one])?;
+        let softmax = Softmax::new(k, fmha.units(), [own, lane.warp])?;
         Ok(Consumer {
             context,
             own,
@@ -124,21 +123,21 @@ impl<'a> Consumer<'a> {
 
     fn release(&self, k: &mut Builder, which: usize) -> Result<()> {
         let (pipeline, ring) = (&self.context.pipelines[which], &self.rings[which]);
-        consumer_release(k, pipeline, ring, self.elected_warps, self.context.one)
+        consumer_release(k, pipeline, ring, self.elected_warps)
     }
 
     /// Goes through the keys and values of a tile of queries.
     fn attend(&self, k: &mut Builder, place: &Place, ins: &[TensorId]) -> Result<()> {
-        let Context { fmha, one, .. } = *self.context;
+        let fmha = self.context.fmha;
         self.softmax.begin(k)?;
-        clear(k, self.sums, fmha.value_width() / 8, one)?;
+        clear(k, self.sums, fmha.value_width() / 8)?;
         self.wait(k, 0)?;
         self.order_wait(k)?;
         self.begin_scores(k)?;
         self.order_arrive(k)?;
         self.end_scores(k, place, Expr::from(0))?;
         let packed = Header::new(Kind::Move, self.weights, self.scores, self.own);
-        k.decompose(packed.clone(), |k| fmha.pack(k, self.scores, self.weights, one))?;
+        k.decompose(packed.clone(), |k| fmha.pack(k, self.scores, self.weights))?;
         let state = (&self.softmax, self.sums, Some(self.weights));
         let carry = k.carry("step", (&place.steps, &1.into()), |_, step| {
             let given = (ins, self.m(place) * ROWS);
@@ -164,7 +163,7 @@ impl<'a> Consumer<'a> {
                     try_wait_next(k, &self.context.pipelines[2], &self.rings[2], self.own)?;
                 }
                 self.end_sums(k)?;
-                k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights, one))
+                k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights))
             },
         )?;
         k.advance(&self.rings[0])?;
@@ -216,7 +215,7 @@ impl<'a> Consumer<'a> {
         // No matmul reads the queries any more: the next tile's come while this one is finished.
         k.if_(Cond::equal(step + 1, place.steps.clone()), |k| {
             let (pipeline, ring) = (&context.pipelines[0], &self.rings[0]);
-            consumer_release_no_advance(k, pipeline, ring, elected_warps, context.one)
+            consumer_release_no_advance(k, pipeline, ring, elected_warps)
         })?;
         if let Some(terms) = context.terms {
             let stage = k.index(terms, "terms_at", [self.rings[1].stage()])?;
@@ -240,7 +239,7 @@ impl<'a> Consumer<'a> {
             let a = k.tile(*weights, "a", &[Tiler::Whole, Tiler::Size(2)])?;
             let b = k.tile(b, "b", &[Tiler::Size(16), Tiler::Whole])?;
             k.spec(Kind::Fence(Fence::MatMul), *sums, (), *own)?;
-            k.for_("kk", 0..context.fmha.keys / 16, 1, true, |k, kk| {
+            k.unroll("kk", context.fmha.keys / 16, |k, kk| {
                 let a = Operand::at(a, [Expr::from(0), Expr::from(kk)]);
                 let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
                 k.add(Header::new(Kind::MATMUL_ADD, *sums, [a, b], *own).async_())
@@ -264,20 +263,20 @@ impl<'a> Consumer<'a> {
 
     /// A tile's rows leave; what is still being read out of shared memory then must not outlive the block.
     fn leave(&self, k: &mut Builder, store: &Store, place: &Place) -> Result<()> {
-        let Context { one, fmha, ref operands, .. } = *self.context;
+        let Context { fmha, ref operands, .. } = *self.context;
         let (own, panels, m) = (self.own, fmha.panels(3), self.m(place));
         let rows = place.rows(k, operands, 3, ROWS, &m)?;
         k.decompose(Header::new(Kind::Move, rows, self.sums, own), |k| {
             let buffer = k.index(store.buffers, "buffer", [&self.group])?;
             // The store of the tile before has been read.
-            self.first(k, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), one))?;
+            self.first(k, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))?;
             k.spec(Kind::Sync, (), (), own)?;
             store.matrices.store(k, &self.lane, buffer, panels.columns, |k, strip, _| {
                 let narrow = matrix_fragment(k, "halves", fmha.scalar)?;
                 for (half, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                     let at = [Expr::from(half), strip.clone() * 2 + j];
                     let sums = Operand::at(self.sums, at);
-                    k.spec(Kind::Move, Operand::at(narrow, [half, j]), sums, one)?;
+                    k.move_(Operand::at(narrow, [half, j]), sums)?;
                 }
                 Ok(narrow)
             })?;
@@ -289,9 +288,9 @@ impl<'a> Consumer<'a> {
                 for i in 0..panels.count() {
                     let to = Operand::at(store.panels, place.at(3, m.clone(), i.into()));
                     let from = Operand::at(from, [0, i]);
-                    k.add(Header::new(Kind::Move, to, from, one).async_())?;
+                    k.add(Header::alone(Kind::Move, to, from).async_())?;
                 }
-                k.spec(Kind::Commit(Group::Bulk), (), (), one)
+                k.alone(Kind::Commit(Group::Bulk), (), ())
             })
         })
     }

@@ -16,8 +16,6 @@ use crate::tensor::{Memory, Scalar, View};
 pub(super) struct Context<'a> {
     pub(super) fmha: &'a Fmha,
     pub(super) sizes: &'a Sizes,
-    /// The block's threads, each on its own.
-    pub(super) one: ThreadsId,
     pub(super) block: ThreadsId,
     /// The block's threads as warpgroups.
     pub(super) groups: ThreadsId,
@@ -47,7 +45,6 @@ impl<'a> Context<'a> {
         [grid, block]: [ThreadsId; 2],
     ) -> Result<Context<'a>> {
         let Fmha { consumers, stages, keys, .. } = *fmha;
-        let one = k.scalar(block, "one")?;
         let [first] = k.indices(grid, ["first"])?;
         let cta = k.index(grid, "cta", [&first])?;
         k.by(cta);
@@ -75,7 +72,6 @@ impl<'a> Context<'a> {
         Ok(Context {
             fmha,
             sizes,
-            one,
             block,
             groups,
             first,
@@ -89,8 +85,8 @@ impl<'a> Context<'a> {
     }
 
     pub(super) fn scorer(&self) -> Scorer<'_> {
-        let Context { fmha, one, mask, .. } = *self;
-        Scorer { fmha, one, mask, keys: &self.sizes.keys }
+        let Context { fmha, mask, .. } = *self;
+        Scorer { fmha, mask, keys: &self.sizes.keys }
     }
 
     pub(super) fn each_tile(

@@ -56,23 +56,23 @@ impl Context<'_> {
     /// The tile of this number, panel by panel.
     fn fill(&self, k: &mut Builder, source: &Source, place: &Place, tile: &Expr) -> Result<()> {
         let Source { which, ref ring, from } = *source;
-        let panels = self.fmha.panels(which);
-        produce(k, &self.pipelines[which], ring, self.one, |k, full, stage| {
+        let (panels, one) = (self.fmha.panels(which), k.one()?);
+        produce(k, &self.pipelines[which], ring, one, |k, full, stage| {
             let bytes = panels.rows * panels.columns * panels.scalar.bytes();
-            k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
+            k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())?;
             let to = match which {
                 0 => self.shared[0],
                 _ => k.index(self.shared[which], "stage", [stage])?,
             };
             let whole = place.rows(k, &self.operands, which, panels.rows, tile)?;
-            let move_ = Header::new(Kind::Move, to, whole, self.one).signals(full.clone());
+            let move_ = Header::alone(Kind::Move, to, whole).signals(full.clone());
             k.decompose(move_, |k| {
                 let to =
                     k.tile(to, "to", &order(which, Tiler::Whole, Tiler::Size(panels.width())))?;
                 (0..panels.count()).try_for_each(|i| {
                     let from = Operand::at(from, place.at(which, tile.clone(), i.into()));
                     let to = Operand::at(to, order(which, 0, i));
-                    k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))
+                    k.add(Header::alone(Kind::Move, to, from).signals(full.clone()))
                 })
             })
         })
@@ -108,23 +108,23 @@ impl Context<'_> {
         lane: &Expr,
     ) -> Result<()> {
         let (keys, scorer) = (self.fmha.keys, self.scorer());
-        let count = (keys + WARP - 1) / WARP;
-        produce(k, &self.pipelines[1], ring, self.one, |k, full, stage| {
+        let (count, one) = ((keys + WARP - 1) / WARP, k.one()?);
+        produce(k, &self.pipelines[1], ring, one, |k, full, stage| {
             let words = vector(k, "words", count, scalar)?;
-            k.for_("i", 0..count, 1, true, |k, i| {
+            k.unroll("i", count, |k, i| {
                 let key = tile.clone() * keys + Expr::from(i) * WARP + lane;
                 scorer.load(k, [&place.batch, &key], Operand::at(words, [i]))
             })?;
             let to = k.index(terms, "stage", [stage])?;
-            k.for_("i", 0..count, 1, true, |k, i| {
+            k.unroll("i", count, |k, i| {
                 let at = Expr::from(i) * WARP + lane;
                 let body = |k: &mut Builder| {
                     let term = scorer.term(k, scalar, Operand::at(words, [i]))?;
-                    k.spec(Kind::Move, Operand::at(to, [at.clone()]), term, self.one)
+                    k.move_(Operand::at(to, [at.clone()]), term)
                 };
                 if keys % WARP == 0 { body(k) } else { k.if_(Cond::less(at.clone(), keys), body) }
             })?;
-            k.spec(Kind::Arrive(None), full, (), self.one)
+            k.alone(Kind::Arrive(None), full, ())
         })
     }
 }

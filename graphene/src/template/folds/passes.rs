@@ -49,11 +49,10 @@ impl Row<'_> {
     }
 
     fn row(&self, k: &mut Builder, own: &[TensorId]) -> Result<()> {
-        let one = self.teams.one;
         let mut count = None;
         if self.template.totals.iter().any(|total| total.finish.used().any(|input| input == 1)) {
             let number = number(k, "count", Scalar::F32)?;
-            k.spec(Kind::Index(self.columns.clone()), number, (), one)?;
+            k.alone(Kind::Index(self.columns.clone()), number, ())?;
             count = Some(number);
         }
         let mut totals = Vec::new();
@@ -71,7 +70,7 @@ impl Row<'_> {
             let count = count.unwrap_or(value);
             let ins: Vec<TensorId> = [value, count].iter().chain(&totals).copied().collect();
             let finished = vector(k, "finished", 1, Scalar::F32)?;
-            pointwise(k, &total.finish, &[finished], &ins, 1, one)?;
+            pointwise(k, &total.finish, &[finished], &ins)?;
             totals.push(finished);
         }
         let whole = self.sizes.len();
@@ -117,16 +116,14 @@ impl Row<'_> {
         before: &[TensorId],
         register: TensorId,
     ) -> Result<()> {
-        let (one, n) = (self.teams.one, self.template.vector);
+        let n = self.template.vector;
         let neutral = Number(total.op.neutral().unwrap_or(0.0));
-        k.spec(Kind::Init(neutral), register, (), one)?;
+        k.alone(Kind::Init(neutral), register, ())?;
         self.pass(k, |k, at| {
             let ins = self.read(k, &total.function, before, at, n)?;
             let values = vector(k, "values", n, Scalar::F32)?;
-            pointwise(k, &total.function, &[values], &ins, n, one)?;
-            each(k, n, |k, e| {
-                k.spec(Kind::Reduction(total.op), register, Operand::at(values, [e]), one)
-            })
+            pointwise(k, &total.function, &[values], &ins)?;
+            each(k, n, |k, e| k.reduce(total.op, register, Operand::at(values, [e])))
         })?;
         self.teams.fold(k, total.op, register)
     }
@@ -141,12 +138,11 @@ impl Row<'_> {
         at: &Expr,
         n: i64,
     ) -> Result<()> {
-        let one = self.teams.one;
         let ins = self.read(k, &out.function, totals, at, n)?;
         let values = vector(k, "values", n, Scalar::F32)?;
-        pointwise(k, &out.function, &[values], &ins, n, one)?;
+        pointwise(k, &out.function, &[values], &ins)?;
         let to = self.view(k, to, out.access.strides.len(), at, n)?;
-        store(k, to, values, n, n > 1 && out.access.contiguous(), one)
+        store(k, to, values, n > 1 && out.access.contiguous())
     }
 
     /// A function's inputs, in registers: a vector of each input that it uses, and the totals.
@@ -169,7 +165,7 @@ impl Row<'_> {
             let rank = access.strides.len();
             let count = if rank == self.sizes.len() { n } else { 1 };
             let from = self.view(k, of, rank, at, count)?;
-            ins.push(access.load(k, from, count, Scalar::F32, self.teams.one)?);
+            ins.push(access.load(k, from, Scalar::F32)?);
         }
         ins.extend(totals);
         Ok(ins)

@@ -41,7 +41,7 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
     match &context.order {
         Some(order) => {
             let Consumer { group, ring, lanes, .. } = &consumer;
-            let order = order.begin(k, context.groups, (own, group), *lanes, context.one)?;
+            let order = order.begin(k, context.groups, (own, group), *lanes)?;
             skip(k, ring, context.all_steps() * group)?;
             let first = context.first.clone() + context.stride.clone() * group;
             let stride = context.stride.clone() * gemm.consumers;
@@ -50,7 +50,7 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
                 k.decompose(tile.header(context.declared.kind(), own), |k| {
                     let ahead = store.ask(k, place)?;
                     let multiply = |k: &mut Builder| {
-                        clear(k, consumer.acc, gemm.registers() / 4, context.one)?;
+                        clear(k, consumer.acc, gemm.registers() / 4)?;
                         order.wait(k)?;
                         consumer.multiply(k, |k| order.arrive(k))
                     };
@@ -68,7 +68,7 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
                 let tile = consumer.tile(k, place)?;
                 let header = tile.header(context.declared.kind(), own);
                 let multiply = |k: &mut Builder| {
-                    clear(k, consumer.acc, gemm.registers() / 4, context.one)?;
+                    clear(k, consumer.acc, gemm.registers() / 4)?;
                     consumer.multiply(k, |_| Ok(()))
                 };
                 let Some(shares) = &context.shares else {
@@ -89,8 +89,7 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
                     let each = |k: &mut Builder, visit: Visit<'_>| {
                         each_pair(k, consumer.acc, gemm.registers() / 4, visit)
                     };
-                    let held =
-                        Held { warp: store.lane.warp, number, one: context.one, each: &each };
+                    let held = Held { warp: store.lane.warp, number, each: &each };
                     shares.add_up(k, &held, |k| store.tile(k, consumer.acc, place, &ahead))
                 })
             })?
@@ -159,7 +158,7 @@ impl<'a> Consumer<'a> {
         k.role(self.lanes, 0..1, |k| {
             self.empty.iter().try_for_each(|&empty| {
                 let empty = Operand::at(empty, [stage.clone()]);
-                k.spec(Kind::Arrive(None), empty, (), self.context.one)
+                k.alone(Kind::Arrive(None), empty, ())
             })
         })
     }
@@ -183,7 +182,7 @@ impl<'a> Consumer<'a> {
             let b = k.tile(b, "b", &[Tiler::Size(along), Tiler::Whole])?;
             let sums = k.tile(*acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
             k.spec(Kind::Fence(Fence::MatMul), *acc, (), *threads)?;
-            k.for_("kk", 0..DEPTH / STEP, 1, true, |k, kk| {
+            k.unroll("kk", DEPTH / STEP, |k, kk| {
                 each(k, gemm.strips, |k, strip| {
                     let row = context.first_strip(&self.group) + &strip;
                     let a = Operand::at(a, [row, kk.into()]);

@@ -76,13 +76,12 @@ impl Mlp {
         let (m, x, given) = self.parameters(&mut k)?;
         let grid = k.grid("grid", line(m.ceil_div(&Expr::from(ROWS * by.consumers))))?;
         let block = k.block("block", line(GROUP * (by.consumers + 1)))?;
-        let one = k.scalar(block, "one")?;
         let [tile] = k.indices(grid, ["m"])?;
         let cta = k.index(grid, "cta", [&tile])?;
         k.by(cta);
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let tile = tile.into();
-        let context = Shared { mlp: self, by, given, x, block, one, groups, tile };
+        let context = Shared { mlp: self, by, given, x, block, groups, tile };
         let memory = context.memory(&mut k)?;
         k.spec(Kind::Sync, (), (), block)?;
         k.role(groups, 0..by.consumers, |k| context.consume(k, &memory))?;
@@ -164,8 +163,6 @@ struct Shared<'a> {
     given: Vec<Given>,
     x: TensorId,
     block: ThreadsId,
-    /// Each thread on its own.
-    one: ThreadsId,
     groups: ThreadsId,
     /// Which of the blocks' rows are the own ones.
     tile: Expr,
@@ -238,15 +235,16 @@ impl Shared<'_> {
     fn begin(&self, k: &mut Builder, near: &Near, ring: &Ring) -> Result<()> {
         let (mlp, consumers) = (self.mlp, self.by.consumers);
         let from = k.tile(self.x, "gX", &[ROWS, PANEL].map(Tiler::Size))?;
-        produce(k, &near.begun, ring, self.one, |k, full, _| {
+        let one = k.one()?;
+        produce(k, &near.begun, ring, one, |k, full, _| {
             let bytes = consumers * ROWS * mlp.width * mlp.scalar.bytes();
-            k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
+            k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())?;
             for group in 0..consumers {
                 for panel in 0..mlp.width / PANEL {
                     let m = self.tile.clone() * consumers + group;
                     let to = k.index(near.rows, "to", [group, panel])?;
                     let from = Operand::at(from, [m, panel.into()]);
-                    let header = Header::new(Kind::Move, to, from, self.one);
+                    let header = Header::alone(Kind::Move, to, from);
                     k.add(header.signals(full.clone()))?;
                 }
             }
@@ -273,15 +271,15 @@ impl Shared<'_> {
                                 let of =
                                     |k: &mut Builder, of| neighbours(k, of, at.clone(), n, "run");
                                 let (to, from) = (of(k, to)?, of(k, from)?);
-                                k.add(Header::new(Kind::Move, to, from, self.one).async_())
+                                k.add(Header::alone(Kind::Move, to, from).async_())
                             })
                         })
                     })?;
                 }
             }
-            k.spec(Kind::Commit(Group::Copy), (), (), self.one)?;
-            k.spec(Kind::WaitGroup(Group::Copy, 0, false), (), (), self.one)?;
-            k.spec(Kind::Arrive(None), Operand::at(near.begun.full, [0]), (), self.one)
+            k.alone(Kind::Commit(Group::Copy), (), ())?;
+            k.alone(Kind::WaitGroup(Group::Copy, 0, false), (), ())?;
+            k.alone(Kind::Arrive(None), Operand::at(near.begun.full, [0]), ())
         })
     }
 
@@ -293,18 +291,18 @@ impl Shared<'_> {
         l: usize,
         (tiles, time): (TensorId, &Expr),
     ) -> Result<()> {
-        let mut first = 0;
+        let (mut first, one) = (0, k.one()?);
         for panels in parts(self.mlp.layers[l].width) {
             for step in 0..self.mlp.input(l) / PANEL {
-                produce(k, &near.pipeline, ring, self.one, |k, full, stage| {
+                produce(k, &near.pipeline, ring, one, |k, full, stage| {
                     let bytes = panels * PANEL * PANEL * self.mlp.scalar.bytes();
-                    k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
+                    k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())?;
                     let to = k.index(near.weights, "stage", [stage])?;
                     let to = k.tile(to, "panels", &[PANEL; 2].map(Tiler::Size))?;
                     (0..panels).try_for_each(|panel| {
                         let from = [time.clone(), Expr::from(step), Expr::from(first + panel)];
                         let (to, from) = (Operand::at(to, [0, panel]), Operand::at(tiles, from));
-                        k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))
+                        k.add(Header::alone(Kind::Move, to, from).signals(full.clone()))
                     })
                 })?;
             }

@@ -78,7 +78,7 @@ impl Shared<'_> {
             let last = consumer.layers(k, &columns)?;
             consumer.leave(k, &columns[&last], &m)
         })?;
-        k.role(own, 0..1, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), self.one))
+        k.role(own, 0..1, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))
     }
 }
 
@@ -162,7 +162,7 @@ impl<'a> Consumer<'a> {
             k.decompose(Header::new(Kind::Move, rows, buffer, self.own), |k| {
                 let to = k.tile(rows, "a", &[Tiler::Whole, Tiler::Size(2)])?;
                 let strips = k.tile(buffer, "strips", &[Tiler::Size(16), Tiler::Size(16)])?;
-                k.for_("strip", 0..PANEL / 16, 1, true, |k, strip| {
+                k.unroll("strip", PANEL / 16, |k, strip| {
                     let strip = Expr::from(strip);
                     let tile = k.index(strips, "strip", [&self.lane.number, &strip])?;
                     let row = self.matrices.row(k, tile, false)?;
@@ -262,11 +262,11 @@ impl<'a> Consumer<'a> {
 
     /// Makes a part of a layer's result, when all matmuls but those of so many groups are done.
     fn finish(&self, k: &mut Builder, of: &Pending, groups: i64) -> Result<()> {
-        let (mlp, one) = (self.shared.mlp, self.shared.one);
+        let mlp = self.shared.mlp;
         let Pending { layer, ref time, part, stages } = *of;
         k.spec(Kind::WaitGroup(Group::MatMul, groups, false), part.sums, (), self.own)?;
         for _ in 0..stages {
-            consumer_release(k, &self.near.pipeline, &self.leaving, self.elected_warps, one)?;
+            consumer_release(k, &self.near.pipeline, &self.leaving, self.elected_warps)?;
         }
         each_panel(&[part], |part, panel| {
             let (sums, rows) = (self.panel(k, part.sums, panel)?, self.panel(k, part.rows, panel)?);
@@ -294,16 +294,16 @@ impl<'a> Consumer<'a> {
         [sums, rows]: [TensorId; 2],
         terms: &[TensorId],
     ) -> Result<()> {
-        let (one, layer) = (self.shared.one, &self.shared.mlp.layers[layer]);
+        let layer = &self.shared.mlp.layers[layer];
         let operands = terms.iter().map(|&term| (Span::Row, term)).collect();
         let function = layer.epilogue.function.clone();
         let attached = Attached::new(function, operands, Vec::new(), Edges::Bulk);
-        k.for_("j", 0..EIGHTS, 1, true, |k, j| {
+        k.unroll("j", EIGHTS, |k, j| {
             let mut held = Vec::new();
             for &term in terms {
                 let pair = Expr::from(j) * 4 + &self.lane.column;
                 let pair = tile_of(k, term, "pair", &[Tiler::Size(2)], [&pair])?;
-                held.push(Some(load(k, pair, 2, true, one)?));
+                held.push(Some(load(k, pair, true)?));
             }
             for half in 0..2 {
                 let at = [Expr::from(half), Expr::from(j)];
@@ -311,13 +311,13 @@ impl<'a> Consumer<'a> {
                 if layer.skip {
                     let raw = k.index(rows, "raw", at.clone())?;
                     let raw = k.reshape(raw, "raw", 0, &[&[(2, 1)]])?;
-                    held.push(Some(widen(k, raw, 2, one)?));
+                    held.push(Some(widen(k, raw)?));
                 }
                 let own = k.index(sums, "pair", at.clone())?;
                 let [row, column] = [0; 2].map(Expr::from);
-                let run = Run { batch: None, row, column, n: 2, one, held };
+                let run = Run { batch: None, row, column, n: 2, held };
                 let outs = attached.finished(k, own, &run, &[0])?;
-                k.spec(Kind::Move, Operand::at(rows, at), outs[0], one)?;
+                k.move_(Operand::at(rows, at), outs[0])?;
             }
             Ok(())
         })
@@ -325,7 +325,7 @@ impl<'a> Consumer<'a> {
 
     /// The last layer's rows leave: through shared memory and tensor copies.
     fn leave(&self, k: &mut Builder, parts: &[Part], m: &Expr) -> Result<()> {
-        let (one, own) = (self.shared.one, self.own);
+        let own = self.own;
         let result = self.shared.given[self.shared.given.len() - 1].results[0];
         let tiles = k.tile(result, "gY", &[ROWS, PANEL].map(Tiler::Size))?;
         each_panel(parts, |part, panel| {
@@ -341,8 +341,8 @@ impl<'a> Consumer<'a> {
                 k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
                 k.spec(Kind::Sync, (), (), own)?;
                 k.role(own, 0..1, |k| {
-                    k.add(Header::new(Kind::Move, to, buffer, one).async_())?;
-                    k.spec(Kind::Commit(Group::Bulk), (), (), one)
+                    k.add(Header::alone(Kind::Move, to, buffer).async_())?;
+                    k.alone(Kind::Commit(Group::Bulk), (), ())
                 })
             })
         })
