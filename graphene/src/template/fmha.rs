@@ -35,11 +35,11 @@ mod producer;
 mod scores;
 
 use self::context::Context;
+use super::access::launch;
 use super::fragments::{GROUP, Panels, ROWS};
-use super::matmul::line;
 use super::tiled_mma::TiledMma;
 use crate::arch::{Arch, Feature};
-use crate::build::{Builder, Header};
+use crate::build::Builder;
 use crate::error::{AtLeast, AtMost, MultipleOf, Result, Within, needs};
 use crate::kernel::{Kernel, Number, Operand, TensorId};
 use crate::schedule::Units;
@@ -144,16 +144,12 @@ impl Fmha {
         self.check()?;
         needs(self.scalar.bytes() == 2, "fp16 or bf16 operands", self.scalar)?;
         let mut k = Builder::new("fmha", Arch::Sm90a);
-        let (sizes, operands, mask) = self.declare(&mut k)?;
-        let grid = k.grid("grid", line(&sizes.blocks))?;
-        let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
-        let kind = self.kind(&sizes);
-        let context = Context::new(&mut k, (self, &sizes), operands, mask, [grid, block])?;
+        let given = self.declare(&mut k)?;
+        let (block, first) = launch(&mut k, &given.blocks, GROUP * (self.consumers + 1), "first")?;
+        let context = Context::new(&mut k, self, &given, block, first)?;
         k.role(context.groups, 0..self.consumers, |k| consumer::consume(&context, k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
-        let [q, key, value, o] = operands;
-        let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
-        k.finish_as(Header::new(kind, o, ins, block))
+        k.finish_as(given.header(self.kind(&given), block))
     }
 
     /// Bytes of shared memory that a block of that kernel uses, with what pipelines need beside their tiles.

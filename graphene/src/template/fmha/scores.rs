@@ -6,6 +6,7 @@
 //! thread does for its own columns, whose elements it asks for before the matmuls.
 
 use super::context::Place;
+use super::operands::Given;
 use super::{Fmha, Mask};
 use crate::build::Builder;
 use crate::error::Result;
@@ -20,9 +21,7 @@ use crate::tensor::Scalar;
 /// What becomes of scores before they are weights, by each thread (`one`).
 pub(super) struct Scorer<'a> {
     pub(super) fmha: &'a Fmha,
-    pub(super) mask: Option<TensorId>,
-    /// How many keys there are.
-    pub(super) keys: &'a Var,
+    pub(super) given: &'a Given,
 }
 
 /// The mask of a tile of keys that has one element a key.
@@ -149,10 +148,10 @@ impl Scorer<'_> {
         let remove = |k: &mut Builder, score: Operand| k.init(score, f64::NEG_INFINITY);
         let masked = matches!(self.fmha.mask, Mask::PerKey(_)) && !self.fmha.fills();
         if last && !masked {
-            k.if_(Cond::less(self.keys, end.clone()), |k| {
+            k.if_(Cond::less(&self.given.keys, end.clone()), |k| {
                 self.each_column(k, |k, j, p| {
                     let key = self.key(spot, j, p);
-                    k.if_(Cond::new(key, Relation::AtLeast, self.keys), |k| {
+                    k.if_(Cond::new(key, Relation::AtLeast, &self.given.keys), |k| {
                         k.unroll("half", 2, |k, half| {
                             let pair = k.index(scores, "pair", [half, j])?;
                             remove(k, Operand::at(pair, [p]))
@@ -243,7 +242,7 @@ impl Scorer<'_> {
         at: [&Expr; N],
         to: Operand,
     ) -> Result<()> {
-        let mask = self.mask.expect("a kernel whose scores are masked has a mask");
+        let mask = self.given.mask.expect("a kernel whose scores are masked has a mask");
         let from = k.index(mask, "element", at)?;
         let beyond = match self.fmha.mask {
             Mask::PerKey(scalar) if scalar != Scalar::U8 => f64::NEG_INFINITY,

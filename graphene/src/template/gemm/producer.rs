@@ -9,7 +9,6 @@ use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Kind, Operand, TensorId, Test, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::number;
-use crate::schedule::produce;
 use crate::template::fragments::own_group;
 
 /// What a stage is filled with.
@@ -154,12 +153,12 @@ impl Context<'_> {
         threads: ThreadsId,
         fill: impl Fn(&mut Builder, &Fill<'_>, Operand) -> Result<()>,
     ) -> Result<()> {
-        let ring = k.ring("filling", self.gemm.stages)?;
+        let state = self.pipeline.begin(k, "filling")?;
         self.each_tile(k, self.first.clone(), self.stride.clone(), |k, t, place| {
             (0..self.steps.len()).try_for_each(|term| {
                 let (first, count) = self.own_steps(term);
                 k.for_("k", first.clone()..first.clone() + count, 1, false, |k, step| {
-                    produce(k, &self.pipeline, &ring, threads, |k, full, stage| {
+                    state.produce(k, threads, |k, full, stage| {
                         let tiles = Expr::from(t) - self.first.clone();
                         let number = tiles * self.gemm.stages + step - first.clone();
                         let step = step.into();

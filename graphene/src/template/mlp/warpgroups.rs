@@ -22,11 +22,11 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
 use crate::index::{Cond, Expr};
-use crate::kernel::{Group, Kernel, Kind, Operand, Ring, TensorId, ThreadsId};
+use crate::kernel::{Group, Kernel, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{WIDTH, each};
 use crate::schedule::vectors::neighbours;
-use crate::schedule::{Pipeline, produce};
+use crate::schedule::{Pipeline, PipelineState};
 use crate::template::epilogue::Span;
 use crate::template::fragments::{GROUP, Panels, ROWS, own_group};
 use crate::template::matmul::{Edges, leaf, line};
@@ -213,17 +213,17 @@ impl Shared<'_> {
         self.bring_operands(k, near)?;
         let first = GROUP * self.by.consumers;
         k.role(self.block, first..first + 1, |k| {
-            let [rows, stages] = [("filling_rows", 1), ("filling", self.by.stages)];
-            let (rows, ring) = (k.ring(rows.0, rows.1)?, k.ring(stages.0, stages.1)?);
+            let rows = near.begun.begin(k, "filling_rows")?;
+            let state = near.pipeline.begin(k, "filling")?;
             self.begin(k, near, &rows)?;
             for (l, layer) in self.mlp.layers.iter().enumerate() {
                 let tiles = [1, PANEL, PANEL].map(Tiler::Size);
                 let tiles = k.tile(self.given[l].weights, "gW", &tiles)?;
                 if layer.times == 1 {
-                    self.fill(k, (near, &ring), l, (tiles, &Expr::from(0)))?;
+                    self.fill(k, (near, &state), l, (tiles, &Expr::from(0)))?;
                 } else {
                     k.for_("time", 0..layer.times, 1, false, |k, time| {
-                        self.fill(k, (near, &ring), l, (tiles, &time.into()))
+                        self.fill(k, (near, &state), l, (tiles, &time.into()))
                     })?;
                 }
             }
@@ -232,11 +232,11 @@ impl Shared<'_> {
     }
 
     /// Brings the own rows of X.
-    fn begin(&self, k: &mut Builder, near: &Near, ring: &Ring) -> Result<()> {
+    fn begin(&self, k: &mut Builder, near: &Near, state: &PipelineState) -> Result<()> {
         let (mlp, consumers) = (self.mlp, self.by.consumers);
         let from = k.tile(self.x, "gX", &[ROWS, PANEL].map(Tiler::Size))?;
         let one = k.one()?;
-        produce(k, &near.begun, ring, one, |k, full, _| {
+        state.produce(k, one, |k, full, _| {
             let bytes = consumers * ROWS * mlp.width * mlp.scalar.bytes();
             k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())?;
             for group in 0..consumers {
@@ -287,14 +287,14 @@ impl Shared<'_> {
     fn fill(
         &self,
         k: &mut Builder,
-        (near, ring): (&Near, &Ring),
+        (near, state): (&Near, &PipelineState),
         l: usize,
         (tiles, time): (TensorId, &Expr),
     ) -> Result<()> {
         let (mut first, one) = (0, k.one()?);
         for panels in parts(self.mlp.layers[l].width) {
             for step in 0..self.mlp.input(l) / PANEL {
-                produce(k, &near.pipeline, ring, one, |k, full, stage| {
+                state.produce(k, one, |k, full, stage| {
                     let bytes = panels * PANEL * PANEL * self.mlp.scalar.bytes();
                     k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())?;
                     let to = k.index(near.weights, "stage", [stage])?;

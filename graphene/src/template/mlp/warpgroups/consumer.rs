@@ -4,10 +4,10 @@ use super::{Near, PANEL, PRODUCER_REGISTERS, Shared, parts};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::Expr;
-use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
+use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Tiler;
+use crate::schedule::PipelineState;
 use crate::schedule::pointwise::{load, widen};
-use crate::schedule::{consumer_release, consumer_wait};
 use crate::template::epilogue::{Attached, Run, Span};
 use crate::template::fragments::{
     Lane, Matrices, ROWS, consumer_registers, elected_warps, fragment, own_group,
@@ -37,8 +37,8 @@ struct Consumer<'a> {
     /// All of the block's warps: the first lane of each arrives for it.
     elected_warps: ThreadsId,
     /// Stages that are used, and that are released.
-    using: Ring,
-    leaving: Ring,
+    using: PipelineState,
+    leaving: PipelineState,
 }
 
 /// A part of a layer that is still to be made of its sums.
@@ -98,7 +98,7 @@ impl<'a> Consumer<'a> {
         let matrices = Matrices::new(k, lane.warp)?;
         let elected_warps = elected_warps(k, shared.block, shared.by.consumers)?;
         let (using, leaving) =
-            (k.ring("using", near.pipeline.stages)?, k.ring("leaving", near.pipeline.stages)?);
+            (near.pipeline.begin(k, "using")?, near.pipeline.begin(k, "leaving")?);
         Ok(Consumer { shared, near, own, group, lane, matrices, elected_warps, using, leaving })
     }
 
@@ -153,8 +153,7 @@ impl<'a> Consumer<'a> {
 
     /// The own rows of X.
     fn begin(&self, k: &mut Builder, to: &[Part]) -> Result<()> {
-        let ring = k.ring("using_rows", 1)?;
-        consumer_wait(k, &self.near.begun, &ring, self.own)?;
+        self.near.begun.begin(k, "using_rows")?.wait(k, self.own)?;
         each_panel(to, |part, panel| {
             let buffer =
                 k.index(self.near.rows, "buffer", [&self.group, &Expr::from(part.first + panel)])?;
@@ -236,7 +235,7 @@ impl<'a> Consumer<'a> {
     ) -> Result<()> {
         let (near, own) = (self.near, self.own);
         for step in along {
-            let stage = consumer_wait(k, &near.pipeline, &self.using, own)?;
+            let stage = self.using.wait(k, own)?;
             let part = &from[usize::from(step >= from[0].panels)];
             let a = self.panel(k, part.rows, step - part.first)?;
             let stage = k.index(near.weights, "stage", [stage])?;
@@ -255,7 +254,7 @@ impl<'a> Consumer<'a> {
                 matmul(k, first, Expr::from(0))?;
                 k.for_("kk", 1..PANEL / 16, 1, true, |k, kk| matmul(k, Kind::MATMUL_ADD, kk.into()))
             })?;
-            k.advance(&self.using)?;
+            k.advance(&self.using.ring)?;
         }
         Ok(())
     }
@@ -266,7 +265,7 @@ impl<'a> Consumer<'a> {
         let Pending { layer, ref time, part, stages } = *of;
         k.spec(Kind::WaitGroup(Group::MatMul, groups, false), part.sums, (), self.own)?;
         for _ in 0..stages {
-            consumer_release(k, &self.near.pipeline, &self.leaving, self.elected_warps)?;
+            self.leaving.release(k, self.elected_warps)?;
         }
         each_panel(&[part], |part, panel| {
             let (sums, rows) = (self.panel(k, part.sums, panel)?, self.panel(k, part.rows, panel)?);
