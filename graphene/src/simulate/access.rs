@@ -201,7 +201,7 @@ impl Issue<'_, '_, '_> {
             let element = Element::of(place.memory, unit, at);
             let values = (space.peek(at), value);
             let by = (&machine.runners[self.warp], spot.lane);
-            levels.note(machine.program, by, (place.root, element), values, adds);
+            levels.note(machine.program, by, (place.number, element), values, adds);
             space.date(at, levels.now);
         }
         space.poke(at, value);
@@ -412,7 +412,7 @@ impl Issue<'_, '_, '_> {
             let runner = &self.machine.runners[self.warp];
             let block = self.machine.blocks[runner.block].number;
             let unit = unit_of(block, runner.index);
-            let root = self.task.places[spot.operand].root;
+            let root = self.task.places[spot.operand].number;
             let element = (root, Element::of(Memory::Registers, unit, at));
             let values = (replaced, value);
             levels.note(self.machine.program, (runner, spot.lane), element, values, false);

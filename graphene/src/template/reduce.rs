@@ -17,7 +17,7 @@ use crate::index::{Cond, Expr};
 use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::{each, number, pointwise, store, vector};
-use crate::schedule::vectors::{Runs, neighbours, part};
+use crate::schedule::vectors::{Run, Runs, neighbours, part};
 use crate::tensor::{Memory, Scalar};
 
 /// The parameters of a reduction. Its symbols are the sizes `outer`, `reduced` and `inner`, and strides of the operands
@@ -162,36 +162,20 @@ impl Own<'_> {
         each(k, n, |k, e| k.alone(Kind::Init(neutral), Operand::at(total, [e]), ()))
     }
 
-    /// Stores totals.
-    fn leave(
-        &self,
-        k: &mut Builder,
-        to: TensorId,
-        total: TensorId,
-        n: i64,
-        contiguous: bool,
-    ) -> Result<()> {
+    /// Stores the totals of a run.
+    fn leave(&self, k: &mut Builder, run: &Run, total: TensorId) -> Result<()> {
         let kind = Kind::Fused(self.template.result(Fused::input(0), &self.reduced));
-        k.decompose(Header::alone(kind, to, total), |k| self.finish(k, to, total, n, contiguous))
-    }
-
-    fn finish(
-        &self,
-        k: &mut Builder,
-        to: TensorId,
-        total: TensorId,
-        n: i64,
-        contiguous: bool,
-    ) -> Result<()> {
-        let mut ins = vec![total];
-        if self.template.finish.inputs() > 1 {
-            let count = number(k, "count", Scalar::F32)?;
-            k.alone(Kind::Index(self.reduced.clone()), count, ())?;
-            ins.push(count);
-        }
-        let result = vector(k, "result", n, Scalar::F32)?;
-        pointwise(k, &self.template.finish, &[result], &ins)?;
-        store(k, to, result, contiguous)
+        k.decompose(Header::alone(kind, run.view, total), |k| {
+            let mut ins = vec![total];
+            if self.template.finish.inputs() > 1 {
+                let count = number(k, "count", Scalar::F32)?;
+                k.alone(Kind::Index(self.reduced.clone()), count, ())?;
+                ins.push(count);
+            }
+            let result = vector(k, "result", run.n, Scalar::F32)?;
+            pointwise(k, &self.template.finish, &[result], &ins)?;
+            store(k, run.view, result, self.template.out.contiguous())
+        })
     }
 
     /// Columns of `[outer, reduced, inner]`: a vector of neighbours by each thread, rows in strands.
@@ -230,17 +214,16 @@ impl Own<'_> {
             let view = |k: &mut Builder, n: i64, at: &Expr| {
                 neighbours(k, self.out, [outer.clone(), at.clone()], n, "result")
             };
-            let contiguous = self.template.out.contiguous();
             k.if_(Cond::equal(strand, 0), |k| {
                 runs.within(k, &column, view, |k, run| {
                     let own = match run.element {
                         None => total,
-                        Some(e) => {
+                        Some(ref e) => {
                             let single = k.tile(total, "single", &[Tiler::Size(1)])?;
                             k.index(single, "single", [e])?
                         }
                     };
-                    self.leave(k, run.view, own, run.n, contiguous)
+                    self.leave(k, &run, own)
                 })
             })
         })

@@ -11,9 +11,9 @@ use crate::index::{Cond, Expr};
 use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, Test, Window};
 use crate::layout::Layout;
 use crate::schedule::pointwise::{number, vector};
-use crate::template::access::product;
+use crate::template::access::{launch, product};
 use crate::template::epilogue::Run;
-use crate::template::matmul::{Edges, line};
+use crate::template::matmul::Edges;
 use crate::tensor::Scalar;
 
 /// What becomes of a window's elements.
@@ -69,11 +69,10 @@ impl Sliding {
         let outer = convolution.outer(&mut k, &sizes)?;
         let made = convolution.channels[1];
         let all = sizes.pixels.clone() * &sizes.images * made;
-        let grid = k.grid("grid", line(all.ceil_div(&Expr::from(self.threads))))?;
-        let block = k.block("block", line(self.threads))?;
-        let [t] = k.indices(grid, ["t"])?;
+        let blocks = all.ceil_div(&Expr::from(self.threads));
+        let (block, t) = launch(&mut k, blocks, self.threads, "t")?;
         let [thread] = k.indices(block, ["thread"])?;
-        let pixel = Expr::from(t) * self.threads + Expr::from(thread);
+        let pixel = t * self.threads + Expr::from(thread);
         let plane = Place::of(&mut k, &pixel, &sizes.out)?;
         // Of all planes, those of an image lie together.
         let channel = plane.image.rem(&Expr::from(made));

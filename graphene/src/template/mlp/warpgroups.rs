@@ -27,9 +27,10 @@ use crate::layout::Tiler;
 use crate::schedule::pointwise::{WIDTH, each};
 use crate::schedule::vectors::neighbours;
 use crate::schedule::{Pipeline, PipelineState};
+use crate::template::access::launch;
 use crate::template::epilogue::Span;
 use crate::template::fragments::{GROUP, Panels, ROWS, own_group};
-use crate::template::matmul::{Edges, leaf, line};
+use crate::template::matmul::{Edges, leaf};
 use crate::tensor::{Memory, Scalar, View};
 
 /// How layers are computed by warpgroups.
@@ -74,13 +75,9 @@ impl Mlp {
         self.check_warpgroups(by)?;
         let mut k = Builder::new("mlp", Arch::Sm90a);
         let (m, x, given) = self.parameters(&mut k)?;
-        let grid = k.grid("grid", line(m.ceil_div(&Expr::from(ROWS * by.consumers))))?;
-        let block = k.block("block", line(GROUP * (by.consumers + 1)))?;
-        let [tile] = k.indices(grid, ["m"])?;
-        let cta = k.index(grid, "cta", [&tile])?;
-        k.by(cta);
+        let blocks = m.ceil_div(&Expr::from(ROWS * by.consumers));
+        let (block, tile) = launch(&mut k, blocks, GROUP * (by.consumers + 1), "m")?;
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
-        let tile = tile.into();
         let context = Shared { mlp: self, by, given, x, block, groups, tile };
         let memory = context.memory(&mut k)?;
         k.spec(Kind::Sync, (), (), block)?;
