@@ -148,10 +148,8 @@ pub(super) fn declare(
     k: &mut Builder,
     operands: &[(String, &Access, &[Expr])],
 ) -> Result<Vec<TensorId>> {
-    let mut symbols = Vec::new();
-    for (name, access, _) in operands {
-        symbols.push(access.symbols(k, name)?);
-    }
+    let symbols = operands.iter().map(|(name, access, _)| access.symbols(k, name));
+    let symbols = symbols.collect::<Result<Vec<_>>>()?;
     let each = |((name, access, sizes), symbols): (&(String, &Access, &[Expr]), &Vec<_>)| {
         access.param(k, name, sizes, symbols)
     };

@@ -137,10 +137,9 @@ impl Context<'_> {
         let from = self.vectors(k, &self.ins, n, at)?;
         let kind = Kind::pointwise(&template.function);
         k.decompose(Header::alone(kind, outs.clone(), from.clone()), |k| {
-            let mut ins = Vec::new();
-            for (from, access) in from.into_iter().zip(&template.ins) {
-                ins.push(access.load(k, from, template.numbers)?);
-            }
+            let ins = from.into_iter().zip(&template.ins);
+            let ins = ins.map(|(from, access)| access.load(k, from, template.numbers));
+            let ins = ins.collect::<Result<Vec<_>>>()?;
             let results = vectors(k, outs.len(), "result", n, template.numbers)?;
             pointwise(k, &template.function, &results, &ins)?;
             for ((&to, access), &from) in outs.iter().zip(&template.outs).zip(&results) {

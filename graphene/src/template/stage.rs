@@ -50,10 +50,9 @@ impl Stages {
         let [a, b] = sides;
         let shared = [a.allocate(k, "sA", stages)?, b.allocate(k, "sB", stages)?];
         let batched = declared.batch.is_some();
-        let mut terms = Vec::new();
-        for term in &declared.terms {
-            terms.push([a.tiled(k, term.a, batched)?, b.tiled(k, term.b, batched)?]);
-        }
+        let terms = declared.terms.iter();
+        let terms = terms.map(|of| Ok([a.tiled(k, of.a, batched)?, b.tiled(k, of.b, batched)?]));
+        let terms = terms.collect::<Result<_>>()?;
         Ok(Stages { sides, shared, terms })
     }
 
@@ -187,8 +186,18 @@ impl Side {
         to: TensorId,
         movers: Movers<'_>,
     ) -> Result<()> {
-        let header = self.moves(from, to, movers);
-        k.decompose(header, |k| self.fill_pieces(k, from, to, movers))
+        k.decompose(self.moves(from, to, movers), |k| {
+            let batch = k.tensor_of(from)?.view.levels()[0].rank() > 2;
+            let batch = |of: Tiler| batch.then_some(of).into_iter();
+            let piece = self.piece(movers.edges);
+            let tiles: Vec<Tiler> = batch(Tiler::Size(1)).chain(self.pieces(piece)).collect();
+            let first: Vec<Expr> = batch(Tiler::Whole).map(|_| Expr::from(0)).collect();
+            let from = k.tile(from, "from_pieces", &tiles)?;
+            self.each_piece(k, to, movers, |[row, place]| {
+                let (side, depth) = if self.transposed { (place, row) } else { (row, place) };
+                (from, first.iter().cloned().chain(self.order(side, depth)).collect())
+            })
+        })
     }
 
     /// Moves a tile to its stage.
@@ -201,25 +210,6 @@ impl Side {
         let header = Header::new(Kind::Move, to, from, movers.block);
         let copies = self.piece(movers.edges) * self.scalar.bytes() >= 4;
         if copies { header.async_() } else { header }
-    }
-
-    fn fill_pieces(
-        &self,
-        k: &mut Builder,
-        from: TensorId,
-        to: TensorId,
-        movers: Movers<'_>,
-    ) -> Result<()> {
-        let batch = k.tensor_of(from)?.view.levels()[0].rank() > 2;
-        let batch = |of: Tiler| batch.then_some(of).into_iter();
-        let piece = self.piece(movers.edges);
-        let tiles: Vec<Tiler> = batch(Tiler::Size(1)).chain(self.pieces(piece)).collect();
-        let first: Vec<Expr> = batch(Tiler::Whole).map(|_| Expr::from(0)).collect();
-        let from = k.tile(from, "from_pieces", &tiles)?;
-        self.each_piece(k, to, movers, |[row, place]| {
-            let (side, depth) = if self.transposed { (place, row) } else { (row, place) };
-            (from, first.iter().cloned().chain(self.order(side, depth)).collect())
-        })
     }
 
     /// Brings all pieces of a tile: `from` says of which pieces, and where there, one of a row and a place in it comes.

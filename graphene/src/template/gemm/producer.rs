@@ -129,11 +129,10 @@ impl Context<'_> {
 
     /// A and B of each term, in tiles of so many rows and columns.
     fn operands(&self, k: &mut Builder, [of_a, of_b]: [[i64; 2]; 2]) -> Result<Vec<Both>> {
-        let mut all = Vec::new();
-        for term in &self.declared.terms {
-            all.push([self.tiled(k, term.a, "gA", of_a)?, self.tiled(k, term.b, "gB", of_b)?]);
-        }
-        Ok(all)
+        let terms = self.declared.terms.iter();
+        terms
+            .map(|of| Ok([self.tiled(k, of.a, "gA", of_a)?, self.tiled(k, of.b, "gB", of_b)?]))
+            .collect()
     }
 
     /// A stage of both operands, in boxes.
