@@ -36,10 +36,11 @@ mod scores;
 
 use self::context::Context;
 use super::access::launch;
-use super::fragments::{GROUP, Panels, ROWS};
+use super::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS};
 use super::tiled_mma::TiledMma;
-use crate::arch::{Arch, Feature};
+use crate::arch::{Arch, Feature, WARP};
 use crate::build::Builder;
+use crate::choose::ceil;
 use crate::error::{AtLeast, AtMost, MultipleOf, Result, Within, needs};
 use crate::kernel::{Kernel, Number, Operand, TensorId};
 use crate::schedule::Units;
@@ -96,17 +97,8 @@ pub enum Mask {
     Dense(Scalar),
 }
 
-/// The threads of a warp.
-const WARP: i64 = 32;
-
 /// Stages of keys, and of values, before Hopper.
 const STAGES: i64 = 2;
-
-/// Shared memory for barriers, and for the gaps before tiles, which begin at multiples of 1024 bytes.
-const BESIDE: i64 = 2048;
-
-/// The registers of a thread that issues copies.
-const PRODUCER_REGISTERS: i64 = 40;
 
 impl Default for Fmha {
     fn default() -> Fmha {
@@ -157,7 +149,7 @@ impl Fmha {
         let (head, value) = (self.head_width(), self.value_width());
         let of_queries = self.rows() * (head + value);
         let elements = of_queries + self.stages * self.keys * (head + value);
-        (elements * self.scalar.bytes() + self.stages * self.keys * 4 + BESIDE).unsigned_abs()
+        (elements * self.scalar.bytes() + self.stages * self.keys * 4 + BARRIERS).unsigned_abs()
     }
 
     /// The kernel for `sm_80` and later, with the symbols of [`kernel`](Fmha::kernel): each of
@@ -265,17 +257,12 @@ impl Fmha {
         })
     }
 
-    /// The columns of tiles of queries and keys, and of values.
+    /// The columns of tiles of queries and keys, and of values: as many as there are whole instructions for.
     fn head_width(&self) -> i64 {
-        wide(self.head_dim)
+        ceil(self.head_dim, 16) * 16
     }
 
     fn value_width(&self) -> i64 {
-        wide(self.value_dim)
+        ceil(self.value_dim, 16) * 16
     }
-}
-
-/// As much as there are whole instructions for.
-fn wide(dim: i64) -> i64 {
-    (dim + 15) / 16 * 16
 }

@@ -10,8 +10,13 @@ use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Swizzle, Tiler};
 use crate::tensor::{Memory, Scalar, View};
 
-/// The threads of a warpgroup.
-pub(super) const GROUP: i64 = 128;
+pub(super) use crate::arch::WARPGROUP as GROUP;
+
+/// Shared memory for barriers, and for the gaps before what begins at multiples of 1024 bytes.
+pub(super) const BARRIERS: i64 = 2048;
+
+/// Registers of the threads of a warpgroup that only issues copies.
+pub(super) const PRODUCER_REGISTERS: i64 = 40;
 
 /// Rows of a warpgroup's matmul.
 pub(super) const ROWS: i64 = 64;

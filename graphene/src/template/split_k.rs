@@ -2,15 +2,13 @@
 //! warps have of the tile: the others hand it those warps' sums. So each receives a part, rather than one of them all of it.
 
 use super::matmul::leaf;
+use crate::arch::WARP;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{Binary, Fence, Kind, Operand, Scope, TensorId, ThreadsId};
 use crate::schedule::pointwise::vector;
 use crate::tensor::{Memory, Scalar, View};
-
-/// The threads of a warp.
-const LANES: i64 = 32;
 
 /// Neighbouring sums that move at once.
 pub(super) const PAIR: i64 = 2;
@@ -68,7 +66,7 @@ impl Holders {
 
     /// How many sums a warp has.
     fn of_warp(self) -> i64 {
-        self.pairs * PAIR * LANES
+        self.pairs * PAIR * WARP
     }
 
     /// Bytes of shared memory for what so many blocks hand over.
@@ -93,8 +91,8 @@ impl Shares {
             vec![
                 leaf(parts - 1, own * of_warp),
                 leaf(own, of_warp),
-                leaf(holders.pairs, LANES * PAIR),
-                leaf(LANES, PAIR),
+                leaf(holders.pairs, WARP * PAIR),
+                leaf(WARP, PAIR),
             ],
             vec![leaf(PAIR, 1)],
         ]);

@@ -2,7 +2,7 @@
 
 use super::matmul::{Declared, Edges, MatMul, Place, leaf};
 use crate::build::{Builder, Header, Operands};
-use crate::choose::{Banks, swizzle};
+use crate::choose::{Banks, ceil, swizzle};
 use crate::error::{Result, needs};
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Kind, Operand, TensorId, Test, ThreadsId};
@@ -225,7 +225,7 @@ impl Side {
         let to = k.tile(to, "to_pieces", &self.pieces(piece))?;
         let per_row = Expr::from(contiguous / piece);
         let all = contiguous * other / piece;
-        let count = (all + movers.threads - 1) / movers.threads;
+        let count = ceil(all, movers.threads);
         k.for_("e", 0..count, 1, count <= 16, |k, e| {
             let linear = Expr::from(e) * movers.threads + Expr::from(movers.thread);
             let (row, place) = (linear.div(&per_row), linear.rem(&per_row));

@@ -9,6 +9,7 @@ use super::scores::{Scorer, Spot};
 use super::{Fmha, GROUP, ROWS, STAGES};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
+use crate::choose::ceil;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{
@@ -244,7 +245,7 @@ impl<'a> Block<'a> {
             )?;
             let (all, threads) = (rows * columns / piece, GROUP * self.fmha.consumers);
             let width = panels.width() / piece;
-            k.for_("e", 0..(all + threads - 1) / threads, 1, false, |k, e| {
+            k.for_("e", 0..ceil(all, threads), 1, false, |k, e| {
                 // Chunks of a panel's rows follow one another: neighbouring threads' banks differ.
                 let linear = Expr::from(e) * threads + &self.thread;
                 let chunk = linear.rem(&Expr::from(width));

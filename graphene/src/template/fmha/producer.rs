@@ -3,6 +3,7 @@
 use super::context::{Context, Place, order};
 use super::{GROUP, Mask, PRODUCER_REGISTERS, WARP};
 use crate::build::{Builder, Header};
+use crate::choose::ceil;
 use crate::error::Result;
 use crate::index::{Cond, Expr};
 use crate::kernel::{Kind, Operand, TensorId};
@@ -109,7 +110,7 @@ impl Context<'_> {
         lane: &Expr,
     ) -> Result<()> {
         let (keys, scorer) = (self.fmha.keys, self.scorer());
-        let (count, one) = ((keys + WARP - 1) / WARP, k.one()?);
+        let (count, one) = (ceil(keys, WARP), k.one()?);
         state.produce(k, one, |k, full, stage| {
             let words = vector(k, "words", count, scalar)?;
             k.unroll("i", count, |k, i| {

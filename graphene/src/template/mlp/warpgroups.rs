@@ -18,8 +18,9 @@
 mod consumer;
 
 use super::{Given, Layer, Mlp};
-use crate::arch::Arch;
+use crate::arch::{Arch, WARP};
 use crate::build::{Builder, Header};
+use crate::choose::ceil;
 use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
 use crate::index::{Cond, Expr};
 use crate::kernel::{Group, Kernel, Kind, Operand, TensorId, ThreadsId};
@@ -29,7 +30,7 @@ use crate::schedule::vectors::neighbours;
 use crate::schedule::{Pipeline, PipelineState};
 use crate::template::access::launch;
 use crate::template::epilogue::Span;
-use crate::template::fragments::{GROUP, Panels, ROWS, own_group};
+use crate::template::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS, own_group};
 use crate::template::matmul::{Edges, leaf};
 use crate::tensor::{Memory, Scalar, View};
 
@@ -44,15 +45,6 @@ pub struct Warpgroups {
 
 /// Columns of a panel: 128 bytes.
 const PANEL: i64 = 64;
-
-/// Shared memory for barriers, and for the gaps before what begins at multiples of 1024 bytes.
-const BARRIERS: i64 = 2048;
-
-/// The threads of a warp.
-const WARP: i64 = 32;
-
-/// Registers of the producer's threads.
-const PRODUCER_REGISTERS: i64 = 40;
 
 /// Stages that are enough.
 const STAGES: i64 = 24;
@@ -259,7 +251,7 @@ impl Shared<'_> {
                 for (&to, &(_, from)) in to.iter().zip(&self.given[l].operands) {
                     let Layer { times, width, .. } = self.mlp.layers[l];
                     let n = WIDTH / k.tensor_of(from)?.scalar.bytes();
-                    let rounds = (width / n + WARP - 1) / WARP;
+                    let rounds = ceil(width / n, WARP);
                     k.for_("time", 0..times, 1, false, |k, time| {
                         each(k, rounds, |k, round| {
                             let run = Expr::from(k.let_("run", round * WARP + &lane)?);
