@@ -91,7 +91,7 @@ impl PipelineState {
         work: impl FnOnce(&mut Builder, &Var) -> Result<()>,
         release: impl FnOnce(&mut Builder, Expr) -> Result<()>,
     ) -> Result<()> {
-        let (stage, stages) = (self.wait(k, threads)?, self.ring.stages);
+        let (stage, stages) = (self.consumer_wait(k, threads)?, self.ring.stages);
         work(k, &stage)?;
         k.if_(vec![Cond::new(step, Relation::AtLeast, 1)], |k| {
             release(k, (Expr::from(&stage) + (stages - 1)).rem(&Expr::from(stages)))
@@ -101,7 +101,7 @@ impl PipelineState {
 
     /// Waits until a stage is full, which one that uses several pipelines at a time does itself; it must be
     /// released.
-    pub fn wait(&self, k: &mut Builder, threads: ThreadsId) -> Result<Var> {
+    pub fn consumer_wait(&self, k: &mut Builder, threads: ThreadsId) -> Result<Var> {
         let stage = self.ring.stage();
         let parity = Kind::Wait(Expr::from(self.ring.parity()), Scope::Block);
         k.spec(parity, Operand::at(self.pipeline.full, [&stage]), (), threads)?;
@@ -119,13 +119,17 @@ impl PipelineState {
 
     /// Releases a stage that nothing of the own threads reads any more, and goes on to the next. Of
     /// `elected_warps`, tiles of threads, each one's first thread arrives for all of it.
-    pub fn release(&self, k: &mut Builder, elected_warps: ThreadsId) -> Result<()> {
-        self.release_no_advance(k, elected_warps)?;
+    pub fn consumer_release(&self, k: &mut Builder, elected_warps: ThreadsId) -> Result<()> {
+        self.consumer_release_no_advance(k, elected_warps)?;
         k.advance(&self.ring)
     }
 
-    /// Releases a stage as [`release`](PipelineState::release) does; going on to the next is left to the caller.
-    pub fn release_no_advance(&self, k: &mut Builder, elected_warps: ThreadsId) -> Result<()> {
+    /// Releases a stage as [`consumer_release`](PipelineState::consumer_release) does; going on to the next is left to the caller.
+    pub fn consumer_release_no_advance(
+        &self,
+        k: &mut Builder,
+        elected_warps: ThreadsId,
+    ) -> Result<()> {
         let empty = Operand::at(self.pipeline.empty, [self.ring.stage()]);
         k.role(elected_warps, 0..1, |k| k.alone(Kind::Arrive(None), empty, ()))
     }

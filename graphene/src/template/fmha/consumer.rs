@@ -111,11 +111,11 @@ impl<'a> Consumer<'a> {
     }
 
     fn wait(&self, k: &mut Builder, which: usize) -> Result<Var> {
-        self.states[which].wait(k, self.own)
+        self.states[which].consumer_wait(k, self.own)
     }
 
     fn release(&self, k: &mut Builder, which: usize) -> Result<()> {
-        self.states[which].release(k, self.elected_warps)
+        self.states[which].consumer_release(k, self.elected_warps)
     }
 
     /// Goes through the keys and values of a tile of queries.
@@ -206,7 +206,7 @@ impl<'a> Consumer<'a> {
         k.spec(Kind::WaitGroup(Group::MatMul, pending, false), scores, (), self.own)?;
         // No matmul reads the queries any more: the next tile's come while this one is finished.
         k.if_(Cond::equal(step + 1, place.steps.clone()), |k| {
-            self.states[0].release_no_advance(k, elected_warps)
+            self.states[0].consumer_release_no_advance(k, elected_warps)
         })?;
         if let Some(terms) = context.terms {
             let stage = k.index(terms, "terms_at", [self.states[1].ring.stage()])?;

@@ -153,7 +153,7 @@ impl<'a> Consumer<'a> {
 
     /// The own rows of X.
     fn begin(&self, k: &mut Builder, to: &[Part]) -> Result<()> {
-        self.near.begun.begin(k, "using_rows")?.wait(k, self.own)?;
+        self.near.begun.begin(k, "using_rows")?.consumer_wait(k, self.own)?;
         each_panel(to, |part, panel| {
             let buffer =
                 k.index(self.near.rows, "buffer", [&self.group, &Expr::from(part.first + panel)])?;
@@ -235,7 +235,7 @@ impl<'a> Consumer<'a> {
     ) -> Result<()> {
         let (near, own) = (self.near, self.own);
         for step in along {
-            let stage = self.using.wait(k, own)?;
+            let stage = self.using.consumer_wait(k, own)?;
             let part = &from[usize::from(step >= from[0].panels)];
             let a = self.panel(k, part.rows, step - part.first)?;
             let stage = k.index(near.weights, "stage", [stage])?;
@@ -265,7 +265,7 @@ impl<'a> Consumer<'a> {
         let Pending { layer, ref time, part, stages } = *of;
         k.spec(Kind::WaitGroup(Group::MatMul, groups, false), part.sums, (), self.own)?;
         for _ in 0..stages {
-            self.leaving.release(k, self.elected_warps)?;
+            self.leaving.consumer_release(k, self.elected_warps)?;
         }
         each_panel(&[part], |part, panel| {
             let (sums, rows) = (self.panel(k, part.sums, panel)?, self.panel(k, part.rows, panel)?);
