@@ -125,8 +125,9 @@ pub(super) fn launch(
 ) -> Result<(ThreadsId, Expr)> {
     let grid = k.grid("grid", [Layout::of(blocks, 1)])?;
     let block = k.block("block", [Layout::of(threads, 1)])?;
-    let own = k.scalar(grid, "own")?;
-    k.by(own);
+    k.one()?;
+    let cta = k.scalar(grid, "cta")?;
+    k.by(cta);
     let [first] = k.indices(grid, [first])?;
     Ok((block, first.into()))
 }

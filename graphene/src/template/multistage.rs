@@ -134,6 +134,7 @@ impl Multistage {
         let walk = Walk::new(&declared, self.tile, self.raster);
         let grid = k.grid("grid", self.grid(walk.count()))?;
         let block = k.block("block", line(threads))?;
+        k.one()?;
         let (t, shares) = self.shares(&mut k, grid, block)?;
         let [thread] = k.indices(block, ["thread"])?;
         let place = walk.place(&mut k, &t)?;

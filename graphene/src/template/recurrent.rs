@@ -148,7 +148,7 @@ impl Recurrent {
         let grid = k.grid("grid", grid)?;
         let threads = self.threads();
         let block = k.block("block", line(threads))?;
-        let one = k.scalar(block, "one")?;
+        let one = k.one()?;
         let [direction, part, units] = k.indices(grid, ["direction", "part", "units"])?;
         let (one_of, zero) = (Tiler::Size(1), Expr::from(0));
         let members = k.tile(grid, "members", &[one_of.clone(), one_of, Tiler::Whole])?;

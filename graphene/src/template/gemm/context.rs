@@ -47,6 +47,7 @@ impl Gemm {
         count: &Var,
         [grid, block]: [ThreadsId; 2],
     ) -> Result<Context<'a>> {
+        k.one()?;
         let (first, cta, cluster) = if self.together() == 1 {
             let [first] = k.indices(grid, ["first"])?;
             let cta = k.index(grid, "cta", [&first])?;
