@@ -63,6 +63,12 @@ named! {
     }
 }
 
+/// The threads of a warp.
+pub const WARP: i64 = 32;
+
+/// The threads of a warpgroup.
+pub const WARPGROUP: i64 = 4 * WARP;
+
 /// What is known of an architecture.
 struct Row {
     arch: Arch,

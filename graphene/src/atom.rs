@@ -150,6 +150,9 @@ pub enum Fault {
     Invalid(String),
 }
 
+/// An element as a lane sees it: the lane, the operand, and the element of that.
+pub type At<'a> = (usize, usize, &'a [i64]);
+
 /// What an atom's meaning can do: read and write elements of its operands, for the lanes of one
 /// warp. How the spec completes (now, by a barrier, by a group) is the simulator's concern.
 pub trait Warp {
@@ -157,28 +160,16 @@ pub trait Warp {
     fn lanes(&self) -> Vec<usize>;
     /// The number of a lane among the spec's threads, in `0..128` for a warpgroup.
     fn rank(&self, lane: usize) -> i64;
-    /// An element as `lane` sees the operand. Integers are exact.
-    fn read(&mut self, lane: usize, operand: usize, element: &[i64]) -> Tried<f64>;
+    /// An element. Integers are exact.
+    fn read(&mut self, at: At<'_>) -> Tried<f64>;
     /// Likewise; 0 where it lies outside of its buffer.
-    fn read_or_zero(&mut self, lane: usize, operand: usize, element: &[i64]) -> Tried<f64>;
+    fn read_or_zero(&mut self, at: At<'_>) -> Tried<f64>;
     /// Writes an element, rounded to its type (to nearest, ties to even).
-    fn write(&mut self, lane: usize, operand: usize, element: &[i64], value: f64) -> Tried<()>;
+    fn write(&mut self, at: At<'_>, value: f64) -> Tried<()>;
     /// Likewise; nothing where it lies outside of its buffer.
-    fn write_if_inside(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-        value: f64,
-    ) -> Tried<()>;
+    fn write_if_inside(&mut self, at: At<'_>, value: f64) -> Tried<()>;
     /// An element of a global tensor, replaced in one step by what `change` makes of it.
-    fn update(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-        change: &dyn Fn(f64) -> f64,
-    ) -> Tried<f64>;
+    fn update(&mut self, at: At<'_>, change: &dyn Fn(f64) -> f64) -> Tried<f64>;
     /// Initialises the barrier that an operand is, for so many arrivals a phase.
     fn init_barrier(&mut self, operand: usize, arrivals: i64) -> Step;
     /// `lane` arrives at a barrier; so many bytes are expected as well.
@@ -235,6 +226,18 @@ impl Atom {
     const fn new(name: &'static str, pattern: &'static str, meaning: Meaning, cuda: Text) -> Atom {
         let (needs, align, proxy) = (&[], &[], Proxy::Generic);
         Atom { name, pattern, needs, align, when: always, proxy, meaning, cuda }
+    }
+
+    const fn needs(self, needs: &'static [Feature]) -> Atom {
+        Atom { needs, ..self }
+    }
+
+    const fn align(self, align: &'static [i64]) -> Atom {
+        Atom { align, ..self }
+    }
+
+    const fn when(self, when: When) -> Atom {
+        Atom { when, ..self }
     }
 }
 

@@ -22,8 +22,8 @@ use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
 use crate::kernel::{
-    Carry, Completion, For, Fused, Kernel, Kind, Operand, Ring, Spec, Stmt, TensorId, Test,
-    ThreadsId,
+    Binary, Carry, Completion, For, Fused, Kernel, Kind, Number, Operand, Ring, Spec, Stmt,
+    TensorId, Test, ThreadsId, Unary,
 };
 use crate::layout::{IntTuple, Layout, Swizzle, Tiler};
 use crate::tensor::{Agent, Memory, Scalar, Tensor, Threads, View, ViewOp};
@@ -42,8 +42,9 @@ pub struct Builder {
     params: Vec<TensorId>,
     grid: Option<ThreadsId>,
     block: Option<ThreadsId>,
-    /// Whose specs are that name no blocks.
+    /// Whose specs are that name no blocks, and those that name no threads.
     blocks: Option<ThreadsId>,
+    one: Option<ThreadsId>,
     scopes: Vec<Scope>,
 }
 
@@ -60,6 +61,7 @@ impl Builder {
             grid: None,
             block: None,
             blocks: None,
+            one: None,
             scopes: vec![Scope::default()],
         }
     }
@@ -313,6 +315,22 @@ impl Builder {
         Ok(())
     }
 
+    /// Every thread of the block on its own.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] without a block.
+    pub fn one(&mut self) -> Result<ThreadsId> {
+        if let Some(one) = self.one.filter(|&one| self.tensor_of(one).is_ok()) {
+            return Ok(one);
+        }
+        let Some(block) = self.block else {
+            return Err(Error::Kernel("the kernel has no block yet".to_owned()));
+        };
+        let one = self.scalar(block, "one")?;
+        self.one = Some(one);
+        Ok(one)
+    }
+
     /// A spec with a body that decomposes it.
     pub fn decompose(
         &mut self,
@@ -325,15 +343,19 @@ impl Builder {
         Ok(())
     }
 
-    fn headed(&self, header: Header) -> Result<Spec> {
+    fn headed(&mut self, header: Header) -> Result<Spec> {
         let spec = self.with_blocks(header)?;
         self.check_spec(&spec, spec.outs.len())?;
         Ok(spec)
     }
 
-    fn with_blocks(&self, header: Header) -> Result<Spec> {
+    fn with_blocks(&mut self, header: Header) -> Result<Spec> {
         let Some(blocks) = header.blocks.or(self.blocks) else {
             return Err(Error::Kernel("the kernel has no grid yet".to_owned()));
+        };
+        let threads = match header.threads {
+            Some(threads) => threads,
+            None => self.one()?,
         };
         Ok(Spec {
             kind: match header.kind {
@@ -344,7 +366,7 @@ impl Builder {
             outs: header.outs,
             ins: header.ins,
             blocks,
-            threads: header.threads,
+            threads,
             completion: header.completion,
             body: None,
         })
@@ -394,6 +416,19 @@ impl Builder {
         body: impl FnOnce(&mut Builder, &Var) -> Result<()>,
     ) -> Result<()> {
         self.for_carrying(name, range, (step, unroll), Vec::new(), body)
+    }
+
+    /// A loop of so many rounds that is written out.
+    ///
+    /// # Errors
+    /// As of [`for_`](Builder::for_).
+    pub fn unroll(
+        &mut self,
+        name: &str,
+        count: i64,
+        body: impl FnOnce(&mut Builder, &Var) -> Result<()>,
+    ) -> Result<()> {
+        self.for_(name, 0..count, 1, true, body)
     }
 
     /// A loop, and what [holds at its head](Builder::carry).
@@ -504,5 +539,63 @@ impl Builder {
         let Builder { name, arch, symbols, params, .. } = self;
         let (tensors, threads) = (self.tensors.rows, self.threads.rows);
         Ok(Kernel { name, arch, symbols, tensors, threads, params, grid, block, spec })
+    }
+}
+
+/// What every thread of the block does on its own: an instruction each. All fail as [`Builder::add`] does.
+impl Builder {
+    /// A spec of any kind.
+    pub fn alone(
+        &mut self,
+        kind: Kind,
+        outs: impl Into<Operands>,
+        ins: impl Into<Operands>,
+    ) -> Result<()> {
+        self.add(Header::alone(kind, outs, ins))
+    }
+
+    /// `to = number`
+    pub fn init(&mut self, to: impl Into<Operands>, number: f64) -> Result<()> {
+        self.alone(Kind::Init(Number(number)), to, ())
+    }
+
+    /// `to = from`
+    pub fn move_(&mut self, to: impl Into<Operands>, from: impl Into<Operands>) -> Result<()> {
+        self.alone(Kind::Move, to, from)
+    }
+
+    /// `to = op(from)`
+    pub fn unary(
+        &mut self,
+        op: Unary,
+        to: impl Into<Operands>,
+        from: impl Into<Operands>,
+    ) -> Result<()> {
+        self.alone(Kind::Unary(op), to, from)
+    }
+
+    /// `to = op(a, b)`, of `from`, which is both.
+    pub fn binary(
+        &mut self,
+        op: Binary,
+        to: impl Into<Operands>,
+        from: impl Into<Operands>,
+    ) -> Result<()> {
+        self.alone(Kind::Binary(op), to, from)
+    }
+
+    /// `to = op(to, from)`
+    pub fn reduce(
+        &mut self,
+        op: Binary,
+        to: impl Into<Operands>,
+        from: impl Into<Operands>,
+    ) -> Result<()> {
+        self.alone(Kind::Reduction(op), to, from)
+    }
+
+    /// `to += a·b`, of `from`, which is both.
+    pub fn fma(&mut self, to: impl Into<Operands>, from: impl Into<Operands>) -> Result<()> {
+        self.alone(Kind::MATMUL_ADD, to, from)
     }
 }

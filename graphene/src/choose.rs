@@ -29,6 +29,10 @@ pub fn in_registers(elements: i64, threads: i64) -> bool {
     ceil(elements, threads.max(1)) < ACCUMULATORS
 }
 
-fn ceil(a: i64, b: i64) -> i64 {
+pub(crate) fn ceil(a: i64, b: i64) -> i64 {
     (a + b - 1) / b
+}
+
+pub(crate) fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -15,7 +15,7 @@ pub use crate::kind::{
     Window,
 };
 use crate::layout::IntTuple;
-use crate::tensor::{Memory, Tensor, Threads, ViewOp};
+use crate::tensor::{Agent, Memory, Tensor, Threads, ViewOp};
 
 /// Names a tensor of a [`Kernel`]; prints as `%name` through [`Kernel::tensor_name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -218,6 +218,20 @@ impl From<TensorId> for Operand {
 }
 
 impl Kernel {
+    /// The own thread's or block's number.
+    pub(crate) fn number(&self, agent: Agent) -> Result<Var> {
+        Ok(match agent {
+            Agent::Thread => thread_var(self.block_size()?),
+            Agent::Block => block_var(),
+        })
+    }
+
+    /// The own coordinate in each leaf of a tensor of threads or blocks.
+    pub(crate) fn coordinates(&self, id: ThreadsId) -> Result<Vec<Expr>> {
+        let threads = self.threads(id);
+        Ok(threads.coordinates(&self.number(threads.agent)?))
+    }
+
     /// A tensor.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         &self.tensors[id.0 as usize].1

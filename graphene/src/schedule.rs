@@ -20,8 +20,5 @@ pub use dependent::dependent;
 pub use grid::GridBarrier;
 pub use multistage::{Ahead, Fetch, multistage, multistage_through_registers, within};
 pub use ordered_barrier::{OrderedBarrier, OrderedConsumer};
-pub use pipeline::{
-    Pipeline, consume, consumer_release, consumer_release_no_advance, consumer_wait, produce,
-    try_wait_next,
-};
+pub use pipeline::{Pipeline, PipelineState};
 pub use softmax::{Softmax, Units};

@@ -3,7 +3,7 @@
 use super::asm::asm;
 use super::moves::only_one;
 use super::{Atom, Code, Fits, Progress, Site, Step, Text, Warp, When, always, given};
-use crate::arch::{Feature, registers_at_launch};
+use crate::arch::{Feature, WARPGROUP, registers_at_launch};
 use crate::index::Expr;
 use crate::kernel::{Group, Kind, Number, Scope};
 use crate::tensor::Agent;
@@ -201,9 +201,6 @@ fn block_wide(site: &Site<'_>) -> Fits {
     let fits = !site.across_blocks() && (whole || size == Some(WARPGROUP));
     given(fits, "it is for a whole block of several warps, or one of its warpgroups")
 }
-
-/// The threads of a warpgroup.
-const WARPGROUP: i64 = 128;
 
 /// All threads of all blocks of a cluster.
 fn cluster_wide(site: &Site<'_>) -> Fits {

@@ -2,7 +2,7 @@
 
 use super::asm::asm;
 use super::moves::only_one;
-use super::{Atom, Code, Fits, Progress, Proxy, Site, Step, Text, Warp, When, given};
+use super::{Atom, Code, Fits, Progress, Proxy, Site, Step, Text, Warp, given};
 use crate::arch::Feature;
 use crate::index::Expr;
 use crate::layout::Layout;
@@ -15,19 +15,17 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "cp.async.bulk.tensor.load",
         "[m,n].fp16|bf16|fp32.SH <- Move<<<[]>>>([m,n].fp16|bf16|fp32.GL) signals",
-        &[128],
-        |site| {
-            let own = site.signalled().is_none_or(|barrier| barrier.peer.is_none());
-            given(own, "each block that it comes to has its own barrier learn of it")?;
-            fits(site, D, A)
-        },
         load_text,
-    ),
+    )
+    .align(&[128])
+    .when(|site| {
+        let own = site.signalled().is_none_or(|barrier| barrier.peer.is_none());
+        given(own, "each block that it comes to has its own barrier learn of it")?;
+        fits(site, D, A)
+    }),
     row(
         "cp.async.bulk.tensor.store",
         "[m,n].fp16|bf16|fp32.GL <- Move<<<[]>>>([m,n].fp16|bf16|fp32.SH) async",
-        &[2, 128],
-        |site| fits(site, A, D),
         |_, code| {
             let (map, coordinates) = code.tensor_map(D);
             let rank = coordinates.len();
@@ -38,18 +36,13 @@ pub(super) const ATOMS: &[Atom] = &[
             );
             asm(&text, &[], &ins)
         },
-    ),
+    )
+    .align(&[2, 128])
+    .when(|site| fits(site, A, D)),
 ];
 
-const fn row(
-    name: &'static str,
-    pattern: &'static str,
-    align: &'static [i64],
-    when: When,
-    cuda: Text,
-) -> Atom {
-    let (needs, proxy) = (&[Feature::Tma], Proxy::Async);
-    Atom { needs, align, when, proxy, ..Atom::new(name, pattern, copy, cuda) }
+const fn row(name: &'static str, pattern: &'static str, cuda: Text) -> Atom {
+    Atom { proxy: Proxy::Async, ..Atom::new(name, pattern, copy, cuda).needs(&[Feature::Tma]) }
 }
 
 /// `{%first, …}` and the operands.
@@ -85,11 +78,11 @@ fn copy(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
         for n in 0..site.size("n") {
             let at = &[m, n];
             if loads {
-                let value = warp.read_or_zero(lane, A, at)?;
-                warp.write(lane, D, at, value)?;
+                let value = warp.read_or_zero((lane, A, at))?;
+                warp.write((lane, D, at), value)?;
             } else {
-                let value = warp.read(lane, A, at)?;
-                warp.write_if_inside(lane, D, at, value)?;
+                let value = warp.read((lane, A, at))?;
+                warp.write_if_inside((lane, D, at), value)?;
             }
         }
     }

@@ -13,58 +13,40 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "ld.shared::cluster",
         "[].fp32|i32|u32.RF <- Move<<<[]>>>([].fp32|i32|u32.SH@)",
-        &[],
-        same,
         |_, code| {
             let ins = [("r", code.address(A, &[])), ("r", peer(code, A))];
             let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %1, %2; \
                         ld.shared::cluster.u32 %0, [a]; }";
             asm(text, &[("=r", code.word(D, &[]))], &ins)
         },
-    ),
+    )
+    .when(same),
     row(
         "st.shared::cluster",
         "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF)",
-        &[],
-        same,
         |_, code| {
             let ins = [code.address(D, &[]), peer(code, D), code.word(A, &[])].map(|at| ("r", at));
             let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; \
                         st.shared::cluster.u32 [a], %2; }";
             asm(text, &[], &ins)
         },
-    ),
-    st_async("st.async.v4.b32", WORDS, &[16, 4], |s| bytes(s, 16).and(tells_its_block(s))),
-    st_async("st.async.v2.b32", WORDS, &[8, 4], |s| bytes(s, 8).and(tells_its_block(s))),
-    st_async(
-        "st.async.b32",
-        "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF) signals",
-        &[],
-        |s| same(s).and(tells_its_block(s)),
-    ),
+    )
+    .when(same),
+    st_async("st.async.v4.b32", WORDS, |s| bytes(s, 16).and(tells_its_block(s))).align(&[16, 4]),
+    st_async("st.async.v2.b32", WORDS, |s| bytes(s, 8).and(tells_its_block(s))).align(&[8, 4]),
+    st_async("st.async.b32", WORD, |s| same(s).and(tells_its_block(s))),
 ];
 
+const WORD: &str = "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF) signals";
 const WORDS: &str = "[n:1].fp32|i32|u32.SH@ <- Move<<<[]>>>([n:1].fp32|i32|u32.RF) signals";
 
-const fn row(
-    name: &'static str,
-    pattern: &'static str,
-    align: &'static [i64],
-    when: When,
-    cuda: Text,
-) -> Atom {
-    let needs = &[Feature::Cluster];
-    Atom { needs, align, when, ..Atom::new(name, pattern, copy, cuda) }
+const fn row(name: &'static str, pattern: &'static str, cuda: Text) -> Atom {
+    Atom::new(name, pattern, copy, cuda).needs(&[Feature::Cluster])
 }
 
 /// A store of words of which a barrier of the block that they go to learns: who has waited for it in the cluster's scope sees
 /// them, without a fence of either (PTX ISA, `st.async`: its complete-tx releases in that scope).
-const fn st_async(
-    name: &'static str,
-    pattern: &'static str,
-    align: &'static [i64],
-    when: When,
-) -> Atom {
+const fn st_async(name: &'static str, pattern: &'static str, when: When) -> Atom {
     let text = |site: &Site<'_>, code: &dyn Code| {
         let words: Vec<String> = match site.dims(A).is_empty() {
             true => vec![code.word(A, &[])],
@@ -84,8 +66,7 @@ const fn st_async(
         );
         asm(&text, &[], &ins)
     };
-    let needs = &[Feature::Cluster, Feature::Mbarrier];
-    Atom { needs, ..row(name, pattern, align, when, text) }
+    row(name, pattern, text).needs(&[Feature::Cluster, Feature::Mbarrier]).when(when)
 }
 
 fn tells_its_block(site: &Site<'_>) -> Fits {

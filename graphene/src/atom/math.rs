@@ -3,7 +3,7 @@
 use super::asm::asm;
 use super::function::{float_text, whole_binary_text, whole_unary_text};
 use super::moves::{each, same};
-use super::{Atom, Code, Fault, Progress, Site, Step, Text, Warp, When, given};
+use super::{Atom, Code, Fault, Fits, Progress, Site, Step, Text, Warp, given};
 use crate::arch::Feature;
 use crate::emit::Prelude;
 use crate::kernel::{Binary, Kind, Number, Unary};
@@ -30,37 +30,38 @@ pub(super) const ATOMS: &[Atom] = &[
         |s, c| set(c, &binary_of(s).text(&element(c, A), &element(c, B)))),
     row("select", "[].fp32|i64.RF <- Select<<<[]>>>([].fp32|i64.RF, [].fp32|i64.RF, [].fp32|i64.RF)",
         |_, c| set(c, &format!("{} != 0 ? {} : {}", element(c, A), element(c, B), element(c, C)))),
-    when("unary.i64", "[].i64.RF <- UnaryPointwise<<<[]>>>([].i64.RF)",
-        |s| given(whole_unary_text(unary_of(s), "").is_some(), "integers have no such function"),
-        |s, c| set(c, &whole_unary_text(unary_of(s), &element(c, A)).unwrap_or_default())),
-    when("binary.i64", "[].i64.RF <- BinaryPointwise<<<[]>>>([].i64.RF, [].i64.RF)",
-        |s| given(whole_binary_text(binary_of(s), "", "").is_some(), "integers have no such function"),
-        |s, c| set(c, &whole_binary_text(binary_of(s), &element(c, A), &element(c, B)).unwrap_or_default())),
-    half("binary.f16x2", PAIRS, &[], pair_text),
-    half("max.f16x2", PAIRS, &[Feature::HalfMax], pair_text),
-    half("binary.f16", SINGLE, &[], single_text),
-    half("max.f16", SINGLE, &[Feature::HalfMax], single_text),
+    row("unary.i64", "[].i64.RF <- UnaryPointwise<<<[]>>>([].i64.RF)",
+        |s, c| set(c, &whole_unary_text(unary_of(s), &element(c, A)).unwrap_or_default()))
+        .when(|s| given(whole_unary_text(unary_of(s), "").is_some(), "integers have no such function")),
+    row("binary.i64", "[].i64.RF <- BinaryPointwise<<<[]>>>([].i64.RF, [].i64.RF)",
+        |s, c| set(c, &whole_binary_text(binary_of(s), &element(c, A), &element(c, B)).unwrap_or_default()))
+        .when(|s| given(whole_binary_text(binary_of(s), "", "").is_some(), "integers have no such function")),
+    row("binary.f16x2", PAIRS, pair_text).when(adds),
+    row("max.f16x2", PAIRS, pair_text).needs(&[Feature::HalfMax]).when(orders),
+    row("binary.f16", SINGLE, single_text).when(adds),
+    row("max.f16", SINGLE, single_text).needs(&[Feature::HalfMax]).when(orders),
     row("fold.f32", "[].fp32.RF <- Reduction<<<[]>>>([].fp32.RF)",
         |s, c| set(c, &binary_of(s).text(&element(c, D), &element(c, A)))),
-    Atom { meaning: update, ..when("red.global", "[].i32|u32.GL <- Reduction<<<[]>>>([].i32|u32.RF)",
-        |s| {
-            same(s)?;
-            given(red_name(binary_of(s)).is_some(), "memory folds by +, max and min only")
-        },
+    Atom::new("red.global", "[].i32|u32.GL <- Reduction<<<[]>>>([].i32|u32.RF)", update,
         |s, c| {
             let op = red_name(binary_of(s)).expect("the precondition refuses others");
             let t = if s.operand(D).scalar == Scalar::I32 { "s32" } else { "u32" };
             let text = format!("red.relaxed.gpu.global.{op}.{t} [%0], %1;");
             asm(&text, &[], &[("l", c.pointer(D, &[])), ("r", c.word(A, &[]))])
-        }) },
-    Atom { meaning: update, ..when("red.global.f32", "[].fp32.GL <- Reduction<<<[]>>>([].fp32.RF)",
-        |s| given(binary_of(s) == Binary::Add, "memory folds floating point by + only"),
+        })
+        .when(|s| same(s).and(given(red_name(binary_of(s)).is_some(), "memory folds by +, max and min only"))),
+    Atom::new("red.global.f32", "[].fp32.GL <- Reduction<<<[]>>>([].fp32.RF)", update,
         |_, c| {
             let text = "red.relaxed.gpu.global.add.f32 [%0], %1;";
             asm(text, &[], &[("l", c.pointer(D, &[])), ("f", element(c, A))])
-        }) },
-    Atom { meaning: shuffle, ..when("shfl.sync.bfly", "[].*.RF <- Shfl<<<[threads]>>>([].*.RF)",
-        |s| {
+        })
+        .when(|s| given(binary_of(s) == Binary::Add, "memory folds floating point by + only")),
+    Atom::new("shfl.sync.bfly", "[].*.RF <- Shfl<<<[threads]>>>([].*.RF)", shuffle, |s, c| {
+            let Kind::Shfl(bits) = s.spec.kind else { return String::new() };
+            let text = format!("shfl.sync.bfly.b32 %0, %1, {bits}, 0x1f, 0xffffffff;");
+            asm(&text, &[("=r", c.word(D, &[]))], &[("r", c.word(A, &[]))])
+        })
+        .when(|s| {
             given(s.operand(A).scalar.bytes() == 4 && same(s).is_ok(), "it exchanges words of 32 bits")?;
             let view = &s.kernel.threads(s.spec.threads).view;
             let among = |size: &i64| matches!(s.spec.kind, Kind::Shfl(bits) if (1..*size).contains(&bits));
@@ -68,12 +69,7 @@ pub(super) const ATOMS: &[Atom] = &[
             let fits = view.extent().filter(among).filter(aligned);
             given(fits.is_some_and(|size| [2, 4, 8, 16, 32].contains(&size)),
                 "it exchanges among 2 to 32 neighbours, a power of two")
-        },
-        |s, c| {
-            let Kind::Shfl(bits) = s.spec.kind else { return String::new() };
-            let text = format!("shfl.sync.bfly.b32 %0, %1, {bits}, 0x1f, 0xffffffff;");
-            asm(&text, &[("=r", c.word(D, &[]))], &[("r", c.word(A, &[]))])
-        }) },
+        }),
     row("mov.constant", "[].*.RF <- Init<<<[]>>>()", |s, c| {
         let Kind::Init(Number(number)) = s.spec.kind else { return String::new() };
         let scalar = s.operand(D).scalar;
@@ -93,35 +89,20 @@ const fn row(name: &'static str, pattern: &'static str, cuda: Text) -> Atom {
     Atom::new(name, pattern, compute, cuda)
 }
 
-const fn when(name: &'static str, pattern: &'static str, when: When, cuda: Text) -> Atom {
-    Atom { when, ..row(name, pattern, cuda) }
+fn adds(site: &Site<'_>) -> Fits {
+    let adds = matches!(binary_of(site), Binary::Add | Binary::Sub | Binary::Mul);
+    given(adds, "it adds, subtracts and multiplies")
 }
 
-/// A function of fp16 numbers, by an instruction of its own: where numbers are ordered, one that not all architectures have.
-const fn half(
-    name: &'static str,
-    pattern: &'static str,
-    needs: &'static [Feature],
-    cuda: Text,
-) -> Atom {
-    let when: When = match needs {
-        [] => |s| {
-            let adds = matches!(binary_of(s), Binary::Add | Binary::Sub | Binary::Mul);
-            given(adds, "it adds, subtracts and multiplies")
-        },
-        _ => |s| {
-            let orders = matches!(binary_of(s), Binary::Max | Binary::Min);
-            given(orders, "it is the larger or the smaller")
-        },
-    };
-    Atom { needs, when, ..row(name, pattern, cuda) }
+fn orders(site: &Site<'_>) -> Fits {
+    given(matches!(binary_of(site), Binary::Max | Binary::Min), "it is the larger or the smaller")
 }
 
 /// What each lane's elements become.
 fn compute(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let single = site.operand(D).scalar == Scalar::F32;
     each(site, warp, |warp, lane, at| {
-        let mut read = |operand| warp.read(lane, operand, at);
+        let mut read = |operand| warp.read((lane, operand, at));
         let value = match &site.spec.kind {
             // Rounded once: fp16 numbers multiply exactly in double precision; single precision is rounded by its own
             // fused operation.
@@ -144,7 +125,7 @@ fn compute(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
             Kind::Index(expr) => warp.value(lane, expr) as f64,
             kind => unreachable!("no pattern here asks for {kind}"),
         };
-        warp.write(lane, D, at, value)
+        warp.write((lane, D, at), value)
     })
 }
 
@@ -152,8 +133,8 @@ fn compute(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
 fn update(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let op = binary_of(site);
     each(site, warp, |warp, lane, at| {
-        let a = warp.read(lane, A, at)?;
-        warp.update(lane, D, at, &|d| op.value(d, a)).map(drop)
+        let a = warp.read((lane, A, at))?;
+        warp.update((lane, D, at), &|d| op.value(d, a)).map(drop)
     })
 }
 
@@ -165,10 +146,10 @@ fn shuffle(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     }
     let mut values = [0.0; 32];
     for &lane in &lanes {
-        values[lane] = warp.read(lane, A, &[])?;
+        values[lane] = warp.read((lane, A, &[]))?;
     }
     for lane in lanes {
-        warp.write(lane, D, &[], values[(lane ^ bits as usize) & 31])?;
+        warp.write((lane, D, &[]), values[(lane ^ bits as usize) & 31])?;
     }
     Ok(Progress::Done)
 }

@@ -23,22 +23,20 @@ pub(super) const ATOMS: &[Atom] = &[
         "[2,2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)",
         columns,
     ),
-    Atom {
-        needs: &[Feature::Stmatrix],
-        align: &[16, 4],
-        when: same,
-        ..Atom::new(
-            "stmatrix.x4",
-            "[8:1].fp16|bf16.SH <- Move<<<[32]>>>([2,2].[2:1].fp16|bf16.RF)",
-            stmatrix,
-            |_, code| {
-                let mut ins = vec![("r", code.address(D, &[0]))];
-                ins.extend(FOUR.iter().map(|&[m, n]| ("r", code.word(A, &[m, n, 0]))));
-                let text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0],";
-                asm(&format!("{text} {};", group(1, 4)), &[], &ins)
-            },
-        )
-    },
+    Atom::new(
+        "stmatrix.x4",
+        "[8:1].fp16|bf16.SH <- Move<<<[32]>>>([2,2].[2:1].fp16|bf16.RF)",
+        stmatrix,
+        |_, code| {
+            let mut ins = vec![("r", code.address(D, &[0]))];
+            ins.extend(FOUR.iter().map(|&[m, n]| ("r", code.word(A, &[m, n, 0]))));
+            let text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0],";
+            asm(&format!("{text} {};", group(1, 4)), &[], &ins)
+        },
+    )
+    .needs(&[Feature::Stmatrix])
+    .align(&[16, 4])
+    .when(same),
     matmul(
         "mma.m16n8k16",
         "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].[2:1].fp16.RF, [2].[2:1].fp16.RF)",
@@ -54,19 +52,17 @@ pub(super) const ATOMS: &[Atom] = &[
         "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2].[2:1].fp16.RF, [2:1].fp16.RF)",
         &[Feature::MmaK8],
     ),
-    Atom {
-        needs: &[Feature::MmaTf32],
-        ..Atom::new(
-            "mma.m16n8k8.tf32",
-            "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].fp32.RF, [2].fp32.RF)",
-            mma_tf32,
-            |_, code| {
-                let a = DOWN.map(|at| code.word(A, &at)).to_vec();
-                let b = [[0], [1]].map(|at| code.word(B, &at)).to_vec();
-                mma("m16n8k8.row.col.f32.tf32.tf32.f32", sums(code), a, b)
-            },
-        )
-    },
+    Atom::new(
+        "mma.m16n8k8.tf32",
+        "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].fp32.RF, [2].fp32.RF)",
+        mma_tf32,
+        |_, code| {
+            let a = DOWN.map(|at| code.word(A, &at)).to_vec();
+            let b = [[0], [1]].map(|at| code.word(B, &at)).to_vec();
+            mma("m16n8k8.row.col.f32.tf32.tf32.f32", sums(code), a, b)
+        },
+    )
+    .needs(&[Feature::MmaTf32]),
 ];
 
 /// The four matrices of `[2,2]`, in the order in which lanes give their rows' addresses.
@@ -88,8 +84,8 @@ const fn load(name: &'static str, pattern: &'static str, when: When) -> Atom {
         );
         asm(&text, &outs, &[("r", code.address(A, &[0]))])
     };
-    let needs = &[Feature::Ldmatrix];
-    Atom { needs, align: &[4, 16], when, ..Atom::new(name, pattern, ldmatrix, text) }
+    let atom = Atom::new(name, pattern, ldmatrix, text).needs(&[Feature::Ldmatrix]);
+    atom.align(&[4, 16]).when(when)
 }
 
 /// A matmul by one warp; the pattern says how deep it is.
@@ -105,7 +101,7 @@ const fn matmul(name: &'static str, pattern: &'static str, needs: &'static [Feat
         let name = format!("m16n8k{}.row.col.f32.{t}.{t}.f32", 8 * eights);
         mma(&name, sums(code), words(A, a), words(B, b))
     };
-    Atom { needs, align: &[4, 4, 4], ..Atom::new(name, pattern, meaning, text) }
+    Atom::new(name, pattern, meaning, text).needs(needs).align(&[4, 4, 4])
 }
 
 fn sums(code: &dyn Code) -> Vec<String> {
@@ -147,8 +143,8 @@ fn ldmatrix(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     for (i, matrix) in matrices(site).iter().enumerate() {
         for lane in 0..32 {
             for (pair, [row, column]) in of.held(lane) {
-                let value = warp.read(8 * i + row, A, &[column as i64])?;
-                warp.write(lane, D, &[matrix, pair].concat(), value)?;
+                let value = warp.read((8 * i + row, A, &[column as i64]))?;
+                warp.write((lane, D, &[matrix, pair].concat()), value)?;
             }
         }
     }
@@ -160,8 +156,8 @@ fn stmatrix(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
     for (i, matrix) in FOUR.iter().enumerate() {
         for lane in 0..32 {
             for (pair, [row, column]) in MATRIX_8X8.held(lane) {
-                let value = warp.read(lane, A, &[matrix, pair].concat())?;
-                warp.write(8 * i + row, D, &[column as i64], value)?;
+                let value = warp.read((lane, A, &[matrix, pair].concat()))?;
+                warp.write((8 * i + row, D, &[column as i64]), value)?;
             }
         }
     }
@@ -211,7 +207,7 @@ pub(super) fn gather(
             if matrix[row].len() <= column {
                 matrix[row].resize(column + 1, 0.0);
             }
-            matrix[row][column] = seen(warp.read(lane, operand, element)?);
+            matrix[row][column] = seen(warp.read((lane, operand, element))?);
         }
     }
     Ok(matrix)
@@ -228,8 +224,8 @@ pub(super) fn accumulate(
     for &(lane, thread) in lanes {
         for (element, [row, column]) in of.held(thread) {
             let sum: f64 = a[row].iter().zip(b).map(|(a, b)| a * b[column]).sum();
-            let before = if sets { 0.0 } else { warp.read(lane, D, element)? };
-            warp.write(lane, D, element, before + sum)?;
+            let before = if sets { 0.0 } else { warp.read((lane, D, element))? };
+            warp.write((lane, D, element), before + sum)?;
         }
     }
     Ok(Progress::Done)

@@ -11,18 +11,18 @@ const D: usize = 0;
 const A: usize = 1;
 
 pub(super) const ATOMS: &[Atom] = &[
-    vector("ld.global.128", LOAD_GLOBAL, &[4, 16], |s| bytes(s, 16)),
-    vector("ld.global.64", LOAD_GLOBAL, &[4, 8], |s| bytes(s, 8)),
-    vector("ld.global.32", LOAD_GLOBAL, &[4, 4], |s| bytes(s, 4)),
-    vector("st.global.128", STORE_GLOBAL, &[16, 4], |s| bytes(s, 16)),
-    vector("st.global.64", STORE_GLOBAL, &[8, 4], |s| bytes(s, 8)),
-    vector("st.global.32", STORE_GLOBAL, &[4, 4], |s| bytes(s, 4)),
-    vector("ld.shared.128", LOAD_SHARED, &[4, 16], |s| bytes(s, 16)),
-    vector("ld.shared.64", LOAD_SHARED, &[4, 8], |s| bytes(s, 8)),
-    vector("ld.shared.32", LOAD_SHARED, &[4, 4], |s| bytes(s, 4)),
-    vector("st.shared.128", STORE_SHARED, &[16, 4], |s| bytes(s, 16)),
-    vector("st.shared.64", STORE_SHARED, &[8, 4], |s| bytes(s, 8)),
-    vector("st.shared.32", STORE_SHARED, &[4, 4], |s| bytes(s, 4)),
+    vector("ld.global.128", LOAD_GLOBAL, |s| bytes(s, 16)).align(&[4, 16]),
+    vector("ld.global.64", LOAD_GLOBAL, |s| bytes(s, 8)).align(&[4, 8]),
+    vector("ld.global.32", LOAD_GLOBAL, |s| bytes(s, 4)).align(&[4, 4]),
+    vector("st.global.128", STORE_GLOBAL, |s| bytes(s, 16)).align(&[16, 4]),
+    vector("st.global.64", STORE_GLOBAL, |s| bytes(s, 8)).align(&[8, 4]),
+    vector("st.global.32", STORE_GLOBAL, |s| bytes(s, 4)).align(&[4, 4]),
+    vector("ld.shared.128", LOAD_SHARED, |s| bytes(s, 16)).align(&[4, 16]),
+    vector("ld.shared.64", LOAD_SHARED, |s| bytes(s, 8)).align(&[4, 8]),
+    vector("ld.shared.32", LOAD_SHARED, |s| bytes(s, 4)).align(&[4, 4]),
+    vector("st.shared.128", STORE_SHARED, |s| bytes(s, 16)).align(&[16, 4]),
+    vector("st.shared.64", STORE_SHARED, |s| bytes(s, 8)).align(&[8, 4]),
+    vector("st.shared.32", STORE_SHARED, |s| bytes(s, 4)).align(&[4, 4]),
     scalar("ld.global", "[].*.RF <- Move<<<[]>>>([].*.GL)", same),
     scalar("st.global", "[].*.GL <- Move<<<[]>>>([].*.RF)", same),
     scalar("ld.shared", "[].*.RF <- Move<<<[]>>>([].*.SH)", same),
@@ -36,46 +36,35 @@ pub(super) const ATOMS: &[Atom] = &[
     scalar("cvt.integer", "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)", |s| {
         given(same(s).is_err(), "it converts")
     }),
-    Atom {
-        needs: &[Feature::PackedCvt],
-        align: &[4],
-        ..Atom::new("cvt.rn.x2", "[2:1].fp16|bf16.RF <- Move<<<[]>>>([2].fp32.RF)", copy, |s, c| {
-            let scalar = if s.operand(D).scalar == Scalar::F16 { "f16x2" } else { "bf16x2" };
-            let pair = [("f", c.element(A, &[1])), ("f", c.element(A, &[0]))];
-            let text = format!("cvt.rn.{scalar}.f32 %0, %1, %2;");
-            asm(&text, &[("=r", c.word(D, &[0]))], &pair)
-        })
-    },
-    cp_async("cp.async.16", NEIGHBOURS, &[16, 16], |s| bytes(s, 16)),
-    cp_async("cp.async.8", NEIGHBOURS, &[8, 8], |s| bytes(s, 8)),
-    cp_async("cp.async.4", NEIGHBOURS, &[4, 4], |s| bytes(s, 4)),
-    cp_async(
-        "cp.async.4.single",
-        "[].fp32|i32|u32.SH <- Move<<<[]>>>([].fp32|i32|u32.GL) async",
-        &[4, 4],
-        same,
-    ),
+    Atom::new("cvt.rn.x2", "[2:1].fp16|bf16.RF <- Move<<<[]>>>([2].fp32.RF)", copy, |s, c| {
+        let scalar = if s.operand(D).scalar == Scalar::F16 { "f16x2" } else { "bf16x2" };
+        let pair = [("f", c.element(A, &[1])), ("f", c.element(A, &[0]))];
+        let text = format!("cvt.rn.{scalar}.f32 %0, %1, %2;");
+        asm(&text, &[("=r", c.word(D, &[0]))], &pair)
+    })
+    .needs(&[Feature::PackedCvt])
+    .align(&[4]),
+    cp_async("cp.async.16", NEIGHBOURS, |s| bytes(s, 16)).align(&[16, 16]),
+    cp_async("cp.async.8", NEIGHBOURS, |s| bytes(s, 8)).align(&[8, 8]),
+    cp_async("cp.async.4", NEIGHBOURS, |s| bytes(s, 4)).align(&[4, 4]),
+    cp_async("cp.async.4.single", WORD, same).align(&[4, 4]),
 ];
 
 const LOAD_GLOBAL: &str = "[n:1].*.RF <- Move<<<[]>>>([n:1].*.GL)";
 const STORE_GLOBAL: &str = "[n:1].*.GL <- Move<<<[]>>>([n:1].*.RF)";
 const LOAD_SHARED: &str = "[n:1].*.RF <- Move<<<[]>>>([n:1].*.SH)";
 const NEIGHBOURS: &str = "[n:1].*.SH <- Move<<<[]>>>([n:1].*.GL) async";
+const WORD: &str = "[].fp32|i32|u32.SH <- Move<<<[]>>>([].fp32|i32|u32.GL) async";
 const STORE_SHARED: &str = "[n:1].*.SH <- Move<<<[]>>>([n:1].*.RF)";
 
 /// An access of several elements by one thread.
-const fn vector(
-    name: &'static str,
-    pattern: &'static str,
-    align: &'static [i64],
-    when: When,
-) -> Atom {
-    Atom { align, when, ..Atom::new(name, pattern, copy, vector_text) }
+const fn vector(name: &'static str, pattern: &'static str, when: When) -> Atom {
+    Atom::new(name, pattern, copy, vector_text).when(when)
 }
 
 /// A move of one element by one thread.
 const fn scalar(name: &'static str, pattern: &'static str, when: When) -> Atom {
-    Atom { when, ..Atom::new(name, pattern, copy, scalar_text) }
+    Atom::new(name, pattern, copy, scalar_text).when(when)
 }
 
 fn scalar_text(site: &Site<'_>, code: &dyn Code) -> String {
@@ -93,20 +82,14 @@ fn scalar_text(site: &Site<'_>, code: &dyn Code) -> String {
 }
 
 /// An asynchronous copy by one thread; zeros in place of what lies beyond the edge.
-const fn cp_async(
-    name: &'static str,
-    pattern: &'static str,
-    align: &'static [i64],
-    when: When,
-) -> Atom {
+const fn cp_async(name: &'static str, pattern: &'static str, when: When) -> Atom {
     let meaning = |site: &Site<'_>, warp: &mut dyn Warp| {
         each(site, warp, |warp, lane, at| {
-            let value = warp.read_or_zero(lane, A, at)?;
-            warp.write(lane, D, at, value)
+            let value = warp.read_or_zero((lane, A, at))?;
+            warp.write((lane, D, at), value)
         })
     };
-    let needs = &[Feature::CpAsync];
-    Atom { needs, align, when, ..Atom::new(name, pattern, meaning, cp_async_text) }
+    Atom::new(name, pattern, meaning, cp_async_text).needs(&[Feature::CpAsync]).when(when)
 }
 
 fn cp_async_text(site: &Site<'_>, code: &dyn Code) -> String {
@@ -178,8 +161,8 @@ pub(super) fn each(
 /// The element-wise copy.
 pub(super) fn copy(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     each(site, warp, |warp, lane, at| {
-        let value = warp.read(lane, A, at)?;
-        warp.write(lane, D, at, value)
+        let value = warp.read((lane, A, at))?;
+        warp.write((lane, D, at), value)
     })
 }
 

@@ -14,20 +14,18 @@ const D: usize = 0;
 const A: usize = 1;
 const B: usize = 2;
 
-pub(super) const ATOMS: &[Atom] = &[Atom {
-    needs: &[Feature::QuadPairs],
-    align: &[4, 4, 4],
-    ..Atom::new(
-        "mma.m8n8k4",
-        "[2,4].fp32.RF <- MatMul+=<<<[(4,2):(1,16)]>>>([4:1].fp16.RF, [4:1].fp16.RF)",
-        meaning,
-        |_, code| {
-            let sums = SUMS.iter().map(|sum| code.element(D, sum)).collect();
-            let [a, b] = [A, B].map(|of| [0, 2].map(|k| code.word(of, &[k])).to_vec());
-            mma("m8n8k4.row.col.f32.f16.f16.f32", sums, a, b)
-        },
-    )
-}];
+pub(super) const ATOMS: &[Atom] = &[Atom::new(
+    "mma.m8n8k4",
+    "[2,4].fp32.RF <- MatMul+=<<<[(4,2):(1,16)]>>>([4:1].fp16.RF, [4:1].fp16.RF)",
+    meaning,
+    |_, code| {
+        let sums = SUMS.iter().map(|sum| code.element(D, sum)).collect();
+        let [a, b] = [A, B].map(|of| [0, 2].map(|k| code.word(of, &[k])).to_vec());
+        mma("m8n8k4.row.col.f32.f16.f16.f32", sums, a, b)
+    },
+)
+.needs(&[Feature::QuadPairs])
+.align(&[4, 4, 4])];
 
 /// A thread's sums in the order of its registers: pairs of columns, then rows, then the other pairs.
 const SUMS: [[i64; 2]; 8] = [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2], [0, 3], [1, 2], [1, 3]];

@@ -23,10 +23,10 @@ pub(super) const ATOMS: &[Atom] = &[
         "[2,n].[2].fp32.RF <- MatMul+=<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async"),
     row("wgmma.m64k8.tf32.set",
         "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async"),
-    Atom { align: &[4, 4, 16], ..row("wgmma.m64k16.registers",
-        "[2,n].[2].fp32.RF <- MatMul+=<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async") },
-    Atom { align: &[4, 4, 16], ..row("wgmma.m64k16.registers.set",
-        "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async") },
+    row("wgmma.m64k16.registers",
+        "[2,n].[2].fp32.RF <- MatMul+=<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async").align(&[4, 4, 16]),
+    row("wgmma.m64k16.registers.set",
+        "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async").align(&[4, 4, 16]),
 ];
 
 const fn row(name: &'static str, pattern: &'static str) -> Atom {
@@ -184,7 +184,7 @@ fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     };
     let mut shared = |operand: usize, rows: std::ops::Range<i64>, columns: i64| {
         let row = |row| -> Tried<Vec<f64>> {
-            let value = |column| Ok(seen(warp.read(0, operand, &[row, column])?));
+            let value = |column| Ok(seen(warp.read((0, operand, &[row, column]))?));
             (0..columns).map(value).collect()
         };
         rows.map(row).collect::<Tried<Vec<_>>>()

@@ -10,7 +10,8 @@ pub struct Header {
     pub(super) outs: Vec<Operand>,
     pub(super) ins: Vec<Operand>,
     pub(super) blocks: Option<ThreadsId>,
-    pub(super) threads: ThreadsId,
+    /// None: every thread of the block on its own.
+    pub(super) threads: Option<ThreadsId>,
     pub(super) completion: Completion,
 }
 
@@ -26,14 +27,13 @@ impl Header {
         ins: impl Into<Operands>,
         threads: ThreadsId,
     ) -> Header {
-        Header {
-            kind,
-            outs: outs.into().0,
-            ins: ins.into().0,
-            blocks: None,
-            threads,
-            completion: Completion::Now,
-        }
+        Header { threads: Some(threads), ..Header::alone(kind, outs, ins) }
+    }
+
+    /// Likewise by every thread of the block on its own.
+    pub fn alone(kind: Kind, outs: impl Into<Operands>, ins: impl Into<Operands>) -> Header {
+        let (outs, ins) = (outs.into().0, ins.into().0);
+        Header { kind, outs, ins, blocks: None, threads: None, completion: Completion::Now }
     }
 
     /// Of these blocks.

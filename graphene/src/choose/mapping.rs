@@ -1,6 +1,7 @@
 //! Elements, threads and blocks of a loop over independent elements (AKG, "Auto-Mapping").
 
 use super::ceil;
+use crate::arch::WARP;
 use crate::target::Target;
 
 /// How a loop is spread over a GPU.
@@ -17,8 +18,6 @@ pub struct Mapping {
 /// Threads of a block at most: enough to hide the latency of loads with a few blocks on each
 /// multiprocessor, few enough that a small loop reaches all of them.
 const THREADS: i64 = 256;
-/// Threads of a block at least: those of a warp.
-const WARP: i64 = 32;
 /// Threads that a multiprocessor holds, on every architecture that is planned for at least.
 const RESIDENT: i64 = 1536;
 

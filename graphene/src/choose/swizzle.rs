@@ -1,5 +1,6 @@
 //! How a tile in shared memory avoids bank conflicts (Mirage, "Decide How to Swizzle").
 
+use super::gcd;
 use crate::layout::Swizzle;
 
 /// What keeps the rows of a tile apart in the banks.
@@ -40,8 +41,4 @@ pub fn swizzle(chunks: i64, chunk: i64) -> Banks {
 
 fn log2(power: i64) -> i64 {
     i64::from(power.max(1).ilog2())
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -11,8 +11,8 @@ use super::refuse;
 use crate::atom;
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{For, Kernel, Kind, Spec, Stmt, ThreadsId, block_var, thread_var};
-use crate::tensor::{Agent, Memory, Threads};
+use crate::kernel::{For, Kernel, Kind, Spec, Stmt, ThreadsId};
+use crate::tensor::{Agent, Memory};
 
 /// The statements of a kernel's body, and what they use.
 pub(super) fn body(kernel: &Kernel, names: &Names) -> Result<(Vec<Statement>, Uses)> {
@@ -58,7 +58,7 @@ impl Lowering<'_> {
             // Views are in the index expressions of what uses them.
             Stmt::View(..) | Stmt::Threads(..) => {}
             Stmt::Indices(vars, threads) => {
-                for (var, at) in vars.iter().zip(self.coordinates(*threads)?) {
+                for (var, at) in vars.iter().zip(self.kernel.coordinates(*threads)?) {
                     all.push(self.number(var, &at)?);
                 }
             }
@@ -157,18 +157,6 @@ impl Lowering<'_> {
         Ok(Statement { body: self.stmts(stmts)?, ..block })
     }
 
-    fn linear(&self, threads: &Threads) -> Result<Var> {
-        match threads.agent {
-            Agent::Thread => Ok(thread_var(self.kernel.block_size()?)),
-            Agent::Block => Ok(block_var()),
-        }
-    }
-
-    fn coordinates(&self, id: ThreadsId) -> Result<Vec<Expr>> {
-        let threads = self.kernel.threads(id);
-        Ok(threads.coordinates(&self.linear(threads)?))
-    }
-
     /// When the own thread is one of those with these coordinates in the outermost level. Of
     /// threads that follow one another their numbers say so.
     fn role(&self, id: ThreadsId, from: i64, end: i64) -> Result<Vec<Cond>> {
@@ -179,7 +167,7 @@ impl Lowering<'_> {
         let (Some(size), [leaf, ..]) = (size, &view.leaves()[..]) else {
             return refuse("a role is of threads whose outermost level has one dimension");
         };
-        let linear = Expr::from(self.linear(threads)?);
+        let linear = Expr::from(self.kernel.number(threads.agent)?);
         let all = self.kernel.block_size()?;
         let start = view.offset().constant();
         let compact = view.extent();
@@ -197,7 +185,7 @@ impl Lowering<'_> {
             }
             return Ok(between(linear, first, last, all));
         }
-        let coordinate = self.coordinates(id)?.swap_remove(0);
+        let coordinate = self.kernel.coordinates(id)?.swap_remove(0);
         let mut conds = between(coordinate, from, end, size);
         match (start, compact) {
             // Their place depends on the own thread: it is one of them.

@@ -4,11 +4,9 @@
 //! from it alone, such as descriptors and addresses of tensor copies, is then computed once for a warp, in uniform
 //! registers, rather than by each lane and brought there (`R2UR`).
 
+use crate::arch::WARP;
 use crate::index::{Expr, Factor, Op, Var};
 use crate::kernel::{Kernel, thread_var};
-
-/// Threads of a warp.
-const LANES: i64 = 32;
 
 /// The name of the own warp's number in C.
 pub(super) const WARP_INDEX: &str = "warp_index";
@@ -28,11 +26,11 @@ pub(super) struct Warps {
 impl Warps {
     /// None where a block has parts of warps, or only one.
     pub(super) fn of(kernel: &Kernel) -> Option<Warps> {
-        let threads = kernel.block_size().ok().filter(|&all| all > LANES && all % LANES == 0)?;
+        let threads = kernel.block_size().ok().filter(|&all| all > WARP && all % WARP == 0)?;
         Some(Warps {
             thread: thread_var(threads),
-            warp: Var::new("warp!", Some(threads / LANES - 1)),
-            lane: Var::new("lane!", Some(LANES - 1)),
+            warp: Var::new("warp!", Some(threads / WARP - 1)),
+            lane: Var::new("lane!", Some(WARP - 1)),
         })
     }
 
@@ -43,7 +41,7 @@ impl Warps {
 
     /// The warp's number where its first thread has this one.
     pub(super) fn begins(&self, thread: i64) -> Option<i64> {
-        (thread % LANES == 0).then_some(thread / LANES)
+        (thread % WARP == 0).then_some(thread / WARP)
     }
 
     /// The same value, by the warp's number where that is enough.
@@ -75,8 +73,8 @@ impl Warps {
         if a.range().0.is_none_or(|low| low < 0) {
             return None;
         }
-        let thread = Expr::from(&self.warp) * LANES + &self.lane;
-        let quotient = a.substitute(&self.thread, &thread).div(&Expr::from(LANES));
+        let thread = Expr::from(&self.warp) * WARP + &self.lane;
+        let quotient = a.substitute(&self.thread, &thread).div(&Expr::from(WARP));
         (!quotient.mentions(&self.lane)).then(|| quotient.div(&Expr::from(warps)))
     }
 }

@@ -19,8 +19,6 @@ pub struct GridBarrier<'a> {
     pub meetings: Expr,
     /// The threads of a block.
     pub block: ThreadsId,
-    /// Each of them on its own.
-    pub one: ThreadsId,
     /// The own thread's number.
     pub thread: &'a Var,
 }
@@ -31,7 +29,7 @@ impl GridBarrier<'_> {
         k.spec(Kind::Sync, (), (), self.block)?;
         k.if_(Cond::equal(self.thread, 0), |k| {
             let all = self.members.clone() * &self.meetings;
-            k.spec(Kind::GridArrive(all), self.counter.clone(), (), self.one)
+            k.alone(Kind::GridArrive(all), self.counter.clone(), ())
         })
     }
 
@@ -39,7 +37,7 @@ impl GridBarrier<'_> {
     pub fn wait(&self, k: &mut Builder, times: &Expr) -> Result<()> {
         k.if_(Cond::equal(self.thread, 0), |k| {
             let count = self.members.clone() * times;
-            k.spec(Kind::GridWait(count), (), self.counter.clone(), self.one)
+            k.alone(Kind::GridWait(count), (), self.counter.clone())
         })?;
         k.spec(Kind::Sync, (), (), self.block)
     }

@@ -76,7 +76,6 @@ pub fn multistage_through_registers(
 pub struct Ahead {
     stages: i64,
     block: ThreadsId,
-    one: ThreadsId,
     filling: Ring,
     using: Ring,
 }
@@ -84,9 +83,8 @@ pub struct Ahead {
 impl Ahead {
     /// Nothing is filled yet: `stages - 1` steps are to be fetched before the first loop.
     pub fn new(k: &mut Builder, stages: i64, block: ThreadsId) -> Result<Ahead> {
-        let one = k.scalar(block, "one")?;
         let (filling, using) = (k.ring("filling", stages)?, k.ring("using", stages)?);
-        Ok(Ahead { stages, block, one, filling, using })
+        Ok(Ahead { stages, block, filling, using })
     }
 
     /// Begins the copies of the next step.
@@ -101,13 +99,13 @@ impl Ahead {
 
     /// All copies of a step have begun.
     fn close(&self, k: &mut Builder) -> Result<()> {
-        k.spec(Kind::Commit(Group::Copy), (), (), self.one)?;
+        k.alone(Kind::Commit(Group::Copy), (), ())?;
         k.advance(&self.filling)
     }
 
     /// The next step's copies are there, and the stage before it is free.
     fn meet(&self, k: &mut Builder) -> Result<()> {
-        k.spec(Kind::WaitGroup(Group::Copy, self.stages - 2, false), (), (), self.one)?;
+        k.alone(Kind::WaitGroup(Group::Copy, self.stages - 2, false), (), ())?;
         k.spec(Kind::Sync, (), (), self.block)
     }
 

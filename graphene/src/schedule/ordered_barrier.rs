@@ -9,7 +9,7 @@
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
+use crate::kernel::{Kind, Operand, Ring, Scope, TensorId, ThreadsId};
 use crate::layout::Layout;
 use crate::tensor::{Memory, Scalar, View};
 
@@ -30,7 +30,6 @@ pub struct OrderedConsumer {
     /// Its number among the consumers.
     group: Var,
     elected_warps: ThreadsId,
-    one: ThreadsId,
 }
 
 impl OrderedBarrier {
@@ -38,11 +37,10 @@ impl OrderedBarrier {
     pub fn new(k: &mut Builder, consumers: i64, block: ThreadsId) -> Result<OrderedBarrier> {
         let line = View::buffer(&[Layout::of(consumers, 1)]);
         let barriers = k.allocate("turns", line, Scalar::Mbar, Memory::Shared, None)?;
-        let one = k.scalar(block, "one")?;
         k.role(block, 0..1, |k| {
-            k.for_("s", 0..consumers, 1, true, |k, s| {
+            k.unroll("s", consumers, |k, s| {
                 // Each warp of a consumer arrives.
-                k.spec(Kind::Init(Number(4.0)), Operand::at(barriers, [s]), (), one)
+                k.init(Operand::at(barriers, [s]), 4.0)
             })
         })?;
         Ok(OrderedBarrier { barriers, consumers })
@@ -56,11 +54,9 @@ impl OrderedBarrier {
         groups: ThreadsId,
         (own, group): (ThreadsId, &Var),
         elected_warps: ThreadsId,
-        one: ThreadsId,
     ) -> Result<OrderedConsumer> {
         let ring = k.ring("turn", 1)?;
-        let first =
-            OrderedConsumer { order: self, ring, own, group: group.clone(), elected_warps, one };
+        let first = OrderedConsumer { order: self, ring, own, group: group.clone(), elected_warps };
         let last = self.consumers - 1;
         k.role(groups, last..last + 1, |k| first.pass(k, Expr::from(0)))?;
         Ok(first)
@@ -83,7 +79,7 @@ impl OrderedConsumer {
 
     fn pass(&self, k: &mut Builder, whose: Expr) -> Result<()> {
         k.role(self.elected_warps, 0..1, |k| {
-            k.spec(Kind::Arrive(None), Operand::at(self.order.barriers, [whose]), (), self.one)
+            k.alone(Kind::Arrive(None), Operand::at(self.order.barriers, [whose]), ())
         })
     }
 }

@@ -36,105 +36,101 @@ impl Pipeline {
         let mut barriers =
             |name| k.allocate(name, [Layout::of(stages, 1)], Scalar::Mbar, Memory::Shared, None);
         let (full, empty) = (barriers("full")?, barriers("empty")?);
-        let one = k.scalar(first, "one")?;
         k.role(first, 0..1, |k| {
-            k.for_("s", 0..stages, 1, true, |k, s| {
+            k.unroll("s", stages, |k, s| {
                 let count = |count: i64| Kind::Init(Number(count as f64));
-                k.spec(count(filled_by), Operand::at(full, [s]), (), one)?;
-                k.spec(count(emptied_by), Operand::at(empty, [s]), (), one)
+                k.alone(count(filled_by), Operand::at(full, [s]), ())?;
+                k.alone(count(emptied_by), Operand::at(empty, [s]), ())
             })?;
-            k.spec(Kind::Fence(Fence::Init), (), (), one)
+            k.alone(Kind::Fence(Fence::Init), (), ())
         })?;
         Ok(Pipeline { stages, full, empty })
     }
+
+    /// Where one stands who begins with the first stage.
+    pub fn begin(self, k: &mut Builder, name: &str) -> Result<PipelineState> {
+        Ok(PipelineState { pipeline: self, ring: k.ring(name, self.stages)? })
+    }
 }
 
-/// Fills one stage: waits until it is empty, and lets `fill` bring its data, which must complete
-/// on the full barrier it is given; then the ring advances.
-pub fn produce(
-    k: &mut Builder,
-    pipeline: &Pipeline,
-    ring: &Ring,
-    threads: ThreadsId,
-    fill: impl FnOnce(&mut Builder, Operand, &Var) -> Result<()>,
-) -> Result<()> {
-    let stage = ring.stage();
-    let other = Expr::from(1) - ring.parity();
-    k.spec(Kind::Wait(other, Scope::Block), Operand::at(pipeline.empty, [&stage]), (), threads)?;
-    fill(k, Operand::at(pipeline.full, [&stage]), &stage)?;
-    k.advance(ring)
+/// Where someone stands who fills a pipeline's stages, or uses them, one after the other.
+#[derive(Debug, Clone)]
+pub struct PipelineState {
+    /// The pipeline.
+    pub pipeline: Pipeline,
+    /// The stage that is next, and its parity.
+    pub ring: Ring,
 }
 
-/// Uses one stage: waits until it is full, and lets `work` begin asynchronous work on it and wait
-/// for all but that. Then the stage before is no longer in use, and is released by `release`; the
-/// last one is left to the caller.
-pub fn consume(
-    k: &mut Builder,
-    pipeline: &Pipeline,
-    ring: &Ring,
-    threads: ThreadsId,
-    step: &Var,
-    work: impl FnOnce(&mut Builder, &Var) -> Result<()>,
-    release: impl FnOnce(&mut Builder, Expr) -> Result<()>,
-) -> Result<()> {
-    let stage = consumer_wait(k, pipeline, ring, threads)?;
-    work(k, &stage)?;
-    k.if_(vec![Cond::new(step, Relation::AtLeast, 1)], |k| {
-        let before = (Expr::from(&stage) + (ring.stages - 1)).rem(&Expr::from(ring.stages));
-        release(k, before)
-    })?;
-    k.advance(ring)
-}
+impl PipelineState {
+    /// Fills one stage: waits until it is empty, and lets `fill` bring its data, which must complete
+    /// on the full barrier it is given; then the ring advances.
+    pub fn produce(
+        &self,
+        k: &mut Builder,
+        threads: ThreadsId,
+        fill: impl FnOnce(&mut Builder, Operand, &Var) -> Result<()>,
+    ) -> Result<()> {
+        let stage = self.ring.stage();
+        let [full, empty] =
+            [self.pipeline.full, self.pipeline.empty].map(|of| Operand::at(of, [&stage]));
+        let other = Expr::from(1) - self.ring.parity();
+        k.spec(Kind::Wait(other, Scope::Block), empty, (), threads)?;
+        fill(k, full, &stage)?;
+        k.advance(&self.ring)
+    }
 
-/// Waits until a stage is full, which one that uses several pipelines at a time does itself; it must be
-/// released.
-pub fn consumer_wait(
-    k: &mut Builder,
-    pipeline: &Pipeline,
-    ring: &Ring,
-    threads: ThreadsId,
-) -> Result<Var> {
-    let stage = ring.stage();
-    let parity = Kind::Wait(Expr::from(ring.parity()), Scope::Block);
-    k.spec(parity, Operand::at(pipeline.full, [&stage]), (), threads)?;
-    Ok(stage)
-}
+    /// Uses one stage: waits until it is full, and lets `work` begin asynchronous work on it and wait
+    /// for all but that. Then the stage before is no longer in use, and is released by `release`; the
+    /// last one is left to the caller.
+    pub fn consume(
+        &self,
+        k: &mut Builder,
+        threads: ThreadsId,
+        step: &Var,
+        work: impl FnOnce(&mut Builder, &Var) -> Result<()>,
+        release: impl FnOnce(&mut Builder, Expr) -> Result<()>,
+    ) -> Result<()> {
+        let (stage, stages) = (self.consumer_wait(k, threads)?, self.ring.stages);
+        work(k, &stage)?;
+        k.if_(vec![Cond::new(step, Relation::AtLeast, 1)], |k| {
+            release(k, (Expr::from(&stage) + (stages - 1)).rem(&Expr::from(stages)))
+        })?;
+        k.advance(&self.ring)
+    }
 
-/// Waits until the next stage is full, while this one is still in use: of several stages.
-pub fn try_wait_next(
-    k: &mut Builder,
-    pipeline: &Pipeline,
-    ring: &Ring,
-    threads: ThreadsId,
-) -> Result<()> {
-    let (next, stages) = (Expr::from(ring.stage()) + 1, Expr::from(ring.stages));
-    let parity = (Expr::from(ring.parity()) + next.div(&stages)).rem(&Expr::from(2));
-    let full = Operand::at(pipeline.full, [next.rem(&stages)]);
-    k.spec(Kind::Wait(parity, Scope::Block), full, (), threads)
-}
+    /// Waits until a stage is full, which one that uses several pipelines at a time does itself; it must be
+    /// released.
+    pub fn consumer_wait(&self, k: &mut Builder, threads: ThreadsId) -> Result<Var> {
+        let stage = self.ring.stage();
+        let parity = Kind::Wait(Expr::from(self.ring.parity()), Scope::Block);
+        k.spec(parity, Operand::at(self.pipeline.full, [&stage]), (), threads)?;
+        Ok(stage)
+    }
 
-/// Releases a stage that nothing of the own threads reads any more, and goes on to the next. Of
-/// `elected_warps`, tiles of threads, each one's first thread arrives for all of it.
-pub fn consumer_release(
-    k: &mut Builder,
-    pipeline: &Pipeline,
-    ring: &Ring,
-    elected_warps: ThreadsId,
-    one: ThreadsId,
-) -> Result<()> {
-    consumer_release_no_advance(k, pipeline, ring, elected_warps, one)?;
-    k.advance(ring)
-}
+    /// Waits until the next stage is full, while this one is still in use: of several stages.
+    pub fn try_wait_next(&self, k: &mut Builder, threads: ThreadsId) -> Result<()> {
+        let (ring, stages) = (&self.ring, Expr::from(self.ring.stages));
+        let next = Expr::from(ring.stage()) + 1;
+        let parity = (Expr::from(ring.parity()) + next.div(&stages)).rem(&Expr::from(2));
+        let full = Operand::at(self.pipeline.full, [next.rem(&stages)]);
+        k.spec(Kind::Wait(parity, Scope::Block), full, (), threads)
+    }
 
-/// Releases a stage as [`consumer_release`] does; going on to the next is left to the caller.
-pub fn consumer_release_no_advance(
-    k: &mut Builder,
-    pipeline: &Pipeline,
-    ring: &Ring,
-    elected_warps: ThreadsId,
-    one: ThreadsId,
-) -> Result<()> {
-    k.role(elected_warps, 0..1, |k| {
-        k.spec(Kind::Arrive(None), Operand::at(pipeline.empty, [ring.stage()]), (), one)
-    })
+    /// Releases a stage that nothing of the own threads reads any more, and goes on to the next. Of
+    /// `elected_warps`, tiles of threads, each one's first thread arrives for all of it.
+    pub fn consumer_release(&self, k: &mut Builder, elected_warps: ThreadsId) -> Result<()> {
+        self.consumer_release_no_advance(k, elected_warps)?;
+        k.advance(&self.ring)
+    }
+
+    /// Releases a stage as [`consumer_release`](PipelineState::consumer_release) does; going on to the next is left to the caller.
+    pub fn consumer_release_no_advance(
+        &self,
+        k: &mut Builder,
+        elected_warps: ThreadsId,
+    ) -> Result<()> {
+        let empty = Operand::at(self.pipeline.empty, [self.ring.stage()]);
+        k.role(elected_warps, 0..1, |k| k.alone(Kind::Arrive(None), empty, ()))
+    }
 }

@@ -5,10 +5,10 @@
 
 use crate::arch::Feature;
 use crate::build::{Builder, Header};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::function::{Function, Node, Step};
 use crate::index::Expr;
-use crate::kernel::{Fused, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::kernel::{Fused, Kind, Operand, TensorId, Test};
 use crate::layout::{Layout, Tiler};
 use crate::tensor::{Memory, Scalar};
 
@@ -20,170 +20,120 @@ pub fn vector(k: &mut Builder, name: &str, n: i64, scalar: Scalar) -> Result<Ten
     k.allocate(name, [Layout::of(n, 1)], scalar, Memory::Registers, None)
 }
 
+/// How many elements a tensor has, which must be known.
+fn count(k: &Builder, of: TensorId) -> Result<i64> {
+    let view = &k.tensor_of(of)?.view;
+    view.size().constant().ok_or_else(|| Error::Shape(format!("{view} has no fixed size")))
+}
+
 /// Elements `[n]` of any memory, in registers and in single precision. Where they are `contiguous`
 /// they are loaded 16 bytes at a time, or all at once if they are fewer.
-pub fn load(
-    k: &mut Builder,
-    from: TensorId,
-    n: i64,
-    contiguous: bool,
-    one: ThreadsId,
-) -> Result<TensorId> {
-    load_as(k, from, n, contiguous, Scalar::F32, one)
+pub fn load(k: &mut Builder, from: TensorId, contiguous: bool) -> Result<TensorId> {
+    load_as(k, from, contiguous, Scalar::F32)
 }
 
 /// The same as numbers of this type.
 pub fn load_as(
     k: &mut Builder,
     from: TensorId,
-    n: i64,
     contiguous: bool,
     numbers: Scalar,
-    one: ThreadsId,
 ) -> Result<TensorId> {
-    let scalar = k.tensor_of(from)?.scalar;
-    let raw = vector(k, "raw", n, scalar)?;
-    copy(k, raw, from, n, contiguous, one)?;
-    widen_to(k, raw, n, numbers, one)
+    let raw = raw(k, from)?;
+    copy(k, raw, from, contiguous)?;
+    widen_to(k, raw, numbers)
+}
+
+/// Registers for elements of global memory.
+fn raw(k: &mut Builder, from: TensorId) -> Result<TensorId> {
+    let (n, scalar) = (count(k, from)?, k.tensor_of(from)?.scalar);
+    vector(k, "raw", n, scalar)
 }
 
 /// Elements `[n]` of global memory, in registers and in single precision; 0 beyond the edge. If
 /// they are `wide`, they are contiguous, and all of them lie within or none does.
-pub fn load_inside(
-    k: &mut Builder,
-    from: TensorId,
-    n: i64,
-    wide: bool,
-    one: ThreadsId,
-) -> Result<TensorId> {
-    let scalar = k.tensor_of(from)?.scalar;
-    let raw = vector(k, "raw", n, scalar)?;
-    fetch_inside(k, raw, from, n, wide, one)?;
-    widen(k, raw, n, one)
+pub fn load_inside(k: &mut Builder, from: TensorId, wide: bool) -> Result<TensorId> {
+    let raw = raw(k, from)?;
+    fetch_inside(k, raw, from, wide)?;
+    widen(k, raw)
 }
 
 /// The same elements into registers `[n]` of their type.
-pub fn fetch_inside(
-    k: &mut Builder,
-    raw: TensorId,
-    from: TensorId,
-    n: i64,
-    wide: bool,
-    one: ThreadsId,
-) -> Result<()> {
-    each(k, n, |k, i| k.spec(Kind::Init(Number(0.0)), Operand::at(raw, [i]), (), one))?;
+pub fn fetch_inside(k: &mut Builder, raw: TensorId, from: TensorId, wide: bool) -> Result<()> {
+    let n = count(k, raw)?;
+    each(k, n, |k, i| k.init(Operand::at(raw, [i]), 0.0))?;
     if wide {
-        return k.if_(Test::Inside(from.into()), |k| copy(k, raw, from, n, true, one));
+        return k.if_(Test::Inside(from.into()), |k| copy(k, raw, from, true));
     }
-    moves_inside(k, raw, from, from, n, one)
+    moves_inside(k, raw, from, from)
 }
 
 /// Stores what registers hold in single precision as elements `[n]` of global memory that lie
 /// within it. `wide` is as for [`load_inside`].
-pub fn store_inside(
-    k: &mut Builder,
-    to: TensorId,
-    from: TensorId,
-    n: i64,
-    wide: bool,
-    one: ThreadsId,
-) -> Result<()> {
-    let scalar = k.tensor_of(to)?.scalar;
-    let narrow = narrowed(k, from, n, scalar, one)?;
+pub fn store_inside(k: &mut Builder, to: TensorId, from: TensorId, wide: bool) -> Result<()> {
+    let narrow = narrowed(k, from, to)?;
     if wide {
-        k.if_(Test::Inside(to.into()), |k| copy(k, to, narrow, n, true, one))
-    } else {
-        moves_inside(k, to, narrow, to, n, one)
+        return k.if_(Test::Inside(to.into()), |k| copy(k, to, narrow, true));
     }
+    moves_inside(k, to, narrow, to)
 }
 
-/// Moves each of `n` elements that lies within `global`, which is one of the two sides.
-fn moves_inside(
-    k: &mut Builder,
-    to: TensorId,
-    from: TensorId,
-    global: TensorId,
-    n: i64,
-    one: ThreadsId,
-) -> Result<()> {
+/// Moves each element that lies within `global`, which is one of the two sides.
+fn moves_inside(k: &mut Builder, to: TensorId, from: TensorId, global: TensorId) -> Result<()> {
+    let n = count(k, to)?;
     each(k, n, |k, i| {
         let at = |tensor| Operand::at(tensor, [&i]);
-        k.if_(Test::Inside(at(global)), |k| k.spec(Kind::Move, at(to), at(from), one))
+        k.if_(Test::Inside(at(global)), |k| k.move_(at(to), at(from)))
     })
 }
 
 /// A vector in single precision.
-pub fn widen(k: &mut Builder, raw: TensorId, n: i64, one: ThreadsId) -> Result<TensorId> {
-    widen_to(k, raw, n, Scalar::F32, one)
+pub fn widen(k: &mut Builder, raw: TensorId) -> Result<TensorId> {
+    widen_to(k, raw, Scalar::F32)
 }
 
-fn widen_to(
-    k: &mut Builder,
-    raw: TensorId,
-    n: i64,
-    numbers: Scalar,
-    one: ThreadsId,
-) -> Result<TensorId> {
+fn widen_to(k: &mut Builder, raw: TensorId, numbers: Scalar) -> Result<TensorId> {
     if k.tensor_of(raw)?.scalar == numbers {
         return Ok(raw);
     }
+    let n = count(k, raw)?;
     let wide = vector(k, "wide", n, numbers)?;
-    each(k, n, |k, i| k.spec(Kind::Move, Operand::at(wide, [&i]), Operand::at(raw, [&i]), one))?;
+    each(k, n, |k, i| k.move_(Operand::at(wide, [&i]), Operand::at(raw, [&i])))?;
     Ok(wide)
 }
 
 /// Stores what registers hold in single precision as elements `[n]`, rounded to their type.
-pub fn store(
-    k: &mut Builder,
-    to: TensorId,
-    from: TensorId,
-    n: i64,
-    contiguous: bool,
-    one: ThreadsId,
-) -> Result<()> {
-    let scalar = k.tensor_of(to)?.scalar;
-    let narrow = narrowed(k, from, n, scalar, one)?;
-    copy(k, to, narrow, n, contiguous, one)
+pub fn store(k: &mut Builder, to: TensorId, from: TensorId, contiguous: bool) -> Result<()> {
+    let narrow = narrowed(k, from, to)?;
+    copy(k, to, narrow, contiguous)
 }
 
-/// A vector rounded from single precision to a type: two elements at a time where one instruction
+/// A vector rounded from single precision to the type of `to`: two elements at a time where one instruction
 /// does that.
-fn narrowed(
-    k: &mut Builder,
-    from: TensorId,
-    n: i64,
-    scalar: Scalar,
-    one: ThreadsId,
-) -> Result<TensorId> {
+fn narrowed(k: &mut Builder, from: TensorId, to: TensorId) -> Result<TensorId> {
+    let (n, scalar) = (count(k, from)?, k.tensor_of(to)?.scalar);
     if scalar == k.tensor_of(from)?.scalar {
         return Ok(from);
     }
     let narrow = vector(k, "narrow", n, scalar)?;
     let pairs = scalar.is_float() && n % 2 == 0 && k.arch().has(Feature::PackedCvt);
-    let size = if pairs { 2 } else { 1 };
-    let to = k.tile(narrow, "narrow_pairs", &[Tiler::Size(size)])?;
-    let from = k.tile(from, "wide_pairs", &[Tiler::Size(size)])?;
-    each(k, n / size, |k, i| {
-        k.spec(Kind::Move, Operand::at(to, [&i]), Operand::at(from, [&i]), one)
-    })?;
+    moves(k, [narrow, from], ["narrow_pairs", "wide_pairs"], if pairs { 2 } else { 1 })?;
     Ok(narrow)
 }
 
 /// Copies elements `[n]` of one type, by the widest moves that their number admits.
-pub fn copy(
-    k: &mut Builder,
-    to: TensorId,
-    from: TensorId,
-    n: i64,
-    contiguous: bool,
-    one: ThreadsId,
-) -> Result<()> {
-    let width = if contiguous { width(n, k.tensor_of(from)?.scalar) } else { 1 };
-    let to = k.tile(to, "to_parts", &[Tiler::Size(width)])?;
-    let from = k.tile(from, "from_parts", &[Tiler::Size(width)])?;
-    each(k, n / width, |k, i| {
-        k.spec(Kind::Move, Operand::at(to, [&i]), Operand::at(from, [&i]), one)
-    })
+pub fn copy(k: &mut Builder, to: TensorId, from: TensorId, contiguous: bool) -> Result<()> {
+    let (n, scalar) = (count(k, to)?, k.tensor_of(from)?.scalar);
+    let width = if contiguous { width(n, scalar) } else { 1 };
+    moves(k, [to, from], ["to_parts", "from_parts"], width)
+}
+
+/// Moves elements `[n]`, so many at a time.
+fn moves(k: &mut Builder, [to, from]: [TensorId; 2], names: [&str; 2], width: i64) -> Result<()> {
+    let n = count(k, to)?;
+    let to = k.tile(to, names[0], &[Tiler::Size(width)])?;
+    let from = k.tile(from, names[1], &[Tiler::Size(width)])?;
+    each(k, n / width, |k, i| k.move_(Operand::at(to, [&i]), Operand::at(from, [&i])))
 }
 
 /// How many of `n` contiguous elements one move has: 16, 8 or 4 bytes, else a single element.
@@ -202,31 +152,27 @@ pub fn each(
     if n == 1 {
         return body(k, Expr::from(0));
     }
-    k.for_("i", 0..n, 1, true, |k, i| body(k, i.into()))
+    k.unroll("i", n, |k, i| body(k, i.into()))
 }
 
-/// Applies a function to each of `n` elements of vectors in single precision, or of integers; an input
+/// Applies a function to each element of vectors in single precision, or of integers; an input
 /// of one element is that of all of them. `outs` may be among `ins`.
 pub fn pointwise(
     k: &mut Builder,
     function: &Function,
     outs: &[TensorId],
     ins: &[TensorId],
-    n: i64,
-    one: ThreadsId,
 ) -> Result<()> {
+    let (n, numbers) = (count(k, outs[0])?, k.tensor_of(outs[0])?.scalar);
     let (fused, used) = Fused::of(function, &[]).over_used();
     let used: Vec<TensorId> = used.into_iter().map(|input| ins[input]).collect();
-    let header = Header::new(Kind::Fused(fused), outs.to_vec(), used, one);
+    let header = Header::alone(Kind::Fused(fused), outs.to_vec(), used);
     k.decompose(header, |k| {
         each(k, n, |k, i| {
-            let numbers = k.tensor_of(outs[0])?.scalar;
-            let values = steps(k, function, ins, numbers, &i, one)?;
-            for (&out, value) in outs.iter().zip(function.outputs()) {
-                let out = Operand::at(out, [&i]);
-                k.spec(Kind::Move, out, values[value.index()].clone(), one)?;
-            }
-            Ok(())
+            let values = steps(k, function, ins, numbers, &i)?;
+            outs.iter().zip(function.outputs()).try_for_each(|(&out, value)| {
+                k.move_(Operand::at(out, [&i]), values[value.index()].clone())
+            })
         })
     })
 }
@@ -238,7 +184,6 @@ fn steps(
     ins: &[TensorId],
     numbers: Scalar,
     element: &Expr,
-    one: ThreadsId,
 ) -> Result<Vec<Operand>> {
     let mut values: Vec<Operand> = Vec::new();
     for step in function.steps() {
@@ -260,10 +205,10 @@ fn steps(
             && *scalar != numbers
         {
             let rounded = number(k, "rounded", *scalar)?;
-            k.spec(Kind::Move, rounded, operands, one)?;
-            k.spec(Kind::Move, value, rounded, one)?;
+            k.move_(rounded, operands)?;
+            k.move_(value, rounded)?;
         } else {
-            k.spec(kind, value, operands, one)?;
+            k.alone(kind, value, operands)?;
         }
         values.push(value.into());
     }

@@ -9,7 +9,7 @@
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Fused, Kind, Number, Operand, TensorId, ThreadsId, Unary};
+use crate::kernel::{Binary, Fused, Kind, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Layout;
 use crate::tensor::{Memory, Scalar, View};
 
@@ -34,7 +34,6 @@ pub struct Softmax {
     /// The threads whose accumulators it is about, a warp of them, and one.
     all: ThreadsId,
     warp: ThreadsId,
-    one: ThreadsId,
     /// `[2]`: the largest score of each row so far, the same in all lanes of a quad.
     pub(crate) largest: TensorId,
     /// `[2,2]`: of each row, the sum of the weights so far in even and in odd columns of the own
@@ -52,10 +51,10 @@ const TWO: i64 = 2;
 
 impl Softmax {
     /// Registers for the state, by each thread (`one`) of the warps (`warp`) of `all` who share accumulators.
-    pub fn new(k: &mut Builder, units: Units, [all, warp, one]: [ThreadsId; 3]) -> Result<Softmax> {
+    pub fn new(k: &mut Builder, units: Units, [all, warp]: [ThreadsId; 2]) -> Result<Softmax> {
         let [largest, factors] = ["largest", "factors"].map(|name| registers(k, name, &[TWO]));
         let sums = registers(k, "sums", &[TWO, TWO])?;
-        Ok(Softmax { units, all, warp, one, largest: largest?, sums, factors: factors? })
+        Ok(Softmax { units, all, warp, largest: largest?, sums, factors: factors? })
     }
 
     /// The unit of scores, in those of ln of a weight.
@@ -74,11 +73,9 @@ impl Softmax {
             Units::Binary(_) => -(2f64.powi(100)),
             Units::Powers | Units::Natural => f64::from(f32::MIN),
         };
-        each(k, "half", TWO, |k, half| {
-            k.spec(Kind::Init(Number(least)), Operand::at(self.largest, [half]), (), self.one)?;
-            each(k, "p", TWO, |k, p| {
-                k.spec(Kind::Init(Number(0.0)), Operand::at(self.sums, [half, p]), (), self.one)
-            })
+        k.unroll("half", TWO, |k, half| {
+            k.init(Operand::at(self.largest, [half]), least)?;
+            k.unroll("p", TWO, |k, p| k.init(Operand::at(self.sums, [half, p]), 0.0))
         })
     }
 
@@ -117,44 +114,44 @@ impl Softmax {
 
     fn steps(&self, k: &mut Builder, scores: TensorId, eights: i64) -> Result<()> {
         let best = registers(k, "best", &[TWO, TWO])?;
-        each(k, "half", TWO, |k, half| {
-            each(k, "p", TWO, |k, p| {
+        k.unroll("half", TWO, |k, half| {
+            k.unroll("p", TWO, |k, p| {
                 let from = Operand::at(self.largest, [half]);
-                k.spec(Kind::Move, Operand::at(best, [half, p]), from, self.one)
+                k.move_(Operand::at(best, [half, p]), from)
             })
         })?;
         self.elements(k, scores, eights, |k, half, p, score| {
             let best = Operand::at(best, [half, p]);
-            k.spec(Kind::Reduction(Binary::Max), best, score, self.one)
+            k.reduce(Binary::Max, best, score)
         })?;
         let shift = registers(k, "shift", &[TWO])?;
         let unit = self.unit(k)?;
-        each(k, "half", TWO, |k, half| {
+        k.unroll("half", TWO, |k, half| {
             let at = |tensor: TensorId| Operand::at(tensor, [half]);
             let own = self.over_quad(k, best, half, Binary::Max)?;
-            self.binary(k, Binary::Sub, at(self.factors), [at(self.largest), own.clone()])?;
+            k.binary(Binary::Sub, at(self.factors), [at(self.largest), own.clone()])?;
             if let Some(unit) = unit {
-                self.binary(k, Binary::Mul, at(self.factors), [at(self.factors), unit.into()])?;
+                k.binary(Binary::Mul, at(self.factors), [at(self.factors), unit.into()])?;
             }
-            k.spec(Kind::Unary(Unary::Exp2), at(self.factors), at(self.factors), self.one)?;
-            k.spec(Kind::Move, at(self.largest), own.clone(), self.one)?;
+            k.unary(Unary::Exp2, at(self.factors), at(self.factors))?;
+            k.move_(at(self.largest), own.clone())?;
             match (self.units, unit) {
                 (Units::Binary(_), Some(unit)) => {
-                    self.binary(k, Binary::Mul, at(shift), [own, unit.into()])?;
-                    k.spec(Kind::Unary(Unary::Neg), at(shift), at(shift), self.one)?;
+                    k.binary(Binary::Mul, at(shift), [own, unit.into()])?;
+                    k.unary(Unary::Neg, at(shift), at(shift))?;
                 }
-                (_, _) => k.spec(Kind::Move, at(shift), own, self.one)?,
+                (_, _) => k.move_(at(shift), own)?,
             }
-            each(k, "p", TWO, |k, p| {
+            k.unroll("p", TWO, |k, p| {
                 let sum = Operand::at(self.sums, [half, p]);
-                self.binary(k, Binary::Mul, sum.clone(), [sum, at(self.factors)])
+                k.binary(Binary::Mul, sum.clone(), [sum, at(self.factors)])
             })
         })?;
         self.elements(k, scores, eights, |k, half, p, score| {
             let shift = Operand::at(shift, [half]);
             self.weight(k, &score, shift, unit)?;
             let sum = Operand::at(self.sums, [half, p]);
-            k.spec(Kind::Reduction(Binary::Add), sum, score, self.one)
+            k.reduce(Binary::Add, sum, score)
         })
     }
 
@@ -166,7 +163,7 @@ impl Softmax {
             Units::Natural => std::f64::consts::LOG2_E,
         };
         let unit = registers(k, "unit", &[])?;
-        k.spec(Kind::Init(Number(by)), unit, (), self.one)?;
+        k.init(unit, by)?;
         Ok(Some(unit))
     }
 
@@ -180,22 +177,22 @@ impl Softmax {
     ) -> Result<()> {
         if let (Units::Binary(_), Some(unit)) = (self.units, unit) {
             let weight = registers(k, "weight", &[])?;
-            k.spec(Kind::Move, weight, shift, self.one)?;
-            k.spec(Kind::MATMUL_ADD, weight, [score.clone(), unit.into()], self.one)?;
-            return k.spec(Kind::Unary(Unary::Exp2), score.clone(), weight, self.one);
+            k.move_(weight, shift)?;
+            k.fma(weight, [score.clone(), unit.into()])?;
+            return k.unary(Unary::Exp2, score.clone(), weight);
         }
-        self.binary(k, Binary::Sub, score.clone(), [score.clone(), shift])?;
+        k.binary(Binary::Sub, score.clone(), [score.clone(), shift])?;
         if let Some(unit) = unit {
-            self.binary(k, Binary::Mul, score.clone(), [score.clone(), unit.into()])?;
+            k.binary(Binary::Mul, score.clone(), [score.clone(), unit.into()])?;
         }
-        k.spec(Kind::Unary(Unary::Exp2), score.clone(), score.clone(), self.one)
+        k.unary(Unary::Exp2, score.clone(), score.clone())
     }
 
     /// Multiplies what was summed before the last tile, `eights` times eight columns, by its factor.
     pub fn rescale(&self, k: &mut Builder, acc: TensorId, eights: i64) -> Result<()> {
         self.elements(k, acc, eights, |k, half, _, element| {
             let factor = Operand::at(self.factors, [half]);
-            self.binary(k, Binary::Mul, element.clone(), [element, factor])
+            k.binary(Binary::Mul, element.clone(), [element, factor])
         })
     }
 
@@ -203,23 +200,23 @@ impl Softmax {
     /// NaN; `guarded`: zeros.
     pub fn finish(&self, k: &mut Builder, acc: TensorId, eights: i64, guarded: bool) -> Result<()> {
         let inverse = registers(k, "inverse", &[TWO])?;
-        each(k, "half", TWO, |k, half| {
+        k.unroll("half", TWO, |k, half| {
             let sum = self.over_quad(k, self.sums, half, Binary::Add)?;
-            k.spec(Kind::Unary(Unary::Rcp), Operand::at(inverse, [half]), sum, self.one)
+            k.unary(Unary::Rcp, Operand::at(inverse, [half]), sum)
         })?;
         self.elements(k, acc, eights, |k, half, _, element| {
             let inverse = Operand::at(inverse, [half]);
-            self.binary(k, Binary::Mul, element.clone(), [element.clone(), inverse])?;
+            k.binary(Binary::Mul, element.clone(), [element.clone(), inverse])?;
             if !guarded {
                 return Ok(());
             }
             // The larger or smaller of NaN and 0 is 0; of a number, one of them is the number.
             let [zero, above] = ["zero", "above"].map(|name| registers(k, name, &[]));
             let (zero, above) = (zero?, above?);
-            k.spec(Kind::Init(Number(0.0)), zero, (), self.one)?;
-            self.binary(k, Binary::Max, above, [element.clone(), zero.into()])?;
-            self.binary(k, Binary::Min, element.clone(), [element.clone(), zero.into()])?;
-            k.spec(Kind::Reduction(Binary::Add), element, above, self.one)
+            k.init(zero, 0.0)?;
+            k.binary(Binary::Max, above, [element.clone(), zero.into()])?;
+            k.binary(Binary::Min, element.clone(), [element.clone(), zero.into()])?;
+            k.reduce(Binary::Add, element, above)
         })
     }
 
@@ -232,11 +229,11 @@ impl Softmax {
         op: Binary,
     ) -> Result<Operand> {
         let part = |p: i64| Operand::at(parts, [Expr::from(half), Expr::from(p)]);
-        k.spec(Kind::Reduction(op), part(0), part(1), self.one)?;
+        k.reduce(op, part(0), part(1))?;
         for bits in QUAD {
             let other = registers(k, "others", &[])?;
             k.spec(Kind::Shfl(bits), other, part(0), self.warp)?;
-            k.spec(Kind::Reduction(op), part(0), other, self.one)?;
+            k.reduce(op, part(0), other)?;
         }
         Ok(part(0))
     }
@@ -249,33 +246,13 @@ impl Softmax {
         eights: i64,
         body: impl FnOnce(&mut Builder, &Var, &Var, Operand) -> Result<()>,
     ) -> Result<()> {
-        each(k, "j", eights, |k, j| {
-            each(k, "half", TWO, |k, half| {
+        k.unroll("j", eights, |k, j| {
+            k.unroll("half", TWO, |k, half| {
                 let pair = k.index(acc, "pair", [half, j])?;
-                each(k, "p", TWO, |k, p| body(k, half, p, Operand::at(pair, [p])))
+                k.unroll("p", TWO, |k, p| body(k, half, p, Operand::at(pair, [p])))
             })
         })
     }
-
-    fn binary(
-        &self,
-        k: &mut Builder,
-        op: Binary,
-        to: impl Into<Operand>,
-        from: [Operand; 2],
-    ) -> Result<()> {
-        k.spec(Kind::Binary(op), to.into(), from, self.one)
-    }
-}
-
-/// A loop that is written out.
-fn each(
-    k: &mut Builder,
-    name: &str,
-    count: i64,
-    body: impl FnOnce(&mut Builder, &Var) -> Result<()>,
-) -> Result<()> {
-    k.for_(name, 0..count, 1, true, body)
 }
 
 /// Registers of single precision.

@@ -21,8 +21,6 @@ pub struct ThreadGroups {
     pub at: [Expr; 2],
     /// The block, and each of its threads on its own.
     pub block: ThreadsId,
-    /// Every thread on its own.
-    pub one: ThreadsId,
     /// The own group.
     pub team: ThreadsId,
     warp: ThreadsId,
@@ -42,7 +40,6 @@ impl ThreadGroups {
     /// The groups of a block of `size · count` threads.
     pub fn new(k: &mut Builder, block: ThreadsId, size: i64, count: i64) -> Result<ThreadGroups> {
         ThreadGroups::check(size, count)?;
-        let one = k.scalar(block, "one")?;
         let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [warp, lane] = k.indices(warps, ["warp", "lane"])?;
         let thread = Expr::from(&warp) * 32 + Expr::from(&lane);
@@ -52,7 +49,7 @@ impl ThreadGroups {
         let at = [Expr::from(team), Expr::from(member)];
         let teams = k.tile(block, "teams", &[Tiler::Size(size)])?;
         let team = k.index(teams, "own_team", [at[0].clone()])?;
-        Ok(ThreadGroups { size, count, at, block, one, team, warp, lane: lane.into() })
+        Ok(ThreadGroups { size, count, at, block, team, warp, lane: lane.into() })
     }
 
     /// Folds a register of each of the group's threads into one value, which all of them get.
@@ -72,7 +69,7 @@ impl ThreadGroups {
         while distance > 0 {
             let other = number(k, "other", Scalar::F32)?;
             k.spec(Kind::Shfl(distance), other, value, threads)?;
-            k.spec(Kind::Reduction(op), value, other, self.one)?;
+            k.reduce(op, value, other)?;
             distance /= 2;
         }
         if self.size <= 32 {
@@ -84,17 +81,15 @@ impl ThreadGroups {
         let [team, member] = &self.at;
         let own = member.div(&Expr::from(32));
         k.if_(Cond::equal(self.lane.clone(), 0), |k| {
-            k.spec(Kind::Move, Operand::at(parts, [team.clone(), own]), value, self.one)
+            k.move_(Operand::at(parts, [team.clone(), own]), value)
         })?;
         k.spec(Kind::Sync, (), (), self.block)?;
         let rows = k.tile(parts, "team_parts", &[Tiler::Size(1), Tiler::Size(warps)])?;
         let row = k.index(rows, "team_part", [team.clone(), Expr::from(0)])?;
         let row = k.reshape(row, "team_part", 0, &[&[(warps, 1)]])?;
         let all = vector(k, "all_parts", warps, Scalar::F32)?;
-        copy(k, all, row, warps, true, self.one)?;
-        k.spec(Kind::Move, value, Operand::at(all, [0]), self.one)?;
-        each(k, warps - 1, |k, i| {
-            k.spec(Kind::Reduction(op), value, Operand::at(all, [i + 1]), self.one)
-        })
+        copy(k, all, row, true)?;
+        k.move_(value, Operand::at(all, [0]))?;
+        each(k, warps - 1, |k, i| k.reduce(op, value, Operand::at(all, [i + 1])))
     }
 }

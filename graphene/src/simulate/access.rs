@@ -8,13 +8,16 @@ use super::memory::{Access, Conflict};
 use super::program::Mode;
 use super::runner::{Mark, Runner};
 use super::tally;
-use crate::atom::Fault;
+use crate::atom::{At, Fault, Tried};
 use crate::kernel::Group;
 use crate::tensor::Memory;
 
 /// Where an element of an operand lies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spot {
+    /// The lane that sees it.
+    lane: usize,
+    operand: usize,
     /// The operand's element.
     element: usize,
     base: Base,
@@ -35,43 +38,34 @@ impl Issue<'_, '_, '_> {
     /// Where an element lies, of an operand that lies within its buffer as a whole. Nearly all accesses
     /// are such: inlined into them, a spot is never copied.
     #[inline]
-    fn sure_spot(&self, lane: usize, operand: usize, element: &[i64]) -> Option<Spot> {
+    fn sure_spot(&self, (lane, operand, element): At<'_>) -> Option<Spot> {
         let place = &self.task.places[operand];
         let number = place.number(element)?;
         let base = self.base_of(lane, operand);
         let offset = base.offset + place.distance(number);
-        base.inside.then_some(Spot { element: number, base, offset })
+        base.inside.then_some(Spot { lane, operand, element: number, base, offset })
     }
 
     /// Where an element lies; `None` outside of its buffer.
     #[inline]
-    pub(super) fn spot(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-    ) -> Result<Option<Spot>, Fault> {
-        match self.sure_spot(lane, operand, element) {
+    pub(super) fn spot(&mut self, at: At<'_>) -> Tried<Option<Spot>> {
+        match self.sure_spot(at) {
             sure @ Some(_) => Ok(sure),
-            None => self.edge_spot(lane, operand, element),
+            None => self.edge_spot(at),
         }
     }
 
     /// Likewise, of an operand of which a part may lie outside.
     #[cold]
-    fn edge_spot(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-    ) -> Result<Option<Spot>, Fault> {
+    fn edge_spot(&mut self, (lane, operand, element): At<'_>) -> Tried<Option<Spot>> {
         let place = &self.task.places[operand];
         let Some(number) = place.number(element) else {
             let text = format!("%{} has no element {element:?}", place.name);
             return Err(self.blame(lane, Fault::Invalid(text)));
         };
         let base = self.base_of(lane, operand);
-        let spot = Spot { element: number, base, offset: base.offset + place.distance(number) };
+        let offset = base.offset + place.distance(number);
+        let spot = Spot { lane, operand, element: number, base, offset };
         let starts = &self.scratch.starts[base.starts..];
         let inside = starts
             .iter()
@@ -83,28 +77,19 @@ impl Issue<'_, '_, '_> {
 
     /// An element that must lie inside of its buffer.
     #[inline]
-    pub(super) fn inner_spot(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-    ) -> Result<Spot, Fault> {
-        match self.sure_spot(lane, operand, element) {
+    pub(super) fn inner_spot(&mut self, at: At<'_>) -> Tried<Spot> {
+        match self.sure_spot(at) {
             Some(spot) => Ok(spot),
-            None => self.inner_edge_spot(lane, operand, element),
+            None => self.inner_edge_spot(at),
         }
     }
 
     #[cold]
-    fn inner_edge_spot(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-    ) -> Result<Spot, Fault> {
-        if let Some(spot) = self.edge_spot(lane, operand, element)? {
+    fn inner_edge_spot(&mut self, at: At<'_>) -> Tried<Spot> {
+        if let Some(spot) = self.edge_spot(at)? {
             return Ok(spot);
         }
+        let (lane, operand, element) = at;
         let base = self.base_of(lane, operand);
         let number = self.task.places[operand].number(element).unwrap_or(0);
         let fault = Fault::OutOfBounds(self.text(operand, number, base));
@@ -124,91 +109,74 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Reads an element.
-    pub(super) fn load(&mut self, lane: usize, operand: usize, spot: Spot) -> Result<f64, Fault> {
-        if self.task.places[operand].memory == Memory::Registers {
-            return self.load_register(lane, operand, spot);
+    pub(super) fn load(&mut self, spot: Spot) -> Tried<f64> {
+        if self.task.places[spot.operand].memory == Memory::Registers {
+            return self.load_register(spot);
         }
-        self.note(lane, operand, spot);
-        let stamp = self.read_stamp(lane);
-        self.touch((lane, operand), spot, stamp, Deed::Read)?;
-        Ok(self.peek(operand, spot))
+        self.note(spot);
+        let stamp = self.read_stamp(spot.lane);
+        self.touch(spot, stamp, Deed::Read)?;
+        Ok(self.peek(spot))
     }
 
     /// Writes an element, rounded to its type.
-    pub(super) fn store(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        spot: Spot,
-        value: f64,
-    ) -> Result<(), Fault> {
-        let place = &self.task.places[operand];
+    pub(super) fn store(&mut self, spot: Spot, value: f64) -> Tried<()> {
+        let place = &self.task.places[spot.operand];
         let value = place.scalar.round(value);
         if place.memory == Memory::Registers {
-            return self.store_register(lane, operand, spot, value);
+            return self.store_register(spot, value);
         }
         if self.task.mode != Mode::Signals {
-            self.note(lane, operand, spot);
-            let stamp = self.write_stamp(lane);
-            self.touch((lane, operand), spot, stamp, Deed::Write)?;
-            self.poke((lane, operand), spot, value, false);
+            self.note(spot);
+            let stamp = self.write_stamp(spot.lane);
+            self.touch(spot, stamp, Deed::Write)?;
+            self.poke(spot, value, false);
             return Ok(());
         }
         for which in 0..self.scratch.targets.len() {
             let target = &mut self.scratch.targets[which];
-            if target.lane != lane {
+            if target.lane != spot.lane {
                 continue;
             }
             target.bytes += place.bytes;
             let stamp = Epoch::transfer(target.transfer);
             let spot = Spot { base: Base { block: target.block, ..spot.base }, ..spot };
-            self.note(lane, operand, spot);
-            self.touch((lane, operand), spot, stamp, Deed::Write)?;
-            self.poke((lane, operand), spot, value, false);
+            self.note(spot);
+            self.touch(spot, stamp, Deed::Write)?;
+            self.poke(spot, value, false);
         }
         Ok(())
     }
 
     /// Replaces an element of global memory in one step.
-    pub(super) fn exchange(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        spot: Spot,
-        change: &dyn Fn(f64) -> f64,
-    ) -> Result<f64, Fault> {
-        let place = &self.task.places[operand];
+    pub(super) fn exchange(&mut self, spot: Spot, change: &dyn Fn(f64) -> f64) -> Tried<f64> {
+        let place = &self.task.places[spot.operand];
         if place.memory != Memory::Global {
             let text = "only global memory is updated in one step".to_owned();
-            return Err(self.blame(lane, Fault::Invalid(text)));
+            return Err(self.blame(spot.lane, Fault::Invalid(text)));
         }
-        self.note(lane, operand, spot);
-        let stamp = self.write_stamp(lane);
-        self.touch((lane, operand), spot, stamp, Deed::Update)?;
-        let before = self.peek(operand, spot);
-        self.poke((lane, operand), spot, place.scalar.round(change(before)), true);
+        self.note(spot);
+        let stamp = self.write_stamp(spot.lane);
+        self.touch(spot, stamp, Deed::Update)?;
+        let before = self.peek(spot);
+        self.poke(spot, place.scalar.round(change(before)), true);
         Ok(before)
     }
 
     /// Reads an element as one that waits for it: others may update it at the same time.
-    pub(super) fn observe(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        spot: Spot,
-    ) -> Result<f64, Fault> {
-        let stamp = self.read_stamp(lane);
-        self.touch((lane, operand), spot, stamp, Deed::Observe)?;
-        Ok(self.peek(operand, spot))
+    pub(super) fn observe(&mut self, spot: Spot) -> Tried<f64> {
+        let stamp = self.read_stamp(spot.lane);
+        self.touch(spot, stamp, Deed::Observe)?;
+        Ok(self.peek(spot))
     }
 
     /// The number of an element in global memory.
-    pub(super) fn counter(&self, operand: usize, spot: Spot) -> usize {
-        self.task.places[operand].first + spot.offset as usize
+    pub(super) fn counter(&self, spot: Spot) -> usize {
+        self.task.places[spot.operand].first + spot.offset as usize
     }
 
-    fn peek(&self, operand: usize, spot: Spot) -> f64 {
-        let place = &self.task.places[operand];
+    fn peek(&self, spot: Spot) -> f64 {
+        let place = &self.task.places[spot.operand];
         let at = place.first + spot.offset as usize;
         match place.memory {
             Memory::Global => self.machine.global.peek(at),
@@ -218,8 +186,8 @@ impl Issue<'_, '_, '_> {
         }
     }
 
-    fn poke(&mut self, (lane, operand): (usize, usize), spot: Spot, value: f64, adds: bool) {
-        let place = &self.task.places[operand];
+    fn poke(&mut self, spot: Spot, value: f64, adds: bool) {
+        let place = &self.task.places[spot.operand];
         let at = place.first + spot.offset as usize;
         let machine = &mut *self.machine;
         let (space, unit) = match place.memory {
@@ -232,22 +200,22 @@ impl Issue<'_, '_, '_> {
         if let Some(levels) = &mut machine.levels {
             let element = Element::of(place.memory, unit, at);
             let values = (space.peek(at), value);
-            let by = (&machine.runners[self.warp], lane);
-            levels.note(machine.program, by, (place.root, element), values, adds);
+            let by = (&machine.runners[self.warp], spot.lane);
+            levels.note(machine.program, by, (place.number, element), values, adds);
             space.date(at, levels.now);
         }
         space.poke(at, value);
     }
 
     /// Counts the bytes of an access, and which addresses it touches.
-    fn note(&mut self, lane: usize, operand: usize, spot: Spot) {
-        let place = &self.task.places[operand];
+    fn note(&mut self, spot: Spot) {
+        let place = &self.task.places[spot.operand];
         let cost = &mut self.machine.costs[self.number];
         let traffic = match place.memory {
             Memory::Global => &mut cost.global,
             Memory::Shared | Memory::Registers => &mut cost.shared,
         };
-        if operand < self.task.site.outs() {
+        if spot.operand < self.task.site.outs() {
             traffic.written += place.bytes as u64;
         } else if self.task.mode != Mode::Group(Group::MatMul) {
             // What a warpgroup's matmul reads is counted as a whole.
@@ -255,9 +223,9 @@ impl Issue<'_, '_, '_> {
         }
         let address = place.physical(spot.offset);
         if place.memory == Memory::Shared {
-            self.scratch.spans[32 * operand + lane].extend(address, place.bytes);
+            self.scratch.spans[32 * spot.operand + spot.lane].extend(address, place.bytes);
         } else {
-            let sector = tally::sector(operand, address);
+            let sector = tally::sector(spot.operand, address);
             if self.scratch.sectors.last() != Some(&sector) {
                 self.scratch.sectors.push(sector);
             }
@@ -265,19 +233,13 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Checks an access to memory, and leaves its trace there.
-    fn touch(
-        &mut self,
-        (lane, operand): (usize, usize),
-        spot: Spot,
-        stamp: Epoch,
-        deed: Deed,
-    ) -> Result<(), Fault> {
-        let place = &self.task.places[operand];
+    fn touch(&mut self, spot: Spot, stamp: Epoch, deed: Deed) -> Tried<()> {
+        let place = &self.task.places[spot.operand];
         let at = place.first + spot.offset as usize;
         let machine = &mut *self.machine;
         let access = Access {
             runner: &machine.runners[self.warp],
-            lane,
+            lane: spot.lane,
             transfers: &machine.transfers,
             units: machine.units,
             proxy: self.task.site.atom.proxy,
@@ -298,10 +260,10 @@ impl Issue<'_, '_, '_> {
             Deed::Observe => space.observe(at, &access),
         };
         if let Some(conflict) = conflict {
-            self.report(lane, operand, spot, conflict)?;
+            self.report(spot, conflict)?;
         }
         if !own && place.memory == Memory::Shared {
-            self.visit(lane, operand, spot.base.block)?;
+            self.visit((spot.lane, spot.operand), spot.base.block)?;
         }
         Ok(())
     }
@@ -342,14 +304,8 @@ impl Issue<'_, '_, '_> {
         }
     }
 
-    fn report(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        spot: Spot,
-        conflict: Conflict,
-    ) -> Result<(), Fault> {
-        let text = self.text(operand, spot.element, spot.base);
+    fn report(&mut self, spot: Spot, conflict: Conflict) -> Tried<()> {
+        let text = self.text(spot.operand, spot.element, spot.base);
         let (fault, other) = match conflict {
             Conflict::Uninitialised => (Fault::Uninitialised(text), None),
             Conflict::Race(at) => {
@@ -362,17 +318,12 @@ impl Issue<'_, '_, '_> {
             }
             Conflict::Twice(at) => (Fault::WrittenTwice(text), Some(at)),
         };
-        self.complain(lane, fault, other)
+        self.complain(spot.lane, fault, other)
     }
 
     /// Hands a fault back if enough has been found; otherwise notes it, once for a statement and
     /// kind of fault.
-    pub(super) fn complain(
-        &mut self,
-        lane: usize,
-        fault: Fault,
-        other: Option<u32>,
-    ) -> Result<(), Fault> {
+    pub(super) fn complain(&mut self, lane: usize, fault: Fault, other: Option<u32>) -> Tried<()> {
         let number = self.task.number;
         let kind = std::mem::discriminant(&fault);
         let mut findings = self.machine.findings.iter();
@@ -391,7 +342,7 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Notes an access to another block's shared memory, which must be there.
-    pub(super) fn visit(&mut self, lane: usize, operand: usize, block: usize) -> Result<(), Fault> {
+    pub(super) fn visit(&mut self, (lane, operand): (usize, usize), block: usize) -> Tried<()> {
         let name = &self.task.places[operand].name;
         let at = self.task.number;
         let (units, warps) = self.machine.units;
@@ -415,10 +366,10 @@ impl Issue<'_, '_, '_> {
         Ok(())
     }
 
-    fn load_register(&mut self, lane: usize, operand: usize, spot: Spot) -> Result<f64, Fault> {
-        let at = self.register(lane, operand, spot);
+    fn load_register(&mut self, spot: Spot) -> Tried<f64> {
+        let at = self.register(spot);
         let matmul = self.task.mode == Mode::Group(Group::MatMul);
-        let accumulates = matmul && operand < self.task.site.outs();
+        let accumulates = matmul && spot.operand < self.task.site.outs();
         let number = self.task.number;
         let runner = &mut self.machine.runners[self.warp];
         let (fences, matmuls) = (runner.fences, runner.matmuls);
@@ -430,11 +381,11 @@ impl Issue<'_, '_, '_> {
             mark.touched = fences + 1;
         }
         if before.written_in > before.waited && !accumulates {
-            self.report(lane, operand, spot, Conflict::InFlight(before.at))?;
+            self.report(spot, Conflict::InFlight(before.at))?;
         } else if !before.valid {
-            self.report(lane, operand, spot, Conflict::Uninitialised)?;
+            self.report(spot, Conflict::Uninitialised)?;
         } else if matmul && before.touched > fences {
-            self.unfenced_register(lane, operand, spot, before)?;
+            self.unfenced_register(spot, before)?;
         }
         if matmul && !accumulates {
             self.machine.runners[self.warp].marks[at].at = number;
@@ -442,14 +393,8 @@ impl Issue<'_, '_, '_> {
         Ok(value)
     }
 
-    fn store_register(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        spot: Spot,
-        value: f64,
-    ) -> Result<(), Fault> {
-        let at = self.register(lane, operand, spot);
+    fn store_register(&mut self, spot: Spot, value: f64) -> Tried<()> {
+        let at = self.register(spot);
         let matmul = self.task.mode == Mode::Group(Group::MatMul);
         let number = self.task.number;
         let runner = &mut self.machine.runners[self.warp];
@@ -467,35 +412,29 @@ impl Issue<'_, '_, '_> {
             let runner = &self.machine.runners[self.warp];
             let block = self.machine.blocks[runner.block].number;
             let unit = unit_of(block, runner.index);
-            let root = self.task.places[operand].root;
+            let root = self.task.places[spot.operand].number;
             let element = (root, Element::of(Memory::Registers, unit, at));
             let values = (replaced, value);
-            levels.note(self.machine.program, (runner, lane), element, values, false);
+            levels.note(self.machine.program, (runner, spot.lane), element, values, false);
         }
         // A matmul may add to what an earlier one of its warpgroup still writes.
         if !matmul && before.in_flight(matmuls.done) {
-            return self.report(lane, operand, spot, Conflict::InFlight(before.at));
+            return self.report(spot, Conflict::InFlight(before.at));
         }
         if matmul && before.touched > fences {
-            return self.unfenced_register(lane, operand, spot, before);
+            return self.unfenced_register(spot, before);
         }
         Ok(())
     }
 
-    fn unfenced_register(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        spot: Spot,
-        before: Mark,
-    ) -> Result<(), Fault> {
-        let text = self.text(operand, spot.element, spot.base);
+    fn unfenced_register(&mut self, spot: Spot, before: Mark) -> Tried<()> {
+        let text = self.text(spot.operand, spot.element, spot.base);
         let text = format!("{text} is accessed by threads, and then by a matmul");
-        self.complain(lane, Fault::MissingFence(text), Some(before.at))
+        self.complain(spot.lane, Fault::MissingFence(text), Some(before.at))
     }
 
-    fn register(&self, lane: usize, operand: usize, spot: Spot) -> usize {
-        (self.task.places[operand].first + spot.offset as usize) * 32 + lane
+    fn register(&self, spot: Spot) -> usize {
+        (self.task.places[spot.operand].first + spot.offset as usize) * 32 + spot.lane
     }
 }
 

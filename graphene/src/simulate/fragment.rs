@@ -53,7 +53,7 @@ fn most(votes: impl Iterator<Item = BTreeSet<Vec<i64>>>) -> Option<Vec<i64>> {
     first.next().filter(|_| first.next().is_none()).map(|row| row.0)
 }
 
-fn coordinates(shape: &[usize], mut element: usize) -> Vec<i64> {
+pub(super) fn coordinates(shape: &[usize], mut element: usize) -> Vec<i64> {
     let mut at = vec![0; shape.len()];
     for (at, size) in at.iter_mut().zip(shape).rev() {
         (*at, element) = ((element % size) as i64, element / size);
@@ -246,7 +246,7 @@ impl Level<'_> {
             return Ok(kernel::Array { shape, data });
         }
         let offset = self.offset(instance, number);
-        let known = levels.fragments.get(&place.root).into_iter().flatten();
+        let known = levels.fragments.get(&place.number).into_iter().flatten();
         let own: Vec<i64> = (0..count).map(|value| offset + place.distance(value)).collect();
         let value = |fragment: &Fragment, at: &i64| fragment.values.iter().position(|of| of == at);
         let found = known.rev().find_map(|fragment| {
@@ -262,7 +262,7 @@ impl Level<'_> {
         let mut cells = Vec::with_capacity(held.len());
         for rank in 0..self.agents() {
             let (block, warp, lane) = self.lane(instance, rank);
-            let team = levels.teams.get(&(place.root, block, warp));
+            let team = levels.teams.get(&(place.number, block, warp));
             let (from, first, size) = team.ok_or(Unchecked::Fragment)?;
             let theirs = (block - from) * size + (32 * warp + lane) as i64 - first;
             for value in &values {

@@ -40,7 +40,7 @@ type Key = (usize, u64, i64, i64);
 type Log = HashMap<Element, Written, BuildHasherDefault<Mix>>;
 
 /// An execution of a spec.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Instance {
     pub(super) level: usize,
     /// The one around it.
@@ -144,11 +144,8 @@ impl Element {
 
 impl Levels {
     pub(super) fn new(program: &Program<'_>, every: u64) -> Levels {
-        Levels {
-            every,
-            counts: vec![Checked::default(); program.levels.len()],
-            ..Levels::default()
-        }
+        let counts = vec![Checked::default(); program.levels.len()];
+        Levels { every, counts, ..Levels::default() }
     }
 
     pub(super) fn get(&self, instance: usize) -> &Instance {
@@ -378,25 +375,9 @@ pub(super) fn begin(machine: &mut Machine<'_, '_>, first: bool) {
     let level = &program.levels[0];
     let slots = &machine.runners[0].slots;
     let starts = level.operands.iter().flat_map(|of| &of.place.starts);
-    let instance = Instance {
-        level: 0,
-        parent: None,
-        key: None,
-        left: i64::MAX,
-        opened: 0,
-        starts: starts.map(|start| start.value(slots, 0)).collect(),
-        numbers: level.numbers.iter().map(|row| row.1.value(slots, 0)).collect(),
-        vars: Vec::new(),
-        held: Vec::new(),
-        from: 0,
-        first: 0,
-        warp: 0,
-        lane: 0,
-        block: 0,
-        outside: false,
-        unchecked: None,
-        log: Log::default(),
-    };
+    let starts = starts.map(|start| start.value(slots, 0)).collect();
+    let numbers = level.numbers.iter().map(|row| row.1.value(slots, 0)).collect();
+    let instance = Instance { left: i64::MAX, starts, numbers, ..Instance::default() };
     if let Some(levels) = &mut machine.levels {
         levels.instances.push(Some(instance));
     }

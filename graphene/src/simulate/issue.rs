@@ -6,7 +6,7 @@ use super::memory::Transfer;
 use super::place::Place;
 use super::program::{Mode, Program, Task};
 use super::tally::{self, Span};
-use crate::atom::{Fault, Progress, Proxy};
+use crate::atom::{Fault, Progress, Proxy, Tried};
 use crate::kernel::Group;
 use crate::tensor::Memory;
 
@@ -91,7 +91,7 @@ pub(super) fn carry_out(
 }
 
 impl Issue<'_, '_, '_> {
-    fn prepare(&mut self) -> Result<(), Fault> {
+    fn prepare(&mut self) -> Tried<()> {
         self.scratch.bases.clear();
         self.scratch.starts.clear();
         self.scratch.targets.clear();
@@ -126,7 +126,7 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Checks that all lanes take part that must.
-    fn assemble(&self) -> Result<(), Fault> {
+    fn assemble(&self) -> Tried<()> {
         let team = &self.task.threads;
         if team.size == 1 {
             return Ok(());
@@ -159,7 +159,7 @@ impl Issue<'_, '_, '_> {
         Ok(())
     }
 
-    fn base(&mut self, place: &Place, lane: usize) -> Result<Base, Fault> {
+    fn base(&mut self, place: &Place, lane: usize) -> Tried<Base> {
         let starts = self.scratch.starts.len();
         let runner = &self.machine.runners[self.warp];
         let (mut offset, mut inside) = (0, true);
@@ -199,11 +199,7 @@ impl Issue<'_, '_, '_> {
     }
 
     /// The barrier that an operand is: its block, and its number there.
-    pub(super) fn barrier_of(
-        &mut self,
-        lane: usize,
-        operand: usize,
-    ) -> Result<(usize, usize), Fault> {
+    pub(super) fn barrier_of(&mut self, lane: usize, operand: usize) -> Tried<(usize, usize)> {
         let base = self.base_of(lane, operand);
         if !base.inside {
             let name = &self.task.places[operand].name;
@@ -214,7 +210,7 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Finds the blocks that transfers write to, and their barriers.
-    fn aim(&mut self) -> Result<(), Fault> {
+    fn aim(&mut self) -> Tried<()> {
         let task = self.task;
         let signal = task.places.len() - 1;
         for lane in lanes_of(self.mask) {
@@ -235,7 +231,7 @@ impl Issue<'_, '_, '_> {
                 // Each block's own barrier learns of its copy, unless one block's is named.
                 let named = task.places[signal].peer.is_some();
                 let barrier_block = if named { barrier_block } else { block };
-                self.check_barrier(lane, signal, barrier_block, barrier, true)?;
+                self.check_barrier((lane, signal), (barrier_block, barrier), true)?;
                 let transfer = self.machine.transfers.len() as u32;
                 self.machine.transfers.push(Transfer { landed: None });
                 let target = Target { lane, transfer, block, barrier, barrier_block, bytes: 0 };
@@ -260,7 +256,7 @@ impl Issue<'_, '_, '_> {
         }
     }
 
-    fn begin_matmul(&mut self) -> Result<(), Fault> {
+    fn begin_matmul(&mut self) -> Tried<()> {
         let runner = &mut self.machine.runners[self.warp];
         runner.matmuls.used = runner.matmuls.committed + 1;
         runner.matmuls.at = self.task.number;

@@ -128,7 +128,8 @@ impl<'k> Level<'k> {
             }
             level.blocks = Some(Some(blocks));
         }
-        level.written = level.operands[..spec.outs.len()].iter().map(|of| of.place.root).collect();
+        level.written =
+            level.operands[..spec.outs.len()].iter().map(|of| of.place.number).collect();
         for expr in spec.kind.exprs() {
             level.numbers.push((expr, scope.compile(expr)?));
         }

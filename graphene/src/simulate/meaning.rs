@@ -1,7 +1,7 @@
 //! What an instance wrote, compared with what its spec's kind makes of what it read.
 
 use super::clock::Epoch;
-use super::fragment::Fragment;
+use super::fragment::{Fragment, coordinates};
 use super::instance::{Element, Instance};
 use super::level::{self, Level, Unchecked};
 use super::machine::Machine;
@@ -14,7 +14,7 @@ use crate::index::Expr;
 use crate::kernel::{Array, Binary, Fused, Number, Operand, Term};
 use crate::kind::near::LEAST;
 use crate::tensor::{Memory, Scalar};
-use crate::text::print::list;
+use crate::text::print::{joined, list};
 
 /// An operand's elements: what they are, and where; `None` outside of its buffer.
 struct Seen {
@@ -164,7 +164,7 @@ fn compare(
             };
             let wrong = |&at: &usize| !(right(at) || outside && mark(which, at));
             if let Some(element) = (0..want.data.len()).find(wrong) {
-                let at = coordinates(&want.shape, element);
+                let at = at_text(&want.shape, element);
                 let of = said(machine.program, level, instance);
                 let [got, want] = [&got, &want].map(|of| Number(of.data[element]));
                 let text = format!("{of}: element [{at}] of {part}: {got}, expected {want}");
@@ -182,7 +182,7 @@ fn compare(
             let mark = |element: usize| outside && mark(which, element);
             let held = (&instance.held[which][..], adds);
             match spread(machine, (level, instance, which), held, &(values, errors), mark) {
-                Ok(fragment) => learnt.push((place.root, fragment)),
+                Ok(fragment) => learnt.push((place.number, fragment)),
                 Err(text) => {
                     let text = format!("{}: {text}", said(machine.program, level, instance));
                     return Ok(Some(Fault::Differs(text)));
@@ -253,7 +253,7 @@ fn spread(
     let levels = machine.levels.as_ref().expect("an instance is theirs");
     let offset = level.offset(instance, which);
     let mut fragment = Fragment::new(level, operand, offset, &values.shape);
-    let mut known = levels.fragments.get(&place.root).into_iter().flatten();
+    let mut known = levels.fragments.get(&place.number).into_iter().flatten();
     if let Some(known) = known.find(|known| known.is_like(&fragment)) {
         fragment = known.clone();
     }
@@ -300,7 +300,7 @@ fn spread(
                 let want = values.data[*element];
                 let right = (got - want).abs() <= most || agree(got, want, 0.0, 0.0);
                 if !right && !lost(register) && !mark(*element) {
-                    let at = coordinates(&values.shape, *element);
+                    let at = at_text(&values.shape, *element);
                     let (got, want) = (Number(got), Number(place.scalar.round(want)));
                     return Err(format!("element [{at}] of %{name}: {got}, expected {want}"));
                 }
@@ -316,7 +316,7 @@ fn spread(
     }
     match missing.iter().position(|missing| *missing) {
         Some(element) if fragment.is_complete() => {
-            let at = coordinates(&values.shape, element);
+            let at = at_text(&values.shape, element);
             Err(format!("element [{at}] of %{name} is in no register"))
         }
         Some(_) | None => Ok(fragment),
@@ -426,17 +426,11 @@ fn name(program: &Program<'_>, level: &Level<'_>, operand: usize, element: usize
     let operands = level.spec.outs.iter().chain(&level.spec.ins);
     let tensor =
         operands.map(|of| of.tensor).nth(operand).expect("it has an operand of this number");
-    let at = coordinates(&level.operands[operand].shape, element);
+    let at = at_text(&level.operands[operand].shape, element);
     format!("element [{at}] of %{}", program.kernel.tensor_name(tensor))
 }
 
-/// The coordinates of an element, the last one fastest.
-fn coordinates(shape: &[usize], element: usize) -> String {
-    let mut rest = element;
-    let mut at: Vec<String> = Vec::new();
-    for size in shape.iter().rev() {
-        at.insert(0, (rest % size).to_string());
-        rest /= size;
-    }
-    at.join(",")
+/// The coordinates of an element.
+fn at_text(shape: &[usize], element: usize) -> String {
+    joined(coordinates(shape, element), ",")
 }

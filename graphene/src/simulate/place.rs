@@ -1,5 +1,7 @@
 //! Where operands lie: a spec's tensors, compiled to offsets in the machine's memories.
 
+use std::ops::Deref;
+
 use super::formula::{Formula, Scope};
 use crate::error::{Error, Result};
 use crate::index::Expr;
@@ -28,17 +30,10 @@ pub(super) struct Root {
 /// An operand of a spec.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// The number of what it is a view of.
-    pub(super) root: usize,
-    /// Its name, for reports.
-    pub(super) name: String,
-    pub(super) memory: Memory,
-    pub(super) scalar: Scalar,
+    /// What it is a view of.
+    root: Root,
     pub(super) bytes: i64,
-    pub(super) first: usize,
-    pub(super) address: i64,
-    pub(super) written: bool,
-    pub(super) swizzle: Option<Swizzle>,
+    swizzle: Option<Swizzle>,
     /// The rank in its cluster of the block whose memory it is.
     pub(super) peer: Option<Formula>,
     /// What the address of the first element is a multiple of.
@@ -56,6 +51,14 @@ pub(super) struct Place {
     distances: Vec<i64>,
     /// Likewise the steps along each axis.
     steps: Vec<i64>,
+}
+
+impl Deref for Place {
+    type Target = Root;
+
+    fn deref(&self) -> &Root {
+        &self.root
+    }
 }
 
 /// The threads that carry out a spec together.
@@ -89,14 +92,8 @@ impl Place {
             }
         }
         let mut place = Place {
-            root: root.number,
-            name: root.name.clone(),
-            memory: tensor.memory,
-            scalar: tensor.scalar,
+            root: root.clone(),
             bytes: tensor.scalar.bytes(),
-            first: root.first,
-            address: root.address,
-            written: root.written,
             swizzle: tensor.swizzle,
             peer,
             align,

@@ -13,7 +13,7 @@ use crate::kernel::{
     Completion, For, Group, Kernel, Kind, Ring, Spec, Stmt, TensorId, ThreadsId, block_var,
     thread_var,
 };
-use crate::tensor::{Agent, Memory, Scalar, Tensor};
+use crate::tensor::{Memory, Scalar, Tensor};
 
 /// A step of a program.
 #[derive(Debug)]
@@ -280,7 +280,7 @@ impl<'k> Program<'k> {
             }
             Stmt::View(..) | Stmt::Threads(..) => Ok(()),
             Stmt::Indices(vars, threads) => {
-                let values = coordinates(self.kernel, *threads);
+                let values = self.kernel.coordinates(*threads)?;
                 vars.iter().zip(&values).try_for_each(|(var, value)| self.set(var, value, number))
             }
             Stmt::Let(var, value) => self.set(var, value, number),
@@ -424,22 +424,12 @@ fn mode(spec: &Spec, operands: &[Tensor]) -> Mode {
     }
 }
 
-/// The own coordinates in each leaf of a thread or block tensor.
-fn coordinates(kernel: &Kernel, id: ThreadsId) -> Vec<Expr> {
-    let threads = kernel.threads(id);
-    let linear = match threads.agent {
-        Agent::Thread => thread_var(kernel.block_size().unwrap_or(1)),
-        Agent::Block => block_var(),
-    };
-    threads.coordinates(&linear)
-}
-
 /// The own coordinate in the outermost level's only dimension.
 fn role_coordinate(kernel: &Kernel, id: ThreadsId) -> Expr {
     let level = kernel.threads(id).view.levels().first();
     let leaves = level.into_iter().flat_map(|level| level.leaves());
     let (mut sum, mut scale) = (Expr::from(0), Expr::from(1));
-    for (leaf, digit) in leaves.zip(coordinates(kernel, id)) {
+    for (leaf, digit) in leaves.zip(kernel.coordinates(id).unwrap_or_default()) {
         sum = sum + digit * &scale;
         scale = scale * &leaf.size;
     }
@@ -454,7 +444,9 @@ fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -
         let mut inner = divergent;
         match stmt {
             Stmt::Indices(vars, threads) => {
-                for (var, value) in vars.iter().zip(coordinates(kernel, *threads)) {
+                for (var, value) in
+                    vars.iter().zip(kernel.coordinates(*threads).unwrap_or_default())
+                {
                     news |= scope.assign(var, divergent || !scope.uniform(&value));
                 }
             }

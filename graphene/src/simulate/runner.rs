@@ -5,7 +5,7 @@ use super::instance::Frame;
 use crate::kernel::Group;
 
 /// A warp that runs a program.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Runner {
     /// The number of its block in the run, and its own in the block.
     pub(super) block: usize,
@@ -49,9 +49,10 @@ pub(super) struct Runner {
 }
 
 /// Whether a warp can go on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum State {
     /// It can.
+    #[default]
     Ready,
     /// Not until something happens after this many events.
     Waiting(u64),
@@ -60,9 +61,10 @@ pub(super) enum State {
 }
 
 /// Where a warp is with a rendezvous.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Gathered {
     /// It is in none.
+    #[default]
     No,
     /// It waits for the others.
     Waits,
@@ -71,7 +73,7 @@ pub(super) enum Gathered {
 }
 
 /// The units that work for a warp.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Units {
     /// The first unit of the run.
     pub(super) first: u32,
@@ -154,31 +156,17 @@ impl Runner {
         Runner {
             block,
             index,
-            counter: 0,
-            rounds: 0,
             mask: present,
-            masks: Vec::new(),
             present,
             slots: vec![0; slots],
-            state: State::Ready,
-            gathering: Gathered::No,
             // 0 is before the run, 1 its beginning.
             time: 2,
-            tick: false,
             classes: vec![(u32::MAX, Knowledge::new(all))],
-            class_of: [0; 32],
             units,
             registers: vec![0.0; registers * 32],
             marks: vec![Mark::default(); registers * 32],
-            fences: 0,
-            heard: Vec::new(),
-            told: Vec::new(),
-            matmuls: Matmuls::default(),
-            copies: Groups::default(),
-            bulk: Groups::default(),
             budget,
-            frames: Vec::new(),
-            visits: Vec::new(),
+            ..Runner::default()
         }
     }
 

@@ -4,7 +4,7 @@ use super::clock::{Knowledge, lanes_of};
 use super::gather::rendezvous;
 use super::issue::Issue;
 use super::runner::State;
-use crate::atom::{Fault, Progress, Step, Warp};
+use crate::atom::{At, Fault, Progress, Step, Tried, Warp};
 use crate::index::Expr;
 use crate::kernel::{Fence, Group, Scope};
 
@@ -23,51 +23,27 @@ impl Warp for Issue<'_, '_, '_> {
         }
     }
 
-    fn read(&mut self, lane: usize, operand: usize, element: &[i64]) -> Result<f64, Fault> {
-        let spot = self.inner_spot(lane, operand, element)?;
-        self.load(lane, operand, spot)
+    fn read(&mut self, at: At<'_>) -> Tried<f64> {
+        let spot = self.inner_spot(at)?;
+        self.load(spot)
     }
 
-    fn read_or_zero(&mut self, lane: usize, operand: usize, element: &[i64]) -> Result<f64, Fault> {
-        match self.spot(lane, operand, element)? {
-            Some(spot) => self.load(lane, operand, spot),
-            None => Ok(0.0),
-        }
+    fn read_or_zero(&mut self, at: At<'_>) -> Tried<f64> {
+        self.spot(at)?.map_or(Ok(0.0), |spot| self.load(spot))
     }
 
-    fn write(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-        value: f64,
-    ) -> Result<(), Fault> {
-        let spot = self.inner_spot(lane, operand, element)?;
-        self.store(lane, operand, spot, value)
+    fn write(&mut self, at: At<'_>, value: f64) -> Tried<()> {
+        let spot = self.inner_spot(at)?;
+        self.store(spot, value)
     }
 
-    fn write_if_inside(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-        value: f64,
-    ) -> Result<(), Fault> {
-        match self.spot(lane, operand, element)? {
-            Some(spot) => self.store(lane, operand, spot, value),
-            None => Ok(()),
-        }
+    fn write_if_inside(&mut self, at: At<'_>, value: f64) -> Tried<()> {
+        self.spot(at)?.map_or(Ok(()), |spot| self.store(spot, value))
     }
 
-    fn update(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-        change: &dyn Fn(f64) -> f64,
-    ) -> Result<f64, Fault> {
-        let spot = self.inner_spot(lane, operand, element)?;
-        self.exchange(lane, operand, spot, change)
+    fn update(&mut self, at: At<'_>, change: &dyn Fn(f64) -> f64) -> Tried<f64> {
+        let spot = self.inner_spot(at)?;
+        self.exchange(spot, change)
     }
 
     fn init_barrier(&mut self, operand: usize, arrivals: i64) -> Step {
@@ -90,9 +66,9 @@ impl Warp for Issue<'_, '_, '_> {
     fn arrive(&mut self, lane: usize, operand: usize, bytes: i64) -> Step {
         let (block, barrier) = self.barrier_of(lane, operand)?;
         let remote = block != self.machine.runners[self.warp].block;
-        self.check_barrier(lane, operand, block, barrier, remote)?;
+        self.check_barrier((lane, operand), (block, barrier), remote)?;
         if remote {
-            self.visit(lane, operand, block)?;
+            self.visit((lane, operand), block)?;
         }
         let unit = self.machine.barrier_unit(block, barrier);
         let machine = &mut *self.machine;
@@ -137,7 +113,7 @@ impl Warp for Issue<'_, '_, '_> {
                 return Err(self.barrier_fault(first, operand, text));
             }
             for lane in lanes_of(mask) {
-                self.check_barrier(lane, operand, block, barrier, false)?;
+                self.check_barrier((lane, operand), (block, barrier), false)?;
             }
             passed &= self.machine.blocks[block].barriers[barrier].passed(parity);
         }
@@ -162,12 +138,12 @@ impl Warp for Issue<'_, '_, '_> {
         Ok(Progress::Done)
     }
 
-    fn count(&mut self, lane: usize, operand: usize, below: i64) -> Result<(), Fault> {
-        let spot = self.inner_spot(lane, operand, &[])?;
+    fn count(&mut self, lane: usize, operand: usize, below: i64) -> Tried<()> {
+        let spot = self.inner_spot((lane, operand, &[]))?;
         let next = |count: f64| if count + 1.0 < below as f64 { count + 1.0 } else { 0.0 };
-        self.exchange(lane, operand, spot, &next)?;
+        self.exchange(spot, &next)?;
         let nothing = self.machine.ignorance();
-        let counter = self.counter(operand, spot);
+        let counter = self.counter(spot);
         let machine = &mut *self.machine;
         let published = machine.counters.entry(counter).or_insert(nothing);
         machine.runners[self.warp].publish(1 << lane, published);
@@ -176,11 +152,11 @@ impl Warp for Issue<'_, '_, '_> {
     }
 
     fn await_count(&mut self, lane: usize, operand: usize, count: i64) -> Step {
-        let spot = self.inner_spot(lane, operand, &[])?;
-        if self.observe(lane, operand, spot)? < count as f64 {
+        let spot = self.inner_spot((lane, operand, &[]))?;
+        if self.observe(spot)? < count as f64 {
             return Ok(Progress::Blocked);
         }
-        let counter = self.counter(operand, spot);
+        let counter = self.counter(spot);
         let machine = &mut *self.machine;
         if let Some(published) = machine.counters.get(&counter) {
             machine.runners[self.warp].learn(1 << lane, published);
@@ -301,12 +277,10 @@ impl Issue<'_, '_, '_> {
     /// asynchronous units, once it was fenced as well.
     pub(super) fn check_barrier(
         &mut self,
-        lane: usize,
-        operand: usize,
-        block: usize,
-        barrier: usize,
+        (lane, operand): (usize, usize),
+        (block, barrier): (usize, usize),
         fenced: bool,
-    ) -> Result<(), Fault> {
+    ) -> Tried<()> {
         let runner = &self.machine.runners[self.warp];
         let Some(target) = self.machine.blocks[block].barriers.get(barrier) else {
             return Err(self.barrier_fault(lane, operand, "does not exist"));

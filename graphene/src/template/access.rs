@@ -62,21 +62,18 @@ impl Access {
         self.strides.last() == Some(&Stride::Broadcast)
     }
 
-    /// `n` neighbours along the last axis in registers, as numbers of this type; one where all are one.
+    /// Neighbours along the last axis in registers, as numbers of this type; one where all are one.
     pub(super) fn load(
         &self,
         k: &mut Builder,
-        from: TensorId,
-        n: i64,
+        mut from: TensorId,
         numbers: Scalar,
-        one: ThreadsId,
     ) -> Result<TensorId> {
-        if !self.repeats() || n == 1 {
-            return load_as(k, from, n, self.contiguous(), numbers, one);
+        if self.repeats() {
+            let first = k.tile(from, "first", &[Tiler::Size(1)])?;
+            from = k.index(first, "first", [0])?;
         }
-        let first = k.tile(from, "first", &[Tiler::Size(1)])?;
-        let first = k.index(first, "first", [0])?;
-        load_as(k, first, 1, self.contiguous(), numbers, one)
+        load_as(k, from, self.contiguous(), numbers)
     }
 
     /// The symbols of an operand's strides, `None` where there are none. All operands' symbols come
@@ -128,8 +125,9 @@ pub(super) fn launch(
 ) -> Result<(ThreadsId, Expr)> {
     let grid = k.grid("grid", [Layout::of(blocks, 1)])?;
     let block = k.block("block", [Layout::of(threads, 1)])?;
-    let own = k.scalar(grid, "own")?;
-    k.by(own);
+    k.one()?;
+    let cta = k.scalar(grid, "cta")?;
+    k.by(cta);
     let [first] = k.indices(grid, [first])?;
     Ok((block, first.into()))
 }
@@ -151,10 +149,8 @@ pub(super) fn declare(
     k: &mut Builder,
     operands: &[(String, &Access, &[Expr])],
 ) -> Result<Vec<TensorId>> {
-    let mut symbols = Vec::new();
-    for (name, access, _) in operands {
-        symbols.push(access.symbols(k, name)?);
-    }
+    let symbols = operands.iter().map(|(name, access, _)| access.symbols(k, name));
+    let symbols = symbols.collect::<Result<Vec<_>>>()?;
     let each = |((name, access, sizes), symbols): (&(String, &Access, &[Expr]), &Vec<_>)| {
         access.param(k, name, sizes, symbols)
     };

@@ -22,7 +22,8 @@ pub use self::convolution::{Axis, Convolution};
 use self::convolution::{Images, Sizes};
 use self::gather::Gather;
 pub use self::sliding::{Fold, Sliding};
-use super::matmul::{Edges, MatMul, Place, Walk, line};
+use super::access::launch;
+use super::matmul::{Edges, MatMul, Place, Walk};
 use super::multistage::Multistage;
 use super::stage::{Movers, Side};
 pub use super::tiled_mma::By;
@@ -99,20 +100,15 @@ impl Conv {
         let w = k.param("w", w, convolution.scalar)?;
         let outer = convolution.outer(&mut k, &sizes)?;
         let walk = self.walk(&sizes);
-        let grid = k.grid("grid", line(walk.count()))?;
-        let block = k.block("block", line(threads))?;
-        let one = k.scalar(block, "one")?;
-        let [t] = k.indices(grid, ["t"])?;
-        let cta = k.index(grid, "cta", [&t])?;
-        k.by(cta);
+        let (block, t) = launch(&mut k, walk.count(), threads, "t")?;
         let [thread] = k.indices(block, ["thread"])?;
-        let mut place = walk.place(&mut k, &t)?;
+        let mut place = walk.place(&mut k, t)?;
         if walk.tiles_m.is(1) {
             // It is the only one, of which no tile needs to be told apart.
             place.m = Expr::from(0);
         }
         let group = place.batch.clone().unwrap_or(Expr::from(0));
-        let movers = Movers { threads, block, thread: &thread, one, edges: self.weights };
+        let movers = Movers { threads, block, thread: &thread, edges: self.weights };
         let gather = Gather::new(&mut k, self, &sizes, x, sides[1], [&group, &place.n], movers)?;
         let mma = TiledMma::new(&mut k, block, sides, self.warps, self.by)?;
         let [a, b] = sides;

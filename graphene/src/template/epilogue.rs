@@ -18,7 +18,7 @@ use crate::build::Builder;
 use crate::error::{Result, needs};
 use crate::function::Function;
 use crate::index::{Expr, Var};
-use crate::kernel::{Fused, Kind, Operand, TensorId, ThreadsId, Unary};
+use crate::kernel::{Fused, Kind, Operand, TensorId, Unary};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{each, load_inside, pointwise, store_inside, vector};
 use crate::schedule::vectors::neighbours;
@@ -178,7 +178,6 @@ pub(super) struct Run {
     /// In runs.
     pub(super) column: Expr,
     pub(super) n: i64,
-    pub(super) one: ThreadsId,
     pub(super) held: Held,
 }
 
@@ -223,13 +222,12 @@ impl Attached {
         k: &mut Builder,
         mut held: Held,
         (column, n): (&Expr, i64),
-        one: ThreadsId,
     ) -> Result<Held> {
         held.resize(self.operands.len(), None);
         for (held, &(span, from)) in held.iter_mut().zip(&self.operands) {
             if span == Span::Row && held.is_none() {
                 let term = tile_of(k, from, "term", &[Tiler::Size(n)], [column])?;
-                *held = Some(load_inside(k, term, n, self.wide, one)?);
+                *held = Some(load_inside(k, term, self.wide)?);
             }
         }
         Ok(held)
@@ -243,7 +241,7 @@ impl Attached {
         run: &Run,
         of: &[usize],
     ) -> Result<Vec<TensorId>> {
-        let (one, n) = (run.one, run.n);
+        let n = run.n;
         let function = Function::all(of.iter().map(|&result| self.function.output(result)));
         if function == Function::identity() {
             return Ok(vec![sums]);
@@ -254,22 +252,20 @@ impl Attached {
                 (_, Some(held)) => *held,
                 (Span::Column, None) => {
                     let term = tile_of(k, from, "term", &[Tiler::Size(1)], [&run.row])?;
-                    let number = load_inside(k, term, 1, self.wide, one)?;
+                    let number = load_inside(k, term, self.wide)?;
                     let all = vector(k, "all", n, Scalar::F32)?;
-                    each(k, n, |k, i| {
-                        k.spec(Kind::Move, Operand::at(all, [i]), Operand::at(number, [0]), one)
-                    })?;
+                    each(k, n, |k, i| k.move_(Operand::at(all, [i]), Operand::at(number, [0])))?;
                     all
                 }
                 (Span::Whole | Span::Row, None) => {
                     let from = run.of(k, from, "term")?;
-                    load_inside(k, from, n, self.wide, one)?
+                    load_inside(k, from, self.wide)?
                 }
             });
         }
         ins.extend(run.held[self.operands.len()..].iter().flatten());
         let outs = vectors(k, of.len(), "result", n, Scalar::F32)?;
-        pointwise(k, &function, &outs, &ins, n, one)?;
+        pointwise(k, &function, &outs, &ins)?;
         Ok(outs)
     }
 
@@ -294,7 +290,7 @@ impl Attached {
         run: &Run,
     ) -> Result<()> {
         let to = run.of(k, self.results[result], "to")?;
-        store_inside(k, to, out, run.n, self.wide, run.one)
+        store_inside(k, to, out, self.wide)
     }
 
     /// The numbers of all results.

@@ -35,13 +35,14 @@ mod producer;
 mod scores;
 
 use self::context::Context;
-use super::fragments::{GROUP, Panels, ROWS};
-use super::matmul::line;
+use super::access::launch;
+use super::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS};
 use super::tiled_mma::TiledMma;
-use crate::arch::{Arch, Feature};
-use crate::build::{Builder, Header};
+use crate::arch::{Arch, Feature, WARP};
+use crate::build::Builder;
+use crate::choose::ceil;
 use crate::error::{AtLeast, AtMost, MultipleOf, Result, Within, needs};
-use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::kernel::{Kernel, Number, Operand, TensorId};
 use crate::schedule::Units;
 use crate::tensor::Scalar;
 
@@ -96,17 +97,8 @@ pub enum Mask {
     Dense(Scalar),
 }
 
-/// The threads of a warp.
-const WARP: i64 = 32;
-
 /// Stages of keys, and of values, before Hopper.
 const STAGES: i64 = 2;
-
-/// Shared memory for barriers, and for the gaps before tiles, which begin at multiples of 1024 bytes.
-const BESIDE: i64 = 2048;
-
-/// The registers of a thread that issues copies.
-const PRODUCER_REGISTERS: i64 = 40;
 
 impl Default for Fmha {
     fn default() -> Fmha {
@@ -144,16 +136,12 @@ impl Fmha {
         self.check()?;
         needs(self.scalar.bytes() == 2, "fp16 or bf16 operands", self.scalar)?;
         let mut k = Builder::new("fmha", Arch::Sm90a);
-        let (sizes, operands, mask) = self.declare(&mut k)?;
-        let grid = k.grid("grid", line(&sizes.blocks))?;
-        let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
-        let kind = self.kind(&sizes);
-        let context = Context::new(&mut k, (self, &sizes), operands, mask, [grid, block])?;
+        let given = self.declare(&mut k)?;
+        let (block, first) = launch(&mut k, &given.blocks, GROUP * (self.consumers + 1), "first")?;
+        let context = Context::new(&mut k, self, &given, block, first)?;
         k.role(context.groups, 0..self.consumers, |k| consumer::consume(&context, k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
-        let [q, key, value, o] = operands;
-        let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
-        k.finish_as(Header::new(kind, o, ins, block))
+        k.finish_as(given.header(self.kind(&given), block))
     }
 
     /// Bytes of shared memory that a block of that kernel uses, with what pipelines need beside their tiles.
@@ -161,7 +149,7 @@ impl Fmha {
         let (head, value) = (self.head_width(), self.value_width());
         let of_queries = self.rows() * (head + value);
         let elements = of_queries + self.stages * self.keys * (head + value);
-        (elements * self.scalar.bytes() + self.stages * self.keys * 4 + BESIDE).unsigned_abs()
+        (elements * self.scalar.bytes() + self.stages * self.keys * 4 + BARRIERS).unsigned_abs()
     }
 
     /// The kernel for `sm_80` and later, with the symbols of [`kernel`](Fmha::kernel): each of
@@ -260,26 +248,21 @@ impl Fmha {
 
     /// Weights become the left operand of their matmul with the values: fragments of accumulators are
     /// fragments of operands.
-    fn pack(&self, k: &mut Builder, from: TensorId, to: TensorId, one: ThreadsId) -> Result<()> {
-        k.for_("j", 0..self.keys / 8, 1, true, |k, j| {
-            k.for_("half", 0..2, 1, true, |k, half| {
+    fn pack(&self, k: &mut Builder, from: TensorId, to: TensorId) -> Result<()> {
+        k.unroll("j", self.keys / 8, |k, j| {
+            k.unroll("half", 2, |k, half| {
                 let (to, from) = (Operand::at(to, [half, j]), Operand::at(from, [half, j]));
-                k.spec(Kind::Move, to, from, one)
+                k.move_(to, from)
             })
         })
     }
 
-    /// The columns of tiles of queries and keys, and of values.
+    /// The columns of tiles of queries and keys, and of values: as many as there are whole instructions for.
     fn head_width(&self) -> i64 {
-        wide(self.head_dim)
+        ceil(self.head_dim, 16) * 16
     }
 
     fn value_width(&self) -> i64 {
-        wide(self.value_dim)
+        ceil(self.value_dim, 16) * 16
     }
-}
-
-/// As much as there are whole instructions for.
-fn wide(dim: i64) -> i64 {
-    (dim + 15) / 16 * 16
 }

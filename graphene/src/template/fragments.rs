@@ -6,12 +6,17 @@ use crate::arch::registers_at_launch;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
+use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Swizzle, Tiler};
 use crate::tensor::{Memory, Scalar, View};
 
-/// The threads of a warpgroup.
-pub(super) const GROUP: i64 = 128;
+pub(super) use crate::arch::WARPGROUP as GROUP;
+
+/// Shared memory for barriers, and for the gaps before what begins at multiples of 1024 bytes.
+pub(super) const BARRIERS: i64 = 2048;
+
+/// Registers of the threads of a warpgroup that only issues copies.
+pub(super) const PRODUCER_REGISTERS: i64 = 40;
 
 /// Rows of a warpgroup's matmul.
 pub(super) const ROWS: i64 = 64;
@@ -130,7 +135,7 @@ impl Matrices {
         body: impl FnOnce(&mut Builder, &Expr, TensorId) -> Result<TensorId>,
     ) -> Result<()> {
         let strips = k.tile(buffer, "strips", &[Tiler::Size(16), Tiler::Size(16)])?;
-        k.for_("strip", 0..columns / 16, 1, true, |k, strip| {
+        k.unroll("strip", columns / 16, |k, strip| {
             let tile = k.index(strips, "strip", [lane.number.clone(), strip.into()])?;
             let row = self.row(k, tile, false)?;
             let from = body(k, &strip.into(), row)?;
@@ -161,8 +166,8 @@ pub(super) fn each_pair(
     eights: i64,
     body: Visit<'_>,
 ) -> Result<()> {
-    k.for_("j", 0..eights, 1, true, |k, j| {
-        k.for_("half", 0..2, 1, true, |k, half| {
+    k.unroll("j", eights, |k, j| {
+        k.unroll("half", 2, |k, half| {
             let pair = k.index(fragment, "pair", [half, j])?;
             body(k, pair, Expr::from(j) * 2 + Expr::from(half))
         })
@@ -170,11 +175,9 @@ pub(super) fn each_pair(
 }
 
 /// All zeros.
-pub(super) fn clear(k: &mut Builder, acc: TensorId, eights: i64, one: ThreadsId) -> Result<()> {
+pub(super) fn clear(k: &mut Builder, acc: TensorId, eights: i64) -> Result<()> {
     each_pair(k, acc, eights, &|k, pair, _| {
-        k.for_("p", 0..2, 1, true, |k, p| {
-            k.spec(Kind::Init(Number(0.0)), Operand::at(pair, [p]), (), one)
-        })
+        k.unroll("p", 2, |k, p| k.init(Operand::at(pair, [p]), 0.0))
     })
 }
 

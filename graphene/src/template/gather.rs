@@ -11,7 +11,7 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::function::Function;
 use crate::index::Expr;
-use crate::kernel::{Binary, Kind, Number, TensorId, Test, ThreadsId};
+use crate::kernel::{Binary, Kind, TensorId, Test};
 use crate::schedule::pointwise::{number, pointwise, vector};
 use crate::tensor::Scalar;
 
@@ -55,30 +55,24 @@ pub fn embedding(scalar: Scalar, index: Scalar) -> Rows {
 }
 
 /// The row of a table of so many rows that an index says.
-pub(super) fn look_up(
-    k: &mut Builder,
-    indices: TensorId,
-    row: &Expr,
-    rows: &Expr,
-    one: ThreadsId,
-) -> Result<Expr> {
+pub(super) fn look_up(k: &mut Builder, indices: TensorId, row: &Expr, rows: &Expr) -> Result<Expr> {
     let scalar = k.tensor_of(indices)?.scalar;
     let raw = number(k, "index", scalar)?;
-    k.spec(Kind::Init(Number(0.0)), raw, (), one)?;
+    k.init(raw, 0.0)?;
     let from = k.index(indices, "from", [row.clone()])?;
-    k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, raw, from, one))?;
+    k.if_(Test::Inside(from.into()), |k| k.move_(raw, from))?;
     let [wide, count] = ["wide", "count"].map(|name| number(k, name, Scalar::F32));
     let (wide, count) = (wide?, count?);
-    k.spec(Kind::Move, wide, raw, one)?;
-    k.spec(Kind::Index(rows.clone()), count, (), one)?;
+    k.move_(wide, raw)?;
+    k.alone(Kind::Index(rows.clone()), count, ())?;
     let [index, size] = [0, 1].map(Function::input);
     let negative = index.clone().binary(Binary::Less, 0.0);
     let wrapped = negative.select(index.clone() + size.clone(), index);
     let within = wrapped.binary(Binary::Min, size - 1.0).binary(Binary::Max, 0.0);
     let clipped = vector(k, "clipped", 1, Scalar::F32)?;
-    pointwise(k, &within, &[clipped], &[wide, count], 1, one)?;
+    pointwise(k, &within, &[clipped], &[wide, count])?;
     let clipped = k.index(clipped, "clipped", [0])?;
     let place = number(k, "place", Scalar::I32)?;
-    k.spec(Kind::Move, place, clipped, one)?;
+    k.move_(place, clipped)?;
     Ok(k.value("looked_up", place)?.into())
 }

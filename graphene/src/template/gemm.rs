@@ -32,7 +32,7 @@ mod residual_tma;
 use self::context::Context;
 use self::residual_tma::RESIDUAL_PANELS;
 use super::epilogue::Span;
-use super::fragments::{GROUP, consumer_registers};
+use super::fragments::{BARRIERS, GROUP, consumer_registers};
 use super::matmul::{Edges, MatMul, Place, leaf, line};
 use super::split_k::{Holders, PAIR};
 use crate::arch::Arch;
@@ -92,9 +92,6 @@ const PANEL: i64 = 64;
 
 /// Panels of C that a consumer has buffers for: one is computed while one leaves.
 const PANELS: i64 = 2;
-
-/// Shared memory for barriers, and for the gaps before what begins at multiples of 1024 bytes.
-const BARRIERS: i64 = 2048;
 
 impl Default for Gemm {
     fn default() -> Gemm {

@@ -24,9 +24,9 @@ mod sizes;
 mod warpgroups;
 
 pub use self::warpgroups::Warpgroups;
-use super::access::Stride;
+use super::access::{Stride, launch};
 use super::epilogue::{Epilogue, Operands, Span};
-use super::matmul::{Edges, leaf, line, tile_of};
+use super::matmul::{Edges, leaf, tile_of};
 use super::stage::Movers;
 use super::tiled_mma::By;
 use crate::arch::Arch;
@@ -137,7 +137,6 @@ struct Context<'a> {
     mlp: &'a Mlp,
     given: Vec<Given>,
     block: ThreadsId,
-    one: ThreadsId,
     thread: Var,
     /// The first row.
     origin: Expr,
@@ -159,12 +158,7 @@ impl Mlp {
         let mut k = Builder::new("mlp", self.arch);
         let (m, x, mut given) = self.parameters(&mut k)?;
         let threads = 32 * self.warps;
-        let grid = k.grid("grid", line(m.ceil_div(&Expr::from(self.rows))))?;
-        let block = k.block("block", line(threads))?;
-        let one = k.scalar(block, "one")?;
-        let [m] = k.indices(grid, ["m"])?;
-        let cta = k.index(grid, "cta", [&m])?;
-        k.by(cta);
+        let (block, m) = launch(&mut k, m.ceil_div(&Expr::from(self.rows)), threads, "m")?;
         let [thread] = k.indices(block, ["thread"])?;
         let near = self.near().allocate(&mut k, "sY", 1)?;
         let near = k.index(near, "sY", [0])?;
@@ -176,15 +170,15 @@ impl Mlp {
         }
         let first = self.sides(0)[0];
         let tiles = first.tiled(&mut k, x, false)?;
-        let rows = k.index(tiles, "rows", [Expr::from(&m), Expr::from(0)])?;
+        let rows = k.index(tiles, "rows", [m.clone(), Expr::from(0)])?;
         let edges = if self.rounds_x() { Edges::Moves } else { self.edges(self.width) };
-        let movers = Movers { threads, block, thread: &thread, one, edges };
+        let movers = Movers { threads, block, thread: &thread, edges };
         for (l, given) in given.iter_mut().enumerate() {
             given.tiles = self.sides(l)[1].tiled(&mut k, given.weights, true)?;
         }
-        let origin = Expr::from(m) * self.rows;
+        let origin = m * self.rows;
         let thread = thread.clone();
-        let context = Context { mlp: self, given, block, one, thread, origin, near, shared };
+        let context = Context { mlp: self, given, block, thread, origin, near, shared };
         let header = self.header(x, &context.given, block);
         let tile = context.origin.div(&self.rows.into());
         let tile = self.tile(&mut k, (x, &context.given), (self.rows, &tile), block)?;

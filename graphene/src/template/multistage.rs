@@ -134,14 +134,14 @@ impl Multistage {
         let walk = Walk::new(&declared, self.tile, self.raster);
         let grid = k.grid("grid", self.grid(walk.count()))?;
         let block = k.block("block", line(threads))?;
-        let one = k.scalar(block, "one")?;
+        k.one()?;
         let (t, shares) = self.shares(&mut k, grid, block)?;
         let [thread] = k.indices(block, ["thread"])?;
         let place = walk.place(&mut k, &t)?;
         let mma = TiledMma::new(&mut k, block, sides, self.warps, self.by)?;
         let stages = Stages::new(&mut k, &declared, sides, self.stages)?;
         let acc = mma.allocate(&mut k)?;
-        let movers = Movers { threads, block, thread: &thread, one, edges };
+        let movers = Movers { threads, block, thread: &thread, edges };
         let (first, steps) = own_steps(shares.as_ref(), declared.steps(self.depth));
         let end = steps.iter().fold(Expr::from(0), |all, steps| all + steps);
         let count = end - first.clone();
@@ -184,7 +184,7 @@ impl Multistage {
                     let [number, _] = k.indices(warps, ["sharing", "lane"])?;
                     let warp = k.index(warps, "warp", [&number])?;
                     let each = |k: &mut Builder, visit: Visit<'_>| own.each_pair(k, acc, visit);
-                    let held = Held { warp, number: number.into(), one: mma.one(), each: &each };
+                    let held = Held { warp, number: number.into(), each: &each };
                     shares.add_up(k, &held, |k| {
                         let part = declared.part(k, own.of_warp(), &own.place(&place))?;
                         k.decompose(part.epilogue(epilogue.kind(), acc, warp), store)

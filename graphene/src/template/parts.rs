@@ -11,7 +11,7 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, Within, needs};
 use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId};
 use crate::schedule::pointwise::{copy, each, vector};
 use crate::schedule::vectors::{Items, neighbours};
 use crate::tensor::Scalar;
@@ -105,14 +105,13 @@ impl Parts {
             places.push(Place { part, sizes, to, from, first });
         }
         let (block, begin) = launch(&mut k, &blocks, self.threads, "begin")?;
-        let one = k.scalar(block, "one")?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         for place in &places {
             let items = Items { sizes: place.sizes, n: place.part.vector };
             let tiles = items.count().ceil_div(&Expr::from(self.threads));
             k.for_("tile", begin.clone()..tiles, Expr::from(&blocks), false, |k, tile| {
                 let item = Expr::from(tile) * self.threads + Expr::from(&thread);
-                items.within(k, place.to, item, |k, n, at| place.make(k, n, at, one))
+                items.within(k, place.to, item, |k, n, at| place.make(k, n, at))
             })?;
         }
         let mut copied = (0..).map(Fused::input);
@@ -157,7 +156,7 @@ impl Parts {
 
 impl Place<'_> {
     /// A vector at a place that counts vectors.
-    fn make(&self, k: &mut Builder, n: i64, at: &[Expr], one: ThreadsId) -> Result<()> {
+    fn make(&self, k: &mut Builder, n: i64, at: &[Expr]) -> Result<()> {
         let Part { source, to: access, .. } = self.part;
         let to = neighbours(k, self.to, at.iter().cloned(), n, "vector")?;
         let from = match self.from {
@@ -170,15 +169,15 @@ impl Place<'_> {
             Source::Counted => Kind::Index(at.last().map_or(self.first(), |at| self.first() + at)),
         };
         let ins: Vec<TensorId> = from.into_iter().collect();
-        k.decompose(Header::new(kind.clone(), to, ins, one), |k| {
+        k.decompose(Header::alone(kind.clone(), to, ins), |k| {
             let raw = vector(k, "raw", n, access.scalar)?;
             match (source, from) {
                 (Source::Copied(access), Some(from)) => {
-                    copy(k, raw, from, n, access.contiguous(), one)?;
+                    copy(k, raw, from, access.contiguous())?;
                 }
-                _ => each(k, n, |k, i| k.spec(kind, Operand::at(raw, [i]), (), one))?,
+                _ => each(k, n, |k, i| k.alone(kind, Operand::at(raw, [i]), ()))?,
             }
-            copy(k, to, raw, n, access.contiguous(), one)
+            copy(k, to, raw, access.contiguous())
         })
     }
 

@@ -15,7 +15,7 @@ use crate::build::{Builder, Header};
 use crate::error::{Result, Within, needs};
 use crate::function::Function;
 use crate::index::Expr;
-use crate::kernel::{Kernel, Kind, TensorId, ThreadsId};
+use crate::kernel::{Kernel, Kind, TensorId};
 use crate::schedule::pointwise::{pointwise, store};
 use crate::schedule::vectors::{Items, neighbours};
 use crate::tensor::Scalar;
@@ -61,7 +61,6 @@ struct Context<'a> {
     sizes: Vec<Expr>,
     ins: Vec<TensorId>,
     outs: Vec<TensorId>,
-    one: ThreadsId,
 }
 
 impl Pointwise {
@@ -92,10 +91,8 @@ impl Pointwise {
         let mut params = declare(&mut k, &ins.chain(outs).collect::<Vec<_>>())?;
         let outs = params.split_off(self.ins.len());
         let (block, first) = launch(&mut k, &blocks, self.threads, "first")?;
-        let one = k.scalar(block, "one")?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
-        let context =
-            Context { template: self, sizes, ins: params.clone(), outs: outs.clone(), one };
+        let context = Context { template: self, sizes, ins: params.clone(), outs: outs.clone() };
         let items = Items { sizes: &context.sizes, n: self.vector };
         let tiles = items.count().ceil_div(&Expr::from(self.threads));
         k.for_("tile", first..tiles, Expr::from(blocks), false, |k, tile| {
@@ -139,15 +136,14 @@ impl Context<'_> {
         let outs = self.vectors(k, &self.outs, n, at)?;
         let from = self.vectors(k, &self.ins, n, at)?;
         let kind = Kind::pointwise(&template.function);
-        k.decompose(Header::new(kind, outs.clone(), from.clone(), self.one), |k| {
-            let mut ins = Vec::new();
-            for (from, access) in from.into_iter().zip(&template.ins) {
-                ins.push(access.load(k, from, n, template.numbers, self.one)?);
-            }
+        k.decompose(Header::alone(kind, outs.clone(), from.clone()), |k| {
+            let ins = from.into_iter().zip(&template.ins);
+            let ins = ins.map(|(from, access)| access.load(k, from, template.numbers));
+            let ins = ins.collect::<Result<Vec<_>>>()?;
             let results = vectors(k, outs.len(), "result", n, template.numbers)?;
-            pointwise(k, &template.function, &results, &ins, n, self.one)?;
+            pointwise(k, &template.function, &results, &ins)?;
             for ((&to, access), &from) in outs.iter().zip(&template.outs).zip(&results) {
-                store(k, to, from, n, access.contiguous(), self.one)?;
+                store(k, to, from, access.contiguous())?;
             }
             Ok(())
         })

@@ -149,7 +149,7 @@ impl Recurrent {
         let grid = k.grid("grid", grid)?;
         let threads = self.threads();
         let block = k.block("block", line(threads))?;
-        let one = k.scalar(block, "one")?;
+        let one = k.one()?;
         let [direction, part, units] = k.indices(grid, ["direction", "part", "units"])?;
         let (one_of, zero) = (Tiler::Size(1), Expr::from(0));
         let members = k.tile(grid, "members", &[one_of.clone(), one_of, Tiler::Whole])?;
@@ -178,7 +178,7 @@ impl Recurrent {
         let wanted = (constants > 0).then(|| sums.of_columns(k, "constants", constants));
         let constants = wanted.transpose()?;
         let parts = sums.parts(k)?;
-        let movers = Movers { threads, block, thread: &thread, one, edges: self.edges };
+        let movers = Movers { threads, block, thread: &thread, edges: self.edges };
         let outs: Vec<TensorId> = tensors.outs(self.results[0]).collect();
         let (kind, ins) = self.whole(&tensors, &sizes.steps)?;
         let context = Context {

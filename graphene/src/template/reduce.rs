@@ -17,7 +17,7 @@ use crate::index::{Cond, Expr};
 use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::{each, number, pointwise, store, vector};
-use crate::schedule::vectors::{Runs, neighbours, part};
+use crate::schedule::vectors::{Run, Runs, neighbours, part};
 use crate::tensor::{Memory, Scalar};
 
 /// The parameters of a reduction. Its symbols are the sizes `outer`, `reduced` and `inner`, and strides of the operands
@@ -86,10 +86,9 @@ impl Reduce {
         let (block, first) = launch(&mut k, blocks, self.threads * self.strands, "first")?;
         let column = k.let_("column", first.rem(&columns))?.into();
         let outer = k.let_("outer_at", first.div(&columns))?.into();
-        let one = k.scalar(block, "one")?;
         let given = ins.clone();
         let kind = Kind::Fused(self.result(self.total(), &reduced));
-        Own { template: self, ins, out, one, reduced }.columns(&mut k, block, outer, column)?;
+        Own { template: self, ins, out, reduced }.columns(&mut k, block, outer, column)?;
         k.finish(kind, out, given)
     }
 
@@ -124,7 +123,6 @@ struct Own<'a> {
     template: &'a Reduce,
     ins: Vec<TensorId>,
     out: TensorId,
-    one: ThreadsId,
     reduced: Expr,
 }
 
@@ -139,10 +137,10 @@ impl Own<'_> {
         let mut ins = Vec::new();
         for (&of, access) in self.ins.iter().zip(&self.template.ins) {
             let from = self.view(k, of, n, row, at)?;
-            ins.push(access.load(k, from, n, Scalar::F32, self.one)?);
+            ins.push(access.load(k, from, Scalar::F32)?);
         }
         let values = vector(k, "values", n, Scalar::F32)?;
-        pointwise(k, &self.template.function, &[values], &ins, n, self.one)?;
+        pointwise(k, &self.template.function, &[values], &ins)?;
         Ok(values)
     }
 
@@ -161,41 +159,23 @@ impl Own<'_> {
     /// Totals to begin with.
     fn neutral(&self, k: &mut Builder, total: TensorId, n: i64) -> Result<()> {
         let neutral = Number(self.template.op.neutral().unwrap_or(0.0));
-        each(k, n, |k, e| k.spec(Kind::Init(neutral), Operand::at(total, [e]), (), self.one))
+        each(k, n, |k, e| k.alone(Kind::Init(neutral), Operand::at(total, [e]), ()))
     }
 
-    /// Stores totals.
-    fn leave(
-        &self,
-        k: &mut Builder,
-        to: TensorId,
-        total: TensorId,
-        n: i64,
-        contiguous: bool,
-    ) -> Result<()> {
+    /// Stores the totals of a run.
+    fn leave(&self, k: &mut Builder, run: &Run, total: TensorId) -> Result<()> {
         let kind = Kind::Fused(self.template.result(Fused::input(0), &self.reduced));
-        k.decompose(Header::new(kind, to, total, self.one), |k| {
-            self.finish(k, to, total, n, contiguous)
+        k.decompose(Header::alone(kind, run.view, total), |k| {
+            let mut ins = vec![total];
+            if self.template.finish.inputs() > 1 {
+                let count = number(k, "count", Scalar::F32)?;
+                k.alone(Kind::Index(self.reduced.clone()), count, ())?;
+                ins.push(count);
+            }
+            let result = vector(k, "result", run.n, Scalar::F32)?;
+            pointwise(k, &self.template.finish, &[result], &ins)?;
+            store(k, run.view, result, self.template.out.contiguous())
         })
-    }
-
-    fn finish(
-        &self,
-        k: &mut Builder,
-        to: TensorId,
-        total: TensorId,
-        n: i64,
-        contiguous: bool,
-    ) -> Result<()> {
-        let mut ins = vec![total];
-        if self.template.finish.inputs() > 1 {
-            let count = number(k, "count", Scalar::F32)?;
-            k.spec(Kind::Index(self.reduced.clone()), count, (), self.one)?;
-            ins.push(count);
-        }
-        let result = vector(k, "result", n, Scalar::F32)?;
-        pointwise(k, &self.template.finish, &[result], &ins, n, self.one)?;
-        store(k, to, result, n, contiguous, self.one)
     }
 
     /// Columns of `[outer, reduced, inner]`: a vector of neighbours by each thread, rows in strands.
@@ -224,7 +204,7 @@ impl Own<'_> {
                     each(k, run.n, |k, e| {
                         let of = run.element.clone().unwrap_or(e.clone());
                         let (total, value) = (Operand::at(total, [of]), Operand::at(values, [e]));
-                        k.spec(Kind::Reduction(op), total, value, self.one)
+                        k.reduce(op, total, value)
                     })
                 })
             })?;
@@ -234,17 +214,16 @@ impl Own<'_> {
             let view = |k: &mut Builder, n: i64, at: &Expr| {
                 neighbours(k, self.out, [outer.clone(), at.clone()], n, "result")
             };
-            let contiguous = self.template.out.contiguous();
             k.if_(Cond::equal(strand, 0), |k| {
                 runs.within(k, &column, view, |k, run| {
                     let own = match run.element {
                         None => total,
-                        Some(e) => {
+                        Some(ref e) => {
                             let single = k.tile(total, "single", &[Tiler::Size(1)])?;
                             k.index(single, "single", [e])?
                         }
                     };
-                    self.leave(k, run.view, own, run.n, contiguous)
+                    self.leave(k, &run, own)
                 })
             })
         })
@@ -264,7 +243,7 @@ impl Own<'_> {
         let place = |strand: Expr, e: Expr| Operand::at(shared, [strand, e, across.clone()]);
         each(k, n, |k, e| {
             let own = Operand::at(total, [&e]);
-            k.spec(Kind::Move, place(strand.clone(), e), own, self.one)
+            k.move_(place(strand.clone(), e), own)
         })?;
         k.spec(Kind::Sync, (), (), block)?;
         k.if_(Cond::equal(strand.clone(), 0), |k| {
@@ -272,8 +251,8 @@ impl Own<'_> {
                 each(k, n, |k, e| {
                     let value = number(k, "value", Scalar::F32)?;
                     let from = place(other.into(), e.clone());
-                    k.spec(Kind::Move, value, from, self.one)?;
-                    k.spec(Kind::Reduction(op), Operand::at(total, [e]), value, self.one)
+                    k.move_(value, from)?;
+                    k.reduce(op, Operand::at(total, [e]), value)
                 })
             })
         })

@@ -24,6 +24,7 @@ use super::access::{Access, launch};
 use super::gather::{self, Place};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
+use crate::choose::ceil;
 use crate::error::Result;
 use crate::function::Function;
 use crate::index::Expr;
@@ -124,7 +125,6 @@ impl Rows {
     /// do, a warp or part of one; then 128 threads, and more from four vectors a thread on.
     #[must_use]
     pub fn fitting(self, columns: i64) -> Rows {
-        let ceil = |a: i64, b: i64| (a + b - 1) / b;
         let vectors = ceil(columns, self.vector).max(1);
         let threads = match vectors {
             ..=32 => (vectors as u64).next_power_of_two() as i64,
@@ -201,7 +201,7 @@ impl Rows {
             for (i, table) in tables.iter().enumerate() {
                 let Some(size) = table else { continue };
                 sources[i].row = Some(match indices[i] {
-                    Some(index) => gather::look_up(k, index, &row, size, teams.one)?,
+                    Some(index) => gather::look_up(k, index, &row, size)?,
                     None => k.let_("position", row.rem(size))?.into(),
                 });
             }

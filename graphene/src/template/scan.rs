@@ -62,7 +62,6 @@ impl Default for Scan {
 /// A block's part: what its threads share.
 struct Row<'a> {
     scan: &'a Scan,
-    one: ThreadsId,
     block: ThreadsId,
     thread: Expr,
     /// Two copies of so many elements as there are threads.
@@ -83,7 +82,6 @@ impl Scan {
         let (x, y) = (params[0], params[1]);
         let (last, outer) = sizes.split_last().expect("the check wants an axis");
         let (block, first) = launch(&mut k, product(outer), self.threads, "first")?;
-        let one = k.scalar(block, "one")?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         let mut at = match outer {
             [] => Vec::new(),
@@ -91,12 +89,12 @@ impl Scan {
         };
         let view = [Layout::of(2, self.threads), Layout::of(self.threads, 1)];
         let shared = k.allocate("partial", view, self.numbers, Memory::Shared, None)?;
-        let row = Row { scan: self, one, block, thread: thread.into(), shared };
+        let row = Row { scan: self, block, thread: thread.into(), shared };
         let tiles = at.iter().map(|at| Some((1, at.clone()))).chain([None]).collect::<Vec<_>>();
         let (from, to) = (part(&mut k, x, "x_row", &tiles)?, part(&mut k, y, "y_row", &tiles)?);
         k.decompose(Header::new(self.kind(outer.len(), self.exclusive), to, from, block), |k| {
             let carry = number(k, "carry", self.numbers)?;
-            k.spec(Kind::Init(neutral), carry, (), one)?;
+            k.alone(Kind::Init(neutral), carry, ())?;
             let chunks = last.ceil_div(&Expr::from(self.threads));
             let carried = k.carry("chunk", (&chunks, &1.into()), |_, chunk| {
                 // Those of all chunks before.
@@ -105,7 +103,7 @@ impl Scan {
                 let first = if self.reverse { rest.max(Expr::from(0)) } else { Expr::from(0) };
                 let row = Fused::input(0).slice(outer.len(), first, count);
                 let all = Kind::Fused(row.folded(self.op, [outer.len()]));
-                Ok(vec![(None, Header::new(all, carry, from, one))])
+                Ok(vec![(None, Header::alone(all, carry, from))])
             })?;
             k.for_carrying("chunk", Expr::from(0)..chunks, (1, false), carried, |k, chunk| {
                 let place = Expr::from(chunk) * self.threads + &row.thread;
@@ -117,7 +115,7 @@ impl Scan {
                 let before_end = Cond::less(place, last);
                 let (from, to) = (k.index(x, "from", at.clone())?, k.index(y, "to", at)?);
                 let value = number(k, "value", self.numbers)?;
-                k.spec(Kind::Init(neutral), value, (), one)?;
+                k.alone(Kind::Init(neutral), value, ())?;
                 k.if_(before_end.clone(), |k| {
                     k.if_(Test::Inside(from.into()), |k| row.read(k, value, from))
                 })?;
@@ -133,7 +131,7 @@ impl Scan {
                 row.fold(k, own, carry)?;
                 k.if_(before_end, |k| k.if_(Test::Inside(to.into()), |k| row.write(k, to, own)))?;
                 let all = number(k, "all", self.numbers)?;
-                k.spec(Kind::Move, all, Operand::at(shared, [done, self.threads - 1]), one)?;
+                k.move_(all, Operand::at(shared, [done, self.threads - 1]))?;
                 row.fold(k, carry, all)?;
                 // All have read what the next chunk overwrites.
                 k.spec(Kind::Sync, (), (), block)
@@ -165,43 +163,43 @@ impl Scan {
 impl Row<'_> {
     fn read(&self, k: &mut Builder, value: TensorId, from: TensorId) -> Result<()> {
         if self.scan.x.scalar == self.scan.numbers {
-            return k.spec(Kind::Move, value, from, self.one);
+            return k.move_(value, from);
         }
         let raw = number(k, "raw", self.scan.x.scalar)?;
-        k.spec(Kind::Move, raw, from, self.one)?;
-        k.spec(Kind::Move, value, raw, self.one)
+        k.move_(raw, from)?;
+        k.move_(value, raw)
     }
 
     fn write(&self, k: &mut Builder, to: TensorId, value: TensorId) -> Result<()> {
         if self.scan.y.scalar == self.scan.numbers {
-            return k.spec(Kind::Move, to, value, self.one);
+            return k.move_(to, value);
         }
         let narrow = number(k, "narrow", self.scan.y.scalar)?;
-        k.spec(Kind::Move, narrow, value, self.one)?;
-        k.spec(Kind::Move, to, narrow, self.one)
+        k.move_(narrow, value)?;
+        k.move_(to, narrow)
     }
 
     /// `acc` becomes `acc` and `value` together.
     fn fold(&self, k: &mut Builder, acc: TensorId, value: TensorId) -> Result<()> {
-        k.spec(Kind::Binary(self.scan.op), acc, [acc, value], self.one)
+        k.binary(self.scan.op, acc, [acc, value])
     }
 
     /// Every thread's value and all before it together, in one of the two copies: says which.
     fn combine(&self, k: &mut Builder, value: TensorId) -> Result<i64> {
         let (mut copy, mut distance) = (0, 1);
         let at = |copy: i64, thread: Expr| Operand::at(self.shared, [Expr::from(copy), thread]);
-        k.spec(Kind::Move, at(copy, self.thread.clone()), value, self.one)?;
+        k.move_(at(copy, self.thread.clone()), value)?;
         k.spec(Kind::Sync, (), (), self.block)?;
         while distance < self.scan.threads {
             let far = Cond::new(self.thread.clone(), Relation::AtLeast, distance);
             k.if_(far, |k| {
                 let before = number(k, "before", self.scan.numbers)?;
                 let from = (self.thread.clone() - distance).max(Expr::from(0));
-                k.spec(Kind::Move, before, at(copy, from), self.one)?;
+                k.move_(before, at(copy, from))?;
                 self.fold(k, value, before)
             })?;
             copy = 1 - copy;
-            k.spec(Kind::Move, at(copy, self.thread.clone()), value, self.one)?;
+            k.move_(at(copy, self.thread.clone()), value)?;
             k.spec(Kind::Sync, (), (), self.block)?;
             distance *= 2;
         }
@@ -211,12 +209,12 @@ impl Row<'_> {
     /// What the own element's is within the chunk.
     fn own(&self, k: &mut Builder, own: TensorId, done: i64, neutral: Number) -> Result<()> {
         let read = |k: &mut Builder, thread: Expr| {
-            k.spec(Kind::Move, own, Operand::at(self.shared, [Expr::from(done), thread]), self.one)
+            k.move_(own, Operand::at(self.shared, [Expr::from(done), thread]))
         };
         if !self.scan.exclusive {
             return read(k, self.thread.clone());
         }
-        k.spec(Kind::Init(neutral), own, (), self.one)?;
+        k.alone(Kind::Init(neutral), own, ())?;
         let later = Cond::new(self.thread.clone(), Relation::AtLeast, 1);
         k.if_(later, |k| read(k, (self.thread.clone() - 1).max(Expr::from(0))))
     }

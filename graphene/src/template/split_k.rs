@@ -2,15 +2,13 @@
 //! warps have of the tile: the others hand it those warps' sums. So each receives a part, rather than one of them all of it.
 
 use super::matmul::leaf;
+use crate::arch::WARP;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
-use crate::kernel::{Binary, Fence, Kind, Number, Operand, Scope, TensorId, ThreadsId};
+use crate::kernel::{Binary, Fence, Kind, Operand, Scope, TensorId, ThreadsId};
 use crate::schedule::pointwise::vector;
 use crate::tensor::{Memory, Scalar, View};
-
-/// The threads of a warp.
-const LANES: i64 = 32;
 
 /// Neighbouring sums that move at once.
 pub(super) const PAIR: i64 = 2;
@@ -42,7 +40,6 @@ pub(super) struct Held<'a> {
     pub(super) warp: ThreadsId,
     /// Which of the warps that have sums it is.
     pub(super) number: Expr,
-    pub(super) one: ThreadsId,
     /// Goes through the pairs of sums and their numbers.
     pub(super) each: &'a dyn Fn(&mut Builder, Visit<'_>) -> Result<()>,
 }
@@ -69,7 +66,7 @@ impl Holders {
 
     /// How many sums a warp has.
     fn of_warp(self) -> i64 {
-        self.pairs * PAIR * LANES
+        self.pairs * PAIR * WARP
     }
 
     /// Bytes of shared memory for what so many blocks hand over.
@@ -94,22 +91,21 @@ impl Shares {
             vec![
                 leaf(parts - 1, own * of_warp),
                 leaf(own, of_warp),
-                leaf(holders.pairs, LANES * PAIR),
-                leaf(LANES, PAIR),
+                leaf(holders.pairs, WARP * PAIR),
+                leaf(WARP, PAIR),
             ],
             vec![leaf(PAIR, 1)],
         ]);
         let sums = k.allocate("sums", view, Scalar::F32, Memory::Shared, None)?;
         let barriers = View::buffer(&[leaf(own, 1)]);
         let there = k.allocate("there", barriers, Scalar::Mbar, Memory::Shared, None)?;
-        let first = k.scalar(block, "one")?;
         k.role(block, 0..1, |k| {
-            k.for_("s", 0..own, 1, true, |k, s| {
-                k.spec(Kind::Init(Number(1.0)), Operand::at(there, [s]), (), first)?;
+            k.unroll("s", own, |k, s| {
+                k.init(Operand::at(there, [s]), 1.0)?;
                 let bytes = Expr::from((parts - 1) * of_warp * Scalar::F32.bytes());
-                k.spec(Kind::Arrive(Some(bytes)), Operand::at(there, [s]), (), first)
+                k.alone(Kind::Arrive(Some(bytes)), Operand::at(there, [s]), ())
             })?;
-            k.spec(Kind::Fence(Fence::Init), (), (), first)
+            k.alone(Kind::Fence(Fence::Init), (), ())
         })?;
         Ok(Shares { blocks, rank, parts, own, sums, there })
     }
@@ -156,7 +152,7 @@ impl Shares {
         let part = to.behind.clone() - 1;
         (held.each)(k, &|k, pair, number| {
             let at = Operand::at(sums, to.at(part.clone(), number));
-            k.add(Header::new(Kind::Move, at, pair, held.one).signals(there.clone()))
+            k.add(Header::alone(Kind::Move, at, pair).signals(there.clone()))
         })
     }
 
@@ -168,10 +164,10 @@ impl Shares {
             (held.each)(k, &|k, pair, number| {
                 let at = to.at(part.into(), number);
                 let come = vector(k, "come", PAIR, Scalar::F32)?;
-                k.spec(Kind::Move, come, Operand::at(self.sums, at), held.one)?;
-                k.for_("p", 0..PAIR, 1, true, |k, p| {
+                k.move_(come, Operand::at(self.sums, at))?;
+                k.unroll("p", PAIR, |k, p| {
                     let [sum, other] = [pair, come].map(|tensor| Operand::at(tensor, [p]));
-                    k.spec(Kind::Binary(Binary::Add), sum.clone(), [sum, other], held.one)
+                    k.binary(Binary::Add, sum.clone(), [sum, other])
                 })
             })?;
         }

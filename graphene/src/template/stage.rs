@@ -2,10 +2,10 @@
 
 use super::matmul::{Declared, Edges, MatMul, Place, leaf};
 use crate::build::{Builder, Header, Operands};
-use crate::choose::{Banks, swizzle};
+use crate::choose::{Banks, ceil, swizzle};
 use crate::error::{Result, needs};
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::kernel::{Kind, Operand, TensorId, Test, ThreadsId};
 use crate::layout::{Swizzle, Tiler};
 use crate::schedule::pointwise::{WIDTH, number};
 use crate::tensor::{Memory, Scalar, View};
@@ -50,10 +50,9 @@ impl Stages {
         let [a, b] = sides;
         let shared = [a.allocate(k, "sA", stages)?, b.allocate(k, "sB", stages)?];
         let batched = declared.batch.is_some();
-        let mut terms = Vec::new();
-        for term in &declared.terms {
-            terms.push([a.tiled(k, term.a, batched)?, b.tiled(k, term.b, batched)?]);
-        }
+        let terms = declared.terms.iter();
+        let terms = terms.map(|of| Ok([a.tiled(k, of.a, batched)?, b.tiled(k, of.b, batched)?]));
+        let terms = terms.collect::<Result<_>>()?;
         Ok(Stages { sides, shared, terms })
     }
 
@@ -108,7 +107,6 @@ pub(super) struct Movers<'a> {
     pub(super) block: ThreadsId,
     /// The own thread's number.
     pub(super) thread: &'a Var,
-    pub(super) one: ThreadsId,
     pub(super) edges: Edges,
 }
 
@@ -188,8 +186,18 @@ impl Side {
         to: TensorId,
         movers: Movers<'_>,
     ) -> Result<()> {
-        let header = self.moves(from, to, movers);
-        k.decompose(header, |k| self.fill_pieces(k, from, to, movers))
+        k.decompose(self.moves(from, to, movers), |k| {
+            let batch = k.tensor_of(from)?.view.levels()[0].rank() > 2;
+            let batch = |of: Tiler| batch.then_some(of).into_iter();
+            let piece = self.piece(movers.edges);
+            let tiles: Vec<Tiler> = batch(Tiler::Size(1)).chain(self.pieces(piece)).collect();
+            let first: Vec<Expr> = batch(Tiler::Whole).map(|_| Expr::from(0)).collect();
+            let from = k.tile(from, "from_pieces", &tiles)?;
+            self.each_piece(k, to, movers, |[row, place]| {
+                let (side, depth) = if self.transposed { (place, row) } else { (row, place) };
+                (from, first.iter().cloned().chain(self.order(side, depth)).collect())
+            })
+        })
     }
 
     /// Moves a tile to its stage.
@@ -202,25 +210,6 @@ impl Side {
         let header = Header::new(Kind::Move, to, from, movers.block);
         let copies = self.piece(movers.edges) * self.scalar.bytes() >= 4;
         if copies { header.async_() } else { header }
-    }
-
-    fn fill_pieces(
-        &self,
-        k: &mut Builder,
-        from: TensorId,
-        to: TensorId,
-        movers: Movers<'_>,
-    ) -> Result<()> {
-        let batch = k.tensor_of(from)?.view.levels()[0].rank() > 2;
-        let batch = |of: Tiler| batch.then_some(of).into_iter();
-        let piece = self.piece(movers.edges);
-        let tiles: Vec<Tiler> = batch(Tiler::Size(1)).chain(self.pieces(piece)).collect();
-        let first: Vec<Expr> = batch(Tiler::Whole).map(|_| Expr::from(0)).collect();
-        let from = k.tile(from, "from_pieces", &tiles)?;
-        self.each_piece(k, to, movers, |[row, place]| {
-            let (side, depth) = if self.transposed { (place, row) } else { (row, place) };
-            (from, first.iter().cloned().chain(self.order(side, depth)).collect())
-        })
     }
 
     /// Brings all pieces of a tile: `from` says of which pieces, and where there, one of a row and a place in it comes.
@@ -236,7 +225,7 @@ impl Side {
         let to = k.tile(to, "to_pieces", &self.pieces(piece))?;
         let per_row = Expr::from(contiguous / piece);
         let all = contiguous * other / piece;
-        let count = (all + movers.threads - 1) / movers.threads;
+        let count = ceil(all, movers.threads);
         k.for_("e", 0..count, 1, count <= 16, |k, e| {
             let linear = Expr::from(e) * movers.threads + Expr::from(movers.thread);
             let (row, place) = (linear.div(&per_row), linear.rem(&per_row));
@@ -256,22 +245,19 @@ impl Side {
 
     /// Brings a piece, by a copy where its bytes are a word or more.
     fn bring(&self, k: &mut Builder, from: TensorId, to: TensorId, by: Movers<'_>) -> Result<()> {
-        let one = by.one;
         if self.piece(by.edges) * self.scalar.bytes() >= 4 {
-            return k.add(Header::new(Kind::Move, to, from, one).async_());
+            return k.add(Header::alone(Kind::Move, to, from).async_());
         }
         let scalar = k.tensor_of(from)?.scalar;
         let mut word = number(k, "word", scalar)?;
-        k.spec(Kind::Init(Number(0.0)), word, (), one)?;
-        k.if_(Test::Inside(from.into()), |k| {
-            k.spec(Kind::Move, word, Operand::at(from, [0]), one)
-        })?;
+        k.init(word, 0.0)?;
+        k.if_(Test::Inside(from.into()), |k| k.move_(word, Operand::at(from, [0])))?;
         if scalar != self.scalar {
             let rounded = number(k, "rounded", self.scalar)?;
-            k.spec(Kind::Move, rounded, word, one)?;
+            k.move_(rounded, word)?;
             word = rounded;
         }
-        k.spec(Kind::Move, Operand::at(to, [0]), word, one)
+        k.move_(Operand::at(to, [0]), word)
     }
 
     /// A matrix of global memory, maybe of a batch, in tiles.

@@ -82,14 +82,6 @@ impl TiledMma {
         }
     }
 
-    /// Each thread on its own.
-    pub(super) fn one(&self) -> ThreadsId {
-        match self {
-            TiledMma::Warps(warps) => warps.one,
-            TiledMma::Threads(threads) => threads.one,
-        }
-    }
-
     /// Registers for the sums.
     pub(super) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
         match self {

@@ -14,7 +14,7 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::index::{Cond, Expr};
-use crate::kernel::{Fused, Kernel, Kind, Operand, TensorId, Test, ThreadsId};
+use crate::kernel::{Fused, Kernel, Kind, Operand, TensorId, Test};
 use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::{copy, each, vector};
 use crate::schedule::vectors::{coordinates, neighbours, part};
@@ -69,7 +69,6 @@ impl Transpose {
         let tiles = [&rows, &columns].map(|size| size.ceil_div(&Expr::from(side)));
         let blocks = product(&outer) * product(&tiles);
         let (block, first) = launch(&mut k, blocks, THREADS, "first")?;
-        let one = k.scalar(block, "one")?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         let mut at = coordinates(&mut k, first, &[&outer[..], &tiles].concat())?;
         let at_tile = at.split_off(outer.len());
@@ -80,7 +79,6 @@ impl Transpose {
             n,
             side,
             scalar,
-            one,
             thread: thread.into(),
             outer: at,
             at: [at_tile[0].clone(), at_tile[1].clone()],
@@ -124,7 +122,6 @@ struct Moved {
     /// Rows and columns of a tile: those of a warp's words, at least.
     side: i64,
     scalar: Scalar,
-    one: ThreadsId,
     thread: Expr,
     /// The tile's place along the outer axes, and its row and column in tiles.
     outer: Vec<Expr>,
@@ -154,8 +151,8 @@ impl Moved {
             let (r, c) = (row.clone() * self.side + r, column.clone() * words + c);
             let to = k.index(own, "word", [&i])?;
             self.guarded(k, x, columns, [&r, &c], |k, from, e| {
-                let Some(e) = e else { return copy(k, to, from, n, true, self.one) };
-                k.spec(Kind::Move, Operand::at(to, [e]), Operand::at(from, [0]), self.one)
+                let Some(e) = e else { return copy(k, to, from, true) };
+                k.move_(Operand::at(to, [e]), Operand::at(from, [0]))
             })
         })?;
         let tiled = k.tile(self.shared, "words", &[Tiler::Size(1), Tiler::Size(n)])?;
@@ -166,8 +163,8 @@ impl Moved {
             let to = k.index(tiled, "to", from)?;
             let to = k.reshape(to, "to", 0, &[&[(n, 1)]])?;
             self.guarded(k, x, columns, [&at[0], &at[1]], |k, _, e| {
-                let Some(e) = e else { return copy(k, to, word, n, true, self.one) };
-                k.spec(Kind::Move, Operand::at(to, [e]), Operand::at(word, [e]), self.one)
+                let Some(e) = e else { return copy(k, to, word, true) };
+                k.move_(Operand::at(to, [e]), Operand::at(word, [e]))
             })
         })
     }
@@ -189,14 +186,12 @@ impl Moved {
             self.guarded(k, y, rows, [&at[0], &at[1]], |k, to, e| match e {
                 Some(e) => {
                     let element = Operand::at(word, [e]);
-                    k.spec(Kind::Move, element.clone(), from(e.into()), self.one)?;
-                    k.spec(Kind::Move, Operand::at(to, [0]), element, self.one)
+                    k.move_(element.clone(), from(e.into()))?;
+                    k.move_(Operand::at(to, [0]), element)
                 }
                 None => {
-                    each(k, n, |k, e| {
-                        k.spec(Kind::Move, Operand::at(word, [&e]), from(e.clone()), self.one)
-                    })?;
-                    copy(k, to, word, n, true, self.one)
+                    each(k, n, |k, e| k.move_(Operand::at(word, [&e]), from(e.clone())))?;
+                    copy(k, to, word, true)
                 }
             })
         })

@@ -139,7 +139,10 @@ impl<'t> Parser<'t> {
         self.operators(k, names, 1)
     }
 
-    fn after_comma<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(super) fn after_comma<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         self.expect(",")?;
         read(self)
     }
@@ -166,10 +169,8 @@ impl<'t> Parser<'t> {
                 Err(_) => self.fail(at, "operands are counted: %0, %1".to_owned()),
             };
         }
-        if self.eat("(") {
-            let value = self.sum(k, names)?;
-            self.expect(")")?;
-            return Ok(value);
+        if self.sees("(") {
+            return self.within(["(", ")"], |p| p.sum(k, names));
         }
         if let Some(number) = self.float() {
             return Ok(Fused::number(number.0));
@@ -196,14 +197,11 @@ impl<'t> Parser<'t> {
         } else if word == "scan" {
             scan = Some(self.argument(Self::scan)?);
         }
-        self.expect("(")?;
-        let value = match word {
-            "old" => Fused::old(self.dimension()?),
-            "index" => Fused::index(self.expr(k)?),
-            _ => self.called(k, names, word, at, (monoid, scan))?,
-        };
-        self.expect(")")?;
-        Ok(value)
+        self.within(["(", ")"], |p| match word {
+            "old" => p.dimension().map(Fused::old),
+            "index" => p.expr(k).map(Fused::index),
+            _ => p.called(k, names, word, at, (monoid, scan)),
+        })
     }
 
     /// What follows a function's name and its parenthesis.

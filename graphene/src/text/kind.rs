@@ -45,9 +45,7 @@ static ROWS: [Row; 25] = [
     }),
     row("WaitGroup", 0..=1, 0..=0, |p, _| {
         p.argument(|p| {
-            let group = p.group()?;
-            p.expect(",")?;
-            let left = p.integer()?;
+            let (group, left) = (p.group()?, p.after_comma(Parser::integer)?);
             Ok(Kind::WaitGroup(group, left, p.flag("read")?))
         })
     }),
@@ -106,10 +104,7 @@ impl Parser<'_> {
 
     /// `<...>`
     pub(super) fn argument<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.expect("<")?;
-        let value = read(self)?;
-        self.expect(">")?;
-        Ok(value)
+        self.within(["<", ">"], read)
     }
 
     /// `, word`, or nothing.
@@ -135,23 +130,17 @@ impl Parser<'_> {
 
     /// `softmax`, `topk 4`, or a function of two numbers.
     pub(super) fn monoid(&mut self) -> Result<Monoid> {
-        Ok(if self.eat_word("softmax") {
-            Monoid::Softmax
-        } else if self.eat_word("welford") {
-            Monoid::Welford
-        } else if self.eat_word("argmax") {
-            Monoid::ArgMax
-        } else if self.eat_word("topk") {
-            Monoid::TopK(self.natural()?)
-        } else {
-            Monoid::Of(self.binary()?)
-        })
+        let named = [Monoid::Softmax, Monoid::Welford, Monoid::ArgMax];
+        if let Some(monoid) = named.into_iter().find(|of| self.eat_word(&of.to_string())) {
+            return Ok(monoid);
+        }
+        let count = self.eat_word("topk").then(|| self.natural()).transpose()?;
+        count.map_or_else(|| self.binary().map(Monoid::Of), |count| Ok(Monoid::TopK(count)))
     }
 
     fn fold(&mut self) -> Result<Fold> {
         let monoid = self.monoid()?;
-        self.expect(",")?;
-        Ok(Fold { monoid, along: self.dimensions()? })
+        Ok(Fold { monoid, along: self.after_comma(Self::dimensions)? })
     }
 
     /// `0, 1`
@@ -168,9 +157,8 @@ impl Parser<'_> {
     }
 
     pub(super) fn scan(&mut self) -> Result<Scan> {
-        let op = self.binary()?;
-        self.expect(",")?;
-        let mut scan = Scan { op, along: self.dimension()?, exclusive: false, reverse: false };
+        let (op, along) = (self.binary()?, self.after_comma(Self::dimension)?);
+        let mut scan = Scan { op, along, exclusive: false, reverse: false };
         while self.eat(",") {
             let flag = if scan.reverse || !self.eat_word("exclusive") {
                 &mut scan.reverse

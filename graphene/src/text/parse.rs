@@ -206,8 +206,7 @@ impl Parser<'_> {
         if !self.eat_word("indices") {
             return self.expected("`indices`");
         }
-        self.expect("(")?;
-        self.expect(")")?;
+        self.within(["(", ")"], |_| Ok(()))?;
         let expected = match &index_groups(&k.tensor_of(of)?.view)[..] {
             [size] => vec![1; *size],
             groups => groups.to_vec(),

@@ -9,11 +9,8 @@ impl Parser<'_> {
     /// A spec from its kind on.
     pub(super) fn header(&mut self, k: &Builder, outs: Vec<Operand>) -> Result<Header> {
         let kind = self.kind(k)?;
-        let (blocks, threads) = self.within(["<<<", ">>>"], |p| {
-            let blocks = p.known(k)?;
-            p.expect(",")?;
-            Ok((blocks, p.known(k)?))
-        })?;
+        let (blocks, threads) =
+            self.within(["<<<", ">>>"], |p| Ok((p.known(k)?, p.after_comma(|p| p.known(k))?)))?;
         let ins = self.within(["(", ")"], |p| match p.sees(")") {
             true => Ok(Vec::new()),
             false => p.operands(k),

@@ -15,19 +15,16 @@ impl Parser<'_> {
         self.expect(".")?;
         let memory = self.row("a memory", &Memory::ALL)?;
         let mut tensor = Tensor::new(view, scalar, memory);
-        if self.eat(".S<") {
-            let at = self.next();
-            let bits = self.integer()?;
-            self.expect(",")?;
-            let base = self.integer()?;
-            self.expect(",")?;
-            let swizzle = Swizzle::new(bits, base, self.integer()?);
-            self.expect(">")?;
-            tensor.swizzle = Some(self.located(at, swizzle)?);
+        if self.sees(".S<") {
+            tensor.swizzle = Some(self.within([".S<", ">"], |p| {
+                let at = p.next();
+                let (bits, base) = (p.integer()?, p.after_comma(Parser::integer)?);
+                let swizzle = Swizzle::new(bits, base, p.after_comma(Parser::integer)?);
+                p.located(at, swizzle)
+            })?);
         }
-        if self.eat(".peer(") {
-            tensor.peer = Some(self.expr(k)?);
-            self.expect(")")?;
+        if self.sees(".peer(") {
+            tensor.peer = Some(self.within([".peer(", ")"], |p| p.expr(k))?);
         }
         tensor.constant = self.eat(".const");
         tensor.scratch = self.eat(".scratch");

@@ -114,7 +114,6 @@ fn kernel(function: &Function, n: i64, [from, to]: [Scalar; 2]) -> Kernel {
         function.outputs().iter().map(|_| k.param("y", matrix(), to).unwrap()).collect();
     k.grid("grid", Layout::rows([1])).unwrap();
     let warp = k.block("warp", Layout::rows([32])).unwrap();
-    let one = k.scalar(warp, "one").unwrap();
     let [lane] = k.indices(warp, ["lane"]).unwrap();
     let row = |k: &mut Builder, of| {
         let rows = k.tile(of, "rows", &[Tiler::Size(1), Tiler::Size(n)]).unwrap();
@@ -125,15 +124,15 @@ fn kernel(function: &Function, n: i64, [from, to]: [Scalar; 2]) -> Kernel {
         .iter()
         .map(|&of| {
             let row = row(&mut k, of);
-            load(&mut k, row, n, true, one).unwrap()
+            load(&mut k, row, true).unwrap()
         })
         .collect();
     let results: Vec<_> =
         outs.iter().map(|_| vector(&mut k, "result", n, Scalar::F32).unwrap()).collect();
-    pointwise(&mut k, function, &results, &wide, n, one).unwrap();
+    pointwise(&mut k, function, &results, &wide).unwrap();
     for (&out, &result) in outs.iter().zip(&results) {
         let row = row(&mut k, out);
-        store(&mut k, row, result, n, true, one).unwrap();
+        store(&mut k, row, result, true).unwrap();
     }
     k.finish(Kind::pointwise(function), outs, ins).unwrap()
 }

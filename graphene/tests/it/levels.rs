@@ -202,105 +202,105 @@ fn trees_are_drawn() {
         kernel pointwise sm_90a
         %y0:[@N0, @N1].GL <- Fused{gelu(%0 + %1)}<<<#grid:[@blocks], #block:[256]>>>(%x0:[@N0, @N1].GL, %x1:[@N0, @N1].GL)
           for(@tile = @first; @tile < (@N0*((@N1 + 7)/8) + 255)/256; @tile += @blocks)
-            %vector_2:[8].GL <- Fused{gelu(%0 + %1)}<<<#own:[], #one:[]>>>(%vector_3:[8].GL, %vector_4:[8].GL)
+            %vector_2:[8].GL <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%vector_3:[8].GL, %vector_4:[8].GL)
               Move x4
-              %result:[8].RF <- Fused{gelu(%0 + %1)}<<<#own:[], #one:[]>>>(%wide:[8].RF, %wide_2:[8].RF)
+              %result:[8].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%wide:[8].RF, %wide_2:[8].RF)
                 BinaryPointwise, UnaryPointwise, Move
               Move x2
             for(@e = 0; @e < 7; @e += 1)
-              %vector_6:[1].GL <- Fused{gelu(%0 + %1)}<<<#own:[], #one:[]>>>(%vector_7:[1].GL, %vector_8:[1].GL)
+              %vector_6:[1].GL <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%vector_7:[1].GL, %vector_8:[1].GL)
                 Move x4
-                %result_2:[1].RF <- Fused{gelu(%0 + %1)}<<<#own:[], #one:[]>>>(%wide_3:[1].RF, %wide_4:[1].RF)
+                %result_2:[1].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%wide_3:[1].RF, %wide_4:[1].RF)
                   BinaryPointwise, UnaryPointwise, Move
                 Move x2
     "#]].assert_eq(&tree("pointwise"));
     expect![[r#"
         kernel transpose sm_90a
         %y:[@columns, @rows].GL <- Fused{dims(%0, 1, 0)}<<<#grid:[((@columns + 63)/64)*((@rows + 63)/64)], #block:[256]>>>(%x:[@rows, @columns].GL)
-          %y_tile_2:[64, 64].GL <- Fused{dims(%0, 1, 0)}<<<#own:[], #block:[256]>>>(%x_tile_2:[64, 64].GL)
-            %tile:[64, 64].SH <- Move<<<#own:[], #block:[256]>>>(%x_tile_2:[64, 64].GL)
+          %y_tile_2:[64, 64].GL <- Fused{dims(%0, 1, 0)}<<<#cta:[], #block:[256]>>>(%x_tile_2:[64, 64].GL)
+            %tile:[64, 64].SH <- Move<<<#cta:[], #block:[256]>>>(%x_tile_2:[64, 64].GL)
               Move x4
             Sync
-            %y_tile_2:[64, 64].GL <- Fused{dims(%0, 1, 0)}<<<#own:[], #block:[256]>>>(%tile:[64, 64].SH)
+            %y_tile_2:[64, 64].GL <- Fused{dims(%0, 1, 0)}<<<#cta:[], #block:[256]>>>(%tile:[64, 64].SH)
               Move x4
     "#]].assert_eq(&tree("transpose"));
     expect![[r#"
         kernel reduce sm_90a
         %y:[@outer, @inner].GL <- Fused{dims(fold<+>(%0 * %0, 1), 0, 2) / index(@reduced)}<<<#grid:[@outer*((@inner + 255)/256)], #block:[128]>>>(%x0:[@outer, @reduced, @inner].GL)
-          %y_tile_2:[1, 256].GL <- Fused{dims(fold<+>(%0 * %0, 1), 0, 2) / index(@reduced)}<<<#own:[], #block:[128]>>>(%tile_2:[1, @reduced, 256].GL)
+          %y_tile_2:[1, 256].GL <- Fused{dims(fold<+>(%0 * %0, 1), 0, 2) / index(@reduced)}<<<#cta:[], #block:[128]>>>(%tile_2:[1, @reduced, 256].GL)
             Init
             for(@step = 0; @step < (@reduced + 3)/4; @step += 1)
               Move x2
-              %values:[8].RF <- Fused{%0 * %0}<<<#own:[], #one:[]>>>(%wide:[8].RF)
+              %values:[8].RF <- Fused{%0 * %0}<<<#cta:[], #one:[]>>>(%wide:[8].RF)
                 BinaryPointwise, Move
               Reduction
               for(@i = 0; @i < 7; @i += 1) unroll
                 Move x2
-                %values_2:[1].RF <- Fused{%0 * %0}<<<#own:[], #one:[]>>>(%wide_2:[1].RF)
+                %values_2:[1].RF <- Fused{%0 * %0}<<<#cta:[], #one:[]>>>(%wide_2:[1].RF)
                   BinaryPointwise, Move
                 Reduction
             Move x2, Sync, Reduction
-            %result:[8].GL <- Fused{%0 / index(@reduced)}<<<#own:[], #one:[]>>>(%total:[8].RF)
+            %result:[8].GL <- Fused{%0 / index(@reduced)}<<<#cta:[], #one:[]>>>(%total:[8].RF)
               Index
-              %result_2:[8].RF <- Fused{%0 / %1}<<<#own:[], #one:[]>>>(%total:[8].RF, %count:[].RF)
+              %result_2:[8].RF <- Fused{%0 / %1}<<<#cta:[], #one:[]>>>(%total:[8].RF, %count:[].RF)
                 BinaryPointwise, Move
               Move x2
             for(@i = 0; @i < 7; @i += 1) unroll
-              %result_3:[1].GL <- Fused{%0 / index(@reduced)}<<<#own:[], #one:[]>>>(%single_2:[1].RF)
+              %result_3:[1].GL <- Fused{%0 / index(@reduced)}<<<#cta:[], #one:[]>>>(%single_2:[1].RF)
                 Index
-                %result_4:[1].RF <- Fused{%0 / %1}<<<#own:[], #one:[]>>>(%single_2:[1].RF, %count_2:[].RF)
+                %result_4:[1].RF <- Fused{%0 / %1}<<<#cta:[], #one:[]>>>(%single_2:[1].RF, %count_2:[].RF)
                   BinaryPointwise, Move
                 Move x2
     "#]].assert_eq(&tree("columns' means"));
     expect![[r#"
         kernel rows sm_90a
         %sum:[@rows, @columns].GL, %y:[@rows, @columns].GL <- Fused{t0 = %0 + %1 + %2; t1 = (t0 - fold<welford.mean>(t0, 1)) * rsqrt(fold<welford.variance>(t0, 1) + 1e-5) * %3 + %4; t0, silu(t1) * %5}<<<#grid:[(@rows + 1)/2], #block:[128]>>>(%x0:[@rows, @columns].GL, %x1:[@rows, @columns].GL, %x2:[@rows, @columns].GL, %scale:[@rows, @columns].GL, %shift:[@rows, @columns].GL, %e1:[@rows, @columns].GL)
-          %own_row_8:[1, @columns].GL, %own_row_16:[1, @columns].GL <- Fused{t0 = %0 + %1 + %2; t1 = (t0 - fold<welford.mean>(t0, 1)) * rsqrt(fold<welford.variance>(t0, 1) + 1e-5) * %3 + %4; t0, silu(t1) * %5}<<<#own:[], #own_team:[64]>>>(%own_row_2:[1, @columns].GL, %own_row_4:[1, @columns].GL, %own_row_6:[1, @columns].GL, %own_row_10:[1, @columns].GL, %own_row_12:[1, @columns].GL, %own_row_14:[1, @columns].GL)
-            %total:[].RF, %own_row_8:[1, @columns].GL <- Fused{t0 = %0 + %1 + %2; fold<+>(t0, 1), t0}<<<#own:[], #own_team:[64]>>>(%own_row_18:[1, @columns].GL, %own_row_20:[1, @columns].GL, %own_row_22:[1, @columns].GL)
+          %own_row_8:[1, @columns].GL, %own_row_16:[1, @columns].GL <- Fused{t0 = %0 + %1 + %2; t1 = (t0 - fold<welford.mean>(t0, 1)) * rsqrt(fold<welford.variance>(t0, 1) + 1e-5) * %3 + %4; t0, silu(t1) * %5}<<<#cta:[], #own_team:[64]>>>(%own_row_2:[1, @columns].GL, %own_row_4:[1, @columns].GL, %own_row_6:[1, @columns].GL, %own_row_10:[1, @columns].GL, %own_row_12:[1, @columns].GL, %own_row_14:[1, @columns].GL)
+            %total:[].RF, %own_row_8:[1, @columns].GL <- Fused{t0 = %0 + %1 + %2; fold<+>(t0, 1), t0}<<<#cta:[], #own_team:[64]>>>(%own_row_18:[1, @columns].GL, %own_row_20:[1, @columns].GL, %own_row_22:[1, @columns].GL)
               Init
               for(@i = 0; @i < (@columns + 511)/512; @i += 1)
                 Move x6
-                %row:[8].RF <- Fused{%0 + %1 + %2}<<<#own:[], #one:[]>>>(%wide:[8].RF, %wide_2:[8].RF, %wide_3:[8].RF)
+                %row:[8].RF <- Fused{%0 + %1 + %2}<<<#cta:[], #one:[]>>>(%wide:[8].RF, %wide_2:[8].RF, %wide_3:[8].RF)
                   BinaryPointwise x2, Move
                 Move x2
-                %value_3:[8].RF <- Fused{%0}<<<#own:[], #one:[]>>>(%row:[8].RF)
+                %value_3:[8].RF <- Fused{%0}<<<#cta:[], #one:[]>>>(%row:[8].RF)
                   Move
                 Reduction
-              %total:[].RF <- Fold<+, 0><<<#own:[], #own_team:[64]>>>(%total:[].RF)
+              %total:[].RF <- Fold<+, 0><<<#cta:[], #own_team:[64]>>>(%total:[].RF)
                 Shfl x5, Reduction x6, Move x3, Sync
             Index, BinaryPointwise
-            %total_2:[].RF <- Fused{t0 = %0 + %1 + %2; t1 = t0 - fold<+>(t0, 1) / index(@columns); fold<+>(t1 * t1, 1)}<<<#own:[], #own_team:[64]>>>(%own_row_18:[1, @columns].GL, %own_row_20:[1, @columns].GL, %own_row_22:[1, @columns].GL)
+            %total_2:[].RF <- Fused{t0 = %0 + %1 + %2; t1 = t0 - fold<+>(t0, 1) / index(@columns); fold<+>(t1 * t1, 1)}<<<#cta:[], #own_team:[64]>>>(%own_row_18:[1, @columns].GL, %own_row_20:[1, @columns].GL, %own_row_22:[1, @columns].GL)
               Init
               for(@i = 0; @i < (@columns + 511)/512; @i += 1)
                 Move x6
-                %row_2:[8].RF <- Fused{%0 + %1 + %2}<<<#own:[], #one:[]>>>(%wide_4:[8].RF, %wide_5:[8].RF, %wide_6:[8].RF)
+                %row_2:[8].RF <- Fused{%0 + %1 + %2}<<<#cta:[], #one:[]>>>(%wide_4:[8].RF, %wide_5:[8].RF, %wide_6:[8].RF)
                   BinaryPointwise x2, Move
-                %value_6:[8].RF <- Fused{t0 = %0 - %1; t0 * t0}<<<#own:[], #one:[]>>>(%row_2:[8].RF, %mean:[].RF)
+                %value_6:[8].RF <- Fused{t0 = %0 - %1; t0 * t0}<<<#cta:[], #one:[]>>>(%row_2:[8].RF, %mean:[].RF)
                   BinaryPointwise x2, Move
                 Reduction
-              %total_2:[].RF <- Fold<+, 0><<<#own:[], #own_team:[64]>>>(%total_2:[].RF)
+              %total_2:[].RF <- Fold<+, 0><<<#cta:[], #own_team:[64]>>>(%total_2:[].RF)
                 Shfl x5, Reduction x6, Move x3, Sync
             Index, BinaryPointwise
-            %statistic:[1].RF <- Fused{rsqrt(%0 + 1e-5)}<<<#own:[], #one:[]>>>(%mean_2:[].RF)
+            %statistic:[1].RF <- Fused{rsqrt(%0 + 1e-5)}<<<#cta:[], #one:[]>>>(%mean_2:[].RF)
               Init, BinaryPointwise, UnaryPointwise, Move
             for(@i = 0; @i < (@columns + 511)/512; @i += 1)
               Move x6
-              %row_3:[8].RF <- Fused{%0 + %1 + %2}<<<#own:[], #one:[]>>>(%wide_7:[8].RF, %wide_8:[8].RF, %wide_9:[8].RF)
+              %row_3:[8].RF <- Fused{%0 + %1 + %2}<<<#cta:[], #one:[]>>>(%wide_7:[8].RF, %wide_8:[8].RF, %wide_9:[8].RF)
                 BinaryPointwise x2, Move
               Move x6
-              %result:[8].RF <- Fused{silu((%0 - %4) * %5 * %1 + %2) * %3}<<<#own:[], #one:[]>>>(%row_3:[8].RF, %wide_10:[8].RF, %wide_11:[8].RF, %wide_12:[8].RF, %mean:[].RF, %statistic:[1].RF)
+              %result:[8].RF <- Fused{silu((%0 - %4) * %5 * %1 + %2) * %3}<<<#cta:[], #one:[]>>>(%row_3:[8].RF, %wide_10:[8].RF, %wide_11:[8].RF, %wide_12:[8].RF, %mean:[].RF, %statistic:[1].RF)
                 BinaryPointwise x5, UnaryPointwise, Move
               Move x2
     "#]].assert_eq(&tree("layer normalisation, read again"));
     expect![[r#"
         kernel scan sm_80
         %y:[@N0, @N1].GL <- Scan<+, 1><<<#grid:[@N0], #block:[32]>>>(%x:[@N0, @N1].GL)
-          %y_row_2:[1, @N1].GL <- Scan<+, 1><<<#own:[], #block:[32]>>>(%x_row_2:[1, @N1].GL)
+          %y_row_2:[1, @N1].GL <- Scan<+, 1><<<#cta:[], #block:[32]>>>(%x_row_2:[1, @N1].GL)
             Init
             for(@chunk = 0; @chunk < (@N1 + 31)/32; @chunk += 1)
               carry %carry:[].RF = Fused{fold<+>(slice(%0, 1, 0, min(@N1, 32*@chunk)), 1)}<<<#own:[], #one:[]>>>(%x_row_2:[1, @N1].GL)
               Init, Move
-              %value:[].RF <- Scan<+, 0><<<#own:[], #block:[32]>>>(%value:[].RF)
+              %value:[].RF <- Scan<+, 0><<<#cta:[], #block:[32]>>>(%value:[].RF)
                 Move x11, Sync x6, BinaryPointwise x5
               Move x3, BinaryPointwise x2, Sync
     "#]]

@@ -1,6 +1,6 @@
 //! Of `emit::warps`, whose items are private to the crate.
 
-use super::{LANES, Warps};
+use super::{WARP, Warps};
 use crate::index::{Expr, Var};
 use crate::kernel::thread_var;
 
@@ -36,8 +36,8 @@ fn values_stay() {
                 for value in 0..384 {
                     let of = |var: &Var| {
                         Some(match var.name() {
-                            "w" => value / LANES,
-                            "l" => value % LANES,
+                            "w" => value / WARP,
+                            "l" => value % WARP,
                             _ => value,
                         })
                     };

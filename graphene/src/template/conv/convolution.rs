@@ -268,8 +268,8 @@ impl Images<'_> {
     fn placed(&self, run: &Run, number: Expr, n: i64) -> Run {
         let runs = self.pixels.div(&Expr::from(n));
         let batch = number.div(&runs) * self.groups + &self.group;
-        let (row, held, one) = (run.row.clone(), run.held.clone(), run.one);
-        Run { batch: Some(batch), row, column: number.rem(&runs), n, one, held }
+        let (row, held) = (run.row.clone(), run.held.clone());
+        Run { batch: Some(batch), row, column: number.rem(&runs), n, held }
     }
 }
 

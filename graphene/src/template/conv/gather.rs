@@ -7,7 +7,7 @@ use super::{Conv, Convolution};
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Fused, Kind, Number, Operand, TensorId, Test};
+use crate::kernel::{Fused, Kind, Operand, TensorId, Test};
 use crate::schedule::pointwise::{WIDTH, copy};
 use crate::schedule::vectors::neighbours;
 use crate::template::matmul::registers;
@@ -134,7 +134,7 @@ impl Gather<'_> {
             self.each_row(k, |k, e, row| {
                 let to = self.run_of(k, to, row)?;
                 let words = k.index(words, "word", [e])?;
-                copy(k, to, words, self.run, true, self.movers.one)
+                copy(k, to, words, true)
             })
         })
     }
@@ -181,23 +181,22 @@ impl Gather<'_> {
 
     /// Copies the own run of a row.
     fn bring(&self, k: &mut Builder, to: TensorId, row: &Expr) -> Result<()> {
-        let (one, seen) = (self.movers.one, self.seen(&self.places[0], row));
+        let seen = self.seen(&self.places[0], row);
         if !self.flat {
             let (to, from) = (Operand::at(to, [0]), Operand::at(self.x, seen));
-            return k.add(Header::new(Kind::Move, to, from, one).async_());
+            return k.add(Header::alone(Kind::Move, to, from).async_());
         }
         let from = neighbours(k, self.x, seen, self.run, "from")?;
-        k.add(Header::new(Kind::Move, to, from, one).async_())
+        k.add(Header::alone(Kind::Move, to, from).async_())
     }
 
     /// Loads the own run of a row, element by element.
     fn load(&self, k: &mut Builder, words: TensorId, row: &Expr) -> Result<()> {
-        let one = self.movers.one;
         for (i, place) in (0..).zip(&self.places) {
             let word = Operand::at(words, [i]);
             let from = Operand::at(self.x, self.seen(place, row));
-            k.spec(Kind::Init(Number(0.0)), word.clone(), (), one)?;
-            k.if_(Test::Inside(from.clone()), |k| k.spec(Kind::Move, word, from, one))?;
+            k.init(word.clone(), 0.0)?;
+            k.if_(Test::Inside(from.clone()), |k| k.move_(word, from))?;
         }
         Ok(())
     }

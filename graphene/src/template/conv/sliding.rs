@@ -8,14 +8,12 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, Within, needs};
 use crate::index::{Cond, Expr};
-use crate::kernel::{
-    Binary, Fused, Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId, Window,
-};
+use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, Test, Window};
 use crate::layout::Layout;
 use crate::schedule::pointwise::{number, vector};
-use crate::template::access::product;
+use crate::template::access::{launch, product};
 use crate::template::epilogue::Run;
-use crate::template::matmul::{Edges, line};
+use crate::template::matmul::Edges;
 use crate::tensor::Scalar;
 
 /// What becomes of a window's elements.
@@ -71,12 +69,10 @@ impl Sliding {
         let outer = convolution.outer(&mut k, &sizes)?;
         let made = convolution.channels[1];
         let all = sizes.pixels.clone() * &sizes.images * made;
-        let grid = k.grid("grid", line(all.ceil_div(&Expr::from(self.threads))))?;
-        let block = k.block("block", line(self.threads))?;
-        let one = k.scalar(block, "one")?;
-        let [t] = k.indices(grid, ["t"])?;
+        let blocks = all.ceil_div(&Expr::from(self.threads));
+        let (block, t) = launch(&mut k, blocks, self.threads, "t")?;
         let [thread] = k.indices(block, ["thread"])?;
-        let pixel = Expr::from(t) * self.threads + Expr::from(thread);
+        let pixel = t * self.threads + Expr::from(thread);
         let plane = Place::of(&mut k, &pixel, &sizes.out)?;
         // Of all planes, those of an image lie together.
         let channel = plane.image.rem(&Expr::from(made));
@@ -87,16 +83,16 @@ impl Sliding {
         let total = vector(&mut k, "total", 1, Scalar::F32)?;
         let neutral = if self.fold == Fold::Max { f64::NEG_INFINITY } else { 0.0 };
         let init = Kind::Init(Number(neutral));
-        k.spec(init, Operand::at(total, [0]), (), one)?;
-        let count = (self.fold == Fold::Mean).then(|| zero(&mut k, "count", one)).transpose()?;
+        k.alone(init, Operand::at(total, [0]), ())?;
+        let count = (self.fold == Fold::Mean).then(|| zero(&mut k, "count")).transpose()?;
         let at = plane.at;
-        let own = Own { sliding: self, x, w, one, image, group, row, at, total, count };
+        let own = Own { sliding: self, x, w, image, group, row, at, total, count };
         own.window(&mut k)?;
         let epilogue = outer.attach(&mut k, convolution, &own.group, Edges::Moves)?;
         let batch = Some(own.image.clone() * convolution.group + &own.group);
         let column = pixel.rem(&sizes.pixels);
-        let held = epilogue.across(&mut k, Vec::new(), (&column, 1), one)?;
-        let run = Run { batch, row: own.row.clone(), column, n: 1, one, held };
+        let held = epilogue.across(&mut k, Vec::new(), (&column, 1))?;
+        let run = Run { batch, row: own.row.clone(), column, n: 1, held };
         epilogue.leave(&mut k, total, &run, &epilogue.all())?;
         let ins = [x].into_iter().chain(w).chain(outer.ins()).collect::<Vec<_>>();
         k.finish_as(Header::new(self.kind(&sizes), outer.results.clone(), ins, block))
@@ -175,9 +171,9 @@ impl Sliding {
 }
 
 /// A register that is 0.
-fn zero(k: &mut Builder, name: &str, one: ThreadsId) -> Result<TensorId> {
+fn zero(k: &mut Builder, name: &str) -> Result<TensorId> {
     let zero = number(k, name, Scalar::F32)?;
-    k.spec(Kind::Init(Number(0.0)), zero, (), one)?;
+    k.init(zero, 0.0)?;
     Ok(zero)
 }
 
@@ -189,7 +185,6 @@ pub(super) struct Own<'a> {
     pub(super) sliding: &'a Sliding,
     pub(super) x: TensorId,
     pub(super) w: Option<TensorId>,
-    pub(super) one: ThreadsId,
     pub(super) image: Expr,
     /// The group, and the output channel in it.
     pub(super) group: Expr,
@@ -220,7 +215,7 @@ impl Own<'_> {
         })?;
         let Some(count) = self.count else { return Ok(()) };
         let total = Operand::at(self.total, [0]);
-        k.spec(Kind::Binary(Binary::Div), total.clone(), [total, count.into()], self.one)
+        k.binary(Binary::Div, total.clone(), [total, count.into()])
     }
 
     /// Where in the image an element of the window is, and under which conditions it is anywhere.
@@ -252,26 +247,26 @@ impl Own<'_> {
         let x = self.load(k, from)?;
         if let Some(w) = w {
             let w = self.load(k, w)?;
-            return k.spec(Kind::MATMUL_ADD, total, [x, w], self.one);
+            return k.fma(total, [x, w]);
         }
         let op = if self.sliding.fold == Fold::Max { Binary::MaxNan } else { Binary::Add };
-        k.spec(Kind::Reduction(op), total, x, self.one)?;
+        k.reduce(op, total, x)?;
         let Some(count) = self.count else { return Ok(()) };
         let one = number(k, "one_more", Scalar::F32)?;
-        k.spec(Kind::Init(Number(1.0)), one, (), self.one)?;
-        k.spec(Kind::Reduction(Binary::Add), count, one, self.one)
+        k.init(one, 1.0)?;
+        k.reduce(Binary::Add, count, one)
     }
 
     /// An element in single precision.
     fn load(&self, k: &mut Builder, from: Operand) -> Result<TensorId> {
         let scalar = self.sliding.convolution.scalar;
         let raw = number(k, "raw", scalar)?;
-        k.spec(Kind::Move, raw, from, self.one)?;
+        k.move_(raw, from)?;
         if scalar == Scalar::F32 {
             return Ok(raw);
         }
         let wide = number(k, "wide", Scalar::F32)?;
-        k.spec(Kind::Move, wide, raw, self.one)?;
+        k.move_(wide, raw)?;
         Ok(wide)
     }
 }

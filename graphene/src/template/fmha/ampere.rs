@@ -4,11 +4,12 @@ mod matmuls;
 
 use self::matmuls::{Rounded, TensorCores, Threads};
 use super::context::{Place, Tiles, order};
-use super::operands::Sizes;
+use super::operands::Given;
 use super::scores::{Scorer, Spot};
 use super::{Fmha, GROUP, ROWS, STAGES};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
+use crate::choose::ceil;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{
@@ -17,8 +18,8 @@ use crate::kernel::{
 use crate::layout::Tiler;
 use crate::schedule::Softmax;
 use crate::schedule::pointwise::{WIDTH, vector};
+use crate::template::access::launch;
 use crate::template::fragments::{Lane, Panels, clear, fragment};
-use crate::template::matmul::line;
 use crate::tensor::Scalar;
 
 /// How matmuls are made. Whoever makes them, a lane has of two rows, eight apart, pairs of columns
@@ -50,16 +51,13 @@ trait Matmuls {
 /// What the parts of the kernel share.
 struct Block<'a> {
     fmha: &'a Fmha,
-    sizes: &'a Sizes,
-    one: ThreadsId,
+    given: &'a Given,
     block: ThreadsId,
     /// The own thread's number.
     thread: Expr,
     lane: Lane,
-    /// Queries, keys and values in global and in shared memory: `[rows, dim]`, of the latter two in stages.
-    operands: [TensorId; 4],
+    /// Queries, keys and values in shared memory: `[rows, dim]`, of the latter two in stages.
     shared: [TensorId; 3],
-    mask: Option<TensorId>,
     /// Fragments of scores and sums.
     scores: TensorId,
     sums: TensorId,
@@ -69,37 +67,28 @@ struct Block<'a> {
 /// The kernel.
 pub(super) fn kernel(fmha: &Fmha) -> Result<Kernel> {
     let mut k = Builder::new("fmha", Arch::Sm80);
-    let (sizes, operands, mask) = fmha.declare(&mut k)?;
-    let grid = k.grid("grid", line(&sizes.blocks))?;
-    let block = k.block("block", line(GROUP * fmha.consumers))?;
-    let [first] = k.indices(grid, ["first"])?;
-    let cta = k.index(grid, "cta", [&first])?;
-    k.by(cta);
-    let parts = Block::new(&mut k, (fmha, &sizes), operands, mask, block)?;
+    let given = fmha.declare(&mut k)?;
+    let (block, first) = launch(&mut k, &given.blocks, GROUP * fmha.consumers, "first")?;
+    let parts = Block::new(&mut k, fmha, &given, block)?;
     let matmuls: Box<dyn Matmuls> = match fmha.scalar {
         Scalar::F32 if fmha.tf32 => Box::new(Rounded::new(&mut k, &parts)?),
         Scalar::F32 => Box::new(Threads::new(&mut k, &parts)?),
         _ => Box::new(TensorCores::new(&mut k, &parts)?),
     };
-    Tiles { fmha, sizes: &sizes }.each(&mut k, &first.into(), |k, place| {
-        let given = (&operands, mask);
-        let (tile, ins) = fmha.tile(k, given, fmha.rows(), (place, &place.m), block)?;
+    Tiles { fmha, given: &given }.each(&mut k, &first, |k, place| {
+        let (tile, ins) = fmha.tile(k, &given, fmha.rows(), (place, &place.m), block)?;
         k.decompose(tile, |k| parts.tile(k, &*matmuls, place, &ins))
     })?;
-    let [q, key, value, o] = operands;
-    let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
-    k.finish_as(Header::new(fmha.kind(&sizes), o, ins, block))
+    k.finish_as(given.header(fmha.kind(&given), block))
 }
 
 impl<'a> Block<'a> {
     fn new(
         k: &mut Builder,
-        (fmha, sizes): (&'a Fmha, &'a Sizes),
-        operands: [TensorId; 4],
-        mask: Option<TensorId>,
+        fmha: &'a Fmha,
+        given: &'a Given,
         block: ThreadsId,
     ) -> Result<Block<'a>> {
-        let one = k.scalar(block, "one")?;
         let [thread] = k.indices(block, ["mover"])?;
         let lane = Lane::new(k, block)?;
         let shared = [
@@ -109,22 +98,9 @@ impl<'a> Block<'a> {
         ];
         let scores = fragment(k, "scores", fmha.keys / 8, Scalar::F32)?;
         let sums = fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?;
-        let softmax = Softmax::new(k, fmha.units(), [block, lane.warp, one])?;
+        let softmax = Softmax::new(k, fmha.units(), [block, lane.warp])?;
         let thread = thread.into();
-        Ok(Block {
-            fmha,
-            sizes,
-            one,
-            block,
-            thread,
-            lane,
-            operands,
-            shared,
-            mask,
-            scores,
-            sums,
-            softmax,
-        })
+        Ok(Block { fmha, given, block, thread, lane, shared, scores, sums, softmax })
     }
 
     /// The first of the own two rows in a block's tile.
@@ -152,13 +128,13 @@ impl<'a> Block<'a> {
         self.copy(k, 2, place, place.tile(0), Expr::from(0))?;
         k.spec(Kind::Commit(Group::Copy), (), (), self.block)?;
         self.softmax.begin(k)?;
-        clear(k, self.sums, fmha.value_width() / 8, self.one)?;
+        clear(k, self.sums, fmha.value_width() / 8)?;
         self.meet(k)?;
         matmuls.begin(k, self)?;
         let carry = k.carry("step", (&place.steps, &1.into()), |_, step| {
             let given = (ins, place.m.clone() * fmha.rows());
             let state = (&self.softmax, self.sums, None);
-            Ok(vec![fmha.carried((place, &self.sizes.keys, step), given, state, self.block)])
+            Ok(vec![fmha.carried((place, &self.given.keys, step), given, state, self.block)])
         })?;
         k.for_carrying(
             "step",
@@ -168,7 +144,7 @@ impl<'a> Block<'a> {
             |k, step| {
                 self.meet(k)?;
                 self.next(k, 1, place, step, &ring)?;
-                clear(k, self.scores, fmha.keys / 8, self.one)?;
+                clear(k, self.scores, fmha.keys / 8)?;
                 let [queries, keys, values] = self.shared;
                 let (near, weights) = matmuls.left();
                 let queries = k.index(queries, "all_q", [0])?;
@@ -209,8 +185,8 @@ impl<'a> Block<'a> {
         let first = block + self.lane.number.clone() * 16;
         let row = first.clone() + &self.lane.row;
         let spot = Spot { place, first, row, column: self.lane.column.clone(), tile };
-        let Block { fmha, one, mask, .. } = *self;
-        let scorer = Scorer { fmha, one, mask, keys: &self.sizes.keys };
+        let Block { fmha, given, .. } = *self;
+        let scorer = Scorer { fmha, given };
         let terms = scorer.fetch(k, &spot)?;
         scorer.adjust(k, self.scores, &spot, terms.as_ref())?;
         scorer.leave_out(k, self.scores, &spot, true)?;
@@ -253,7 +229,7 @@ impl<'a> Block<'a> {
         let Panels { rows, columns, scalar } = panels;
         let piece = WIDTH / scalar.bytes();
         let to = k.index(self.shared[which], "stage", [stage])?;
-        let whole = place.rows(k, &self.operands, which, rows, &tile)?;
+        let whole = place.rows(k, self.given.operands, which, rows, &tile)?;
         // Keys are declared with their elements first.
         let kind = match which {
             1 => Kind::Fused(Fused::input(0).dims([0, 1, 3, 2].map(Some))),
@@ -262,11 +238,14 @@ impl<'a> Block<'a> {
         k.decompose(Header::new(kind, to, whole, self.block).async_(), |k| {
             let to = k.tile(to, "chunks", &[Tiler::Size(1), Tiler::Size(piece)])?;
             let [first, second] = order(which, 1, piece);
-            let from =
-                k.tile(self.operands[which], "from", &[1, 1, first, second].map(Tiler::Size))?;
+            let from = k.tile(
+                self.given.operands[which],
+                "from",
+                &[1, 1, first, second].map(Tiler::Size),
+            )?;
             let (all, threads) = (rows * columns / piece, GROUP * self.fmha.consumers);
             let width = panels.width() / piece;
-            k.for_("e", 0..(all + threads - 1) / threads, 1, false, |k, e| {
+            k.for_("e", 0..ceil(all, threads), 1, false, |k, e| {
                 // Chunks of a panel's rows follow one another: neighbouring threads' banks differ.
                 let linear = Expr::from(e) * threads + &self.thread;
                 let chunk = linear.rem(&Expr::from(width));
@@ -282,7 +261,7 @@ impl<'a> Block<'a> {
                     let of_all = tile.clone() * rows + &row;
                     let from = k.index(from, "chunk", place.at(which, of_all, chunk.clone()))?;
                     let to = k.index(to, "to", [&row, &chunk])?;
-                    k.add(Header::new(Kind::Move, to, from, self.one).async_())
+                    k.add(Header::alone(Kind::Move, to, from).async_())
                 };
                 if all % threads == 0 { body(k) } else { k.if_(inside, body) }
             })
@@ -291,22 +270,22 @@ impl<'a> Block<'a> {
 
     /// Each lane writes its pairs that lie within the result.
     fn store(&self, k: &mut Builder, matmuls: &dyn Matmuls, place: &Place) -> Result<()> {
-        let rows = place.rows(k, &self.operands, 3, self.fmha.rows(), &place.m)?;
+        let rows = place.rows(k, self.given.operands, 3, self.fmha.rows(), &place.m)?;
         k.decompose(Header::new(Kind::Move, rows, self.sums, self.block), |k| {
-            let to = k.tile(self.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
+            let to = k.tile(self.given.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
             let row = place.m.clone() * self.fmha.rows() + self.row();
-            k.for_("j", 0..self.fmha.value_width() / 8, 1, true, |k, j| {
-                k.for_("half", 0..2, 1, true, |k, half| {
+            k.unroll("j", self.fmha.value_width() / 8, |k, j| {
+                k.unroll("half", 2, |k, half| {
                     let mut out = Operand::at(self.sums, [half, j]);
                     if self.fmha.scalar != Scalar::F32 {
                         let narrow = vector(k, "out", 2, self.fmha.scalar)?;
-                        k.spec(Kind::Move, narrow, out, self.one)?;
+                        k.move_(narrow, out)?;
                         out = narrow.into();
                     }
                     let row = row.clone() + Expr::from(half) * 8;
                     let column = matmuls.column(self, j);
                     let to = k.index(to, "to", place.at(3, row, column))?;
-                    k.if_(Test::Inside(to.into()), |k| k.spec(Kind::Move, to, out, self.one))
+                    k.if_(Test::Inside(to.into()), |k| k.move_(to, out))
                 })
             })
         })

@@ -7,12 +7,9 @@ use super::{PRODUCER_REGISTERS, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
+use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Tiler;
-use crate::schedule::{
-    OrderedBarrier, OrderedConsumer, Softmax, consumer_release, consumer_release_no_advance,
-    consumer_wait, try_wait_next,
-};
+use crate::schedule::{OrderedBarrier, OrderedConsumer, PipelineState, Softmax};
 use crate::template::fragments::{
     Lane, Matrices, clear, consumer_registers, elected_warps, fragment, matrix_fragment, own_group,
 };
@@ -28,8 +25,8 @@ struct Consumer<'a> {
     lane: Lane,
     /// All of the block's warps: the first lane of each arrives for it.
     elected_warps: ThreadsId,
-    /// Rings of queries, keys and values.
-    rings: [Ring; 3],
+    /// Of queries, keys and values.
+    states: [PipelineState; 3],
     /// Its place in the order of consumers, if there is one.
     order: Option<OrderedConsumer>,
     /// The scores of a tile, which become weights; these as operands; and the sums.
@@ -57,14 +54,13 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
     let consumer = Consumer::new(k, context, own, group)?;
     let store = consumer.store(k)?;
     context.each_tile(k, |k, place| {
-        let given = (&context.operands, context.mask);
-        let (tile, ins) = fmha.tile(k, given, ROWS, (place, &consumer.m(place)), own)?;
+        let (tile, ins) = fmha.tile(k, context.given, ROWS, (place, &consumer.m(place)), own)?;
         k.decompose(tile, |k| {
             consumer.attend(k, place, &ins)?;
             consumer.leave(k, &store, place)
         })
     })?;
-    consumer.first(k, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), context.one))
+    consumer.first(k, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))
 }
 
 impl<'a> Consumer<'a> {
@@ -74,29 +70,25 @@ impl<'a> Consumer<'a> {
         own: ThreadsId,
         group: Var,
     ) -> Result<Consumer<'a>> {
-        let (fmha, one) = (context.fmha, context.one);
+        let fmha = context.fmha;
         let lane = Lane::new(k, own)?;
         let elected_warps = elected_warps(k, context.block, fmha.consumers)?;
-        let rings = [
-            k.ring("using_q", 1)?,
-            k.ring("using_k", fmha.stages)?,
-            k.ring("using_v", fmha.stages)?,
-        ];
-        let begin = |order: OrderedBarrier| {
-            order.begin(k, context.groups, (own, &group), elected_warps, one)
-        };
+        let [q, key, value] = context.pipelines;
+        let states = [q.begin(k, "using_q")?, key.begin(k, "using_k")?, value.begin(k, "using_v")?];
+        let begin =
+            |order: OrderedBarrier| order.begin(k, context.groups, (own, &group), elected_warps);
         let order = context.order.map(begin).transpose()?;
         let scores = fragment(k, "scores", fmha.keys / 8, Scalar::F32)?;
         let weights = fragment(k, "weights", fmha.keys / 8, fmha.scalar)?;
         let sums = fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?;
-        let softmax = Softmax::new(k, fmha.units(), [own, lane.warp, one])?;
+        let softmax = Softmax::new(k, fmha.units(), [own, lane.warp])?;
         Ok(Consumer {
             context,
             own,
             group,
             lane,
             elected_warps,
-            rings,
+            states,
             order,
             scores,
             weights,
@@ -119,30 +111,29 @@ impl<'a> Consumer<'a> {
     }
 
     fn wait(&self, k: &mut Builder, which: usize) -> Result<Var> {
-        consumer_wait(k, &self.context.pipelines[which], &self.rings[which], self.own)
+        self.states[which].consumer_wait(k, self.own)
     }
 
     fn release(&self, k: &mut Builder, which: usize) -> Result<()> {
-        let (pipeline, ring) = (&self.context.pipelines[which], &self.rings[which]);
-        consumer_release(k, pipeline, ring, self.elected_warps, self.context.one)
+        self.states[which].consumer_release(k, self.elected_warps)
     }
 
     /// Goes through the keys and values of a tile of queries.
     fn attend(&self, k: &mut Builder, place: &Place, ins: &[TensorId]) -> Result<()> {
-        let Context { fmha, one, .. } = *self.context;
+        let fmha = self.context.fmha;
         self.softmax.begin(k)?;
-        clear(k, self.sums, fmha.value_width() / 8, one)?;
+        clear(k, self.sums, fmha.value_width() / 8)?;
         self.wait(k, 0)?;
         self.order_wait(k)?;
         self.begin_scores(k)?;
         self.order_arrive(k)?;
         self.end_scores(k, place, Expr::from(0))?;
         let packed = Header::new(Kind::Move, self.weights, self.scores, self.own);
-        k.decompose(packed.clone(), |k| fmha.pack(k, self.scores, self.weights, one))?;
+        k.decompose(packed.clone(), |k| fmha.pack(k, self.scores, self.weights))?;
         let state = (&self.softmax, self.sums, Some(self.weights));
         let carry = k.carry("step", (&place.steps, &1.into()), |_, step| {
             let given = (ins, self.m(place) * ROWS);
-            Ok(vec![fmha.carried((place, &self.context.sizes.keys, step), given, state, self.own)])
+            Ok(vec![fmha.carried((place, &self.context.given.keys, step), given, state, self.own)])
         })?;
         k.for_carrying(
             "step",
@@ -161,13 +152,13 @@ impl<'a> Consumer<'a> {
                 // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
                 // exponentials, beside which there would be no matmul then. So these values are waited for twice.
                 if fmha.stages > 1 {
-                    try_wait_next(k, &self.context.pipelines[2], &self.rings[2], self.own)?;
+                    self.states[2].try_wait_next(k, self.own)?;
                 }
                 self.end_sums(k)?;
-                k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights, one))
+                k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights))
             },
         )?;
-        k.advance(&self.rings[0])?;
+        k.advance(&self.states[0].ring)?;
         self.wait(k, 2)?;
         k.if_(Cond::new(place.steps.clone(), Relation::AtLeast, 2), |k| {
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)
@@ -215,11 +206,10 @@ impl<'a> Consumer<'a> {
         k.spec(Kind::WaitGroup(Group::MatMul, pending, false), scores, (), self.own)?;
         // No matmul reads the queries any more: the next tile's come while this one is finished.
         k.if_(Cond::equal(step + 1, place.steps.clone()), |k| {
-            let (pipeline, ring) = (&context.pipelines[0], &self.rings[0]);
-            consumer_release_no_advance(k, pipeline, ring, elected_warps, context.one)
+            self.states[0].consumer_release_no_advance(k, elected_warps)
         })?;
         if let Some(terms) = context.terms {
-            let stage = k.index(terms, "terms_at", [self.rings[1].stage()])?;
+            let stage = k.index(terms, "terms_at", [self.states[1].ring.stage()])?;
             scorer.adjust(k, scores, &spot, Some(&Terms::Made(stage)))?;
             // All lanes have read what the first of them gives back.
             k.spec(Kind::Sync, (), (), self.lane.warp)?;
@@ -234,13 +224,13 @@ impl<'a> Consumer<'a> {
 
     /// The matmul of weights and the values of the stage that is there, a group of its own.
     fn begin_sums(&self, k: &mut Builder) -> Result<()> {
-        let Consumer { context, own, weights, sums, rings, .. } = self;
-        let b = k.index(context.shared[2], "b", [&rings[2].stage()])?;
+        let Consumer { context, own, weights, sums, states, .. } = self;
+        let b = k.index(context.shared[2], "b", [&states[2].ring.stage()])?;
         k.decompose(Header::new(Kind::MATMUL_ADD, *sums, [*weights, b], *own), |k| {
             let a = k.tile(*weights, "a", &[Tiler::Whole, Tiler::Size(2)])?;
             let b = k.tile(b, "b", &[Tiler::Size(16), Tiler::Whole])?;
             k.spec(Kind::Fence(Fence::MatMul), *sums, (), *own)?;
-            k.for_("kk", 0..context.fmha.keys / 16, 1, true, |k, kk| {
+            k.unroll("kk", context.fmha.keys / 16, |k, kk| {
                 let a = Operand::at(a, [Expr::from(0), Expr::from(kk)]);
                 let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
                 k.add(Header::new(Kind::MATMUL_ADD, *sums, [a, b], *own).async_())
@@ -258,26 +248,26 @@ impl<'a> Consumer<'a> {
         let panels = self.context.fmha.panels(3);
         let buffers = panels.allocate(k, "sO", &[self.context.fmha.consumers], false)?;
         let tiles = [1, 1, ROWS, panels.width()].map(Tiler::Size);
-        let panels = k.tile(self.context.operands[3], "gO", &tiles)?;
+        let panels = k.tile(self.context.given.operands[3], "gO", &tiles)?;
         Ok(Store { buffers, panels, matrices: Matrices::new(k, self.lane.warp)? })
     }
 
     /// A tile's rows leave; what is still being read out of shared memory then must not outlive the block.
     fn leave(&self, k: &mut Builder, store: &Store, place: &Place) -> Result<()> {
-        let Context { one, fmha, ref operands, .. } = *self.context;
+        let Context { fmha, given, .. } = *self.context;
         let (own, panels, m) = (self.own, fmha.panels(3), self.m(place));
-        let rows = place.rows(k, operands, 3, ROWS, &m)?;
+        let rows = place.rows(k, given.operands, 3, ROWS, &m)?;
         k.decompose(Header::new(Kind::Move, rows, self.sums, own), |k| {
             let buffer = k.index(store.buffers, "buffer", [&self.group])?;
             // The store of the tile before has been read.
-            self.first(k, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), one))?;
+            self.first(k, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))?;
             k.spec(Kind::Sync, (), (), own)?;
             store.matrices.store(k, &self.lane, buffer, panels.columns, |k, strip, _| {
                 let narrow = matrix_fragment(k, "halves", fmha.scalar)?;
                 for (half, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                     let at = [Expr::from(half), strip.clone() * 2 + j];
                     let sums = Operand::at(self.sums, at);
-                    k.spec(Kind::Move, Operand::at(narrow, [half, j]), sums, one)?;
+                    k.move_(Operand::at(narrow, [half, j]), sums)?;
                 }
                 Ok(narrow)
             })?;
@@ -289,9 +279,9 @@ impl<'a> Consumer<'a> {
                 for i in 0..panels.count() {
                     let to = Operand::at(store.panels, place.at(3, m.clone(), i.into()));
                     let from = Operand::at(from, [0, i]);
-                    k.add(Header::new(Kind::Move, to, from, one).async_())?;
+                    k.add(Header::alone(Kind::Move, to, from).async_())?;
                 }
-                k.spec(Kind::Commit(Group::Bulk), (), (), one)
+                k.alone(Kind::Commit(Group::Bulk), (), ())
             })
         })
     }

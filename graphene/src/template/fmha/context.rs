@@ -1,6 +1,6 @@
 //! What the parts of a kernel for Hopper share: stages of tiles in shared memory, and their barriers.
 
-use super::operands::Sizes;
+use super::operands::Given;
 use super::scores::Scorer;
 use super::{Fmha, GROUP, Mask, WARP};
 use crate::build::Builder;
@@ -15,9 +15,7 @@ use crate::tensor::{Memory, Scalar, View};
 /// What the parts of the kernel share.
 pub(super) struct Context<'a> {
     pub(super) fmha: &'a Fmha,
-    pub(super) sizes: &'a Sizes,
-    /// The block's threads, each on its own.
-    pub(super) one: ThreadsId,
+    pub(super) given: &'a Given,
     pub(super) block: ThreadsId,
     /// The block's threads as warpgroups.
     pub(super) groups: ThreadsId,
@@ -29,9 +27,6 @@ pub(super) struct Context<'a> {
     /// In which order consumers multiply; none if there is one.
     pub(super) order: Option<OrderedBarrier>,
     pub(super) shared: [TensorId; 3],
-    /// Q, K, V and O in global memory.
-    pub(super) operands: [TensorId; 4],
-    pub(super) mask: Option<TensorId>,
     /// Of a mask of one element a key: `[stages].[keys]`, what [`Scorer`](super::scores::Scorer)
     /// makes of it, in the stages of the keys.
     pub(super) terms: Option<TensorId>,
@@ -41,16 +36,12 @@ impl<'a> Context<'a> {
     /// Allocates the stages and their barriers.
     pub(super) fn new(
         k: &mut Builder,
-        (fmha, sizes): (&'a Fmha, &'a Sizes),
-        operands: [TensorId; 4],
-        mask: Option<TensorId>,
-        [grid, block]: [ThreadsId; 2],
+        fmha: &'a Fmha,
+        given: &'a Given,
+        block: ThreadsId,
+        first: Expr,
     ) -> Result<Context<'a>> {
         let Fmha { consumers, stages, keys, .. } = *fmha;
-        let one = k.scalar(block, "one")?;
-        let [first] = k.indices(grid, ["first"])?;
-        let cta = k.index(grid, "cta", [&first])?;
-        k.by(cta);
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let shared = [
             fmha.panels(0).allocate(k, "sQ", &[], false)?,
@@ -71,26 +62,11 @@ impl<'a> Context<'a> {
         let several = consumers > 1;
         let order = several.then(|| OrderedBarrier::new(k, consumers, block)).transpose()?;
         k.spec(Kind::Sync, (), (), block)?;
-        let first = first.into();
-        Ok(Context {
-            fmha,
-            sizes,
-            one,
-            block,
-            groups,
-            first,
-            pipelines,
-            order,
-            shared,
-            operands,
-            mask,
-            terms,
-        })
+        Ok(Context { fmha, given, block, groups, first, pipelines, order, shared, terms })
     }
 
     pub(super) fn scorer(&self) -> Scorer<'_> {
-        let Context { fmha, one, mask, .. } = *self;
-        Scorer { fmha, one, mask, keys: &self.sizes.keys }
+        Scorer { fmha: self.fmha, given: self.given }
     }
 
     pub(super) fn each_tile(
@@ -98,7 +74,7 @@ impl<'a> Context<'a> {
         k: &mut Builder,
         body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
     ) -> Result<()> {
-        Tiles { fmha: self.fmha, sizes: self.sizes }.each(k, &self.first, body)
+        Tiles { fmha: self.fmha, given: self.given }.each(k, &self.first, body)
     }
 }
 
@@ -132,7 +108,7 @@ impl Place {
     pub(super) fn rows(
         &self,
         k: &mut Builder,
-        operands: &[TensorId; 4],
+        operands: [TensorId; 4],
         which: usize,
         rows: i64,
         tile: &Expr,
@@ -155,7 +131,7 @@ const NEAR: i64 = 24 << 20;
 /// The tiles of all queries.
 pub(super) struct Tiles<'a> {
     pub(super) fmha: &'a Fmha,
-    pub(super) sizes: &'a Sizes,
+    pub(super) given: &'a Given,
 }
 
 impl Tiles<'_> {
@@ -166,13 +142,13 @@ impl Tiles<'_> {
         first: &Expr,
         body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
     ) -> Result<()> {
-        let Tiles { fmha, sizes } = *self;
+        let Tiles { fmha, given } = *self;
         if fmha.causal {
             return self.each_uneven(k, first, body);
         }
-        let tiles_m = tiles(&sizes.queries, fmha.rows());
-        let all = tiles_m.clone() * &sizes.heads * &sizes.batch;
-        k.for_("t", first.clone()..all, &sizes.blocks, false, |k, t| {
+        let tiles_m = tiles(&given.queries, fmha.rows());
+        let all = tiles_m.clone() * &given.heads * &given.batch;
+        k.for_("t", first.clone()..all, &given.blocks, false, |k, t| {
             let t = Expr::from(t);
             let place = self.place(k, t.div(&tiles_m), t.rem(&tiles_m))?;
             body(k, &place)
@@ -189,7 +165,7 @@ impl Tiles<'_> {
         first: &Expr,
         body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
     ) -> Result<()> {
-        let Sizes { batch, heads, kv_heads, queries, keys, blocks } = self.sizes;
+        let Given { batch, heads, kv_heads, queries, keys, blocks, .. } = self.given;
         let blocks = Expr::from(blocks);
         let tiles_m = value(k, "tiles_m", tiles(queries, self.fmha.rows()))?;
         let all_heads = value(k, "all_heads", Expr::from(heads) * batch)?;
@@ -228,14 +204,14 @@ impl Tiles<'_> {
 
     /// The `m`-th tile of queries of a head, of all batches' heads.
     fn place(&self, k: &mut Builder, of_head: Expr, m: Expr) -> Result<Place> {
-        let Tiles { fmha, sizes } = *self;
-        let heads = Expr::from(&sizes.heads);
+        let Tiles { fmha, given } = *self;
+        let heads = Expr::from(&given.heads);
         let of_head = Expr::from(k.let_("of_head", of_head)?);
         let m = Expr::from(k.let_("m", m)?);
         let batch = Expr::from(k.let_("b", of_head.div(&heads))?);
         let head = Expr::from(k.let_("h", of_head.rem(&heads))?);
-        let kv_head = k.let_("kv", (head.clone() * &sizes.kv_heads).div(&heads))?.into();
-        let mut steps = tiles(&sizes.keys, fmha.keys).max(Expr::from(1));
+        let kv_head = k.let_("kv", (head.clone() * &given.kv_heads).div(&heads))?.into();
+        let mut steps = tiles(&given.keys, fmha.keys).max(Expr::from(1));
         if fmha.causal {
             let rows = (m.clone() + 1) * fmha.rows();
             steps = steps.min(rows.ceil_div(&Expr::from(fmha.keys)));

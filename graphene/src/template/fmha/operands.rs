@@ -14,8 +14,8 @@ use crate::tensor::{Scalar, View};
 /// What ln Σ eˢ is not told apart below.
 const NEVER: f64 = -1e30;
 
-/// The symbols of a kernel.
-pub(super) struct Sizes {
+/// What a kernel is given: the symbols of sizes, and tensors in global memory.
+pub(super) struct Given {
     pub(super) batch: Var,
     pub(super) heads: Var,
     pub(super) kv_heads: Var,
@@ -23,13 +23,25 @@ pub(super) struct Sizes {
     pub(super) keys: Var,
     /// How many blocks there are.
     pub(super) blocks: Var,
+    /// Q, K, V and O.
+    pub(super) operands: [TensorId; 4],
+    pub(super) mask: Option<TensorId>,
+}
+
+impl Given {
+    /// The kernel of this kind.
+    pub(super) fn header(&self, kind: Kind, block: ThreadsId) -> Header {
+        let [q, key, value, o] = self.operands;
+        let ins: Vec<TensorId> = [q, key, value].into_iter().chain(self.mask).collect();
+        Header::new(kind, o, ins, block)
+    }
 }
 
 impl Fmha {
     /// What the kernel computes.
-    pub(super) fn kind(&self, sizes: &Sizes) -> Kind {
+    pub(super) fn kind(&self, given: &Given) -> Kind {
         // Queries of heads that share keys and values have one more dimension.
-        let group = Expr::from(&sizes.heads).div(&Expr::from(&sizes.kv_heads).max(1.into()));
+        let group = Expr::from(&given.heads).div(&Expr::from(&given.kv_heads).max(1.into()));
         let shared =
             |input: usize| Fused::input(input).dims([Some(0), Some(1), None, Some(2), Some(3)]);
         let [queries, keys, values] =
@@ -163,7 +175,7 @@ impl Fmha {
     pub(super) fn tile(
         &self,
         k: &mut Builder,
-        (operands, mask): (&[TensorId; 4], Option<TensorId>),
+        given: &Given,
         rows: i64,
         (place, m): (&Place, &Expr),
         threads: ThreadsId,
@@ -172,84 +184,68 @@ impl Fmha {
             ([Tiler::Size(1), Tiler::Size(1), Tiler::Whole, Tiler::Whole], 0.into());
         let of_head = [&place.batch, &place.kv_head, &zero, &zero];
         let mut ins = vec![
-            place.rows(k, operands, 0, rows, m)?,
-            tile_of(k, operands[1], "k_tile", &whole, of_head)?,
-            tile_of(k, operands[2], "v_tile", &whole, of_head)?,
+            place.rows(k, given.operands, 0, rows, m)?,
+            tile_of(k, given.operands[1], "k_tile", &whole, of_head)?,
+            tile_of(k, given.operands[2], "v_tile", &whole, of_head)?,
         ];
-        match (mask, self.mask) {
-            (Some(mask), Mask::Dense(_)) => ins.push(place.rows(k, &[mask; 4], 0, rows, m)?),
+        match (given.mask, self.mask) {
+            (Some(mask), Mask::Dense(_)) => ins.push(place.rows(k, [mask; 4], 0, rows, m)?),
             (Some(mask), _) => {
                 ins.push(tile_of(k, mask, "mask_tile", &whole[1..3], [&place.batch, &zero])?);
             }
             (None, _) => {}
         }
-        let out = place.rows(k, operands, 3, rows, m)?;
+        let out = place.rows(k, given.operands, 3, rows, m)?;
         Ok((Header::new(self.of_tile(m.clone() * rows), out, ins.clone(), threads), ins))
     }
 
     /// Symbols and pointers: Q, K, V and O, and the mask.
-    pub(super) fn declare(
-        &self,
-        k: &mut Builder,
-    ) -> Result<(Sizes, [TensorId; 4], Option<TensorId>)> {
+    pub(super) fn declare(&self, k: &mut Builder) -> Result<Given> {
         let names = ["batch", "heads", "kv_heads", "queries", "keys", "blocks"];
         let [batch, heads, kv_heads, queries, keys, blocks] = names.map(|name| k.symbol(name));
         let (batch, heads, kv_heads) = (batch?, heads?, kv_heads?);
-        let sizes =
-            Sizes { batch, heads, kv_heads, queries: queries?, keys: keys?, blocks: blocks? };
-        let of_queries = [&sizes.heads, &sizes.queries];
-        let of_keys = [&sizes.kv_heads, &sizes.keys];
+        let (queries, keys, blocks) = (queries?, keys?, blocks?);
+        let [of_queries, of_keys] =
+            [[&batch, &heads, &queries], [&batch, &kv_heads, &keys]].map(|of| of.map(Expr::from));
         let operands = [
-            self.operand(k, "q", &sizes, of_queries, self.head_dim)?,
-            self.operand(k, "k", &sizes, of_keys, self.head_dim)?,
-            self.operand(k, "v", &sizes, of_keys, self.value_dim)?,
-            self.operand(k, "o", &sizes, of_queries, self.value_dim)?,
+            self.operand(k, "q", &of_queries, self.head_dim)?,
+            self.operand(k, "k", &of_keys, self.head_dim)?,
+            self.operand(k, "v", &of_keys, self.value_dim)?,
+            self.operand(k, "o", &of_queries, self.value_dim)?,
         ];
-        let mask = self.mask_operand(k, &sizes)?;
-        Ok((sizes, operands, mask))
+        let mask = self.mask_operand(k, &of_queries, &keys)?;
+        Ok(Given { batch, heads, kv_heads, queries, keys, blocks, operands, mask })
     }
 
     /// `[batch, heads, rows, dim]`, of keys `[batch, heads, dim, keys]`, by strides of its own.
-    fn operand(
-        &self,
-        k: &mut Builder,
-        name: &str,
-        sizes: &Sizes,
-        [heads, rows]: [&Var; 2],
-        dim: i64,
-    ) -> Result<TensorId> {
-        let mut stride = |of: &str| k.symbol(&format!("{name}_{of}")).map(Expr::from);
-        let [batch, head, row] = [stride("batch")?, stride("head")?, stride("row")?];
-        let mut dims = [
-            Layout::of(&sizes.batch, batch),
-            Layout::of(heads, head),
-            Layout::of(rows, row),
-            leaf(dim, 1),
-        ];
+    fn operand(&self, k: &mut Builder, name: &str, of: &[Expr; 3], dim: i64) -> Result<TensorId> {
+        let mut dims = Vec::new();
+        for (size, stride) in of.iter().zip(["batch", "head", "row"]) {
+            dims.push(Layout::of(size.clone(), k.symbol(&format!("{name}_{stride}"))?));
+        }
+        dims.push(leaf(dim, 1));
         if name == "k" {
             dims.swap(2, 3);
         }
         k.param(&name.to_uppercase(), View::buffer(&dims), self.scalar)
     }
 
-    fn mask_operand(&self, k: &mut Builder, sizes: &Sizes) -> Result<Option<TensorId>> {
+    fn mask_operand(
+        &self,
+        k: &mut Builder,
+        of: &[Expr; 3],
+        keys: &Var,
+    ) -> Result<Option<TensorId>> {
         let (scalar, outer) = match self.mask {
             Mask::None => return Ok(None),
-            Mask::PerKey(scalar) => (scalar, vec![("mask_batch", &sizes.batch)]),
-            Mask::Dense(scalar) => {
-                let outer = [
-                    ("mask_batch", &sizes.batch),
-                    ("mask_head", &sizes.heads),
-                    ("mask_row", &sizes.queries),
-                ];
-                (scalar, outer.to_vec())
-            }
+            Mask::PerKey(scalar) => (scalar, &of[..1]),
+            Mask::Dense(scalar) => (scalar, &of[..]),
         };
         let mut dims = Vec::new();
-        for (name, size) in outer {
-            dims.push(Layout::of(size, k.symbol(name)?));
+        for (size, name) in outer.iter().zip(["mask_batch", "mask_head", "mask_row"]) {
+            dims.push(Layout::of(size.clone(), k.symbol(name)?));
         }
-        dims.push(Layout::of(&sizes.keys, 1));
+        dims.push(Layout::of(keys, 1));
         k.param("mask", View::buffer(&dims), scalar).map(Some)
     }
 }

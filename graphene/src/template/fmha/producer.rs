@@ -3,19 +3,20 @@
 use super::context::{Context, Place, order};
 use super::{GROUP, Mask, PRODUCER_REGISTERS, WARP};
 use crate::build::{Builder, Header};
+use crate::choose::ceil;
 use crate::error::Result;
 use crate::index::{Cond, Expr};
-use crate::kernel::{Kind, Operand, Ring, TensorId};
+use crate::kernel::{Kind, Operand, TensorId};
 use crate::layout::Tiler;
+use crate::schedule::PipelineState;
 use crate::schedule::pointwise::vector;
-use crate::schedule::produce;
 use crate::template::fragments::own_group;
 use crate::tensor::Scalar;
 
 /// Queries (0), keys (1) or values (2): their pipeline state, and their panels in global memory.
 struct Source {
     which: usize,
-    ring: Ring,
+    state: PipelineState,
     from: TensorId,
 }
 
@@ -27,9 +28,9 @@ impl Context<'_> {
         k.spec(Kind::Registers(PRODUCER_REGISTERS), (), (), own)?;
         let first = GROUP * self.fmha.consumers;
         k.role(self.block, first..first + 1, |k| {
-            let queries = self.source(k, 0, 1)?;
-            let keys = self.source(k, 1, self.fmha.stages)?;
-            let values = self.source(k, 2, self.fmha.stages)?;
+            let queries = self.source(k, 0)?;
+            let keys = self.source(k, 1)?;
+            let values = self.source(k, 2)?;
             self.each_tile(k, |k, place| {
                 self.fill(k, &queries, place, &place.m)?;
                 self.fill(k, &keys, place, &place.tile(0))?;
@@ -44,35 +45,36 @@ impl Context<'_> {
         self.produce_terms(k)
     }
 
-    fn source(&self, k: &mut Builder, which: usize, stages: i64) -> Result<Source> {
+    fn source(&self, k: &mut Builder, which: usize) -> Result<Source> {
         let panels = self.fmha.panels(which);
-        let ring = k.ring(["filling_q", "filling_k", "filling_v"][which], stages)?;
+        let name = ["filling_q", "filling_k", "filling_v"][which];
+        let state = self.pipelines[which].begin(k, name)?;
         let [rows, columns] = order(which, panels.rows, panels.width());
         let tiles = [1, 1, rows, columns].map(Tiler::Size);
-        let from = k.tile(self.operands[which], ["gQ", "gK", "gV"][which], &tiles)?;
-        Ok(Source { which, ring, from })
+        let from = k.tile(self.given.operands[which], ["gQ", "gK", "gV"][which], &tiles)?;
+        Ok(Source { which, state, from })
     }
 
     /// The tile of this number, panel by panel.
     fn fill(&self, k: &mut Builder, source: &Source, place: &Place, tile: &Expr) -> Result<()> {
-        let Source { which, ref ring, from } = *source;
-        let panels = self.fmha.panels(which);
-        produce(k, &self.pipelines[which], ring, self.one, |k, full, stage| {
+        let Source { which, ref state, from } = *source;
+        let (panels, one) = (self.fmha.panels(which), k.one()?);
+        state.produce(k, one, |k, full, stage| {
             let bytes = panels.rows * panels.columns * panels.scalar.bytes();
-            k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
+            k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())?;
             let to = match which {
                 0 => self.shared[0],
                 _ => k.index(self.shared[which], "stage", [stage])?,
             };
-            let whole = place.rows(k, &self.operands, which, panels.rows, tile)?;
-            let move_ = Header::new(Kind::Move, to, whole, self.one).signals(full.clone());
+            let whole = place.rows(k, self.given.operands, which, panels.rows, tile)?;
+            let move_ = Header::alone(Kind::Move, to, whole).signals(full.clone());
             k.decompose(move_, |k| {
                 let to =
                     k.tile(to, "to", &order(which, Tiler::Whole, Tiler::Size(panels.width())))?;
                 (0..panels.count()).try_for_each(|i| {
                     let from = Operand::at(from, place.at(which, tile.clone(), i.into()));
                     let to = Operand::at(to, order(which, 0, i));
-                    k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))
+                    k.add(Header::alone(Kind::Move, to, from).signals(full.clone()))
                 })
             })
         })
@@ -88,11 +90,11 @@ impl Context<'_> {
         k.role(self.block, first..first + WARP, |k| {
             let [thread] = k.indices(self.block, ["masker"])?;
             let lane = Expr::from(thread).rem(&Expr::from(WARP));
-            let ring = k.ring("filling_m", self.fmha.stages)?;
+            let state = self.pipelines[1].begin(k, "filling_m")?;
             self.each_tile(k, |k, place| {
                 k.for_("step", Expr::from(0)..place.steps.clone(), 1, false, |k, step| {
                     let tile = k.let_("tile", place.tile(step))?.into();
-                    self.fill_terms(k, &ring, (place, &tile), (scalar, terms), &lane)
+                    self.fill_terms(k, &state, (place, &tile), (scalar, terms), &lane)
                 })
             })
         })
@@ -102,29 +104,29 @@ impl Context<'_> {
     fn fill_terms(
         &self,
         k: &mut Builder,
-        ring: &Ring,
+        state: &PipelineState,
         (place, tile): (&Place, &Expr),
         (scalar, terms): (Scalar, TensorId),
         lane: &Expr,
     ) -> Result<()> {
         let (keys, scorer) = (self.fmha.keys, self.scorer());
-        let count = (keys + WARP - 1) / WARP;
-        produce(k, &self.pipelines[1], ring, self.one, |k, full, stage| {
+        let (count, one) = (ceil(keys, WARP), k.one()?);
+        state.produce(k, one, |k, full, stage| {
             let words = vector(k, "words", count, scalar)?;
-            k.for_("i", 0..count, 1, true, |k, i| {
+            k.unroll("i", count, |k, i| {
                 let key = tile.clone() * keys + Expr::from(i) * WARP + lane;
                 scorer.load(k, [&place.batch, &key], Operand::at(words, [i]))
             })?;
             let to = k.index(terms, "stage", [stage])?;
-            k.for_("i", 0..count, 1, true, |k, i| {
+            k.unroll("i", count, |k, i| {
                 let at = Expr::from(i) * WARP + lane;
                 let body = |k: &mut Builder| {
                     let term = scorer.term(k, scalar, Operand::at(words, [i]))?;
-                    k.spec(Kind::Move, Operand::at(to, [at.clone()]), term, self.one)
+                    k.move_(Operand::at(to, [at.clone()]), term)
                 };
                 if keys % WARP == 0 { body(k) } else { k.if_(Cond::less(at.clone(), keys), body) }
             })?;
-            k.spec(Kind::Arrive(None), full, (), self.one)
+            k.alone(Kind::Arrive(None), full, ())
         })
     }
 }

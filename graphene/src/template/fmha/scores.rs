@@ -6,11 +6,12 @@
 //! thread does for its own columns, whose elements it asks for before the matmuls.
 
 use super::context::Place;
+use super::operands::Given;
 use super::{Fmha, Mask};
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Binary, Kind, Number, Operand, TensorId, Test, ThreadsId, Unary};
+use crate::kernel::{Binary, Kind, Operand, TensorId, Test, Unary};
 use crate::layout::Tiler;
 use crate::schedule::Units;
 use crate::schedule::pointwise::{number, vector};
@@ -20,10 +21,7 @@ use crate::tensor::Scalar;
 /// What becomes of scores before they are weights, by each thread (`one`).
 pub(super) struct Scorer<'a> {
     pub(super) fmha: &'a Fmha,
-    pub(super) one: ThreadsId,
-    pub(super) mask: Option<TensorId>,
-    /// How many keys there are.
-    pub(super) keys: &'a Var,
+    pub(super) given: &'a Given,
 }
 
 /// The mask of a tile of keys that has one element a key.
@@ -71,10 +69,10 @@ impl Scorer<'_> {
             return Ok(());
         }
         let constants = self.constants(k)?;
-        k.for_("j", 0..self.fmha.keys / 8, 1, true, |k, j| {
+        k.unroll("j", self.fmha.keys / 8, |k, j| {
             let terms = terms.map(|terms| self.pair(k, terms, spot, j)).transpose()?;
-            k.for_("p", 0..2, 1, true, |k, p| {
-                k.for_("half", 0..2, 1, true, |k, half| {
+            k.unroll("p", 2, |k, p| {
+                k.unroll("half", 2, |k, half| {
                     let pair = k.index(scores, "pair", [half, j])?;
                     let score = Operand::at(pair, [p]);
                     let mut term = terms.map(|terms| Operand::at(terms, [p]));
@@ -119,23 +117,22 @@ impl Scorer<'_> {
         term: Option<Operand>,
     ) -> Result<()> {
         let Constants { inner, outer, fill } = *constants;
-        let one = self.one;
         let multiply = |k: &mut Builder, by: TensorId| {
-            k.spec(Kind::Binary(Binary::Mul), score.clone(), [score.clone(), by.into()], one)
+            k.binary(Binary::Mul, score.clone(), [score.clone(), by.into()])
         };
         if self.fmha.softcap.is_some() {
             multiply(k, inner)?;
-            k.spec(Kind::Unary(Unary::Tanh), score.clone(), score.clone(), one)?;
+            k.unary(Unary::Tanh, score.clone(), score.clone())?;
         }
         let Some(term) = term else { return multiply(k, outer) };
         if self.fmha.fills() && !self.fmha.sinks() {
             multiply(k, outer)?;
-            return k.spec(Kind::Select, score.clone(), [term, score, fill.into()], one);
+            return k.alone(Kind::Select, score.clone(), [term, score, fill.into()]);
         }
         let sum = number(k, "sum", Scalar::F32)?;
-        k.spec(Kind::Move, sum, term, one)?;
-        k.spec(Kind::MATMUL_ADD, sum, [score.clone(), outer.into()], one)?;
-        k.spec(Kind::Move, score, sum, one)
+        k.move_(sum, term)?;
+        k.fma(sum, [score.clone(), outer.into()])?;
+        k.move_(score, sum)
     }
 
     /// Keys beyond the end (in the last tile only, and where a mask of one element a key does not say
@@ -148,16 +145,14 @@ impl Scorer<'_> {
         last: bool,
     ) -> Result<()> {
         let end = (spot.tile.clone() + 1) * self.fmha.keys;
-        let remove = |k: &mut Builder, score: Operand| {
-            k.spec(Kind::Init(Number(f64::NEG_INFINITY)), score, (), self.one)
-        };
+        let remove = |k: &mut Builder, score: Operand| k.init(score, f64::NEG_INFINITY);
         let masked = matches!(self.fmha.mask, Mask::PerKey(_)) && !self.fmha.fills();
         if last && !masked {
-            k.if_(Cond::less(self.keys, end.clone()), |k| {
+            k.if_(Cond::less(&self.given.keys, end.clone()), |k| {
                 self.each_column(k, |k, j, p| {
                     let key = self.key(spot, j, p);
-                    k.if_(Cond::new(key, Relation::AtLeast, self.keys), |k| {
-                        k.for_("half", 0..2, 1, true, |k, half| {
+                    k.if_(Cond::new(key, Relation::AtLeast, &self.given.keys), |k| {
+                        k.unroll("half", 2, |k, half| {
                             let pair = k.index(scores, "pair", [half, j])?;
                             remove(k, Operand::at(pair, [p]))
                         })
@@ -171,7 +166,7 @@ impl Scorer<'_> {
         k.if_(Cond::less(spot.first.clone() + 1, end), |k| {
             self.each_column(k, |k, j, p| {
                 let key = self.key(spot, j, p);
-                k.for_("half", 0..2, 1, true, |k, half| {
+                k.unroll("half", 2, |k, half| {
                     let row = query(spot, half);
                     k.if_(Cond::less(row, key), |k| {
                         let pair = k.index(scores, "pair", [half, j])?;
@@ -184,7 +179,7 @@ impl Scorer<'_> {
 
     pub(super) fn constant(&self, k: &mut Builder, value: f64) -> Result<TensorId> {
         let register = number(k, "constant", Scalar::F32)?;
-        k.spec(Kind::Init(Number(value)), register, (), self.one)?;
+        k.init(register, value)?;
         Ok(register)
     }
 
@@ -199,9 +194,7 @@ impl Scorer<'_> {
         k: &mut Builder,
         body: impl FnOnce(&mut Builder, &Var, &Var) -> Result<()>,
     ) -> Result<()> {
-        k.for_("j", 0..self.fmha.keys / 8, 1, true, |k, j| {
-            k.for_("p", 0..2, 1, true, |k, p| body(k, j, p))
-        })
+        k.unroll("j", self.fmha.keys / 8, |k, j| k.unroll("p", 2, |k, p| body(k, j, p)))
     }
 
     /// The elements of the own lane's columns, of a mask that has one a key: they can be had before
@@ -209,8 +202,8 @@ impl Scorer<'_> {
     pub(super) fn fetch(&self, k: &mut Builder, spot: &Spot<'_>) -> Result<Option<Terms>> {
         let Mask::PerKey(scalar) = self.fmha.mask else { return Ok(None) };
         let words = registers(k, "words", &[&[(self.fmha.keys / 8, 2), (2, 1)]], scalar)?;
-        k.for_("j", 0..self.fmha.keys / 8, 1, true, |k, j| {
-            k.for_("p", 0..2, 1, true, |k, p| {
+        k.unroll("j", self.fmha.keys / 8, |k, j| {
+            k.unroll("p", 2, |k, p| {
                 let key = self.key(spot, j, p);
                 self.load(k, [&spot.place.batch, &key], Operand::at(words, [j, p]))
             })
@@ -228,14 +221,14 @@ impl Scorer<'_> {
     ) -> Result<TensorId> {
         let pair = vector(k, "terms", 2, Scalar::F32)?;
         match *terms {
-            Terms::Words(scalar, words) => k.for_("p", 0..2, 1, true, |k, p| {
+            Terms::Words(scalar, words) => k.unroll("p", 2, |k, p| {
                 let term = self.term(k, scalar, Operand::at(words, [j, p]))?;
-                k.spec(Kind::Move, Operand::at(pair, [p]), term, self.one)
+                k.move_(Operand::at(pair, [p]), term)
             })?,
             Terms::Made(all) => {
                 let pairs = k.tile(all, "pairs", &[Tiler::Size(2)])?;
                 let from = k.index(pairs, "from", [Expr::from(j) * 4 + &spot.column])?;
-                k.spec(Kind::Move, pair, from, self.one)?;
+                k.move_(pair, from)?;
             }
         }
         Ok(pair)
@@ -249,25 +242,25 @@ impl Scorer<'_> {
         at: [&Expr; N],
         to: Operand,
     ) -> Result<()> {
-        let mask = self.mask.expect("a kernel whose scores are masked has a mask");
+        let mask = self.given.mask.expect("a kernel whose scores are masked has a mask");
         let from = k.index(mask, "element", at)?;
         let beyond = match self.fmha.mask {
             Mask::PerKey(scalar) if scalar != Scalar::U8 => f64::NEG_INFINITY,
             Mask::None | Mask::PerKey(_) | Mask::Dense(_) => 0.0,
         };
-        k.spec(Kind::Init(Number(beyond)), to.clone(), (), self.one)?;
-        k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, to, from, self.one))
+        k.init(to.clone(), beyond)?;
+        k.if_(Test::Inside(from.into()), |k| k.move_(to, from))
     }
 
     /// What an element of the mask adds to a score; or, where scores are filled and that is not the same, whether it is not 0.
     pub(super) fn term(&self, k: &mut Builder, scalar: Scalar, word: Operand) -> Result<Operand> {
         let term = number(k, "term", Scalar::F32)?;
-        k.spec(Kind::Move, term, word, self.one)?;
+        k.move_(term, word)?;
         if scalar == Scalar::U8 {
             if !self.fmha.fills() || self.fmha.sinks() {
                 let never = if self.fmha.fills() { self.fmha.filling() } else { f64::NEG_INFINITY };
                 let [nothing, never] = [self.constant(k, 0.0)?, self.constant(k, never)?];
-                k.spec(Kind::Select, term, [term, nothing, never], self.one)?;
+                k.alone(Kind::Select, term, [term, nothing, never])?;
             }
         } else if self.fmha.units() == Units::Powers {
             return self.of_power(k, scalar, term);
@@ -280,16 +273,16 @@ impl Scorer<'_> {
     fn of_power(&self, k: &mut Builder, scalar: Scalar, term: TensorId) -> Result<Operand> {
         let unit = self.constant(k, std::f64::consts::LOG2_E)?;
         let power = number(k, "power", Scalar::F32)?;
-        k.spec(Kind::Binary(Binary::Mul), power, [term, unit], self.one)?;
+        k.binary(Binary::Mul, power, [term, unit])?;
         if scalar == Scalar::F16 {
             return Ok(power.into());
         }
         for (op, bound) in [(Binary::Max, f32::MIN), (Binary::Min, f32::MAX)] {
             let bound = self.constant(k, bound.into())?;
-            k.spec(Kind::Binary(op), power, [power, bound], self.one)?;
+            k.binary(op, power, [power, bound])?;
         }
         let least = self.constant(k, LEAST)?;
-        k.spec(Kind::MATMUL_ADD, power, [term, least], self.one)?;
+        k.fma(power, [term, least])?;
         Ok(power.into())
     }
 }

@@ -5,7 +5,7 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::function::Function;
 use crate::index::{Cond, Expr};
-use crate::kernel::{Fused, Kind, Number, Operand, TensorId, Test};
+use crate::kernel::{Fused, Kind, Operand, TensorId, Test};
 use crate::schedule::pointwise::{each, number, pointwise, store, vector};
 use crate::schedule::together::ThreadGroups;
 use crate::schedule::vectors::{neighbours, part};
@@ -49,11 +49,10 @@ impl Row<'_> {
     }
 
     fn row(&self, k: &mut Builder, own: &[TensorId]) -> Result<()> {
-        let one = self.teams.one;
         let mut count = None;
         if self.template.totals.iter().any(|total| total.finish.used().any(|input| input == 1)) {
             let number = number(k, "count", Scalar::F32)?;
-            k.spec(Kind::Index(self.columns.clone()), number, (), one)?;
+            k.alone(Kind::Index(self.columns.clone()), number, ())?;
             count = Some(number);
         }
         let mut totals = Vec::new();
@@ -71,27 +70,25 @@ impl Row<'_> {
             let count = count.unwrap_or(value);
             let ins: Vec<TensorId> = [value, count].iter().chain(&totals).copied().collect();
             let finished = vector(k, "finished", 1, Scalar::F32)?;
-            pointwise(k, &total.finish, &[finished], &ins, 1, one)?;
+            pointwise(k, &total.finish, &[finished], &ins)?;
             totals.push(finished);
         }
         let whole = self.sizes.len();
-        let is_whole = |out: &&(&Out, &TensorId)| out.0.access.strides.len() == whole;
-        let outs: Vec<(&Out, &TensorId)> = self.template.outs.iter().zip(&self.outs).collect();
-        if outs.iter().any(|out| is_whole(&out)) {
+        let is_whole = |out: &(&Out, TensorId)| out.0.access.strides.len() == whole;
+        let outs = self.template.outs.iter().zip(self.outs.iter().copied());
+        let (whole, rows): (Vec<_>, Vec<_>) = outs.partition(is_whole);
+        if !whole.is_empty() {
             self.pass(k, |k, at| {
-                for (out, to) in outs.iter().filter(is_whole) {
-                    self.leave(k, out, **to, &totals, at, self.template.vector)?;
-                }
-                Ok(())
+                let mut whole = whole.into_iter();
+                whole.try_for_each(|out| self.leave(k, out, &totals, (at, self.template.vector)))
             })?;
         }
         k.if_(Cond::equal(self.teams.at[1].clone(), 0), |k| {
-            for (out, to) in outs.iter().filter(|out| !is_whole(out)) {
-                let at = Expr::from(0);
-                let inside = self.view(k, **to, out.access.strides.len(), &at, 1)?;
-                k.if_(Test::Inside(inside.into()), |k| self.leave(k, out, **to, &totals, &at, 1))?;
-            }
-            Ok(())
+            rows.into_iter().try_for_each(|out| {
+                let first = Expr::from(0);
+                let inside = self.view(k, out.1, (&first, 1))?;
+                k.if_(Test::Inside(inside.into()), |k| self.leave(k, out, &totals, (&first, 1)))
+            })
         })
     }
 
@@ -105,59 +102,42 @@ impl Row<'_> {
         let steps = self.columns.ceil_div(&Expr::from(n * self.teams.size));
         k.for_("i", Expr::from(0)..steps, 1, false, |k, i| {
             let at = Expr::from(i) * self.teams.size + &self.teams.at[1];
-            let inside = self.view(k, self.whole, self.sizes.len(), &at, n)?;
+            let inside = self.view(k, self.whole, (&at, n))?;
             k.if_(Test::Inside(inside.into()), |k| body(k, &at))
         })
     }
 
-    fn total(
-        &self,
-        k: &mut Builder,
-        total: &Total,
-        before: &[TensorId],
-        register: TensorId,
-    ) -> Result<()> {
-        let (one, n) = (self.teams.one, self.template.vector);
-        let neutral = Number(total.op.neutral().unwrap_or(0.0));
-        k.spec(Kind::Init(neutral), register, (), one)?;
+    fn total(&self, k: &mut Builder, of: &Total, before: &[TensorId], to: TensorId) -> Result<()> {
+        let n = self.template.vector;
+        k.init(to, of.op.neutral().unwrap_or(0.0))?;
         self.pass(k, |k, at| {
-            let ins = self.read(k, &total.function, before, at, n)?;
-            let values = vector(k, "values", n, Scalar::F32)?;
-            pointwise(k, &total.function, &[values], &ins, n, one)?;
-            each(k, n, |k, e| {
-                k.spec(Kind::Reduction(total.op), register, Operand::at(values, [e]), one)
-            })
+            let values = self.values(k, &of.function, before, (at, n))?;
+            each(k, n, |k, e| k.reduce(of.op, to, Operand::at(values, [e])))
         })?;
-        self.teams.fold(k, total.op, register)
+        self.teams.fold(k, of.op, to)
     }
 
-    /// Stores a result's vector.
+    /// Stores so many elements of a result.
     fn leave(
         &self,
         k: &mut Builder,
-        out: &Out,
-        to: TensorId,
+        (out, to): (&Out, TensorId),
         totals: &[TensorId],
-        at: &Expr,
-        n: i64,
+        at: (&Expr, i64),
     ) -> Result<()> {
-        let one = self.teams.one;
-        let ins = self.read(k, &out.function, totals, at, n)?;
-        let values = vector(k, "values", n, Scalar::F32)?;
-        pointwise(k, &out.function, &[values], &ins, n, one)?;
-        let to = self.view(k, to, out.access.strides.len(), at, n)?;
-        store(k, to, values, n, n > 1 && out.access.contiguous(), one)
+        let values = self.values(k, &out.function, totals, at)?;
+        let to = self.view(k, to, at)?;
+        store(k, to, values, at.1 > 1 && out.access.contiguous())
     }
 
-    /// A function's inputs, in registers: a vector of each input that it uses, and the totals.
-    fn read(
+    /// A function's values, in registers: of so many elements of each input that it uses, and of the totals.
+    fn values(
         &self,
         k: &mut Builder,
         function: &Function,
         totals: &[TensorId],
-        at: &Expr,
-        n: i64,
-    ) -> Result<Vec<TensorId>> {
+        (at, n): (&Expr, i64),
+    ) -> Result<TensorId> {
         let mut ins = Vec::new();
         let used: Vec<usize> = function.used().collect();
         for (i, (&of, access)) in self.ins.iter().zip(&self.template.ins).enumerate() {
@@ -166,25 +146,19 @@ impl Row<'_> {
                 ins.push(of);
                 continue;
             }
-            let rank = access.strides.len();
-            let count = if rank == self.sizes.len() { n } else { 1 };
-            let from = self.view(k, of, rank, at, count)?;
-            ins.push(access.load(k, from, count, Scalar::F32, self.teams.one)?);
+            let count = if access.strides.len() == self.sizes.len() { n } else { 1 };
+            let from = self.view(k, of, (at, count))?;
+            ins.push(access.load(k, from, Scalar::F32)?);
         }
         ins.extend(totals);
-        Ok(ins)
+        let values = vector(k, "values", n, Scalar::F32)?;
+        pointwise(k, function, &[values], &ins)?;
+        Ok(values)
     }
 
-    /// A vector `[n]` of an operand of `rank` axes, in the own row.
-    fn view(
-        &self,
-        k: &mut Builder,
-        of: TensorId,
-        rank: usize,
-        at: &Expr,
-        n: i64,
-    ) -> Result<TensorId> {
-        let kept = self.template.kept;
+    /// A vector `[n]` of an operand, in the own row.
+    fn view(&self, k: &mut Builder, of: TensorId, (at, n): (&Expr, i64)) -> Result<TensorId> {
+        let (kept, rank) = (self.template.kept, k.tensor_of(of)?.view.axes().len());
         let mut coordinates = split(&self.row, &self.sizes[..kept]);
         if rank > kept {
             let mut reduced = self.sizes[kept..].to_vec();

@@ -91,7 +91,7 @@ impl Store<'_> {
             each(k, 2, |k, half| {
                 let term = k.index(terms, "term", [self.row_of(place, &strip, &half)])?;
                 let to = k.index(raw, "raw", [strip, half])?;
-                self.fetch(k, to, term, 1)
+                self.fetch(k, to, term)
             })
         })
     }
@@ -113,14 +113,14 @@ impl Store<'_> {
                 let column = self.column_of(place, &panel, &eight);
                 let from = neighbours(k, from, place.at([row, column]), 2, "term")?;
                 let to = k.index(raw, "raw", [number.rem(&held.into()), eight, half])?;
-                self.fetch(k, to, from, 2)
+                self.fetch(k, to, from)
             })
         })
     }
 
-    fn fetch(&self, k: &mut Builder, to: TensorId, from: TensorId, n: i64) -> Result<()> {
+    fn fetch(&self, k: &mut Builder, to: TensorId, from: TensorId) -> Result<()> {
         let epilogue = &self.context.declared.epilogue;
-        fetch_inside(k, to, from, n, epilogue.wide, self.context.one)
+        fetch_inside(k, to, from, epilogue.wide)
     }
 
     /// Asks for what the next panel meets of matrices, or this one where only one is held.
@@ -155,11 +155,11 @@ impl Store<'_> {
         let all = operands.zip(rows).map(|((&(span, _), held), row)| match (span, held) {
             (Span::Column, Some(held)) => {
                 let at = vec![panel.strip.clone(), half.into()];
-                self.single(k, held.raw, at, 1).map(Some)
+                self.single(k, held.raw, at).map(Some)
             }
             (Span::Whole, Some(held)) => {
                 let which = panel.number(panels).rem(&held.panels.into());
-                self.single(k, held.raw, vec![which, eight.clone(), half.into()], 2).map(Some)
+                self.single(k, held.raw, vec![which, eight.clone(), half.into()]).map(Some)
             }
             (Span::Row | Span::Column | Span::Whole, _) => Ok(*row),
         });
@@ -167,9 +167,9 @@ impl Store<'_> {
     }
 
     /// Registers in single precision.
-    fn single(&self, k: &mut Builder, held: TensorId, at: Vec<Expr>, n: i64) -> Result<TensorId> {
+    fn single(&self, k: &mut Builder, held: TensorId, at: Vec<Expr>) -> Result<TensorId> {
         let raw = k.index(held, "raw", at)?;
-        widen(k, raw, n, self.context.one)
+        widen(k, raw)
     }
 
     /// Begins to copy the tile's rows. The last tile's are no longer read.
@@ -177,7 +177,6 @@ impl Store<'_> {
         if self.rows.is_empty() {
             return Ok(());
         }
-        let one = self.context.one;
         let [thread] = k.indices(self.own, ["copier"])?;
         let operands = &self.context.declared.epilogue.operands;
         for (&(_, from), row) in operands.iter().zip(&self.rows.0) {
@@ -190,10 +189,10 @@ impl Store<'_> {
             k.role(self.own, 0..runs, |k| {
                 let from = k.index(from, "run", [place.n.clone() * runs + &thread])?;
                 let to = k.index(to, "run", [&thread])?;
-                k.add(Header::new(Kind::Move, to, from, one).async_())
+                k.add(Header::alone(Kind::Move, to, from).async_())
             })?;
         }
-        k.spec(Kind::Commit(Group::Copy), (), (), one)
+        k.alone(Kind::Commit(Group::Copy), (), ())
     }
 
     /// Waits until the consumer's threads have copied them.
@@ -201,7 +200,7 @@ impl Store<'_> {
         if self.rows.is_empty() {
             return Ok(());
         }
-        k.spec(Kind::WaitGroup(Group::Copy, 0, false), (), (), self.context.one)?;
+        k.alone(Kind::WaitGroup(Group::Copy, 0, false), (), ())?;
         k.spec(Kind::Sync, (), (), self.own)
     }
 
@@ -233,7 +232,7 @@ impl Store<'_> {
             let row = k.index(row, "row", [&self.group])?;
             let pairs = k.tile(row, "pairs", &[Tiler::Size(2)])?;
             let pair = k.index(pairs, "pair", [eight.clone() * 4 + &self.lane.column])?;
-            rows.push(Some(load(k, pair, 2, true, self.context.one)?));
+            rows.push(Some(load(k, pair, true)?));
         }
         Ok(rows)
     }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::layout::Tiler;
-use crate::schedule;
+use crate::schedule::PipelineState;
 use crate::schedule::matmul::{epilog, load};
 use crate::schedule::pointwise::each;
 use crate::template::fragments::{clear, each_pair, elected_warps, fragment, own_group};
@@ -24,7 +24,7 @@ struct Consumer<'a> {
     acc: TensorId,
     /// One elected lane of every warp.
     lanes: ThreadsId,
-    ring: Ring,
+    state: PipelineState,
     /// The barriers of stages that are left.
     empty: Vec<TensorId>,
 }
@@ -40,8 +40,9 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
     let store = Store::new(k, context, own, &consumer.group)?;
     match &context.order {
         Some(order) => {
-            let Consumer { group, ring, lanes, .. } = &consumer;
-            let order = order.begin(k, context.groups, (own, group), *lanes, context.one)?;
+            let Consumer { group, state, lanes, .. } = &consumer;
+            let ring = &state.ring;
+            let order = order.begin(k, context.groups, (own, group), *lanes)?;
             skip(k, ring, context.all_steps() * group)?;
             let first = context.first.clone() + context.stride.clone() * group;
             let stride = context.stride.clone() * gemm.consumers;
@@ -50,7 +51,7 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
                 k.decompose(tile.header(context.declared.kind(), own), |k| {
                     let ahead = store.ask(k, place)?;
                     let multiply = |k: &mut Builder| {
-                        clear(k, consumer.acc, gemm.registers() / 4, context.one)?;
+                        clear(k, consumer.acc, gemm.registers() / 4)?;
                         order.wait(k)?;
                         consumer.multiply(k, |k| order.arrive(k))
                     };
@@ -68,7 +69,7 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
                 let tile = consumer.tile(k, place)?;
                 let header = tile.header(context.declared.kind(), own);
                 let multiply = |k: &mut Builder| {
-                    clear(k, consumer.acc, gemm.registers() / 4, context.one)?;
+                    clear(k, consumer.acc, gemm.registers() / 4)?;
                     consumer.multiply(k, |_| Ok(()))
                 };
                 let Some(shares) = &context.shares else {
@@ -89,8 +90,7 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
                     let each = |k: &mut Builder, visit: Visit<'_>| {
                         each_pair(k, consumer.acc, gemm.registers() / 4, visit)
                     };
-                    let held =
-                        Held { warp: store.lane.warp, number, one: context.one, each: &each };
+                    let held = Held { warp: store.lane.warp, number, each: &each };
                     shares.add_up(k, &held, |k| store.tile(k, consumer.acc, place, &ahead))
                 })
             })?
@@ -109,13 +109,13 @@ impl<'a> Consumer<'a> {
         let gemm = context.gemm;
         let acc = fragment(k, "acc", gemm.registers() / 4, Scalar::F32)?;
         let lanes = elected_warps(k, context.block, gemm.consumers)?;
-        let ring = k.ring("using", gemm.stages)?;
+        let state = context.pipeline.begin(k, "using")?;
         // Both blocks of a cluster fill a stage, and wait until both have left it.
         let mut empty = vec![context.pipeline.empty];
         if let Some((_, rank)) = &context.pair {
             empty.push(k.peer(empty[0], "empty_there", Expr::from(1) - rank)?);
         }
-        Ok(Consumer { context, own, group, acc, lanes, ring, empty })
+        Ok(Consumer { context, own, group, acc, lanes, state, empty })
     }
 
     /// The consumer's own rows of a tile.
@@ -136,7 +136,7 @@ impl<'a> Consumer<'a> {
         k: &mut Builder,
         issued: impl FnOnce(&mut Builder) -> Result<()>,
     ) -> Result<()> {
-        let Consumer { context, own, acc, ring, .. } = self;
+        let Consumer { context, own, acc, state, .. } = self;
         let steps = context.all_steps();
         k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
             let work = |k: &mut Builder, stage: &Var| {
@@ -144,11 +144,12 @@ impl<'a> Consumer<'a> {
                 k.spec(Kind::WaitGroup(Group::MatMul, 1, false), *acc, (), *own)
             };
             let release = |k: &mut Builder, stage: Expr| self.release(k, &stage);
-            schedule::consume(k, &context.pipeline, ring, *own, step, work, release)
+            state.consume(k, *own, step, work, release)
         })?;
         issued(k)?;
         k.spec(Kind::WaitGroup(Group::MatMul, 0, false), *acc, (), *own)?;
         k.if_(vec![Cond::new(steps, Relation::AtLeast, 1)], |k| {
+            let ring = &state.ring;
             let last = Expr::from(ring.stage()) + (ring.stages - 1);
             self.release(k, &last.rem(&Expr::from(ring.stages)))
         })
@@ -159,7 +160,7 @@ impl<'a> Consumer<'a> {
         k.role(self.lanes, 0..1, |k| {
             self.empty.iter().try_for_each(|&empty| {
                 let empty = Operand::at(empty, [stage.clone()]);
-                k.spec(Kind::Arrive(None), empty, (), self.context.one)
+                k.alone(Kind::Arrive(None), empty, ())
             })
         })
     }
@@ -183,7 +184,7 @@ impl<'a> Consumer<'a> {
             let b = k.tile(b, "b", &[Tiler::Size(along), Tiler::Whole])?;
             let sums = k.tile(*acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
             k.spec(Kind::Fence(Fence::MatMul), *acc, (), *threads)?;
-            k.for_("kk", 0..DEPTH / STEP, 1, true, |k, kk| {
+            k.unroll("kk", DEPTH / STEP, |k, kk| {
                 each(k, gemm.strips, |k, strip| {
                     let row = context.first_strip(&self.group) + &strip;
                     let a = Operand::at(a, [row, kk.into()]);

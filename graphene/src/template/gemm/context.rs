@@ -15,8 +15,6 @@ use crate::template::split_k::Shares;
 /// What the parts of the kernel share.
 pub(super) struct Context<'a> {
     pub(super) gemm: &'a Gemm,
-    /// The block's threads, each on its own.
-    pub(super) one: ThreadsId,
     pub(super) block: ThreadsId,
     /// The block's threads as warpgroups.
     pub(super) groups: ThreadsId,
@@ -49,7 +47,7 @@ impl Gemm {
         count: &Var,
         [grid, block]: [ThreadsId; 2],
     ) -> Result<Context<'a>> {
-        let one = k.scalar(block, "one")?;
+        k.one()?;
         let (first, cta, cluster) = if self.together() == 1 {
             let [first] = k.indices(grid, ["first"])?;
             let cta = k.index(grid, "cta", [&first])?;
@@ -88,7 +86,6 @@ impl Gemm {
         let tile = [self.rows() * self.cluster, self.columns];
         Ok(Context {
             gemm: self,
-            one,
             block,
             groups,
             pair,

@@ -118,7 +118,7 @@ impl<'a> Store<'a> {
             let acc = k.index(strips, "strip", [Expr::from(0), strip.clone()])?;
             let header = self.strip(k, acc, place, &strip)?;
             k.decompose(header, |k| {
-                k.for_("panel", 0..gemm.columns / PANEL, 1, true, |k, panel| {
+                k.unroll("panel", gemm.columns / PANEL, |k, panel| {
                     let panel = Panel { acc, strip, panel: panel.into(), place, ahead };
                     self.ask_for_next(k, &panel)?;
                     if let Some(asking) = &self.asking {
@@ -152,8 +152,7 @@ impl<'a> Store<'a> {
         if self.by_panels.is_empty() {
             return Ok(());
         }
-        let one = self.context.one;
-        k.role(self.own, 0..1, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), one))
+        k.role(self.own, 0..1, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))
     }
 
     fn panel(
@@ -162,7 +161,6 @@ impl<'a> Store<'a> {
         panel: &Panel<'_>,
         Panels { result, scalar, to, buffers, ring }: &Panels,
     ) -> Result<()> {
-        let one = self.context.one;
         let at = [&self.group, &ring.stage()];
         let name = if self.asking.is_some() { "addend" } else { "buffer" };
         let buffer = k.index(*buffers, name, at)?;
@@ -172,7 +170,7 @@ impl<'a> Store<'a> {
             None => {
                 // The buffer's last store has been read: of the two, it is the older.
                 let read = Kind::WaitGroup(Group::Bulk, PANELS - 1, true);
-                k.role(self.own, 0..1, |k| k.spec(read, (), (), one))?;
+                k.role(self.own, 0..1, |k| k.alone(read, (), ()))?;
                 k.spec(Kind::Sync, (), (), self.own)?;
             }
         }
@@ -191,7 +189,7 @@ impl<'a> Store<'a> {
                 self.each_half(k, panel, &eight, come, |k, half, sums, run| {
                     let epilogue = &self.context.declared.epilogue;
                     let outs = epilogue.finished(k, sums, run, &[*result])?;
-                    k.spec(Kind::Move, Operand::at(narrow, [half, j]), outs[0], one)
+                    k.move_(Operand::at(narrow, [half, j]), outs[0])
                 })?;
             }
             Ok(narrow)
@@ -201,8 +199,8 @@ impl<'a> Store<'a> {
         k.role(self.own, 0..1, |k| {
             let at = self.at(panel.place, &panel.strip, &panel.panel);
             let to = Operand::at(*to, at);
-            k.add(Header::new(Kind::Move, to, buffer, one).async_())?;
-            k.spec(Kind::Commit(Group::Bulk), (), (), one)
+            k.add(Header::alone(Kind::Move, to, buffer).async_())?;
+            k.alone(Kind::Commit(Group::Bulk), (), ())
         })?;
         k.advance(ring)
     }
@@ -220,27 +218,26 @@ impl<'a> Store<'a> {
         let epilogue = &self.context.declared.epilogue;
         let rows = self.rows_at(k, panel, eight)?;
         let column = self.column_of(panel.place, &panel.panel, eight);
-        let rows = epilogue.across(k, rows, (&column, 2), self.context.one)?;
+        let rows = epilogue.across(k, rows, (&column, 2))?;
         for half in 0..2 {
             let row = self.row_of(panel.place, &panel.strip, &half.into());
             let mut held = self.all_held(k, panel, &rows, eight, half)?;
             if let (Some(asking), Some((come, j))) = (&self.asking, come) {
                 let raw = k.index(come, "raw", [half, j])?;
                 let raw = k.reshape(raw, "raw", 0, &[&[(2, 1)]])?;
-                held[asking.operand] = Some(widen(k, raw, 2, self.context.one)?);
+                held[asking.operand] = Some(widen(k, raw)?);
             }
             let at = panel.panel.clone() * (PANEL / 8) + eight;
             let sums = k.index(panel.acc, "sums", [Expr::from(half), at])?;
-            let (batch, column, one) =
-                (panel.place.batch.clone(), column.clone(), self.context.one);
-            body(k, half, sums, &Run { batch, row, column, n: 2, one, held })?;
+            let (batch, column) = (panel.place.batch.clone(), column.clone());
+            body(k, half, sums, &Run { batch, row, column, n: 2, held })?;
         }
         Ok(())
     }
 
     /// Each lane writes its elements that lie within the results.
     fn runs(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
-        k.for_("e", 0..PANEL / 8, 1, true, |k, e| {
+        k.unroll("e", PANEL / 8, |k, e| {
             self.each_half(k, panel, &e.into(), None, |k, _, sums, run| {
                 let epilogue = &self.context.declared.epilogue;
                 epilogue.leave(k, sums, run, &self.by_runs)

@@ -6,10 +6,9 @@ use super::{Context, Edges, GROUP, PANEL, Place};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::kernel::{Fence, Kind, Operand, TensorId, Test, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::number;
-use crate::schedule::produce;
 use crate::template::fragments::own_group;
 
 /// What a stage is filled with.
@@ -53,7 +52,8 @@ impl Context<'_> {
     fn fill_by_copies(&self, k: &mut Builder) -> Result<()> {
         let gemm = self.gemm;
         let from = self.operands(k, gemm.boxes())?;
-        self.each_stage(k, self.one, |k, fill, full| {
+        let one = k.one()?;
+        self.each_stage(k, one, |k, fill, full| {
             let (from, to) = (from[fill.term], self.stage(k, fill.stage)?);
             if gemm.has_pdl_prologue() {
                 // Of the first stages, B has been asked for already.
@@ -74,7 +74,7 @@ impl Context<'_> {
     fn expect(&self, k: &mut Builder, full: &Operand) -> Result<()> {
         let gemm = self.gemm;
         let bytes = (gemm.rows() + gemm.columns) * gemm.depth() * gemm.matmul.scalar.bytes();
-        k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)
+        k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())
     }
 
     /// Copies the boxes of a step's tile of A (0) or B (1): of a cluster, the own share of B to both blocks.
@@ -100,14 +100,15 @@ impl Context<'_> {
             (_, true) => each(count[1]).map(|column| [rank.clone(), column]).collect(),
             (_, false) => vec![[0.into(), rank]],
         };
-        let header = self.stage_of(k, i, fill, self.one)?.signals(full.clone());
+        let one = k.one()?;
+        let header = self.stage_of(k, i, fill, one)?.signals(full.clone());
         k.decompose(on(header), |k| {
             own.into_iter().try_for_each(|[row, column]| {
                 let at = fill.at()[i];
                 let at = [at[0].clone() * count[0] + &row, at[1].clone() * count[1] + &column];
                 let from = Operand::at(from[i], fill.place.at(at));
                 let to = Operand::at(to[i], [row, column]);
-                k.add(on(Header::new(Kind::Move, to, from, self.one).signals(full.clone())))
+                k.add(on(Header::alone(Kind::Move, to, from).signals(full.clone())))
             })
         })
     }
@@ -128,11 +129,10 @@ impl Context<'_> {
 
     /// A and B of each term, in tiles of so many rows and columns.
     fn operands(&self, k: &mut Builder, [of_a, of_b]: [[i64; 2]; 2]) -> Result<Vec<Both>> {
-        let mut all = Vec::new();
-        for term in &self.declared.terms {
-            all.push([self.tiled(k, term.a, "gA", of_a)?, self.tiled(k, term.b, "gB", of_b)?]);
-        }
-        Ok(all)
+        let terms = self.declared.terms.iter();
+        terms
+            .map(|of| Ok([self.tiled(k, of.a, "gA", of_a)?, self.tiled(k, of.b, "gB", of_b)?]))
+            .collect()
     }
 
     /// A stage of both operands, in boxes.
@@ -152,12 +152,12 @@ impl Context<'_> {
         threads: ThreadsId,
         fill: impl Fn(&mut Builder, &Fill<'_>, Operand) -> Result<()>,
     ) -> Result<()> {
-        let ring = k.ring("filling", self.gemm.stages)?;
+        let state = self.pipeline.begin(k, "filling")?;
         self.each_tile(k, self.first.clone(), self.stride.clone(), |k, t, place| {
             (0..self.steps.len()).try_for_each(|term| {
                 let (first, count) = self.own_steps(term);
                 k.for_("k", first.clone()..first.clone() + count, 1, false, |k, step| {
-                    produce(k, &self.pipeline, &ring, threads, |k, full, stage| {
+                    state.produce(k, threads, |k, full, stage| {
                         let tiles = Expr::from(t) - self.first.clone();
                         let number = tiles * self.gemm.stages + step - first.clone();
                         let step = step.into();
@@ -184,7 +184,7 @@ impl Context<'_> {
                 k.decompose(header, |k| self.moves(k, (from, to), i, across, &thread))?;
             }
             k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
-            k.spec(Kind::Arrive(None), full, (), self.one)
+            k.alone(Kind::Arrive(None), full, ())
         })
     }
 
@@ -205,9 +205,9 @@ impl Context<'_> {
             let at = if across { [fast, slow] } else { [slow, fast] };
             let from = k.index(from, "from", self.within(at.clone()))?;
             let word = number(k, "word", self.gemm.matmul.scalar)?;
-            k.spec(Kind::Init(Number(0.0)), word, (), self.one)?;
-            k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, word, from, self.one))?;
-            k.spec(Kind::Move, Operand::at(to, at), word, self.one)
+            k.init(word, 0.0)?;
+            k.if_(Test::Inside(from.into()), |k| k.move_(word, from))?;
+            k.move_(Operand::at(to, at), word)
         })
     }
 
@@ -271,7 +271,7 @@ impl Context<'_> {
                     false => [Expr::from(0), line],
                 };
                 let first = k.index(tile, "first", self.within(at))?;
-                k.if_(Test::Inside(first.into()), |k| k.spec(Kind::Prefetch, (), first, self.one))
+                k.if_(Test::Inside(first.into()), |k| k.alone(Kind::Prefetch, (), first))
             })?;
         }
         Ok(())

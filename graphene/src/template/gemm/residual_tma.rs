@@ -6,7 +6,7 @@ use super::{Edges, Gemm, PANEL, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
+use crate::kernel::{Fence, Group, Kind, Operand, Ring, Scope, TensorId, ThreadsId};
 use crate::template::epilogue::{Attached, Span};
 use crate::template::matmul::line;
 use crate::tensor::{Memory, Scalar};
@@ -52,12 +52,9 @@ impl ResidualTma {
         }
         let all = gemm.consumers * RESIDUAL_PANELS;
         let barriers = k.allocate("come", line(all), Scalar::Mbar, Memory::Shared, None)?;
-        let one = k.scalar(block, "one")?;
         k.role(block, 0..1, |k| {
-            k.for_("c", 0..all, 1, true, |k, c| {
-                k.spec(Kind::Init(Number(1.0)), Operand::at(barriers, [c]), (), one)
-            })?;
-            k.spec(Kind::Fence(Fence::Init), (), (), one)
+            k.unroll("c", all, |k, c| k.init(Operand::at(barriers, [c]), 1.0))?;
+            k.alone(Kind::Fence(Fence::Init), (), ())
         })?;
         Ok(Some(ResidualTma { operand, tensor, barriers }))
     }
@@ -136,18 +133,17 @@ impl Asking {
         number: &Expr,
         stages_on: i64,
     ) -> Result<()> {
-        let one = store.context.one;
         let across = Expr::from(store.context.gemm.columns / PANEL);
         let at = store.at(place, &number.div(&across), &number.rem(&across));
         let from = Operand::at(self.panels, at);
         let stage = (Expr::from(self.ring.stage()) + stages_on).rem(&RESIDUAL_PANELS.into());
         let come = self.come(&store.group, stage.clone());
         let bytes = ROWS * PANEL * k.tensor_of(self.buffers)?.scalar.bytes();
-        k.spec(Kind::Arrive(Some(bytes.into())), come.clone(), (), one)?;
+        k.alone(Kind::Arrive(Some(bytes.into())), come.clone(), ())?;
         // C left from it before it left from the buffers between that one and this one's.
         let later = RESIDUAL_PANELS - stages_on - 1;
-        k.spec(Kind::WaitGroup(Group::Bulk, later, true), (), (), one)?;
+        k.alone(Kind::WaitGroup(Group::Bulk, later, true), (), ())?;
         let to = k.index(self.buffers, "ahead", [Expr::from(&store.group), stage])?;
-        k.add(Header::new(Kind::Move, to, from, one).signals(come))
+        k.add(Header::alone(Kind::Move, to, from).signals(come))
     }
 }

@@ -4,7 +4,7 @@ use super::{Context, Layer, rows_of};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Kind, Number, Operand, TensorId};
+use crate::kernel::{Kind, Operand, TensorId};
 use crate::layout::Tiler;
 use crate::schedule::Ahead;
 use crate::schedule::pointwise::{each, load, store};
@@ -154,8 +154,8 @@ impl Context<'_> {
                     let to = k.index(self.stages_of(l)?, "stage", [stage])?;
                     let width = if side.transposed { mlp.layers[l].width } else { mlp.input(l) };
                     let (threads, edges) = (32 * mlp.warps, mlp.edges(width));
-                    let Context { block, one, thread, .. } = self;
-                    let movers = Movers { threads, block: *block, thread, one: *one, edges };
+                    let Context { block, thread, .. } = self;
+                    let movers = Movers { threads, block: *block, thread, edges };
                     side.fill(k, from, to, movers)
                 };
                 if conds.is_empty() { bring(k)? } else { k.if_(conds, bring)? }
@@ -194,12 +194,12 @@ impl Context<'_> {
     ) -> Result<(Vec<TensorId>, Run)> {
         let Layer { skip, epilogue: Epilogue { outputs, .. }, .. } = &self.mlp.layers[l];
         let (row, column) = (self.origin.clone() + &local.row, local.column.clone());
-        let (n, one, mut held) = (local.n, local.one, local.held.clone());
+        let (n, mut held) = (local.n, local.held.clone());
         if *skip {
             let from = self.run_of_near(k, local)?;
-            held.push(Some(load(k, from, n, true, self.one)?));
+            held.push(Some(load(k, from, true)?));
         }
-        let run = Run { batch: None, row, column, n, one, held };
+        let run = Run { batch: None, row, column, n, held };
         let outs = epilogue.finished(k, sums, &run, &(0..outputs.len()).collect::<Vec<_>>())?;
         Ok((outs, run))
     }
@@ -228,12 +228,12 @@ impl Context<'_> {
                     let column = run.column.clone() * run.n + &i;
                     k.if_(Cond::new(column, Relation::AtLeast, width), |k| {
                         let value = Operand::at(outs[0], [&i]);
-                        k.spec(Kind::Init(Number(0.0)), value, (), sums.one())
+                        k.init(value, 0.0)
                     })
                 })?;
             }
             let to = self.run_of_near(k, local)?;
-            store(k, to, outs[0], run.n, true, sums.one())
+            store(k, to, outs[0], true)
         })
     }
 

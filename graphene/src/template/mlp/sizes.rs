@@ -1,6 +1,7 @@
 //! What a block of a chain of layers has: columns, steps, stages, sums and bytes; and whether a kernel has them.
 
 use super::{Layer, Mlp, SUMS};
+use crate::choose::{ceil, gcd};
 use crate::error::{AtLeast, AtMost, MultipleOf, Result, Within, needs};
 use crate::function::Function;
 use crate::kernel::{Fused, Kind};
@@ -121,14 +122,14 @@ impl Mlp {
         let along = gcd(self.rows / 16, self.warps);
         let shared = 16 * self.warps / along;
         let whole = if l + 1 < self.layers.len() { lcm(shared, self.depth) } else { shared };
-        round_up(self.layers[l].width, whole)
+        ceil(self.layers[l].width, whole) * whole
     }
 
     /// The same of a layer's input.
     fn padded_input(&self, l: usize) -> i64 {
         match l.checked_sub(1) {
             Some(before) => self.padded(before),
-            None => round_up(self.width, self.depth),
+            None => ceil(self.width, self.depth) * self.depth,
         }
     }
 
@@ -139,7 +140,7 @@ impl Mlp {
 
     /// Steps along a layer's K.
     pub(super) fn steps(&self, l: usize) -> i64 {
-        (self.input(l) + self.depth - 1) / self.depth
+        ceil(self.input(l), self.depth)
     }
 
     /// The rows: as a layer's input, and a stage of its weights.
@@ -189,14 +190,6 @@ fn of_sums(
     Fused::of(&epilogue.function, &parts)
 }
 
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
 fn lcm(a: i64, b: i64) -> i64 {
     a / gcd(a, b) * b
-}
-
-fn round_up(size: i64, to: i64) -> i64 {
-    (size + to - 1) / to * to
 }

@@ -26,18 +26,20 @@
 mod consumer;
 
 use super::{Given, Layer, Mlp};
-use crate::arch::Arch;
+use crate::arch::{Arch, WARP};
 use crate::build::{Builder, Header};
+use crate::choose::ceil;
 use crate::error::{AtLeast, Result, Within, needs};
 use crate::index::{Cond, Expr};
-use crate::kernel::{Group, Kernel, Kind, Operand, Ring, TensorId, ThreadsId};
+use crate::kernel::{Group, Kernel, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{WIDTH, each};
 use crate::schedule::vectors::neighbours;
-use crate::schedule::{Pipeline, produce};
+use crate::schedule::{Pipeline, PipelineState};
+use crate::template::access::launch;
 use crate::template::epilogue::Span;
-use crate::template::fragments::{GROUP, Panels, ROWS, own_group};
-use crate::template::matmul::{Edges, leaf, line};
+use crate::template::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS, own_group};
+use crate::template::matmul::{Edges, leaf};
 use crate::tensor::{Memory, Scalar, View};
 
 /// How layers are computed by warpgroups.
@@ -51,15 +53,6 @@ pub struct Warpgroups {
 
 /// Columns of a panel: 128 bytes.
 const PANEL: i64 = 64;
-
-/// Shared memory for barriers, and for the gaps before what begins at multiples of 1024 bytes.
-const BARRIERS: i64 = 2048;
-
-/// The threads of a warp.
-const WARP: i64 = 32;
-
-/// Registers of the producer's threads.
-const PRODUCER_REGISTERS: i64 = 40;
 
 /// Stages that are enough.
 const STAGES: i64 = 24;
@@ -82,15 +75,10 @@ impl Mlp {
         self.check_warpgroups(by)?;
         let mut k = Builder::new("mlp", Arch::Sm90a);
         let (m, x, given) = self.parameters(&mut k)?;
-        let grid = k.grid("grid", line(m.ceil_div(&Expr::from(ROWS * by.consumers))))?;
-        let block = k.block("block", line(GROUP * (by.consumers + 1)))?;
-        let one = k.scalar(block, "one")?;
-        let [tile] = k.indices(grid, ["m"])?;
-        let cta = k.index(grid, "cta", [&tile])?;
-        k.by(cta);
+        let blocks = m.ceil_div(&Expr::from(ROWS * by.consumers));
+        let (block, tile) = launch(&mut k, blocks, GROUP * (by.consumers + 1), "m")?;
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
-        let tile = tile.into();
-        let context = Shared { mlp: self, by, given, x, block, one, groups, tile };
+        let context = Shared { mlp: self, by, given, x, block, groups, tile };
         let memory = context.memory(&mut k)?;
         k.spec(Kind::Sync, (), (), block)?;
         k.role(groups, 0..by.consumers, |k| context.consume(k, &memory))?;
@@ -184,8 +172,6 @@ struct Shared<'a> {
     given: Vec<Given>,
     x: TensorId,
     block: ThreadsId,
-    /// Each thread on its own.
-    one: ThreadsId,
     groups: ThreadsId,
     /// Which of the blocks' rows are the own ones.
     tile: Expr,
@@ -241,18 +227,19 @@ impl Shared<'_> {
         self.bring_operands(k, near)?;
         let first = GROUP * self.by.consumers;
         k.role(self.block, first..first + 1, |k| {
+            let begun = near.begun.begin(k, "filling_rows")?;
             if let Some(rows) = near.rows.filter(|_| self.mlp.copies()[0]) {
-                self.begin(k, near, rows)?;
+                self.begin(k, &begun, rows)?;
             }
-            let ring = k.ring("filling", self.by.stages)?;
+            let state = near.pipeline.begin(k, "filling")?;
             for (l, layer) in self.mlp.layers.iter().enumerate() {
                 let tiles = [1, PANEL, PANEL].map(Tiler::Size);
                 let tiles = k.tile(self.given[l].weights, "gW", &tiles)?;
                 if layer.times == 1 {
-                    self.fill(k, (near, &ring), l, (tiles, &Expr::from(0)))?;
+                    self.fill(k, (near, &state), l, (tiles, &Expr::from(0)))?;
                 } else {
                     k.for_("time", 0..layer.times, 1, false, |k, time| {
-                        self.fill(k, (near, &ring), l, (tiles, &time.into()))
+                        self.fill(k, (near, &state), l, (tiles, &time.into()))
                     })?;
                 }
             }
@@ -261,19 +248,19 @@ impl Shared<'_> {
     }
 
     /// Brings the own rows of X.
-    fn begin(&self, k: &mut Builder, near: &Near, rows: TensorId) -> Result<()> {
+    fn begin(&self, k: &mut Builder, state: &PipelineState, rows: TensorId) -> Result<()> {
         let (mlp, consumers) = (self.mlp, self.by.consumers);
-        let ring = k.ring("filling_rows", 1)?;
         let from = k.tile(self.x, "gX", &[ROWS, PANEL].map(Tiler::Size))?;
-        produce(k, &near.begun, &ring, self.one, |k, full, _| {
+        let one = k.one()?;
+        state.produce(k, one, |k, full, _| {
             let bytes = consumers * ROWS * mlp.width * mlp.scalar.bytes();
-            k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
+            k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())?;
             for group in 0..consumers {
                 for panel in 0..mlp.width / PANEL {
                     let m = self.tile.clone() * consumers + group;
                     let to = k.index(rows, "to", [group, panel])?;
                     let from = Operand::at(from, [m, panel.into()]);
-                    let header = Header::new(Kind::Move, to, from, self.one);
+                    let header = Header::alone(Kind::Move, to, from);
                     k.add(header.signals(full.clone()))?;
                 }
             }
@@ -291,7 +278,7 @@ impl Shared<'_> {
                 for (&to, &(_, from)) in to.iter().zip(&self.given[l].operands) {
                     let Layer { times, width, .. } = self.mlp.layers[l];
                     let n = WIDTH / k.tensor_of(from)?.scalar.bytes();
-                    let rounds = (width / n + WARP - 1) / WARP;
+                    let rounds = ceil(width / n, WARP);
                     k.for_("time", 0..times, 1, false, |k, time| {
                         each(k, rounds, |k, round| {
                             let run = Expr::from(k.let_("run", round * WARP + &lane)?);
@@ -300,15 +287,15 @@ impl Shared<'_> {
                                 let of =
                                     |k: &mut Builder, of| neighbours(k, of, at.clone(), n, "run");
                                 let (to, from) = (of(k, to)?, of(k, from)?);
-                                k.add(Header::new(Kind::Move, to, from, self.one).async_())
+                                k.add(Header::alone(Kind::Move, to, from).async_())
                             })
                         })
                     })?;
                 }
             }
-            k.spec(Kind::Commit(Group::Copy), (), (), self.one)?;
-            k.spec(Kind::WaitGroup(Group::Copy, 0, false), (), (), self.one)?;
-            k.spec(Kind::Arrive(None), Operand::at(near.begun.full, [0]), (), self.one)
+            k.alone(Kind::Commit(Group::Copy), (), ())?;
+            k.alone(Kind::WaitGroup(Group::Copy, 0, false), (), ())?;
+            k.alone(Kind::Arrive(None), Operand::at(near.begun.full, [0]), ())
         })
     }
 
@@ -316,22 +303,22 @@ impl Shared<'_> {
     fn fill(
         &self,
         k: &mut Builder,
-        (near, ring): (&Near, &Ring),
+        (near, state): (&Near, &PipelineState),
         l: usize,
         (tiles, time): (TensorId, &Expr),
     ) -> Result<()> {
-        let mut first = 0;
+        let (mut first, one) = (0, k.one()?);
         for panels in parts(self.mlp.layers[l].width) {
             for step in 0..self.mlp.input(l) / PANEL {
-                produce(k, &near.pipeline, ring, self.one, |k, full, stage| {
+                state.produce(k, one, |k, full, stage| {
                     let bytes = panels * PANEL * PANEL * self.mlp.scalar.bytes();
-                    k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
+                    k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())?;
                     let to = k.index(near.weights, "stage", [stage])?;
                     let to = k.tile(to, "panels", &[PANEL; 2].map(Tiler::Size))?;
                     (0..panels).try_for_each(|panel| {
                         let from = [time.clone(), Expr::from(step), Expr::from(first + panel)];
                         let (to, from) = (Operand::at(to, [0, panel]), Operand::at(tiles, from));
-                        k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))
+                        k.add(Header::alone(Kind::Move, to, from).signals(full.clone()))
                     })
                 })?;
             }

@@ -53,7 +53,6 @@ impl Context<'_> {
             members: self.layer.members(),
             meetings: self.steps.clone() * self.layer.cell.meetings(),
             block: self.block,
-            one: self.one,
             thread,
         });
         let first = match self.layer.cell.own {
@@ -114,7 +113,7 @@ impl Context<'_> {
                 self.sums.each(k, |k, at| {
                     let own = k.index(own, "own", at)?;
                     let to = self.place(k, to, &[], tile, at)?;
-                    store_inside(k, to, own, self.sums.run(), self.wide(), self.one)
+                    store_inside(k, to, own, self.wide())
                 })
             }),
             _ => Ok(()),

@@ -69,7 +69,7 @@ impl Sums {
         let shared = shared && slices >= 1 && sides[0].depth % (slices * deep) == 0;
         needs(shared, "sums that warps share", (product, least, along, slices))?;
         let own = [0, 1].map(|i| product[i] / (least[i] * along[i]));
-        let one = k.scalar(block, "one")?;
+        let one = k.one()?;
         let part = sides.map(|side| Side { depth: side.depth / slices, ..side });
         let (who, at, lane, slice, rows) = if single {
             let tiles = k.tile(block, "warps", &[Tiler::Size(32)])?;

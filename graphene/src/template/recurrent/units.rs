@@ -27,7 +27,7 @@ impl Context<'_> {
                     let (Some(bias), Some(gate)) = (self.tensors.bias, gate) else { continue };
                     let at = [Expr::from(part as i64), Expr::from(*gate)];
                     let from = self.view(k, bias, &at, &Expr::from(run))?;
-                    let value = load_inside(k, from, n, self.wide(), self.one)?;
+                    let value = load_inside(k, from, self.wide())?;
                     each(k, n, |k, e| {
                         let (to, value) = (Operand::at(to, [&e]), Operand::at(value, [&e]));
                         k.spec(Kind::Reduction(Binary::Add), to, value, self.one)
@@ -48,7 +48,7 @@ impl Context<'_> {
             for constant in (0..self.layer.cell.constants).map(|number| Expr::from(number as i64)) {
                 let to = k.index(to, "constant", [&run.into(), &constant])?;
                 let from = self.view(k, from, &[constant], &run.into())?;
-                let value = load_inside(k, from, n, self.wide(), self.one)?;
+                let value = load_inside(k, from, self.wide())?;
                 each(k, n, |k, e| {
                     k.spec(Kind::Move, Operand::at(to, [&e]), Operand::at(value, [&e]), self.one)
                 })?;
@@ -74,7 +74,7 @@ impl Context<'_> {
                 });
             };
             let from = self.place(k, first, &[], tile, at)?;
-            let value = load_inside(k, from, n, self.wide(), self.one)?;
+            let value = load_inside(k, from, self.wide())?;
             each(k, n, |k, e| {
                 k.spec(Kind::Move, Operand::at(own, [&e]), Operand::at(value, [&e]), self.one)
             })
@@ -103,9 +103,9 @@ impl Context<'_> {
             if let Some(kept) = self.kept {
                 outs.push(k.index(kept, "kept", at)?);
             }
-            pointwise(k, function, &outs, &ins, n, self.one)?;
+            pointwise(k, function, &outs, &ins)?;
             let to = self.place(k, reset, &[], tile, at)?;
-            store_inside(k, to, read, n, self.wide(), self.one)
+            store_inside(k, to, read, self.wide())
         })
     }
 
@@ -137,21 +137,21 @@ impl Context<'_> {
                 let Some(constants) = self.constants else { continue };
                 ins.push(k.index(constants, "constant", [at[1], &number])?);
             }
-            pointwise(k, &layer.cell.function, &outs, &ins, n, self.one)?;
+            pointwise(k, &layer.cell.function, &outs, &ins)?;
             if let Some(ragged) = &self.ragged {
                 let (given, held) = self.go_on(k, ragged, now, at, &outs)?;
                 if let Some(every) = self.tensors.given {
                     let to = self.place(k, every, std::slice::from_ref(now), tile, at)?;
-                    store_inside(k, to, given, n, self.wide(), self.one)?;
+                    store_inside(k, to, given, self.wide())?;
                 }
                 h = held;
             }
             let to = self.place(k, self.tensors.y, std::slice::from_ref(to), tile, at)?;
-            store_inside(k, to, h, n, self.wide(), self.one)?;
+            store_inside(k, to, h, self.wide())?;
             let Some(last) = self.tensors.last_h else { return Ok(()) };
             k.if_(Cond::equal(step.clone() + 1, &self.steps), |k| {
                 let to = self.place(k, last, &[], tile, at)?;
-                store_inside(k, to, h, n, self.wide(), self.one)
+                store_inside(k, to, h, self.wide())
             })
         })
     }
@@ -220,7 +220,7 @@ impl Context<'_> {
         k.for_("i", 0..self.sums.rows, 1, true, |k, row| {
             let at = self.row(tile, &self.sums.row(&row.into()));
             let from = k.index(lengths, "length", [at])?;
-            let length = load_inside(k, from, 1, false, self.one)?;
+            let length = load_inside(k, from, false)?;
             let to = Operand::at(ragged.lengths, [row]);
             k.spec(Kind::Move, to, Operand::at(length, [0]), self.one)
         })
@@ -260,7 +260,7 @@ impl Context<'_> {
             ins.push(next);
             keep(ins.len() - 1, own, &mut ins);
         }
-        pointwise(k, &Function::all(functions), &outs, &ins, n, self.one)?;
+        pointwise(k, &Function::all(functions), &outs, &ins)?;
         Ok((given, outs[1]))
     }
 }

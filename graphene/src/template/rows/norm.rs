@@ -72,11 +72,10 @@ impl Row<'_> {
 
     /// A sum over the row, divided by the number of columns.
     fn mean(&self, k: &mut Builder, sum: &Statistic) -> Result<Statistic> {
-        let one = self.teams.one;
         let columns = number(k, "count", Scalar::F32)?;
-        k.spec(Kind::Index(self.columns.clone()), columns, (), one)?;
+        k.alone(Kind::Index(self.columns.clone()), columns, ())?;
         let mean = number(k, "mean", Scalar::F32)?;
-        k.spec(Kind::Binary(Binary::Div), mean, [sum.register, columns], one)?;
+        k.binary(Binary::Div, mean, [sum.register, columns])?;
         let count = Fused::index(self.columns.clone());
         let meaning = sum.meaning.clone().binary(Binary::Div, count);
         Ok(Statistic { register: mean, meaning })
@@ -92,7 +91,7 @@ impl Row<'_> {
     /// A function of one register.
     fn apply(&self, k: &mut Builder, function: &Function, of: &Statistic) -> Result<Statistic> {
         let register = vector(k, "statistic", 1, Scalar::F32)?;
-        pointwise(k, function, &[register], &[of.register], 1, self.teams.one)?;
+        pointwise(k, function, &[register], &[of.register])?;
         let meaning = Fused::of(function, std::slice::from_ref(&of.meaning));
         Ok(Statistic { register, meaning })
     }

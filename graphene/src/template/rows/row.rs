@@ -6,7 +6,7 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::function::Function;
 use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Fused, Kind, Number, Operand, TensorId, Test};
+use crate::kernel::{Binary, Fused, Kind, Operand, TensorId, Test};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{copy, each, number, pointwise, store, vector, widen};
 use crate::schedule::together::ThreadGroups;
@@ -58,7 +58,7 @@ impl Row<'_> {
             raws.push(vector(k, "raw", size, source.access.scalar)?);
         }
         // All loads come before what waits for the first of them.
-        k.for_("i", 0..held, 1, true, |k, i| {
+        k.unroll("i", held, |k, i| {
             self.inside(k, i, |k| {
                 for (source, &raw) in self.ins.iter().chain(&self.late.sources).zip(&raws) {
                     let from = self.view(k, source, i)?;
@@ -70,15 +70,15 @@ impl Row<'_> {
         })?;
         let late = raws.split_off(self.ins.len());
         let row = vector(k, "row", held * n, Scalar::F32)?;
-        k.for_("i", 0..held, 1, true, |k, i| {
+        k.unroll("i", held, |k, i| {
             self.inside(k, i, |k| {
                 let mut ins = Vec::new();
                 for (source, &raw) in self.ins.iter().zip(&raws) {
                     let raw = self.part(k, raw, i, self.count(source))?;
-                    ins.push(widen(k, raw, self.count(source), self.teams.one)?);
+                    ins.push(widen(k, raw)?);
                 }
                 let to = self.part(k, row, i, n)?;
-                pointwise(k, &self.template.prologue, &[to], &ins, n, self.teams.one)?;
+                pointwise(k, &self.template.prologue, &[to], &ins)?;
                 self.keep(k, to, i)
             })
         })?;
@@ -90,7 +90,7 @@ impl Row<'_> {
         let Some(sum) = &self.sum else { return Ok(()) };
         let to = self.view(k, sum, i)?;
         let contiguous = sum.access.contiguous();
-        store(k, to, value, self.template.vector, contiguous, self.teams.one)
+        store(k, to, value, contiguous)
     }
 
     /// `body` for each of the thread's vectors: its number, and its elements' registers, which hold
@@ -104,7 +104,7 @@ impl Row<'_> {
     ) -> Result<()> {
         let n = self.template.vector;
         match (kept, self.template.held) {
-            (Kept::Registers(row, _), Some(held)) => k.for_("i", 0..held, 1, true, |k, i| {
+            (Kept::Registers(row, _), Some(held)) => k.unroll("i", held, |k, i| {
                 self.inside(k, i, |k| {
                     let part = self.part(k, *row, i, n)?;
                     body(k, i, part)
@@ -117,7 +117,7 @@ impl Row<'_> {
                         let ins = self.read(k, &self.ins, i)?;
                         let value = vector(k, "row", n, Scalar::F32)?;
                         let prologue = &self.template.prologue;
-                        pointwise(k, prologue, &[value], &ins, n, self.teams.one)?;
+                        pointwise(k, prologue, &[value], &ins)?;
                         if first {
                             self.keep(k, value, i)?;
                         }
@@ -167,17 +167,15 @@ impl Row<'_> {
     ) -> Result<()> {
         let n = self.template.vector;
         let neutral = op.neutral().unwrap_or(0.0);
-        k.spec(Kind::Init(Number(neutral)), total, (), self.teams.one)?;
+        k.init(total, neutral)?;
         self.pass(k, kept, order == Order::First, |k, _, part| {
             let value = match order {
                 Order::Replaces => part,
                 Order::First | Order::Later => vector(k, "value", n, Scalar::F32)?,
             };
             let ins: Vec<TensorId> = [part].iter().chain(stats).copied().collect();
-            pointwise(k, function, &[value], &ins, n, self.teams.one)?;
-            each(k, n, |k, e| {
-                k.spec(Kind::Reduction(op), total, Operand::at(value, [e]), self.teams.one)
-            })
+            pointwise(k, function, &[value], &ins)?;
+            each(k, n, |k, e| k.reduce(op, total, Operand::at(value, [e])))
         })?;
         self.teams.fold(k, op, total)
     }
@@ -198,7 +196,7 @@ impl Row<'_> {
                 Kept::Registers(_, raws) => {
                     for (source, &raw) in self.late.sources.iter().zip(raws) {
                         let raw = self.part(k, raw, i, self.count(source))?;
-                        late.push(widen(k, raw, self.count(source), self.teams.one)?);
+                        late.push(widen(k, raw)?);
                     }
                 }
                 Kept::Memory => late = self.read(k, &self.late.sources, i)?,
@@ -209,10 +207,10 @@ impl Row<'_> {
             let shifted = self.late.function.after(&Function::all(given));
             let ins: Vec<TensorId> = [part].iter().chain(&late).chain(&stats).copied().collect();
             let results = vectors(k, self.outs.len(), "result", n, Scalar::F32)?;
-            pointwise(k, &shifted, &results, &ins, n, self.teams.one)?;
+            pointwise(k, &shifted, &results, &ins)?;
             for (out, &result) in self.outs.iter().zip(&results) {
                 let to = self.view(k, out, i)?;
-                store(k, to, result, n, out.access.contiguous(), self.teams.one)?;
+                store(k, to, result, out.access.contiguous())?;
             }
             Ok(())
         })
@@ -260,7 +258,7 @@ impl Row<'_> {
             let n = self.count(source);
             let raw = vector(k, "raw", n, source.access.scalar)?;
             self.fetch(k, source, raw, from)?;
-            read.push(widen(k, raw, n, self.teams.one)?);
+            read.push(widen(k, raw)?);
         }
         Ok(read)
     }
@@ -273,9 +271,8 @@ impl Row<'_> {
         to: TensorId,
         from: TensorId,
     ) -> Result<()> {
-        let n = self.count(source);
         let contiguous = source.access.contiguous();
-        let load = |k: &mut Builder| copy(k, to, from, n, contiguous, self.teams.one);
+        let load = |k: &mut Builder| copy(k, to, from, contiguous);
         match source.row {
             Some(_) => k.if_(Test::Inside(from.into()), load),
             None => load(k),

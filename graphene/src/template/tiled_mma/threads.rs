@@ -5,7 +5,7 @@ use crate::build::Builder;
 use crate::choose::warps;
 use crate::error::{Result, needs};
 use crate::index::Expr;
-use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
+use crate::kernel::{Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::template::epilogue::{Attached, Run};
 use crate::template::matmul::{Place, registers};
@@ -50,8 +50,6 @@ pub(crate) struct Threads {
     sides: [Side; 2],
     /// Rows and columns of a thread's part.
     part: [i64; 2],
-    /// Each thread on its own.
-    pub(crate) one: ThreadsId,
     /// The own warp's first row and column in the tile.
     warp: [Expr; 2],
     lane: [Expr; 2],
@@ -71,7 +69,6 @@ impl Threads {
         let layout = warps(count, [tile[0], tile[1], 1], [of_warp[0], of_warp[1], 1]);
         let made = (0..2).all(|i| of_warp[i] * layout.along[i] == tile[i]);
         needs(made, "a tile that warps make up", (tile, of_warp, count))?;
-        let one = k.scalar(block, "one")?;
         let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [warp, lane] = k.indices(warps, ["warp", "lane"])?;
         let rows = Expr::from(layout.along[0]);
@@ -85,7 +82,6 @@ impl Threads {
         Ok(Threads {
             sides,
             part,
-            one,
             warp: [row * of_warp[0], column * of_warp[1]],
             lane: place_in_warp(&lane),
         })
@@ -126,10 +122,8 @@ impl Threads {
     /// Sets the sums to 0.
     pub(crate) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
         let [rows, columns] = self.part;
-        k.for_("i", 0..rows, 1, true, |k, i| {
-            k.for_("j", 0..columns, 1, true, |k, j| {
-                k.spec(Kind::Init(Number(0.0)), Operand::at(acc, [i, j]), (), self.one)
-            })
+        k.unroll("i", rows, |k, i| {
+            k.unroll("j", columns, |k, j| k.init(Operand::at(acc, [i, j]), 0.0))
         })
     }
 
@@ -137,8 +131,8 @@ impl Threads {
     pub(crate) fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
         let pairs = k.tile(acc, "pairs", &[Tiler::Size(1), Tiler::Size(PAIR)])?;
         let [rows, columns] = self.part;
-        k.for_("i", 0..rows, 1, true, |k, i| {
-            k.for_("j", 0..columns / PAIR, 1, true, |k, j| {
+        k.unroll("i", rows, |k, i| {
+            k.unroll("j", columns / PAIR, |k, j| {
                 let pair = k.index(pairs, "pair", [i, j])?;
                 let pair = k.reshape(pair, "pair", 0, &[&[(PAIR, 1)]])?;
                 visit(k, pair, Expr::from(i) * (columns / PAIR) + Expr::from(j))
@@ -158,14 +152,14 @@ impl Threads {
         let n = if self.sides[1].transposed { WIDE } else { 1 };
         let runs = k.tile(acc, "runs", &[Tiler::Size(1), Tiler::Size(n)])?;
         let [rows, columns] = self.part;
-        k.for_("j", 0..columns / n, 1, true, |k, j| {
+        k.unroll("j", columns / n, |k, j| {
             let column = self.position(1, &(Expr::from(j) * n)).div(&Expr::from(n));
             let column = origin.n.div(&Expr::from(n)) + column;
-            let held = epilogue.across(k, Vec::new(), (&column, n), self.one)?;
-            k.for_("i", 0..rows, 1, true, |k, i| {
+            let held = epilogue.across(k, Vec::new(), (&column, n))?;
+            k.unroll("i", rows, |k, i| {
                 let row = origin.m.clone() + self.position(0, &i.into());
                 let (batch, column, held) = (origin.batch.clone(), column.clone(), held.clone());
-                let run = Run { batch, row, column, n, one: self.one, held };
+                let run = Run { batch, row, column, n, held };
                 let sums = k.index(runs, "sums", [i, j])?;
                 let sums = k.reshape(sums, "sums", 0, &[&[(n, 1)]])?;
                 finish(k, sums, &run)
@@ -183,24 +177,24 @@ impl Threads {
         b: TensorId,
     ) -> Result<()> {
         let [rows, columns] = self.part;
-        k.for_("four", 0..self.sides[1].depth / WIDE, 1, true, |k, four| {
+        k.unroll("four", self.sides[1].depth / WIDE, |k, four| {
             let four = Expr::from(four);
             let along = skipped.clone() + &four;
             let [a, b] = [self.near(k, 0, a, &along)?, self.near(k, 1, b, &four)?];
-            k.for_("kk", 0..WIDE, 1, true, |k, kk| {
+            k.unroll("kk", WIDE, |k, kk| {
                 let row = |k: &mut Builder, i: Expr, back: bool| {
-                    k.for_("j", 0..columns, 1, true, |k, j| {
+                    k.unroll("j", columns, |k, j| {
                         let j = if back { Expr::from(columns - 1) - j } else { Expr::from(j) };
                         let ins = [
                             Operand::at(a, [i.clone(), kk.into()]),
                             Operand::at(b, [j.clone(), kk.into()]),
                         ];
-                        k.spec(Kind::MATMUL_ADD, Operand::at(acc, [i, j]), ins, self.one)
+                        k.fma(Operand::at(acc, [i, j]), ins)
                     })
                 };
                 // Along one row there, along the next back: of one step along K each multiply-add but the first reads what the one
                 // before it did, of A or of B, and registers are read less often.
-                k.for_("pair", 0..rows / 2, 1, true, |k, pair| {
+                k.unroll("pair", rows / 2, |k, pair| {
                     let i = Expr::from(pair) * 2;
                     row(k, i.clone(), false)?;
                     row(k, i + 1, true)
@@ -223,8 +217,8 @@ impl Threads {
             k.reshape(piece, "piece", 0, &[&[(WIDE, 1)]])
         };
         let (outer, inner) = if side.transposed { (own / WIDE, WIDE) } else { (own, 1) };
-        k.for_("piece", 0..outer, 1, true, |k, piece| {
-            k.for_("deep", 0..inner, 1, true, |k, deep| {
+        k.unroll("piece", outer, |k, piece| {
+            k.unroll("deep", inner, |k, deep| {
                 let (piece, deep) = (Expr::from(piece), Expr::from(deep));
                 let (across, along) = if side.transposed {
                     let first = self.position(i, &(piece.clone() * WIDE));
@@ -234,7 +228,7 @@ impl Threads {
                 };
                 let from = vector(k, from, side.order(across, along))?;
                 let to = vector(k, to, [piece, deep])?;
-                k.spec(Kind::Move, to, from, self.one)
+                k.move_(to, from)
             })
         })?;
         Ok(near)

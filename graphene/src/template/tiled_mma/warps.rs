@@ -5,7 +5,7 @@ use crate::build::Builder;
 use crate::choose::{self, warps};
 use crate::error::{Result, needs};
 use crate::index::Expr;
-use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId, Unary};
+use crate::kernel::{Kind, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Tiler;
 use crate::template::epilogue::{Attached, Run};
 use crate::template::matmul::{Place, registers};
@@ -19,8 +19,6 @@ const INSTRUCTION: [i64; 3] = [16, 16, 16];
 pub(crate) struct Warps {
     sides: [Side; 2],
     warp: ThreadsId,
-    /// Each thread on its own.
-    pub(crate) one: ThreadsId,
     /// The own warp's row and column of warps.
     pub(crate) at: [Expr; 2],
     pub(crate) lane: Expr,
@@ -53,7 +51,6 @@ impl Warps {
         let own = [0, 1].map(|i| product[i] / (16 * layout.along[i]));
         let shared = (0..2).all(|i| own[i] >= 1 && own[i] * 16 * layout.along[i] == product[i]);
         needs(shared, "a tile that warps share by sixteens", (layout, product))?;
-        let one = k.scalar(block, "one")?;
         let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [number, lane] = k.indices(warps, ["warp", "lane"])?;
         let warp = k.index(warps, "warp", [&number])?;
@@ -66,7 +63,7 @@ impl Warps {
         } else {
             [number.div(&columns), number.rem(&columns)]
         };
-        Ok((Warps { sides, warp, one, at, lane: lane.into(), own }, times))
+        Ok((Warps { sides, warp, at, lane: lane.into(), own }, times))
     }
 
     /// Registers for the sums: `[16s of rows, 8s of columns].[half].[pair]`.
@@ -78,13 +75,13 @@ impl Warps {
 
     /// Sets the sums to 0.
     pub(crate) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
-        k.for_("i", 0..self.own[0], 1, true, |k, i| {
-            k.for_("j", 0..2 * self.own[1], 1, true, |k, j| {
+        k.unroll("i", self.own[0], |k, i| {
+            k.unroll("j", 2 * self.own[1], |k, j| {
                 let sums = k.index(acc, "sums", [i, j])?;
                 for half in 0..2 {
                     let pair = k.index(sums, "pair", [half])?;
                     for p in 0..2 {
-                        k.spec(Kind::Init(Number(0.0)), Operand::at(pair, [p]), (), self.one)?;
+                        k.init(Operand::at(pair, [p]), 0.0)?;
                     }
                 }
                 Ok(())
@@ -104,7 +101,7 @@ impl Warps {
         let single = self.sides[0].scalar == Scalar::F32;
         // TF32's instructions are eight deep.
         let deep = if single { 8 } else { 16 };
-        k.for_("kk", 0..self.sides[1].depth / deep, 1, true, |k, kk| {
+        k.unroll("kk", self.sides[1].depth / deep, |k, kk| {
             let along = [skipped.clone() * (16 / deep) + Expr::from(kk), Expr::from(kk)];
             let mut near = [a, b];
             for (i, from) in near.iter_mut().enumerate() {
@@ -115,9 +112,9 @@ impl Warps {
                 };
             }
             let [a, b] = near;
-            k.for_("i", 0..self.own[0], 1, true, |k, i| {
+            k.unroll("i", self.own[0], |k, i| {
                 let a = k.index(a, "rows", [i])?;
-                k.for_("j", 0..self.own[1], 1, true, |k, j| {
+                k.unroll("j", self.own[1], |k, j| {
                     let b = k.index(b, "columns", [j])?;
                     let b = k.tile(b, "eights", &[Tiler::Size(1), Tiler::Whole])?;
                     for half in 0..2 {
@@ -141,18 +138,18 @@ impl Warps {
         finish: Finish<'_>,
     ) -> Result<()> {
         let (row, pair) = (self.lane.div(&4.into()), self.lane.rem(&4.into()));
-        k.for_("j", 0..2 * self.own[1], 1, true, |k, j| {
+        k.unroll("j", 2 * self.own[1], |k, j| {
             let eights = self.at[1].clone() * (2 * self.own[1]) + Expr::from(j);
             let column = origin.n.div(&2.into()) + eights * 4 + &pair;
-            let held = epilogue.across(k, Vec::new(), (&column, 2), self.one)?;
-            k.for_("i", 0..self.own[0], 1, true, |k, i| {
+            let held = epilogue.across(k, Vec::new(), (&column, 2))?;
+            k.unroll("i", self.own[0], |k, i| {
                 let sums = k.index(acc, "sums", [i, j])?;
                 for half in 0..2 {
                     let sixteens = self.at[0].clone() * self.own[0] + Expr::from(i);
                     let row = origin.m.clone() + sixteens * 16 + &row + 8 * half;
                     let (batch, column, held) =
                         (origin.batch.clone(), column.clone(), held.clone());
-                    let run = Run { batch, row, column, n: 2, one: self.one, held };
+                    let run = Run { batch, row, column, n: 2, held };
                     let sums = k.index(sums, "pair", [half])?;
                     finish(k, sums, &run)?;
                 }
@@ -179,7 +176,7 @@ impl Warps {
         let [sixteen, eight] = [16, 8].map(Expr::from);
         let row = self.lane.rem(&eight);
         let (of_side, of_depth) = (self.lane.div(&sixteen), self.lane.div(&eight).rem(&2.into()));
-        k.for_("part", 0..self.own[i], 1, true, |k, part| {
+        k.unroll("part", self.own[i], |k, part| {
             let sixteens = self.at[i].clone() * self.own[i] + Expr::from(part);
             let eights = [sixteens * 2 + &of_side, along.clone() * 2 + &of_depth];
             let [across, depth] = eights;
@@ -200,7 +197,7 @@ impl Warps {
         let to = registers(k, "near", &[&[(self.own[i], 4)], &[(2, 2), (2, 1)]], Scalar::F32)?;
         let four = Expr::from(4);
         let (row, column) = (self.lane.div(&four), self.lane.rem(&four));
-        k.for_("part", 0..self.own[i], 1, true, |k, part| {
+        k.unroll("part", self.own[i], |k, part| {
             let sixteens = self.at[i].clone() * self.own[i] + Expr::from(part);
             let to = k.index(to, "part", [part])?;
             for (eight, four) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
@@ -208,8 +205,8 @@ impl Warps {
                 let depth = along.clone() * 8 + &column + 4 * four;
                 let from = Operand::at(from, side.order(across, depth));
                 let to = Operand::at(to, [eight, four]);
-                k.spec(Kind::Move, to.clone(), from, self.one)?;
-                k.spec(Kind::Unary(Unary::Tf32), to.clone(), to, self.one)?;
+                k.move_(to.clone(), from)?;
+                k.unary(Unary::Tf32, to.clone(), to)?;
             }
             Ok(())
         })?;

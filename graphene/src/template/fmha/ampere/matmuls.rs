@@ -61,13 +61,13 @@ impl TensorCores {
         row: impl Fn(&mut Builder, &Expr, &Expr) -> Result<TensorId>,
     ) -> Result<()> {
         let columns = k.tile(acc, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
-        k.for_("kk", 0..deep, 1, true, |k, kk| {
-            k.for_("n", 0..wide, 1, true, |k, n| {
+        k.unroll("kk", deep, |k, kk| {
+            k.unroll("n", wide, |k, n| {
                 let b = registers(k, "b", &[&[(2, 4), (2, 2)], &pairs], block.fmha.scalar)?;
                 let row = row(k, &kk.into(), &n.into())?;
                 k.spec(Kind::Move, b, row, block.lane.warp)?;
                 let eights = k.tile(b, "halves", &[Tiler::Size(1), Tiler::Whole])?;
-                k.for_("half", 0..2, 1, true, |k, half| {
+                k.unroll("half", 2, |k, half| {
                     let zero = Expr::from(0);
                     let column = Expr::from(n) * 2 + Expr::from(half);
                     let c = Operand::at(columns, [zero.clone(), column]);
@@ -86,7 +86,7 @@ impl Matmuls for TensorCores {
         let tiles = k.tile(of, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
         let to = k.tile(self.queries, "a", &[Tiler::Whole, Tiler::Size(2)])?;
         k.decompose(Header::new(Kind::Move, self.queries, of, block.block), |k| {
-            k.for_("kk", 0..block.fmha.head_width() / 16, 1, true, |k, kk| {
+            k.unroll("kk", block.fmha.head_width() / 16, |k, kk| {
                 let row = self.row(k, tiles, [&block.lane.number, &kk.into()], false)?;
                 let to = Operand::at(to, [Expr::from(0), kk.into()]);
                 k.spec(Kind::Move, to, row, block.lane.warp)
@@ -105,7 +105,7 @@ impl Matmuls for TensorCores {
     }
 
     fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
-        block.fmha.pack(k, block.scores, self.weights, block.one)
+        block.fmha.pack(k, block.scores, self.weights)
     }
 
     fn left(&self) -> (Option<TensorId>, TensorId) {
@@ -137,27 +137,16 @@ impl Rounded {
 }
 
 /// An element of shared memory, rounded, in a register.
-fn word(
-    k: &mut Builder,
-    block: &Block<'_>,
-    to: Operand,
-    from: TensorId,
-    at: [Expr; 2],
-) -> Result<()> {
-    k.spec(Kind::Move, to.clone(), Operand::at(from, at), block.one)?;
-    k.spec(Kind::Unary(Unary::Tf32), to.clone(), to, block.one)
+fn word(k: &mut Builder, to: Operand, from: TensorId, at: [Expr; 2]) -> Result<()> {
+    k.move_(to.clone(), Operand::at(from, at))?;
+    k.unary(Unary::Tf32, to.clone(), to)
 }
 
 /// The own lane's two words of an 8×8 part of the right operand, from where `at` says for each.
-fn right(
-    k: &mut Builder,
-    block: &Block<'_>,
-    from: TensorId,
-    at: impl Fn(i64) -> [Expr; 2],
-) -> Result<TensorId> {
+fn right(k: &mut Builder, from: TensorId, at: impl Fn(i64) -> [Expr; 2]) -> Result<TensorId> {
     let b = vector(k, "b", 2, Scalar::F32)?;
     for i in 0..2 {
-        word(k, block, Operand::at(b, [i]), from, at(i))?;
+        word(k, Operand::at(b, [i]), from, at(i))?;
     }
     Ok(b)
 }
@@ -173,11 +162,11 @@ impl Matmuls for Rounded {
             let a = registers(k, "a", &[&[(2, 2), (2, 1)]], Scalar::F32)?;
             for (half, four) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                 let row = block.row() + 8 * half;
-                word(k, block, Operand::at(a, [half, four]), queries, [row, depth(four)])?;
+                word(k, Operand::at(a, [half, four]), queries, [row, depth(four)])?;
             }
-            k.for_("n", 0..block.fmha.keys / 8, 1, true, |k, n| {
+            k.unroll("n", block.fmha.keys / 8, |k, n| {
                 let key = Expr::from(n) * 8 + &block.lane.row;
-                let b = right(k, block, keys, |four| [key.clone(), depth(four)])?;
+                let b = right(k, keys, |four| [key.clone(), depth(four)])?;
                 let scores = Operand::at(columns, [Expr::from(0), n.into()]);
                 k.spec(Kind::MATMUL_ADD, scores, [a, b], block.lane.warp)
             })
@@ -185,13 +174,13 @@ impl Matmuls for Rounded {
     }
 
     fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
-        k.for_("j", 0..block.fmha.keys / 8, 1, true, |k, j| {
+        k.unroll("j", block.fmha.keys / 8, |k, j| {
             let to = k.index(self.weights, "to", [j])?;
-            k.for_("half", 0..2, 1, true, |k, half| {
+            k.unroll("half", 2, |k, half| {
                 let pair = k.index(block.scores, "pair", [half, j])?;
-                k.for_("p", 0..2, 1, true, |k, p| {
+                k.unroll("p", 2, |k, p| {
                     let (to, from) = (Operand::at(to, [half, p]), Operand::at(pair, [p]));
-                    k.spec(Kind::Unary(Unary::Tf32), to, from, block.one)
+                    k.unary(Unary::Tf32, to, from)
                 })
             })
         })
@@ -203,12 +192,12 @@ impl Matmuls for Rounded {
 
     fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()> {
         let columns = k.tile(block.sums, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
-        k.for_("kk", 0..block.fmha.keys / 8, 1, true, |k, kk| {
+        k.unroll("kk", block.fmha.keys / 8, |k, kk| {
             let a = k.index(self.weights, "a", [kk])?;
             let key = |p: i64| Expr::from(kk) * 8 + block.lane.column.clone() * 2 + p;
-            k.for_("n", 0..block.fmha.value_width() / 8, 1, true, |k, n| {
+            k.unroll("n", block.fmha.value_width() / 8, |k, n| {
                 let column = Expr::from(n) * 8 + &block.lane.row;
-                let b = right(k, block, values, |p| [key(p), column.clone()])?;
+                let b = right(k, values, |p| [key(p), column.clone()])?;
                 let sums = Operand::at(columns, [Expr::from(0), n.into()]);
                 k.spec(Kind::MATMUL_ADD, sums, [a, b], block.lane.warp)
             })
@@ -234,36 +223,21 @@ impl Threads {
         let weights = k.allocate("sP", view, Scalar::F32, Memory::Shared, swizzle)?;
         Ok(Threads { weights })
     }
+}
 
-    /// Four elements of a row of shared memory, in registers.
-    fn four(
-        &self,
-        k: &mut Builder,
-        block: &Block<'_>,
-        rows: TensorId,
-        [row, four]: [Expr; 2],
-    ) -> Result<TensorId> {
-        let near = vector(k, "four", WIDE, Scalar::F32)?;
-        let from = k.index(rows, "from", [row, four])?;
-        let from = k.reshape(from, "from", 0, &[&[(WIDE, 1)]])?;
-        k.spec(Kind::Move, near, from, block.one)?;
-        Ok(near)
-    }
+/// Four elements of a row of shared memory, in registers.
+fn near_four(k: &mut Builder, rows: TensorId, at: [Expr; 2]) -> Result<TensorId> {
+    let near = vector(k, "four", WIDE, Scalar::F32)?;
+    let from = k.index(rows, "from", at)?;
+    let from = k.reshape(from, "from", 0, &[&[(WIDE, 1)]])?;
+    k.move_(near, from)?;
+    Ok(near)
+}
 
-    /// Of the own two rows of queries or of weights, four elements each.
-    fn rows(
-        &self,
-        k: &mut Builder,
-        block: &Block<'_>,
-        fours: TensorId,
-        four: &Expr,
-    ) -> Result<[TensorId; 2]> {
-        let row = |half: i64| block.row() + half * 8;
-        Ok([
-            self.four(k, block, fours, [row(0), four.clone()])?,
-            self.four(k, block, fours, [row(1), four.clone()])?,
-        ])
-    }
+/// Of the own two rows of queries or of weights, four elements each.
+fn rows(k: &mut Builder, block: &Block<'_>, fours: TensorId, at: &Expr) -> Result<[TensorId; 2]> {
+    let row = |half: i64| [block.row() + half * 8, at.clone()];
+    Ok([near_four(k, fours, row(0))?, near_four(k, fours, row(1))?])
 }
 
 /// A matrix in fours along its rows.
@@ -277,17 +251,17 @@ impl Matmuls for Threads {
         let (queries, keys) = (fours(k, queries)?, fours(k, keys)?);
         k.for_("four", 0..block.fmha.head_width() / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
-            let rows = self.rows(k, block, queries, &four)?;
-            k.for_("j", 0..block.fmha.keys / 8, 1, true, |k, j| {
-                k.for_("p", 0..2, 1, true, |k, p| {
+            let rows = rows(k, block, queries, &four)?;
+            k.unroll("j", block.fmha.keys / 8, |k, j| {
+                k.unroll("p", 2, |k, p| {
                     let key = Expr::from(j) * 8 + block.lane.column.clone() * 2 + p;
-                    let key = self.four(k, block, keys, [key, four.clone()])?;
-                    k.for_("kk", 0..WIDE, 1, true, |k, kk| {
+                    let key = near_four(k, keys, [key, four.clone()])?;
+                    k.unroll("kk", WIDE, |k, kk| {
                         for (half, row) in [0, 1].into_iter().zip(&rows) {
                             let half = Expr::from(half);
                             let pair = k.index(block.scores, "pair", [half, j.into()])?;
                             let ins = [Operand::at(*row, [kk]), Operand::at(key, [kk])];
-                            k.spec(Kind::MATMUL_ADD, Operand::at(pair, [p]), ins, block.one)?;
+                            k.fma(Operand::at(pair, [p]), ins)?;
                         }
                         Ok(())
                     })
@@ -298,12 +272,12 @@ impl Matmuls for Threads {
 
     fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
         let to = k.tile(self.weights, "pairs", &[Tiler::Size(1), Tiler::Size(2)])?;
-        k.for_("j", 0..block.fmha.keys / 8, 1, true, |k, j| {
-            k.for_("half", 0..2, 1, true, |k, half| {
+        k.unroll("j", block.fmha.keys / 8, |k, j| {
+            k.unroll("half", 2, |k, half| {
                 let row = block.row() + Expr::from(half) * 8;
                 let to = k.index(to, "to", [row, Expr::from(j) * 4 + &block.lane.column])?;
                 let to = k.reshape(to, "to", 0, &[&[(2, 1)]])?;
-                k.spec(Kind::Move, to, Operand::at(block.scores, [half, j]), block.one)
+                k.move_(to, Operand::at(block.scores, [half, j]))
             })
         })
     }
@@ -316,21 +290,21 @@ impl Matmuls for Threads {
         let (weights, values) = (fours(k, self.weights)?, fours(k, values)?);
         k.for_("four", 0..block.fmha.keys / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
-            let rows = self.rows(k, block, weights, &four)?;
-            k.for_("kk", 0..WIDE, 1, true, |k, kk| {
-                k.for_("f", 0..block.fmha.value_width() / 16, 1, true, |k, f| {
+            let rows = rows(k, block, weights, &four)?;
+            k.unroll("kk", WIDE, |k, kk| {
+                k.unroll("f", block.fmha.value_width() / 16, |k, f| {
                     let key = four.clone() * WIDE + kk;
                     let own = Expr::from(f) * WIDE + &block.lane.column;
-                    let value = self.four(k, block, values, [key, own])?;
-                    k.for_("pair", 0..2, 1, true, |k, pair| {
-                        k.for_("p", 0..2, 1, true, |k, p| {
+                    let value = near_four(k, values, [key, own])?;
+                    k.unroll("pair", 2, |k, pair| {
+                        k.unroll("p", 2, |k, p| {
                             for (half, row) in [0, 1].into_iter().zip(&rows) {
                                 let half = Expr::from(half);
                                 let j = Expr::from(f) * 2 + pair;
                                 let sums = k.index(block.sums, "sums", [half, j])?;
                                 let at = Expr::from(pair) * 2 + p;
                                 let ins = [Operand::at(*row, [kk]), Operand::at(value, [at])];
-                                k.spec(Kind::MATMUL_ADD, Operand::at(sums, [p]), ins, block.one)?;
+                                k.fma(Operand::at(sums, [p]), ins)?;
                             }
                             Ok(())
                         })

@@ -4,10 +4,10 @@ use super::{Near, PANEL, PRODUCER_REGISTERS, Shared, parts};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
+use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Tiler;
+use crate::schedule::PipelineState;
 use crate::schedule::pointwise::{load, load_inside, widen};
-use crate::schedule::{consumer_release, consumer_wait};
 use crate::template::epilogue::{Attached, Run, Span};
 use crate::template::fragments::{
     Lane, Matrices, ROWS, clear, consumer_registers, elected_warps, fragment, own_group,
@@ -39,8 +39,8 @@ struct Consumer<'a> {
     /// All of the block's warps: the first lane of each arrives for it.
     elected_warps: ThreadsId,
     /// Stages that are used, and that are released.
-    using: Ring,
-    leaving: Ring,
+    using: PipelineState,
+    leaving: PipelineState,
 }
 
 /// A part of a layer that is still to be made of its sums.
@@ -80,8 +80,9 @@ impl Shared<'_> {
             let last = consumer.layers(k, &columns)?;
             copied.map_or(Ok(()), |rows| consumer.leave(k, &columns[&last], rows))
         })?;
-        let read = Kind::WaitGroup(Group::Bulk, 0, true);
-        copied.map_or(Ok(()), |_| k.role(own, 0..1, |k| k.spec(read, (), (), self.one)))
+        copied.map_or(Ok(()), |_| {
+            k.role(own, 0..1, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))
+        })
     }
 }
 
@@ -101,7 +102,7 @@ impl<'a> Consumer<'a> {
         let matrices = Matrices::new(k, lane.warp)?;
         let elected_warps = elected_warps(k, shared.block, shared.by.consumers)?;
         let (using, leaving) =
-            (k.ring("using", near.pipeline.stages)?, k.ring("leaving", near.pipeline.stages)?);
+            (near.pipeline.begin(k, "using")?, near.pipeline.begin(k, "leaving")?);
         let m = shared.tile.clone() * shared.by.consumers + &group;
         Ok(Consumer { shared, near, own, group, m, lane, matrices, elected_warps, using, leaving })
     }
@@ -111,7 +112,7 @@ impl<'a> Consumer<'a> {
         let (mut all, mut first) = (Vec::new(), 0);
         for panels in parts(width) {
             let sums = fragment(k, "acc", panels * EIGHTS, Scalar::F32)?;
-            clear(k, sums, panels * EIGHTS, self.shared.one)?;
+            clear(k, sums, panels * EIGHTS)?;
             let rows = fragment(k, "rows", panels * EIGHTS, self.shared.mlp.scalar)?;
             all.push(Part { sums, rows, first, panels });
             first += panels;
@@ -162,8 +163,7 @@ impl<'a> Consumer<'a> {
         if copied.is_none() {
             self.round_rows(k, to)?;
         }
-        let ring = k.ring("using_rows", 1)?;
-        consumer_wait(k, &self.near.begun, &ring, self.own)?;
+        self.near.begun.begin(k, "using_rows")?.consumer_wait(k, self.own)?;
         let Some(buffers) = copied else { return Ok(()) };
         each_panel(to, |part, panel| {
             let buffer =
@@ -172,7 +172,7 @@ impl<'a> Consumer<'a> {
             k.decompose(Header::new(Kind::Move, rows, buffer, self.own), |k| {
                 let to = k.tile(rows, "a", &[Tiler::Whole, Tiler::Size(2)])?;
                 let strips = k.tile(buffer, "strips", &[Tiler::Size(16), Tiler::Size(16)])?;
-                k.for_("strip", 0..PANEL / 16, 1, true, |k, strip| {
+                k.unroll("strip", PANEL / 16, |k, strip| {
                     let strip = Expr::from(strip);
                     let tile = k.index(strips, "strip", [&self.lane.number, &strip])?;
                     let row = self.matrices.row(k, tile, false)?;
@@ -184,17 +184,17 @@ impl<'a> Consumer<'a> {
 
     /// The own rows of X in single precision, pair by pair.
     fn round_rows(&self, k: &mut Builder, to: &[Part]) -> Result<()> {
-        let (one, x) = (self.shared.one, self.shared.x);
+        let x = self.shared.x;
         each_panel(to, |part, panel| {
             let number = part.first + panel;
             let (rows, from) = (self.panel(k, part.rows, panel)?, self.rows_of(k, x, number)?);
             k.decompose(Header::new(Kind::Move, rows, from, self.own), |k| {
-                k.for_("j", 0..EIGHTS, 1, true, |k, j| {
+                k.unroll("j", EIGHTS, |k, j| {
                     for half in 0..2 {
                         let from = self.run(number, j, half).of(k, x, "pair")?;
-                        let pair = load_inside(k, from, 2, true, one)?;
+                        let pair = load_inside(k, from, true)?;
                         let to = Operand::at(rows, [Expr::from(half), j.into()]);
-                        k.spec(Kind::Move, to, pair, one)?;
+                        k.move_(to, pair)?;
                     }
                     Ok(())
                 })
@@ -212,7 +212,7 @@ impl<'a> Consumer<'a> {
     fn run(&self, panel: i64, eight: &Var, half: i64) -> Run {
         let row = self.m.clone() * ROWS + self.lane.number.clone() * 16 + &self.lane.row + half * 8;
         let column = (Expr::from(eight) + panel * EIGHTS) * 4 + &self.lane.column;
-        Run { batch: None, row, column, n: 2, one: self.shared.one, held: Vec::new() }
+        Run { batch: None, row, column, n: 2, held: Vec::new() }
     }
 
     /// Columns of a panel in registers.
@@ -279,7 +279,7 @@ impl<'a> Consumer<'a> {
     ) -> Result<()> {
         let (near, own) = (self.near, self.own);
         for step in along {
-            let stage = consumer_wait(k, &near.pipeline, &self.using, own)?;
+            let stage = self.using.consumer_wait(k, own)?;
             let part = &from[usize::from(step >= from[0].panels)];
             let a = self.panel(k, part.rows, step - part.first)?;
             let stage = k.index(near.weights, "stage", [stage])?;
@@ -298,20 +298,20 @@ impl<'a> Consumer<'a> {
                 matmul(k, first, Expr::from(0))?;
                 k.for_("kk", 1..PANEL / 16, 1, true, |k, kk| matmul(k, Kind::MATMUL_ADD, kk.into()))
             })?;
-            k.advance(&self.using)?;
+            k.advance(&self.using.ring)?;
         }
         Ok(())
     }
 
     /// Makes a part of a layer's result, when all matmuls but those of so many groups are done.
     fn finish(&self, k: &mut Builder, of: &Pending, groups: i64) -> Result<()> {
-        let (mlp, one, given) = (self.shared.mlp, self.shared.one, &self.shared.given);
+        let (mlp, given) = (self.shared.mlp, &self.shared.given);
         let Pending { layer, ref time, part, stages } = *of;
         let last = layer + 1 == given.len();
         let result = given[layer].results.first().filter(|_| last && !mlp.copies()[1]);
         k.spec(Kind::WaitGroup(Group::MatMul, groups, false), part.sums, (), self.own)?;
         for _ in 0..stages {
-            consumer_release(k, &self.near.pipeline, &self.leaving, self.elected_warps, one)?;
+            self.leaving.consumer_release(k, self.elected_warps)?;
         }
         each_panel(&[part], |part, panel| {
             let (sums, rows) = (self.panel(k, part.sums, panel)?, self.panel(k, part.rows, panel)?);
@@ -342,17 +342,17 @@ impl<'a> Consumer<'a> {
         terms: &[TensorId],
         result: Option<&TensorId>,
     ) -> Result<()> {
-        let (one, layer) = (self.shared.one, &self.shared.mlp.layers[layer]);
+        let layer = &self.shared.mlp.layers[layer];
         let operands = terms.iter().map(|&term| (Span::Row, term)).collect();
         let function = layer.epilogue.function.clone();
         let results = result.into_iter().copied().collect();
         let attached = Attached::new(function, operands, results, Edges::Bulk);
-        k.for_("j", 0..EIGHTS, 1, true, |k, j| {
+        k.unroll("j", EIGHTS, |k, j| {
             let mut held = Vec::new();
             for &term in terms {
                 let pair = Expr::from(j) * 4 + &self.lane.column;
                 let pair = tile_of(k, term, "pair", &[Tiler::Size(2)], [&pair])?;
-                held.push(Some(load(k, pair, 2, true, one)?));
+                held.push(Some(load(k, pair, true)?));
             }
             for half in 0..2 {
                 let at = [Expr::from(half), Expr::from(j)];
@@ -360,14 +360,14 @@ impl<'a> Consumer<'a> {
                 if layer.skip {
                     let raw = k.index(rows, "raw", at.clone())?;
                     let raw = k.reshape(raw, "raw", 0, &[&[(2, 1)]])?;
-                    held.push(Some(widen(k, raw, 2, one)?));
+                    held.push(Some(widen(k, raw)?));
                 }
                 let own = k.index(sums, "pair", at.clone())?;
                 let run = Run { held, ..self.run(panel, j, half) };
                 let outs = attached.finished(k, own, &run, &[0])?;
                 match result {
                     Some(_) => attached.put(k, 0, outs[0], &run)?,
-                    None => k.spec(Kind::Move, Operand::at(rows, at), outs[0], one)?,
+                    None => k.move_(Operand::at(rows, at), outs[0])?,
                 }
             }
             Ok(())
@@ -376,7 +376,7 @@ impl<'a> Consumer<'a> {
 
     /// The last layer's rows leave: through shared memory and tensor copies.
     fn leave(&self, k: &mut Builder, parts: &[Part], buffers: TensorId) -> Result<()> {
-        let (one, own) = (self.shared.one, self.own);
+        let own = self.own;
         let result = self.shared.given[self.shared.given.len() - 1].results[0];
         each_panel(parts, |part, panel| {
             let number = part.first + panel;
@@ -390,8 +390,8 @@ impl<'a> Consumer<'a> {
                 k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
                 k.spec(Kind::Sync, (), (), own)?;
                 k.role(own, 0..1, |k| {
-                    k.add(Header::new(Kind::Move, to, buffer, one).async_())?;
-                    k.spec(Kind::Commit(Group::Bulk), (), (), one)
+                    k.add(Header::alone(Kind::Move, to, buffer).async_())?;
+                    k.alone(Kind::Commit(Group::Bulk), (), ())
                 })
             })
         })
