@@ -208,9 +208,8 @@ fn rows() -> [(&'static str, Rows); 8] {
 fn channels_last() -> Vec<(&'static str, ChannelsLast)> {
     let conv = ChannelsLast::default();
     let of = |convolution| ChannelsLast { convolution, ..conv.clone() };
-    let [single, few] = [(Scalar::F32, [64, 64]), (Scalar::F16, [8, 64])].map(|(scalar, channels)| {
-        of(Convolution { scalar, channels, ..Convolution::default() })
-    });
+    let [single, few] = [(Scalar::F32, [64, 64]), (Scalar::F16, [8, 64])]
+        .map(|(scalar, channels)| of(Convolution { scalar, channels, ..Convolution::default() }));
     vec![
         ("conv_channels_last_small", ChannelsLast { tile: [32, 32], depth: 64, ..conv.clone() }),
         ("conv_channels_last_few", few),

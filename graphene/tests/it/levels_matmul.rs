@@ -86,7 +86,8 @@ fn every_level_is_typed_and_costs_nothing() {
         let name = format!("{fmha:?}");
         [named(name.clone(), fmha.kernel()), named(name, fmha.ampere())]
     });
-    let all = gemms.chain(mmas).chain(simts).chain(convs).chain(last).chain(sliding).chain(attention);
+    let all =
+        gemms.chain(mmas).chain(simts).chain(convs).chain(last).chain(sliding).chain(attention);
     all.for_each(|(name, kernel)| check_levels(&name, &kernel));
     for mlp in [mlp::results(), mlp::skipped()] {
         check_levels(&format!("{mlp:?}"), &mlp.kernel().unwrap());
