@@ -312,7 +312,10 @@ impl Lowering<'_> {
             name: group_name(self.graph, &group.nodes),
             family: group.family,
             executor: group.executor,
-            variants: variants(self.target, group.family, &body),
+            variants: match innermost {
+                Some(conv) => self.variants_channels_last(conv),
+                None => variants(self.target, group.family, &body),
+            },
             nodes,
             body: Arc::new(body),
             inputs,

@@ -25,8 +25,8 @@ const TILED: i64 = 8;
 /// How many a dim is taken for whose size depends on a symbol, where tiles are chosen.
 const UNKNOWN: i64 = 8;
 
-/// The launch of a step with a convolution or a pooling.
-pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
+/// The launches of a step with a convolution or a pooling: one for all of its variants, unless channels are innermost.
+pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let body = &site.step.body;
     let windows = Windows::of(body)?;
     let given: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
@@ -81,8 +81,14 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         Some(fold) => Sliding { convolution, fold, arch: site.arch, ..Sliding::default() }.kernel(),
         None if operands.last => {
             let pixels = &pixels * &windows.images;
-            let kernel = channels_last::kernel(site, convolution, &pixels, &mut dims)?;
-            return Ok(site.launch(kernel, &dims, operands.pointers));
+            operands.check_aligned(scalar)?;
+            let variants = site.step.variants.all().iter();
+            let launches = variants.map(|variant| {
+                let (mut dims, convolution) = (dims.clone(), convolution.clone());
+                let kernel = channels_last::kernel(site, convolution, &pixels, variant, &mut dims)?;
+                Ok(site.launch(kernel, &dims, operands.pointers.clone()))
+            });
+            return launches.collect();
         }
         None if made_of_group < TILED => {
             Sliding { convolution, arch: site.arch, ..Sliding::default() }.kernel()
@@ -92,7 +98,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
             tiled(site, convolution, edges, &(&pixels * &windows.images))
         }
     };
-    Ok(site.launch(kernel?, &dims, operands.pointers))
+    Ok(vec![site.launch(kernel?, &dims, operands.pointers)])
 }
 
 /// The kernel of a convolution by tiles, by tensor cores for half and for single precision that may be rounded to TF32,
@@ -368,6 +374,16 @@ impl Operands<'_> {
         }
         self.push(operand, view);
         Ok(Some(scalar))
+    }
+
+    /// Whether all operands begin where several elements move at once.
+    fn check_aligned(&self, scalar: Scalar) -> Result<(), Refusal> {
+        let unit = Dim::from(WIDTH / scalar.bytes());
+        let begins = |pointer: &Pointer| pointer.offset.exact_div(&unit).is_some();
+        match self.pointers.iter().all(begins) {
+            true => Ok(()),
+            false => Err(Refusal::Layout("operands that begin at no multiple of 16 bytes")),
+        }
     }
 
     /// How weights and pixels move.

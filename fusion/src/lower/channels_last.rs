@@ -5,6 +5,7 @@ use crate::FusionError;
 use crate::groups::{Family, Group, Groups};
 use crate::kernels::{channels_last, lies_channels_last};
 use crate::program::{BufferKind, Operand, Weight};
+use crate::variants::{Variants, variants_of_pixels};
 use crate::view::View;
 use crate::weights::recipe_in_order;
 use graphene_frontend::dtype::DType;
@@ -63,6 +64,13 @@ impl Lowering<'_> {
     /// The group's convolution, if its channels are to be innermost.
     pub(super) fn channels_last(&self, group: &Group) -> Option<NodeId> {
         group.nodes.iter().copied().find(|id| self.channels_last.contains(id))
+    }
+
+    /// The variants of such a convolution.
+    pub(super) fn variants_channels_last(&self, conv: NodeId) -> Variants {
+        let shape = &self.graph.ty(conv.value()).shape;
+        let pixels = shape[2..].iter().fold(shape[0].clone(), |all, size| &all * size);
+        variants_of_pixels(self.target, &pixels, &shape[1])
     }
 
     /// Where such a convolution's group reads an image, the weights or an addend of the result's shape; none for what has

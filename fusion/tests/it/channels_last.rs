@@ -162,6 +162,25 @@ fn a_residual_network_is_copied_to_innermost_channels_once_and_back_once() {
 }
 
 #[test]
+fn convolutions_of_innermost_channels_have_a_kernel_for_each_number_of_tiles() {
+    let (mut network, x) = Network::new("f16", 64, 14);
+    let mut x = network.conv(x, 128, 3, 1);
+    for _ in 0..4 {
+        x = network.conv(x, 128, 3, 1);
+    }
+    let target: Target = "sm_90a".parse().unwrap();
+    let program = program(&network.graph(x), &target);
+    let step = program.steps().iter().find(|step| step.family == Family::Convolution).unwrap();
+    let launches = launches(&program, step, &target).unwrap();
+    assert_eq!(launches.len(), 3, "{program}");
+    for (batch, name) in [(1, "few"), (64, "narrow"), (256, "wide")] {
+        let variants = &step.variants;
+        let chosen = variants.choose(&sizes(&[("b", batch)])).unwrap();
+        assert_eq!(variants.all()[chosen].name, name, "{batch}");
+    }
+}
+
+#[test]
 fn convolutions_of_single_channels_keep_their_order_and_that_of_others() {
     let (mut network, x) = Network::new("f16", 32, 14);
     let mut x = network.conv(x, 32, 1, 1);

@@ -3,6 +3,7 @@
 use super::super::matmul;
 use super::{Operands, UNKNOWN, Windows, packed_all};
 use crate::kernels::{Refusal, Site};
+use crate::variants::{TILES_OF_PIXELS, Variant};
 use crate::view::View;
 use graphene_frontend::dim::Dim;
 use graphene_ir::arch::Feature;
@@ -41,12 +42,13 @@ impl Operands<'_> {
     }
 }
 
-/// The kernel: by warps, the largest tiles of which there is one for each core; of windows of single elements Hopper's
-/// matmul of pixels by weights.
+/// The kernel of a variant, or with the largest tiles of which there are enough: by warps; of windows of single
+/// elements Hopper's matmul of pixels by weights.
 pub(super) fn kernel(
     site: &Site<'_>,
     convolution: Convolution,
     pixels: &Dim,
+    variant: &Variant,
     dims: &mut BTreeMap<String, Dim>,
 ) -> Result<Kernel, Refusal> {
     let [read, made] = convolution.channels;
@@ -56,16 +58,26 @@ pub(super) fn kernel(
         let tiles = |all: i64, size: i64| (all + size - 1) / size;
         tiles(rows, of_rows) * tiles(made, columns)
     };
-    let tile = |tiles: &[[i64; 2]]| {
+    let named = TILES_OF_PIXELS.iter().find(|(name, _)| *name == variant.name);
+    let tile = |tiles: &[[i64; 2]], enough: i64| {
+        if let Some((_, [of_rows, columns])) = named {
+            let least = tiles[tiles.len() - 1];
+            let most = if made > 64 { 128 } else { 64 };
+            return [(*of_rows).max(least[0]), (*columns).min(most).max(least[1])];
+        }
         let fits = |[_, columns]: [i64; 2]| made > columns / 2;
-        let fills = |tile: &&[i64; 2]| fits(**tile) && count(**tile) >= cores * 3 / 4;
+        let fills = |tile: &&[i64; 2]| fits(**tile) && count(**tile) >= enough;
         tiles.iter().find(fills).copied().unwrap_or(tiles[tiles.len() - 1])
     };
     let single = convolution.scalar == Scalar::F32;
     let own = |axis: &Axis| (axis.window, axis.stride, axis.pad) == (1, 1, 0);
     if convolution.axes.iter().all(own) && site.arch.has(Feature::Wgmma) && !single {
-        let tile = tile(&[[128, 256], [128, 128], [128, 64], [64, 64]]);
-        let few = count(tile) * 4 <= cores && read * convolution.scalar.bytes() >= 4096;
+        let tile = tile(&[[128, 256], [128, 128], [128, 64], [64, 64]], cores * 3 / 4);
+        let few = match named {
+            Some(_) => tile == [64, 64],
+            None => count(tile) * 4 <= cores,
+        };
+        let few = few && read * convolution.scalar.bytes() >= 4096;
         let Convolution { scalar, epilogue, .. } = convolution;
         let row = |input: Input| match input.span {
             Span::Column => Input { span: Span::Row, ..input },
@@ -79,7 +91,8 @@ pub(super) fn kernel(
         dims.insert("batch".to_owned(), Dim::from(1));
         return matmul::by_weights(site, &matmul, tile, if few { 4 } else { 1 }, dims);
     }
-    let tile = tile(&[[128, 128], [128, 64], [64, 64], [64, 32], [32, 32]]);
+    // Cores hide what one block waits for by others.
+    let tile = tile(&[[128, 128], [128, 64], [64, 64], [64, 32], [32, 32]], cores * 3 / 2);
     // Where tiles are small, little is added up between two stages, unless they are deep.
     let (depth, stages) = match (tile[0], single) {
         (128, false) => (32, 4),
