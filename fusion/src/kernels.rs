@@ -34,6 +34,7 @@ mod reduce;
 mod rows;
 mod scan;
 
+pub(crate) use conv::{channels_last, lies_channels_last};
 pub(crate) use function::Numbers;
 pub(crate) use matmul_layout::MatMulLayout;
 
@@ -162,7 +163,7 @@ pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<L
         Family::Reduction if scan::is_one(&step.body) => Ok(vec![scan::launch(&site)?]),
         Family::Reduction => Ok(vec![reduce::launch(&site)?]),
         Family::Fmha => attention::launches(&site),
-        Family::Convolution => Ok(vec![conv::launch(&site)?]),
+        Family::Convolution => conv::launches(&site),
         Family::Recurrent => Ok(vec![recurrent::launch(&site)?]),
         Family::View | Family::Control => Err(Refusal::Operation(step.family.name())),
     }

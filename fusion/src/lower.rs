@@ -1,11 +1,13 @@
 //! Lowering: groups become steps over buffers, changes of view become views.
 
+mod channels_last;
 mod matmuls;
 
 use crate::FusionError;
 use crate::body::{Body, Read, body};
 use crate::conditions::conditions;
 use crate::groups::{Executor, Family, Group, GroupId, Groups, group_name};
+use crate::kernels::channels_last;
 use crate::layout::{is_view, takes_views, transposed, view_of, writes_any_order};
 use crate::library::{copied_order, heads_order};
 use crate::partition::Granularity;
@@ -42,6 +44,11 @@ pub fn lower(
         given: graph.outputs().iter().map(|(_, value)| *value).collect(),
         places: BTreeMap::new(),
         turned: BTreeMap::new(),
+        innermost: BTreeMap::new(),
+        channels_last: match granularity {
+            Granularity::Fused => channels_last::convolutions(graph, groups, target),
+            Granularity::PerOp => BTreeSet::new(),
+        },
         program: Program {
             inputs: named_types(
                 graph,
@@ -98,6 +105,10 @@ struct Lowering<'a> {
     places: BTreeMap<ValueId, Operand>,
     /// Where weights are as matrix units multiply by them, if that is elsewhere.
     turned: BTreeMap<ValueId, Operand>,
+    /// Where values are whose channels are innermost.
+    innermost: BTreeMap<ValueId, Operand>,
+    /// The convolutions that read and write such values.
+    channels_last: BTreeSet<NodeId>,
     program: Program,
 }
 
@@ -256,8 +267,15 @@ impl Lowering<'_> {
         }
         self.pack_operands(number, group, &turned)?;
         let Body { graph: body, reads } = body(self.graph, group, &writes)?;
+        let innermost = self.channels_last(group);
         let mut inputs = Vec::with_capacity(reads.len());
         for Read { value, by_points } in reads {
+            if let Some(conv) = innermost
+                && let Some(place) = self.place_channels_last(number, group, conv, value)?
+            {
+                inputs.push(place);
+                continue;
+            }
             let place = match turned.contains(&value) {
                 true => self.turn(value)?,
                 false => self.place(value)?,
@@ -275,8 +293,15 @@ impl Lowering<'_> {
         let mut orders = writes.iter().map(|&value| self.write_order(group.family, value, &inputs));
         let order =
             orders.next().flatten().filter(|first| orders.all(|o| o.as_ref() == Some(first)));
+        let order = match innermost {
+            Some(conv) => Some(channels_last(self.graph.ty(conv.value()).rank())),
+            None => order,
+        };
         let outputs: Vec<Operand> =
             writes.iter().map(|&value| self.output_place(value, order.as_deref())).collect();
+        if innermost.is_some() {
+            self.innermost.extend(writes.iter().copied().zip(outputs.iter().cloned()));
+        }
         let in_place = match group.family {
             Family::Pointwise => self.in_place_pairs(&inputs, &outputs),
             _ => Vec::new(),
@@ -287,7 +312,10 @@ impl Lowering<'_> {
             name: group_name(self.graph, &group.nodes),
             family: group.family,
             executor: group.executor,
-            variants: variants(self.target, group.family, &body),
+            variants: match innermost {
+                Some(conv) => self.variants_channels_last(conv),
+                None => variants(self.target, group.family, &body),
+            },
             nodes,
             body: Arc::new(body),
             inputs,
@@ -326,10 +354,22 @@ impl Lowering<'_> {
         let buffer = self.new_buffer(value, BufferKind::Intermediate);
         let view = View::contiguous(&place.view.shape());
         let copy = Operand { buffer, view };
-        let origin = Origin::Before(GroupId(number as u32));
-        self.push_copy(origin, value, place, copy.clone(), executor)?;
+        self.copy_before(number, value, place, copy.clone(), executor)?;
         self.places.insert(value, copy.clone());
         Ok(copy)
+    }
+
+    /// Copies what a group reads.
+    fn copy_before(
+        &mut self,
+        number: usize,
+        value: ValueId,
+        from: Operand,
+        to: Operand,
+        executor: Executor,
+    ) -> Result<(), FusionError> {
+        let origin = Origin::Before(GroupId(number as u32));
+        self.push_copy(origin, value, from, to, executor)
     }
 
     /// A new buffer for an output, its dims in this order in memory or row-major.

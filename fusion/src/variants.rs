@@ -87,6 +87,10 @@ const SPLITS: [Split; 2] = [
         threads: Some(Pays { tiles: 0.67, depth: 2048 }),
     },
 ];
+/// Pixels and output channels of a tile of a convolution whose channels are innermost, by the names of variants.
+pub(crate) const TILES_OF_PIXELS: [(&str, [i64; 2]); 3] =
+    [("wide", [128, 128]), ("narrow", [64, 64]), ("few", [32, 32])];
+
 /// Queries of a warpgroup of attention.
 const QUERIES: i64 = 64;
 /// From so many queries on, what the last of tall tiles lacks is little: at 2048, of which it has two thirds, they take 0.96
@@ -181,6 +185,22 @@ impl When {
             }
         })
     }
+}
+
+/// The variants of a convolution whose channels are innermost, of so many pixels and output channels: the largest tiles
+/// of which cores have more than one. There is one variant where the pixels are known.
+pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> Variants {
+    if pixels.known().is_some() {
+        return Variants::any();
+    }
+    let [first @ .., (last, _)] = TILES_OF_PIXELS;
+    let first = first.into_iter().map(|(name, [rows, columns])| {
+        let tiles =
+            |dim: &Dim, size: i64| dim.ceil_div(&Dim::from(size)).expect("tiles are not empty");
+        let tiles = &tiles(pixels, rows) * &tiles(made, columns);
+        Variant::named(name, When::AtLeast(tiles, i64::from(target.cores) * 3 / 2))
+    });
+    Variants::ending(first.collect(), last)
 }
 
 /// The variants of a step of this family, that computes this body, on a target.

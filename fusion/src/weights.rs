@@ -110,6 +110,23 @@ pub(crate) fn recipe(graph: &Graph, value: ValueId) -> Result<Graph, FusionError
     Ok(recipe)
 }
 
+/// The same of the value with its dims in this order.
+///
+/// # Errors
+/// As for [`recipe`].
+pub(crate) fn recipe_in_order(
+    graph: &Graph,
+    value: ValueId,
+    order: &[usize],
+) -> Result<Graph, FusionError> {
+    let (mut recipe, x) = steps(graph, value)?;
+    let node = graph.node(value.node);
+    let made = recipe.add(node.name(), Op::Transpose(order.to_vec()), &[Some(x)]);
+    let made = made.map_err(|error| FusionError::rebuild(node, error))?;
+    recipe.add_output("weight", made.value());
+    Ok(recipe)
+}
+
 /// The same of the value as matrix units want it: a matrix of single precision transposed, and rounded to TF32, to nearest
 /// with ties away from 0.
 ///

@@ -15,7 +15,7 @@ use graphene_ir::emit::emit;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Binary, Kernel, Number, Unary};
 use graphene_ir::template::access::Access;
-use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
+use graphene_ir::template::conv::{Axis, By, ChannelsLast, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::folds::Folds;
@@ -82,6 +82,9 @@ fn trials() -> Vec<Trial> {
         add(&mut trials, name, later, Arc::new(move || folds.kernel()));
     }
     for (name, conv) in convolutions() {
+        add(&mut trials, name, later, Arc::new(move || conv.kernel()));
+    }
+    for (name, conv) in channels_last() {
         add(&mut trials, name, later, Arc::new(move || conv.kernel()));
     }
     for (name, sliding) in windows() {
@@ -220,6 +223,21 @@ fn rows() -> [(&'static str, Rows); 8] {
         ("rows_rms", Rows { norm: Norm::Rms, shift: None, ..Rows::default() }.fitting(4096)),
         ("rows_softmax", Rows { norm: Norm::Softmax, ..bare.clone() }),
         ("rows_log_softmax", Rows { norm: Norm::LogSoftmax, ..bare }.fitting(100_000)),
+    ]
+}
+
+/// Convolutions of innermost channels, in the largest tiles and in small, deep ones; with stages of several elements of
+/// windows.
+fn channels_last() -> Vec<(&'static str, ChannelsLast)> {
+    let conv = ChannelsLast::default();
+    let of = |convolution| ChannelsLast { convolution, ..conv.clone() };
+    let [single, few] = [(Scalar::F32, [64, 64]), (Scalar::F16, [8, 64])]
+        .map(|(scalar, channels)| of(Convolution { scalar, channels, ..Convolution::default() }));
+    vec![
+        ("conv_channels_last_small", ChannelsLast { tile: [32, 32], depth: 64, ..conv.clone() }),
+        ("conv_channels_last_few", few),
+        ("conv_channels_last_tf32", ChannelsLast { depth: 16, ..single }),
+        ("conv_channels_last", ChannelsLast { tile: [128, 128], ..conv }),
     ]
 }
 

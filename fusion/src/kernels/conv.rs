@@ -1,5 +1,8 @@
 //! Convolutions with what follows them, and poolings.
 
+mod channels_last;
+
+pub(crate) use self::channels_last::{channels_last, lies_channels_last};
 use super::function::{Walk, function, leaves};
 use super::operand::forward;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
@@ -22,8 +25,8 @@ const TILED: i64 = 8;
 /// How many a dim is taken for whose size depends on a symbol, where tiles are chosen.
 const UNKNOWN: i64 = 8;
 
-/// The launch of a step with a convolution or a pooling.
-pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
+/// The launches of a step with a convolution or a pooling: one for all of its variants, unless channels are innermost.
+pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let body = &site.step.body;
     let windows = Windows::of(body)?;
     let given: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
@@ -39,8 +42,9 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let inner = Function::all(std::iter::once(windows.total.clone()).chain(others));
     let function = function(body, &given, &input)?.after(&inner);
 
-    let mut operands =
-        Operands { site, shape: &body.ty(windows.value).shape, pointers: Vec::new() };
+    let shape = &body.ty(windows.value).shape;
+    let mut operands = Operands { site, shape, last: false, pointers: Vec::new() };
+    operands.last = operands.lie_channels_last(&windows)?;
     let (scalar, image) = operands.image(&windows)?;
     if let Some(w) = windows.weights {
         operands.weights(w, scalar)?;
@@ -72,18 +76,29 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         dims.extend(sizes.map(|(axis, size)| (format!("{name}{axis}"), size.clone())));
     }
     let made_of_group = convolution.channels[1] / convolution.group;
+    let pixels = operands.shape[2..].iter().fold(Dim::from(1), |all, size| &all * size);
     let kernel = match windows.fold {
         Some(fold) => Sliding { convolution, fold, arch: site.arch, ..Sliding::default() }.kernel(),
+        None if operands.last => {
+            let pixels = &pixels * &windows.images;
+            operands.check_aligned(scalar)?;
+            let variants = site.step.variants.all().iter();
+            let launches = variants.map(|variant| {
+                let (mut dims, convolution) = (dims.clone(), convolution.clone());
+                let kernel = channels_last::kernel(site, convolution, &pixels, variant, &mut dims)?;
+                Ok(site.launch(kernel, &dims, operands.pointers.clone()))
+            });
+            return launches.collect();
+        }
         None if made_of_group < TILED => {
             Sliding { convolution, arch: site.arch, ..Sliding::default() }.kernel()
         }
         None => {
-            let pixels = operands.shape[2..].iter().fold(Dim::from(1), |all, size| &all * size);
             let edges = operands.edges(&convolution, &pixels, image.as_ref());
             tiled(site, convolution, edges, &(&pixels * &windows.images))
         }
     };
-    Ok(site.launch(kernel?, &dims, operands.pointers))
+    Ok(vec![site.launch(kernel?, &dims, operands.pointers)])
 }
 
 /// The kernel of a convolution by tiles, by tensor cores for half and for single precision that may be rounded to TF32,
@@ -266,6 +281,8 @@ struct Operands<'a> {
     site: &'a Site<'a>,
     /// That of the result.
     shape: &'a [Dim],
+    /// Whether channels are innermost in all that has pixels, and in weights.
+    last: bool,
     pointers: Vec<Pointer>,
 }
 
@@ -274,6 +291,11 @@ impl Operands<'_> {
         self.site
             .input(value)
             .ok_or(Refusal::Operation("a convolution of a value that the launch itself computes"))
+    }
+
+    /// Whether a view has no gaps, in the operands' order.
+    fn packed(&self, view: &View) -> bool {
+        if self.last { lies_channels_last(view) } else { packed_all(view) }
     }
 
     fn push(&mut self, operand: StepOperand, view: &View) {
@@ -285,6 +307,9 @@ impl Operands<'_> {
         let operand = self.read(windows.x)?;
         let (scalar, view) = self.site.operand(operand)?;
         self.push(operand, view);
+        if self.last {
+            return Ok((scalar, None));
+        }
         let float = scalar.is_float();
         let odd = Refusal::Layout("images whose pixels or channels are not packed");
         // Poolings have one image for each channel.
@@ -308,7 +333,7 @@ impl Operands<'_> {
         if own != scalar {
             return Err(Refusal::Layout("a convolution of two types"));
         }
-        if !packed_all(view) {
+        if !self.packed(view) {
             return Err(Refusal::Layout("weights that are not packed"));
         }
         self.push(operand, view);
@@ -331,7 +356,7 @@ impl Operands<'_> {
         let operand = self.read(value)?;
         let (scalar, view) = self.site.operand(operand)?;
         let span = match view.expand(self.shape) {
-            Some(whole) if packed_all(&whole) => Span::Whole,
+            Some(whole) if self.packed(&whole) => Span::Whole,
             Some(whole) if is_channels(&whole) => Span::Column,
             Some(_) | None => {
                 return Err(Refusal::Layout("an addend that is no channel's nor the result's"));
@@ -344,11 +369,21 @@ impl Operands<'_> {
     fn result(&mut self, number: usize) -> Result<Option<Scalar>, Refusal> {
         let operand = StepOperand::Output(number);
         let (scalar, view) = self.site.operand(operand)?;
-        if view.shape() != self.shape || !packed_all(view) {
+        if view.shape() != self.shape || !self.packed(view) {
             return Err(Refusal::Layout("a result that is not packed"));
         }
         self.push(operand, view);
         Ok(Some(scalar))
+    }
+
+    /// Whether all operands begin where several elements move at once.
+    fn check_aligned(&self, scalar: Scalar) -> Result<(), Refusal> {
+        let unit = Dim::from(WIDTH / scalar.bytes());
+        let begins = |pointer: &Pointer| pointer.offset.exact_div(&unit).is_some();
+        match self.pointers.iter().all(begins) {
+            true => Ok(()),
+            false => Err(Refusal::Layout("operands that begin at no multiple of 16 bytes")),
+        }
     }
 
     /// How weights and pixels move.

@@ -122,6 +122,19 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     launches.collect()
 }
 
+/// The kernel of a matmul by weights, in tiles of a size, its depth split into so many parts.
+pub(super) fn by_weights(
+    site: &Site<'_>,
+    matmul: &MatMul,
+    tile: [i64; 2],
+    split: i64,
+    dims: &mut BTreeMap<String, Dim>,
+) -> Result<Kernel, Refusal> {
+    let (weights, prefetch) = (true, split > 1);
+    let cut = Cut { tile, ping_pong: false, split, weights, prefetch, found: None };
+    kernel(site, matmul, Edges::Bulk, &cut, dims)
+}
+
 /// How a variant cuts a matmul.
 struct Cut {
     /// Rows and columns of a tile.

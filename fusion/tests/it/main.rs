@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
+mod channels_last;
 mod convolutions;
 mod coverage;
 mod explained;

@@ -12,12 +12,15 @@
 //! - this file: the parameters, the kernel's outline, and how the matmul is cut;
 //! - `convolution`: what is computed, of which tensors;
 //! - `gather`: how tiles of pixels come;
+//! - `channels_last`: the same of images whose channels are innermost in memory;
 //! - `sliding`: convolutions with few channels in a group, and poolings, by single threads.
 
+mod channels_last;
 mod convolution;
 mod gather;
 mod sliding;
 
+pub use self::channels_last::ChannelsLast;
 pub use self::convolution::{Axis, Convolution};
 use self::convolution::{Images, Sizes};
 use self::gather::Gather;

@@ -6,7 +6,7 @@ use graphene_ir::function::Function;
 use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::simulate::{Inputs, Outcome};
 use graphene_ir::template::access::Stride;
-use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
+use graphene_ir::template::conv::{Axis, By, ChannelsLast, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::Edges;
 use graphene_ir::tensor::Scalar;
@@ -15,17 +15,18 @@ use crate::index::Random;
 use crate::support::{check_clean, check_meaning, check_text, data, inputs, orders, run};
 
 /// The number of images, and the sizes of one; how many zeros more there are behind an image than before
-/// it; x has so many elements more between images.
+/// it; x has so many elements more between images, or its channels are innermost.
 #[derive(Debug, Clone)]
 pub(crate) struct Sizes {
     images: usize,
     pixels: Vec<usize>,
     behind: i64,
     apart: usize,
+    last: bool,
 }
 
 fn sizes(images: usize, pixels: &[usize]) -> Sizes {
-    Sizes { images, pixels: pixels.to_vec(), behind: 0, apart: 0 }
+    Sizes { images, pixels: pixels.to_vec(), behind: 0, apart: 0, last: false }
 }
 
 /// The sizes of a result.
@@ -117,8 +118,16 @@ fn seen(
                 Fold::Transposed => channel_of_all * made_of_group + made % made_of_group,
                 _ => made * of_group + channel,
             };
-            let first = image * (channels * size + sizes.apart) + channel_of_all * size;
-            seen.extend(place.map(|place| [first + place, weight * taps + tap]));
+            seen.extend(place.map(|place| match sizes.last {
+                true => [
+                    (image * size + place) * channels + channel,
+                    (made * taps + tap) * channels + channel,
+                ],
+                false => {
+                    let first = image * (channels * size + sizes.apart) + channel_of_all * size;
+                    [first + place, weight * taps + tap]
+                }
+            }));
         }
     }
     seen
@@ -147,7 +156,10 @@ fn check(
     let pixels: usize = outs(convolution, fold, sizes).iter().product();
     let mut expected = vec![Vec::new(); epilogue.outputs.len()];
     for place in 0..sizes.images * made * pixels {
-        let at = [place / (made * pixels), place / pixels % made, place % pixels];
+        let at = match sizes.last {
+            true => [place / (made * pixels), place % made, place / made % pixels],
+            false => [place / (made * pixels), place / pixels % made, place % pixels],
+        };
         let seen = seen(convolution, fold, sizes, at);
         let terms: Vec<f64> = seen
             .iter()
@@ -351,6 +363,91 @@ fn convolutions_are_right_in_any_order_and_free_of_bank_conflicts() {
         let of = (&conv.convolution, &kernel);
         let outcome = check(&name, of, Fold::Weighted, &sizes, random_orders, seen);
         assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
+    }
+}
+
+/// All kernels of channels that are innermost which this file tries, with sizes.
+pub(crate) fn channels_last() -> Vec<(ChannelsLast, Sizes)> {
+    let convolution = Convolution { channels: [32, 24], ..Convolution::default() };
+    let conv = ChannelsLast {
+        convolution,
+        tile: [32, 32],
+        depth: 32,
+        warps: 2,
+        stages: 3,
+        ..ChannelsLast::default()
+    };
+    let with = |axes: &[Axis]| {
+        let convolution = Convolution { axes: axes.to_vec(), ..conv.convolution.clone() };
+        ChannelsLast { convolution, ..conv.clone() }
+    };
+    let of = |channels: [i64; 2], scalar: Scalar| {
+        let convolution = Convolution { channels, scalar, ..conv.convolution.clone() };
+        ChannelsLast { convolution, ..conv.clone() }
+    };
+    let layered = |conv: ChannelsLast| {
+        let convolution = Convolution { epilogue: layer(), ..conv.convolution.clone() };
+        ChannelsLast { convolution, ..conv }
+    };
+    let last = |images, pixels: &[usize]| Sizes { last: true, ..sizes(images, pixels) };
+    vec![
+        (conv.clone(), last(2, &[5, 7])),
+        (conv.clone(), last(3, &[4, 8])),
+        (conv.clone(), last(2, &[1, 1])),
+        (layered(conv.clone()), last(3, &[5, 5])),
+        // Strides, dilations, uneven pads, none at all, and less than none.
+        (with(&[window(3, 2, 1, 1), window(3, 2, 1, 0)]), last(2, &[9, 10])),
+        (with(&[window(3, 1, 2, 2), window(2, 3, 2, 1)]), last(1, &[7, 8])),
+        (with(&[window(5, 1, 1, 2), window(3, 1, 1, 0)]), Sizes { behind: 1, ..last(1, &[6, 5]) }),
+        (with(&[window(2, 1, 1, -1), window(2, 1, 1, 0)]), last(1, &[6, 5])),
+        // One axis, and three; single elements.
+        (with(&[window(3, 2, 1, 1)]), last(3, &[21])),
+        (with(&[window(2, 1, 1, 0); 3]), last(2, &[3, 4, 5])),
+        (with(&[window(1, 2, 1, 0); 2]), last(1, &[7, 15])),
+        // Stages of several elements, or of parts of them; other types; tiles of other sizes.
+        (of([8, 8], Scalar::F16), last(2, &[5, 6])),
+        (layered(of([24, 40], Scalar::F16)), last(2, &[5, 6])),
+        (of([64, 72], Scalar::Bf16), last(2, &[5, 6])),
+        (ChannelsLast { depth: 16, ..layered(of([4, 12], Scalar::F32)) }, last(2, &[5, 6])),
+        (ChannelsLast { depth: 16, ..of([32, 36], Scalar::F32) }, last(2, &[5, 6])),
+        (ChannelsLast { tile: [64, 64], warps: 4, depth: 64, ..conv.clone() }, last(2, &[7, 9])),
+        (ChannelsLast { tile: [16, 64], warps: 4, depth: 32, ..conv.clone() }, last(2, &[4, 5])),
+        (layered(ChannelsLast::default()), last(1, &[9, 9])),
+    ]
+}
+
+#[test]
+fn convolutions_of_innermost_channels_are_right_in_any_order_and_read_back() {
+    for (conv, sizes) in channels_last() {
+        let (name, kernel) = (format!("{conv:?}"), conv.kernel().unwrap());
+        check_text(&name, &kernel);
+        assert!(emit(&kernel).unwrap().source.contains("mma.sync"), "{name}");
+        let single = conv.convolution.scalar == Scalar::F32;
+        let seen = |x: f64| if single { Unary::Tf32.value(x) } else { x };
+        let outcome = check(&name, (&conv.convolution, &kernel), Fold::Weighted, &sizes, 1, seen);
+        assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
+    }
+}
+
+#[test]
+fn parameters_of_innermost_channels_that_no_kernel_has_are_refused() {
+    let conv = ChannelsLast::default();
+    let of = |change: &dyn Fn(&mut Convolution)| {
+        let mut convolution = conv.convolution.clone();
+        change(&mut convolution);
+        ChannelsLast { convolution, ..conv.clone() }
+    };
+    for conv in [
+        of(&|c| c.group = 2),
+        of(&|c| c.channels = [3, 64]),
+        of(&|c| c.channels = [64, 12]),
+        of(&|c| c.image = Stride::Symbol),
+        ChannelsLast { depth: 8, ..conv.clone() },
+        ChannelsLast { stages: 1, ..conv.clone() },
+        ChannelsLast { warps: 3, ..conv.clone() },
+        ChannelsLast { tile: [128, 24], ..conv.clone() },
+    ] {
+        assert!(conv.kernel().is_err(), "{conv:?}");
     }
 }
 

@@ -74,6 +74,8 @@ fn every_level_is_typed_and_costs_nothing() {
         simt::rows().into_iter().map(|(simt, ..)| named(format!("{simt:?}"), simt.kernel()));
     let convs =
         conv::rows().into_iter().map(|(conv, ..)| named(format!("{conv:?}"), conv.kernel()));
+    let last = conv::channels_last().into_iter();
+    let last = last.map(|(conv, _)| named(format!("{conv:?}"), conv.kernel()));
     let sliding = conv::sliding().into_iter();
     let sliding = sliding.map(|(conv, _)| named(format!("{conv:?}"), conv.kernel()));
     let attention = fmha::rows().into_iter().flat_map(|(fmha, ..)| {
@@ -82,8 +84,8 @@ fn every_level_is_typed_and_costs_nothing() {
     });
     let recurrent = recurrent::rows().into_iter();
     let recurrent = recurrent.map(|(layer, _)| named(format!("{layer:?}"), layer.kernel()));
-    let all = gemms.chain(mmas).chain(simts).chain(convs).chain(sliding).chain(attention);
-    let all = all.chain(recurrent);
+    let all = gemms.chain(mmas).chain(simts).chain(convs).chain(last).chain(sliding);
+    let all = all.chain(attention).chain(recurrent);
     all.for_each(|(name, kernel)| check_levels(&name, &kernel));
     for mlp in [mlp::results(), mlp::skipped()] {
         check_levels(&format!("{mlp:?}"), &mlp.kernel().unwrap());

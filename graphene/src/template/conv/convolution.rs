@@ -154,7 +154,7 @@ pub(super) struct Sizes {
     pub(super) pixels: Expr,
     pub(super) out: Vec<Expr>,
     /// Those of an image that is read; one axis where all of an image are one.
-    seen: Vec<Expr>,
+    pub(super) seen: Vec<Expr>,
     /// From image to image that is read, unless they are packed.
     stride: Option<Var>,
 }

@@ -1,0 +1,208 @@
+//! Convolutional networks whose channels are innermost in memory.
+
+use crate::kernels::check_graph;
+use crate::{graph, plan, sizes};
+use graphene_frontend::graph::Graph;
+use graphene_fusion::groups::Family;
+use graphene_fusion::kernels::launches;
+use graphene_fusion::program::Program;
+use graphene_fusion::{Granularity, lower, verify};
+use graphene_ir::target::Target;
+
+/// A network as text, and the shapes of its weights.
+struct Network {
+    text: String,
+    weights: Vec<Vec<usize>>,
+    values: usize,
+    dtype: &'static str,
+}
+
+/// A value, and its channels and pixels along each of two axes.
+#[derive(Clone, Copy)]
+struct Images {
+    value: usize,
+    channels: usize,
+    size: usize,
+}
+
+impl Network {
+    fn new(dtype: &'static str, channels: usize, size: usize) -> (Network, Images) {
+        let text =
+            format!("symbols b\n%0 = Input : {dtype}[b, {channels}, {size}, {size}] \"x\"\n");
+        let network = Network { text, weights: Vec::new(), values: 1, dtype };
+        (network, Images { value: 0, channels, size })
+    }
+
+    fn line(&mut self, line: &str) -> usize {
+        self.text += &format!("%{} = {line} \"{}\"\n", self.values, self.values);
+        self.values += 1;
+        self.values - 1
+    }
+
+    fn weight(&mut self, shape: &[usize]) -> usize {
+        self.weights.push(shape.to_vec());
+        let (at, dtype) = (self.weights.len() - 1, self.dtype);
+        let given = self.line(&format!("Constant(@{at} _) : f32{shape:?}"));
+        match dtype {
+            "f32" => given,
+            _ => self.line(&format!(
+                "Cast(%{given}) {{to: {dtype}, saturate: true}} : {dtype}{shape:?}"
+            )),
+        }
+    }
+
+    fn of(&self, channels: usize, size: usize) -> String {
+        format!("{}[b, {channels}, {size}, {size}]", self.dtype)
+    }
+
+    fn conv(&mut self, x: Images, made: usize, window: usize, stride: usize) -> Images {
+        self.grouped(x, made, window, stride, 1)
+    }
+
+    fn grouped(
+        &mut self,
+        x: Images,
+        made: usize,
+        window: usize,
+        stride: usize,
+        group: usize,
+    ) -> Images {
+        let w = self.weight(&[made, x.channels / group, window, window]);
+        let bias = self.weight(&[made]);
+        let (pad, size) = (window / 2, (x.size - 1) / stride + 1);
+        let (two, ty) = (|n: usize| format!("[{n}, {n}]"), self.of(made, size));
+        let value = self.line(&format!(
+            "Conv(%{}, %{w}, %{bias}) {{strides: {}, dilations: [1, 1], pads_before: {}, pads_after: {}, group: {group}}} : {ty}",
+            x.value, two(stride), two(pad), two(pad)
+        ));
+        Images { value, channels: made, size }
+    }
+
+    fn relu(&mut self, x: Images) -> Images {
+        let ty = self.of(x.channels, x.size);
+        Images { value: self.line(&format!("Relu(%{}) : {ty}", x.value)), ..x }
+    }
+
+    fn add(&mut self, x: Images, y: Images) -> Images {
+        let ty = self.of(x.channels, x.size);
+        Images { value: self.line(&format!("Add(%{}, %{}) : {ty}", x.value, y.value)), ..x }
+    }
+
+    /// Two convolutions beside a shortcut, which is a third where shapes differ.
+    fn block(&mut self, x: Images, made: usize, stride: usize) -> Images {
+        let inner = self.conv(x, made, 3, stride);
+        let inner = self.relu(inner);
+        let inner = self.conv(inner, made, 3, 1);
+        let short = if x.channels == made { x } else { self.conv(x, made, 1, stride) };
+        let sum = self.add(inner, short);
+        self.relu(sum)
+    }
+
+    /// Means of all pixels.
+    fn graph(mut self, x: Images) -> Graph {
+        let ty = format!("{}[b, {}]", self.dtype, x.channels);
+        let mean = format!("ReduceMean(%{}) {{axes: [2, 3], keep: false}} : {ty}", x.value);
+        let mean = self.line(&mean);
+        let text = format!("{}return \"y\" = %{mean}\n", self.text);
+        let weights: Vec<&[usize]> = self.weights.iter().map(Vec::as_slice).collect();
+        graph(&text, &weights)
+    }
+}
+
+fn program(graph: &Graph, target: &Target) -> Program {
+    let groups = plan(graph, &target.to_string(), &sizes(&[]));
+    let program = lower(graph, &groups, target, Granularity::Fused).unwrap();
+    verify::program(&program).unwrap();
+    program
+}
+
+/// The steps that only move elements.
+fn copies(program: &Program) -> usize {
+    program.steps().iter().filter(|step| step.family == Family::Copy).count()
+}
+
+/// The names of the kernels of a program's convolutions and poolings.
+fn kernels(program: &Program, target: &Target) -> Vec<String> {
+    let steps = program.steps().iter().filter(|step| step.family == Family::Convolution);
+    steps.map(|step| launches(program, step, target).unwrap()[0].kernel.name.clone()).collect()
+}
+
+fn resnet_18(dtype: &'static str) -> Graph {
+    let (mut network, x) = Network::new(dtype, 3, 224);
+    let x = network.conv(x, 64, 7, 2);
+    let x = network.relu(x);
+    let ty = network.of(64, 56);
+    let pooled = network.line(&format!(
+        "Pool(%{}) {{kind: max, kernel: [3, 3], strides: [2, 2], dilations: [1, 1], pads_before: [1, 1], pads_after: [1, 1], ceil: false}} : {ty}",
+        x.value
+    ));
+    let mut x = Images { value: pooled, channels: 64, size: 56 };
+    for (made, stride) in [(64, 1), (128, 2), (256, 2), (512, 2)] {
+        x = network.block(x, made, stride);
+        x = network.block(x, made, 1);
+    }
+    network.graph(x)
+}
+
+#[test]
+fn a_residual_network_is_copied_to_innermost_channels_once_and_back_once() {
+    for name in ["sm_80", "sm_90a"] {
+        let target: Target = name.parse().unwrap();
+        let program = program(&resnet_18("f16"), &target);
+        assert!(copies(&program) <= 2, "{program}");
+        let kernels = kernels(&program, &target);
+        let of = |name: &str| kernels.iter().filter(|kernel| *kernel == name).count();
+        let all = of("conv_channels_last") + of("gemm");
+        assert_eq!((kernels.len(), all), (21, 19), "{kernels:?}");
+    }
+    // Exact single precision is by threads; a CPU has an order of its own.
+    let exact: Target = "sm_90a".parse().unwrap();
+    assert_eq!(copies(&program(&resnet_18("f32"), &exact)), 0);
+    assert_eq!(copies(&program(&resnet_18("f16"), &Target::cpu(2))), 0);
+}
+
+#[test]
+fn convolutions_of_innermost_channels_have_a_kernel_for_each_number_of_tiles() {
+    let (mut network, x) = Network::new("f16", 64, 14);
+    let mut x = network.conv(x, 128, 3, 1);
+    for _ in 0..4 {
+        x = network.conv(x, 128, 3, 1);
+    }
+    let target: Target = "sm_90a".parse().unwrap();
+    let program = program(&network.graph(x), &target);
+    let step = program.steps().iter().find(|step| step.family == Family::Convolution).unwrap();
+    let launches = launches(&program, step, &target).unwrap();
+    assert_eq!(launches.len(), 3, "{program}");
+    for (batch, name) in [(1, "few"), (64, "narrow"), (256, "wide")] {
+        let variants = &step.variants;
+        let chosen = variants.choose(&sizes(&[("b", batch)])).unwrap();
+        assert_eq!(variants.all()[chosen].name, name, "{batch}");
+    }
+}
+
+#[test]
+fn convolutions_of_single_channels_keep_their_order_and_that_of_others() {
+    let (mut network, x) = Network::new("f16", 32, 14);
+    let mut x = network.conv(x, 32, 1, 1);
+    for _ in 0..4 {
+        x = network.grouped(x, 32, 3, 1, 32);
+        x = network.conv(x, 32, 1, 1);
+    }
+    let target: Target = "sm_90a".parse().unwrap();
+    assert_eq!(copies(&program(&network.graph(x), &target)), 0);
+}
+
+#[test]
+fn convolutions_of_innermost_channels_are_one_kernel_each() {
+    for dtype in ["f16", "f32"] {
+        let (mut network, x) = Network::new(dtype, 8, 7);
+        let x = network.conv(x, 32, 3, 1);
+        let x = network.relu(x);
+        let x = network.conv(x, 40, 3, 2);
+        let x = network.block(x, 40, 1);
+        let x = network.block(x, 64, 2);
+        let graph = network.graph(x);
+        let refused = check_graph(dtype, &graph, &["sm_80", "sm_90a"], &[sizes(&[("b", 3)])]);
+        assert!(refused.is_empty(), "{refused:?}");
+    }
+}

@@ -1,0 +1,293 @@
+//! Convolutions of images whose channels are innermost in memory (NHWC), as matmuls: a row for each output pixel of each
+//! image, with what its window sees element by element and channel by channel within, by a column of weights for each
+//! output channel. Sixteen bytes of channels of one pixel move at once, and results leave as they lie.
+//!
+//! Weights are `[output channels, window, channels]`, addends and results `[images, pixels, output channels]`. There is
+//! one group.
+//!
+//! Levels: the kernel; its tile's sums, and what becomes of them; stages, which move weights and what pixels see, or add
+//! a matmul of both to the sums.
+
+use super::Convolution;
+use super::convolution::{Place, Sizes};
+use crate::arch::Arch;
+use crate::build::{Builder, Header};
+use crate::error::{MultipleOf, Result, needs};
+use crate::index::{Cond, Expr, Var};
+use crate::kernel::{Fused, Kernel, Kind, TensorId, Window};
+use crate::layout::{Layout, Tiler};
+use crate::schedule::matmul::{epilog, load};
+use crate::schedule::pointwise::WIDTH;
+use crate::schedule::vectors::neighbours;
+use crate::schedule::{multistage, within};
+use crate::template::access::Stride;
+use crate::template::epilogue::{Attached, Span};
+use crate::template::matmul::{Edges, MatMul, Place as TilePlace, Walk, leaf, line, tile_of};
+use crate::template::multistage::Multistage;
+use crate::template::stage::{Movers, Side};
+use crate::template::tiled_mma::{By, TiledMma};
+use crate::tensor::View;
+
+/// The parameters of a convolution whose channels are innermost.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ChannelsLast {
+    /// What is computed: of packed images in one group, whose channels fill whole sixteens of bytes.
+    pub convolution: Convolution,
+    /// What the kernel is written for; it runs on newer ones, too.
+    pub arch: Arch,
+    /// Pixels and output channels of a block's tile, as of a matmul by warps.
+    pub tile: [i64; 2],
+    /// The depth of a stage.
+    pub depth: i64,
+    /// Warps of a block.
+    pub warps: i64,
+    /// Stages in shared memory.
+    pub stages: i64,
+    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
+    pub raster: i64,
+}
+
+impl Default for ChannelsLast {
+    fn default() -> ChannelsLast {
+        ChannelsLast {
+            convolution: Convolution::default(),
+            arch: Arch::Sm80,
+            tile: [128, 64],
+            depth: 32,
+            warps: 4,
+            stages: 4,
+            raster: 8,
+        }
+    }
+}
+
+impl ChannelsLast {
+    /// The kernel, with symbols `images`, `out0`, `out1`, … for the sizes of results along the spatial axes, and `in0`,
+    /// `in1`, … for those of the images.
+    ///
+    /// # Errors
+    /// [`crate::Error::Constraint`] for parameters that no kernel has.
+    pub fn kernel(&self) -> Result<Kernel> {
+        self.check()?;
+        let Convolution { scalar, channels: [read, made], .. } = self.convolution;
+        let threads = 32 * self.warps;
+        let sides = self.sides();
+        let mut k = Builder::new("conv_channels_last", self.arch);
+        let sizes = self.convolution.sizes(&mut k, false)?;
+        let x = [vec![Expr::from(&sizes.images)], sizes.seen.clone(), vec![read.into()]].concat();
+        let x = k.param("x", Layout::rows(x), scalar)?;
+        let depth = self.convolution.depth();
+        let w = k.param("w", View::buffer(&[leaf(depth, 1), leaf(made, depth)]), scalar)?;
+        let epilogue = self.attach(&mut k, &sizes)?;
+        let walk = self.walk(&sizes);
+        let grid = k.grid("grid", line(walk.count()))?;
+        let block = k.block("block", line(threads))?;
+        k.one()?;
+        let [t] = k.indices(grid, ["t"])?;
+        let cta = k.index(grid, "cta", [&t])?;
+        k.by(cta);
+        let [thread] = k.indices(block, ["thread"])?;
+        let place = walk.place(&mut k, &t)?;
+        let movers = Movers { threads, block, thread: &thread, edges: Edges::Bulk };
+        let rows = Rows::new(&mut k, self, &sizes, x, &place.m, movers)?;
+        let mma = TiledMma::new(&mut k, block, sides, self.warps, By::Warps)?;
+        let [a, b] = sides;
+        let weights = b.tiled(&mut k, w, false)?;
+        let shared =
+            [a.allocate(&mut k, "sX", self.stages)?, b.allocate(&mut k, "sW", self.stages)?];
+        let acc = mma.allocate(&mut k)?;
+        let count = (depth + self.depth - 1) / self.depth;
+        let multiply = |k: &mut Builder| {
+            mma.reset(k, acc)?;
+            let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
+                within(k, step, count, |k| {
+                    rows.fetch(k, step, shared[0], stage)?;
+                    let from = k.index(weights, "tile", [step, &place.n])?;
+                    let to = k.index(shared[1], "stage", [stage])?;
+                    b.fill(k, from, to, movers)
+                })
+            };
+            multistage(k, self.stages, &Expr::from(count), block, fetch, |k, _, stage| {
+                let [a, b] = shared;
+                let near =
+                    |k: &mut Builder| Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?]);
+                load(k, acc, block, near, |k, near| {
+                    mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
+                })
+            })
+        };
+        let columns = [Tiler::Whole, Tiler::Size(self.tile[1])];
+        let factor = tile_of(&mut k, w, "w_tile", &columns, [&Expr::from(0), &place.n])?;
+        let sums = Kind::Fused(rows.columns.clone().matmul(Fused::input(1)));
+        let sums = Header::new(sums, acc, [x, factor], block);
+        let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
+        let origin = TilePlace { batch: None, m, n };
+        epilog(&mut k, sums, multiply, |k| {
+            mma.each_run(k, acc, &epilogue, &origin, &|k, sums, run| {
+                epilogue.leave(k, sums, run, &epilogue.all())
+            })
+        })?;
+        let kind = epilogue.fused(self.columns(&sizes).matmul(Fused::input(1)), 2);
+        let ins: Vec<TensorId> = [x, w].into_iter().chain(epilogue.ins()).collect();
+        k.finish_as(Header::new(Kind::Fused(kind), epilogue.results.clone(), ins, block))
+    }
+
+    /// Declares the epilogue's operands, those of channels as rows, and the results, Y, Y_2, ….
+    fn attach(&self, k: &mut Builder, sizes: &Sizes) -> Result<Attached> {
+        let Convolution { scalar, channels: [_, made], epilogue, .. } = &self.convolution;
+        let whole = || Layout::rows([self.pixels(sizes), Expr::from(*made)]).into();
+        let (operands, results) = epilogue.declare(k, *scalar, 0, |span| match span {
+            Some(Span::Column | Span::Row) => ("bias", line(*made)),
+            Some(Span::Whole) => ("R", whole()),
+            None => ("Y", whole()),
+        })?;
+        let row = |(span, of)| (if span == Span::Column { Span::Row } else { span }, of);
+        let operands = operands.into_iter().map(row).collect();
+        Ok(Attached::new(epilogue.function.clone(), operands, results, Edges::Bulk))
+    }
+
+    /// Pixels of all images.
+    fn pixels(&self, sizes: &Sizes) -> Expr {
+        sizes.pixels.clone() * &sizes.images
+    }
+
+    /// The matrix whose rows are what pixels see.
+    fn columns(&self, sizes: &Sizes) -> Fused {
+        let n = self.convolution.axes.len();
+        let axes = self.convolution.axes.iter().zip(&sizes.out).enumerate();
+        let windows = axes.fold(Fused::input(0), |x, (i, (axis, count))| {
+            x.window(1 + i, Window { count: count.clone(), ..axis.windows() })
+        });
+        let dims = [0..1 + n, 2 + n..2 + 2 * n, 1 + n..2 + n].into_iter().flatten().map(Some);
+        let merge = |x: Fused, dim: usize| (0..n).fold(x, |x, _| x.merge(dim));
+        merge(merge(windows.dims(dims.collect::<Vec<_>>()), 0), 1)
+    }
+
+    /// The tiles of what pixels see, and the weights'.
+    fn sides(&self) -> [Side; 2] {
+        let matmul = MatMul { scalar: self.convolution.scalar, ..MatMul::default() };
+        Side::both(&matmul, self.tile, self.depth, WIDTH)
+    }
+
+    fn walk(&self, sizes: &Sizes) -> Walk {
+        let tiles = |extent: Expr, size: i64| extent.ceil_div(&Expr::from(size));
+        Walk {
+            tiles_m: tiles(self.pixels(sizes), self.tile[0]),
+            tiles_n: tiles(Expr::from(self.convolution.channels[1]), self.tile[1]),
+            batch: None,
+            raster: self.raster,
+        }
+    }
+
+    /// Whether there is such a kernel.
+    fn check(&self) -> Result<()> {
+        self.convolution.check()?;
+        let &ChannelsLast { arch, tile, depth, warps, stages, raster, .. } = self;
+        let Convolution { scalar, channels, group, image, .. } = self.convolution;
+        let matmul = MatMul { scalar, ..MatMul::default() };
+        Multistage { matmul, arch, tile, depth, warps, stages, raster, ..Multistage::mma() }
+            .check()?;
+        needs(group == 1, "one group", group)?;
+        needs(image == Stride::Packed, "packed images", image)?;
+        let wide = MultipleOf(WIDTH / scalar.bytes());
+        channels.iter().try_for_each(|&all| wide.check("channels", all))?;
+        wide.check("as the depth of a stage", depth)?;
+        let runs = depth * scalar.bytes() / WIDTH;
+        needs(32 * warps % runs == 0, "threads that share a stage's rows", (warps, depth))
+    }
+}
+
+/// A thread's part of each tile of what pixels see: sixteen bytes of some rows, the same in all tiles, so that it finds
+/// out only once where their pixels are.
+struct Rows<'a> {
+    conv: &'a ChannelsLast,
+    side: Side,
+    movers: Movers<'a>,
+    x: TensorId,
+    images: Expr,
+    /// What the tile's pixels see.
+    columns: Fused,
+    /// The own rows' pixels.
+    places: Vec<Place>,
+    /// The own run in a row of a tile, and the first own row.
+    own: Expr,
+    row: Expr,
+    /// How many rows all threads move at once.
+    rows: i64,
+}
+
+impl Rows<'_> {
+    /// For the tile of this number.
+    fn new<'a>(
+        k: &mut Builder,
+        conv: &'a ChannelsLast,
+        sizes: &Sizes,
+        x: TensorId,
+        tile: &Expr,
+        movers: Movers<'a>,
+    ) -> Result<Rows<'a>> {
+        let side = conv.sides()[0];
+        let runs = side.depth / side.piece(Edges::Bulk);
+        let rows = movers.threads / runs;
+        let thread = Expr::from(movers.thread);
+        let own = k.let_("own_run", thread.rem(&runs.into()))?.into();
+        let row = Expr::from(k.let_("own_row", thread.div(&runs.into()))?);
+        let first = tile.clone() * side.size;
+        let places = (0..(side.size + rows - 1) / rows)
+            .map(|e| Place::of(k, &(first.clone() + e * rows + &row), &sizes.out));
+        let places = places.collect::<Result<_>>()?;
+        let images = Expr::from(&sizes.images);
+        let columns = conv.columns(sizes).slice(0, first.clone(), side.size);
+        Ok(Rows { conv, side, movers, x, images, columns, places, own, row, rows })
+    }
+
+    /// Begins to copy a step along the depth to its stage; zeros where there is nothing.
+    fn fetch(&self, k: &mut Builder, step: &Expr, stages: TensorId, stage: &Var) -> Result<()> {
+        let depth = self.side.depth;
+        let part = self.columns.clone().slice(1, step.clone() * depth, depth);
+        let to = k.index(stages, "stage", [stage])?;
+        let header = Header::new(Kind::Fused(part), to, self.x, self.movers.block).async_();
+        k.decompose(header, |k| self.bring(k, step, to))
+    }
+
+    fn bring(&self, k: &mut Builder, step: &Expr, to: TensorId) -> Result<()> {
+        let convolution = &self.conv.convolution;
+        let (depth, piece) = (self.side.depth, self.side.piece(Edges::Bulk));
+        let (read, taps) = (convolution.channels[0], Expr::from(convolution.taps()));
+        // Where stages are of one element of windows each, all threads know which without a division of their own.
+        let (tap, run) = if read % depth == 0 {
+            let steps = Expr::from(read / depth);
+            (step.div(&steps), step.rem(&steps) * (depth / piece) + &self.own)
+        } else {
+            let runs = Expr::from(read / piece);
+            let run = step.clone() * (depth / piece) + &self.own;
+            (run.div(&runs), run.rem(&runs))
+        };
+        let tap = Expr::from(k.let_("tap", tap)?);
+        let run = Expr::from(k.let_("run", run)?);
+        // Behind the last element there are only images that are not there.
+        let beyond = match convolution.depth() % depth {
+            0 => Expr::from(0),
+            _ => tap.div(&taps) * &self.images,
+        };
+        let pieces = k.tile(to, "to_pieces", &self.side.pieces(piece))?;
+        for (e, place) in (0..).zip(&self.places) {
+            let row = self.row.clone() + e * self.rows;
+            let move_ = |k: &mut Builder| {
+                let to = k.index(pieces, "to", self.side.order(row.clone(), self.own.clone()))?;
+                let to = k.reshape(to, "to", 0, &[&[(piece, 1)]])?;
+                let image = place.image.clone() + &beyond;
+                let seen = convolution.seen(&place.at, &tap.rem(&taps));
+                let at = [image].into_iter().chain(seen).chain([run.clone()]);
+                let from = neighbours(k, self.x, at, piece, "from")?;
+                k.add(Header::alone(Kind::Move, to, from).async_())
+            };
+            if (e + 1) * self.rows <= self.side.size {
+                move_(k)?;
+            } else {
+                k.if_(Cond::less(row.clone(), self.side.size), move_)?;
+            }
+        }
+        Ok(())
+    }
+}
