@@ -227,10 +227,10 @@ fn matmuls_by_warps_and_threads_are_trees() {
               for(@j = 0; @j < 8; @j += 1) unroll
                 Init, Move x2
                 for(@i = 0; @i < 4; @i += 1) unroll
-                  %result:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one_2:[]>>>(%pair_3:[2].RF, %wide:[2].RF)
+                  %result:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_3:[2].RF, %wide:[2].RF)
                     BinaryPointwise, UnaryPointwise, Move
                   Move x2
-                  %result_2:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one_2:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
+                  %result_2:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
                     BinaryPointwise, UnaryPointwise, Move
                   Move x2
     "#]].assert_eq(&Multistage { matmul: layer(), ..Multistage::mma() }.kernel().unwrap().tree());
@@ -264,7 +264,7 @@ fn matmuls_by_warps_and_threads_are_trees() {
               for(@j = 0; @j < 8; @j += 1) unroll
                 Init, Move
                 for(@i = 0; @i < 8; @i += 1) unroll
-                  %result:[1].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one_2:[]>>>(%sums_2:[1].RF, %raw:[1].RF)
+                  %result:[1].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums_2:[1].RF, %raw:[1].RF)
                     BinaryPointwise, UnaryPointwise, Move
                   Move
     "#]].assert_eq(&Multistage { matmul, ..Multistage::simt() }.kernel().unwrap().tree());
@@ -448,10 +448,10 @@ fn layers_are_a_tree() {
                 for(@j = 0; @j < 8; @j += 1) unroll
                   Init, Move x2
                   for(@i = 0; @i < 2; @i += 1) unroll
-                    %result:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one_3:[]>>>(%pair_3:[2].RF, %wide:[2].RF)
+                    %result:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_3:[2].RF, %wide:[2].RF)
                       BinaryPointwise, UnaryPointwise, Move
                     Move x2
-                    %result_2:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one_3:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
+                    %result_2:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
                       BinaryPointwise, UnaryPointwise, Move
                     Move x2
                 Init x4
@@ -469,10 +469,10 @@ fn layers_are_a_tree() {
                 for(@j = 0; @j < 8; @j += 1) unroll
                   Init, Move x2
                   for(@i = 0; @i < 2; @i += 1) unroll
-                    %result_3:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one_4:[]>>>(%pair_9:[2].RF, %wide_2:[2].RF)
+                    %result_3:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_9:[2].RF, %wide_2:[2].RF)
                       BinaryPointwise, UnaryPointwise, Move
                     Move x2
-                    %result_4:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one_4:[]>>>(%pair_10:[2].RF, %wide_2:[2].RF)
+                    %result_4:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_10:[2].RF, %wide_2:[2].RF)
                       BinaryPointwise, UnaryPointwise, Move
                     Move x2
     "#]].assert_eq(&Mlp { layers, ..Mlp::default() }.kernel().unwrap().tree());

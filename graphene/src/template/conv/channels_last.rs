@@ -243,17 +243,9 @@ impl Rows<'_> {
 
     /// Begins to copy a step along the depth to its stage; zeros where there is nothing.
     fn fetch(&self, k: &mut Builder, step: &Expr, stages: TensorId, stage: &Var) -> Result<()> {
-        let depth = self.side.depth;
-        let part = self.columns.clone().slice(1, step.clone() * depth, depth);
-        let to = k.index(stages, "stage", [stage])?;
-        let header = Header::new(Kind::Fused(part), to, self.x, self.movers.block).async_();
-        k.decompose(header, |k| self.bring(k, step, to))
-    }
-
-    fn bring(&self, k: &mut Builder, step: &Expr, to: TensorId) -> Result<()> {
         let convolution = &self.conv.convolution;
         let (depth, piece) = (self.side.depth, self.side.piece(Edges::Bulk));
-        let (read, taps) = (convolution.channels[0], Expr::from(convolution.taps()));
+        let read = convolution.channels[0];
         // Where stages are of one element of windows each, all threads know which without a division of their own.
         let (tap, run) = if read % depth == 0 {
             let steps = Expr::from(read / depth);
@@ -263,8 +255,18 @@ impl Rows<'_> {
             let run = step.clone() * (depth / piece) + &self.own;
             (run.div(&runs), run.rem(&runs))
         };
-        let tap = Expr::from(k.let_("tap", tap)?);
-        let run = Expr::from(k.let_("run", run)?);
+        let of_step = [Expr::from(k.let_("tap", tap)?), Expr::from(k.let_("run", run)?)];
+        let part = self.columns.clone().slice(1, step.clone() * depth, depth);
+        let to = k.index(stages, "stage", [stage])?;
+        let header = Header::new(Kind::Fused(part), to, self.x, self.movers.block).async_();
+        k.decompose(header, |k| self.bring(k, of_step, to))
+    }
+
+    /// Copies the own run of an element of the windows.
+    fn bring(&self, k: &mut Builder, [tap, run]: [Expr; 2], to: TensorId) -> Result<()> {
+        let convolution = &self.conv.convolution;
+        let (depth, piece) = (self.side.depth, self.side.piece(Edges::Bulk));
+        let taps = Expr::from(convolution.taps());
         // Behind the last element there are only images that are not there.
         let beyond = match convolution.depth() % depth {
             0 => Expr::from(0),
