@@ -24,6 +24,7 @@
 //!   panel of sums, and of the last layer's as it leaves.
 
 mod consumer;
+mod rows;
 
 use super::{Given, Layer, Mlp};
 use crate::arch::{Arch, WARP};
@@ -227,8 +228,8 @@ impl Shared<'_> {
         self.bring_operands(k, near)?;
         let first = GROUP * self.by.consumers;
         k.role(self.block, first..first + 1, |k| {
-            let begun = near.begun.begin(k, "filling_rows")?;
             if let Some(rows) = near.rows.filter(|_| self.mlp.copies()[0]) {
+                let begun = near.begun.begin(k, "filling_rows")?;
                 self.begin(k, &begun, rows)?;
             }
             let state = near.pipeline.begin(k, "filling")?;

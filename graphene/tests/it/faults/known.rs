@@ -60,7 +60,7 @@ const NAMES: &[(&str, &str)] = &[
     // More threads than one at what one alone may do, or more arrivals than are counted, so that a stage is filled while it
     // is read; or two write the same.
     ("widen role up", "Invalid Barrier Deadlock Fits Inside Race InFlight"),
-    ("widen role down", "Fits Deadlock Barrier"),
+    ("widen role down", "Fits Deadlock Barrier Race InFlight"),
     ("role of all", "Invalid Barrier Deadlock Fits Inside Race"),
     // Nobody does it, or another than who must wait for it.
     ("shift role up", "InFlight Fits Inside Deadlock"),
