@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::{DEEP, LANES, Line};
+#[cfg(target_arch = "x86_64")]
 use crate::cpu::kernels::prefetch::prefetch;
 #[cfg(target_arch = "x86_64")]
 use bytemuck::Zeroable;
