@@ -16,13 +16,14 @@
 //!
 //! - this file: the parameters, the kernel's outline, a layer that fits a device, and which layers there are;
 //! - `cell`: LSTM, GRU, plain;
-//! - `operands`: the kernel's tensors, and what a step computes of them;
+//! - `operands`: the kernel's tensors; `meaning`: what it and a step compute of them;
 //! - `steps`: what a block does in each step, and how rows and weights come;
 //! - `units`: what is done with each unit, also of sequences of several lengths;
 //! - `sums`: which thread has which sums of a step, and their matmuls;
 //! - `slices`: what units keep and sums begin with, and how those of a shared depth meet.
 
 mod cell;
+mod meaning;
 mod operands;
 mod slices;
 mod steps;

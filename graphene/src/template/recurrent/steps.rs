@@ -1,6 +1,6 @@
 //! What a block does in each step.
 
-use super::operands;
+use super::meaning;
 use super::sums::Sums;
 use super::units::Ragged;
 use super::{Direction, Own, Recurrent, Tensors};
@@ -70,7 +70,7 @@ impl Context<'_> {
         let all = self.layer.results[0] && !self.layer.ragged;
         let element = |step: &Expr| if all { self.time(step) } else { step.rem(&2.into()) };
         let last = |step: &Expr| element(&(step.clone() - 1).max(Expr::from(0)));
-        let steps = operands::Steps::new(self, k, tile)?;
+        let steps = meaning::Steps::new(self, k, tile)?;
         let carry = k.carry("step", (&self.steps, &1.into()), |_, step| {
             let step = Expr::from(step);
             Ok(vec![steps.carried(&step, &last(&step))])

@@ -1,0 +1,335 @@
+//! What a layer's kernel and its steps compute of its tensors.
+
+use super::operands::{Ins, Tensors};
+use super::steps::Context;
+use super::{Direction, Own, Recurrent};
+use crate::build::{Builder, Header};
+use crate::error::Result;
+use crate::function::Step;
+use crate::index::Expr;
+use crate::kernel::{Binary, Fused, Kind, Number, Operand, TensorId, Term, Window};
+use crate::layout::Tiler;
+use crate::template::matmul::tile_of;
+
+/// What a dimension is of, and so which part of it belongs to a tile.
+enum Dim<'e> {
+    Directions,
+    Rows,
+    /// All of it belongs to every tile.
+    All,
+    /// One element does.
+    At(&'e Expr),
+}
+
+/// A layer's operands in expressions: those of the whole batch, or of a tile of its rows and one direction.
+#[derive(Clone)]
+struct Given {
+    x: Fused,
+    weights: [Fused; 2],
+    bias: Option<Fused>,
+    /// h and c to begin with.
+    first: [Option<Fused>; 2],
+    constants: Option<Fused>,
+    lengths: Option<Fused>,
+    /// Which directions run back, where there are two: `[direction, 1, 1]`.
+    back: Fused,
+}
+
+impl Tensors {
+    fn given(&self, mut of: impl FnMut(TensorId, &[Dim<'_>]) -> Result<Fused>) -> Result<Given> {
+        use Dim::{All, Directions, Rows};
+        let x = of(self.x, &[All, Rows, All])?;
+        let [w, r] = self.weights.map(|weights| of(weights, &[Directions, All, All, All]));
+        let mut maybe = |tensor: Option<TensorId>, dims: &[Dim<'_>]| {
+            tensor.map(|tensor| of(tensor, dims)).transpose()
+        };
+        let bias = maybe(self.bias, &[Directions, All, All, All])?;
+        let first_h = maybe(self.first_h, &[Directions, Rows, All])?;
+        let first_c = maybe(self.first_c, &[Directions, Rows, All])?;
+        let constants = maybe(self.constants, &[Directions, All, All])?;
+        let lengths = maybe(self.lengths, &[Rows])?;
+        let (weights, first) = ([w?, r?], [first_h, first_c]);
+        let back = only(weights[0].clone(), &[1, 2, 3]).dims([Some(0), None, None]).position(0);
+        Ok(Given { x, weights, bias, first, constants, lengths, back })
+    }
+}
+
+/// The first element along these dimensions.
+fn only(x: Fused, along: &[usize]) -> Fused {
+    along.iter().fold(x, |x, &dim| x.slice(dim, 0, 1))
+}
+
+/// `[direction, row, unit]`, which come after so many other dimensions.
+fn units(x: Fused, before: usize) -> Fused {
+    x.dims((before..before + 3).map(Some).collect::<Vec<_>>())
+}
+
+impl Given {
+    /// h to begin with, and an LSTM's c: without, zeros.
+    fn first(&self, which: usize) -> Fused {
+        let rows = only(self.x.clone(), &[0, 2]).dims([Some(1), None]);
+        let like = only(self.weights[0].clone(), &[1, 3]).dims([Some(0), None, Some(2)]);
+        let zero = || Fused::number(0.0);
+        let zeros = zero().select(rows.binary(Binary::Add, like), zero());
+        self.first[which].clone().unwrap_or(zeros)
+    }
+
+    /// The same for an expression of further inputs, and which those are.
+    fn inner(&self, count: usize) -> (Given, Vec<Fused>) {
+        let (mut inner, mut all) = (self.clone(), Vec::new());
+        let parts = [&mut inner.x, &mut inner.back].into_iter().chain(&mut inner.weights);
+        let more = [&mut inner.bias, &mut inner.constants, &mut inner.lengths];
+        for part in parts.chain(more.into_iter().flatten()) {
+            all.push(std::mem::replace(part, Fused::input(count + all.len())));
+        }
+        (inner, all)
+    }
+}
+
+impl Recurrent {
+    /// Which element of the sequence a step is, for each direction.
+    fn now(&self, steps: &Expr, step: Fused, back: &Fused) -> Fused {
+        let last = Fused::index((steps.clone() - 1).max(Expr::from(0)));
+        let reverse = last.binary(Binary::Sub, step.clone());
+        match self.direction {
+            Direction::Forward => step,
+            Direction::Reverse => reverse,
+            Direction::Both => back.clone().select(reverse, step),
+        }
+    }
+
+    /// h before it is rounded, and an LSTM's c, after the step that is the element `now`: of rows of the input, of h as the
+    /// step before left it, and of what those two were. Of a sequence that has ended by then they stay.
+    fn next(
+        &self,
+        given: &Given,
+        now: &Fused,
+        [x, h]: [&Fused; 2],
+        old: &[Option<Fused>],
+    ) -> Fused {
+        // The sum of a gate's matmuls, of the input (0) and of h (1).
+        let part = |side: usize, gate: i64, rows: &Fused| {
+            let weights = given.weights[side].clone().slice(1, gate, 1);
+            let sum = rows.clone().matmul(weights.dims([0, 3, 2].map(Some)));
+            let Some(bias) = &given.bias else { return sum };
+            let bias = bias.clone().slice(1, side as i64, 1).slice(2, gate, 1);
+            sum.binary(Binary::Add, bias.dims([Some(0), None, Some(3)]))
+        };
+        let sum = |gates: &[Option<i64>; 2], h: &Fused| {
+            let sides = gates.iter().zip([x, h]).enumerate();
+            let parts = sides.filter_map(|(side, (gate, rows))| Some(part(side, (*gate)?, rows)));
+            parts.reduce(|all, part| all.binary(Binary::Add, part)).unwrap_or(Fused::number(0.0))
+        };
+        let cell = &self.cell;
+        let mut ins: Vec<Fused> = cell.sums.iter().map(|gates| sum(gates, h)).collect();
+        ins.extend(match cell.own {
+            Own::Nothing => None,
+            Own::Hidden => old[0].clone(),
+            Own::Cell => old[1].clone(),
+        });
+        if let (Some(reset), Some(gates)) = (&cell.reset, cell.sums.last()) {
+            let reset = Fused::of(reset, &ins);
+            ins[cell.sums.len() - 1] = sum(gates, &reset.output(0));
+            ins.push(reset.output(1));
+        }
+        if let Some(constants) = &given.constants {
+            let of = |number| constants.clone().slice(1, number, 1);
+            ins.extend((0..cell.constants as i64).map(of));
+        }
+        let next = Fused::of(&cell.function, &ins);
+        Fused::all((0..self.states()).map(|state| match (self.goes_on(given, now), &old[state]) {
+            (Some(goes_on), Some(old)) => goes_on.select(next.output(state), old.clone()),
+            _ => next.output(state),
+        }))
+    }
+
+    /// Whether sequences have the element `now`, if that may not be so.
+    fn goes_on(&self, given: &Given, now: &Fused) -> Option<Fused> {
+        let lengths = given.lengths.clone()?.dims([Some(0), None]);
+        Some(now.clone().binary(Binary::Less, lengths))
+    }
+
+    /// h, and an LSTM's c.
+    fn states(&self) -> usize {
+        if self.cell.own == Own::Cell { 2 } else { 1 }
+    }
+
+    /// h before it is rounded, or an LSTM's c, of states of so many steps or of one.
+    fn state(&self, of: &Fused, which: usize, before: usize) -> Fused {
+        if self.states() == 1 {
+            return of.clone();
+        }
+        let dims = (0..before).chain(before + 1..before + 4).map(Some);
+        of.clone().slice(before, which as i64, 1).dims(dims.collect::<Vec<_>>())
+    }
+
+    /// The states that so many of all steps make one after the other: `[count + 1, direction, row, unit]`, of an LSTM
+    /// `[count + 1, 2, …]`.
+    fn trace(&self, given: &Given, steps: &Expr, count: &Expr) -> Fused {
+        let pack = |all: Fused, like: &Fused| match self.states() {
+            1 => all,
+            _ => like.clone().position(0).select(all.output(1), all.output(0)),
+        };
+        // h twice has the shape of both states.
+        let twice = |h: Fused| {
+            let (count, size, fill) = (Expr::from(2), 1, Number(0.0));
+            let window = Window { count, size, stride: 0, dilation: 0, before: 0, fill };
+            let one = h.dims([None, Some(0), Some(1), Some(2)]).window(0, window);
+            one.dims([0, 1, 2, 3].map(Some))
+        };
+        let first = Fused::all((0..self.states()).map(|which| given.first(which)));
+        let first = pack(first.clone(), &twice(first.output(0)));
+        let (inner, all) = given.inner(2);
+        let old: Vec<_> = (0..2).map(|which| self.state(&Fused::input(0), which, 0)).collect();
+        let h = old[0].clone().then(|h| Term::Step(Step::Round(self.scalar, h)));
+        let step = Fused::input(1).dims([None; 3]);
+        let now = self.now(steps, step, &inner.back);
+        let x = inner.x.clone().gather(now.clone()).dims([0, 3, 4].map(Some));
+        let old: Vec<_> = old.into_iter().map(Some).collect();
+        let next = self.next(&inner, &now, [&x, &h], &old);
+        first.steps_of(count.clone(), pack(next, &Fused::input(0)), &all)
+    }
+
+    /// What the kernel computes, and of what.
+    pub(super) fn whole(&self, tensors: &Tensors, steps: &Expr) -> Result<(Kind, Vec<Operand>)> {
+        let mut ins = Ins::default();
+        let given = tensors.given(|tensor, _| Ok(ins.add(tensor)))?;
+        let trace = self.trace(&given, steps, steps);
+        let all = self.state(&trace, 0, 1);
+        let last = |which| units(self.state(&trace, which, 1).slice(0, steps.clone(), 1), 1);
+        let times = only(given.x.clone(), &[1, 2]).position(0);
+        let from = Fused::index(steps.clone()).binary(Binary::Sub, times.clone().dims([Some(0)]));
+        let (forward, reverse) = (all.clone().slice(0, 1, steps.clone()), all.gather(from));
+        let every = match self.direction {
+            Direction::Forward => forward,
+            Direction::Reverse => reverse,
+            Direction::Both => given.back.clone().select(reverse, forward),
+        };
+        let goes_on = self.goes_on(&given, &times.dims([Some(0), None, None, None]));
+        let every = match goes_on {
+            Some(goes_on) => goes_on.select(every.clone(), Fused::number(0.0)),
+            None => every,
+        };
+        let results = [every, last(0), last(self.states() - 1)].into_iter().zip(self.results);
+        let fused = Fused::all(results.filter(|row| row.1).map(|row| row.0));
+        Ok(ins.of(fused))
+    }
+}
+
+/// The steps of a tile of rows.
+pub(super) struct Steps<'a> {
+    context: &'a Context<'a>,
+    tile: &'a Expr,
+    /// What they are of, all of its steps of the input.
+    ins: Ins,
+    given: Given,
+    /// h, by the element, the direction and the tile.
+    h: TensorId,
+}
+
+impl<'a> Steps<'a> {
+    pub(super) fn new(
+        context: &'a Context<'a>,
+        k: &mut Builder,
+        tile: &'a Expr,
+    ) -> Result<Steps<'a>> {
+        let mut ins = Ins::default();
+        let given =
+            context.tensors.given(|of, dims| Ok(ins.add(context.part(k, of, dims, tile)?)))?;
+        let back = Fused::index(context.direction.clone()).dims([None; 3]);
+        let one = || Tiler::Size(1);
+        let tiles = [one(), one(), Tiler::Size(context.layer.rows), Tiler::Whole];
+        let h = k.tile(context.tensors.y, "h_tiles", &tiles)?;
+        Ok(Steps { context, tile, ins, given: Given { back, ..given }, h })
+    }
+
+    /// What holds before a step, and after all of them: h, of the element `before`, and what threads keep.
+    pub(super) fn carried(&self, step: &Expr, before: &Expr) -> (Option<Fused>, Header) {
+        let Context { layer, steps, .. } = self.context;
+        let trace = layer.trace(&self.given, steps, step);
+        let of = |which| units(layer.state(&trace, which, 1).slice(0, step.clone(), 1), 1);
+        // Nobody has written h before the first step.
+        let there = |h: Fused| Fused::index(step.clone()).select(h, Fused::number(0.0));
+        let h = of(0).then(|h| Term::Step(Step::Round(layer.scalar, h)));
+        let at = [before.clone(), self.context.direction.clone(), self.tile.clone(), 0.into()];
+        let mut states = vec![(Operand::at(self.h, at), there(h))];
+        states.extend(self.context.kept().map(|(which, tensor)| (tensor.into(), of(which))));
+        let kept = (1..states.len()).map(Fused::input);
+        let form = Fused::all([there(Fused::input(0))].into_iter().chain(kept));
+        (Some(form), self.header(states, &self.ins))
+    }
+
+    fn header(&self, outs: Vec<(Operand, Fused)>, ins: &Ins) -> Header {
+        let (outs, results): (Vec<Operand>, Vec<Fused>) = outs.into_iter().unzip();
+        let (kind, ins) = ins.of(Fused::all(results));
+        Header::new(kind, outs, ins, self.context.block).on(self.context.members)
+    }
+
+    /// A step, the element `now` of the sequence: the element `to` of h, of the one `before`.
+    pub(super) fn step(
+        &self,
+        k: &mut Builder,
+        [step, now, to, before]: [&Expr; 4],
+    ) -> Result<Header> {
+        use Dim::{All, At, Directions, Rows};
+        let Context { layer, tensors, .. } = self.context;
+        let part =
+            |k: &mut Builder, of, dims: &[Dim<'_>]| self.context.part(k, of, dims, self.tile);
+        let mut ins = self.ins.clone();
+        let x = ins.add(part(k, tensors.x, &[At(now), Rows, All])?);
+        let last = ins.add(part(k, tensors.y, &[At(before), Directions, Rows, All])?);
+        let first = self.given.first[0].clone().unwrap_or(Fused::number(0.0));
+        let last = Fused::index(step.clone()).select(units(last, 1), first);
+        let mut old = [None, None];
+        for (which, tensor) in self.context.kept() {
+            old[which] = Some(ins.add(tensor));
+        }
+        let time = Fused::index(now.clone());
+        let next = layer.next(&self.given, &time, [&x, &last], &old);
+        let h = next.output(0);
+        let to = part(k, tensors.y, &[At(to), Directions, Rows, All])?;
+        let mut outs = vec![(Operand::from(to), h.clone())];
+        if let Some(of) = tensors.given {
+            let every = match layer.goes_on(&self.given, &time) {
+                Some(goes_on) => goes_on.select(h.clone(), Fused::number(0.0)),
+                None => h.clone(),
+            };
+            outs.push((part(k, of, &[At(now), Directions, Rows, All])?.into(), every));
+        }
+        if let Some(of) = tensors.last_h {
+            let left = (self.context.steps.clone() - 1 - step).max(Expr::from(0));
+            let kept = Fused::index(left).select(Fused::old(outs.len()), h.clone());
+            outs.push((part(k, of, &[Directions, Rows, All])?.into(), kept));
+        }
+        let kept = self.context.kept();
+        outs.extend(kept.map(|(which, tensor)| (tensor.into(), next.output(which))));
+        Ok(self.header(outs, &ins))
+    }
+}
+
+impl Context<'_> {
+    /// What threads keep from step to step: h before it is rounded (0), an LSTM's c (1).
+    fn kept(&self) -> impl Iterator<Item = (usize, TensorId)> {
+        let own = self.own.map(|own| (usize::from(self.layer.cell.own == Own::Cell), own));
+        let held = self.ragged.as_ref().and_then(|ragged| ragged.held);
+        own.into_iter().chain(held.map(|held| (0, held)))
+    }
+
+    /// The part of a tensor that belongs to a tile of rows, and the own direction.
+    fn part(
+        &self,
+        k: &mut Builder,
+        of: TensorId,
+        dims: &[Dim<'_>],
+        tile: &Expr,
+    ) -> Result<TensorId> {
+        let part = |dim: &Dim<'_>| match dim {
+            Dim::Directions => (Tiler::Size(1), self.direction.clone()),
+            Dim::Rows => (Tiler::Size(self.layer.rows), tile.clone()),
+            Dim::All => (Tiler::Whole, Expr::from(0)),
+            Dim::At(at) => (Tiler::Size(1), (*at).clone()),
+        };
+        let (tiles, at): (Vec<Tiler>, Vec<Expr>) = dims.iter().map(part).unzip();
+        tile_of(k, of, "of_tile", &tiles, &at)
+    }
+}
