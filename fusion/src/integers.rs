@@ -45,23 +45,19 @@ fn on_bytes(graph: &Graph) -> Result<Graph, FusionError> {
     let divisors = divisors(graph);
     // Divisions that the scale of what they divide takes over.
     let mut divided: HashSet<ValueId> = HashSet::new();
-    let mut names = graph.nodes();
-    let result = rebuilt(graph, |result, node, inputs| {
-        let (id, _) = names.by_ref().find(|(_, own)| std::ptr::eq(*own, node)).expect("in order");
-        match node.op() {
-            Op::Pool(pool) if pool.kind == (PoolKind::Max { indices: None }) => {
-                pooled(result, node, inputs)
-            }
-            Op::Conv(_) | Op::MatMul => {
-                let divisor = divisors.get(&id).copied();
-                let made = multiplied(result, node, inputs, divisor.unwrap_or(1.0))?;
-                divided.extend(made.filter(|_| divisor.is_some()));
-                Ok(made)
-            }
-            Op::Binary(Binary::Div) => Ok(inputs[0].filter(|x| divided.contains(x))),
-            Op::Cast { to, .. } if is_byte(*to) => same_bytes(result, node, inputs[0]),
-            _ => Ok(None),
+    let result = rebuilt(graph, |result, (id, node), inputs| match node.op() {
+        Op::Pool(pool) if pool.kind == (PoolKind::Max { indices: None }) => {
+            pooled(result, node, inputs)
         }
+        Op::Conv(_) | Op::MatMul => {
+            let divisor = divisors.get(&id).copied();
+            let made = multiplied(result, node, inputs, divisor.unwrap_or(1.0))?;
+            divided.extend(made.filter(|_| divisor.is_some()));
+            Ok(made)
+        }
+        Op::Binary(Binary::Div) => Ok(inputs[0].filter(|x| divided.contains(x))),
+        Op::Cast { to, .. } if is_byte(*to) => same_bytes(result, node, inputs[0]),
+        _ => Ok(None),
     })?;
     pruned(&result)
 }
@@ -406,7 +402,7 @@ pub(crate) fn multiplies_narrow(graph: &Graph, node: &Node, w: ValueId) -> bool 
 
 /// The graph in which each such operation widens the bytes itself that it reads.
 fn unshared(graph: &Graph) -> Result<Graph, FusionError> {
-    rebuilt(graph, |result, node, inputs| {
+    rebuilt(graph, |result, (_, node), inputs| {
         let Some(w) = node.inputs().get(1).copied().flatten() else { return Ok(None) };
         if !multiplies_narrow(graph, node, w) {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! A graph built anew, with other operations in place of some.
 
 use crate::FusionError;
-use graphene_frontend::graph::{Graph, Node, ValueId};
+use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub(crate) fn rebuilt(
     graph: &Graph,
     mut replace: impl FnMut(
         &mut Graph,
-        &Node,
+        (NodeId, &Node),
         &[Option<ValueId>],
     ) -> Result<Option<ValueId>, FusionError>,
 ) -> Result<Graph, FusionError> {
@@ -28,7 +28,7 @@ pub(crate) fn rebuilt(
                 result.add_input(node.name(), node.outputs()[0].clone()).map_err(failed)?.node
             }
             Op::Constant(tensor) => result.add_constant(node.name(), tensor.clone()).node,
-            op => match replace(&mut result, node, &inputs)? {
+            op => match replace(&mut result, (id, node), &inputs)? {
                 Some(made) => made.node,
                 None => result.add(node.name(), op.clone(), &inputs).map_err(failed)?,
             },

@@ -35,7 +35,7 @@ pub(crate) fn split_reductions(graph: Graph, target: &Target) -> Result<Graph, F
     if !graph.nodes().any(|(_, node)| splits(node).is_some()) {
         return Ok(graph);
     }
-    rebuilt(&graph, |result, node, inputs| {
+    rebuilt(&graph, |result, (_, node), inputs| {
         splits(node).map(|split| in_two(result, node, inputs[0], split)).transpose()
     })
 }

@@ -167,7 +167,7 @@ fn spelled_by(
     graph: &Graph,
     of: &dyn Fn(&Node, &AttentionAttrs) -> (AttentionAttrs, Way),
 ) -> Result<Graph, FusionError> {
-    rebuilt(graph, |result, node, inputs| {
+    rebuilt(graph, |result, (_, node), inputs| {
         let Op::Attention(attrs) = node.op() else { return Ok(None) };
         let (attrs, way) = of(node, attrs);
         let made = attention(result, node, &attrs, inputs.to_vec(), way);

@@ -339,11 +339,13 @@ impl Job<'_> {
         self.run_compiled(&compiled, expected, sizing, progress, report)
     }
 
-    /// Whether anything but the executors' kernels reads weights: the reference evaluator, steps one by one, or a stage that is printed.
+    /// Whether anything but the executors' kernels reads weights: the reference evaluator, steps one by one, a stage that is
+    /// printed, or the page, which says what fits into one launch.
     fn reads_weights(&self) -> bool {
         let Arguments { run, report, data, .. } = self.arguments;
         let steps = report.bisect || data.save_intermediates.is_some();
-        steps || run.exec.contains(&Exec::Reference) || !report.emit.is_empty()
+        let shown = !report.emit.is_empty() || report.report.is_some();
+        steps || shown || run.exec.contains(&Exec::Reference)
     }
 
     /// The rest of [`run`](Self::run).

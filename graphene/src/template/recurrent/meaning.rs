@@ -248,7 +248,7 @@ impl<'a> Steps<'a> {
         let Context { layer, steps, .. } = self.context;
         let trace = layer.trace(&self.given, steps, step);
         let of = |which| units(layer.state(&trace, which, 1).slice(0, step.clone(), 1), 1);
-        // Nobody has written h before the first step.
+        // h has not been written before the first step.
         let there = |h: Fused| Fused::index(step.clone()).select(h, Fused::number(0.0));
         let h = of(0).then(|h| Term::Step(Step::Round(layer.scalar, h)));
         let at = [before.clone(), self.context.direction.clone(), self.tile.clone(), 0.into()];

@@ -3,7 +3,7 @@
 //!
 //! Images are copied once, with their borders, and the phases of a stride apart: then an element of neighbouring windows
 //! is a run of bytes, wherever it stands in the window, and windows go on from one row of results to the next by way of a
-//! few that nobody asked for. Terms of a sum stand in the order of the window's elements, all channels of each.
+//! few that are dropped. Terms of a sum stand in the order of the window's elements, all channels of each.
 
 use super::units::{Dots, Unit, Words, Work};
 use super::{DEEP, LANES, LINES, Line, PackedIntegers, Right};

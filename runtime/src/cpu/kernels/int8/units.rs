@@ -210,9 +210,7 @@ impl Dots for Vnni {
                 }
             }
         }
-        for (sums, to) in sums.iter().zip(to) {
-            sums.iter().zip(to).for_each(|(&sum, to)| *to = bytemuck::cast(sum));
-        }
+        *to = sums.map(|sums| sums.map(bytemuck::cast));
     }
 
     #[inline(always)]
@@ -234,9 +232,7 @@ impl Dots for Vnni {
                 }
             }
         }
-        for (sums, to) in sums.iter().zip(to) {
-            sums.iter().zip(to).for_each(|(&sum, to)| *to = bytemuck::cast(sum));
-        }
+        *to = sums.map(|sums| sums.map(bytemuck::cast));
     }
 }
 
