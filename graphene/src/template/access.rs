@@ -123,13 +123,38 @@ pub(super) fn launch(
     threads: i64,
     first: &str,
 ) -> Result<(ThreadsId, Expr)> {
-    let grid = k.grid("grid", [Layout::of(blocks, 1)])?;
+    launch_clusters(k, (blocks.into(), 1), threads, first).map(|(block, first, _)| (block, first))
+}
+
+/// The blocks of a cluster, and which of them the own one is.
+pub(super) type Cluster = Option<(ThreadsId, Expr)>;
+
+/// Likewise of clusters of so many blocks, where that is more than one: says the threads, the own cluster's number, and its
+/// blocks.
+pub(super) fn launch_clusters(
+    k: &mut Builder,
+    (clusters, blocks): (Expr, i64),
+    threads: i64,
+    first: &str,
+) -> Result<(ThreadsId, Expr, Cluster)> {
+    let mut levels = vec![vec![Layout::of(clusters, blocks)]];
+    if blocks > 1 {
+        levels.push(vec![Layout::of(blocks, 1)]);
+    }
+    let grid = k.grid("grid", View::levels_of(&levels))?;
     let block = k.block("block", [Layout::of(threads, 1)])?;
     k.one()?;
-    let cta = k.scalar(grid, "cta")?;
+    if blocks == 1 {
+        let cta = k.scalar(grid, "cta")?;
+        k.by(cta);
+        let [first] = k.indices(grid, [first])?;
+        return Ok((block, first.into(), None));
+    }
+    let [first, rank] = k.indices(grid, [first, "rank"])?;
+    let cluster = k.index(grid, "together", [&first])?;
+    let cta = k.index(cluster, "cta", [&rank])?;
     k.by(cta);
-    let [first] = k.indices(grid, [first])?;
-    Ok((block, first.into()))
+    Ok((block, first.into(), Some((cluster, rank.into()))))
 }
 
 /// Vectors `[n]` in registers.

@@ -144,8 +144,8 @@ impl Epilogue {
         let (operands, results) = self.declare(k, scalar, 0, |span| match span {
             Some(Span::Row) => (Span::Row.name(), line(n)),
             Some(Span::Column) => (Span::Column.name(), line(m)),
-            Some(Span::Whole) => (Span::Whole.name(), matrix(batch, m, n, false)),
-            None => ("C", matrix(batch, m, n, false)),
+            Some(Span::Whole) => (Span::Whole.name(), matrix(batch, [m, n], false, None)),
+            None => ("C", matrix(batch, [m, n], false, None)),
         })?;
         Ok(Attached::new(self.function.clone(), operands, results, edges))
     }

@@ -35,7 +35,7 @@ mod producer;
 mod scores;
 
 use self::context::Context;
-use super::access::launch;
+use self::operands::Given;
 use super::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS};
 use super::tiled_mma::TiledMma;
 use crate::arch::{Arch, Feature, WARP};
@@ -136,12 +136,11 @@ impl Fmha {
         self.check()?;
         needs(self.scalar.bytes() == 2, "fp16 or bf16 operands", self.scalar)?;
         let mut k = Builder::new("fmha", Arch::Sm90a);
-        let given = self.declare(&mut k)?;
-        let (block, first) = launch(&mut k, &given.blocks, GROUP * (self.consumers + 1), "first")?;
-        let context = Context::new(&mut k, self, &given, block, first)?;
+        let given = Given::new(&mut k, self, GROUP * (self.consumers + 1))?;
+        let context = Context::new(&mut k, &given)?;
         k.role(context.groups, 0..self.consumers, |k| consumer::consume(&context, k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
-        k.finish_as(given.header(self.kind(&given), block))
+        k.finish_as(given.header())
     }
 
     /// Bytes of shared memory that a block of that kernel uses, with what pipelines need beside their tiles.

@@ -31,17 +31,17 @@ mod residual_tma;
 
 use self::context::Context;
 use self::residual_tma::RESIDUAL_PANELS;
+use super::access::launch_clusters;
 use super::epilogue::Span;
 use super::fragments::{BARRIERS, GROUP, consumer_registers};
-use super::matmul::{Edges, MatMul, Place, leaf, line};
+use super::matmul::{Edges, MatMul, Place};
 use super::split_k::{Holders, PAIR};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{AtLeast, AtMost, OneOf, Result, Within, needs};
-use crate::index::Var;
+use crate::index::Expr;
 use crate::kernel::{Kernel, Kind};
-use crate::layout::Layout;
-use crate::tensor::{Scalar, View};
+use crate::tensor::Scalar;
 use std::collections::HashSet;
 
 /// The parameters of a matmul.
@@ -131,11 +131,13 @@ impl Gemm {
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("gemm", Arch::Sm90a);
-        let count = k.symbol(if self.together() == 1 { "blocks" } else { "clusters" })?;
+        let [count, first] =
+            if self.together() == 1 { ["blocks", "first"] } else { ["clusters", "cluster"] };
+        let count = Expr::from(k.symbol(count)?);
         let declared = self.matmul.declare(&mut k, self.edges, self.weights)?;
-        let grid = k.grid("grid", self.grid(&count))?;
-        let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
-        let context = self.context(&mut k, &declared, &count, [grid, block])?;
+        let (clusters, threads) = ((count.clone(), self.together()), GROUP * (self.consumers + 1));
+        let (block, first, cluster) = launch_clusters(&mut k, clusters, threads, first)?;
+        let context = self.context(&mut k, &declared, (first, count), (block, cluster))?;
         context.pdl_prologue(&mut k)?;
         k.role(context.groups, 0..self.consumers, |k| consumer::consume(&context, k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
@@ -154,16 +156,6 @@ impl Gemm {
     /// Blocks of a cluster.
     fn together(&self) -> i64 {
         self.cluster.max(self.split)
-    }
-
-    /// One dimension of blocks, or clusters of some.
-    fn grid(&self, count: &Var) -> View {
-        let together = self.together();
-        if together == 1 {
-            return line(count);
-        }
-        let clusters = Layout::of(count, together);
-        View::levels_of(&[vec![clusters], vec![leaf(together, 1)]])
     }
 
     fn check(&self) -> Result<()> {

@@ -81,12 +81,9 @@ impl MatMul {
         let apart: Vec<Var> = (0..strided).map(|_| k.symbol("A_row")).collect::<Result<_>>()?;
         let mut terms = Vec::new();
         for (i, depth) in depths.iter().enumerate() {
-            let a = match apart.get(i) {
-                Some(apart) => strided_matrix(&m, depth, self.a_transposed, apart),
-                None => matrix(batch.as_ref(), &m, depth, self.a_transposed),
-            };
+            let a = matrix(batch.as_ref(), [&m, depth], self.a_transposed, apart.get(i));
             let a = k.param("A", a, self.scalar)?;
-            let b = matrix(batch.as_ref(), depth, &n, !self.b_transposed);
+            let b = matrix(batch.as_ref(), [depth, &n], !self.b_transposed, None);
             let b = match weights {
                 true => k.constant("B", b, self.scalar)?,
                 false => k.param("B", b, self.scalar)?,
@@ -306,23 +303,18 @@ pub(super) fn line(size: impl Into<Expr>) -> View {
     View::buffer(&[Layout::of(size, 1)])
 }
 
-/// Rows and columns, maybe of a batch; `transposed`: columns are contiguous.
-pub(super) fn matrix(batch: Option<&Var>, rows: &Var, columns: &Var, transposed: bool) -> View {
-    let (rows, columns) = (Expr::from(rows), Expr::from(columns));
-    let one = Expr::from(1);
-    let strides = if transposed { (one, rows.clone()) } else { (columns.clone(), one) };
-    let size = rows.clone() * &columns;
-    let batch = batch.map(|batch| Layout::of(batch, size));
-    let dims = [Layout::of(rows, strides.0), Layout::of(columns, strides.1)];
+/// Rows and columns, maybe of a batch; `transposed`: columns are contiguous. The others are packed, or `apart`.
+pub(super) fn matrix(
+    batch: Option<&Var>,
+    sizes: [&Var; 2],
+    transposed: bool,
+    apart: Option<&Var>,
+) -> View {
+    let [rows, columns] = sizes.map(Expr::from);
+    let apart = Expr::from(apart.unwrap_or(sizes[usize::from(!transposed)]));
+    let strides = if transposed { [1.into(), apart] } else { [apart, 1.into()] };
+    let batch = batch.map(|batch| Layout::of(batch, rows.clone() * &columns));
+    let dims =
+        [rows, columns].into_iter().zip(strides).map(|(size, apart)| Layout::of(size, apart));
     View::buffer(&batch.into_iter().chain(dims).collect::<Vec<_>>())
-}
-
-/// Rows and columns; the ones that are not contiguous are `apart`.
-fn strided_matrix(rows: &Var, columns: &Var, transposed: bool, apart: &Var) -> View {
-    let (one, apart) = (Expr::from(1), Expr::from(apart));
-    let strides = if transposed { (one, apart) } else { (apart, one) };
-    View::buffer(&[
-        Layout::of(Expr::from(rows), strides.0),
-        Layout::of(Expr::from(columns), strides.1),
-    ])
 }

@@ -13,7 +13,8 @@
 //!   each warp's sums;
 //! - stage: adds a matmul of A's and B's in shared memory to the sums, or moves A's or B's there.
 
-use super::matmul::{Edges, MatMul, Place, Walk, leaf, line};
+use super::access::launch_clusters;
+use super::matmul::{Edges, MatMul, Place, Walk};
 use super::split_k::{Held, Holders, PAIR, Shares, Visit};
 use super::stage::{Movers, Side, Stages};
 pub use super::tiled_mma::By;
@@ -22,12 +23,12 @@ use crate::arch::{Arch, Feature};
 use crate::build::{Builder, Header};
 use crate::choose::in_registers;
 use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
-use crate::index::{Expr, Var};
+use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, ThreadsId};
-use crate::layout::{Layout, Tiler};
+use crate::layout::Tiler;
 use crate::schedule::matmul::{epilog, load};
 use crate::schedule::multistage;
-use crate::tensor::{Scalar, View};
+use crate::tensor::Scalar;
 
 /// The parameters of a matmul.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -132,12 +133,11 @@ impl Multistage {
         let mut k = Builder::new(name, self.arch);
         let declared = self.matmul.declare(&mut k, edges, false)?;
         let walk = Walk::new(&declared, self.tile, self.raster);
-        let grid = k.grid("grid", self.grid(walk.count()))?;
-        let block = k.block("block", line(threads))?;
-        k.one()?;
-        let (t, shares) = self.shares(&mut k, grid, block)?;
+        let clusters = (walk.count(), self.split);
+        let (block, t, cluster) = launch_clusters(&mut k, clusters, threads, "t")?;
+        let shares = cluster.map(|cluster| self.shares(&mut k, cluster, block)).transpose()?;
         let [thread] = k.indices(block, ["thread"])?;
-        let place = walk.place(&mut k, &t)?;
+        let place = walk.place(&mut k, t)?;
         let mma = TiledMma::new(&mut k, block, sides, self.warps, self.by)?;
         let stages = Stages::new(&mut k, &declared, sides, self.stages)?;
         let acc = mma.allocate(&mut k)?;
@@ -202,37 +202,19 @@ impl Multistage {
         k.finish_as(declared.header(block))
     }
 
-    /// One dimension of blocks, or clusters of some.
-    fn grid(&self, tiles: Expr) -> View {
-        if self.split == 1 {
-            return line(tiles);
-        }
-        let clusters = Layout::of(tiles, Expr::from(self.split));
-        View::levels_of(&[vec![clusters], vec![leaf(self.split, 1)]])
-    }
-
-    /// Which tile the own block has, and who shares it.
+    /// Who shares the own block's tile.
     fn shares(
         &self,
         k: &mut Builder,
-        grid: ThreadsId,
+        cluster: (ThreadsId, Expr),
         block: ThreadsId,
-    ) -> Result<(Var, Option<Shares>)> {
-        if self.split == 1 {
-            let [t] = k.indices(grid, ["t"])?;
-            let cta = k.index(grid, "cta", [&t])?;
-            k.by(cta);
-            return Ok((t, None));
-        }
-        let [t, rank] = k.indices(grid, ["t", "rank"])?;
-        let blocks = k.index(grid, "together", [&t])?;
-        let cta = k.index(blocks, "cta", [&rank])?;
-        k.by(cta);
+    ) -> Result<Shares> {
         let pairs = self.tile[0] * self.tile[1] / (32 * self.warps * PAIR);
         let holders = Holders { warps: self.warps, pairs };
-        let shares = Shares::new(k, self.split, holders, blocks, rank.into(), block)?;
+        let blocks = cluster.0;
+        let shares = Shares::new(k, self.split, holders, cluster, block)?;
         k.add(Header::new(Kind::Sync, (), (), block).on(blocks))?;
-        Ok((t, Some(shares)))
+        Ok(shares)
     }
 }
 

@@ -218,8 +218,21 @@ impl Rows {
             }
             let stored = sum.as_ref().map(|_| own[first]);
             let columns = columns.clone();
-            let row =
-                Row { template: self, teams, row, columns, ins, sum, late, outs, given, stored };
+            let template = self;
+            let mut row = Row {
+                template,
+                teams,
+                row,
+                columns,
+                ins,
+                sum,
+                late,
+                outs,
+                given,
+                stored,
+                kept: None,
+            };
+            row.bring(k)?;
             row.normalise(k)
         })?;
         k.finish(Kind::Fused(self.meaning(&tables, &columns)), all_outs, all_ins)

@@ -82,8 +82,7 @@ impl Shares {
         k: &mut Builder,
         parts: i64,
         holders: Holders,
-        blocks: ThreadsId,
-        rank: Expr,
+        (blocks, rank): (ThreadsId, Expr),
         block: ThreadsId,
     ) -> Result<Shares> {
         let (own, of_warp) = (holders.of_block(parts), holders.of_warp());

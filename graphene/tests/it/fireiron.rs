@@ -7,7 +7,7 @@ use graphene_ir::build::Builder;
 use graphene_ir::index::Expr;
 use graphene_ir::kernel::{Kernel, Kind, Number, Operand, Spec, Stmt, TensorId, Test, ThreadsId};
 use graphene_ir::layout::{Layout, Tiler};
-use graphene_ir::schedule::matmul::{MatMul, epilog, load, split, tile};
+use graphene_ir::schedule::matmul::{MatMul, epilog, load};
 use graphene_ir::schedule::pointwise::number;
 use graphene_ir::tensor::{Memory, Scalar, Tensor, View};
 use graphene_ir::verify::verify;
@@ -88,7 +88,7 @@ impl Own {
 
     /// Steps through shared memory.
     fn steps(&self, k: &mut Builder, sums: MatMul, steps: Expr) -> Result<()> {
-        split(k, sums, DEPTH, steps, false, |k, step, _| {
+        split(k, sums, DEPTH, steps, false, |k, step| {
             let bring = |k: &mut Builder| self.share(k, step.a, step.b);
             load(k, sums.c, self.block, bring, |k, shared| {
                 let share = (self.warp, self.warp_at.clone());
@@ -103,7 +103,7 @@ impl Own {
     fn warp(&self, k: &mut Builder, of_warp: MatMul) -> Result<()> {
         let share = (self.lane, self.lane_at.clone());
         tile(k, of_warp, THREAD, true, share, |k, of_thread| {
-            split(k, of_thread, 1, DEPTH, true, |k, rank_1, _| {
+            split(k, of_thread, 1, DEPTH, true, |k, rank_1| {
                 let bring = |k: &mut Builder| self.fetch(k, rank_1.a, rank_1.b);
                 load(k, rank_1.c, self.lane, bring, |k, near| self.unroll(k, near))
             })
@@ -193,6 +193,51 @@ impl Own {
             })
         })
     }
+}
+
+/// One of the tiles of `[m,n]`: that of these threads, at these coordinates in tiles. A result in registers is not tiled
+/// where the threads are: it is each thread's own already.
+fn tile(
+    k: &mut Builder,
+    matmul: MatMul,
+    [m, n]: [i64; 2],
+    own_result: bool,
+    (threads, [row, column]): (ThreadsId, [Expr; 2]),
+    body: impl FnOnce(&mut Builder, MatMul) -> Result<()>,
+) -> Result<()> {
+    let zero = Expr::from(0);
+    let a = k.tile(matmul.a, "a", &[Tiler::Size(m), Tiler::Whole])?;
+    let a = k.index(a, "a", [row.clone(), zero.clone()])?;
+    let b = k.tile(matmul.b, "b", &[Tiler::Whole, Tiler::Size(n)])?;
+    let b = k.index(b, "b", [zero, column.clone()])?;
+    let c = if own_result {
+        matmul.c
+    } else {
+        let c = k.tile(matmul.c, "c", &[Tiler::Size(m), Tiler::Size(n)])?;
+        k.index(c, "c", [row, column])?
+    };
+    let matmul = MatMul { c, a, b, threads };
+    k.decompose(matmul.header(), |k| body(k, matmul))
+}
+
+/// Steps of `depth` along K, of which there are `count`.
+fn split(
+    k: &mut Builder,
+    matmul: MatMul,
+    depth: i64,
+    count: impl Into<Expr>,
+    unrolled: bool,
+    body: impl FnOnce(&mut Builder, MatMul) -> Result<()>,
+) -> Result<()> {
+    let a = k.tile(matmul.a, "a", &[Tiler::Whole, Tiler::Size(depth)])?;
+    let b = k.tile(matmul.b, "b", &[Tiler::Size(depth), Tiler::Whole])?;
+    k.for_("k", Expr::from(0)..count.into(), 1, unrolled, |k, step| {
+        let zero = Expr::from(0);
+        let a = k.index(a, "a", [zero.clone(), Expr::from(step)])?;
+        let b = k.index(b, "b", [Expr::from(step), zero])?;
+        let matmul = MatMul { a, b, ..matmul };
+        k.decompose(matmul.header(), |k| body(k, matmul))
+    })
 }
 
 /// `MatMul(m,n,k)(memories of A, B, C)(who)`, the extents of A and B as the block's thread sees

@@ -2,10 +2,10 @@
 //! of keys and values, which asynchronous copies bring into two stages each.
 mod matmuls;
 
-use self::matmuls::{Rounded, TensorCores, Threads};
-use super::context::{Place, Tiles, order};
+use self::matmuls::{By, Left};
+use super::context::{Place, order};
 use super::operands::Given;
-use super::scores::{Scorer, Spot};
+use super::scores::Spot;
 use super::{Fmha, GROUP, ROWS, STAGES};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
@@ -18,77 +18,41 @@ use crate::kernel::{
 use crate::layout::Tiler;
 use crate::schedule::Softmax;
 use crate::schedule::pointwise::{WIDTH, vector};
-use crate::template::access::launch;
 use crate::template::fragments::{Lane, Panels, clear, fragment};
 use crate::tensor::Scalar;
-
-/// How matmuls are made. Whoever makes them, a lane has of two rows, eight apart, pairs of columns
-/// `[2,n].[2]`: of scores each eight's own one.
-trait Matmuls {
-    /// A tile's queries are there.
-    fn begin(&self, _: &mut Builder, _: &Block<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    /// Adds the matmul of queries and a stage's keys to the scores.
-    fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()>;
-
-    /// Scores have become weights.
-    fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()>;
-
-    /// Where the queries are, unless that is shared memory; and the weights.
-    fn left(&self) -> (Option<TensorId>, TensorId);
-
-    /// Adds the matmul of weights and a stage's values to the sums.
-    fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()>;
-
-    /// Which pair of the values' columns the own lane's `pair`-th is.
-    fn column(&self, block: &Block<'_>, pair: &Var) -> Expr {
-        Expr::from(pair) * 4 + &block.lane.column
-    }
-}
 
 /// What the parts of the kernel share.
 struct Block<'a> {
     fmha: &'a Fmha,
-    given: &'a Given,
     block: ThreadsId,
     /// The own thread's number.
     thread: Expr,
     lane: Lane,
     /// Queries, keys and values in shared memory: `[rows, dim]`, of the latter two in stages.
     shared: [TensorId; 3],
-    /// Fragments of scores and sums.
+    /// Fragments of scores and sums: whoever multiplies, a lane has of two rows, eight apart, pairs of columns `[2,n].[2]`, of
+    /// scores each eight's own one.
     scores: TensorId,
     sums: TensorId,
     softmax: Softmax,
+    left: Left,
 }
 
 /// The kernel.
 pub(super) fn kernel(fmha: &Fmha) -> Result<Kernel> {
     let mut k = Builder::new("fmha", Arch::Sm80);
-    let given = fmha.declare(&mut k)?;
-    let (block, first) = launch(&mut k, &given.blocks, GROUP * fmha.consumers, "first")?;
-    let parts = Block::new(&mut k, fmha, &given, block)?;
-    let matmuls: Box<dyn Matmuls> = match fmha.scalar {
-        Scalar::F32 if fmha.tf32 => Box::new(Rounded::new(&mut k, &parts)?),
-        Scalar::F32 => Box::new(Threads::new(&mut k, &parts)?),
-        _ => Box::new(TensorCores::new(&mut k, &parts)?),
-    };
-    Tiles { fmha, given: &given }.each(&mut k, &first, |k, place| {
-        let (tile, ins) = fmha.tile(k, &given, fmha.rows(), (place, &place.m), block)?;
-        k.decompose(tile, |k| parts.tile(k, &*matmuls, place, &ins))
+    let given = Given::new(&mut k, fmha, GROUP * fmha.consumers)?;
+    let parts = Block::new(&mut k, &given)?;
+    given.each_tile(&mut k, |k, place| {
+        let (tile, ins) = place.computed(k, fmha.rows(), &place.m, given.block)?;
+        k.decompose(tile, |k| parts.tile(k, place, &ins))
     })?;
-    k.finish_as(given.header(fmha.kind(&given), block))
+    k.finish_as(given.header())
 }
 
 impl<'a> Block<'a> {
-    fn new(
-        k: &mut Builder,
-        fmha: &'a Fmha,
-        given: &'a Given,
-        block: ThreadsId,
-    ) -> Result<Block<'a>> {
+    fn new(k: &mut Builder, given: &Given<'a>) -> Result<Block<'a>> {
+        let Given { fmha, block, .. } = *given;
         let [thread] = k.indices(block, ["mover"])?;
         let lane = Lane::new(k, block)?;
         let shared = [
@@ -99,8 +63,9 @@ impl<'a> Block<'a> {
         let scores = fragment(k, "scores", fmha.keys / 8, Scalar::F32)?;
         let sums = fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?;
         let softmax = Softmax::new(k, fmha.units(), [block, lane.warp])?;
+        let left = Left::new(k, fmha, &lane)?;
         let thread = thread.into();
-        Ok(Block { fmha, given, block, thread, lane, shared, scores, sums, softmax })
+        Ok(Block { fmha, block, thread, lane, shared, scores, sums, softmax, left })
     }
 
     /// The first of the own two rows in a block's tile.
@@ -110,13 +75,7 @@ impl<'a> Block<'a> {
 
     /// A tile of queries. Groups of copies are those of a tile of keys and of a tile of values in
     /// turn, so that at each wait one younger group is in flight, or an empty one.
-    fn tile(
-        &self,
-        k: &mut Builder,
-        matmuls: &dyn Matmuls,
-        place: &Place,
-        ins: &[TensorId],
-    ) -> Result<()> {
+    fn tile(&self, k: &mut Builder, place: &Place<'_>, ins: &[TensorId]) -> Result<()> {
         let fmha = self.fmha;
         let ring = k.ring("using", STAGES)?;
         let stage = ring.stage();
@@ -130,11 +89,11 @@ impl<'a> Block<'a> {
         self.softmax.begin(k)?;
         clear(k, self.sums, fmha.value_width() / 8)?;
         self.meet(k)?;
-        matmuls.begin(k, self)?;
+        self.bring_queries(k)?;
         let carry = k.carry("step", (&place.steps, &1.into()), |_, step| {
-            let given = (ins, place.m.clone() * fmha.rows());
+            let first = place.m.clone() * fmha.rows();
             let state = (&self.softmax, self.sums, None);
-            Ok(vec![fmha.carried((place, &self.given.keys, step), given, state, self.block)])
+            Ok(vec![place.carried(step, (ins, first), state, self.block)])
         })?;
         k.for_carrying(
             "step",
@@ -146,7 +105,7 @@ impl<'a> Block<'a> {
                 self.next(k, 1, place, step, &ring)?;
                 clear(k, self.scores, fmha.keys / 8)?;
                 let [queries, keys, values] = self.shared;
-                let (near, weights) = matmuls.left();
+                let Left { by, queries: near, weights, .. } = self.left;
                 let queries = k.index(queries, "all_q", [0])?;
                 let [keys, values] =
                     [k.index(keys, "keys", [&stage])?, k.index(values, "values", [&stage])?];
@@ -154,22 +113,34 @@ impl<'a> Block<'a> {
                 // Keys lie by rows.
                 let keyed = self.added([Fused::input(0), Fused::input(1).dims([1, 0].map(Some))]);
                 let scores = Header::new(keyed, self.scores, ins, self.block);
-                k.decompose(scores, |k| matmuls.keys(k, self, keys))?;
+                k.decompose(scores, |k| match by {
+                    By::TensorCores => self.keys_by_tensor_cores(k, keys),
+                    By::Rounded => self.keys_rounded(k, queries, keys),
+                    By::Threads => self.keys_by_threads(k, queries, keys),
+                })?;
                 self.weigh(k, place, step)?;
                 let kind = if fmha.tf32 { Kind::Unary(Unary::Tf32) } else { Kind::Move };
                 let converted = Header::new(kind, weights, self.scores, self.block);
-                k.decompose(converted, |k| matmuls.weights(k, self))?;
+                k.decompose(converted, |k| match by {
+                    By::TensorCores => fmha.pack(k, self.scores, weights),
+                    By::Rounded => self.weights_rounded(k),
+                    By::Threads => self.weights_by_threads(k),
+                })?;
                 self.meet(k)?;
                 self.next(k, 2, place, step, &ring)?;
                 self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
                 let summed = self.added([0, 1].map(Fused::input));
                 let sums = Header::new(summed, self.sums, [weights, values], self.block);
-                k.decompose(sums, |k| matmuls.values(k, self, values))?;
+                k.decompose(sums, |k| match by {
+                    By::TensorCores => self.values_by_tensor_cores(k, values),
+                    By::Rounded => self.values_rounded(k, values),
+                    By::Threads => self.values_by_threads(k, values),
+                })?;
                 k.advance(&ring)
             },
         )?;
         self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)?;
-        self.store(k, matmuls, place)
+        self.store(k, place)
     }
 
     /// The matmul of these, rounded as operands are, added to what there is.
@@ -179,18 +150,16 @@ impl<'a> Block<'a> {
     }
 
     /// Scores become weights. The last tile of keys is the first.
-    fn weigh(&self, k: &mut Builder, place: &Place, step: &Var) -> Result<()> {
+    fn weigh(&self, k: &mut Builder, place: &Place<'_>, step: &Var) -> Result<()> {
         let tile = k.let_("tile", place.tile(step))?.into();
         let block = place.m.clone() * self.fmha.consumers * ROWS;
         let first = block + self.lane.number.clone() * 16;
         let row = first.clone() + &self.lane.row;
         let spot = Spot { place, first, row, column: self.lane.column.clone(), tile };
-        let Block { fmha, given, .. } = *self;
-        let scorer = Scorer { fmha, given };
-        let terms = scorer.fetch(k, &spot)?;
-        scorer.adjust(k, self.scores, &spot, terms.as_ref())?;
-        scorer.leave_out(k, self.scores, &spot, true)?;
-        self.softmax.tile(k, self.scores, fmha.keys / 8)
+        let terms = spot.fetch(k)?;
+        spot.adjust(k, self.scores, terms.as_ref())?;
+        spot.leave_out(k, self.scores, true)?;
+        self.softmax.tile(k, self.scores, self.fmha.keys / 8)
     }
 
     /// All but the youngest group of copies is there, for all threads.
@@ -204,7 +173,7 @@ impl<'a> Block<'a> {
         &self,
         k: &mut Builder,
         which: usize,
-        place: &Place,
+        place: &Place<'_>,
         step: &Var,
         ring: &Ring,
     ) -> Result<()> {
@@ -221,7 +190,7 @@ impl<'a> Block<'a> {
         &self,
         k: &mut Builder,
         which: usize,
-        place: &Place,
+        place: &Place<'_>,
         tile: Expr,
         stage: Expr,
     ) -> Result<()> {
@@ -229,7 +198,7 @@ impl<'a> Block<'a> {
         let Panels { rows, columns, scalar } = panels;
         let piece = WIDTH / scalar.bytes();
         let to = k.index(self.shared[which], "stage", [stage])?;
-        let whole = place.rows(k, self.given.operands, which, rows, &tile)?;
+        let whole = place.rows(k, which, rows, &tile)?;
         // Keys are declared with their elements first.
         let kind = match which {
             1 => Kind::Fused(Fused::input(0).dims([0, 1, 3, 2].map(Some))),
@@ -239,7 +208,7 @@ impl<'a> Block<'a> {
             let to = k.tile(to, "chunks", &[Tiler::Size(1), Tiler::Size(piece)])?;
             let [first, second] = order(which, 1, piece);
             let from = k.tile(
-                self.given.operands[which],
+                place.given.operands[which],
                 "from",
                 &[1, 1, first, second].map(Tiler::Size),
             )?;
@@ -269,10 +238,10 @@ impl<'a> Block<'a> {
     }
 
     /// Each lane writes its pairs that lie within the result.
-    fn store(&self, k: &mut Builder, matmuls: &dyn Matmuls, place: &Place) -> Result<()> {
-        let rows = place.rows(k, self.given.operands, 3, self.fmha.rows(), &place.m)?;
+    fn store(&self, k: &mut Builder, place: &Place<'_>) -> Result<()> {
+        let rows = place.rows(k, 3, self.fmha.rows(), &place.m)?;
         k.decompose(Header::new(Kind::Move, rows, self.sums, self.block), |k| {
-            let to = k.tile(self.given.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
+            let to = k.tile(place.given.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
             let row = place.m.clone() * self.fmha.rows() + self.row();
             k.unroll("j", self.fmha.value_width() / 8, |k, j| {
                 k.unroll("half", 2, |k, half| {
@@ -283,7 +252,7 @@ impl<'a> Block<'a> {
                         out = narrow.into();
                     }
                     let row = row.clone() + Expr::from(half) * 8;
-                    let column = matmuls.column(self, j);
+                    let column = self.column(j);
                     let to = k.index(to, "to", place.at(3, row, column))?;
                     k.if_(Test::Inside(to.into()), |k| k.move_(to, out))
                 })

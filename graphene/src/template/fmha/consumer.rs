@@ -2,6 +2,7 @@
 //! result leaves.
 
 use super::context::{Context, Place};
+use super::operands::Given;
 use super::scores::{Spot, Terms};
 use super::{PRODUCER_REGISTERS, ROWS};
 use crate::build::{Builder, Header};
@@ -47,14 +48,14 @@ struct Store {
 
 /// What each consumer warpgroup does.
 pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
-    let fmha = context.fmha;
+    let fmha = context.given.fmha;
     let (own, group) = own_group(k, context.groups)?;
     let registers = consumer_registers(fmha.consumers, PRODUCER_REGISTERS);
     k.spec(Kind::Registers(registers), (), (), own)?;
     let consumer = Consumer::new(k, context, own, group)?;
     let store = consumer.store(k)?;
-    context.each_tile(k, |k, place| {
-        let (tile, ins) = fmha.tile(k, context.given, ROWS, (place, &consumer.m(place)), own)?;
+    context.given.each_tile(k, |k, place| {
+        let (tile, ins) = place.computed(k, ROWS, &consumer.m(place), own)?;
         k.decompose(tile, |k| {
             consumer.attend(k, place, &ins)?;
             consumer.leave(k, &store, place)
@@ -70,9 +71,9 @@ impl<'a> Consumer<'a> {
         own: ThreadsId,
         group: Var,
     ) -> Result<Consumer<'a>> {
-        let fmha = context.fmha;
+        let fmha = context.given.fmha;
         let lane = Lane::new(k, own)?;
-        let elected_warps = elected_warps(k, context.block, fmha.consumers)?;
+        let elected_warps = elected_warps(k, context.given.block, fmha.consumers)?;
         let [q, key, value] = context.pipelines;
         let states = [q.begin(k, "using_q")?, key.begin(k, "using_k")?, value.begin(k, "using_v")?];
         let begin =
@@ -98,8 +99,8 @@ impl<'a> Consumer<'a> {
     }
 
     /// The number of the own tile of 64 queries.
-    fn m(&self, place: &Place) -> Expr {
-        place.m.clone() * self.context.fmha.consumers + Expr::from(&self.group)
+    fn m(&self, place: &Place<'_>) -> Expr {
+        place.m.clone() * place.given.fmha.consumers + Expr::from(&self.group)
     }
 
     fn order_wait(&self, k: &mut Builder) -> Result<()> {
@@ -119,8 +120,8 @@ impl<'a> Consumer<'a> {
     }
 
     /// Goes through the keys and values of a tile of queries.
-    fn attend(&self, k: &mut Builder, place: &Place, ins: &[TensorId]) -> Result<()> {
-        let fmha = self.context.fmha;
+    fn attend(&self, k: &mut Builder, place: &Place<'_>, ins: &[TensorId]) -> Result<()> {
+        let fmha = place.given.fmha;
         self.softmax.begin(k)?;
         clear(k, self.sums, fmha.value_width() / 8)?;
         self.wait(k, 0)?;
@@ -132,8 +133,7 @@ impl<'a> Consumer<'a> {
         k.decompose(packed.clone(), |k| fmha.pack(k, self.scores, self.weights))?;
         let state = (&self.softmax, self.sums, Some(self.weights));
         let carry = k.carry("step", (&place.steps, &1.into()), |_, step| {
-            let given = (ins, self.m(place) * ROWS);
-            Ok(vec![fmha.carried((place, &self.context.given.keys, step), given, state, self.own)])
+            Ok(vec![place.carried(step, (ins, self.m(place) * ROWS), state, self.own)])
         })?;
         k.for_carrying(
             "step",
@@ -186,7 +186,7 @@ impl<'a> Consumer<'a> {
                 k.add(Header::new(kind, *scores, [a, b], *own).async_())
             };
             matmul(k, Kind::MATMUL, Expr::from(0))?;
-            k.for_("kk", 1..context.fmha.head_width() / 16, 1, true, |k, kk| {
+            k.for_("kk", 1..context.given.fmha.head_width() / 16, 1, true, |k, kk| {
                 matmul(k, Kind::MATMUL_ADD, kk.into())
             })?;
             k.spec(Kind::Commit(Group::MatMul), (), (), *own)
@@ -195,9 +195,9 @@ impl<'a> Consumer<'a> {
 
     /// The scores of a step become weights. The last tile of keys comes first; a later one's matmul
     /// has that of weights and values behind it.
-    fn end_scores(&self, k: &mut Builder, place: &Place, step: Expr) -> Result<()> {
+    fn end_scores(&self, k: &mut Builder, place: &Place<'_>, step: Expr) -> Result<()> {
         let Consumer { context, scores, elected_warps, .. } = *self;
-        let (last, scorer) = (step == Expr::from(0), context.scorer());
+        let last = step == Expr::from(0);
         let tile = k.let_("tile", place.tile(step.clone()))?.into();
         let first = self.m(place) * ROWS;
         let row = first.clone() + self.lane.number.clone() * 16 + &self.lane.row;
@@ -210,16 +210,16 @@ impl<'a> Consumer<'a> {
         })?;
         if let Some(terms) = context.terms {
             let stage = k.index(terms, "terms_at", [self.states[1].ring.stage()])?;
-            scorer.adjust(k, scores, &spot, Some(&Terms::Made(stage)))?;
+            spot.adjust(k, scores, Some(&Terms::Made(stage)))?;
             // All lanes have read what the first of them gives back.
             k.spec(Kind::Sync, (), (), self.lane.warp)?;
             self.release(k, 1)?;
         } else {
             self.release(k, 1)?;
-            scorer.adjust(k, scores, &spot, None)?;
+            spot.adjust(k, scores, None)?;
         }
-        scorer.leave_out(k, scores, &spot, last)?;
-        self.softmax.tile(k, scores, context.fmha.keys / 8)
+        spot.leave_out(k, scores, last)?;
+        self.softmax.tile(k, scores, place.given.fmha.keys / 8)
     }
 
     /// The matmul of weights and the values of the stage that is there, a group of its own.
@@ -230,7 +230,7 @@ impl<'a> Consumer<'a> {
             let a = k.tile(*weights, "a", &[Tiler::Whole, Tiler::Size(2)])?;
             let b = k.tile(b, "b", &[Tiler::Size(16), Tiler::Whole])?;
             k.spec(Kind::Fence(Fence::MatMul), *sums, (), *own)?;
-            k.unroll("kk", context.fmha.keys / 16, |k, kk| {
+            k.unroll("kk", context.given.fmha.keys / 16, |k, kk| {
                 let a = Operand::at(a, [Expr::from(0), Expr::from(kk)]);
                 let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
                 k.add(Header::new(Kind::MATMUL_ADD, *sums, [a, b], *own).async_())
@@ -245,18 +245,19 @@ impl<'a> Consumer<'a> {
     }
 
     fn store(&self, k: &mut Builder) -> Result<Store> {
-        let panels = self.context.fmha.panels(3);
-        let buffers = panels.allocate(k, "sO", &[self.context.fmha.consumers], false)?;
+        let Given { fmha, operands, .. } = *self.context.given;
+        let panels = fmha.panels(3);
+        let buffers = panels.allocate(k, "sO", &[fmha.consumers], false)?;
         let tiles = [1, 1, ROWS, panels.width()].map(Tiler::Size);
-        let panels = k.tile(self.context.given.operands[3], "gO", &tiles)?;
+        let panels = k.tile(operands[3], "gO", &tiles)?;
         Ok(Store { buffers, panels, matrices: Matrices::new(k, self.lane.warp)? })
     }
 
     /// A tile's rows leave; what is still being read out of shared memory then must not outlive the block.
-    fn leave(&self, k: &mut Builder, store: &Store, place: &Place) -> Result<()> {
-        let Context { fmha, given, .. } = *self.context;
+    fn leave(&self, k: &mut Builder, store: &Store, place: &Place<'_>) -> Result<()> {
+        let fmha = place.given.fmha;
         let (own, panels, m) = (self.own, fmha.panels(3), self.m(place));
-        let rows = place.rows(k, given.operands, 3, ROWS, &m)?;
+        let rows = place.rows(k, 3, ROWS, &m)?;
         k.decompose(Header::new(Kind::Move, rows, self.sums, own), |k| {
             let buffer = k.index(store.buffers, "buffer", [&self.group])?;
             // The store of the tile before has been read.

@@ -1,7 +1,6 @@
 //! What the parts of a kernel for Hopper share: stages of tiles in shared memory, and their barriers.
 
 use super::operands::Given;
-use super::scores::Scorer;
 use super::{Fmha, GROUP, Mask, WARP};
 use crate::build::Builder;
 use crate::error::Result;
@@ -14,33 +13,23 @@ use crate::tensor::{Memory, Scalar, View};
 
 /// What the parts of the kernel share.
 pub(super) struct Context<'a> {
-    pub(super) fmha: &'a Fmha,
-    pub(super) given: &'a Given,
-    pub(super) block: ThreadsId,
+    pub(super) given: &'a Given<'a>,
     /// The block's threads as warpgroups.
     pub(super) groups: ThreadsId,
-    /// The block's first tile.
-    first: Expr,
     /// Queries, keys and values: their barriers, and where they lie in shared memory:
     /// `[rows, dim]`, `[stages].[dim, keys]`, `[stages].[keys, dim]`.
     pub(super) pipelines: [Pipeline; 3],
     /// In which order consumers multiply; none if there is one.
     pub(super) order: Option<OrderedBarrier>,
     pub(super) shared: [TensorId; 3],
-    /// Of a mask of one element a key: `[stages].[keys]`, what [`Scorer`](super::scores::Scorer)
-    /// makes of it, in the stages of the keys.
+    /// Of a mask of one element a key: `[stages].[keys]`, its [terms](super::scores::term), in the stages of the keys.
     pub(super) terms: Option<TensorId>,
 }
 
 impl<'a> Context<'a> {
     /// Allocates the stages and their barriers.
-    pub(super) fn new(
-        k: &mut Builder,
-        fmha: &'a Fmha,
-        given: &'a Given,
-        block: ThreadsId,
-        first: Expr,
-    ) -> Result<Context<'a>> {
+    pub(super) fn new(k: &mut Builder, given: &'a Given<'_>) -> Result<Context<'a>> {
+        let (fmha, block) = (given.fmha, given.block);
         let Fmha { consumers, stages, keys, .. } = *fmha;
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let shared = [
@@ -62,24 +51,13 @@ impl<'a> Context<'a> {
         let several = consumers > 1;
         let order = several.then(|| OrderedBarrier::new(k, consumers, block)).transpose()?;
         k.spec(Kind::Sync, (), (), block)?;
-        Ok(Context { fmha, given, block, groups, first, pipelines, order, shared, terms })
-    }
-
-    pub(super) fn scorer(&self) -> Scorer<'_> {
-        Scorer { fmha: self.fmha, given: self.given }
-    }
-
-    pub(super) fn each_tile(
-        &self,
-        k: &mut Builder,
-        body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
-    ) -> Result<()> {
-        Tiles { fmha: self.fmha, given: self.given }.each(k, &self.first, body)
+        Ok(Context { given, groups, pipelines, order, shared, terms })
     }
 }
 
 /// A tile of queries.
-pub(super) struct Place {
+pub(super) struct Place<'a> {
+    pub(super) given: &'a Given<'a>,
     pub(super) batch: Expr,
     pub(super) head: Expr,
     /// The head of its keys and values.
@@ -96,7 +74,7 @@ pub(super) fn order<T>(which: usize, rows: T, columns: T) -> [T; 2] {
     if which == 1 { [columns, rows] } else { [rows, columns] }
 }
 
-impl Place {
+impl Place<'_> {
     /// The coordinates of a row and a column of the own head of an operand.
     pub(super) fn at(&self, which: usize, row: Expr, column: Expr) -> [Expr; 4] {
         let head = if which == 1 || which == 2 { &self.kv_head } else { &self.head };
@@ -108,15 +86,15 @@ impl Place {
     pub(super) fn rows(
         &self,
         k: &mut Builder,
-        operands: [TensorId; 4],
         which: usize,
         rows: i64,
         tile: &Expr,
     ) -> Result<TensorId> {
         let [first, second] = order(which, Tiler::Size(rows), Tiler::Whole);
         let tiles = [Tiler::Size(1), Tiler::Size(1), first, second];
-        let name = ["q_tile", "k_tile", "v_tile", "o_tile"][which];
-        tile_of(k, operands[which], name, &tiles, &self.at(which, tile.clone(), 0.into()))
+        let (of, name) =
+            (self.given.operands[which], ["q_tile", "k_tile", "v_tile", "o_tile"][which]);
+        tile_of(k, of, name, &tiles, &self.at(which, tile.clone(), 0.into()))
     }
 
     /// The number of the tile of keys that is `step`-th from the last.
@@ -128,27 +106,19 @@ impl Place {
 /// Bytes of keys and values that heads which are gone through together may have: half of an H100's L2 cache, where they stay.
 const NEAR: i64 = 24 << 20;
 
-/// The tiles of all queries.
-pub(super) struct Tiles<'a> {
-    pub(super) fmha: &'a Fmha,
-    pub(super) given: &'a Given,
-}
-
-impl Tiles<'_> {
-    /// Goes through a block's tiles, of which this is the first: batch by batch, head by head, unless they are uneven.
-    pub(super) fn each(
+impl Given<'_> {
+    /// Goes through a block's tiles of queries: batch by batch, head by head, unless they are uneven.
+    pub(super) fn each_tile(
         &self,
         k: &mut Builder,
-        first: &Expr,
-        body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
+        body: impl FnOnce(&mut Builder, &Place<'_>) -> Result<()>,
     ) -> Result<()> {
-        let Tiles { fmha, given } = *self;
-        if fmha.causal {
-            return self.each_uneven(k, first, body);
+        if self.fmha.causal {
+            return self.each_uneven(k, body);
         }
-        let tiles_m = tiles(&given.queries, fmha.rows());
-        let all = tiles_m.clone() * &given.heads * &given.batch;
-        k.for_("t", first.clone()..all, &given.blocks, false, |k, t| {
+        let tiles_m = tiles(&self.queries, self.fmha.rows());
+        let all = tiles_m.clone() * &self.heads * &self.batch;
+        k.for_("t", self.first.clone()..all, &self.blocks, false, |k, t| {
             let t = Expr::from(t);
             let place = self.place(k, t.div(&tiles_m), t.rem(&tiles_m))?;
             body(k, &place)
@@ -162,10 +132,9 @@ impl Tiles<'_> {
     fn each_uneven(
         &self,
         k: &mut Builder,
-        first: &Expr,
-        body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
+        body: impl FnOnce(&mut Builder, &Place<'_>) -> Result<()>,
     ) -> Result<()> {
-        let Given { batch, heads, kv_heads, queries, keys, blocks, .. } = self.given;
+        let Given { batch, heads, kv_heads, queries, keys, blocks, first, .. } = self;
         let blocks = Expr::from(blocks);
         let tiles_m = value(k, "tiles_m", tiles(queries, self.fmha.rows()))?;
         let all_heads = value(k, "all_heads", Expr::from(heads) * batch)?;
@@ -203,21 +172,20 @@ impl Tiles<'_> {
     }
 
     /// The `m`-th tile of queries of a head, of all batches' heads.
-    fn place(&self, k: &mut Builder, of_head: Expr, m: Expr) -> Result<Place> {
-        let Tiles { fmha, given } = *self;
-        let heads = Expr::from(&given.heads);
+    fn place(&self, k: &mut Builder, of_head: Expr, m: Expr) -> Result<Place<'_>> {
+        let (fmha, heads) = (self.fmha, Expr::from(&self.heads));
         let of_head = Expr::from(k.let_("of_head", of_head)?);
         let m = Expr::from(k.let_("m", m)?);
         let batch = Expr::from(k.let_("b", of_head.div(&heads))?);
         let head = Expr::from(k.let_("h", of_head.rem(&heads))?);
-        let kv_head = k.let_("kv", (head.clone() * &given.kv_heads).div(&heads))?.into();
-        let mut steps = tiles(&given.keys, fmha.keys).max(Expr::from(1));
+        let kv_head = k.let_("kv", (head.clone() * &self.kv_heads).div(&heads))?.into();
+        let mut steps = tiles(&self.keys, fmha.keys).max(Expr::from(1));
         if fmha.causal {
             let rows = (m.clone() + 1) * fmha.rows();
             steps = steps.min(rows.ceil_div(&Expr::from(fmha.keys)));
         }
         let steps = k.let_("steps", steps)?.into();
-        Ok(Place { batch, head, kv_head, m, steps })
+        Ok(Place { given: self, batch, head, kv_head, m, steps })
     }
 }
 

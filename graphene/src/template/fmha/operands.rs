@@ -8,14 +8,16 @@ use crate::index::{Expr, Var};
 use crate::kernel::{Binary, Fold, Fused, Kind, Monoid, TensorId, ThreadsId, Unary};
 use crate::layout::{Layout, Tiler};
 use crate::schedule::Softmax;
+use crate::template::access::launch;
 use crate::template::matmul::{leaf, tile_of};
 use crate::tensor::{Scalar, View};
 
 /// What ln Σ eˢ is not told apart below.
 const NEVER: f64 = -1e30;
 
-/// What a kernel is given: the symbols of sizes, and tensors in global memory.
-pub(super) struct Given {
+/// What a kernel is given: the symbols of sizes, and tensors in global memory; and its threads.
+pub(super) struct Given<'a> {
+    pub(super) fmha: &'a Fmha,
     pub(super) batch: Var,
     pub(super) heads: Var,
     pub(super) kv_heads: Var,
@@ -26,22 +28,57 @@ pub(super) struct Given {
     /// Q, K, V and O.
     pub(super) operands: [TensorId; 4],
     pub(super) mask: Option<TensorId>,
+    pub(super) block: ThreadsId,
+    /// The own block's first tile of queries.
+    pub(super) first: Expr,
 }
 
-impl Given {
-    /// The kernel of this kind.
-    pub(super) fn header(&self, kind: Kind, block: ThreadsId) -> Header {
+impl<'a> Given<'a> {
+    /// Symbols and pointers: Q, K, V and O, and the mask; and blocks of so many threads.
+    pub(super) fn new(k: &mut Builder, fmha: &'a Fmha, threads: i64) -> Result<Given<'a>> {
+        let names = ["batch", "heads", "kv_heads", "queries", "keys", "blocks"];
+        let [batch, heads, kv_heads, queries, keys, blocks] = names.map(|name| k.symbol(name));
+        let (batch, heads, kv_heads) = (batch?, heads?, kv_heads?);
+        let (queries, keys, blocks) = (queries?, keys?, blocks?);
+        let [of_queries, of_keys] =
+            [[&batch, &heads, &queries], [&batch, &kv_heads, &keys]].map(|of| of.map(Expr::from));
+        let operands = [
+            fmha.operand(k, "q", &of_queries, fmha.head_dim)?,
+            fmha.operand(k, "k", &of_keys, fmha.head_dim)?,
+            fmha.operand(k, "v", &of_keys, fmha.value_dim)?,
+            fmha.operand(k, "o", &of_queries, fmha.value_dim)?,
+        ];
+        let mask = fmha.mask_operand(k, &of_queries, &keys)?;
+        let (block, first) = launch(k, &blocks, threads, "first")?;
+        Ok(Given {
+            fmha,
+            batch,
+            heads,
+            kv_heads,
+            queries,
+            keys,
+            blocks,
+            operands,
+            mask,
+            block,
+            first,
+        })
+    }
+
+    /// The kernel.
+    pub(super) fn header(&self) -> Header {
         let [q, key, value, o] = self.operands;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(self.mask).collect();
-        Header::new(kind, o, ins, block)
+        let heads = [&self.heads, &self.kv_heads].map(Expr::from);
+        Header::new(self.fmha.kind(heads), o, ins, self.block)
     }
 }
 
 impl Fmha {
-    /// What the kernel computes.
-    pub(super) fn kind(&self, given: &Given) -> Kind {
+    /// What the kernel computes, of so many heads of queries, and of keys and values.
+    fn kind(&self, [heads, kv_heads]: [Expr; 2]) -> Kind {
         // Queries of heads that share keys and values have one more dimension.
-        let group = Expr::from(&given.heads).div(&Expr::from(&given.kv_heads).max(1.into()));
+        let group = heads.div(&kv_heads.max(1.into()));
         let shared =
             |input: usize| Fused::input(input).dims([Some(0), Some(1), None, Some(2), Some(3)]);
         let [queries, keys, values] =
@@ -122,101 +159,6 @@ impl Fmha {
         result.clone().unary(Unary::IsNan).select(Fused::number(0.0), result)
     }
 
-    /// What a loop over tiles of keys carries when it has been through so many of them, from the last on: for each query ln Σ eˢ of
-    /// its scores s, and the sum of their values in units of Σ eˢ. Where the last tile's `weights` have not met its values yet, the
-    /// sum is without these, in units of the largest score before; and weights are in units of Σ eˢ.
-    pub(super) fn carried(
-        &self,
-        (place, keys, done): (&Place, &Var, &Var),
-        (ins, first): (&[TensorId], Expr),
-        (softmax, sums, weights): (&Softmax, TensorId, Option<TensorId>),
-        threads: ThreadsId,
-    ) -> (Option<Fused>, Header) {
-        let [add, mul, div] = [Binary::Add, Binary::Mul, Binary::Div];
-        let over = |x: Fused, l: &Fused| x.binary(div, l.clone());
-        // A row that may attend nowhere has none of these, or one that is lost in what fills it.
-        let above = |x: Fused| x.binary(Binary::Max, Fused::number(NEVER));
-        let all = |m: Fused, l: &Fused| above(above(m).binary(add, l.clone().unary(Unary::Log)));
-        let keys = Expr::from(keys);
-        let from = ((place.steps.clone() - done) * self.keys).max(0.into()).min(keys.clone());
-        let count = keys - &from;
-        let ahead = weights.map_or(0.into(), |_| Expr::from(self.keys).min(count.clone()));
-        let of_keys = |x: Fused, dim: usize| x.slice(dim, from.clone(), count.clone());
-        let summed = |x: Fused, dim: usize| x.slice(dim, ahead.clone(), count.clone() - &ahead);
-        let operands = [Fused::input(0), of_keys(Fused::input(1), 3)];
-        let mask = self.tile_mask().map(|mask| of_keys(mask, 3));
-        let scores = self.scores(operands, mask, [2, 3], first - &from);
-        let largest = scores.clone().folded(Binary::Max, [3]);
-        let powers = scores.binary(Binary::Sub, largest.clone()).unary(Unary::Exp);
-        let values = self.rounded(summed(of_keys(Fused::input(2), 2), 2));
-        let sum = powers.clone().folded(add, [3]);
-        let value = self.rounded(summed(powers.clone(), 3)).matmul(values);
-        let mut computed = vec![all(largest, &sum), over(value, &sum)];
-        let [m, l, o, factor, weight] = [0, 1, 2, 3, 4].map(Fused::input);
-        let (m, l) = (m.binary(mul, Fused::number(softmax.ln())), l.folded(add, [1]));
-        let o = if self.value_width() > self.value_dim { o.slice(1, 0, self.value_dim) } else { o };
-        let mut states = vec![softmax.largest, softmax.sums, sums];
-        let mut form = vec![all(m, &l)];
-        match weights {
-            Some(weights) => {
-                states.extend([softmax.factors, weights]);
-                form.push(over(o.binary(mul, factor), &l));
-                form.push(over(weight.slice(1, 0, ahead.clone()), &l));
-                computed.push(over(powers.slice(3, 0, ahead), &sum));
-            }
-            None => form.push(over(o, &l)),
-        }
-        let kind = Kind::Fused(Fused::all(computed));
-        (Some(Fused::all(form)), Header::new(kind, states, ins.to_vec(), threads))
-    }
-
-    /// So many queries' result, of them and of all keys and values of their head: views of global memory, the latter of which are
-    /// given as well. `m`: which of a head's such tiles it is.
-    pub(super) fn tile(
-        &self,
-        k: &mut Builder,
-        given: &Given,
-        rows: i64,
-        (place, m): (&Place, &Expr),
-        threads: ThreadsId,
-    ) -> Result<(Header, Vec<TensorId>)> {
-        let (whole, zero) =
-            ([Tiler::Size(1), Tiler::Size(1), Tiler::Whole, Tiler::Whole], 0.into());
-        let of_head = [&place.batch, &place.kv_head, &zero, &zero];
-        let mut ins = vec![
-            place.rows(k, given.operands, 0, rows, m)?,
-            tile_of(k, given.operands[1], "k_tile", &whole, of_head)?,
-            tile_of(k, given.operands[2], "v_tile", &whole, of_head)?,
-        ];
-        match (given.mask, self.mask) {
-            (Some(mask), Mask::Dense(_)) => ins.push(place.rows(k, [mask; 4], 0, rows, m)?),
-            (Some(mask), _) => {
-                ins.push(tile_of(k, mask, "mask_tile", &whole[1..3], [&place.batch, &zero])?);
-            }
-            (None, _) => {}
-        }
-        let out = place.rows(k, given.operands, 3, rows, m)?;
-        Ok((Header::new(self.of_tile(m.clone() * rows), out, ins.clone(), threads), ins))
-    }
-
-    /// Symbols and pointers: Q, K, V and O, and the mask.
-    pub(super) fn declare(&self, k: &mut Builder) -> Result<Given> {
-        let names = ["batch", "heads", "kv_heads", "queries", "keys", "blocks"];
-        let [batch, heads, kv_heads, queries, keys, blocks] = names.map(|name| k.symbol(name));
-        let (batch, heads, kv_heads) = (batch?, heads?, kv_heads?);
-        let (queries, keys, blocks) = (queries?, keys?, blocks?);
-        let [of_queries, of_keys] =
-            [[&batch, &heads, &queries], [&batch, &kv_heads, &keys]].map(|of| of.map(Expr::from));
-        let operands = [
-            self.operand(k, "q", &of_queries, self.head_dim)?,
-            self.operand(k, "k", &of_keys, self.head_dim)?,
-            self.operand(k, "v", &of_keys, self.value_dim)?,
-            self.operand(k, "o", &of_queries, self.value_dim)?,
-        ];
-        let mask = self.mask_operand(k, &of_queries, &keys)?;
-        Ok(Given { batch, heads, kv_heads, queries, keys, blocks, operands, mask })
-    }
-
     /// `[batch, heads, rows, dim]`, of keys `[batch, heads, dim, keys]`, by strides of its own.
     fn operand(&self, k: &mut Builder, name: &str, of: &[Expr; 3], dim: i64) -> Result<TensorId> {
         let mut dims = Vec::new();
@@ -247,5 +189,86 @@ impl Fmha {
         }
         dims.push(Layout::of(keys, 1));
         k.param("mask", View::buffer(&dims), scalar).map(Some)
+    }
+}
+
+impl Place<'_> {
+    /// What a loop over tiles of keys carries when it has been through so many of them, from the last on: for each query ln Σ eˢ of
+    /// its scores s, and the sum of their values in units of Σ eˢ. Where the last tile's `weights` have not met its values yet, the
+    /// sum is without these, in units of the largest score before; and weights are in units of Σ eˢ.
+    pub(super) fn carried(
+        &self,
+        done: &Var,
+        (ins, first): (&[TensorId], Expr),
+        (softmax, sums, weights): (&Softmax, TensorId, Option<TensorId>),
+        threads: ThreadsId,
+    ) -> (Option<Fused>, Header) {
+        let fmha = self.given.fmha;
+        let [add, mul, div] = [Binary::Add, Binary::Mul, Binary::Div];
+        let over = |x: Fused, l: &Fused| x.binary(div, l.clone());
+        // A row that may attend nowhere has none of these, or one that is lost in what fills it.
+        let above = |x: Fused| x.binary(Binary::Max, Fused::number(NEVER));
+        let all = |m: Fused, l: &Fused| above(above(m).binary(add, l.clone().unary(Unary::Log)));
+        let keys = Expr::from(&self.given.keys);
+        let from = ((self.steps.clone() - done) * fmha.keys).max(0.into()).min(keys.clone());
+        let count = keys - &from;
+        let ahead = weights.map_or(0.into(), |_| Expr::from(fmha.keys).min(count.clone()));
+        let of_keys = |x: Fused, dim: usize| x.slice(dim, from.clone(), count.clone());
+        let summed = |x: Fused, dim: usize| x.slice(dim, ahead.clone(), count.clone() - &ahead);
+        let operands = [Fused::input(0), of_keys(Fused::input(1), 3)];
+        let mask = fmha.tile_mask().map(|mask| of_keys(mask, 3));
+        let scores = fmha.scores(operands, mask, [2, 3], first - &from);
+        let largest = scores.clone().folded(Binary::Max, [3]);
+        let powers = scores.binary(Binary::Sub, largest.clone()).unary(Unary::Exp);
+        let values = fmha.rounded(summed(of_keys(Fused::input(2), 2), 2));
+        let sum = powers.clone().folded(add, [3]);
+        let value = fmha.rounded(summed(powers.clone(), 3)).matmul(values);
+        let mut computed = vec![all(largest, &sum), over(value, &sum)];
+        let [m, l, o, factor, weight] = [0, 1, 2, 3, 4].map(Fused::input);
+        let (m, l) = (m.binary(mul, Fused::number(softmax.ln())), l.folded(add, [1]));
+        let o = if fmha.value_width() > fmha.value_dim { o.slice(1, 0, fmha.value_dim) } else { o };
+        let mut states = vec![softmax.largest, softmax.sums, sums];
+        let mut form = vec![all(m, &l)];
+        match weights {
+            Some(weights) => {
+                states.extend([softmax.factors, weights]);
+                form.push(over(o.binary(mul, factor), &l));
+                form.push(over(weight.slice(1, 0, ahead.clone()), &l));
+                computed.push(over(powers.slice(3, 0, ahead), &sum));
+            }
+            None => form.push(over(o, &l)),
+        }
+        let kind = Kind::Fused(Fused::all(computed));
+        (Some(Fused::all(form)), Header::new(kind, states, ins.to_vec(), threads))
+    }
+
+    /// So many queries' result, of them and of all keys and values of their head: views of global memory, the latter of which are
+    /// given as well. `m`: which of a head's such tiles it is.
+    pub(super) fn computed(
+        &self,
+        k: &mut Builder,
+        rows: i64,
+        m: &Expr,
+        threads: ThreadsId,
+    ) -> Result<(Header, Vec<TensorId>)> {
+        let Given { fmha, operands, mask, .. } = *self.given;
+        let (one, zero) = (Tiler::Size(1), 0.into());
+        let whole = [one.clone(), one.clone(), Tiler::Whole, Tiler::Whole];
+        let of_head = [&self.batch, &self.kv_head, &zero, &zero];
+        let mut ins = vec![
+            self.rows(k, 0, rows, m)?,
+            tile_of(k, operands[1], "k_tile", &whole, of_head)?,
+            tile_of(k, operands[2], "v_tile", &whole, of_head)?,
+        ];
+        if let Some(mask) = mask {
+            let of_rows = [one.clone(), one, Tiler::Size(rows), Tiler::Whole];
+            let (tiles, at) = match fmha.mask {
+                Mask::Dense(_) => (&of_rows[..], &self.at(0, m.clone(), zero)[..]),
+                Mask::PerKey(_) | Mask::None => (&whole[1..3], &[self.batch.clone(), zero][..]),
+            };
+            ins.push(tile_of(k, mask, "mask_tile", tiles, at)?);
+        }
+        let out = self.rows(k, 3, rows, m)?;
+        Ok((Header::new(fmha.of_tile(m.clone() * rows), out, ins.clone(), threads), ins))
     }
 }

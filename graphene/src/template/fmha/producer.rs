@@ -1,6 +1,7 @@
 //! How stages are filled.
 
 use super::context::{Context, Place, order};
+use super::scores::{load, term};
 use super::{GROUP, Mask, PRODUCER_REGISTERS, WARP};
 use crate::build::{Builder, Header};
 use crate::choose::ceil;
@@ -26,12 +27,12 @@ impl Context<'_> {
     pub(super) fn produce(&self, k: &mut Builder) -> Result<()> {
         let (own, _) = own_group(k, self.groups)?;
         k.spec(Kind::Registers(PRODUCER_REGISTERS), (), (), own)?;
-        let first = GROUP * self.fmha.consumers;
-        k.role(self.block, first..first + 1, |k| {
+        let first = GROUP * self.given.fmha.consumers;
+        k.role(self.given.block, first..first + 1, |k| {
             let queries = self.source(k, 0)?;
             let keys = self.source(k, 1)?;
             let values = self.source(k, 2)?;
-            self.each_tile(k, |k, place| {
+            self.given.each_tile(k, |k, place| {
                 self.fill(k, &queries, place, &place.m)?;
                 self.fill(k, &keys, place, &place.tile(0))?;
                 k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
@@ -46,7 +47,7 @@ impl Context<'_> {
     }
 
     fn source(&self, k: &mut Builder, which: usize) -> Result<Source> {
-        let panels = self.fmha.panels(which);
+        let panels = self.given.fmha.panels(which);
         let name = ["filling_q", "filling_k", "filling_v"][which];
         let state = self.pipelines[which].begin(k, name)?;
         let [rows, columns] = order(which, panels.rows, panels.width());
@@ -56,9 +57,9 @@ impl Context<'_> {
     }
 
     /// The tile of this number, panel by panel.
-    fn fill(&self, k: &mut Builder, source: &Source, place: &Place, tile: &Expr) -> Result<()> {
+    fn fill(&self, k: &mut Builder, source: &Source, place: &Place<'_>, tile: &Expr) -> Result<()> {
         let Source { which, ref state, from } = *source;
-        let (panels, one) = (self.fmha.panels(which), k.one()?);
+        let (panels, one) = (self.given.fmha.panels(which), k.one()?);
         state.produce(k, one, |k, full, stage| {
             let bytes = panels.rows * panels.columns * panels.scalar.bytes();
             k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())?;
@@ -66,7 +67,7 @@ impl Context<'_> {
                 0 => self.shared[0],
                 _ => k.index(self.shared[which], "stage", [stage])?,
             };
-            let whole = place.rows(k, self.given.operands, which, panels.rows, tile)?;
+            let whole = place.rows(k, which, panels.rows, tile)?;
             let move_ = Header::alone(Kind::Move, to, whole).signals(full.clone());
             k.decompose(move_, |k| {
                 let to =
@@ -83,15 +84,15 @@ impl Context<'_> {
     /// What the warp does that follows the one which brings keys: with each tile of them, the terms of a mask of one element
     /// a key.
     fn produce_terms(&self, k: &mut Builder) -> Result<()> {
-        let (Mask::PerKey(scalar), Some(terms)) = (self.fmha.mask, self.terms) else {
+        let (Mask::PerKey(scalar), Some(terms)) = (self.given.fmha.mask, self.terms) else {
             return Ok(());
         };
-        let first = GROUP * self.fmha.consumers + WARP;
-        k.role(self.block, first..first + WARP, |k| {
-            let [thread] = k.indices(self.block, ["masker"])?;
+        let first = GROUP * self.given.fmha.consumers + WARP;
+        k.role(self.given.block, first..first + WARP, |k| {
+            let [thread] = k.indices(self.given.block, ["masker"])?;
             let lane = Expr::from(thread).rem(&Expr::from(WARP));
             let state = self.pipelines[1].begin(k, "filling_m")?;
-            self.each_tile(k, |k, place| {
+            self.given.each_tile(k, |k, place| {
                 k.for_("step", Expr::from(0)..place.steps.clone(), 1, false, |k, step| {
                     let tile = k.let_("tile", place.tile(step))?.into();
                     self.fill_terms(k, &state, (place, &tile), (scalar, terms), &lane)
@@ -105,23 +106,23 @@ impl Context<'_> {
         &self,
         k: &mut Builder,
         state: &PipelineState,
-        (place, tile): (&Place, &Expr),
+        (place, tile): (&Place<'_>, &Expr),
         (scalar, terms): (Scalar, TensorId),
         lane: &Expr,
     ) -> Result<()> {
-        let (keys, scorer) = (self.fmha.keys, self.scorer());
+        let (fmha, keys) = (self.given.fmha, self.given.fmha.keys);
         let (count, one) = (ceil(keys, WARP), k.one()?);
         state.produce(k, one, |k, full, stage| {
             let words = vector(k, "words", count, scalar)?;
             k.unroll("i", count, |k, i| {
                 let key = tile.clone() * keys + Expr::from(i) * WARP + lane;
-                scorer.load(k, [&place.batch, &key], Operand::at(words, [i]))
+                load(k, self.given, [&place.batch, &key], Operand::at(words, [i]))
             })?;
             let to = k.index(terms, "stage", [stage])?;
             k.unroll("i", count, |k, i| {
                 let at = Expr::from(i) * WARP + lane;
                 let body = |k: &mut Builder| {
-                    let term = scorer.term(k, scalar, Operand::at(words, [i]))?;
+                    let term = term(k, fmha, scalar, Operand::at(words, [i]))?;
                     k.move_(Operand::at(to, [at.clone()]), term)
                 };
                 if keys % WARP == 0 { body(k) } else { k.if_(Cond::less(at.clone(), keys), body) }

@@ -18,12 +18,6 @@ use crate::schedule::pointwise::{number, vector};
 use crate::template::matmul::registers;
 use crate::tensor::Scalar;
 
-/// What becomes of scores before they are weights, by each thread (`one`).
-pub(super) struct Scorer<'a> {
-    pub(super) fmha: &'a Fmha,
-    pub(super) given: &'a Given,
-}
-
 /// The mask of a tile of keys that has one element a key.
 pub(super) enum Terms {
     /// `[eights, 2]`: the own lane's columns, as they are in memory.
@@ -37,7 +31,7 @@ const LEAST: f64 = f32::MIN_POSITIVE as f64;
 
 /// Where the own lane's scores of a tile are.
 pub(super) struct Spot<'a> {
-    pub(super) place: &'a Place,
+    pub(super) place: &'a Place<'a>,
     /// The first query of the threads that go through the same tiles.
     pub(super) first: Expr,
     /// The query of the first of the two rows; the other is eight further on.
@@ -50,142 +44,90 @@ pub(super) struct Spot<'a> {
 
 /// By what scores are multiplied, before their cap and after it, and what fills them.
 struct Constants {
-    inner: TensorId,
+    inner: Option<TensorId>,
     outer: TensorId,
-    fill: TensorId,
+    fill: Option<TensorId>,
 }
 
-impl Scorer<'_> {
+impl Spot<'_> {
     /// Scores become what the operator's definition calls scores, in the units of the softmax, unless
     /// that is left to it; `terms` are those of a mask of one element a key.
     pub(super) fn adjust(
         &self,
         k: &mut Builder,
         scores: TensorId,
-        spot: &Spot<'_>,
         terms: Option<&Terms>,
     ) -> Result<()> {
-        if let Units::Binary(_) = self.fmha.units() {
+        let Place { given, batch, head, .. } = self.place;
+        let fmha = given.fmha;
+        if let Units::Binary(_) = fmha.units() {
             return Ok(());
         }
-        let constants = self.constants(k)?;
-        k.unroll("j", self.fmha.keys / 8, |k, j| {
-            let terms = terms.map(|terms| self.pair(k, terms, spot, j)).transpose()?;
+        let constants = Constants::new(k, fmha)?;
+        k.unroll("j", fmha.keys / 8, |k, j| {
+            let terms = terms.map(|terms| self.pair(k, terms, j)).transpose()?;
             k.unroll("p", 2, |k, p| {
                 k.unroll("half", 2, |k, half| {
                     let pair = k.index(scores, "pair", [half, j])?;
                     let score = Operand::at(pair, [p]);
                     let mut term = terms.map(|terms| Operand::at(terms, [p]));
-                    if let Mask::Dense(scalar) = self.fmha.mask {
-                        let (row, key) = (query(spot, half), self.key(spot, j, p));
+                    if let Mask::Dense(scalar) = fmha.mask {
                         let word = number(k, "word", scalar)?;
-                        let at = [&spot.place.batch, &spot.place.head, &row, &key];
-                        self.load(k, at, word.into())?;
-                        term = Some(self.term(k, scalar, word.into())?);
+                        load(
+                            k,
+                            given,
+                            [batch, head, &self.query(half), &self.key(j, p)],
+                            word.into(),
+                        )?;
+                        term = Some(self::term(k, fmha, scalar, word.into())?);
                     }
-                    self.score(k, score, &constants, term)
+                    constants.score(k, score, term)
                 })
             })
         })
-    }
-
-    fn constants(&self, k: &mut Builder) -> Result<Constants> {
-        let fmha = self.fmha;
-        let unit = if fmha.units() == Units::Natural { 1.0 } else { std::f64::consts::LOG2_E };
-        let (inner, outer) = match fmha.softcap {
-            Some(cap) => (fmha.scale.0 / cap.0, cap.0),
-            None => (1.0, fmha.scale.0),
-        };
-        let outer = self.constant(k, outer * unit)?;
-        Ok(Constants {
-            inner: if fmha.softcap.is_some() { self.constant(k, inner)? } else { outer },
-            outer,
-            fill: if fmha.fills() && !fmha.sinks() {
-                self.constant(k, fmha.filling())?
-            } else {
-                outer
-            },
-        })
-    }
-
-    /// One score, by its term of the mask.
-    fn score(
-        &self,
-        k: &mut Builder,
-        score: Operand,
-        constants: &Constants,
-        term: Option<Operand>,
-    ) -> Result<()> {
-        let Constants { inner, outer, fill } = *constants;
-        let multiply = |k: &mut Builder, by: TensorId| {
-            k.binary(Binary::Mul, score.clone(), [score.clone(), by.into()])
-        };
-        if self.fmha.softcap.is_some() {
-            multiply(k, inner)?;
-            k.unary(Unary::Tanh, score.clone(), score.clone())?;
-        }
-        let Some(term) = term else { return multiply(k, outer) };
-        if self.fmha.fills() && !self.fmha.sinks() {
-            multiply(k, outer)?;
-            return k.alone(Kind::Select, score.clone(), [term, score, fill.into()]);
-        }
-        let sum = number(k, "sum", Scalar::F32)?;
-        k.move_(sum, term)?;
-        k.fma(sum, [score.clone(), outer.into()])?;
-        k.move_(score, sum)
     }
 
     /// Keys beyond the end (in the last tile only, and where a mask of one element a key does not say
     /// so), and those after the query if it is causal, are not attended.
-    pub(super) fn leave_out(
-        &self,
-        k: &mut Builder,
-        scores: TensorId,
-        spot: &Spot<'_>,
-        last: bool,
-    ) -> Result<()> {
-        let end = (spot.tile.clone() + 1) * self.fmha.keys;
-        let remove = |k: &mut Builder, score: Operand| k.init(score, f64::NEG_INFINITY);
-        let masked = matches!(self.fmha.mask, Mask::PerKey(_)) && !self.fmha.fills();
+    pub(super) fn leave_out(&self, k: &mut Builder, scores: TensorId, last: bool) -> Result<()> {
+        let Given { fmha, keys, .. } = self.place.given;
+        let end = (self.tile.clone() + 1) * fmha.keys;
+        let remove = |k: &mut Builder, [half, j, p]: [&Var; 3]| {
+            let pair = k.index(scores, "pair", [half, j])?;
+            k.init(Operand::at(pair, [p]), f64::NEG_INFINITY)
+        };
+        let masked = matches!(fmha.mask, Mask::PerKey(_)) && !fmha.fills();
         if last && !masked {
-            k.if_(Cond::less(&self.given.keys, end.clone()), |k| {
+            k.if_(Cond::less(keys, end.clone()), |k| {
                 self.each_column(k, |k, j, p| {
-                    let key = self.key(spot, j, p);
-                    k.if_(Cond::new(key, Relation::AtLeast, &self.given.keys), |k| {
-                        k.unroll("half", 2, |k, half| {
-                            let pair = k.index(scores, "pair", [half, j])?;
-                            remove(k, Operand::at(pair, [p]))
-                        })
+                    k.if_(Cond::new(self.key(j, p), Relation::AtLeast, keys), |k| {
+                        k.unroll("half", 2, |k, half| remove(k, [half, j, p]))
                     })
                 })
             })?;
         }
-        if !self.fmha.causal {
+        if !fmha.causal {
             return Ok(());
         }
-        k.if_(Cond::less(spot.first.clone() + 1, end), |k| {
+        k.if_(Cond::less(self.first.clone() + 1, end), |k| {
             self.each_column(k, |k, j, p| {
-                let key = self.key(spot, j, p);
                 k.unroll("half", 2, |k, half| {
-                    let row = query(spot, half);
-                    k.if_(Cond::less(row, key), |k| {
-                        let pair = k.index(scores, "pair", [half, j])?;
-                        remove(k, Operand::at(pair, [p]))
-                    })
+                    let later = Cond::less(self.query(half), self.key(j, p));
+                    k.if_(later, |k| remove(k, [half, j, p]))
                 })
             })
         })
     }
 
-    pub(super) fn constant(&self, k: &mut Builder, value: f64) -> Result<TensorId> {
-        let register = number(k, "constant", Scalar::F32)?;
-        k.init(register, value)?;
-        Ok(register)
+    /// The number of the query in one of the own lane's two rows.
+    fn query(&self, half: &Var) -> Expr {
+        self.row.clone() + Expr::from(half) * 8
     }
 
     /// The number of the key in the own lane's column of a tile.
-    pub(super) fn key(&self, spot: &Spot<'_>, j: &Var, p: &Var) -> Expr {
-        spot.tile.clone() * self.fmha.keys + Expr::from(j) * 8 + spot.column.clone() * 2 + p
+    fn key(&self, j: &Var, p: &Var) -> Expr {
+        let keys = self.place.given.fmha.keys;
+        self.tile.clone() * keys + Expr::from(j) * 8 + self.column.clone() * 2 + p
     }
 
     /// The own lane's columns of a tile of scores: which eight, and which of the two there.
@@ -194,100 +136,127 @@ impl Scorer<'_> {
         k: &mut Builder,
         body: impl FnOnce(&mut Builder, &Var, &Var) -> Result<()>,
     ) -> Result<()> {
-        k.unroll("j", self.fmha.keys / 8, |k, j| k.unroll("p", 2, |k, p| body(k, j, p)))
+        let eights = self.place.given.fmha.keys / 8;
+        k.unroll("j", eights, |k, j| k.unroll("p", 2, |k, p| body(k, j, p)))
     }
 
     /// The elements of the own lane's columns, of a mask that has one a key: they can be had before
     /// the scores are there.
-    pub(super) fn fetch(&self, k: &mut Builder, spot: &Spot<'_>) -> Result<Option<Terms>> {
-        let Mask::PerKey(scalar) = self.fmha.mask else { return Ok(None) };
-        let words = registers(k, "words", &[&[(self.fmha.keys / 8, 2), (2, 1)]], scalar)?;
-        k.unroll("j", self.fmha.keys / 8, |k, j| {
-            k.unroll("p", 2, |k, p| {
-                let key = self.key(spot, j, p);
-                self.load(k, [&spot.place.batch, &key], Operand::at(words, [j, p]))
-            })
+    pub(super) fn fetch(&self, k: &mut Builder) -> Result<Option<Terms>> {
+        let Place { given, batch, .. } = self.place;
+        let Mask::PerKey(scalar) = given.fmha.mask else { return Ok(None) };
+        let words = registers(k, "words", &[&[(given.fmha.keys / 8, 2), (2, 1)]], scalar)?;
+        self.each_column(k, |k, j, p| {
+            load(k, given, [batch, &self.key(j, p)], Operand::at(words, [j, p]))
         })?;
         Ok(Some(Terms::Words(scalar, words)))
     }
 
     /// The terms of a pair of columns of the own lane.
-    pub(super) fn pair(
-        &self,
-        k: &mut Builder,
-        terms: &Terms,
-        spot: &Spot<'_>,
-        j: &Var,
-    ) -> Result<TensorId> {
+    fn pair(&self, k: &mut Builder, terms: &Terms, j: &Var) -> Result<TensorId> {
         let pair = vector(k, "terms", 2, Scalar::F32)?;
         match *terms {
             Terms::Words(scalar, words) => k.unroll("p", 2, |k, p| {
-                let term = self.term(k, scalar, Operand::at(words, [j, p]))?;
+                let term =
+                    self::term(k, self.place.given.fmha, scalar, Operand::at(words, [j, p]))?;
                 k.move_(Operand::at(pair, [p]), term)
             })?,
             Terms::Made(all) => {
                 let pairs = k.tile(all, "pairs", &[Tiler::Size(2)])?;
-                let from = k.index(pairs, "from", [Expr::from(j) * 4 + &spot.column])?;
+                let from = k.index(pairs, "from", [Expr::from(j) * 4 + &self.column])?;
                 k.move_(pair, from)?;
             }
         }
         Ok(pair)
     }
+}
 
-    /// An element of the mask; beyond its edge one that forbids the key, or, where there is an element
-    /// for each score, adds nothing.
-    pub(super) fn load<const N: usize>(
-        &self,
-        k: &mut Builder,
-        at: [&Expr; N],
-        to: Operand,
-    ) -> Result<()> {
-        let mask = self.given.mask.expect("a kernel whose scores are masked has a mask");
-        let from = k.index(mask, "element", at)?;
-        let beyond = match self.fmha.mask {
-            Mask::PerKey(scalar) if scalar != Scalar::U8 => f64::NEG_INFINITY,
-            Mask::None | Mask::PerKey(_) | Mask::Dense(_) => 0.0,
+impl Constants {
+    fn new(k: &mut Builder, fmha: &Fmha) -> Result<Constants> {
+        let unit = if fmha.units() == Units::Natural { 1.0 } else { std::f64::consts::LOG2_E };
+        let cap = fmha.softcap.map(|cap| cap.0);
+        let outer = constant(k, cap.unwrap_or(fmha.scale.0) * unit)?;
+        let inner = cap.map(|cap| constant(k, fmha.scale.0 / cap)).transpose()?;
+        let fills = fmha.fills() && !fmha.sinks();
+        let fill = fills.then(|| constant(k, fmha.filling())).transpose()?;
+        Ok(Constants { inner, outer, fill })
+    }
+
+    /// One score, by its term of the mask.
+    fn score(&self, k: &mut Builder, score: Operand, term: Option<Operand>) -> Result<()> {
+        let multiply = |k: &mut Builder, by: TensorId| {
+            k.binary(Binary::Mul, score.clone(), [score.clone(), by.into()])
         };
-        k.init(to.clone(), beyond)?;
-        k.if_(Test::Inside(from.into()), |k| k.move_(to, from))
-    }
-
-    /// What an element of the mask adds to a score; or, where scores are filled and that is not the same, whether it is not 0.
-    pub(super) fn term(&self, k: &mut Builder, scalar: Scalar, word: Operand) -> Result<Operand> {
-        let term = number(k, "term", Scalar::F32)?;
-        k.move_(term, word)?;
-        if scalar == Scalar::U8 {
-            if !self.fmha.fills() || self.fmha.sinks() {
-                let never = if self.fmha.fills() { self.fmha.filling() } else { f64::NEG_INFINITY };
-                let [nothing, never] = [self.constant(k, 0.0)?, self.constant(k, never)?];
-                k.alone(Kind::Select, term, [term, nothing, never])?;
-            }
-        } else if self.fmha.units() == Units::Powers {
-            return self.of_power(k, scalar, term);
+        if let Some(inner) = self.inner {
+            multiply(k, inner)?;
+            k.unary(Unary::Tanh, score.clone(), score.clone())?;
         }
-        Ok(term.into())
-    }
-
-    /// A number that is added to a score, as one that is added to log₂ of a weight. A finite one stays
-    /// finite: it becomes the largest that there is, or the least, if its multiple is none.
-    fn of_power(&self, k: &mut Builder, scalar: Scalar, term: TensorId) -> Result<Operand> {
-        let unit = self.constant(k, std::f64::consts::LOG2_E)?;
-        let power = number(k, "power", Scalar::F32)?;
-        k.binary(Binary::Mul, power, [term, unit])?;
-        if scalar == Scalar::F16 {
-            return Ok(power.into());
+        let Some(term) = term else { return multiply(k, self.outer) };
+        if let Some(fill) = self.fill {
+            multiply(k, self.outer)?;
+            return k.alone(Kind::Select, score.clone(), [term, score, fill.into()]);
         }
-        for (op, bound) in [(Binary::Max, f32::MIN), (Binary::Min, f32::MAX)] {
-            let bound = self.constant(k, bound.into())?;
-            k.binary(op, power, [power, bound])?;
-        }
-        let least = self.constant(k, LEAST)?;
-        k.fma(power, [term, least])?;
-        Ok(power.into())
+        let sum = number(k, "sum", Scalar::F32)?;
+        k.move_(sum, term)?;
+        k.fma(sum, [score.clone(), self.outer.into()])?;
+        k.move_(score, sum)
     }
 }
 
-/// The number of the query in one of the own lane's two rows.
-fn query(spot: &Spot<'_>, half: &Var) -> Expr {
-    spot.row.clone() + Expr::from(half) * 8
+fn constant(k: &mut Builder, value: f64) -> Result<TensorId> {
+    let register = number(k, "constant", Scalar::F32)?;
+    k.init(register, value)?;
+    Ok(register)
+}
+
+/// An element of the mask; beyond its edge one that forbids the key, or, where there is an element
+/// for each score, adds nothing.
+pub(super) fn load<const N: usize>(
+    k: &mut Builder,
+    given: &Given<'_>,
+    at: [&Expr; N],
+    to: Operand,
+) -> Result<()> {
+    let mask = given.mask.expect("a kernel whose scores are masked has a mask");
+    let from = k.index(mask, "element", at)?;
+    let beyond = match given.fmha.mask {
+        Mask::PerKey(scalar) if scalar != Scalar::U8 => f64::NEG_INFINITY,
+        Mask::None | Mask::PerKey(_) | Mask::Dense(_) => 0.0,
+    };
+    k.init(to.clone(), beyond)?;
+    k.if_(Test::Inside(from.into()), |k| k.move_(to, from))
+}
+
+/// What an element of the mask adds to a score; or, where scores are filled and that is not the same, whether it is not 0.
+pub(super) fn term(k: &mut Builder, fmha: &Fmha, scalar: Scalar, word: Operand) -> Result<Operand> {
+    let term = number(k, "term", Scalar::F32)?;
+    k.move_(term, word)?;
+    if scalar == Scalar::U8 {
+        if !fmha.fills() || fmha.sinks() {
+            let never = if fmha.fills() { fmha.filling() } else { f64::NEG_INFINITY };
+            let [nothing, never] = [constant(k, 0.0)?, constant(k, never)?];
+            k.alone(Kind::Select, term, [term, nothing, never])?;
+        }
+    } else if fmha.units() == Units::Powers {
+        return of_power(k, scalar, term);
+    }
+    Ok(term.into())
+}
+
+/// A number that is added to a score, as one that is added to log₂ of a weight. A finite one stays
+/// finite: it becomes the largest that there is, or the least, if its multiple is none.
+fn of_power(k: &mut Builder, scalar: Scalar, term: TensorId) -> Result<Operand> {
+    let unit = constant(k, std::f64::consts::LOG2_E)?;
+    let power = number(k, "power", Scalar::F32)?;
+    k.binary(Binary::Mul, power, [term, unit])?;
+    if scalar == Scalar::F16 {
+        return Ok(power.into());
+    }
+    for (op, bound) in [(Binary::Max, f32::MIN), (Binary::Min, f32::MAX)] {
+        let bound = constant(k, bound.into())?;
+        k.binary(op, power, [power, bound])?;
+    }
+    let least = constant(k, LEAST)?;
+    k.fma(power, [term, least])?;
+    Ok(power.into())
 }

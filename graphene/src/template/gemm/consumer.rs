@@ -5,7 +5,7 @@ use super::{Context, DEPTH, Place, ROWS, STEP};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
+use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::PipelineState;
 use crate::schedule::matmul::{epilog, load};
@@ -38,64 +38,48 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
     }
     let consumer = Consumer::new(k, context, own, group)?;
     let store = Store::new(k, context, own, &consumer.group)?;
-    match &context.order {
-        Some(order) => {
-            let Consumer { group, state, lanes, .. } = &consumer;
-            let ring = &state.ring;
-            let order = order.begin(k, context.groups, (own, group), *lanes)?;
-            skip(k, ring, context.all_steps() * group)?;
-            let first = context.first.clone() + context.stride.clone() * group;
-            let stride = context.stride.clone() * gemm.consumers;
-            context.each_tile(k, first, stride, |k, _, place| {
-                let tile = consumer.tile(k, place)?;
-                k.decompose(tile.header(context.declared.kind(), own), |k| {
-                    let ahead = store.ask(k, place)?;
-                    let multiply = |k: &mut Builder| {
-                        clear(k, consumer.acc, gemm.registers() / 4)?;
-                        order.wait(k)?;
-                        consumer.multiply(k, |k| order.arrive(k))
-                    };
-                    let sums = tile.sums(context.declared.sums(), consumer.acc, own);
-                    epilog(k, sums, multiply, |k| {
-                        skip(k, ring, context.all_steps() * (gemm.consumers - 1))?;
-                        store.await_rows(k)?;
-                        store.tile(k, consumer.acc, place, &ahead)
-                    })
-                })
-            })?;
-        }
-        None => {
-            context.each_tile(k, context.first.clone(), context.stride.clone(), |k, _, place| {
-                let tile = consumer.tile(k, place)?;
-                let header = tile.header(context.declared.kind(), own);
-                let multiply = |k: &mut Builder| {
-                    clear(k, consumer.acc, gemm.registers() / 4)?;
-                    consumer.multiply(k, |_| Ok(()))
-                };
-                let Some(shares) = &context.shares else {
-                    return k.decompose(header, |k| {
-                        let ahead = store.ask(k, place)?;
-                        let sums = tile.sums(context.declared.sums(), consumer.acc, own);
-                        epilog(k, sums, multiply, |k| {
-                            store.await_rows(k)?;
-                            store.tile(k, consumer.acc, place, &ahead)
-                        })
-                    });
-                };
-                k.decompose(header.on(shares.blocks), |k| {
-                    let ahead = store.ask(k, place)?;
-                    multiply(k)?;
-                    store.await_rows(k)?;
-                    let number = Expr::from(&consumer.group) * 4 + &store.lane.number;
-                    let each = |k: &mut Builder, visit: Visit<'_>| {
-                        each_pair(k, consumer.acc, gemm.registers() / 4, visit)
-                    };
-                    let held = Held { warp: store.lane.warp, number, each: &each };
-                    shares.add_up(k, &held, |k| store.tile(k, consumer.acc, place, &ahead))
-                })
-            })?
-        }
+    let (mut first, mut stride) = (context.first.clone(), context.stride.clone());
+    let mut order = None;
+    if let Some(barrier) = context.order {
+        order = Some(barrier.begin(k, context.groups, (own, &consumer.group), consumer.lanes)?);
+        consumer.skip(k, Expr::from(&consumer.group))?;
+        first = first + stride.clone() * &consumer.group;
+        stride = stride * gemm.consumers;
     }
+    context.each_tile(k, first, stride, |k, _, place| {
+        let tile = consumer.tile(k, place)?;
+        let header = tile.header(context.declared.kind(), own);
+        let multiply = |k: &mut Builder| {
+            clear(k, consumer.acc, gemm.registers() / 4)?;
+            let Some(order) = &order else { return consumer.multiply(k, |_| Ok(())) };
+            order.wait(k)?;
+            consumer.multiply(k, |k| order.arrive(k))
+        };
+        let Some(shares) = &context.shares else {
+            return k.decompose(header, |k| {
+                let ahead = store.ask(k, place)?;
+                let sums = tile.sums(context.declared.sums(), consumer.acc, own);
+                epilog(k, sums, multiply, |k| {
+                    if order.is_some() {
+                        consumer.skip(k, Expr::from(gemm.consumers - 1))?;
+                    }
+                    store.await_rows(k)?;
+                    store.tile(k, consumer.acc, place, &ahead)
+                })
+            });
+        };
+        k.decompose(header.on(shares.blocks), |k| {
+            let ahead = store.ask(k, place)?;
+            multiply(k)?;
+            store.await_rows(k)?;
+            let number = Expr::from(&consumer.group) * 4 + &store.lane.number;
+            let each = |k: &mut Builder, visit: Visit<'_>| {
+                each_pair(k, consumer.acc, gemm.registers() / 4, visit)
+            };
+            let held = Held { warp: store.lane.warp, number, each: &each };
+            shares.add_up(k, &held, |k| store.tile(k, consumer.acc, place, &ahead))
+        })
+    })?;
     store.finish(k)
 }
 
@@ -128,6 +112,12 @@ impl<'a> Consumer<'a> {
         };
         let place = Place { batch: place.batch.clone(), m, n: place.n.clone() };
         context.declared.tile(k, [ROWS * gemm.strips, gemm.columns], &place)
+    }
+
+    /// Passes the stages of so many tiles by, which are others'.
+    fn skip(&self, k: &mut Builder, tiles: Expr) -> Result<()> {
+        let steps = self.context.all_steps() * tiles;
+        k.for_("skipped", Expr::from(0)..steps, 1, false, |k, _| k.advance(&self.state.ring))
     }
 
     /// Adds a tile's matmuls; `issued` is done when all of them have been issued.
@@ -196,9 +186,4 @@ impl<'a> Consumer<'a> {
             k.spec(Kind::Commit(Group::MatMul), (), (), *threads)
         })
     }
-}
-
-/// Passes stages by that are others'.
-fn skip(k: &mut Builder, ring: &Ring, steps: Expr) -> Result<()> {
-    k.for_("skipped", Expr::from(0)..steps, 1, false, |k, _| k.advance(ring))
 }

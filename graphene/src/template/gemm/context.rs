@@ -8,6 +8,7 @@ use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::{OrderedBarrier, Pipeline};
+use crate::template::access::Cluster;
 use crate::template::fragments::Panels;
 use crate::template::matmul::{Declared, Edges, MatMul, Place, Walk};
 use crate::template::split_k::Shares;
@@ -19,7 +20,7 @@ pub(super) struct Context<'a> {
     /// The block's threads as warpgroups.
     pub(super) groups: ThreadsId,
     /// The two blocks of the own cluster, and which of them the own one is; none where blocks are alone.
-    pub(super) pair: Option<(ThreadsId, Expr)>,
+    pub(super) pair: Cluster,
     /// The blocks that share a tile, and what they hand over; none if each has its own.
     pub(super) shares: Option<Shares>,
     /// In which order consumers multiply (ping-pong); none if they share each tile.
@@ -44,20 +45,9 @@ impl Gemm {
         &'a self,
         k: &mut Builder,
         declared: &'a Declared,
-        count: &Var,
-        [grid, block]: [ThreadsId; 2],
+        (first, stride): (Expr, Expr),
+        (block, cluster): (ThreadsId, Cluster),
     ) -> Result<Context<'a>> {
-        k.one()?;
-        let (first, cta, cluster) = if self.together() == 1 {
-            let [first] = k.indices(grid, ["first"])?;
-            let cta = k.index(grid, "cta", [&first])?;
-            (first, cta, None)
-        } else {
-            let [cluster, rank] = k.indices(grid, ["cluster", "rank"])?;
-            let blocks = k.index(grid, "together", [&cluster])?;
-            (cluster, k.index(blocks, "cta", [&rank])?, Some((blocks, Expr::from(rank))))
-        };
-        k.by(cta);
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let shared = [self.stages_of(k, 0)?, self.stages_of(k, 1)?];
         let filled_by = match self.edges {
@@ -66,23 +56,19 @@ impl Gemm {
         };
         // Each warp that multiplies a stage says when it has.
         let emptied_by = self.rows() / (ROWS * self.strips) * 4 * self.cluster;
-        let together = cluster.clone();
-        let (pair, sharing) = if self.split == 1 { (cluster, None) } else { (None, cluster) };
-        let shares = match sharing {
-            Some((blocks, rank)) => {
-                Some(Shares::new(k, self.split, self.holders(), blocks, rank, block)?)
-            }
-            None => None,
+        let meet = Header::new(Kind::Sync, (), (), block);
+        let meet = match cluster {
+            Some((blocks, _)) => meet.on(blocks),
+            None => meet,
         };
+        let (pair, sharing) = if self.split == 1 { (cluster, None) } else { (None, cluster) };
+        let shares = sharing.map(|of| Shares::new(k, self.split, self.holders(), of, block));
+        let shares = shares.transpose()?;
         let order =
             self.ping_pong.then(|| OrderedBarrier::new(k, self.consumers, block)).transpose()?;
         let residual_tma = ResidualTma::new(k, self, &declared.epilogue, block)?;
         let pipeline = Pipeline::new(k, self.stages, filled_by, emptied_by, block)?;
-        let meet = Header::new(Kind::Sync, (), (), block);
-        k.add(match together {
-            Some((blocks, _)) => meet.on(blocks),
-            None => meet,
-        })?;
+        k.add(meet)?;
         let tile = [self.rows() * self.cluster, self.columns];
         Ok(Context {
             gemm: self,
@@ -92,8 +78,8 @@ impl Gemm {
             shares,
             order,
             residual_tma,
-            first: first.into(),
-            stride: count.into(),
+            first,
+            stride,
             walk: Walk::new(declared, tile, self.raster),
             steps: declared.steps(self.depth()),
             pipeline,
@@ -109,6 +95,19 @@ impl Gemm {
         let [rows, columns] = if transposed { [self.depth(), size] } else { [size, self.depth()] };
         let panels = Panels { rows, columns, scalar };
         panels.allocate(k, ["sA", "sB"][i], &[self.stages], transposed != (i == 1))
+    }
+
+    /// A matrix of global memory in tiles.
+    pub(super) fn tiled(
+        &self,
+        k: &mut Builder,
+        of: TensorId,
+        name: &str,
+        tile: [i64; 2],
+    ) -> Result<TensorId> {
+        let batch = self.matmul.batched.then_some(Tiler::Size(1));
+        let tiles: Vec<Tiler> = batch.into_iter().chain(tile.map(Tiler::Size)).collect();
+        k.tile(of, name, &tiles)
     }
 }
 
@@ -164,18 +163,5 @@ impl Context<'_> {
     /// Panels of C that each warpgroup has buffers for.
     pub(super) fn panel_buffers(&self) -> i64 {
         if self.residual_tma.is_some() { RESIDUAL_PANELS } else { PANELS }
-    }
-
-    /// A matrix of global memory in tiles.
-    pub(super) fn tiled(
-        &self,
-        k: &mut Builder,
-        of: TensorId,
-        name: &str,
-        tile: [i64; 2],
-    ) -> Result<TensorId> {
-        let batch = self.gemm.matmul.batched.then_some(Tiler::Size(1));
-        let tiles: Vec<Tiler> = batch.into_iter().chain(tile.map(Tiler::Size)).collect();
-        k.tile(of, name, &tiles)
     }
 }

@@ -1,7 +1,7 @@
 //! What becomes of the sums, and how they leave; `places`: which elements are whose.
 
 use super::ahead::{Ahead, Rows};
-use super::residual_tma::Asking;
+use super::residual_tma::ResidualTma;
 use super::{Context, PANEL, PANELS, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
@@ -20,11 +20,11 @@ pub(super) struct Store<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) own: ThreadsId,
     pub(super) group: Var,
-    by_panels: Vec<Panels>,
+    pub(super) by_panels: Vec<Panels>,
     /// Rows for each consumer's tile.
     pub(super) rows: Rows,
     /// How an addend's panels come.
-    pub(super) asking: Option<Asking>,
+    pub(super) asking: Option<&'a ResidualTma>,
     /// Numbers of the results that leave from registers.
     pub(super) by_runs: Vec<usize>,
     pub(super) lane: Lane,
@@ -51,14 +51,14 @@ pub(super) struct Panel<'a> {
 }
 
 /// A result that leaves by tensor copies.
-struct Panels {
+pub(super) struct Panels {
     result: usize,
     scalar: Scalar,
     /// The result in panels.
     to: TensorId,
     /// `[group, buffer].[64, 64]`, and their state.
-    buffers: TensorId,
-    ring: Ring,
+    pub(super) buffers: TensorId,
+    pub(super) ring: Ring,
 }
 
 impl<'a> Store<'a> {
@@ -82,26 +82,14 @@ impl<'a> Store<'a> {
                     (buffers(k, context, scalar)?, ring)
                 }
             };
-            let to = context.tiled(k, tensor, "gC", [ROWS, PANEL])?;
+            let to = context.gemm.tiled(k, tensor, "gC", [ROWS, PANEL])?;
             by_panels.push(Panels { result, scalar, to, buffers, ring });
         }
-        let asking = match &by_panels[..] {
-            [Panels { buffers, ring, .. }] => Asking::new(k, context, *buffers, ring)?,
-            _ => None,
-        };
+        let (asking, group) = (context.residual_tma.as_ref(), group.clone());
         let lane = Lane::new(k, own)?;
         let matrices = Matrices::new(k, lane.warp)?;
-        Ok(Store {
-            context,
-            own,
-            group: group.clone(),
-            by_panels,
-            rows: Rows::new(k, context)?,
-            asking,
-            by_runs,
-            lane,
-            matrices,
-        })
+        let rows = Rows::new(k, context)?;
+        Ok(Store { context, own, group, by_panels, rows, asking, by_runs, lane, matrices })
     }
 
     /// A tile's rows, panel by panel.
@@ -166,7 +154,7 @@ impl<'a> Store<'a> {
         let buffer = k.index(*buffers, name, at)?;
         match &self.asking {
             // The addend has come where the buffer's last store has been read.
-            Some(asking) => asking.wait(k, &self.group, self.own)?,
+            Some(asking) => asking.wait(k, self)?,
             None => {
                 // The buffer's last store has been read: of the two, it is the older.
                 let read = Kind::WaitGroup(Group::Bulk, PANELS - 1, true);

@@ -122,7 +122,7 @@ impl Context<'_> {
         threads: ThreadsId,
     ) -> Result<Header> {
         let term = &self.declared.terms[fill.term];
-        let from = self.tiled(k, [term.a, term.b][i], "step", self.gemm.sizes()[i])?;
+        let from = self.gemm.tiled(k, [term.a, term.b][i], "step", self.gemm.sizes()[i])?;
         let from = Operand::at(from, fill.place.at(fill.at()[i].map(Expr::clone)));
         Ok(Header::new(Kind::Move, Operand::at(self.shared[i], [fill.stage]), from, threads))
     }
@@ -131,7 +131,9 @@ impl Context<'_> {
     fn operands(&self, k: &mut Builder, [of_a, of_b]: [[i64; 2]; 2]) -> Result<Vec<Both>> {
         let terms = self.declared.terms.iter();
         terms
-            .map(|of| Ok([self.tiled(k, of.a, "gA", of_a)?, self.tiled(k, of.b, "gB", of_b)?]))
+            .map(|of| {
+                Ok([self.gemm.tiled(k, of.a, "gA", of_a)?, self.gemm.tiled(k, of.b, "gB", of_b)?])
+            })
             .collect()
     }
 
@@ -249,7 +251,7 @@ impl Context<'_> {
         let place = self.walk.place(k, self.first.clone())?;
         let threads = GROUP * (gemm.consumers + 1);
         for (number, term) in self.declared.terms.iter().enumerate() {
-            let b = self.tiled(k, term.b, "lines", [depth, gemm.columns])?;
+            let b = self.gemm.tiled(k, term.b, "lines", [depth, gemm.columns])?;
             // A line is 128 bytes: of a column's depth, or of a row's columns.
             let of_step = match gemm.matmul.b_transposed {
                 true => depth * (gemm.columns / PANEL),

@@ -1,12 +1,12 @@
 //! An addend of the sums' shape, such as a residual, that comes by tensor copies: panel by panel, to where the panel of C is to
 //! leave from. So it takes no registers before it is needed, and its rows come whole.
 
-use super::epilogue::{Panel, Store};
+use super::epilogue::{Panel, Panels, Store};
 use super::{Edges, Gemm, PANEL, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Group, Kind, Operand, Ring, Scope, TensorId, ThreadsId};
+use crate::kernel::{Fence, Group, Kind, Operand, Scope, TensorId, ThreadsId};
 use crate::template::epilogue::{Attached, Span};
 use crate::template::matmul::line;
 use crate::tensor::{Memory, Scalar};
@@ -17,11 +17,13 @@ const LEAD: i64 = 2;
 /// Panels that a consumer has buffers for: those that are asked for, the one that is computed, and one that still leaves.
 pub(super) const RESIDUAL_PANELS: i64 = LEAD + 2;
 
-/// The addend, and one barrier for each panel of each consumer, complete when it has come.
+/// The addend, whose panels come to where C, which alone leaves by panels, leaves from; and one barrier for each panel of each
+/// consumer, complete when it has come.
 pub(super) struct ResidualTma {
     /// Which of the epilogue's operands it is.
     pub(super) operand: usize,
-    tensor: TensorId,
+    /// The addend in panels.
+    panels: TensorId,
     barriers: TensorId,
 }
 
@@ -56,34 +58,8 @@ impl ResidualTma {
             k.unroll("c", all, |k, c| k.init(Operand::at(barriers, [c]), 1.0))?;
             k.alone(Kind::Fence(Fence::Init), (), ())
         })?;
-        Ok(Some(ResidualTma { operand, tensor, barriers }))
-    }
-}
-
-/// How a consumer asks for its panels.
-pub(super) struct Asking {
-    pub(super) operand: usize,
-    /// The addend in panels.
-    panels: TensorId,
-    barriers: TensorId,
-    /// Where C's panels leave from, and whose is next.
-    buffers: TensorId,
-    ring: Ring,
-}
-
-impl Asking {
-    /// Into the buffers from which C leaves.
-    pub(super) fn new(
-        k: &mut Builder,
-        context: &super::Context<'_>,
-        buffers: TensorId,
-        ring: &Ring,
-    ) -> Result<Option<Asking>> {
-        let Some(ResidualTma { operand, tensor, barriers }) = context.residual_tma else {
-            return Ok(None);
-        };
-        let panels = context.tiled(k, tensor, "gR", [ROWS, PANEL])?;
-        Ok(Some(Asking { operand, panels, barriers, buffers, ring: ring.clone() }))
+        let panels = gemm.tiled(k, tensor, "gR", [ROWS, PANEL])?;
+        Ok(Some(ResidualTma { operand, panels, barriers }))
     }
 
     /// Complete when what a consumer asked for into this buffer has come.
@@ -92,9 +68,10 @@ impl Asking {
     }
 
     /// Waits until this panel has come.
-    pub(super) fn wait(&self, k: &mut Builder, group: &Var, own: ThreadsId) -> Result<()> {
-        let come = self.come(group, self.ring.stage());
-        k.spec(Kind::Wait(Expr::from(self.ring.parity()), Scope::Block), come, (), own)
+    pub(super) fn wait(&self, k: &mut Builder, store: &Store<'_>) -> Result<()> {
+        let ring = &store.by_panels[0].ring;
+        let come = self.come(&store.group, ring.stage());
+        k.spec(Kind::Wait(Expr::from(ring.parity()), Scope::Block), come, (), store.own)
     }
 
     /// Asks for a tile's first panels.
@@ -133,17 +110,18 @@ impl Asking {
         number: &Expr,
         stages_on: i64,
     ) -> Result<()> {
+        let Panels { buffers, ring, .. } = &store.by_panels[0];
         let across = Expr::from(store.context.gemm.columns / PANEL);
         let at = store.at(place, &number.div(&across), &number.rem(&across));
         let from = Operand::at(self.panels, at);
-        let stage = (Expr::from(self.ring.stage()) + stages_on).rem(&RESIDUAL_PANELS.into());
+        let stage = (Expr::from(ring.stage()) + stages_on).rem(&RESIDUAL_PANELS.into());
         let come = self.come(&store.group, stage.clone());
-        let bytes = ROWS * PANEL * k.tensor_of(self.buffers)?.scalar.bytes();
+        let bytes = ROWS * PANEL * k.tensor_of(*buffers)?.scalar.bytes();
         k.alone(Kind::Arrive(Some(bytes.into())), come.clone(), ())?;
         // C left from it before it left from the buffers between that one and this one's.
         let later = RESIDUAL_PANELS - stages_on - 1;
         k.alone(Kind::WaitGroup(Group::Bulk, later, true), (), ())?;
-        let to = k.index(self.buffers, "ahead", [Expr::from(&store.group), stage])?;
+        let to = k.index(*buffers, "ahead", [Expr::from(&store.group), stage])?;
         k.add(Header::alone(Kind::Move, to, from).signals(come))
     }
 }

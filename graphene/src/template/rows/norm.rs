@@ -1,7 +1,7 @@
-//! The passes of each normalisation.
+//! What each normalisation folds a row into, and the result.
 
 use super::Norm;
-use super::row::{Kept, Order, Row};
+use super::row::Row;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::function::Function;
@@ -9,98 +9,81 @@ use crate::kernel::{Binary, Fused, Kind, TensorId, Unary};
 use crate::schedule::pointwise::{number, pointwise, vector};
 use crate::tensor::Scalar;
 
-impl Row<'_> {
-    /// Brings the row, computes its statistics, and stores the result.
-    pub(super) fn normalise(&self, k: &mut Builder) -> Result<()> {
-        let kept = self.bring(k)?;
-        match self.template.norm {
-            Norm::None => self.leave(k, &kept, &Function::identity(), &[]),
-            Norm::Layer => self.layer(k, &kept),
-            Norm::Rms => self.rms(k, &kept),
-            Norm::Softmax => self.softmax(k, &kept),
-            Norm::LogSoftmax => self.log_softmax(k, &kept),
-        }
-    }
-
-    fn layer(&self, k: &mut Builder, kept: &Kept) -> Result<()> {
-        let [x, mean] = [0, 1].map(Function::input);
-        let sum = self.fold(k, kept, Binary::Add, &x, &[], Order::First)?;
-        let mean_value = self.mean(k, &sum)?;
-        let difference = x - mean;
-        let square = difference.clone() * difference;
-        let squares = self.fold(k, kept, Binary::Add, &square, &[&mean_value], Order::Later)?;
-        let inverse = self.inverse_root(k, &squares)?;
-        let [mean, inverted] = [0, 1].map(|number| self.statistic(number));
-        let normal = (Function::identity() - mean) * inverted;
-        self.leave(k, kept, &normal, &[&mean_value, &inverse])
-    }
-
-    fn rms(&self, k: &mut Builder, kept: &Kept) -> Result<()> {
-        let x = Function::identity();
-        let square = x.clone() * x.clone();
-        let squares = self.fold(k, kept, Binary::Add, &square, &[], Order::First)?;
-        let inverse = self.inverse_root(k, &squares)?;
-        self.leave(k, kept, &(x * self.statistic(0)), &[&inverse])
-    }
-
-    fn softmax(&self, k: &mut Builder, kept: &Kept) -> Result<()> {
-        let x = Function::identity();
-        let most = self.fold(k, kept, Binary::Max, &x, &[], Order::First)?;
-        let power = |most: Function| (Function::identity() - most).unary(Unary::Exp);
-        let powers = power(Function::input(1));
-        // What is kept need not be computed again.
-        let (order, left) = match kept {
-            Kept::Registers(..) => (Order::Replaces, x),
-            Kept::Memory => (Order::Later, power(self.statistic(1))),
-        };
-        let sum = self.fold(k, kept, Binary::Add, &powers, &[&most], order)?;
-        let inverse = self.apply(k, &Function::identity().unary(Unary::Rcp), &sum)?;
-        let stats = [&inverse, &most];
-        let used = if order == Order::Replaces { 1 } else { 2 };
-        self.leave(k, kept, &(left * self.statistic(0)), &stats[..used])
-    }
-
-    fn log_softmax(&self, k: &mut Builder, kept: &Kept) -> Result<()> {
-        let [x, most] = [0, 1].map(Function::input);
-        let most_value = self.fold(k, kept, Binary::Max, &x, &[], Order::First)?;
-        let power = (x.clone() - most).unary(Unary::Exp);
-        let sum = self.fold(k, kept, Binary::Add, &power, &[&most_value], Order::Later)?;
-        let log = self.apply(k, &Function::identity().unary(Unary::Log), &sum)?;
-        let [most, logarithm] = [0, 1].map(|number| self.statistic(number));
-        self.leave(k, kept, &(x - most - logarithm), &[&most_value, &log])
-    }
-
-    /// A sum over the row, divided by the number of columns.
-    fn mean(&self, k: &mut Builder, sum: &Statistic) -> Result<Statistic> {
-        let columns = number(k, "count", Scalar::F32)?;
-        k.alone(Kind::Index(self.columns.clone()), columns, ())?;
-        let mean = number(k, "mean", Scalar::F32)?;
-        k.binary(Binary::Div, mean, [sum.register, columns])?;
-        let count = Fused::index(self.columns.clone());
-        let meaning = sum.meaning.clone().binary(Binary::Div, count);
-        Ok(Statistic { register: mean, meaning })
-    }
-
-    /// 1/√(mean + ε) of a sum of squares.
-    fn inverse_root(&self, k: &mut Builder, squares: &Statistic) -> Result<Statistic> {
-        let mean = self.mean(k, squares)?;
-        let function = (Function::identity() + self.template.epsilon.0).unary(Unary::Rsqrt);
-        self.apply(k, &function, &mean)
-    }
-
-    /// A function of one register.
-    fn apply(&self, k: &mut Builder, function: &Function, of: &Statistic) -> Result<Statistic> {
-        let register = vector(k, "statistic", 1, Scalar::F32)?;
-        pointwise(k, function, &[register], &[of.register])?;
-        let meaning = Fused::of(function, std::slice::from_ref(&of.meaning));
-        Ok(Statistic { register, meaning })
-    }
-}
-
 /// A statistic of a row: the register that holds it, and what it is of the row's operands.
 #[derive(Debug, Clone)]
 pub(super) struct Statistic {
     /// A number in single precision.
     pub(super) register: TensorId,
     pub(super) meaning: Fused,
+}
+
+/// What becomes of a total.
+enum Then {
+    /// It is divided by the number of columns.
+    Mean,
+    /// 1/√(mean + ε)
+    InverseRoot,
+    /// A function of it.
+    Of(Unary),
+    Nothing,
+}
+
+impl Row<'_> {
+    /// Computes the row's statistics, one after the other, and stores the result.
+    pub(super) fn normalise(&self, k: &mut Builder) -> Result<()> {
+        // An element, and the first two statistics.
+        let [x, first, second] = [0, 1, 2].map(Function::input);
+        let (difference, square) = (x.clone() - first.clone(), |x: Function| x.clone() * x);
+        let power = difference.clone().unary(Unary::Exp);
+        let [add, max] = [Binary::Add, Binary::Max];
+        let (folds, result) = match self.template.norm {
+            Norm::None => (vec![], x),
+            Norm::Layer => {
+                let squares = (add, square(difference.clone()), Then::InverseRoot);
+                (vec![(add, x, Then::Mean), squares], difference * second)
+            }
+            Norm::Rms => (vec![(add, square(x.clone()), Then::InverseRoot)], x * first),
+            Norm::Softmax => {
+                let sum = (add, power.clone(), Then::Of(Unary::Rcp));
+                // What is kept need not be computed again.
+                let left = if self.kept.is_some() { x.clone() } else { power };
+                (vec![(max, x, Then::Nothing), sum], left * second)
+            }
+            Norm::LogSoftmax => {
+                let sum = (add, power, Then::Of(Unary::Log));
+                (vec![(max, x, Then::Nothing), sum], difference - second)
+            }
+        };
+        let mut stats = Vec::new();
+        for (op, function, then) in folds {
+            let total = self.fold(k, op, &function, &stats)?;
+            stats.push(self.then(k, &then, total)?);
+        }
+        self.leave(k, &result, &stats)
+    }
+
+    fn then(&self, k: &mut Builder, then: &Then, total: Statistic) -> Result<Statistic> {
+        let x = Function::identity();
+        let (function, of) = match then {
+            Then::Nothing => return Ok(total),
+            Then::Mean => return self.mean(k, &total),
+            Then::InverseRoot => {
+                ((x + self.template.epsilon.0).unary(Unary::Rsqrt), self.mean(k, &total)?)
+            }
+            Then::Of(op) => (x.unary(*op), total),
+        };
+        let register = vector(k, "statistic", 1, Scalar::F32)?;
+        pointwise(k, &function, &[register], &[of.register])?;
+        Ok(Statistic { register, meaning: Fused::of(&function, &[of.meaning]) })
+    }
+
+    /// A sum over the row, divided by the number of columns.
+    fn mean(&self, k: &mut Builder, sum: &Statistic) -> Result<Statistic> {
+        let columns = number(k, "count", Scalar::F32)?;
+        k.alone(Kind::Index(self.columns.clone()), columns, ())?;
+        let register = number(k, "mean", Scalar::F32)?;
+        k.binary(Binary::Div, register, [sum.register, columns])?;
+        let count = Fused::index(self.columns.clone());
+        Ok(Statistic { register, meaning: sum.meaning.clone().binary(Binary::Div, count) })
+    }
 }

@@ -1,7 +1,7 @@
 //! How a row comes, is kept, and goes.
 
-use super::Rows;
 use super::norm::Statistic;
+use super::{Norm, Rows};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::function::Function;
@@ -37,20 +37,23 @@ pub(super) struct Row<'a> {
     pub(super) given: Vec<TensorId>,
     /// The row where the prologue's value is stored.
     pub(super) stored: Option<TensorId>,
+    /// All of a thread's vectors in registers; none where each pass reads the row and computes the prologue again.
+    pub(super) kept: Option<Kept>,
 }
 
-/// The row where a pass finds it.
-pub(super) enum Kept {
-    /// In registers, with what is read late: all of a thread's vectors.
-    Registers(TensorId, Vec<TensorId>),
-    /// In global memory: each pass computes the prologue again.
-    Memory,
+/// A row in registers.
+pub(super) struct Kept {
+    /// How many vectors a thread has.
+    vectors: i64,
+    row: TensorId,
+    /// What is read late.
+    late: Vec<TensorId>,
 }
 
 impl Row<'_> {
     /// Brings the row, as far as it is kept.
-    pub(super) fn bring(&self, k: &mut Builder) -> Result<Kept> {
-        let Some(held) = self.template.held else { return Ok(Kept::Memory) };
+    pub(super) fn bring(&mut self, k: &mut Builder) -> Result<()> {
+        let Some(held) = self.template.held else { return Ok(()) };
         let n = self.template.vector;
         let mut raws = Vec::new();
         for source in self.ins.iter().chain(&self.late.sources) {
@@ -82,35 +85,34 @@ impl Row<'_> {
                 self.keep(k, to, i)
             })
         })?;
-        Ok(Kept::Registers(row, late))
+        self.kept = Some(Kept { vectors: held, row, late });
+        Ok(())
     }
 
     /// Stores the prologue's value.
     fn keep(&self, k: &mut Builder, value: TensorId, i: &Var) -> Result<()> {
         let Some(sum) = &self.sum else { return Ok(()) };
         let to = self.view(k, sum, i)?;
-        let contiguous = sum.access.contiguous();
-        store(k, to, value, contiguous)
+        store(k, to, value, sum.access.contiguous())
     }
 
     /// `body` for each of the thread's vectors: its number, and its elements' registers, which hold
     /// the prologue's values. `first`: the first pass over a row that is not kept.
-    pub(super) fn pass(
+    fn pass(
         &self,
         k: &mut Builder,
-        kept: &Kept,
         first: bool,
         body: impl FnOnce(&mut Builder, &Var, TensorId) -> Result<()>,
     ) -> Result<()> {
         let n = self.template.vector;
-        match (kept, self.template.held) {
-            (Kept::Registers(row, _), Some(held)) => k.unroll("i", held, |k, i| {
+        match self.kept {
+            Some(Kept { vectors, row, .. }) => k.unroll("i", vectors, |k, i| {
                 self.inside(k, i, |k| {
-                    let part = self.part(k, *row, i, n)?;
+                    let part = self.part(k, row, i, n)?;
                     body(k, i, part)
                 })
             }),
-            (Kept::Registers(..) | Kept::Memory, _) => {
+            None => {
                 let steps = self.columns.ceil_div(&Expr::from(n * self.template.threads));
                 k.for_("i", Expr::from(0)..steps, 1, false, |k, i| {
                     self.inside(k, i, |k| {
@@ -128,16 +130,13 @@ impl Row<'_> {
         }
     }
 
-    /// Folds `function` of each element (input 0) and of `stats` (the inputs after it) over the row.
-    /// `again`: the function's values take the elements' place where they are kept.
+    /// Folds `function` of each element (input 0) and of the statistics before (the inputs after it) over the row.
     pub(super) fn fold(
         &self,
         k: &mut Builder,
-        kept: &Kept,
         op: Binary,
         function: &Function,
-        stats: &[&Statistic],
-        order: Order,
+        stats: &[Statistic],
     ) -> Result<Statistic> {
         let register = number(k, "total", Scalar::F32)?;
         let value = Fused::of(&self.template.prologue, &[]);
@@ -145,69 +144,67 @@ impl Row<'_> {
         let parts: Vec<Fused> = std::iter::once(value.clone()).chain(parts).collect();
         let meaning = Fused::of(function, &parts).folded(op, [1]);
         let (mut outs, mut results) = (vec![register], vec![meaning.clone()]);
-        if let (Kept::Memory, Order::First, Some(stored)) = (kept, order, self.stored) {
+        if let (None, true, Some(stored)) = (&self.kept, stats.is_empty(), self.stored) {
             outs.push(stored);
             results.push(value);
         }
         let kind = Kind::Fused(Fused::all(results));
         let header = Header::new(kind, outs, self.given.clone(), self.teams.team);
-        let stats: Vec<TensorId> = stats.iter().map(|statistic| statistic.register).collect();
-        k.decompose(header, |k| self.total(k, kept, (op, function), &stats, order, register))?;
+        k.decompose(header, |k| self.total(k, (op, function), stats, register))?;
         Ok(Statistic { register, meaning })
     }
 
     fn total(
         &self,
         k: &mut Builder,
-        kept: &Kept,
         (op, function): (Binary, &Function),
-        stats: &[TensorId],
-        order: Order,
+        stats: &[Statistic],
         total: TensorId,
     ) -> Result<()> {
-        let n = self.template.vector;
-        let neutral = op.neutral().unwrap_or(0.0);
-        k.init(total, neutral)?;
-        self.pass(k, kept, order == Order::First, |k, _, part| {
-            let value = match order {
-                Order::Replaces => part,
-                Order::First | Order::Later => vector(k, "value", n, Scalar::F32)?,
-            };
-            let ins: Vec<TensorId> = [part].iter().chain(stats).copied().collect();
+        let Rows { vector: n, norm, .. } = *self.template;
+        k.init(total, op.neutral().unwrap_or(0.0))?;
+        let first = stats.is_empty();
+        // Powers take the elements' place where they are kept.
+        let replaces = norm == Norm::Softmax && !first && self.kept.is_some();
+        self.pass(k, first, |k, _, part| {
+            let value = if replaces { part } else { vector(k, "value", n, Scalar::F32)? };
+            let stats = stats.iter().map(|statistic| statistic.register);
+            let ins: Vec<TensorId> = [part].into_iter().chain(stats).collect();
             pointwise(k, function, &[value], &ins)?;
             each(k, n, |k, e| k.reduce(op, total, Operand::at(value, [e])))
         })?;
         self.teams.fold(k, op, total)
     }
 
-    /// Stores `function` of each element and of `stats`, scaled, shifted and after the epilogue.
+    /// Stores `function` of each element and of all statistics, scaled, shifted and after the epilogue.
     pub(super) fn leave(
         &self,
         k: &mut Builder,
-        kept: &Kept,
         function: &Function,
-        stats: &[&Statistic],
+        stats: &[Statistic],
     ) -> Result<()> {
-        let n = self.template.vector;
-        let stats: Vec<TensorId> = stats.iter().map(|statistic| statistic.register).collect();
-        self.pass(k, kept, false, |k, i, part| {
-            let mut late = Vec::new();
-            match kept {
-                Kept::Registers(_, raws) => {
-                    for (source, &raw) in self.late.sources.iter().zip(raws) {
+        // The late operands follow the element; the statistics follow them.
+        let count = self.late.sources.len();
+        let given = std::iter::once(0).chain(count + 1..=count + stats.len());
+        let function = function.after(&Function::all(given.map(Function::input)));
+        let given = std::iter::once(function).chain((1..=count).map(Function::input));
+        let function = self.late.function.after(&Function::all(given));
+        self.pass(k, false, |k, i, part| {
+            let late = match &self.kept {
+                Some(Kept { late, .. }) => {
+                    let raws = self.late.sources.iter().zip(late);
+                    let wide = raws.map(|(source, &raw)| {
                         let raw = self.part(k, raw, i, self.count(source))?;
-                        late.push(widen(k, raw)?);
-                    }
+                        widen(k, raw)
+                    });
+                    wide.collect::<Result<_>>()?
                 }
-                Kept::Memory => late = self.read(k, &self.late.sources, i)?,
-            }
-            // The late operands follow the element; the statistics follow them.
-            let count = late.len();
-            let given = std::iter::once(function.clone()).chain((1..=count).map(Function::input));
-            let shifted = self.late.function.after(&Function::all(given));
-            let ins: Vec<TensorId> = [part].iter().chain(&late).chain(&stats).copied().collect();
-            let results = vectors(k, self.outs.len(), "result", n, Scalar::F32)?;
-            pointwise(k, &shifted, &results, &ins)?;
+                None => self.read(k, &self.late.sources, i)?,
+            };
+            let stats = stats.iter().map(|statistic| statistic.register);
+            let ins: Vec<TensorId> = [part].into_iter().chain(late).chain(stats).collect();
+            let results = vectors(k, self.outs.len(), "result", self.template.vector, Scalar::F32)?;
+            pointwise(k, &function, &results, &ins)?;
             for (out, &result) in self.outs.iter().zip(&results) {
                 let to = self.view(k, out, i)?;
                 store(k, to, result, out.access.contiguous())?;
@@ -215,22 +212,6 @@ impl Row<'_> {
             Ok(())
         })
     }
-
-    /// The input of [`leave`](Row::leave)'s function that is this statistic.
-    pub(super) fn statistic(&self, number: usize) -> Function {
-        Function::input(1 + self.late.sources.len() + number)
-    }
-}
-
-/// Where a fold stands among the passes over a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
-    /// It is the first pass.
-    First,
-    /// It is not.
-    Later,
-    /// Nor is it, and the elements' place is taken by the folded values.
-    Replaces,
 }
 
 /// An operand in global memory.
@@ -246,33 +227,19 @@ pub(super) struct Source {
 
 impl Row<'_> {
     /// Vectors of some operands, in single precision.
-    pub(super) fn read(
-        &self,
-        k: &mut Builder,
-        sources: &[Source],
-        i: &Var,
-    ) -> Result<Vec<TensorId>> {
-        let mut read = Vec::new();
-        for source in sources {
+    fn read(&self, k: &mut Builder, sources: &[Source], i: &Var) -> Result<Vec<TensorId>> {
+        let read = |source: &Source| {
             let from = self.view(k, source, i)?;
-            let n = self.count(source);
-            let raw = vector(k, "raw", n, source.access.scalar)?;
+            let raw = vector(k, "raw", self.count(source), source.access.scalar)?;
             self.fetch(k, source, raw, from)?;
-            read.push(widen(k, raw)?);
-        }
-        Ok(read)
+            widen(k, raw)
+        };
+        sources.iter().map(read).collect()
     }
 
     /// Loads a vector of an operand; of a table, if it has the row that is asked for.
-    pub(super) fn fetch(
-        &self,
-        k: &mut Builder,
-        source: &Source,
-        to: TensorId,
-        from: TensorId,
-    ) -> Result<()> {
-        let contiguous = source.access.contiguous();
-        let load = |k: &mut Builder| copy(k, to, from, contiguous);
+    fn fetch(&self, k: &mut Builder, source: &Source, to: TensorId, from: TensorId) -> Result<()> {
+        let load = |k: &mut Builder| copy(k, to, from, source.access.contiguous());
         match source.row {
             Some(_) => k.if_(Test::Inside(from.into()), load),
             None => load(k),
@@ -280,7 +247,7 @@ impl Row<'_> {
     }
 
     /// What is done where there is a vector: within the rows and the columns.
-    pub(super) fn inside(
+    fn inside(
         &self,
         k: &mut Builder,
         i: &Var,
@@ -291,12 +258,12 @@ impl Row<'_> {
     }
 
     /// How many different elements a vector of an operand has.
-    pub(super) fn count(&self, source: &Source) -> i64 {
+    fn count(&self, source: &Source) -> i64 {
         if source.access.repeats() { 1 } else { self.template.vector }
     }
 
     /// The thread's `i`-th vector of an operand: neighbouring threads have neighbouring ones.
-    pub(super) fn view(&self, k: &mut Builder, source: &Source, i: &Var) -> Result<TensorId> {
+    fn view(&self, k: &mut Builder, source: &Source, i: &Var) -> Result<TensorId> {
         let n = self.template.vector;
         let at = Expr::from(i) * self.template.threads + &self.teams.at[1];
         let row = source.row.as_ref().unwrap_or(&self.row);
@@ -309,7 +276,7 @@ impl Row<'_> {
     }
 
     /// The `i`-th vector of `n` among a thread's registers.
-    pub(super) fn part(&self, k: &mut Builder, of: TensorId, i: &Var, n: i64) -> Result<TensorId> {
+    fn part(&self, k: &mut Builder, of: TensorId, i: &Var, n: i64) -> Result<TensorId> {
         let parts = k.tile(of, "parts", &[Tiler::Size(n)])?;
         k.index(parts, "part", [i])
     }

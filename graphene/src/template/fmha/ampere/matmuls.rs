@@ -9,32 +9,60 @@
 //! at a time. Weights go through shared memory, where the lanes of a quad read all of their rows'; of
 //! the values a lane has fours of columns.
 
-use super::{Block, Matmuls};
+use super::Block;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, Operand, TensorId, Unary};
 use crate::layout::{Swizzle, Tiler};
 use crate::schedule::pointwise::vector;
-use crate::template::fragments::{Matrices, Panels, fragment};
+use crate::template::fmha::Fmha;
+use crate::template::fragments::{Lane, Matrices, Panels, fragment};
 use crate::template::matmul::registers;
 use crate::tensor::{Memory, Scalar, View};
 
-/// Fragments of queries and of weights, and the row of fragments in shared memory whose address a lane holds.
-pub(super) struct TensorCores {
-    queries: TensorId,
-    weights: TensorId,
-    matrices: Matrices,
+/// Who multiplies.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum By {
+    /// Tensor cores of fp16 or bf16.
+    TensorCores,
+    /// Those of TF32, to which operands are rounded.
+    Rounded,
+    /// Threads.
+    Threads,
 }
 
-impl TensorCores {
-    pub(super) fn new(k: &mut Builder, block: &Block<'_>) -> Result<TensorCores> {
-        let fmha = block.fmha;
-        Ok(TensorCores {
-            queries: fragment(k, "queries", fmha.head_width() / 8, fmha.scalar)?,
-            weights: fragment(k, "weights", fmha.keys / 8, fmha.scalar)?,
-            matrices: Matrices::new(k, block.lane.warp)?,
-        })
+/// Left operands.
+pub(super) struct Left {
+    pub(super) by: By,
+    /// Fragments of queries, unless they stay in shared memory.
+    pub(super) queries: Option<TensorId>,
+    /// Those of weights; rounded: `[8s of keys].[rows eight apart, pair]`; by threads in shared memory: `[rows, keys]`.
+    pub(super) weights: TensorId,
+    /// The row of fragments in shared memory whose address a lane holds.
+    matrices: Option<Matrices>,
+}
+
+impl Left {
+    pub(super) fn new(k: &mut Builder, fmha: &Fmha, lane: &Lane) -> Result<Left> {
+        let (rows, keys, single) = (fmha.rows(), fmha.keys, Scalar::F32);
+        let (mut queries, mut matrices) = (None, None);
+        let (by, weights) = if fmha.tf32 {
+            let levels: [&[(i64, i64)]; 2] = [&[(keys / 8, 4)], &[(2, 2), (2, 1)]];
+            (By::Rounded, registers(k, "weights", &levels, single)?)
+        } else if fmha.scalar == single {
+            let panels = Panels { rows, columns: keys, scalar: single };
+            let view = View::buffer(&panels.dims());
+            // Half a warp writes 32 bytes of each of four rows at once.
+            let swizzle = Some(Swizzle::new(if panels.width() == 32 { 2 } else { 1 }, 5, 2)?);
+            (By::Threads, k.allocate("sP", view, single, Memory::Shared, swizzle)?)
+        } else {
+            queries = Some(fragment(k, "queries", fmha.head_width() / 8, fmha.scalar)?);
+            let weights = fragment(k, "weights", keys / 8, fmha.scalar)?;
+            matrices = Some(Matrices::new(k, lane.warp)?);
+            (By::TensorCores, weights)
+        };
+        Ok(Left { by, queries, weights, matrices })
     }
 
     /// The own lane's row of one of the 16×16 tiles of `[rows, dim]`.
@@ -46,15 +74,16 @@ impl TensorCores {
         across: bool,
     ) -> Result<TensorId> {
         let tile = k.index(tiles, "tile", at)?;
-        self.matrices.row(k, tile, across)
+        self.matrices.as_ref().expect("tensor cores have fragments").row(k, tile, across)
     }
+}
 
+impl Block<'_> {
     /// Matmuls by sixteens along both sides of B, whose fragments are `[n, k]` of 8×8, each loaded
     /// from the rows that `row` points to.
     fn multiply(
         &self,
         k: &mut Builder,
-        block: &Block<'_>,
         [acc, a]: [TensorId; 2],
         [deep, wide]: [i64; 2],
         pairs: [(i64, i64); 2],
@@ -63,9 +92,9 @@ impl TensorCores {
         let columns = k.tile(acc, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
         k.unroll("kk", deep, |k, kk| {
             k.unroll("n", wide, |k, n| {
-                let b = registers(k, "b", &[&[(2, 4), (2, 2)], &pairs], block.fmha.scalar)?;
+                let b = registers(k, "b", &[&[(2, 4), (2, 2)], &pairs], self.fmha.scalar)?;
                 let row = row(k, &kk.into(), &n.into())?;
-                k.spec(Kind::Move, b, row, block.lane.warp)?;
+                k.spec(Kind::Move, b, row, self.lane.warp)?;
                 let eights = k.tile(b, "halves", &[Tiler::Size(1), Tiler::Whole])?;
                 k.unroll("half", 2, |k, half| {
                     let zero = Expr::from(0);
@@ -73,66 +102,49 @@ impl TensorCores {
                     let c = Operand::at(columns, [zero.clone(), column]);
                     let a = Operand::at(a, [zero.clone(), kk.into()]);
                     let b = Operand::at(eights, [half.into(), zero]);
-                    k.spec(Kind::MATMUL_ADD, c, [a, b], block.lane.warp)
+                    k.spec(Kind::MATMUL_ADD, c, [a, b], self.lane.warp)
                 })
             })
         })
     }
-}
 
-impl Matmuls for TensorCores {
-    fn begin(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
-        let of = k.index(block.shared[0], "of_block", [0])?;
+    /// A tile's queries are there.
+    pub(super) fn bring_queries(&self, k: &mut Builder) -> Result<()> {
+        let Some(queries) = self.left.queries else { return Ok(()) };
+        let of = k.index(self.shared[0], "of_block", [0])?;
         let tiles = k.tile(of, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
-        let to = k.tile(self.queries, "a", &[Tiler::Whole, Tiler::Size(2)])?;
-        k.decompose(Header::new(Kind::Move, self.queries, of, block.block), |k| {
-            k.unroll("kk", block.fmha.head_width() / 16, |k, kk| {
-                let row = self.row(k, tiles, [&block.lane.number, &kk.into()], false)?;
+        let to = k.tile(queries, "a", &[Tiler::Whole, Tiler::Size(2)])?;
+        k.decompose(Header::new(Kind::Move, queries, of, self.block), |k| {
+            k.unroll("kk", self.fmha.head_width() / 16, |k, kk| {
+                let row = self.left.row(k, tiles, [&self.lane.number, &kk.into()], false)?;
                 let to = Operand::at(to, [Expr::from(0), kk.into()]);
-                k.spec(Kind::Move, to, row, block.lane.warp)
+                k.spec(Kind::Move, to, row, self.lane.warp)
             })
         })
     }
 
-    fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()> {
-        let a = k.tile(self.queries, "a", &[Tiler::Whole, Tiler::Size(2)])?;
+    /// Adds the matmul of queries and a stage's keys to the scores.
+    pub(super) fn keys_by_tensor_cores(&self, k: &mut Builder, keys: TensorId) -> Result<()> {
+        let queries = self.left.queries.expect("tensor cores have fragments");
+        let a = k.tile(queries, "a", &[Tiler::Whole, Tiler::Size(2)])?;
         let tiles = k.tile(keys, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
-        let (deep, wide) = (block.fmha.head_width() / 16, block.fmha.keys / 16);
+        let (deep, wide) = (self.fmha.head_width() / 16, self.fmha.keys / 16);
         let pairs = [(1, 0), (2, 1)];
-        self.multiply(k, block, [block.scores, a], [deep, wide], pairs, |k, kk, n| {
-            self.row(k, tiles, [n, kk], false)
+        self.multiply(k, [self.scores, a], [deep, wide], pairs, |k, kk, n| {
+            self.left.row(k, tiles, [n, kk], false)
         })
     }
 
-    fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
-        block.fmha.pack(k, block.scores, self.weights)
-    }
-
-    fn left(&self) -> (Option<TensorId>, TensorId) {
-        (Some(self.queries), self.weights)
-    }
-
-    fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()> {
-        let a = k.tile(self.weights, "a", &[Tiler::Whole, Tiler::Size(2)])?;
+    /// Adds the matmul of weights and a stage's values to the sums.
+    pub(super) fn values_by_tensor_cores(&self, k: &mut Builder, values: TensorId) -> Result<()> {
+        let a = k.tile(self.left.weights, "a", &[Tiler::Whole, Tiler::Size(2)])?;
         let tiles = k.tile(values, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
-        let (deep, wide) = (block.fmha.keys / 16, block.fmha.value_width() / 16);
+        let (deep, wide) = (self.fmha.keys / 16, self.fmha.value_width() / 16);
         // A lane's pairs run down the columns: the matrices are transposed on their way.
         let pairs = [(2, 1), (1, 0)];
-        self.multiply(k, block, [block.sums, a], [deep, wide], pairs, |k, kk, n| {
-            self.row(k, tiles, [kk, n], true)
+        self.multiply(k, [self.sums, a], [deep, wide], pairs, |k, kk, n| {
+            self.left.row(k, tiles, [kk, n], true)
         })
-    }
-}
-
-/// The weights, rounded: `[8s of keys].[rows eight apart, pair]`.
-pub(super) struct Rounded {
-    weights: TensorId,
-}
-
-impl Rounded {
-    pub(super) fn new(k: &mut Builder, block: &Block<'_>) -> Result<Rounded> {
-        let levels: [&[(i64, i64)]; 2] = [&[(block.fmha.keys / 8, 4)], &[(2, 2), (2, 1)]];
-        Ok(Rounded { weights: registers(k, "weights", &levels, Scalar::F32)? })
     }
 }
 
@@ -151,33 +163,38 @@ fn right(k: &mut Builder, from: TensorId, at: impl Fn(i64) -> [Expr; 2]) -> Resu
     Ok(b)
 }
 
-impl Matmuls for Rounded {
-    fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()> {
-        let queries = k.index(block.shared[0], "of_block", [0])?;
-        let columns = k.tile(block.scores, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
+impl Block<'_> {
+    pub(super) fn keys_rounded(
+        &self,
+        k: &mut Builder,
+        queries: TensorId,
+        keys: TensorId,
+    ) -> Result<()> {
+        let columns = k.tile(self.scores, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
         // Of wider heads, more would be asked for at once than there are registers for.
-        let unroll = block.fmha.head_width() <= 64;
-        k.for_("kk", 0..block.fmha.head_width() / 8, 1, unroll, |k, kk| {
-            let depth = |four: i64| Expr::from(kk) * 8 + &block.lane.column + 4 * four;
+        let unroll = self.fmha.head_width() <= 64;
+        k.for_("kk", 0..self.fmha.head_width() / 8, 1, unroll, |k, kk| {
+            let depth = |four: i64| Expr::from(kk) * 8 + &self.lane.column + 4 * four;
             let a = registers(k, "a", &[&[(2, 2), (2, 1)]], Scalar::F32)?;
             for (half, four) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-                let row = block.row() + 8 * half;
+                let row = self.row() + 8 * half;
                 word(k, Operand::at(a, [half, four]), queries, [row, depth(four)])?;
             }
-            k.unroll("n", block.fmha.keys / 8, |k, n| {
-                let key = Expr::from(n) * 8 + &block.lane.row;
+            k.unroll("n", self.fmha.keys / 8, |k, n| {
+                let key = Expr::from(n) * 8 + &self.lane.row;
                 let b = right(k, keys, |four| [key.clone(), depth(four)])?;
                 let scores = Operand::at(columns, [Expr::from(0), n.into()]);
-                k.spec(Kind::MATMUL_ADD, scores, [a, b], block.lane.warp)
+                k.spec(Kind::MATMUL_ADD, scores, [a, b], self.lane.warp)
             })
         })
     }
 
-    fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
-        k.unroll("j", block.fmha.keys / 8, |k, j| {
-            let to = k.index(self.weights, "to", [j])?;
+    /// Scores have become weights.
+    pub(super) fn weights_rounded(&self, k: &mut Builder) -> Result<()> {
+        k.unroll("j", self.fmha.keys / 8, |k, j| {
+            let to = k.index(self.left.weights, "to", [j])?;
             k.unroll("half", 2, |k, half| {
-                let pair = k.index(block.scores, "pair", [half, j])?;
+                let pair = k.index(self.scores, "pair", [half, j])?;
                 k.unroll("p", 2, |k, p| {
                     let (to, from) = (Operand::at(to, [half, p]), Operand::at(pair, [p]));
                     k.unary(Unary::Tf32, to, from)
@@ -186,20 +203,16 @@ impl Matmuls for Rounded {
         })
     }
 
-    fn left(&self) -> (Option<TensorId>, TensorId) {
-        (None, self.weights)
-    }
-
-    fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()> {
-        let columns = k.tile(block.sums, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
-        k.unroll("kk", block.fmha.keys / 8, |k, kk| {
-            let a = k.index(self.weights, "a", [kk])?;
-            let key = |p: i64| Expr::from(kk) * 8 + block.lane.column.clone() * 2 + p;
-            k.unroll("n", block.fmha.value_width() / 8, |k, n| {
-                let column = Expr::from(n) * 8 + &block.lane.row;
+    pub(super) fn values_rounded(&self, k: &mut Builder, values: TensorId) -> Result<()> {
+        let columns = k.tile(self.sums, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
+        k.unroll("kk", self.fmha.keys / 8, |k, kk| {
+            let a = k.index(self.left.weights, "a", [kk])?;
+            let key = |p: i64| Expr::from(kk) * 8 + self.lane.column.clone() * 2 + p;
+            k.unroll("n", self.fmha.value_width() / 8, |k, n| {
+                let column = Expr::from(n) * 8 + &self.lane.row;
                 let b = right(k, values, |p| [key(p), column.clone()])?;
                 let sums = Operand::at(columns, [Expr::from(0), n.into()]);
-                k.spec(Kind::MATMUL_ADD, sums, [a, b], block.lane.warp)
+                k.spec(Kind::MATMUL_ADD, sums, [a, b], self.lane.warp)
             })
         })
     }
@@ -207,23 +220,6 @@ impl Matmuls for Rounded {
 
 /// Elements that a thread reads at once.
 const WIDE: i64 = 4;
-
-/// The weights in shared memory: `[rows, keys]`.
-pub(super) struct Threads {
-    weights: TensorId,
-}
-
-impl Threads {
-    pub(super) fn new(k: &mut Builder, block: &Block<'_>) -> Result<Threads> {
-        let (rows, columns) = (block.fmha.rows(), block.fmha.keys);
-        let panels = Panels { rows, columns, scalar: Scalar::F32 };
-        let view = View::buffer(&panels.dims());
-        // Half a warp writes 32 bytes of each of four rows at once.
-        let swizzle = Some(Swizzle::new(if panels.width() == 32 { 2 } else { 1 }, 5, 2)?);
-        let weights = k.allocate("sP", view, Scalar::F32, Memory::Shared, swizzle)?;
-        Ok(Threads { weights })
-    }
-}
 
 /// Four elements of a row of shared memory, in registers.
 fn near_four(k: &mut Builder, rows: TensorId, at: [Expr; 2]) -> Result<TensorId> {
@@ -234,32 +230,36 @@ fn near_four(k: &mut Builder, rows: TensorId, at: [Expr; 2]) -> Result<TensorId>
     Ok(near)
 }
 
-/// Of the own two rows of queries or of weights, four elements each.
-fn rows(k: &mut Builder, block: &Block<'_>, fours: TensorId, at: &Expr) -> Result<[TensorId; 2]> {
-    let row = |half: i64| [block.row() + half * 8, at.clone()];
-    Ok([near_four(k, fours, row(0))?, near_four(k, fours, row(1))?])
-}
-
 /// A matrix in fours along its rows.
 fn fours(k: &mut Builder, of: TensorId) -> Result<TensorId> {
     k.tile(of, "fours", &[Tiler::Size(1), Tiler::Size(WIDE)])
 }
 
-impl Matmuls for Threads {
-    fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()> {
-        let queries = k.index(block.shared[0], "of_block", [0])?;
+impl Block<'_> {
+    /// Of the own two rows of queries or of weights, four elements each.
+    fn rows(&self, k: &mut Builder, fours: TensorId, at: &Expr) -> Result<[TensorId; 2]> {
+        let row = |half: i64| [self.row() + half * 8, at.clone()];
+        Ok([near_four(k, fours, row(0))?, near_four(k, fours, row(1))?])
+    }
+
+    pub(super) fn keys_by_threads(
+        &self,
+        k: &mut Builder,
+        queries: TensorId,
+        keys: TensorId,
+    ) -> Result<()> {
         let (queries, keys) = (fours(k, queries)?, fours(k, keys)?);
-        k.for_("four", 0..block.fmha.head_width() / WIDE, 1, false, |k, four| {
+        k.for_("four", 0..self.fmha.head_width() / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
-            let rows = rows(k, block, queries, &four)?;
-            k.unroll("j", block.fmha.keys / 8, |k, j| {
+            let rows = self.rows(k, queries, &four)?;
+            k.unroll("j", self.fmha.keys / 8, |k, j| {
                 k.unroll("p", 2, |k, p| {
-                    let key = Expr::from(j) * 8 + block.lane.column.clone() * 2 + p;
+                    let key = Expr::from(j) * 8 + self.lane.column.clone() * 2 + p;
                     let key = near_four(k, keys, [key, four.clone()])?;
                     k.unroll("kk", WIDE, |k, kk| {
                         for (half, row) in [0, 1].into_iter().zip(&rows) {
                             let half = Expr::from(half);
-                            let pair = k.index(block.scores, "pair", [half, j.into()])?;
+                            let pair = k.index(self.scores, "pair", [half, j.into()])?;
                             let ins = [Operand::at(*row, [kk]), Operand::at(key, [kk])];
                             k.fma(Operand::at(pair, [p]), ins)?;
                         }
@@ -270,38 +270,34 @@ impl Matmuls for Threads {
         })
     }
 
-    fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
-        let to = k.tile(self.weights, "pairs", &[Tiler::Size(1), Tiler::Size(2)])?;
-        k.unroll("j", block.fmha.keys / 8, |k, j| {
+    pub(super) fn weights_by_threads(&self, k: &mut Builder) -> Result<()> {
+        let to = k.tile(self.left.weights, "pairs", &[Tiler::Size(1), Tiler::Size(2)])?;
+        k.unroll("j", self.fmha.keys / 8, |k, j| {
             k.unroll("half", 2, |k, half| {
-                let row = block.row() + Expr::from(half) * 8;
-                let to = k.index(to, "to", [row, Expr::from(j) * 4 + &block.lane.column])?;
+                let row = self.row() + Expr::from(half) * 8;
+                let to = k.index(to, "to", [row, Expr::from(j) * 4 + &self.lane.column])?;
                 let to = k.reshape(to, "to", 0, &[&[(2, 1)]])?;
-                k.move_(to, Operand::at(block.scores, [half, j]))
+                k.move_(to, Operand::at(self.scores, [half, j]))
             })
         })
     }
 
-    fn left(&self) -> (Option<TensorId>, TensorId) {
-        (None, self.weights)
-    }
-
-    fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()> {
-        let (weights, values) = (fours(k, self.weights)?, fours(k, values)?);
-        k.for_("four", 0..block.fmha.keys / WIDE, 1, false, |k, four| {
+    pub(super) fn values_by_threads(&self, k: &mut Builder, values: TensorId) -> Result<()> {
+        let (weights, values) = (fours(k, self.left.weights)?, fours(k, values)?);
+        k.for_("four", 0..self.fmha.keys / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
-            let rows = rows(k, block, weights, &four)?;
+            let rows = self.rows(k, weights, &four)?;
             k.unroll("kk", WIDE, |k, kk| {
-                k.unroll("f", block.fmha.value_width() / 16, |k, f| {
+                k.unroll("f", self.fmha.value_width() / 16, |k, f| {
                     let key = four.clone() * WIDE + kk;
-                    let own = Expr::from(f) * WIDE + &block.lane.column;
+                    let own = Expr::from(f) * WIDE + &self.lane.column;
                     let value = near_four(k, values, [key, own])?;
                     k.unroll("pair", 2, |k, pair| {
                         k.unroll("p", 2, |k, p| {
                             for (half, row) in [0, 1].into_iter().zip(&rows) {
                                 let half = Expr::from(half);
                                 let j = Expr::from(f) * 2 + pair;
-                                let sums = k.index(block.sums, "sums", [half, j])?;
+                                let sums = k.index(self.sums, "sums", [half, j])?;
                                 let at = Expr::from(pair) * 2 + p;
                                 let ins = [Operand::at(*row, [kk]), Operand::at(value, [at])];
                                 k.fma(Operand::at(sums, [p]), ins)?;
@@ -314,9 +310,11 @@ impl Matmuls for Threads {
         })
     }
 
-    fn column(&self, block: &Block<'_>, pair: &Var) -> Expr {
+    /// Which pair of the values' columns the own lane's `pair`-th is.
+    pub(super) fn column(&self, pair: &Var) -> Expr {
+        let By::Threads = self.left.by else { return Expr::from(pair) * 4 + &self.lane.column };
         let two = Expr::from(2);
         let (four, pair) = (Expr::from(pair).div(&two), Expr::from(pair).rem(&two));
-        four * 8 + block.lane.column.clone() * 2 + pair
+        four * 8 + self.lane.column.clone() * 2 + pair
     }
 }
