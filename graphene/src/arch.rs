@@ -69,23 +69,17 @@ pub const WARP: i64 = 32;
 /// The threads of a warpgroup.
 pub const WARPGROUP: i64 = 4 * WARP;
 
-/// What is known of an architecture.
-struct Row {
-    arch: Arch,
-    /// Major and minor compute capability.
-    capability: (i32, i32),
-    /// Shared memory that one block may use, in KiB (CUDA C++ Programming Guide, compute capabilities).
-    shared: i64,
-    features: &'static [&'static [Feature]],
-}
+/// What is known of an architecture: its major and minor compute capability, the shared memory that one block may use, in KiB
+/// (CUDA C++ Programming Guide, compute capabilities), and its features.
+type Row = (Arch, (i32, i32), i64, &'static [&'static [Feature]]);
 
 #[rustfmt::skip]
 const ROWS: [Row; 5] = [
-    row(Arch::Sm70,  (7, 0),  96, &[VOLTA]),
-    row(Arch::Sm75,  (7, 5),  64, &[VOLTA, TURING]),
-    row(Arch::Sm80,  (8, 0), 163, &[VOLTA, TURING, AMPERE]),
-    row(Arch::Sm86,  (8, 6),  99, &[VOLTA, TURING, AMPERE]),
-    row(Arch::Sm90a, (9, 0), 227, &[VOLTA, TURING, AMPERE, HOPPER]),
+    (Arch::Sm70,  (7, 0),  96, &[VOLTA]),
+    (Arch::Sm75,  (7, 5),  64, &[VOLTA, TURING]),
+    (Arch::Sm80,  (8, 0), 163, &[VOLTA, TURING, AMPERE]),
+    (Arch::Sm86,  (8, 6),  99, &[VOLTA, TURING, AMPERE]),
+    (Arch::Sm90a, (9, 0), 227, &[VOLTA, TURING, AMPERE, HOPPER]),
 ];
 
 const VOLTA: &[Feature] = &[Feature::QuadPairs];
@@ -108,23 +102,14 @@ const HOPPER: &[Feature] = &[
     Feature::GridDependency,
 ];
 
-const fn row(
-    arch: Arch,
-    capability: (i32, i32),
-    shared: i64,
-    features: &'static [&'static [Feature]],
-) -> Row {
-    Row { arch, capability, shared, features }
-}
-
 impl Arch {
     fn row(self) -> &'static Row {
-        ROWS.iter().find(|row| row.arch == self).expect("every architecture has a row")
+        ROWS.iter().find(|row| row.0 == self).expect("every architecture has a row")
     }
 
     /// Whether it has a feature.
     pub fn has(self, feature: Feature) -> bool {
-        self.row().features.iter().any(|some| some.contains(&feature))
+        self.row().3.iter().any(|some| some.contains(&feature))
     }
 
     /// That it has all of these features.
@@ -140,12 +125,12 @@ impl Arch {
 
     /// Major and minor compute capability: 9 and 0 of `sm_90a`.
     pub fn capability(self) -> (i32, i32) {
-        self.row().capability
+        self.row().1
     }
 
     /// Shared memory that one block may use, in bytes.
     pub fn shared_memory(self) -> i64 {
-        self.row().shared << 10
+        self.row().2 << 10
     }
 }
 

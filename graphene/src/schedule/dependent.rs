@@ -17,39 +17,29 @@ pub fn dependent(mut kernel: Kernel) -> Kernel {
             Stmt::Spec(Spec { kind: Kind::GridDependencyWait | Kind::GridWait(_), .. })
         );
     });
-    // Where it first needs them, level by level.
-    let (mut path, mut blocks) = (Vec::new(), kernel.grid);
-    let mut stmts = kernel.spec.body.as_deref().unwrap_or_default();
-    while let Some(at) = stmts.iter().position(|stmt| depends(&kernel, stmt)) {
-        path.push(at);
-        let Stmt::Spec(Spec { body: Some(body), blocks: own, .. }) = &stmts[at] else { break };
-        (stmts, blocks) = (body, *own);
-    }
-    if alone || path.is_empty() {
-        return kernel;
-    }
-    let (grid, threads) = (kernel.grid, kernel.block);
-    let spec = |kind, blocks| {
-        let (outs, ins, body) = (Vec::new(), Vec::new(), None);
-        Stmt::Spec(Spec { kind, outs, ins, blocks, threads, completion: Completion::Now, body })
-    };
-    let body = kernel.spec.body.get_or_insert_default();
-    insert(body, &path, spec(Kind::GridDependencyWait, blocks));
-    body.insert(0, spec(Kind::LaunchDependents, grid));
-    kernel
-}
-
-/// Inserts a statement at a place, behind those of the specs around it.
-fn insert(stmts: &mut Vec<Stmt>, path: &[usize], stmt: Stmt) {
-    match path {
-        [at, inner @ ..] if !inner.is_empty() => {
-            if let Stmt::Spec(Spec { body: Some(body), .. }) = &mut stmts[*at] {
-                insert(body, inner, stmt);
+    let mut body = kernel.spec.body.take().unwrap_or_default();
+    if !alone && body.iter().any(|stmt| depends(&kernel, stmt)) {
+        let (grid, threads) = (kernel.grid, kernel.block);
+        let spec = |kind, blocks| {
+            let (outs, ins, body) = (Vec::new(), Vec::new(), None);
+            Stmt::Spec(Spec { kind, outs, ins, blocks, threads, completion: Completion::Now, body })
+        };
+        // Where it first needs them, level by level.
+        let (mut stmts, mut blocks) = (&mut body, grid);
+        while let Some(at) = stmts.iter().position(|stmt| depends(&kernel, stmt)) {
+            if !matches!(&stmts[at], Stmt::Spec(Spec { body: Some(_), .. })) {
+                stmts.insert(at, spec(Kind::GridDependencyWait, blocks));
+                break;
             }
+            let Stmt::Spec(Spec { body: Some(inner), blocks: own, .. }) = &mut stmts[at] else {
+                break;
+            };
+            (stmts, blocks) = (inner, *own);
         }
-        [at, ..] => stmts.insert(*at, stmt),
-        [] => {}
+        body.insert(0, spec(Kind::LaunchDependents, grid));
     }
+    kernel.spec.body = Some(body);
+    kernel
 }
 
 /// Whether a statement, or one within it, reads or writes global memory that is not constant.
