@@ -431,6 +431,18 @@ impl Builder {
         self.for_(name, 0..count, 1, true, body)
     }
 
+    /// Such a loop in another one.
+    ///
+    /// # Errors
+    /// As of [`for_`](Builder::for_).
+    pub fn unroll_both(
+        &mut self,
+        [(outer, rounds), (inner, of_each)]: [(&str, i64); 2],
+        body: impl FnOnce(&mut Builder, [&Var; 2]) -> Result<()>,
+    ) -> Result<()> {
+        self.unroll(outer, rounds, |k, i| k.unroll(inner, of_each, |k, j| body(k, [i, j])))
+    }
+
     /// A loop, and what [holds at its head](Builder::carry).
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! Decompositions: functions from a spec to smaller ones (Fireiron's `tile`, `split`, `load`,
-//! `epilog`), composed into kernels by [templates](crate::template).
+//! Decompositions: functions from a spec to smaller ones (as Fireiron's `load` and `epilog`),
+//! composed into kernels by [templates](crate::template).
 //!
 //! A decomposition adds statements to a kernel under construction and hands on what is smaller. It fails as the
 //! [builder](crate::build) does, and as the functions that it is given.

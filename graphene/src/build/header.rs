@@ -37,8 +37,8 @@ impl Header {
     }
 
     /// Of these blocks.
-    pub fn on(self, blocks: ThreadsId) -> Header {
-        Header { blocks: Some(blocks), ..self }
+    pub fn on(self, blocks: impl Into<Option<ThreadsId>>) -> Header {
+        Header { blocks: blocks.into(), ..self }
     }
 
     /// Completes when the phase of this barrier does.

@@ -12,6 +12,16 @@ pub enum Banks {
     Shift(i64),
 }
 
+impl Banks {
+    /// The swizzle, if rows are no longer for it.
+    pub fn xor(self) -> Option<Swizzle> {
+        match self {
+            Banks::Xor(swizzle) => Some(swizzle),
+            Banks::Shift(_) => None,
+        }
+    }
+}
+
 /// Bytes that all banks hold side by side: 32 banks of 4.
 const LINE: i64 = 128;
 

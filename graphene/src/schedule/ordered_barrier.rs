@@ -11,21 +11,21 @@ use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, Operand, Ring, Scope, TensorId, ThreadsId};
 use crate::layout::Layout;
-use crate::tensor::{Memory, Scalar, View};
+use crate::tensor::{Memory, Scalar};
 
-/// One barrier for each consumer, complete when it may multiply.
+/// One barrier for each consumer, complete when it may multiply; none where there is one consumer, who always may.
 #[derive(Debug, Clone, Copy)]
 pub struct OrderedBarrier {
-    barriers: TensorId,
+    barriers: Option<TensorId>,
     consumers: i64,
 }
 
 /// A consumer warpgroup that multiplies in order.
 #[derive(Debug, Clone)]
 pub struct OrderedConsumer {
-    order: OrderedBarrier,
-    /// How often it has multiplied.
-    ring: Ring,
+    /// The barriers, and how often it has multiplied.
+    order: Option<(TensorId, Ring)>,
+    consumers: i64,
     own: ThreadsId,
     /// Its number among the consumers.
     group: Var,
@@ -35,7 +35,10 @@ pub struct OrderedConsumer {
 impl OrderedBarrier {
     /// Allocates the barriers, and lets one thread initialise them. What follows must begin with a meeting of the block.
     pub fn new(k: &mut Builder, consumers: i64, block: ThreadsId) -> Result<OrderedBarrier> {
-        let line = View::buffer(&[Layout::of(consumers, 1)]);
+        if consumers == 1 {
+            return Ok(OrderedBarrier { barriers: None, consumers });
+        }
+        let line = [Layout::of(consumers, 1)];
         let barriers = k.allocate("turns", line, Scalar::Mbar, Memory::Shared, None)?;
         k.role(block, 0..1, |k| {
             k.unroll("s", consumers, |k, s| {
@@ -43,7 +46,7 @@ impl OrderedBarrier {
                 k.init(Operand::at(barriers, [s]), 4.0)
             })
         })?;
-        Ok(OrderedBarrier { barriers, consumers })
+        Ok(OrderedBarrier { barriers: Some(barriers), consumers })
     }
 
     /// The first consumer begins, as if the last one had multiplied before. `groups` are the block's
@@ -55,10 +58,13 @@ impl OrderedBarrier {
         (own, group): (ThreadsId, &Var),
         elected_warps: ThreadsId,
     ) -> Result<OrderedConsumer> {
-        let ring = k.ring("turn", 1)?;
-        let first = OrderedConsumer { order: self, ring, own, group: group.clone(), elected_warps };
-        let last = self.consumers - 1;
-        k.role(groups, last..last + 1, |k| first.pass(k, Expr::from(0)))?;
+        let consumers = self.consumers;
+        let order = self.barriers.map(|barriers| Ok((barriers, k.ring("turn", 1)?))).transpose()?;
+        let group = group.clone();
+        let first = OrderedConsumer { order, consumers, own, group, elected_warps };
+        if let Some((barriers, _)) = first.order {
+            k.role(groups, consumers - 1..consumers, |k| first.pass(k, barriers, Expr::from(0)))?;
+        }
         Ok(first)
     }
 }
@@ -66,20 +72,22 @@ impl OrderedBarrier {
 impl OrderedConsumer {
     /// Waits until the consumer before has issued its matmuls.
     pub fn wait(&self, k: &mut Builder) -> Result<()> {
-        let parity = Kind::Wait(Expr::from(self.ring.parity()), Scope::Block);
-        k.spec(parity, Operand::at(self.order.barriers, [&self.group]), (), self.own)
+        let Some((barriers, ring)) = &self.order else { return Ok(()) };
+        let parity = Kind::Wait(Expr::from(ring.parity()), Scope::Block);
+        k.spec(parity, Operand::at(*barriers, [&self.group]), (), self.own)
     }
 
     /// Lets the next consumer multiply.
     pub fn arrive(&self, k: &mut Builder) -> Result<()> {
-        let next = (Expr::from(&self.group) + 1).rem(&Expr::from(self.order.consumers));
-        self.pass(k, next)?;
-        k.advance(&self.ring)
+        let Some((barriers, ring)) = &self.order else { return Ok(()) };
+        let next = (Expr::from(&self.group) + 1).rem(&Expr::from(self.consumers));
+        self.pass(k, *barriers, next)?;
+        k.advance(ring)
     }
 
-    fn pass(&self, k: &mut Builder, whose: Expr) -> Result<()> {
+    fn pass(&self, k: &mut Builder, barriers: TensorId, whose: Expr) -> Result<()> {
         k.role(self.elected_warps, 0..1, |k| {
-            k.alone(Kind::Arrive(None), Operand::at(self.order.barriers, [whose]), ())
+            k.alone(Kind::Arrive(None), Operand::at(barriers, [whose]), ())
         })
     }
 }

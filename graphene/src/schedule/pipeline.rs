@@ -7,7 +7,7 @@
 
 use crate::build::Builder;
 use crate::error::Result;
-use crate::index::{Cond, Expr, Relation, Var};
+use crate::index::{Expr, Var};
 use crate::kernel::{Fence, Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
 use crate::layout::Layout;
 use crate::tensor::{Memory, Scalar};
@@ -80,27 +80,13 @@ impl PipelineState {
         k.advance(&self.ring)
     }
 
-    /// Uses one stage: waits until it is full, and lets `work` begin asynchronous work on it and wait
-    /// for all but that. Then the stage before is no longer in use, and is released by `release`; the
-    /// last one is left to the caller.
-    pub fn consume(
-        &self,
-        k: &mut Builder,
-        threads: ThreadsId,
-        step: &Var,
-        work: impl FnOnce(&mut Builder, &Var) -> Result<()>,
-        release: impl FnOnce(&mut Builder, Expr) -> Result<()>,
-    ) -> Result<()> {
-        let (stage, stages) = (self.consumer_wait(k, threads)?, self.ring.stages);
-        work(k, &stage)?;
-        k.if_(vec![Cond::new(step, Relation::AtLeast, 1)], |k| {
-            release(k, (Expr::from(&stage) + (stages - 1)).rem(&Expr::from(stages)))
-        })?;
-        k.advance(&self.ring)
+    /// The stage before this one, which asynchronous work on this one no longer reads.
+    pub fn previous(&self) -> Expr {
+        let stages = self.ring.stages;
+        (Expr::from(self.ring.stage()) + (stages - 1)).rem(&Expr::from(stages))
     }
 
-    /// Waits until a stage is full, which one that uses several pipelines at a time does itself; it must be
-    /// released.
+    /// Waits until a stage is full; it must be released.
     pub fn consumer_wait(&self, k: &mut Builder, threads: ThreadsId) -> Result<Var> {
         let stage = self.ring.stage();
         let parity = Kind::Wait(Expr::from(self.ring.parity()), Scope::Block);
@@ -125,12 +111,8 @@ impl PipelineState {
     }
 
     /// Releases a stage as [`consumer_release`](PipelineState::consumer_release) does; going on to the next is left to the caller.
-    pub fn consumer_release_no_advance(
-        &self,
-        k: &mut Builder,
-        elected_warps: ThreadsId,
-    ) -> Result<()> {
+    pub fn consumer_release_no_advance(&self, k: &mut Builder, warps: ThreadsId) -> Result<()> {
         let empty = Operand::at(self.pipeline.empty, [self.ring.stage()]);
-        k.role(elected_warps, 0..1, |k| k.alone(Kind::Arrive(None), empty, ()))
+        k.role(warps, 0..1, |k| k.alone(Kind::Arrive(None), empty, ()))
     }
 }

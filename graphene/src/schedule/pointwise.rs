@@ -29,18 +29,13 @@ fn count(k: &Builder, of: TensorId) -> Result<i64> {
 /// Elements `[n]` of any memory, in registers and in single precision. Where they are `contiguous`
 /// they are loaded 16 bytes at a time, or all at once if they are fewer.
 pub fn load(k: &mut Builder, from: TensorId, contiguous: bool) -> Result<TensorId> {
-    load_as(k, from, contiguous, Scalar::F32)
+    load_as(k, (from, contiguous), Scalar::F32)
 }
 
 /// The same as numbers of this type.
-pub fn load_as(
-    k: &mut Builder,
-    from: TensorId,
-    contiguous: bool,
-    numbers: Scalar,
-) -> Result<TensorId> {
-    let raw = raw(k, from)?;
-    copy(k, raw, from, contiguous)?;
+pub fn load_as(k: &mut Builder, from: (TensorId, bool), numbers: Scalar) -> Result<TensorId> {
+    let raw = raw(k, from.0)?;
+    copy(k, raw, from.0, from.1)?;
     widen_to(k, raw, numbers)
 }
 
@@ -155,6 +150,19 @@ pub fn each(
     k.unroll("i", n, |k, i| body(k, i.into()))
 }
 
+/// A function's outputs in vectors `[n]` of new registers, which are numbers of this type.
+pub fn computed(
+    k: &mut Builder,
+    function: &Function,
+    (name, n, numbers): (&str, i64, Scalar),
+    ins: &[TensorId],
+) -> Result<Vec<TensorId>> {
+    let outs = function.outputs().iter().map(|_| vector(k, name, n, numbers));
+    let outs = outs.collect::<Result<Vec<_>>>()?;
+    pointwise(k, function, &outs, ins)?;
+    Ok(outs)
+}
+
 /// Applies a function to each element of vectors in single precision, or of integers; an input
 /// of one element is that of all of them. `outs` may be among `ins`.
 pub fn pointwise(
@@ -191,7 +199,12 @@ fn steps(
             step.operands().map(|value| values[value.index()].clone()).collect();
         let kind = match step {
             Step::Input(input) => {
-                values.push(input_element(k, ins[*input], element)?);
+                let view = &k.tensor_of(ins[*input])?.view;
+                values.push(match view.levels() {
+                    [] => ins[*input].into(),
+                    _ if view.size().is(1) => Operand::at(ins[*input], [0]),
+                    _ => Operand::at(ins[*input], [element]),
+                });
                 continue;
             }
             Step::Constant(number) => Kind::Init(*number),
@@ -213,15 +226,6 @@ fn steps(
         values.push(value.into());
     }
     Ok(values)
-}
-
-fn input_element(k: &Builder, input: TensorId, element: &Expr) -> Result<Operand> {
-    let view = &k.tensor_of(input)?.view;
-    Ok(match view.levels() {
-        [] => input.into(),
-        _ if view.size().is(1) => Operand::at(input, [0]),
-        _ => Operand::at(input, [element]),
-    })
 }
 
 /// A register.

@@ -6,12 +6,13 @@
 //! weights so far are kept; where a tile brings a larger score, what was summed before is multiplied
 //! by the weight that the old one has now.
 
+use super::pointwise::{number, vector};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Binary, Fused, Kind, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Layout;
-use crate::tensor::{Memory, Scalar, View};
+use crate::tensor::{Memory, Scalar};
 
 /// What scores count in.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,8 +53,9 @@ const TWO: i64 = 2;
 impl Softmax {
     /// Registers for the state, by each thread (`one`) of the warps (`warp`) of `all` who share accumulators.
     pub fn new(k: &mut Builder, units: Units, [all, warp]: [ThreadsId; 2]) -> Result<Softmax> {
-        let [largest, factors] = ["largest", "factors"].map(|name| registers(k, name, &[TWO]));
-        let sums = registers(k, "sums", &[TWO, TWO])?;
+        let [largest, factors] =
+            ["largest", "factors"].map(|name| vector(k, name, TWO, Scalar::F32));
+        let sums = squares(k, "sums")?;
         Ok(Softmax { units, all, warp, largest: largest?, sums, factors: factors? })
     }
 
@@ -113,18 +115,15 @@ impl Softmax {
     }
 
     fn steps(&self, k: &mut Builder, scores: TensorId, eights: i64) -> Result<()> {
-        let best = registers(k, "best", &[TWO, TWO])?;
-        k.unroll("half", TWO, |k, half| {
-            k.unroll("p", TWO, |k, p| {
-                let from = Operand::at(self.largest, [half]);
-                k.move_(Operand::at(best, [half, p]), from)
-            })
+        let best = squares(k, "best")?;
+        k.unroll_both([("half", TWO), ("p", TWO)], |k, [half, p]| {
+            k.move_(Operand::at(best, [half, p]), Operand::at(self.largest, [half]))
         })?;
         self.elements(k, scores, eights, |k, half, p, score| {
             let best = Operand::at(best, [half, p]);
             k.reduce(Binary::Max, best, score)
         })?;
-        let shift = registers(k, "shift", &[TWO])?;
+        let shift = vector(k, "shift", TWO, Scalar::F32)?;
         let unit = self.unit(k)?;
         k.unroll("half", TWO, |k, half| {
             let at = |tensor: TensorId| Operand::at(tensor, [half]);
@@ -149,7 +148,23 @@ impl Softmax {
         })?;
         self.elements(k, scores, eights, |k, half, p, score| {
             let shift = Operand::at(shift, [half]);
-            self.weight(k, &score, shift, unit)?;
+            // The score becomes its weight.
+            let of = match (self.units, unit) {
+                (Units::Binary(_), Some(unit)) => {
+                    let weight = number(k, "weight", Scalar::F32)?;
+                    k.move_(weight, shift)?;
+                    k.fma(weight, [score.clone(), unit.into()])?;
+                    weight.into()
+                }
+                (_, unit) => {
+                    k.binary(Binary::Sub, score.clone(), [score.clone(), shift])?;
+                    if let Some(unit) = unit {
+                        k.binary(Binary::Mul, score.clone(), [score.clone(), unit.into()])?;
+                    }
+                    score.clone()
+                }
+            };
+            k.unary(Unary::Exp2, score.clone(), of)?;
             let sum = Operand::at(self.sums, [half, p]);
             k.reduce(Binary::Add, sum, score)
         })
@@ -162,30 +177,9 @@ impl Softmax {
             Units::Powers => return Ok(None),
             Units::Natural => std::f64::consts::LOG2_E,
         };
-        let unit = registers(k, "unit", &[])?;
+        let unit = number(k, "unit", Scalar::F32)?;
         k.init(unit, by)?;
         Ok(Some(unit))
-    }
-
-    /// A score becomes a weight; `shift` is that of the row's largest.
-    fn weight(
-        &self,
-        k: &mut Builder,
-        score: &Operand,
-        shift: Operand,
-        unit: Option<TensorId>,
-    ) -> Result<()> {
-        if let (Units::Binary(_), Some(unit)) = (self.units, unit) {
-            let weight = registers(k, "weight", &[])?;
-            k.move_(weight, shift)?;
-            k.fma(weight, [score.clone(), unit.into()])?;
-            return k.unary(Unary::Exp2, score.clone(), weight);
-        }
-        k.binary(Binary::Sub, score.clone(), [score.clone(), shift])?;
-        if let Some(unit) = unit {
-            k.binary(Binary::Mul, score.clone(), [score.clone(), unit.into()])?;
-        }
-        k.unary(Unary::Exp2, score.clone(), score.clone())
     }
 
     /// Multiplies what was summed before the last tile, `eights` times eight columns, by its factor.
@@ -199,7 +193,7 @@ impl Softmax {
     /// Divides by the sum of all weights. A row without any, or with one that is no number, becomes
     /// NaN; `guarded`: zeros.
     pub fn finish(&self, k: &mut Builder, acc: TensorId, eights: i64, guarded: bool) -> Result<()> {
-        let inverse = registers(k, "inverse", &[TWO])?;
+        let inverse = vector(k, "inverse", TWO, Scalar::F32)?;
         k.unroll("half", TWO, |k, half| {
             let sum = self.over_quad(k, self.sums, half, Binary::Add)?;
             k.unary(Unary::Rcp, Operand::at(inverse, [half]), sum)
@@ -211,7 +205,7 @@ impl Softmax {
                 return Ok(());
             }
             // The larger or smaller of NaN and 0 is 0; of a number, one of them is the number.
-            let [zero, above] = ["zero", "above"].map(|name| registers(k, name, &[]));
+            let [zero, above] = ["zero", "above"].map(|name| number(k, name, Scalar::F32));
             let (zero, above) = (zero?, above?);
             k.init(zero, 0.0)?;
             k.binary(Binary::Max, above, [element.clone(), zero.into()])?;
@@ -221,17 +215,11 @@ impl Softmax {
     }
 
     /// A row's two parts in each lane of a quad, folded into the first, the same in all lanes.
-    fn over_quad(
-        &self,
-        k: &mut Builder,
-        parts: TensorId,
-        half: &Var,
-        op: Binary,
-    ) -> Result<Operand> {
-        let part = |p: i64| Operand::at(parts, [Expr::from(half), Expr::from(p)]);
+    fn over_quad(&self, k: &mut Builder, of: TensorId, half: &Var, op: Binary) -> Result<Operand> {
+        let part = |p: i64| Operand::at(of, [Expr::from(half), Expr::from(p)]);
         k.reduce(op, part(0), part(1))?;
         for bits in QUAD {
-            let other = registers(k, "others", &[])?;
+            let other = number(k, "others", Scalar::F32)?;
             k.spec(Kind::Shfl(bits), other, part(0), self.warp)?;
             k.reduce(op, part(0), other)?;
         }
@@ -246,17 +234,14 @@ impl Softmax {
         eights: i64,
         body: impl FnOnce(&mut Builder, &Var, &Var, Operand) -> Result<()>,
     ) -> Result<()> {
-        k.unroll("j", eights, |k, j| {
-            k.unroll("half", TWO, |k, half| {
-                let pair = k.index(acc, "pair", [half, j])?;
-                k.unroll("p", TWO, |k, p| body(k, half, p, Operand::at(pair, [p])))
-            })
+        k.unroll_both([("j", eights), ("half", TWO)], |k, [j, half]| {
+            let pair = k.index(acc, "pair", [half, j])?;
+            k.unroll("p", TWO, |k, p| body(k, half, p, Operand::at(pair, [p])))
         })
     }
 }
 
-/// Registers of single precision.
-fn registers(k: &mut Builder, name: &str, sizes: &[i64]) -> Result<TensorId> {
-    let view = View::buffer(&Layout::rows(sizes.iter().copied()));
-    k.allocate(name, view, Scalar::F32, Memory::Registers, None)
+/// Registers for both columns of both rows.
+fn squares(k: &mut Builder, name: &str) -> Result<TensorId> {
+    k.allocate(name, Layout::rows([TWO, TWO]), Scalar::F32, Memory::Registers, None)
 }

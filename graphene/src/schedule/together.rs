@@ -2,6 +2,7 @@
 //! shared memory.
 
 use super::pointwise::{copy, each, number, vector};
+use super::vectors::neighbours;
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::index::{Cond, Expr};
@@ -84,9 +85,7 @@ impl ThreadGroups {
             k.move_(Operand::at(parts, [team.clone(), own]), value)
         })?;
         k.spec(Kind::Sync, (), (), self.block)?;
-        let rows = k.tile(parts, "team_parts", &[Tiler::Size(1), Tiler::Size(warps)])?;
-        let row = k.index(rows, "team_part", [team.clone(), Expr::from(0)])?;
-        let row = k.reshape(row, "team_part", 0, &[&[(warps, 1)]])?;
+        let row = neighbours(k, parts, [team.clone(), Expr::from(0)], warps, "team_part")?;
         let all = vector(k, "all_parts", warps, Scalar::F32)?;
         copy(k, all, row, true)?;
         k.move_(value, Operand::at(all, [0]))?;

@@ -3,7 +3,7 @@
 
 use crate::build::Builder;
 use crate::error::Result;
-use crate::index::{Cond, Expr};
+use crate::index::{Cond, Expr, Var};
 use crate::kernel::{TensorId, Test};
 use crate::layout::Tiler;
 
@@ -98,44 +98,31 @@ impl Runs {
     }
 }
 
-/// Vectors of neighbours along the last of some axes, which threads take one after the other: the last
-/// one of a row may be partial.
-pub struct Items<'a> {
-    /// The axes' sizes, at least one.
-    pub sizes: &'a [Expr],
-    /// Elements of a vector.
-    pub n: i64,
-}
-
-impl Items<'_> {
-    /// How many there are.
-    pub fn count(&self) -> Expr {
-        let Some((last, outer)) = self.sizes.split_last() else { return Expr::from(0) };
-        product(outer) * last.ceil_div(&Expr::from(self.n))
-    }
-
-    /// Handles the item of this number: `body` is given how many elements it has, and its place, of
-    /// which the last coordinate counts such vectors; a partial one's elements one by one. `of` has
-    /// these axes, and all that is handled lies within it.
-    pub fn within(
-        &self,
-        k: &mut Builder,
-        of: TensorId,
-        item: Expr,
-        body: impl Fn(&mut Builder, i64, &[Expr]) -> Result<()>,
-    ) -> Result<()> {
-        let n = self.n;
-        let Some((last, outer)) = self.sizes.split_last() else { return Ok(()) };
-        let sizes = [outer, &[last.ceil_div(&Expr::from(n))][..]].concat();
-        let mut outer = coordinates(k, item, &sizes)?;
+/// Vectors of `n` neighbours along the last of some axes of these sizes, one or more, of which the last of a row may be partial.
+/// Handles all of them, each by a thread of the grid, which has so many blocks of so many threads; the own ones are the
+/// block of number `first` and this thread of it. `body` is given how many elements a vector has, and its place, of
+/// which the last coordinate counts such vectors; a partial one's elements one by one. `of` has these axes, and all that
+/// is handled lies within it.
+pub fn each_vector(
+    k: &mut Builder,
+    of: TensorId,
+    (sizes, n): (&[Expr], i64),
+    (first, blocks): (&Expr, &Var),
+    (thread, threads): (&Var, i64),
+    body: impl Fn(&mut Builder, i64, &[Expr]) -> Result<()>,
+) -> Result<()> {
+    let Some((last, outer)) = sizes.split_last() else { return Ok(()) };
+    let items = last.ceil_div(&Expr::from(n));
+    let tiles = (product(outer) * &items).ceil_div(&Expr::from(threads));
+    let sizes = [outer, &[items][..]].concat();
+    k.for_("tile", first.clone()..tiles, blocks, false, |k, tile| {
+        let mut outer = coordinates(k, Expr::from(tile) * threads + thread, &sizes)?;
         let Some(at) = outer.pop() else { return Ok(()) };
         let place = |at: &Expr| outer.iter().chain([at]).cloned().collect::<Vec<Expr>>();
-        let first = |k: &mut Builder, n: i64, at: &Expr| -> Result<TensorId> {
-            neighbours(k, of, place(at), n, "vector")
-        };
+        let view = |k: &mut Builder, n: i64, at: &Expr| neighbours(k, of, place(at), n, "vector");
         let runs = Runs { n, end: last.clone(), written_out: false };
-        runs.within(k, &at, first, |k, run| body(k, run.n, &place(&run.at)))
-    }
+        runs.within(k, &at, view, |k, run| body(k, run.n, &place(&run.at)))
+    })
 }
 
 /// The number of coordinates along all of some axes.

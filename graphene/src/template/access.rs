@@ -5,8 +5,9 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{TensorId, ThreadsId};
-use crate::layout::{Layout, Tiler};
-use crate::schedule::pointwise::{load_as, vector};
+use crate::layout::Layout;
+use crate::schedule::pointwise::load_as;
+use crate::schedule::vectors::neighbours;
 pub(super) use crate::schedule::vectors::product;
 use crate::tensor::{Scalar, View};
 
@@ -70,10 +71,9 @@ impl Access {
         numbers: Scalar,
     ) -> Result<TensorId> {
         if self.repeats() {
-            let first = k.tile(from, "first", &[Tiler::Size(1)])?;
-            from = k.index(first, "first", [0])?;
+            from = neighbours(k, from, [0.into()], 1, "first")?;
         }
-        load_as(k, from, self.contiguous(), numbers)
+        load_as(k, (from, self.contiguous()), numbers)
     }
 
     /// The symbols of an operand's strides, `None` where there are none. All operands' symbols come
@@ -155,17 +155,6 @@ pub(super) fn launch_clusters(
     let cta = k.index(cluster, "cta", [&rank])?;
     k.by(cta);
     Ok((block, first.into(), Some((cluster, rank.into()))))
-}
-
-/// Vectors `[n]` in registers.
-pub(super) fn vectors(
-    k: &mut Builder,
-    count: usize,
-    name: &str,
-    n: i64,
-    scalar: Scalar,
-) -> Result<Vec<TensorId>> {
-    (0..count).map(|_| vector(k, name, n, scalar)).collect()
 }
 
 /// Declares operands: the symbols of all their strides, then the parameters. Each is given with its name

@@ -12,15 +12,14 @@
 //! assert_eq!(layer, Epilogue::layer(true, Some(Unary::Gelu), true));
 //! ```
 
-use super::access::vectors;
-use super::matmul::{Edges, line, matrix, tile_of};
+use super::matmul::{Edges, tile_of};
 use crate::build::Builder;
 use crate::error::{Result, needs};
 use crate::function::Function;
-use crate::index::{Expr, Var};
+use crate::index::Expr;
 use crate::kernel::{Fused, Kind, Operand, TensorId, Unary};
 use crate::layout::Tiler;
-use crate::schedule::pointwise::{each, load_inside, pointwise, store_inside, vector};
+use crate::schedule::pointwise::{computed, each, load_inside, store_inside, vector};
 use crate::schedule::vectors::neighbours;
 use crate::tensor::{Scalar, View};
 
@@ -103,11 +102,8 @@ impl Epilogue {
         let results = self.function.outputs().len();
         let known = self.function.inputs() <= 1 + self.operands.len();
         let known = known && results == self.outputs.len() && results > 0;
-        needs(
-            known,
-            "a function of the sum and the operands that gives the results, one or more",
-            self,
-        )
+        let what = "a function of the sum and the operands that gives the results, one or more";
+        needs(known, what, self)
     }
 
     /// Declares the parameters: the operands', then the results' from the one of number `kept` on. `shape`: the name and shape
@@ -129,25 +125,6 @@ impl Epilogue {
         }
         let results = self.outputs[kept..].iter().map(|output| param(None, *output));
         Ok((operands, results.collect::<Result<_>>()?))
-    }
-
-    /// Declares the operands, and the results, C, C_2, ….
-    pub(super) fn attach(
-        &self,
-        k: &mut Builder,
-        [m, n]: [&Var; 2],
-        batch: Option<&Var>,
-        scalar: Scalar,
-        edges: Edges,
-    ) -> Result<Attached> {
-        self.check()?;
-        let (operands, results) = self.declare(k, scalar, 0, |span| match span {
-            Some(Span::Row) => (Span::Row.name(), line(n)),
-            Some(Span::Column) => (Span::Column.name(), line(m)),
-            Some(Span::Whole) => (Span::Whole.name(), matrix(batch, [m, n], false, None)),
-            None => ("C", matrix(batch, [m, n], false, None)),
-        })?;
-        Ok(Attached::new(self.function.clone(), operands, results, edges))
     }
 }
 
@@ -264,9 +241,7 @@ impl Attached {
             });
         }
         ins.extend(run.held[self.operands.len()..].iter().flatten());
-        let outs = vectors(k, of.len(), "result", n, Scalar::F32)?;
-        pointwise(k, &function, &outs, &ins)?;
-        Ok(outs)
+        computed(k, &function, ("result", n, Scalar::F32), &ins)
     }
 
     /// Finishes a run's sums, and stores these results of them.

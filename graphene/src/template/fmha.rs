@@ -182,12 +182,8 @@ impl Fmha {
         let unit = 16 / self.scalar.bytes();
         let fits = |size: i64| size % unit == 0 && (2 * unit..=256).contains(&size);
         let dims = [self.head_dim, self.value_dim];
-        let wide = dims.into_iter().all(fits);
-        needs(
-            wide,
-            "heads of 32 bytes or more, in a multiple of 16, and at most 256 elements",
-            dims,
-        )?;
+        let what = "heads of 32 bytes or more, in a multiple of 16, and at most 256 elements";
+        needs(dims.into_iter().all(fits), what, dims)?;
         MultipleOf(16).check("keys a tile", self.keys)?;
         AtMost(256).check("keys a tile", self.keys)?;
         AtLeast(1).check("stages", self.stages)?;
@@ -248,11 +244,8 @@ impl Fmha {
     /// Weights become the left operand of their matmul with the values: fragments of accumulators are
     /// fragments of operands.
     fn pack(&self, k: &mut Builder, from: TensorId, to: TensorId) -> Result<()> {
-        k.unroll("j", self.keys / 8, |k, j| {
-            k.unroll("half", 2, |k, half| {
-                let (to, from) = (Operand::at(to, [half, j]), Operand::at(from, [half, j]));
-                k.move_(to, from)
-            })
+        k.unroll_both([("j", self.keys / 8), ("half", 2)], |k, [j, half]| {
+            k.move_(Operand::at(to, [half, j]), Operand::at(from, [half, j]))
         })
     }
 

@@ -94,35 +94,21 @@ impl Folds {
         let rank = self.ins[whole].strides.len();
         let mut k = Builder::new("folds", self.arch);
         let sizes = sizes(&mut k, "N", rank)?;
-        let named = |letter: char, count: usize| (0..count).map(move |i| format!("{letter}{i}"));
-        let names: Vec<String> =
-            named('x', self.ins.len()).chain(named('y', self.outs.len())).collect();
-        let accesses = self.ins.iter().chain(self.outs.iter().map(|out| &out.access));
-        let operands: Vec<_> = names
-            .into_iter()
-            .zip(accesses)
-            .map(|(name, access)| (name, access, &sizes[..access.strides.len()]))
-            .collect();
-        let mut params = declare(&mut k, &operands)?;
+        let ins = self.ins.iter().enumerate().map(|(i, x)| (format!("x{i}"), x));
+        let outs = self.outs.iter().enumerate().map(|(i, y)| (format!("y{i}"), &y.access));
+        let all = ins.chain(outs).map(|(name, of)| (name, of, &sizes[..of.strides.len()]));
+        let mut params = declare(&mut k, &all.collect::<Vec<_>>())?;
         let outs = params.split_off(self.ins.len());
         let (kept, reduced) = sizes.split_at(self.kept);
         let blocks = product(kept).ceil_div(&Expr::from(self.teams));
         let (block, first) = launch(&mut k, blocks, self.threads * self.teams, "first")?;
         let teams = ThreadGroups::new(&mut k, block, self.threads, self.teams)?;
-        let row = k.let_("row", first * self.teams + &teams.at[0])?;
-        let columns = product(reduced);
-        let row = Row {
-            template: self,
-            ins: params.clone(),
-            outs: outs.clone(),
-            teams,
-            row: row.into(),
-            columns,
-            whole: params[whole],
-            sizes: sizes.clone(),
-        };
-        row.all(&mut k)?;
-        k.finish(Kind::Fused(self.meaning(rank, &product(reduced))), outs, params)
+        let row = k.let_("row", first * self.teams + &teams.at[0])?.into();
+        let (columns, whole) = (product(reduced), params[whole]);
+        let kind = Kind::Fused(self.meaning(rank, &columns));
+        let (ins, own, sizes) = (params.clone(), outs.clone(), sizes.clone());
+        Row { template: self, ins, outs: own, teams, sizes, row, columns, whole }.all(&mut k)?;
+        k.finish(kind, outs, params)
     }
 
     /// The inputs, as of all axes.

@@ -4,10 +4,11 @@ use super::matmul::{leaf, registers};
 use super::split_k::Visit;
 use crate::arch::registers_at_launch;
 use crate::build::Builder;
+use crate::choose::swizzle;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
-use crate::layout::{Layout, Swizzle, Tiler};
+use crate::layout::{Layout, Tiler};
 use crate::tensor::{Memory, Scalar, View};
 
 pub(super) use crate::arch::WARPGROUP as GROUP;
@@ -19,7 +20,7 @@ pub(super) const BARRIERS: i64 = 2048;
 pub(super) const PRODUCER_REGISTERS: i64 = 40;
 
 /// Rows of a warpgroup's matmul.
-pub(super) const ROWS: i64 = 64;
+pub const ROWS: i64 = 64;
 
 /// How tiles `[rows, columns]` lie in shared memory: in panels of rows as wide as a swizzle, of 128, 64 or 32 bytes.
 #[derive(Debug, Clone, Copy)]
@@ -67,12 +68,7 @@ impl Panels {
         if !outer.is_empty() {
             levels.insert(0, packed(outer, self.rows * self.columns));
         }
-        let bits = match self.width() * self.scalar.bytes() {
-            128 => 3,
-            64 => 2,
-            _ => 1,
-        };
-        let swizzle = Some(Swizzle::new(bits, 4, 3)?);
+        let swizzle = swizzle(self.width() * self.scalar.bytes() / 16, 16).xor();
         k.allocate(name, View::levels_of(&levels), self.scalar, Memory::Shared, swizzle)
     }
 }
@@ -166,11 +162,9 @@ pub(super) fn each_pair(
     eights: i64,
     body: Visit<'_>,
 ) -> Result<()> {
-    k.unroll("j", eights, |k, j| {
-        k.unroll("half", 2, |k, half| {
-            let pair = k.index(fragment, "pair", [half, j])?;
-            body(k, pair, Expr::from(j) * 2 + Expr::from(half))
-        })
+    k.unroll_both([("j", eights), ("half", 2)], |k, [j, half]| {
+        let pair = k.index(fragment, "pair", [half, j])?;
+        body(k, pair, Expr::from(j) * 2 + Expr::from(half))
     })
 }
 

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Binary, Kind, TensorId, Test};
-use crate::schedule::pointwise::{number, pointwise, vector};
+use crate::schedule::pointwise::{computed, number};
 use crate::tensor::Scalar;
 
 /// Which row of an input is taken.
@@ -69,8 +69,7 @@ pub(super) fn look_up(k: &mut Builder, indices: TensorId, row: &Expr, rows: &Exp
     let negative = index.clone().binary(Binary::Less, 0.0);
     let wrapped = negative.select(index.clone() + size.clone(), index);
     let within = wrapped.binary(Binary::Min, size - 1.0).binary(Binary::Max, 0.0);
-    let clipped = vector(k, "clipped", 1, Scalar::F32)?;
-    pointwise(k, &within, &[clipped], &[wide, count])?;
+    let clipped = computed(k, &within, ("clipped", 1, Scalar::F32), &[wide, count])?[0];
     let clipped = k.index(clipped, "clipped", [0])?;
     let place = number(k, "place", Scalar::I32)?;
     k.move_(place, clipped)?;

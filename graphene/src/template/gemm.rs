@@ -33,6 +33,7 @@ use self::context::Context;
 use self::residual_tma::RESIDUAL_PANELS;
 use super::access::launch_clusters;
 use super::epilogue::Span;
+pub use super::fragments::ROWS;
 use super::fragments::{BARRIERS, GROUP, consumer_registers};
 use super::matmul::{Edges, MatMul, Place};
 use super::split_k::{Holders, PAIR};
@@ -83,9 +84,6 @@ const DEPTH: i64 = 128;
 
 /// Bytes of an instruction's depth.
 const STEP: i64 = 32;
-
-/// Rows of a warpgroup's matmul.
-pub const ROWS: i64 = super::fragments::ROWS;
 
 /// Columns of the tile through which C leaves: 128 bytes.
 const PANEL: i64 = 64;
@@ -141,9 +139,9 @@ impl Gemm {
         context.pdl_prologue(&mut k)?;
         k.role(context.groups, 0..self.consumers, |k| consumer::consume(&context, k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
-        if let Some(cluster) = context.cluster() {
+        if context.blocks.is_some() {
             // A block's shared memory stays while others may still arrive or copy there.
-            k.add(Header::new(Kind::Sync, (), (), block).on(cluster))?;
+            k.add(Header::new(Kind::Sync, (), (), block).on(context.blocks))?;
         }
         k.finish_as(declared.header(block))
     }
@@ -250,11 +248,9 @@ impl Gemm {
 
     /// How many 16-bit types results have: panels of each have buffers of their own.
     fn kinds(&self) -> i64 {
-        let outputs = self.matmul.epilogue.outputs.iter();
-        let kinds: HashSet<Scalar> = outputs
-            .map(|output| output.unwrap_or(self.matmul.scalar))
-            .filter(|scalar| self.leaves_by_panels(*scalar))
-            .collect();
+        let MatMul { scalar, ref epilogue, .. } = self.matmul;
+        let outputs = epilogue.outputs.iter().map(|output| output.unwrap_or(scalar));
+        let kinds: HashSet<_> = outputs.filter(|&scalar| self.leaves_by_panels(scalar)).collect();
         kinds.len() as i64
     }
 
@@ -274,10 +270,9 @@ impl Gemm {
 
     /// Bytes of shared memory that rows take.
     fn bytes_of_rows(&self) -> i64 {
-        let operands = self.matmul.epilogue.operands.iter();
-        let scalars =
-            operands.map(|input| (input.span, input.scalar.unwrap_or(self.matmul.scalar)));
-        let copied = scalars.filter(|&(span, scalar)| self.copies(span, scalar));
+        let MatMul { scalar, ref epilogue, .. } = self.matmul;
+        let rows = epilogue.operands.iter().map(|row| (row.span, row.scalar.unwrap_or(scalar)));
+        let copied = rows.filter(|&(span, scalar)| self.copies(span, scalar));
         self.consumers * self.columns * copied.map(|(_, scalar)| scalar.bytes()).sum::<i64>()
     }
 

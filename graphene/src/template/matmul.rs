@@ -90,7 +90,16 @@ impl MatMul {
             };
             terms.push(Term { a, b, depth: depth.into() });
         }
-        let epilogue = self.epilogue.attach(k, [&m, &n], batch.as_ref(), self.scalar, edges)?;
+        self.epilogue.check()?;
+        let whole = matrix(batch.as_ref(), [&m, &n], false, None);
+        // The results are C, C_2, ….
+        let (operands, results) = self.epilogue.declare(k, self.scalar, 0, |span| match span {
+            Some(Span::Row) => (Span::Row.name(), line(&n)),
+            Some(Span::Column) => (Span::Column.name(), line(&m)),
+            Some(Span::Whole) => (Span::Whole.name(), whole.clone()),
+            None => ("C", whole.clone()),
+        })?;
+        let epilogue = Attached::new(self.epilogue.function.clone(), operands, results, edges);
         Ok(Declared { m: m.into(), n: n.into(), batch: batch.map(Expr::from), terms, epilogue })
     }
 }
@@ -208,13 +217,9 @@ pub(super) struct Place {
 
 impl Walk {
     pub(super) fn new(declared: &Declared, [rows, columns]: [i64; 2], raster: i64) -> Walk {
-        let tiles = |extent: &Expr, size: i64| extent.ceil_div(&Expr::from(size));
-        Walk {
-            tiles_m: tiles(&declared.m, rows),
-            tiles_n: tiles(&declared.n, columns),
-            batch: declared.batch.clone(),
-            raster,
-        }
+        let [tiles_m, tiles_n] = [(&declared.m, rows), (&declared.n, columns)]
+            .map(|(extent, size)| extent.ceil_div(&Expr::from(size)));
+        Walk { tiles_m, tiles_n, batch: declared.batch.clone(), raster }
     }
 
     /// How many tiles there are.

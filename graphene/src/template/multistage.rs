@@ -23,8 +23,8 @@ use crate::arch::{Arch, Feature};
 use crate::build::{Builder, Header};
 use crate::choose::in_registers;
 use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
-use crate::index::Expr;
-use crate::kernel::{Kernel, Kind, ThreadsId};
+use crate::index::{Expr, Var};
+use crate::kernel::{Kernel, Kind};
 use crate::layout::Tiler;
 use crate::schedule::matmul::{epilog, load};
 use crate::schedule::multistage;
@@ -135,40 +135,43 @@ impl Multistage {
         let walk = Walk::new(&declared, self.tile, self.raster);
         let clusters = (walk.count(), self.split);
         let (block, t, cluster) = launch_clusters(&mut k, clusters, threads, "t")?;
-        let shares = cluster.map(|cluster| self.shares(&mut k, cluster, block)).transpose()?;
+        let pairs = self.tile[0] * self.tile[1] / (threads * PAIR);
+        let holders = Holders { warps: self.warps, pairs };
+        // Who shares the own block's tile.
+        let shares = cluster.map(|of| Shares::new(&mut k, self.split, holders, of, block));
+        let shares = shares.transpose()?;
+        if let Some(shares) = &shares {
+            k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
+        }
         let [thread] = k.indices(block, ["thread"])?;
         let place = walk.place(&mut k, t)?;
         let mma = TiledMma::new(&mut k, block, sides, self.warps, self.by)?;
-        let stages = Stages::new(&mut k, &declared, sides, self.stages)?;
-        let acc = mma.allocate(&mut k)?;
         let movers = Movers { threads, block, thread: &thread, edges };
-        let (first, steps) = own_steps(shares.as_ref(), declared.steps(self.depth));
+        let stages = Stages::new(&mut k, &declared, sides, (self.stages, movers))?;
+        let acc = mma.allocate(&mut k)?;
+        // The own steps along the K of all terms: the first, and where those of each term end.
+        let (mut first, mut steps) = (Expr::from(0), declared.steps(self.depth));
+        if let Some(shares) = &shares {
+            let (own, count) = shares.steps(&steps[0]);
+            (first, steps) = (own.clone(), vec![own + count]);
+        }
         let end = steps.iter().fold(Expr::from(0), |all, steps| all + steps);
         let count = end - first.clone();
         let multiply = |k: &mut Builder| {
             mma.reset(k, acc)?;
-            multistage(
-                k,
-                self.stages,
-                &count,
-                block,
-                |k, step, stage| {
-                    stages.fill(k, &steps, &place, &(first.clone() + step), stage, movers)
-                },
-                |k, _, stage| {
-                    let near = |k: &mut Builder| stages.of(k, stage);
-                    load(k, acc, block, near, |k, near| {
-                        mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
-                    })
-                },
-            )
+            let fill = |k: &mut Builder, step: &Expr, stage: &Var| {
+                stages.fill(k, (&steps, &(first.clone() + step)), &place, stage)
+            };
+            multistage(k, self.stages, &count, block, fill, |k, _, stage| {
+                let near = |k: &mut Builder| stages.of(k, stage);
+                load(k, acc, block, near, |k, near| {
+                    mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
+                })
+            })
         };
         let epilogue = &declared.epilogue;
-        let origin = Place {
-            batch: place.batch.clone(),
-            m: place.m.clone() * self.tile[0],
-            n: place.n.clone() * self.tile[1],
-        };
+        let (m, n) = (place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]);
+        let origin = Place { batch: place.batch.clone(), m, n };
         let store = |k: &mut Builder| {
             mma.each_run(k, acc, epilogue, &origin, &|k, sums, run| {
                 epilogue.leave(k, sums, run, &epilogue.all())
@@ -201,26 +204,4 @@ impl Multistage {
         }
         k.finish_as(declared.header(block))
     }
-
-    /// Who shares the own block's tile.
-    fn shares(
-        &self,
-        k: &mut Builder,
-        cluster: (ThreadsId, Expr),
-        block: ThreadsId,
-    ) -> Result<Shares> {
-        let pairs = self.tile[0] * self.tile[1] / (32 * self.warps * PAIR);
-        let holders = Holders { warps: self.warps, pairs };
-        let blocks = cluster.0;
-        let shares = Shares::new(k, self.split, holders, cluster, block)?;
-        k.add(Header::new(Kind::Sync, (), (), block).on(blocks))?;
-        Ok(shares)
-    }
-}
-
-/// The own steps along the K of all terms: the first, and where those of each term end.
-fn own_steps(shares: Option<&Shares>, all: Vec<Expr>) -> (Expr, Vec<Expr>) {
-    let (Some(shares), [all]) = (shares, &all[..]) else { return (Expr::from(0), all) };
-    let (first, count) = shares.steps(all);
-    (first.clone(), vec![first + count])
 }

@@ -13,7 +13,7 @@ use crate::error::{Result, Within, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId};
 use crate::schedule::pointwise::{copy, each, vector};
-use crate::schedule::vectors::{Items, neighbours};
+use crate::schedule::vectors::{each_vector, neighbours};
 use crate::tensor::Scalar;
 
 /// The parameters of a kernel that makes its results part by part. Its symbols are, for each part `p`,
@@ -107,12 +107,9 @@ impl Parts {
         let (block, begin) = launch(&mut k, &blocks, self.threads, "begin")?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         for place in &places {
-            let items = Items { sizes: place.sizes, n: place.part.vector };
-            let tiles = items.count().ceil_div(&Expr::from(self.threads));
-            k.for_("tile", begin.clone()..tiles, Expr::from(&blocks), false, |k, tile| {
-                let item = Expr::from(tile) * self.threads + Expr::from(&thread);
-                items.within(k, place.to, item, |k, n, at| place.make(k, n, at))
-            })?;
+            let vectors = (place.sizes, place.part.vector);
+            let (grid, block) = ((&begin, &blocks), (&thread, self.threads));
+            each_vector(&mut k, place.to, vectors, grid, block, |k, n, at| place.make(k, n, at))?;
         }
         let mut copied = (0..).map(Fused::input);
         let results = places.iter().enumerate().map(|(p, place)| match place.part.source {
@@ -132,11 +129,8 @@ impl Parts {
         Within(1, 1024).check("threads a block", self.threads)?;
         for part @ Part { source, to, vector } in &self.parts {
             let rank = to.strides.len();
-            needs(
-                rank > 0 && (1..=16).contains(vector),
-                "axes, and 1 to 16 elements a vector",
-                part,
-            )?;
+            let counted = rank > 0 && (1..=16).contains(vector);
+            needs(counted, "axes, and 1 to 16 elements a vector", part)?;
             let integer = matches!(to.scalar, Scalar::I32 | Scalar::I64 | Scalar::U32);
             let (fits, what) = match source {
                 Source::Copied(from) => {
@@ -159,22 +153,17 @@ impl Place<'_> {
     fn make(&self, k: &mut Builder, n: i64, at: &[Expr]) -> Result<()> {
         let Part { source, to: access, .. } = self.part;
         let to = neighbours(k, self.to, at.iter().cloned(), n, "vector")?;
-        let from = match self.from {
-            Some(from) => Some(neighbours(k, from, at.iter().cloned(), n, "vector")?),
-            None => None,
-        };
+        let from = self.from.map(|from| neighbours(k, from, at.iter().cloned(), n, "vector"));
+        let from = from.transpose()?;
         let kind = match source {
             Source::Copied(_) => Kind::Move,
             Source::Filled(number) => Kind::Init(*number),
             Source::Counted => Kind::Index(at.last().map_or(self.first(), |at| self.first() + at)),
         };
-        let ins: Vec<TensorId> = from.into_iter().collect();
-        k.decompose(Header::alone(kind.clone(), to, ins), |k| {
+        k.decompose(Header::alone(kind.clone(), to, Vec::from_iter(from)), |k| {
             let raw = vector(k, "raw", n, access.scalar)?;
             match (source, from) {
-                (Source::Copied(access), Some(from)) => {
-                    copy(k, raw, from, access.contiguous())?;
-                }
+                (Source::Copied(access), Some(from)) => copy(k, raw, from, access.contiguous())?,
                 _ => each(k, n, |k, i| k.alone(kind, Operand::at(raw, [i]), ()))?,
             }
             copy(k, to, raw, access.contiguous())

@@ -9,15 +9,14 @@
 //! What a result may err by: every step of the function once, as it does in single precision (see
 //! `atom/function.rs`), and the rounding to the output's type.
 
-use super::access::{Access, declare, launch, sizes, vectors};
+use super::access::{Access, declare, launch, sizes};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, Within, needs};
 use crate::function::Function;
-use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, TensorId};
-use crate::schedule::pointwise::{pointwise, store};
-use crate::schedule::vectors::{Items, neighbours};
+use crate::schedule::pointwise::{computed, store};
+use crate::schedule::vectors::{each_vector, neighbours};
 use crate::tensor::Scalar;
 
 /// The parameters of a pointwise kernel. Its symbols are the axes' sizes `N0`, `N1`, …, the number
@@ -55,14 +54,6 @@ impl Default for Pointwise {
     }
 }
 
-/// What the parts of the kernel share.
-struct Context<'a> {
-    template: &'a Pointwise,
-    sizes: Vec<Expr>,
-    ins: Vec<TensorId>,
-    outs: Vec<TensorId>,
-}
-
 impl Pointwise {
     /// The number of axes.
     pub fn rank(&self) -> usize {
@@ -92,12 +83,14 @@ impl Pointwise {
         let outs = params.split_off(self.ins.len());
         let (block, first) = launch(&mut k, &blocks, self.threads, "first")?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
-        let context = Context { template: self, sizes, ins: params.clone(), outs: outs.clone() };
-        let items = Items { sizes: &context.sizes, n: self.vector };
-        let tiles = items.count().ceil_div(&Expr::from(self.threads));
-        k.for_("tile", first..tiles, Expr::from(blocks), false, |k, tile| {
-            let item = Expr::from(tile) * self.threads + Expr::from(thread);
-            items.within(k, context.outs[0], item, |k, n, at| context.compute(k, n, at))
+        let vectors = (&sizes[..], self.vector);
+        let (grid, block) = ((&first, &blocks), (&thread, self.threads));
+        each_vector(&mut k, outs[0], vectors, grid, block, |k, n, at| {
+            let mut view = |&of: &TensorId| neighbours(k, of, at.iter().cloned(), n, "vector");
+            let to = outs.iter().map(&mut view).collect::<Result<Vec<_>>>()?;
+            let from = params.iter().map(view).collect::<Result<Vec<_>>>()?;
+            let header = Header::alone(Kind::pointwise(&self.function), to.clone(), from.clone());
+            k.decompose(header, |k| self.compute(k, n, &to, &from))
         })?;
         k.finish(Kind::pointwise(&self.function), outs, params)
     }
@@ -116,36 +109,14 @@ impl Pointwise {
         Within(1, 16).check("elements a vector", self.vector)?;
         Within(1, 1024).check("threads a block", self.threads)
     }
-}
 
-impl Context<'_> {
-    /// Views `[n]` of operands at a place that counts vectors.
-    fn vectors(
-        &self,
-        k: &mut Builder,
-        of: &[TensorId],
-        n: i64,
-        at: &[Expr],
-    ) -> Result<Vec<TensorId>> {
-        of.iter().map(|&of| neighbours(k, of, at.iter().cloned(), n, "vector")).collect()
-    }
-
-    /// The results of a vector.
-    fn compute(&self, k: &mut Builder, n: i64, at: &[Expr]) -> Result<()> {
-        let template = self.template;
-        let outs = self.vectors(k, &self.outs, n, at)?;
-        let from = self.vectors(k, &self.ins, n, at)?;
-        let kind = Kind::pointwise(&template.function);
-        k.decompose(Header::alone(kind, outs.clone(), from.clone()), |k| {
-            let ins = from.into_iter().zip(&template.ins);
-            let ins = ins.map(|(from, access)| access.load(k, from, template.numbers));
-            let ins = ins.collect::<Result<Vec<_>>>()?;
-            let results = vectors(k, outs.len(), "result", n, template.numbers)?;
-            pointwise(k, &template.function, &results, &ins)?;
-            for ((&to, access), &from) in outs.iter().zip(&template.outs).zip(&results) {
-                store(k, to, from, access.contiguous())?;
-            }
-            Ok(())
-        })
+    /// The results of a vector, which has so many elements.
+    fn compute(&self, k: &mut Builder, n: i64, to: &[TensorId], from: &[TensorId]) -> Result<()> {
+        let ins = from.iter().zip(&self.ins);
+        let ins = ins.map(|(&from, access)| access.load(k, from, self.numbers));
+        let ins = ins.collect::<Result<Vec<_>>>()?;
+        let results = computed(k, &self.function, ("result", n, self.numbers), &ins)?;
+        let mut outs = to.iter().zip(&self.outs).zip(results);
+        outs.try_for_each(|((&to, access), from)| store(k, to, from, access.contiguous()))
     }
 }

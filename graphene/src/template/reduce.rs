@@ -14,9 +14,9 @@ use crate::build::{Builder, Header};
 use crate::error::{Result, Within, needs};
 use crate::function::Function;
 use crate::index::{Cond, Expr};
-use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, ThreadsId};
-use crate::layout::{Layout, Tiler};
-use crate::schedule::pointwise::{each, number, pointwise, store, vector};
+use crate::kernel::{Binary, Fused, Kernel, Kind, Operand, TensorId, ThreadsId};
+use crate::layout::Layout;
+use crate::schedule::pointwise::{computed, each, number, store, vector};
 use crate::schedule::vectors::{Run, Runs, neighbours, part};
 use crate::tensor::{Memory, Scalar};
 
@@ -88,7 +88,7 @@ impl Reduce {
         let outer = k.let_("outer_at", first.div(&columns))?.into();
         let given = ins.clone();
         let kind = Kind::Fused(self.result(self.total(), &reduced));
-        Own { template: self, ins, out, reduced }.columns(&mut k, block, outer, column)?;
+        Own { template: self, ins, out, reduced, block }.columns(&mut k, outer, column)?;
         k.finish(kind, out, given)
     }
 
@@ -124,42 +124,18 @@ struct Own<'a> {
     ins: Vec<TensorId>,
     out: TensorId,
     reduced: Expr,
+    block: ThreadsId,
 }
 
 impl Own<'_> {
-    /// The inputs' elements of a tile.
-    fn tiles(&self, k: &mut Builder, tiles: &[Option<(i64, Expr)>]) -> Result<Vec<TensorId>> {
-        self.ins.iter().map(|&of| part(k, of, "tile", tiles)).collect()
-    }
-
     /// The function's values of a vector of the inputs.
     fn values(&self, k: &mut Builder, n: i64, row: &[Expr], at: &Expr) -> Result<TensorId> {
         let mut ins = Vec::new();
         for (&of, access) in self.ins.iter().zip(&self.template.ins) {
-            let from = self.view(k, of, n, row, at)?;
+            let from = neighbours(k, of, row.iter().chain([at]).cloned(), n, "vector")?;
             ins.push(access.load(k, from, Scalar::F32)?);
         }
-        let values = vector(k, "values", n, Scalar::F32)?;
-        pointwise(k, &self.template.function, &[values], &ins)?;
-        Ok(values)
-    }
-
-    /// A vector of a row.
-    fn view(
-        &self,
-        k: &mut Builder,
-        of: TensorId,
-        n: i64,
-        row: &[Expr],
-        at: &Expr,
-    ) -> Result<TensorId> {
-        neighbours(k, of, row.iter().chain([at]).cloned(), n, "vector")
-    }
-
-    /// Totals to begin with.
-    fn neutral(&self, k: &mut Builder, total: TensorId, n: i64) -> Result<()> {
-        let neutral = Number(self.template.op.neutral().unwrap_or(0.0));
-        each(k, n, |k, e| k.alone(Kind::Init(neutral), Operand::at(total, [e]), ()))
+        Ok(computed(k, &self.template.function, ("values", n, Scalar::F32), &ins)?[0])
     }
 
     /// Stores the totals of a run.
@@ -172,33 +148,36 @@ impl Own<'_> {
                 k.alone(Kind::Index(self.reduced.clone()), count, ())?;
                 ins.push(count);
             }
-            let result = vector(k, "result", run.n, Scalar::F32)?;
-            pointwise(k, &self.template.finish, &[result], &ins)?;
+            let of = ("result", run.n, Scalar::F32);
+            let result = computed(k, &self.template.finish, of, &ins)?[0];
             store(k, run.view, result, self.template.out.contiguous())
         })
     }
 
     /// Columns of `[outer, reduced, inner]`: a vector of neighbours by each thread, rows in strands.
-    fn columns(&self, k: &mut Builder, block: ThreadsId, outer: Expr, columns: Expr) -> Result<()> {
+    fn columns(&self, k: &mut Builder, outer: Expr, columns: Expr) -> Result<()> {
         let Reduce { op, vector: n, threads, strands, .. } = *self.template;
-        let [thread] = k.indices(block, ["thread_of_block"])?;
+        let [thread] = k.indices(self.block, ["thread_of_block"])?;
         let strand: Expr = k.let_("strand", Expr::from(&thread).div(&threads.into()))?.into();
         let across: Expr = k.let_("across", Expr::from(&thread).rem(&threads.into()))?.into();
         let column: Expr = k.let_("vector_at", columns.clone() * threads + &across)?.into();
         let end = k.tensor_of(self.out)?.view.axes()[1].size.clone();
         let runs = Runs { n, end, written_out: true };
         let across_block = Some((threads * n, columns));
-        let ins = self.tiles(k, &[Some((1, outer.clone())), None, across_block.clone()])?;
+        let tiles = [Some((1, outer.clone())), None, across_block.clone()];
+        let ins = self.ins.iter().map(|&of| part(k, of, "tile", &tiles));
+        let ins = ins.collect::<Result<Vec<_>>>()?;
         let out = part(k, self.out, "y_tile", &[Some((1, outer.clone())), across_block])?;
         let kind = Kind::Fused(self.template.result(self.template.total(), &self.reduced));
-        k.decompose(Header::new(kind, out, ins, block), |k| {
+        k.decompose(Header::new(kind, out, ins, self.block), |k| {
             let total = vector(k, "total", n, Scalar::F32)?;
-            self.neutral(k, total, n)?;
+            each(k, n, |k, e| k.init(Operand::at(total, [e]), op.neutral().unwrap_or(0.0)))?;
             let steps = self.reduced.ceil_div(&Expr::from(strands));
             k.for_("step", Expr::from(0)..steps, 1, false, |k, i| {
                 let row = [outer.clone(), Expr::from(i) * strands + &strand];
-                let view =
-                    |k: &mut Builder, n: i64, at: &Expr| self.view(k, self.ins[0], n, &row, at);
+                let view = |k: &mut Builder, n: i64, at: &Expr| {
+                    neighbours(k, self.ins[0], row.iter().chain([at]).cloned(), n, "vector")
+                };
                 runs.within(k, &column, view, |k, run| {
                     let values = self.values(k, run.n, &row, &run.at)?;
                     each(k, run.n, |k, e| {
@@ -209,19 +188,16 @@ impl Own<'_> {
                 })
             })?;
             if strands > 1 {
-                self.meet(k, block, total, [&strand, &across])?;
+                self.meet(k, total, [&strand, &across])?;
             }
             let view = |k: &mut Builder, n: i64, at: &Expr| {
                 neighbours(k, self.out, [outer.clone(), at.clone()], n, "result")
             };
             k.if_(Cond::equal(strand, 0), |k| {
                 runs.within(k, &column, view, |k, run| {
-                    let own = match run.element {
+                    let own = match &run.element {
                         None => total,
-                        Some(ref e) => {
-                            let single = k.tile(total, "single", &[Tiler::Size(1)])?;
-                            k.index(single, "single", [e])?
-                        }
+                        Some(e) => neighbours(k, total, [e.clone()], 1, "single")?,
                     };
                     self.leave(k, &run, own)
                 })
@@ -230,13 +206,7 @@ impl Own<'_> {
     }
 
     /// Adds the totals of all strands to those of the first, through shared memory.
-    fn meet(
-        &self,
-        k: &mut Builder,
-        block: ThreadsId,
-        total: TensorId,
-        [strand, across]: [&Expr; 2],
-    ) -> Result<()> {
+    fn meet(&self, k: &mut Builder, total: TensorId, [strand, across]: [&Expr; 2]) -> Result<()> {
         let Reduce { op, vector: n, threads, strands, .. } = *self.template;
         let view = Layout::rows([strands, n, threads]);
         let shared = k.allocate("parts", view, Scalar::F32, Memory::Shared, None)?;
@@ -245,7 +215,7 @@ impl Own<'_> {
             let own = Operand::at(total, [&e]);
             k.move_(place(strand.clone(), e), own)
         })?;
-        k.spec(Kind::Sync, (), (), block)?;
+        k.spec(Kind::Sync, (), (), self.block)?;
         k.if_(Cond::equal(strand.clone(), 0), |k| {
             k.for_("other", 1..strands, 1, false, |k, other| {
                 each(k, n, |k, e| {

@@ -19,7 +19,7 @@ mod norm;
 mod operands;
 mod row;
 
-use self::row::{Late, Row, Source};
+use self::row::{Row, Source};
 use super::access::{Access, launch};
 use super::gather::{self, Place};
 use crate::arch::Arch;
@@ -156,36 +156,34 @@ impl Rows {
             .iter()
             .map(|(name, access)| access.symbols(&mut k, name))
             .collect::<Result<Vec<_>>>()?;
-        let tables = self.tables(&mut k)?;
+        let mut tables = self.tables(&mut k)?;
+        tables.resize(operands.len(), None);
         let mut sources = Vec::new();
-        for (i, ((name, access), symbols)) in operands.iter().zip(&symbols).enumerate() {
-            let table = tables.get(i).cloned().flatten();
-            let sizes = [table.clone().unwrap_or(rows.clone()), columns.clone()];
+        for (((name, access), symbols), table) in operands.iter().zip(&symbols).zip(&tables) {
+            let sizes = [table.as_ref().unwrap_or(&rows), &columns].map(Expr::clone);
             let param = access.param(&mut k, name, &sizes, symbols)?;
             sources.push(Source { param, access: access.clone(), row: None });
         }
-        let indices = self.indices(&mut k, &rows)?;
+        let mut indices = self.indices(&mut k, &rows)?;
+        indices.resize(operands.len(), None);
         let blocks = rows.ceil_div(&Expr::from(self.teams));
         let (block, first) = launch(&mut k, blocks, self.threads * self.teams, "first")?;
         let teams = ThreadGroups::new(&mut k, block, self.threads, self.teams)?;
-        let row = k.let_("row", first * self.teams + &teams.at[0])?;
-        let row = Expr::from(row);
+        let row = Expr::from(k.let_("row", first * self.teams + &teams.at[0])?);
         // A row of each operand; of tables the one that is repeated, or all where an index says which.
         let mut own = Vec::new();
-        for (i, source) in sources.iter().enumerate() {
-            let table = tables.get(i).cloned().flatten();
-            let at = match (table, indices.get(i)) {
-                (Some(_), Some(Some(_))) => None,
-                (Some(size), _) => Some((1, row.rem(&size))),
+        for ((source, table), index) in sources.iter().zip(&tables).zip(&indices) {
+            let at = match (table, index) {
+                (Some(_), Some(_)) => None,
+                (Some(size), None) => Some((1, row.rem(size))),
                 (None, _) => Some((1, row.clone())),
             };
             own.push(part(&mut k, source.param, "own_row", &[at, None])?);
         }
         let indices_end = indices.iter().flatten().copied().collect::<Vec<_>>();
-        let mut own_indices = Vec::new();
-        for &index in &indices_end {
-            own_indices.push(part(&mut k, index, "own_index", &[Some((1, row.clone()))])?);
-        }
+        let own_index = [Some((1, row.clone()))];
+        let own_indices = indices_end.iter().map(|&of| part(&mut k, of, "own_index", &own_index));
+        let own_indices = own_indices.collect::<Result<Vec<_>>>()?;
         let first = self.ins.len();
         let results = first..first + usize::from(self.sum.is_some());
         let outs_from = results.end + self.extras_end();
@@ -205,34 +203,18 @@ impl Rows {
                     None => k.let_("position", row.rem(size))?.into(),
                 });
             }
-            let mut rest = sources.into_iter();
-            let ins: Vec<Source> = rest.by_ref().take(first).collect();
-            let sum = if self.sum.is_some() { rest.next() } else { None };
-            let mut rest: Vec<Source> = rest.collect();
-            let outs = rest.split_off(self.extras_end());
-            let late = Late { sources: rest, function: self.finish() };
+            let outs = sources.split_off(outs_from);
+            let late = sources.split_off(results.end);
+            let sum = sources.split_off(first).pop().map(|sum| (sum, own[first]));
+            let (ins, columns) = (sources, columns.clone());
             let mut given = Vec::new();
             for source in &ins {
                 let at = source.row.as_ref().unwrap_or(&row).clone();
                 given.push(part(k, source.param, "own_row", &[Some((1, at)), None])?);
             }
-            let stored = sum.as_ref().map(|_| own[first]);
-            let columns = columns.clone();
             let template = self;
-            let mut row = Row {
-                template,
-                teams,
-                row,
-                columns,
-                ins,
-                sum,
-                late,
-                outs,
-                given,
-                stored,
-                kept: None,
-            };
-            row.bring(k)?;
+            let row =
+                Row { template, teams, row, columns, ins, sum, late, outs, given, kept: None };
             row.normalise(k)
         })?;
         k.finish(Kind::Fused(self.meaning(&tables, &columns)), all_outs, all_ins)

@@ -1,6 +1,7 @@
 //! Split-K: blocks of a cluster that share a tile. Each multiplies its part of K. Then each finishes what some of a block's
 //! warps have of the tile: the others hand it those warps' sums. So each receives a part, rather than one of them all of it.
 
+use super::fragments::packed;
 use super::matmul::leaf;
 use crate::arch::WARP;
 use crate::build::{Builder, Header};
@@ -47,17 +48,6 @@ pub(super) struct Held<'a> {
 /// What is done with the pair of sums of this number.
 pub(super) type Visit<'a> = &'a dyn Fn(&mut Builder, TensorId, Expr) -> Result<()>;
 
-/// Where a warp's sums go.
-struct Destination {
-    /// The block that finishes them.
-    block: Expr,
-    /// How many blocks behind that one the own is, in a circle: 0 if it is the same.
-    behind: Expr,
-    /// Which of that block's they are.
-    warp: Expr,
-    lane: Expr,
-}
-
 impl Holders {
     /// How many warps' sums each of so many blocks finishes.
     fn of_block(self, parts: i64) -> i64 {
@@ -86,15 +76,8 @@ impl Shares {
         block: ThreadsId,
     ) -> Result<Shares> {
         let (own, of_warp) = (holders.of_block(parts), holders.of_warp());
-        let view = View::levels_of(&[
-            vec![
-                leaf(parts - 1, own * of_warp),
-                leaf(own, of_warp),
-                leaf(holders.pairs, WARP * PAIR),
-                leaf(WARP, PAIR),
-            ],
-            vec![leaf(PAIR, 1)],
-        ]);
+        let outer = packed(&[parts - 1, own, holders.pairs, WARP], PAIR);
+        let view = View::levels_of(&[outer, vec![leaf(PAIR, 1)]]);
         let sums = k.allocate("sums", view, Scalar::F32, Memory::Shared, None)?;
         let barriers = View::buffer(&[leaf(own, 1)]);
         let there = k.allocate("there", barriers, Scalar::Mbar, Memory::Shared, None)?;
@@ -125,57 +108,36 @@ impl Shares {
         held: &Held<'_>,
         go_on: impl FnOnce(&mut Builder) -> Result<()>,
     ) -> Result<()> {
-        let to = self.destination(k, held)?;
-        let other = Cond::new(to.behind.clone(), Relation::AtLeast, 1);
-        k.if_(other, |k| self.hand_over(k, held, &to))?;
-        k.if_(Cond::equal(to.behind.clone(), 0), |k| {
-            self.add(k, held, &to)?;
-            go_on(k)
-        })
-    }
-
-    /// Where the own warp's sums go.
-    fn destination(&self, k: &mut Builder, held: &Held<'_>) -> Result<Destination> {
         let (own, parts) = (Expr::from(self.own), Expr::from(self.parts));
-        let block = held.number.div(&own);
+        // The block that finishes them, and which of its warps; how many blocks behind that one the own is, in a circle.
+        let (block, warp) = (held.number.div(&own), held.number.rem(&own));
         let behind = (self.rank.clone() + &parts - block.clone()).rem(&parts);
         let [lane] = k.indices(held.warp, ["lane"])?;
-        Ok(Destination { block, behind, warp: held.number.rem(&own), lane: lane.into() })
-    }
-
-    /// Sends the sums to the memory of another block, whose barrier learns of them.
-    fn hand_over(&self, k: &mut Builder, held: &Held<'_>, to: &Destination) -> Result<()> {
-        let sums = k.peer(self.sums, "sums_there", to.block.clone())?;
-        let there = k.peer(self.there, "all_there", to.block.clone())?;
-        let there = Operand::at(there, [to.warp.clone()]);
-        let part = to.behind.clone() - 1;
-        (held.each)(k, &|k, pair, number| {
-            let at = Operand::at(sums, to.at(part.clone(), number));
-            k.add(Header::alone(Kind::Move, at, pair).signals(there.clone()))
-        })
-    }
-
-    /// Adds what has come from the others.
-    fn add(&self, k: &mut Builder, held: &Held<'_>, to: &Destination) -> Result<()> {
-        let there = Operand::at(self.there, [to.warp.clone()]);
-        k.spec(Kind::Wait(Expr::from(0), Scope::Cluster), there, (), held.warp)?;
-        for part in 0..self.parts - 1 {
+        let at = |part: Expr, pair: Expr| [part, warp.clone(), pair, Expr::from(&lane)];
+        k.if_(Cond::new(behind.clone(), Relation::AtLeast, 1), |k| {
+            // Sends the sums to the memory of another block, whose barrier learns of them.
+            let sums = k.peer(self.sums, "sums_there", block.clone())?;
+            let there = k.peer(self.there, "all_there", block.clone())?;
+            let there = Operand::at(there, [warp.clone()]);
             (held.each)(k, &|k, pair, number| {
-                let at = to.at(part.into(), number);
-                let come = vector(k, "come", PAIR, Scalar::F32)?;
-                k.move_(come, Operand::at(self.sums, at))?;
-                k.unroll("p", PAIR, |k, p| {
-                    let [sum, other] = [pair, come].map(|tensor| Operand::at(tensor, [p]));
-                    k.binary(Binary::Add, sum.clone(), [sum, other])
-                })
-            })?;
-        }
-        Ok(())
-    }
-}
-
-impl Destination {
-    fn at(&self, part: Expr, pair: Expr) -> [Expr; 4] {
-        [part, self.warp.clone(), pair, self.lane.clone()]
+                let to = Operand::at(sums, at(behind.clone() - 1, number));
+                k.add(Header::alone(Kind::Move, to, pair).signals(there.clone()))
+            })
+        })?;
+        k.if_(Cond::equal(behind.clone(), 0), |k| {
+            let there = Operand::at(self.there, [warp.clone()]);
+            k.spec(Kind::Wait(Expr::from(0), Scope::Cluster), there, (), held.warp)?;
+            for part in 0..self.parts - 1 {
+                (held.each)(k, &|k, pair, number| {
+                    let come = vector(k, "come", PAIR, Scalar::F32)?;
+                    k.move_(come, Operand::at(self.sums, at(part.into(), number)))?;
+                    k.unroll("p", PAIR, |k, p| {
+                        let [sum, other] = [pair, come].map(|tensor| Operand::at(tensor, [p]));
+                        k.binary(Binary::Add, sum.clone(), [sum, other])
+                    })
+                })?;
+            }
+            go_on(k)
+        })
     }
 }

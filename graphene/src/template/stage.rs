@@ -10,71 +10,59 @@ use crate::layout::{Swizzle, Tiler};
 use crate::schedule::pointwise::{WIDTH, number};
 use crate::tensor::{Memory, Scalar, View};
 
-/// Of the steps along several K, one after the other, the term that a step belongs to: `body` is
-/// given the term and the step within it, and is reached for one term, or for none past the end.
-fn of_terms(
-    k: &mut Builder,
-    steps: &[Expr],
-    step: &Expr,
-    body: impl Fn(&mut Builder, usize, Expr) -> Result<()>,
-) -> Result<()> {
-    let mut first = Expr::from(0);
-    for (term, count) in steps.iter().enumerate() {
-        let end = first.clone() + count;
-        let mut conds = vec![Cond::less(step, &end)];
-        if term > 0 {
-            conds.push(Cond::new(step, Relation::AtLeast, &first));
-        }
-        let own = (step.clone() - &first).max(Expr::from(0));
-        k.if_(conds, |k| body(k, term, own))?;
-        first = end;
-    }
-    Ok(())
-}
-
 /// The stages of both operands, and the tiles that fill them.
-pub(super) struct Stages {
+pub(super) struct Stages<'a> {
     sides: [Side; 2],
     shared: [TensorId; 2],
     /// A and B of each term, in tiles.
     terms: Vec<[TensorId; 2]>,
+    movers: Movers<'a>,
 }
 
-impl Stages {
+impl<'a> Stages<'a> {
     pub(super) fn new(
         k: &mut Builder,
         declared: &Declared,
         sides: [Side; 2],
-        stages: i64,
-    ) -> Result<Stages> {
+        (stages, movers): (i64, Movers<'a>),
+    ) -> Result<Stages<'a>> {
         let [a, b] = sides;
         let shared = [a.allocate(k, "sA", stages)?, b.allocate(k, "sB", stages)?];
         let batched = declared.batch.is_some();
         let terms = declared.terms.iter();
         let terms = terms.map(|of| Ok([a.tiled(k, of.a, batched)?, b.tiled(k, of.b, batched)?]));
         let terms = terms.collect::<Result<_>>()?;
-        Ok(Stages { sides, shared, terms })
+        Ok(Stages { sides, shared, terms, movers })
     }
 
-    /// Fills a stage for a step along the K of all terms, of so many `steps` each; does nothing past the end.
+    /// Fills a stage for a step along the K of all terms, of so many `steps` each, one after the other: that of the term to
+    /// which it belongs; does nothing past the end.
     pub(super) fn fill(
         &self,
         k: &mut Builder,
-        steps: &[Expr],
+        (steps, step): (&[Expr], &Expr),
         place: &Place,
-        step: &Expr,
         stage: &Var,
-        movers: Movers<'_>,
     ) -> Result<()> {
-        of_terms(k, steps, step, |k, term, step| {
-            let at = [[place.m.clone(), step.clone()], [step, place.n.clone()]];
-            for (i, at) in at.into_iter().enumerate() {
-                let from = k.index(self.terms[term][i], "tile", place.at(at))?;
-                let to = k.index(self.shared[i], "stage", [stage])?;
-                self.sides[i].fill(k, from, to, movers)?;
+        let mut first = Expr::from(0);
+        for (term, count) in steps.iter().enumerate() {
+            let end = first.clone() + count;
+            let mut conds = vec![Cond::less(step, &end)];
+            if term > 0 {
+                conds.push(Cond::new(step, Relation::AtLeast, &first));
             }
-            Ok(())
-        })
+            let own = (step.clone() - &first).max(Expr::from(0));
+            let at = [[place.m.clone(), own.clone()], [own, place.n.clone()]];
+            k.if_(conds, |k| {
+                at.into_iter().enumerate().try_for_each(|(i, at)| {
+                    let from = k.index(self.terms[term][i], "tile", place.at(at))?;
+                    let to = k.index(self.shared[i], "stage", [stage])?;
+                    self.sides[i].fill(k, from, to, self.movers)
+                })
+            })?;
+            first = end;
+        }
+        Ok(())
     }
 
     /// A stage's tiles of A and B.
@@ -134,10 +122,15 @@ impl Side {
         if self.transposed { [self.size, self.depth] } else { [self.depth, self.size] }
     }
 
+    /// Along the contiguous axis and the other, in the operand's order.
+    fn along<T>(&self, contiguous: T, other: T) -> [T; 2] {
+        let (side, depth) = if self.transposed { (contiguous, other) } else { (other, contiguous) };
+        self.order(side, depth)
+    }
+
     /// Tiles of `along` contiguous elements.
     pub(super) fn pieces(&self, along: i64) -> [Tiler; 2] {
-        let [side, depth] = if self.transposed { [along, 1] } else { [1, along] };
-        self.order(side, depth).map(Tiler::Size)
+        self.along(along, 1).map(Tiler::Size)
     }
 
     /// Whether tiles can be brought so.
@@ -194,8 +187,7 @@ impl Side {
             let first: Vec<Expr> = batch(Tiler::Whole).map(|_| Expr::from(0)).collect();
             let from = k.tile(from, "from_pieces", &tiles)?;
             self.each_piece(k, to, movers, |[row, place]| {
-                let (side, depth) = if self.transposed { (place, row) } else { (row, place) };
-                (from, first.iter().cloned().chain(self.order(side, depth)).collect())
+                (from, first.iter().cloned().chain(self.along(place, row)).collect())
             })
         })
     }
@@ -231,11 +223,10 @@ impl Side {
             let (row, place) = (linear.div(&per_row), linear.rem(&per_row));
             let inside = Cond::less(row.clone(), other);
             let (of, at) = from([row.clone(), place.clone()]);
-            let (side, depth) = if self.transposed { (place, row) } else { (row, place) };
             let body = |k: &mut Builder| {
                 let from = k.index(of, "from", at)?;
                 let from = k.reshape(from, "from", 0, &[&[(piece, 1)]])?;
-                let to = k.index(to, "to", self.order(side, depth))?;
+                let to = k.index(to, "to", self.along(place, row))?;
                 let to = k.reshape(to, "to", 0, &[&[(piece, 1)]])?;
                 self.bring(k, from, to, movers)
             };

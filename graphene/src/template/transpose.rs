@@ -75,15 +75,9 @@ impl Transpose {
         let pitch = side + (4 / scalar.bytes()).max(1);
         let view = [Layout::of(side, pitch), Layout::of(side, 1)];
         let shared = k.allocate("tile", view, scalar, Memory::Shared, None)?;
-        let tile = Moved {
-            n,
-            side,
-            scalar,
-            thread: thread.into(),
-            outer: at,
-            at: [at_tile[0].clone(), at_tile[1].clone()],
-            shared,
-        };
+        let (thread, outer_at) = (thread.into(), at);
+        let at = [at_tile[0].clone(), at_tile[1].clone()];
+        let tile = Moved { n, side, scalar, thread, outer: outer_at, at, shared };
         let part = |k: &mut Builder, of: TensorId, name: &str, [row, column]: [usize; 2]| {
             let inner = [row, column].map(|axis| Some((side, tile.at[axis].clone())));
             let outer = tile.outer.iter().map(|at| Some((1, at.clone())));
@@ -139,30 +133,30 @@ impl Moved {
     fn bring(&self, k: &mut Builder, x: TensorId, columns: &Expr) -> Result<()> {
         let n = self.n;
         let words = self.side / n;
+        // Of the i-th word its place in the tile, and in `x`.
+        let [row, column] = &self.at;
         let place = |i: &Expr| {
             let linear = i.clone() * THREADS + &self.thread;
-            [linear.div(&Expr::from(words)), linear.rem(&Expr::from(words))]
+            let at = [linear.div(&Expr::from(words)), linear.rem(&Expr::from(words))];
+            let [r, c] = &at;
+            let of_x = [row.clone() * self.side + r, column.clone() * words + c];
+            (at, of_x)
         };
-        let [row, column] = &self.at;
         let held = vector(k, "held", self.moves() * n, self.scalar)?;
         let own = k.tile(held, "own", &[Tiler::Size(n)])?;
         each(k, self.moves(), |k, i| {
-            let [r, c] = place(&i);
-            let (r, c) = (row.clone() * self.side + r, column.clone() * words + c);
+            let (_, at) = place(&i);
             let to = k.index(own, "word", [&i])?;
-            self.guarded(k, x, columns, [&r, &c], |k, from, e| {
+            self.guarded(k, x, columns, &at, |k, from, e| {
                 let Some(e) = e else { return copy(k, to, from, true) };
                 k.move_(Operand::at(to, [e]), Operand::at(from, [0]))
             })
         })?;
-        let tiled = k.tile(self.shared, "words", &[Tiler::Size(1), Tiler::Size(n)])?;
         each(k, self.moves(), |k, i| {
-            let [r, c] = place(&i);
-            let (at, from) = ([row.clone() * self.side + &r, column.clone() * words + &c], [r, c]);
+            let (to, at) = place(&i);
             let word = k.index(own, "word", [&i])?;
-            let to = k.index(tiled, "to", from)?;
-            let to = k.reshape(to, "to", 0, &[&[(n, 1)]])?;
-            self.guarded(k, x, columns, [&at[0], &at[1]], |k, _, e| {
+            let to = neighbours(k, self.shared, to, n, "to")?;
+            self.guarded(k, x, columns, &at, |k, _, e| {
                 let Some(e) = e else { return copy(k, to, word, true) };
                 k.move_(Operand::at(to, [e]), Operand::at(word, [e]))
             })
@@ -183,7 +177,7 @@ impl Moved {
             let word = vector(k, "word", n, self.scalar)?;
             let at = [column.clone() * self.side + &j, row.clone() * (self.side / n) + &q];
             let from = |e: Expr| Operand::at(self.shared, [q.clone() * n + e, j.clone()]);
-            self.guarded(k, y, rows, [&at[0], &at[1]], |k, to, e| match e {
+            self.guarded(k, y, rows, &at, |k, to, e| match e {
                 Some(e) => {
                     let element = Operand::at(word, [e]);
                     k.move_(element.clone(), from(e.into()))?;
@@ -204,7 +198,7 @@ impl Moved {
         k: &mut Builder,
         of: TensorId,
         end: &Expr,
-        [row, column]: [&Expr; 2],
+        [row, column]: &[Expr; 2],
         body: impl Fn(&mut Builder, TensorId, Option<i64>) -> Result<()>,
     ) -> Result<()> {
         let n = self.n;

@@ -3,13 +3,13 @@
 use super::cursor::Parser;
 use crate::build::{Builder, Header, Viewed};
 use crate::error::Result;
-use crate::kernel::Operand;
+use crate::kernel::{Operand, ThreadsId};
 
 impl Parser<'_> {
     /// A spec from its kind on.
     pub(super) fn header(&mut self, k: &Builder, outs: Vec<Operand>) -> Result<Header> {
         let kind = self.kind(k)?;
-        let (blocks, threads) =
+        let (blocks, threads): (ThreadsId, ThreadsId) =
             self.within(["<<<", ">>>"], |p| Ok((p.known(k)?, p.after_comma(|p| p.known(k))?)))?;
         let ins = self.within(["(", ")"], |p| match p.sees(")") {
             true => Ok(Vec::new()),

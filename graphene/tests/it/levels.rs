@@ -246,9 +246,9 @@ fn trees_are_drawn() {
                 BinaryPointwise, Move
               Move x2
             for(@i = 0; @i < 7; @i += 1) unroll
-              %result_3:[1].GL <- Fused{%0 / index(@reduced)}<<<#cta:[], #one:[]>>>(%single_2:[1].RF)
+              %result_3:[1].GL <- Fused{%0 / index(@reduced)}<<<#cta:[], #one:[]>>>(%single:[1].RF)
                 Index
-                %result_4:[1].RF <- Fused{%0 / %1}<<<#cta:[], #one:[]>>>(%single_2:[1].RF, %count_2:[].RF)
+                %result_4:[1].RF <- Fused{%0 / %1}<<<#cta:[], #one:[]>>>(%single:[1].RF, %count_2:[].RF)
                   BinaryPointwise, Move
                 Move x2
     "#]].assert_eq(&tree("columns' means"));

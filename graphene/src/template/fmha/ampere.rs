@@ -81,10 +81,10 @@ impl<'a> Block<'a> {
         let stage = ring.stage();
         // The tile before is no longer in use.
         k.spec(Kind::Sync, (), (), self.block)?;
-        self.copy(k, 0, place, place.m.clone(), Expr::from(0))?;
-        self.copy(k, 1, place, place.tile(0), Expr::from(0))?;
+        self.copy(k, 0, place, [place.m.clone(), 0.into()])?;
+        self.copy(k, 1, place, [place.tile(0), 0.into()])?;
         k.spec(Kind::Commit(Group::Copy), (), (), self.block)?;
-        self.copy(k, 2, place, place.tile(0), Expr::from(0))?;
+        self.copy(k, 2, place, [place.tile(0), 0.into()])?;
         k.spec(Kind::Commit(Group::Copy), (), (), self.block)?;
         self.softmax.begin(k)?;
         clear(k, self.sums, fmha.value_width() / 8)?;
@@ -95,50 +95,45 @@ impl<'a> Block<'a> {
             let state = (&self.softmax, self.sums, None);
             Ok(vec![place.carried(step, (ins, first), state, self.block)])
         })?;
-        k.for_carrying(
-            "step",
-            Expr::from(0)..place.steps.clone(),
-            (1, false),
-            carry,
-            |k, step| {
-                self.meet(k)?;
-                self.next(k, 1, place, step, &ring)?;
-                clear(k, self.scores, fmha.keys / 8)?;
-                let [queries, keys, values] = self.shared;
-                let Left { by, queries: near, weights, .. } = self.left;
-                let queries = k.index(queries, "all_q", [0])?;
-                let [keys, values] =
-                    [k.index(keys, "keys", [&stage])?, k.index(values, "values", [&stage])?];
-                let ins = [near.unwrap_or(queries), keys];
-                // Keys lie by rows.
-                let keyed = self.added([Fused::input(0), Fused::input(1).dims([1, 0].map(Some))]);
-                let scores = Header::new(keyed, self.scores, ins, self.block);
-                k.decompose(scores, |k| match by {
-                    By::TensorCores => self.keys_by_tensor_cores(k, keys),
-                    By::Rounded => self.keys_rounded(k, queries, keys),
-                    By::Threads => self.keys_by_threads(k, queries, keys),
-                })?;
-                self.weigh(k, place, step)?;
-                let kind = if fmha.tf32 { Kind::Unary(Unary::Tf32) } else { Kind::Move };
-                let converted = Header::new(kind, weights, self.scores, self.block);
-                k.decompose(converted, |k| match by {
-                    By::TensorCores => fmha.pack(k, self.scores, weights),
-                    By::Rounded => self.weights_rounded(k),
-                    By::Threads => self.weights_by_threads(k),
-                })?;
-                self.meet(k)?;
-                self.next(k, 2, place, step, &ring)?;
-                self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
-                let summed = self.added([0, 1].map(Fused::input));
-                let sums = Header::new(summed, self.sums, [weights, values], self.block);
-                k.decompose(sums, |k| match by {
-                    By::TensorCores => self.values_by_tensor_cores(k, values),
-                    By::Rounded => self.values_rounded(k, values),
-                    By::Threads => self.values_by_threads(k, values),
-                })?;
-                k.advance(&ring)
-            },
-        )?;
+        let steps = Expr::from(0)..place.steps.clone();
+        k.for_carrying("step", steps, (1, false), carry, |k, step| {
+            self.meet(k)?;
+            self.next(k, 1, place, step, &ring)?;
+            clear(k, self.scores, fmha.keys / 8)?;
+            let [queries, keys, values] = self.shared;
+            let Left { by, queries: near, weights, .. } = self.left;
+            let queries = k.index(queries, "all_q", [0])?;
+            let keys = k.index(keys, "keys", [&stage])?;
+            let values = k.index(values, "values", [&stage])?;
+            let ins = [near.unwrap_or(queries), keys];
+            // Keys lie by rows.
+            let keyed = self.added([Fused::input(0), Fused::input(1).dims([1, 0].map(Some))]);
+            let scores = Header::new(keyed, self.scores, ins, self.block);
+            k.decompose(scores, |k| match by {
+                By::TensorCores => self.by_tensor_cores(k, self.scores, ins, false),
+                By::Rounded => self.keys_rounded(k, keys),
+                By::Threads => self.keys_by_threads(k, keys),
+            })?;
+            self.weigh(k, place, step)?;
+            let kind = if fmha.tf32 { Kind::Unary(Unary::Tf32) } else { Kind::Move };
+            let converted = Header::new(kind, weights, self.scores, self.block);
+            k.decompose(converted, |k| match by {
+                By::TensorCores => fmha.pack(k, self.scores, weights),
+                By::Rounded => self.weights_rounded(k),
+                By::Threads => self.weights_by_threads(k),
+            })?;
+            self.meet(k)?;
+            self.next(k, 2, place, step, &ring)?;
+            self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
+            let summed = self.added([0, 1].map(Fused::input));
+            let sums = Header::new(summed, self.sums, [weights, values], self.block);
+            k.decompose(sums, |k| match by {
+                By::TensorCores => self.by_tensor_cores(k, self.sums, [weights, values], true),
+                By::Rounded => self.values_rounded(k, values),
+                By::Threads => self.values_by_threads(k, values),
+            })?;
+            k.advance(&ring)
+        })?;
         self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)?;
         self.store(k, place)
     }
@@ -180,7 +175,7 @@ impl<'a> Block<'a> {
         let next = Expr::from(step) + 1;
         k.if_(Cond::less(next.clone(), &place.steps), |k| {
             let stage = (Expr::from(ring.stage()) + 1).rem(&Expr::from(STAGES));
-            self.copy(k, which, place, place.tile(next), stage)
+            self.copy(k, which, place, [place.tile(next), stage])
         })?;
         k.spec(Kind::Commit(Group::Copy), (), (), self.block)
     }
@@ -191,8 +186,7 @@ impl<'a> Block<'a> {
         k: &mut Builder,
         which: usize,
         place: &Place<'_>,
-        tile: Expr,
-        stage: Expr,
+        [tile, stage]: [Expr; 2],
     ) -> Result<()> {
         let panels = self.fmha.panels(which);
         let Panels { rows, columns, scalar } = panels;
@@ -207,11 +201,8 @@ impl<'a> Block<'a> {
         k.decompose(Header::new(kind, to, whole, self.block).async_(), |k| {
             let to = k.tile(to, "chunks", &[Tiler::Size(1), Tiler::Size(piece)])?;
             let [first, second] = order(which, 1, piece);
-            let from = k.tile(
-                place.given.operands[which],
-                "from",
-                &[1, 1, first, second].map(Tiler::Size),
-            )?;
+            let tiles = [1, 1, first, second].map(Tiler::Size);
+            let from = k.tile(place.given.operands[which], "from", &tiles)?;
             let (all, threads) = (rows * columns / piece, GROUP * self.fmha.consumers);
             let width = panels.width() / piece;
             k.for_("e", 0..ceil(all, threads), 1, false, |k, e| {
@@ -243,19 +234,17 @@ impl<'a> Block<'a> {
         k.decompose(Header::new(Kind::Move, rows, self.sums, self.block), |k| {
             let to = k.tile(place.given.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
             let row = place.m.clone() * self.fmha.rows() + self.row();
-            k.unroll("j", self.fmha.value_width() / 8, |k, j| {
-                k.unroll("half", 2, |k, half| {
-                    let mut out = Operand::at(self.sums, [half, j]);
-                    if self.fmha.scalar != Scalar::F32 {
-                        let narrow = vector(k, "out", 2, self.fmha.scalar)?;
-                        k.move_(narrow, out)?;
-                        out = narrow.into();
-                    }
-                    let row = row.clone() + Expr::from(half) * 8;
-                    let column = self.column(j);
-                    let to = k.index(to, "to", place.at(3, row, column))?;
-                    k.if_(Test::Inside(to.into()), |k| k.move_(to, out))
-                })
+            let eights = self.fmha.value_width() / 8;
+            k.unroll_both([("j", eights), ("half", 2)], |k, [j, half]| {
+                let mut out = Operand::at(self.sums, [half, j]);
+                if self.fmha.scalar != Scalar::F32 {
+                    let narrow = vector(k, "out", 2, self.fmha.scalar)?;
+                    k.move_(narrow, out)?;
+                    out = narrow.into();
+                }
+                let row = row.clone() + Expr::from(half) * 8;
+                let to = k.index(to, "to", place.at(3, row, self.column(j)))?;
+                k.if_(Test::Inside(to.into()), |k| k.move_(to, out))
             })
         })
     }

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Tiler;
-use crate::schedule::{OrderedBarrier, OrderedConsumer, PipelineState, Softmax};
+use crate::schedule::{OrderedConsumer, PipelineState, Softmax};
 use crate::template::fragments::{
     Lane, Matrices, clear, consumer_registers, elected_warps, fragment, matrix_fragment, own_group,
 };
@@ -28,61 +28,52 @@ struct Consumer<'a> {
     elected_warps: ThreadsId,
     /// Of queries, keys and values.
     states: [PipelineState; 3],
-    /// Its place in the order of consumers, if there is one.
-    order: Option<OrderedConsumer>,
+    /// Its place in the order of consumers.
+    order: OrderedConsumer,
     /// The scores of a tile, which become weights; these as operands; and the sums.
     scores: TensorId,
     weights: TensorId,
     sums: TensorId,
     softmax: Softmax,
-}
-
-/// How a consumer's rows leave: through a shared buffer and tensor copies.
-struct Store {
-    /// `[group].[64, dim]`.
+    /// How its rows leave: `[group].[64, dim]` in shared memory, and O in panels of 64 rows.
     buffers: TensorId,
-    /// O in panels of 64 rows.
-    panels: TensorId,
+    leaving: TensorId,
     matrices: Matrices,
 }
 
 /// What each consumer warpgroup does.
 pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
-    let fmha = context.given.fmha;
-    let (own, group) = own_group(k, context.groups)?;
-    let registers = consumer_registers(fmha.consumers, PRODUCER_REGISTERS);
-    k.spec(Kind::Registers(registers), (), (), own)?;
-    let consumer = Consumer::new(k, context, own, group)?;
-    let store = consumer.store(k)?;
+    let consumer = Consumer::new(k, context)?;
     context.given.each_tile(k, |k, place| {
-        let (tile, ins) = place.computed(k, ROWS, &consumer.m(place), own)?;
+        let (tile, ins) = place.computed(k, ROWS, &consumer.m(place), consumer.own)?;
         k.decompose(tile, |k| {
             consumer.attend(k, place, &ins)?;
-            consumer.leave(k, &store, place)
+            consumer.leave(k, place)
         })
     })?;
-    consumer.first(k, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))
+    k.role(consumer.own, 0..1, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))
 }
 
 impl<'a> Consumer<'a> {
-    fn new(
-        k: &mut Builder,
-        context: &'a Context<'a>,
-        own: ThreadsId,
-        group: Var,
-    ) -> Result<Consumer<'a>> {
-        let fmha = context.given.fmha;
+    fn new(k: &mut Builder, context: &'a Context<'a>) -> Result<Consumer<'a>> {
+        let Given { fmha, operands, .. } = *context.given;
+        let (own, group) = own_group(k, context.groups)?;
+        let registers = consumer_registers(fmha.consumers, PRODUCER_REGISTERS);
+        k.spec(Kind::Registers(registers), (), (), own)?;
         let lane = Lane::new(k, own)?;
         let elected_warps = elected_warps(k, context.given.block, fmha.consumers)?;
         let [q, key, value] = context.pipelines;
         let states = [q.begin(k, "using_q")?, key.begin(k, "using_k")?, value.begin(k, "using_v")?];
-        let begin =
-            |order: OrderedBarrier| order.begin(k, context.groups, (own, &group), elected_warps);
-        let order = context.order.map(begin).transpose()?;
+        let order = context.order.begin(k, context.groups, (own, &group), elected_warps)?;
         let scores = fragment(k, "scores", fmha.keys / 8, Scalar::F32)?;
         let weights = fragment(k, "weights", fmha.keys / 8, fmha.scalar)?;
         let sums = fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?;
         let softmax = Softmax::new(k, fmha.units(), [own, lane.warp])?;
+        let panels = fmha.panels(3);
+        let buffers = panels.allocate(k, "sO", &[fmha.consumers], false)?;
+        let tiles = [1, 1, ROWS, panels.width()].map(Tiler::Size);
+        let leaving = k.tile(operands[3], "gO", &tiles)?;
+        let matrices = Matrices::new(k, lane.warp)?;
         Ok(Consumer {
             context,
             own,
@@ -95,20 +86,15 @@ impl<'a> Consumer<'a> {
             weights,
             sums,
             softmax,
+            buffers,
+            leaving,
+            matrices,
         })
     }
 
     /// The number of the own tile of 64 queries.
     fn m(&self, place: &Place<'_>) -> Expr {
         place.m.clone() * place.given.fmha.consumers + Expr::from(&self.group)
-    }
-
-    fn order_wait(&self, k: &mut Builder) -> Result<()> {
-        self.order.as_ref().map_or(Ok(()), |order| order.wait(k))
-    }
-
-    fn order_arrive(&self, k: &mut Builder) -> Result<()> {
-        self.order.as_ref().map_or(Ok(()), |order| order.arrive(k))
     }
 
     fn wait(&self, k: &mut Builder, which: usize) -> Result<Var> {
@@ -125,9 +111,9 @@ impl<'a> Consumer<'a> {
         self.softmax.begin(k)?;
         clear(k, self.sums, fmha.value_width() / 8)?;
         self.wait(k, 0)?;
-        self.order_wait(k)?;
+        self.order.wait(k)?;
         self.begin_scores(k)?;
-        self.order_arrive(k)?;
+        self.order.arrive(k)?;
         self.end_scores(k, place, Expr::from(0))?;
         let packed = Header::new(Kind::Move, self.weights, self.scores, self.own);
         k.decompose(packed.clone(), |k| fmha.pack(k, self.scores, self.weights))?;
@@ -135,29 +121,24 @@ impl<'a> Consumer<'a> {
         let carry = k.carry("step", (&place.steps, &1.into()), |_, step| {
             Ok(vec![place.carried(step, (ins, self.m(place) * ROWS), state, self.own)])
         })?;
-        k.for_carrying(
-            "step",
-            Expr::from(1)..place.steps.clone(),
-            (1, false),
-            carry,
-            |k, step| {
-                self.order_wait(k)?;
-                self.begin_scores(k)?;
-                self.wait(k, 2)?;
-                // Behind the wait for values all matmuls of queries and keys have begun.
-                self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
-                self.begin_sums(k)?;
-                self.order_arrive(k)?;
-                self.end_scores(k, place, step.into())?;
-                // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
-                // exponentials, beside which there would be no matmul then. So these values are waited for twice.
-                if fmha.stages > 1 {
-                    self.states[2].try_wait_next(k, self.own)?;
-                }
-                self.end_sums(k)?;
-                k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights))
-            },
-        )?;
+        let steps = Expr::from(1)..place.steps.clone();
+        k.for_carrying("step", steps, (1, false), carry, |k, step| {
+            self.order.wait(k)?;
+            self.begin_scores(k)?;
+            self.wait(k, 2)?;
+            // Behind the wait for values all matmuls of queries and keys have begun.
+            self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
+            self.begin_sums(k)?;
+            self.order.arrive(k)?;
+            self.end_scores(k, place, step.into())?;
+            // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
+            // exponentials, beside which there would be no matmul then. So these values are waited for twice.
+            if fmha.stages > 1 {
+                self.states[2].try_wait_next(k, self.own)?;
+            }
+            self.end_sums(k)?;
+            k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights))
+        })?;
         k.advance(&self.states[0].ring)?;
         self.wait(k, 2)?;
         k.if_(Cond::new(place.steps.clone(), Relation::AtLeast, 2), |k| {
@@ -244,26 +225,17 @@ impl<'a> Consumer<'a> {
         self.release(k, 2)
     }
 
-    fn store(&self, k: &mut Builder) -> Result<Store> {
-        let Given { fmha, operands, .. } = *self.context.given;
-        let panels = fmha.panels(3);
-        let buffers = panels.allocate(k, "sO", &[fmha.consumers], false)?;
-        let tiles = [1, 1, ROWS, panels.width()].map(Tiler::Size);
-        let panels = k.tile(operands[3], "gO", &tiles)?;
-        Ok(Store { buffers, panels, matrices: Matrices::new(k, self.lane.warp)? })
-    }
-
     /// A tile's rows leave; what is still being read out of shared memory then must not outlive the block.
-    fn leave(&self, k: &mut Builder, store: &Store, place: &Place<'_>) -> Result<()> {
+    fn leave(&self, k: &mut Builder, place: &Place<'_>) -> Result<()> {
         let fmha = place.given.fmha;
         let (own, panels, m) = (self.own, fmha.panels(3), self.m(place));
         let rows = place.rows(k, 3, ROWS, &m)?;
         k.decompose(Header::new(Kind::Move, rows, self.sums, own), |k| {
-            let buffer = k.index(store.buffers, "buffer", [&self.group])?;
+            let buffer = k.index(self.buffers, "buffer", [&self.group])?;
             // The store of the tile before has been read.
-            self.first(k, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))?;
+            k.role(own, 0..1, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))?;
             k.spec(Kind::Sync, (), (), own)?;
-            store.matrices.store(k, &self.lane, buffer, panels.columns, |k, strip, _| {
+            self.matrices.store(k, &self.lane, buffer, panels.columns, |k, strip, _| {
                 let narrow = matrix_fragment(k, "halves", fmha.scalar)?;
                 for (half, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                     let at = [Expr::from(half), strip.clone() * 2 + j];
@@ -274,21 +246,16 @@ impl<'a> Consumer<'a> {
             })?;
             k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
             k.spec(Kind::Sync, (), (), own)?;
-            self.first(k, |k| {
-                let from =
-                    k.tile(buffer, "leaving", &[Tiler::Whole, Tiler::Size(panels.width())])?;
+            k.role(own, 0..1, |k| {
+                let tiles = [Tiler::Whole, Tiler::Size(panels.width())];
+                let from = k.tile(buffer, "leaving", &tiles)?;
                 for i in 0..panels.count() {
-                    let to = Operand::at(store.panels, place.at(3, m.clone(), i.into()));
+                    let to = Operand::at(self.leaving, place.at(3, m.clone(), i.into()));
                     let from = Operand::at(from, [0, i]);
                     k.add(Header::alone(Kind::Move, to, from).async_())?;
                 }
                 k.alone(Kind::Commit(Group::Bulk), (), ())
             })
         })
-    }
-
-    /// What the warpgroup's first thread does.
-    fn first(&self, k: &mut Builder, body: impl FnOnce(&mut Builder) -> Result<()>) -> Result<()> {
-        k.role(self.own, 0..1, body)
     }
 }

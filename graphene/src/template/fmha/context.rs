@@ -19,8 +19,8 @@ pub(super) struct Context<'a> {
     /// Queries, keys and values: their barriers, and where they lie in shared memory:
     /// `[rows, dim]`, `[stages].[dim, keys]`, `[stages].[keys, dim]`.
     pub(super) pipelines: [Pipeline; 3],
-    /// In which order consumers multiply; none if there is one.
-    pub(super) order: Option<OrderedBarrier>,
+    /// In which order consumers multiply.
+    pub(super) order: OrderedBarrier,
     pub(super) shared: [TensorId; 3],
     /// Of a mask of one element a key: `[stages].[keys]`, its [terms](super::scores::term), in the stages of the keys.
     pub(super) terms: Option<TensorId>,
@@ -48,8 +48,7 @@ impl<'a> Context<'a> {
         let mut pipeline =
             |stages: i64, by: i64| Pipeline::new(k, stages, by, 4 * consumers, block);
         let pipelines = [pipeline(1, 1)?, pipeline(stages, of_keys)?, pipeline(stages, 1)?];
-        let several = consumers > 1;
-        let order = several.then(|| OrderedBarrier::new(k, consumers, block)).transpose()?;
+        let order = OrderedBarrier::new(k, consumers, block)?;
         k.spec(Kind::Sync, (), (), block)?;
         Ok(Context { given, groups, pipelines, order, shared, terms })
     }
@@ -92,9 +91,9 @@ impl Place<'_> {
     ) -> Result<TensorId> {
         let [first, second] = order(which, Tiler::Size(rows), Tiler::Whole);
         let tiles = [Tiler::Size(1), Tiler::Size(1), first, second];
-        let (of, name) =
-            (self.given.operands[which], ["q_tile", "k_tile", "v_tile", "o_tile"][which]);
-        tile_of(k, of, name, &tiles, &self.at(which, tile.clone(), 0.into()))
+        let name = ["q_tile", "k_tile", "v_tile", "o_tile"][which];
+        let (of, at) = (self.given.operands[which], self.at(which, tile.clone(), 0.into()));
+        tile_of(k, of, name, &tiles, &at)
     }
 
     /// The number of the tile of keys that is `step`-th from the last.

@@ -9,7 +9,7 @@ use crate::kernel::{Binary, Fold, Fused, Kind, Monoid, TensorId, ThreadsId, Unar
 use crate::layout::{Layout, Tiler};
 use crate::schedule::Softmax;
 use crate::template::access::launch;
-use crate::template::matmul::{leaf, tile_of};
+use crate::template::matmul::tile_of;
 use crate::tensor::{Scalar, View};
 
 /// What ln Σ eˢ is not told apart below.
@@ -42,13 +42,20 @@ impl<'a> Given<'a> {
         let (queries, keys, blocks) = (queries?, keys?, blocks?);
         let [of_queries, of_keys] =
             [[&batch, &heads, &queries], [&batch, &kv_heads, &keys]].map(|of| of.map(Expr::from));
+        let Fmha { head_dim, value_dim, scalar, .. } = *fmha;
         let operands = [
-            fmha.operand(k, "q", &of_queries, fmha.head_dim)?,
-            fmha.operand(k, "k", &of_keys, fmha.head_dim)?,
-            fmha.operand(k, "v", &of_keys, fmha.value_dim)?,
-            fmha.operand(k, "o", &of_queries, fmha.value_dim)?,
+            operand(k, "Q", &of_queries, head_dim.into(), scalar)?,
+            operand(k, "K", &of_keys, head_dim.into(), scalar)?,
+            operand(k, "V", &of_keys, value_dim.into(), scalar)?,
+            operand(k, "O", &of_queries, value_dim.into(), scalar)?,
         ];
-        let mask = fmha.mask_operand(k, &of_queries, &keys)?;
+        let mask = match fmha.mask {
+            Mask::None => None,
+            Mask::PerKey(scalar) => Some((&of_queries[..1], scalar)),
+            Mask::Dense(scalar) => Some((&of_queries[..], scalar)),
+        };
+        let mask = mask.map(|(of, scalar)| operand(k, "mask", of, Expr::from(&keys), scalar));
+        let mask = mask.transpose()?;
         let (block, first) = launch(k, &blocks, threads, "first")?;
         Ok(Given {
             fmha,
@@ -158,38 +165,26 @@ impl Fmha {
         }
         result.clone().unary(Unary::IsNan).select(Fused::number(0.0), result)
     }
+}
 
-    /// `[batch, heads, rows, dim]`, of keys `[batch, heads, dim, keys]`, by strides of its own.
-    fn operand(&self, k: &mut Builder, name: &str, of: &[Expr; 3], dim: i64) -> Result<TensorId> {
-        let mut dims = Vec::new();
-        for (size, stride) in of.iter().zip(["batch", "head", "row"]) {
-            dims.push(Layout::of(size.clone(), k.symbol(&format!("{name}_{stride}"))?));
-        }
-        dims.push(leaf(dim, 1));
-        if name == "k" {
-            dims.swap(2, 3);
-        }
-        k.param(&name.to_uppercase(), View::buffer(&dims), self.scalar)
+/// `[batch, heads, rows, dim]`, as many of these as there are, of keys `[batch, heads, dim, keys]`, by strides of its own.
+fn operand(
+    k: &mut Builder,
+    name: &str,
+    of: &[Expr],
+    dim: Expr,
+    scalar: Scalar,
+) -> Result<TensorId> {
+    let mut dims = Vec::new();
+    for (size, stride) in of.iter().zip(["batch", "head", "row"]) {
+        let stride = k.symbol(&format!("{}_{stride}", name.to_lowercase()))?;
+        dims.push(Layout::of(size.clone(), stride));
     }
-
-    fn mask_operand(
-        &self,
-        k: &mut Builder,
-        of: &[Expr; 3],
-        keys: &Var,
-    ) -> Result<Option<TensorId>> {
-        let (scalar, outer) = match self.mask {
-            Mask::None => return Ok(None),
-            Mask::PerKey(scalar) => (scalar, &of[..1]),
-            Mask::Dense(scalar) => (scalar, &of[..]),
-        };
-        let mut dims = Vec::new();
-        for (size, name) in outer.iter().zip(["mask_batch", "mask_head", "mask_row"]) {
-            dims.push(Layout::of(size.clone(), k.symbol(name)?));
-        }
-        dims.push(Layout::of(keys, 1));
-        k.param("mask", View::buffer(&dims), scalar).map(Some)
+    dims.push(Layout::of(dim, 1));
+    if name == "K" {
+        dims.swap(2, 3);
     }
+    k.param(name, View::buffer(&dims), scalar)
 }
 
 impl Place<'_> {

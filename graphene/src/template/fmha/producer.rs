@@ -1,18 +1,18 @@
 //! How stages are filled.
 
 use super::context::{Context, Place, order};
+use super::operands::Given;
 use super::scores::{load, term};
 use super::{GROUP, Mask, PRODUCER_REGISTERS, WARP};
 use crate::build::{Builder, Header};
 use crate::choose::ceil;
 use crate::error::Result;
-use crate::index::{Cond, Expr};
+use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Kind, Operand, TensorId};
 use crate::layout::Tiler;
 use crate::schedule::PipelineState;
 use crate::schedule::pointwise::vector;
 use crate::template::fragments::own_group;
-use crate::tensor::Scalar;
 
 /// Queries (0), keys (1) or values (2): their pipeline state, and their panels in global memory.
 struct Source {
@@ -70,8 +70,8 @@ impl Context<'_> {
             let whole = place.rows(k, which, panels.rows, tile)?;
             let move_ = Header::alone(Kind::Move, to, whole).signals(full.clone());
             k.decompose(move_, |k| {
-                let to =
-                    k.tile(to, "to", &order(which, Tiler::Whole, Tiler::Size(panels.width())))?;
+                let panel = order(which, Tiler::Whole, Tiler::Size(panels.width()));
+                let to = k.tile(to, "to", &panel)?;
                 (0..panels.count()).try_for_each(|i| {
                     let from = Operand::at(from, place.at(which, tile.clone(), i.into()));
                     let to = Operand::at(to, order(which, 0, i));
@@ -82,52 +82,40 @@ impl Context<'_> {
     }
 
     /// What the warp does that follows the one which brings keys: with each tile of them, the terms of a mask of one element
-    /// a key.
+    /// a key. All its elements are asked for before the first is used.
     fn produce_terms(&self, k: &mut Builder) -> Result<()> {
-        let (Mask::PerKey(scalar), Some(terms)) = (self.given.fmha.mask, self.terms) else {
-            return Ok(());
-        };
-        let first = GROUP * self.given.fmha.consumers + WARP;
-        k.role(self.given.block, first..first + WARP, |k| {
-            let [thread] = k.indices(self.given.block, ["masker"])?;
-            let lane = Expr::from(thread).rem(&Expr::from(WARP));
-            let state = self.pipelines[1].begin(k, "filling_m")?;
+        let Given { fmha, block, .. } = *self.given;
+        let (Mask::PerKey(scalar), Some(terms)) = (fmha.mask, self.terms) else { return Ok(()) };
+        let (first, count) = (GROUP * fmha.consumers + WARP, ceil(fmha.keys, WARP));
+        k.role(block, first..first + WARP, |k| {
+            let [thread] = k.indices(block, ["masker"])?;
+            let lane = &Expr::from(thread).rem(&Expr::from(WARP));
+            let (state, one) = (self.pipelines[1].begin(k, "filling_m")?, k.one()?);
+            let fill = |k: &mut Builder, full: Operand, stage: &Var, batch: &Expr, first: Expr| {
+                let words = vector(k, "words", count, scalar)?;
+                k.unroll("i", count, |k, i| {
+                    let key = first + Expr::from(i) * WARP + lane;
+                    load(k, self.given, [batch, &key], Operand::at(words, [i]))
+                })?;
+                let to = k.index(terms, "stage", [stage])?;
+                k.unroll("i", count, |k, i| {
+                    let at = Expr::from(i) * WARP + lane;
+                    let inside = Cond::less(at.clone(), fmha.keys);
+                    let body = |k: &mut Builder| {
+                        let term = term(k, fmha, scalar, Operand::at(words, [i]))?;
+                        k.move_(Operand::at(to, [at]), term)
+                    };
+                    if fmha.keys % WARP == 0 { body(k) } else { k.if_(inside, body) }
+                })?;
+                k.alone(Kind::Arrive(None), full, ())
+            };
             self.given.each_tile(k, |k, place| {
                 k.for_("step", Expr::from(0)..place.steps.clone(), 1, false, |k, step| {
-                    let tile = k.let_("tile", place.tile(step))?.into();
-                    self.fill_terms(k, &state, (place, &tile), (scalar, terms), &lane)
+                    let first = Expr::from(k.let_("tile", place.tile(step))?) * fmha.keys;
+                    state
+                        .produce(k, one, |k, full, stage| fill(k, full, stage, &place.batch, first))
                 })
             })
-        })
-    }
-
-    /// All elements are asked for before the first is used.
-    fn fill_terms(
-        &self,
-        k: &mut Builder,
-        state: &PipelineState,
-        (place, tile): (&Place<'_>, &Expr),
-        (scalar, terms): (Scalar, TensorId),
-        lane: &Expr,
-    ) -> Result<()> {
-        let (fmha, keys) = (self.given.fmha, self.given.fmha.keys);
-        let (count, one) = (ceil(keys, WARP), k.one()?);
-        state.produce(k, one, |k, full, stage| {
-            let words = vector(k, "words", count, scalar)?;
-            k.unroll("i", count, |k, i| {
-                let key = tile.clone() * keys + Expr::from(i) * WARP + lane;
-                load(k, self.given, [&place.batch, &key], Operand::at(words, [i]))
-            })?;
-            let to = k.index(terms, "stage", [stage])?;
-            k.unroll("i", count, |k, i| {
-                let at = Expr::from(i) * WARP + lane;
-                let body = |k: &mut Builder| {
-                    let term = term(k, fmha, scalar, Operand::at(words, [i]))?;
-                    k.move_(Operand::at(to, [at.clone()]), term)
-                };
-                if keys % WARP == 0 { body(k) } else { k.if_(Cond::less(at.clone(), keys), body) }
-            })?;
-            k.alone(Kind::Arrive(None), full, ())
         })
     }
 }

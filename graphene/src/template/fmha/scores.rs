@@ -12,9 +12,9 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Binary, Kind, Operand, TensorId, Test, Unary};
-use crate::layout::Tiler;
 use crate::schedule::Units;
 use crate::schedule::pointwise::{number, vector};
+use crate::schedule::vectors::neighbours;
 use crate::template::matmul::registers;
 use crate::tensor::Scalar;
 
@@ -66,23 +66,16 @@ impl Spot<'_> {
         let constants = Constants::new(k, fmha)?;
         k.unroll("j", fmha.keys / 8, |k, j| {
             let terms = terms.map(|terms| self.pair(k, terms, j)).transpose()?;
-            k.unroll("p", 2, |k, p| {
-                k.unroll("half", 2, |k, half| {
-                    let pair = k.index(scores, "pair", [half, j])?;
-                    let score = Operand::at(pair, [p]);
-                    let mut term = terms.map(|terms| Operand::at(terms, [p]));
-                    if let Mask::Dense(scalar) = fmha.mask {
-                        let word = number(k, "word", scalar)?;
-                        load(
-                            k,
-                            given,
-                            [batch, head, &self.query(half), &self.key(j, p)],
-                            word.into(),
-                        )?;
-                        term = Some(self::term(k, fmha, scalar, word.into())?);
-                    }
-                    constants.score(k, score, term)
-                })
+            k.unroll_both([("p", 2), ("half", 2)], |k, [p, half]| {
+                let pair = k.index(scores, "pair", [half, j])?;
+                let mut term = terms.map(|terms| Operand::at(terms, [p]));
+                if let Mask::Dense(scalar) = fmha.mask {
+                    let word = number(k, "word", scalar)?;
+                    let at = [batch, head, &self.query(half), &self.key(j, p)];
+                    load(k, given, at, word.into())?;
+                    term = Some(self::term(k, fmha, scalar, word.into())?);
+                }
+                constants.score(k, Operand::at(pair, [p]), term)
             })
         })
     }
@@ -91,7 +84,8 @@ impl Spot<'_> {
     /// so), and those after the query if it is causal, are not attended.
     pub(super) fn leave_out(&self, k: &mut Builder, scores: TensorId, last: bool) -> Result<()> {
         let Given { fmha, keys, .. } = self.place.given;
-        let end = (self.tile.clone() + 1) * fmha.keys;
+        let (end, columns) =
+            ((self.tile.clone() + 1) * fmha.keys, [("j", fmha.keys / 8), ("p", 2)]);
         let remove = |k: &mut Builder, [half, j, p]: [&Var; 3]| {
             let pair = k.index(scores, "pair", [half, j])?;
             k.init(Operand::at(pair, [p]), f64::NEG_INFINITY)
@@ -99,7 +93,7 @@ impl Spot<'_> {
         let masked = matches!(fmha.mask, Mask::PerKey(_)) && !fmha.fills();
         if last && !masked {
             k.if_(Cond::less(keys, end.clone()), |k| {
-                self.each_column(k, |k, j, p| {
+                k.unroll_both(columns, |k, [j, p]| {
                     k.if_(Cond::new(self.key(j, p), Relation::AtLeast, keys), |k| {
                         k.unroll("half", 2, |k, half| remove(k, [half, j, p]))
                     })
@@ -110,7 +104,7 @@ impl Spot<'_> {
             return Ok(());
         }
         k.if_(Cond::less(self.first.clone() + 1, end), |k| {
-            self.each_column(k, |k, j, p| {
+            k.unroll_both(columns, |k, [j, p]| {
                 k.unroll("half", 2, |k, half| {
                     let later = Cond::less(self.query(half), self.key(j, p));
                     k.if_(later, |k| remove(k, [half, j, p]))
@@ -130,23 +124,14 @@ impl Spot<'_> {
         self.tile.clone() * keys + Expr::from(j) * 8 + self.column.clone() * 2 + p
     }
 
-    /// The own lane's columns of a tile of scores: which eight, and which of the two there.
-    fn each_column(
-        &self,
-        k: &mut Builder,
-        body: impl FnOnce(&mut Builder, &Var, &Var) -> Result<()>,
-    ) -> Result<()> {
-        let eights = self.place.given.fmha.keys / 8;
-        k.unroll("j", eights, |k, j| k.unroll("p", 2, |k, p| body(k, j, p)))
-    }
-
     /// The elements of the own lane's columns, of a mask that has one a key: they can be had before
     /// the scores are there.
     pub(super) fn fetch(&self, k: &mut Builder) -> Result<Option<Terms>> {
         let Place { given, batch, .. } = self.place;
         let Mask::PerKey(scalar) = given.fmha.mask else { return Ok(None) };
-        let words = registers(k, "words", &[&[(given.fmha.keys / 8, 2), (2, 1)]], scalar)?;
-        self.each_column(k, |k, j, p| {
+        let eights = given.fmha.keys / 8;
+        let words = registers(k, "words", &[&[(eights, 2), (2, 1)]], scalar)?;
+        k.unroll_both([("j", eights), ("p", 2)], |k, [j, p]| {
             load(k, given, [batch, &self.key(j, p)], Operand::at(words, [j, p]))
         })?;
         Ok(Some(Terms::Words(scalar, words)))
@@ -154,16 +139,14 @@ impl Spot<'_> {
 
     /// The terms of a pair of columns of the own lane.
     fn pair(&self, k: &mut Builder, terms: &Terms, j: &Var) -> Result<TensorId> {
-        let pair = vector(k, "terms", 2, Scalar::F32)?;
+        let (pair, fmha) = (vector(k, "terms", 2, Scalar::F32)?, self.place.given.fmha);
         match *terms {
             Terms::Words(scalar, words) => k.unroll("p", 2, |k, p| {
-                let term =
-                    self::term(k, self.place.given.fmha, scalar, Operand::at(words, [j, p]))?;
+                let term = self::term(k, fmha, scalar, Operand::at(words, [j, p]))?;
                 k.move_(Operand::at(pair, [p]), term)
             })?,
             Terms::Made(all) => {
-                let pairs = k.tile(all, "pairs", &[Tiler::Size(2)])?;
-                let from = k.index(pairs, "from", [Expr::from(j) * 4 + &self.column])?;
+                let from = neighbours(k, all, [Expr::from(j) * 4 + &self.column], 2, "from")?;
                 k.move_(pair, from)?;
             }
         }

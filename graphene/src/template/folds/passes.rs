@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::function::Function;
 use crate::index::{Cond, Expr};
 use crate::kernel::{Fused, Kind, Operand, TensorId, Test};
-use crate::schedule::pointwise::{each, number, pointwise, store, vector};
+use crate::schedule::pointwise::{computed, each, number, store};
 use crate::schedule::together::ThreadGroups;
 use crate::schedule::vectors::{neighbours, part};
 use crate::tensor::Scalar;
@@ -69,9 +69,7 @@ impl Row<'_> {
             // Where nothing counts columns, nothing reads their number.
             let count = count.unwrap_or(value);
             let ins: Vec<TensorId> = [value, count].iter().chain(&totals).copied().collect();
-            let finished = vector(k, "finished", 1, Scalar::F32)?;
-            pointwise(k, &total.finish, &[finished], &ins)?;
-            totals.push(finished);
+            totals.extend(computed(k, &total.finish, ("finished", 1, Scalar::F32), &ins)?);
         }
         let whole = self.sizes.len();
         let is_whole = |out: &(&Out, TensorId)| out.0.access.strides.len() == whole;
@@ -151,9 +149,7 @@ impl Row<'_> {
             ins.push(access.load(k, from, Scalar::F32)?);
         }
         ins.extend(totals);
-        let values = vector(k, "values", n, Scalar::F32)?;
-        pointwise(k, function, &[values], &ins)?;
-        Ok(values)
+        Ok(computed(k, function, ("values", n, Scalar::F32), &ins)?[0])
     }
 
     /// A vector `[n]` of an operand, in the own row.

@@ -32,16 +32,12 @@ struct Consumer<'a> {
 /// What each consumer warpgroup does.
 pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
     let gemm = context.gemm;
-    let (own, group) = own_group(k, context.groups)?;
-    if !gemm.is_light() {
-        k.spec(Kind::Registers(gemm.budget()), (), (), own)?;
-    }
-    let consumer = Consumer::new(k, context, own, group)?;
+    let consumer = Consumer::new(k, context)?;
+    let own = consumer.own;
     let store = Store::new(k, context, own, &consumer.group)?;
     let (mut first, mut stride) = (context.first.clone(), context.stride.clone());
-    let mut order = None;
-    if let Some(barrier) = context.order {
-        order = Some(barrier.begin(k, context.groups, (own, &consumer.group), consumer.lanes)?);
+    let order = context.order.begin(k, context.groups, (own, &consumer.group), consumer.lanes)?;
+    if gemm.ping_pong {
         consumer.skip(k, Expr::from(&consumer.group))?;
         first = first + stride.clone() * &consumer.group;
         stride = stride * gemm.consumers;
@@ -51,25 +47,22 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
         let header = tile.header(context.declared.kind(), own);
         let multiply = |k: &mut Builder| {
             clear(k, consumer.acc, gemm.registers() / 4)?;
-            let Some(order) = &order else { return consumer.multiply(k, |_| Ok(())) };
             order.wait(k)?;
             consumer.multiply(k, |k| order.arrive(k))
         };
-        let Some(shares) = &context.shares else {
-            return k.decompose(header, |k| {
-                let ahead = store.ask(k, place)?;
+        let shares = context.shares.as_ref();
+        k.decompose(header.on(shares.map(|shares| shares.blocks)), |k| {
+            let ahead = store.ask(k, place)?;
+            let Some(shares) = shares else {
                 let sums = tile.sums(context.declared.sums(), consumer.acc, own);
-                epilog(k, sums, multiply, |k| {
-                    if order.is_some() {
+                return epilog(k, sums, multiply, |k| {
+                    if gemm.ping_pong {
                         consumer.skip(k, Expr::from(gemm.consumers - 1))?;
                     }
                     store.await_rows(k)?;
-                    store.tile(k, consumer.acc, place, &ahead)
-                })
-            });
-        };
-        k.decompose(header.on(shares.blocks), |k| {
-            let ahead = store.ask(k, place)?;
+                    store.tile(k, consumer.acc, &ahead)
+                });
+            };
             multiply(k)?;
             store.await_rows(k)?;
             let number = Expr::from(&consumer.group) * 4 + &store.lane.number;
@@ -77,20 +70,19 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
                 each_pair(k, consumer.acc, gemm.registers() / 4, visit)
             };
             let held = Held { warp: store.lane.warp, number, each: &each };
-            shares.add_up(k, &held, |k| store.tile(k, consumer.acc, place, &ahead))
+            shares.add_up(k, &held, |k| store.tile(k, consumer.acc, &ahead))
         })
     })?;
     store.finish(k)
 }
 
 impl<'a> Consumer<'a> {
-    fn new(
-        k: &mut Builder,
-        context: &'a Context<'a>,
-        own: ThreadsId,
-        group: Var,
-    ) -> Result<Consumer<'a>> {
+    fn new(k: &mut Builder, context: &'a Context<'a>) -> Result<Consumer<'a>> {
         let gemm = context.gemm;
+        let (own, group) = own_group(k, context.groups)?;
+        if !gemm.is_light() {
+            k.spec(Kind::Registers(gemm.budget()), (), (), own)?;
+        }
         let acc = fragment(k, "acc", gemm.registers() / 4, Scalar::F32)?;
         let lanes = elected_warps(k, context.block, gemm.consumers)?;
         let state = context.pipeline.begin(k, "using")?;
@@ -106,9 +98,9 @@ impl<'a> Consumer<'a> {
     fn tile(&self, k: &mut Builder, place: &Place) -> Result<Tile> {
         let Consumer { context, group, .. } = self;
         let gemm = context.gemm;
-        let m = match context.order {
-            Some(_) => place.m.clone(),
-            None => place.m.clone() * gemm.consumers + Expr::from(group),
+        let m = match gemm.ping_pong {
+            true => place.m.clone(),
+            false => place.m.clone() * gemm.consumers + Expr::from(group),
         };
         let place = Place { batch: place.batch.clone(), m, n: place.n.clone() };
         context.declared.tile(k, [ROWS * gemm.strips, gemm.columns], &place)
@@ -129,28 +121,22 @@ impl<'a> Consumer<'a> {
         let Consumer { context, own, acc, state, .. } = self;
         let steps = context.all_steps();
         k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
-            let work = |k: &mut Builder, stage: &Var| {
-                self.stage(k, stage)?;
-                k.spec(Kind::WaitGroup(Group::MatMul, 1, false), *acc, (), *own)
-            };
-            let release = |k: &mut Builder, stage: Expr| self.release(k, &stage);
-            state.consume(k, *own, step, work, release)
+            let stage = state.consumer_wait(k, *own)?;
+            self.stage(k, &stage)?;
+            k.spec(Kind::WaitGroup(Group::MatMul, 1, false), *acc, (), *own)?;
+            k.if_(Cond::new(step, Relation::AtLeast, 1), |k| self.release_previous(k))?;
+            k.advance(&state.ring)
         })?;
         issued(k)?;
         k.spec(Kind::WaitGroup(Group::MatMul, 0, false), *acc, (), *own)?;
-        k.if_(vec![Cond::new(steps, Relation::AtLeast, 1)], |k| {
-            let ring = &state.ring;
-            let last = Expr::from(ring.stage()) + (ring.stages - 1);
-            self.release(k, &last.rem(&Expr::from(ring.stages)))
-        })
+        k.if_(Cond::new(steps, Relation::AtLeast, 1), |k| self.release_previous(k))
     }
 
-    /// Releases a stage.
-    fn release(&self, k: &mut Builder, stage: &Expr) -> Result<()> {
+    /// Releases the stage before the one that is next.
+    fn release_previous(&self, k: &mut Builder) -> Result<()> {
         k.role(self.lanes, 0..1, |k| {
             self.empty.iter().try_for_each(|&empty| {
-                let empty = Operand::at(empty, [stage.clone()]);
-                k.alone(Kind::Arrive(None), empty, ())
+                k.alone(Kind::Arrive(None), Operand::at(empty, [self.state.previous()]), ())
             })
         })
     }

@@ -1,7 +1,7 @@
 //! What the parts of the kernel share: the stages and their barriers, and the walk over tiles.
 
-use super::residual_tma::{RESIDUAL_PANELS, ResidualTma};
-use super::{GROUP, Gemm, PANELS, ROWS};
+use super::residual_tma::ResidualTma;
+use super::{GROUP, Gemm, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
@@ -19,12 +19,14 @@ pub(super) struct Context<'a> {
     pub(super) block: ThreadsId,
     /// The block's threads as warpgroups.
     pub(super) groups: ThreadsId,
+    /// The blocks of the own cluster, which meet at the beginning and at the end; none where blocks are alone.
+    pub(super) blocks: Option<ThreadsId>,
     /// The two blocks of the own cluster, and which of them the own one is; none where blocks are alone.
     pub(super) pair: Cluster,
     /// The blocks that share a tile, and what they hand over; none if each has its own.
     pub(super) shares: Option<Shares>,
-    /// In which order consumers multiply (ping-pong); none if they share each tile.
-    pub(super) order: Option<OrderedBarrier>,
+    /// In which order consumers multiply (ping-pong); if they share each tile, in none.
+    pub(super) order: OrderedBarrier,
     /// An addend that comes to where C leaves from.
     pub(super) residual_tma: Option<ResidualTma>,
     /// The block's or cluster's first tile, and the distance to its next.
@@ -56,24 +58,21 @@ impl Gemm {
         };
         // Each warp that multiplies a stage says when it has.
         let emptied_by = self.rows() / (ROWS * self.strips) * 4 * self.cluster;
-        let meet = Header::new(Kind::Sync, (), (), block);
-        let meet = match cluster {
-            Some((blocks, _)) => meet.on(blocks),
-            None => meet,
-        };
+        let blocks = cluster.as_ref().map(|(blocks, _)| *blocks);
         let (pair, sharing) = if self.split == 1 { (cluster, None) } else { (None, cluster) };
         let shares = sharing.map(|of| Shares::new(k, self.split, self.holders(), of, block));
         let shares = shares.transpose()?;
-        let order =
-            self.ping_pong.then(|| OrderedBarrier::new(k, self.consumers, block)).transpose()?;
+        let ordered = if self.ping_pong { self.consumers } else { 1 };
+        let order = OrderedBarrier::new(k, ordered, block)?;
         let residual_tma = ResidualTma::new(k, self, &declared.epilogue, block)?;
         let pipeline = Pipeline::new(k, self.stages, filled_by, emptied_by, block)?;
-        k.add(meet)?;
+        k.add(Header::new(Kind::Sync, (), (), block).on(blocks))?;
         let tile = [self.rows() * self.cluster, self.columns];
         Ok(Context {
             gemm: self,
             block,
             groups,
+            blocks,
             pair,
             shares,
             order,
@@ -112,12 +111,6 @@ impl Gemm {
 }
 
 impl Context<'_> {
-    /// The blocks that meet at the beginning and at the end.
-    pub(super) fn cluster(&self) -> Option<ThreadsId> {
-        let shares = self.shares.as_ref().map(|shares| shares.blocks);
-        shares.or(self.pair.as_ref().map(|(pair, _)| *pair))
-    }
-
     /// The own steps along the K of a term: the first, and how many.
     pub(super) fn own_steps(&self, term: usize) -> (Expr, Expr) {
         let all = &self.steps[term];
@@ -154,14 +147,6 @@ impl Context<'_> {
 
     /// Which 64 rows of a tile are a consumer's first.
     pub(super) fn first_strip(&self, group: &Var) -> Expr {
-        match self.order {
-            Some(_) => Expr::from(0),
-            None => Expr::from(group) * self.gemm.strips,
-        }
-    }
-
-    /// Panels of C that each warpgroup has buffers for.
-    pub(super) fn panel_buffers(&self) -> i64 {
-        if self.residual_tma.is_some() { RESIDUAL_PANELS } else { PANELS }
+        if self.gemm.ping_pong { Expr::from(0) } else { Expr::from(group) * self.gemm.strips }
     }
 }

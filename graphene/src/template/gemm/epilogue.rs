@@ -1,17 +1,18 @@
 //! What becomes of the sums, and how they leave; `places`: which elements are whose.
 
-use super::ahead::{Ahead, Rows};
-use super::residual_tma::ResidualTma;
-use super::{Context, PANEL, PANELS, Place, ROWS};
+use super::ahead::Ahead;
+use super::residual_tma::{RESIDUAL_PANELS, ResidualTma};
+use super::{Context, Gemm, PANEL, PANELS, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{each, widen};
-use crate::template::epilogue::Run;
+use crate::template::epilogue::{Held, Run};
 use crate::template::fragments::{Lane, Matrices, Panels as PanelLayout, matrix_fragment};
-use crate::tensor::Scalar;
+use crate::template::matmul::leaf;
+use crate::tensor::{Memory, Scalar, View};
 
 /// How a warpgroup's rows leave: results of 16 bits panel by panel through shared buffers and
 /// tensor copies; others, where elements move alone, and where blocks share a tile, of which each finishes some warps' part,
@@ -21,21 +22,14 @@ pub(super) struct Store<'a> {
     pub(super) own: ThreadsId,
     pub(super) group: Var,
     pub(super) by_panels: Vec<Panels>,
-    /// Rows for each consumer's tile.
-    pub(super) rows: Rows,
+    /// Of each operand that is a row, where its part is: `[consumer].[columns]`.
+    pub(super) rows: Held,
     /// How an addend's panels come.
     pub(super) asking: Option<&'a ResidualTma>,
     /// Numbers of the results that leave from registers.
     pub(super) by_runs: Vec<usize>,
     pub(super) lane: Lane,
     matrices: Matrices,
-}
-
-/// Buffers for each warpgroup's panels.
-fn buffers(k: &mut Builder, context: &Context<'_>, scalar: Scalar) -> Result<TensorId> {
-    let outer = [context.gemm.consumers, context.panel_buffers()];
-    let panels = PanelLayout { rows: ROWS, columns: PANEL, scalar };
-    panels.allocate(k, "sC", &outer, false)
 }
 
 /// 64 columns of a consumer's 64 rows.
@@ -46,8 +40,9 @@ pub(super) struct Panel<'a> {
     pub(super) strip: Expr,
     /// Which of the tile's columns.
     pub(super) panel: Expr,
-    pub(super) place: &'a Place,
-    pub(super) ahead: &'a Ahead,
+    /// Its number among all of the consumer's rows.
+    pub(super) number: Expr,
+    pub(super) ahead: &'a Ahead<'a>,
 }
 
 /// A result that leaves by tensor copies.
@@ -78,8 +73,11 @@ impl<'a> Store<'a> {
             let (buffers, ring) = match by_panels.iter().find(|known| known.scalar == scalar) {
                 Some(known) => (known.buffers, known.ring.clone()),
                 None => {
-                    let ring = k.ring("leaving", context.panel_buffers())?;
-                    (buffers(k, context, scalar)?, ring)
+                    let each = context.gemm.consumers;
+                    let panels = context.residual_tma.as_ref().map_or(PANELS, |_| RESIDUAL_PANELS);
+                    let ring = k.ring("leaving", panels)?;
+                    let layout = PanelLayout { rows: ROWS, columns: PANEL, scalar };
+                    (layout.allocate(k, "sC", &[each, panels], false)?, ring)
                 }
             };
             let to = context.gemm.tiled(k, tensor, "gC", [ROWS, PANEL])?;
@@ -88,26 +86,31 @@ impl<'a> Store<'a> {
         let (asking, group) = (context.residual_tma.as_ref(), group.clone());
         let lane = Lane::new(k, own)?;
         let matrices = Matrices::new(k, lane.warp)?;
-        let rows = Rows::new(k, context)?;
+        let Gemm { consumers, columns, .. } = *context.gemm;
+        let rows = context.declared.epilogue.operands.iter().map(|&(span, tensor)| {
+            let scalar = k.tensor_of(tensor)?.scalar;
+            if !context.gemm.copies(span, scalar) {
+                return Ok(None);
+            }
+            let view = View::levels_of(&[vec![leaf(consumers, columns)], vec![leaf(columns, 1)]]);
+            k.allocate("row", view, scalar, Memory::Shared, None).map(Some)
+        });
+        let rows = rows.collect::<Result<_>>()?;
         Ok(Store { context, own, group, by_panels, rows, asking, by_runs, lane, matrices })
     }
 
     /// A tile's rows, panel by panel.
-    pub(super) fn tile(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        place: &Place,
-        ahead: &Ahead,
-    ) -> Result<()> {
-        let gemm = self.context.gemm;
+    pub(super) fn tile(&self, k: &mut Builder, acc: TensorId, ahead: &Ahead<'_>) -> Result<()> {
+        let Context { gemm, declared, .. } = self.context;
         let strips = k.tile(acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
         each(k, gemm.strips, |k, strip| {
             let acc = k.index(strips, "strip", [Expr::from(0), strip.clone()])?;
-            let header = self.strip(k, acc, place, &strip)?;
+            let header = self.strip(k, acc, ahead.place, &strip)?;
             k.decompose(header, |k| {
                 k.unroll("panel", gemm.columns / PANEL, |k, panel| {
-                    let panel = Panel { acc, strip, panel: panel.into(), place, ahead };
+                    let panel = Expr::from(panel);
+                    let number = strip.clone() * (gemm.columns / PANEL) + &panel;
+                    let panel = Panel { acc, strip, panel, number, ahead };
                     self.ask_for_next(k, &panel)?;
                     if let Some(asking) = &self.asking {
                         asking.beyond(k, self, &panel)?;
@@ -115,7 +118,15 @@ impl<'a> Store<'a> {
                     for panels in &self.by_panels {
                         self.panel(k, &panel, panels)?;
                     }
-                    if self.by_runs.is_empty() { Ok(()) } else { self.runs(k, &panel) }
+                    if self.by_runs.is_empty() {
+                        return Ok(());
+                    }
+                    // Each lane writes its elements that lie within the results.
+                    k.unroll("e", PANEL / 8, |k, e| {
+                        self.each_half(k, &panel, &e.into(), None, |k, _, sums, run| {
+                            declared.epilogue.leave(k, sums, run, &self.by_runs)
+                        })
+                    })
                 })
             })
         })?;
@@ -163,10 +174,7 @@ impl<'a> Store<'a> {
             }
         }
         self.matrices.store(k, &self.lane, buffer, PANEL, |k, strip, row| {
-            let come = match self.asking {
-                Some(_) => Some(matrix_fragment(k, "come", *scalar)?),
-                None => None,
-            };
+            let come = self.asking.map(|_| matrix_fragment(k, "come", *scalar)).transpose()?;
             if let Some(come) = come {
                 k.spec(Kind::Move, come, row, self.lane.warp)?;
             }
@@ -185,8 +193,7 @@ impl<'a> Store<'a> {
         k.spec(Kind::Fence(Fence::Proxy), (), (), self.own)?;
         k.spec(Kind::Sync, (), (), self.own)?;
         k.role(self.own, 0..1, |k| {
-            let at = self.at(panel.place, &panel.strip, &panel.panel);
-            let to = Operand::at(*to, at);
+            let to = Operand::at(*to, self.at(panel.ahead.place, &panel.strip, &panel.panel));
             k.add(Header::alone(Kind::Move, to, buffer).async_())?;
             k.alone(Kind::Commit(Group::Bulk), (), ())
         })?;
@@ -205,10 +212,10 @@ impl<'a> Store<'a> {
     ) -> Result<()> {
         let epilogue = &self.context.declared.epilogue;
         let rows = self.rows_at(k, panel, eight)?;
-        let column = self.column_of(panel.place, &panel.panel, eight);
+        let column = self.column_of(panel.ahead.place, &panel.panel, eight);
         let rows = epilogue.across(k, rows, (&column, 2))?;
         for half in 0..2 {
-            let row = self.row_of(panel.place, &panel.strip, &half.into());
+            let row = self.row_of(panel.ahead.place, &panel.strip, &half.into());
             let mut held = self.all_held(k, panel, &rows, eight, half)?;
             if let (Some(asking), Some((come, j))) = (&self.asking, come) {
                 let raw = k.index(come, "raw", [half, j])?;
@@ -217,20 +224,10 @@ impl<'a> Store<'a> {
             }
             let at = panel.panel.clone() * (PANEL / 8) + eight;
             let sums = k.index(panel.acc, "sums", [Expr::from(half), at])?;
-            let (batch, column) = (panel.place.batch.clone(), column.clone());
+            let (batch, column) = (panel.ahead.place.batch.clone(), column.clone());
             body(k, half, sums, &Run { batch, row, column, n: 2, held })?;
         }
         Ok(())
-    }
-
-    /// Each lane writes its elements that lie within the results.
-    fn runs(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
-        k.unroll("e", PANEL / 8, |k, e| {
-            self.each_half(k, panel, &e.into(), None, |k, _, sums, run| {
-                let epilogue = &self.context.declared.epilogue;
-                epilogue.leave(k, sums, run, &self.by_runs)
-            })
-        })
     }
 
     /// The panel of C, in panels.

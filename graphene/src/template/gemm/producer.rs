@@ -10,6 +10,7 @@ use crate::kernel::{Fence, Kind, Operand, TensorId, Test, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::number;
 use crate::template::fragments::own_group;
+use crate::template::matmul::MatMul;
 
 /// What a stage is filled with.
 struct Fill<'a> {
@@ -20,9 +21,14 @@ struct Fill<'a> {
     stage: &'a Var,
     /// Of the block's first tile, which of its steps that is; of later ones, no less than there are stages.
     number: Expr,
+    /// A and B in tiles of global memory.
+    from: Both,
+    full: Operand,
+    /// Who fills it.
+    threads: ThreadsId,
 }
 
-/// A and B, in tiles of global memory or of a stage.
+/// A and B.
 type Both = [TensorId; 2];
 
 impl Fill<'_> {
@@ -50,49 +56,36 @@ impl Context<'_> {
 
     /// One thread issues tensor copies, box by box.
     fn fill_by_copies(&self, k: &mut Builder) -> Result<()> {
-        let gemm = self.gemm;
-        let from = self.operands(k, gemm.boxes())?;
-        let one = k.one()?;
-        self.each_stage(k, one, |k, fill, full| {
-            let (from, to) = (from[fill.term], self.stage(k, fill.stage)?);
+        let (gemm, one) = (self.gemm, k.one()?);
+        self.each_stage(k, one, gemm.boxes(), |k, fill| {
             if gemm.has_pdl_prologue() {
                 // Of the first stages, B has been asked for already.
                 let late = Cond::new(fill.number.clone(), Relation::AtLeast, gemm.stages);
                 k.if_(late, |k| {
-                    self.expect(k, &full)?;
-                    self.bring(k, 1, (from, to), fill, &full)
+                    self.expect(k, fill)?;
+                    self.bring(k, 1, fill)
                 })?;
-                return self.bring(k, 0, (from, to), fill, &full);
+                return self.bring(k, 0, fill);
             }
-            self.expect(k, &full)?;
-            self.bring(k, 0, (from, to), fill, &full)?;
-            self.bring(k, 1, (from, to), fill, &full)
+            self.expect(k, fill)?;
+            self.bring(k, 0, fill)?;
+            self.bring(k, 1, fill)
         })
     }
 
     /// A stage is full when so many bytes have come.
-    fn expect(&self, k: &mut Builder, full: &Operand) -> Result<()> {
+    fn expect(&self, k: &mut Builder, fill: &Fill<'_>) -> Result<()> {
         let gemm = self.gemm;
         let bytes = (gemm.rows() + gemm.columns) * gemm.depth() * gemm.matmul.scalar.bytes();
-        k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())
+        k.alone(Kind::Arrive(Some(bytes.into())), fill.full.clone(), ())
     }
 
     /// Copies the boxes of a step's tile of A (0) or B (1): of a cluster, the own share of B to both blocks.
-    fn bring(
-        &self,
-        k: &mut Builder,
-        i: usize,
-        (from, to): (Both, Both),
-        fill: &Fill<'_>,
-        full: &Operand,
-    ) -> Result<()> {
+    fn bring(&self, k: &mut Builder, i: usize, fill: &Fill<'_>) -> Result<()> {
         let (size, box_) = (self.gemm.sizes()[i], self.gemm.boxes()[i]);
         let count = [size[0] / box_[0], size[1] / box_[1]];
         let pair = self.pair.as_ref().filter(|_| i == 1);
-        let on = |header: Header| match pair {
-            Some((pair, _)) => header.on(*pair),
-            None => header,
-        };
+        let on = |header: Header| header.on(pair.map(|(pair, _)| *pair));
         let rank = pair.map_or(Expr::from(0), |(_, rank)| rank.clone());
         let each = |count: i64| (0..count).map(Expr::from);
         let own: Vec<[Expr; 2]> = match (i, self.gemm.matmul.b_transposed) {
@@ -100,61 +93,45 @@ impl Context<'_> {
             (_, true) => each(count[1]).map(|column| [rank.clone(), column]).collect(),
             (_, false) => vec![[0.into(), rank]],
         };
-        let one = k.one()?;
-        let header = self.stage_of(k, i, fill, one)?.signals(full.clone());
+        let to = k.index(self.shared[i], "stage", [fill.stage])?;
+        let to = k.tile(to, "boxes", &box_.map(Tiler::Size))?;
+        let header = self.stage_of(k, i, fill)?.signals(fill.full.clone());
         k.decompose(on(header), |k| {
             own.into_iter().try_for_each(|[row, column]| {
                 let at = fill.at()[i];
                 let at = [at[0].clone() * count[0] + &row, at[1].clone() * count[1] + &column];
-                let from = Operand::at(from[i], fill.place.at(at));
-                let to = Operand::at(to[i], [row, column]);
-                k.add(on(Header::alone(Kind::Move, to, from).signals(full.clone())))
+                let from = Operand::at(fill.from[i], fill.place.at(at));
+                let to = Operand::at(to, [row, column]);
+                k.add(on(Header::alone(Kind::Move, to, from).signals(fill.full.clone())))
             })
         })
     }
 
     /// Moves a step's tile of A or of B to its stage.
-    fn stage_of(
-        &self,
-        k: &mut Builder,
-        i: usize,
-        fill: &Fill<'_>,
-        threads: ThreadsId,
-    ) -> Result<Header> {
+    fn stage_of(&self, k: &mut Builder, i: usize, fill: &Fill<'_>) -> Result<Header> {
         let term = &self.declared.terms[fill.term];
         let from = self.gemm.tiled(k, [term.a, term.b][i], "step", self.gemm.sizes()[i])?;
         let from = Operand::at(from, fill.place.at(fill.at()[i].map(Expr::clone)));
-        Ok(Header::new(Kind::Move, Operand::at(self.shared[i], [fill.stage]), from, threads))
+        Ok(Header::new(Kind::Move, Operand::at(self.shared[i], [fill.stage]), from, fill.threads))
     }
 
     /// A and B of each term, in tiles of so many rows and columns.
     fn operands(&self, k: &mut Builder, [of_a, of_b]: [[i64; 2]; 2]) -> Result<Vec<Both>> {
-        let terms = self.declared.terms.iter();
+        let (gemm, terms) = (self.gemm, self.declared.terms.iter());
         terms
-            .map(|of| {
-                Ok([self.gemm.tiled(k, of.a, "gA", of_a)?, self.gemm.tiled(k, of.b, "gB", of_b)?])
-            })
+            .map(|of| Ok([gemm.tiled(k, of.a, "gA", of_a)?, gemm.tiled(k, of.b, "gB", of_b)?]))
             .collect()
     }
 
-    /// A stage of both operands, in boxes.
-    fn stage(&self, k: &mut Builder, stage: &Var) -> Result<Both> {
-        let mut both = self.shared;
-        for (of, box_) in both.iter_mut().zip(self.gemm.boxes()) {
-            let stage = k.index(*of, "stage", [stage])?;
-            *of = k.tile(stage, "boxes", &box_.map(Tiler::Size))?;
-        }
-        Ok(both)
-    }
-
-    /// Fills one stage after the other, for every step of every term.
+    /// Fills one stage after the other, for every step of every term, from tiles of so many rows and columns.
     fn each_stage(
         &self,
         k: &mut Builder,
         threads: ThreadsId,
-        fill: impl Fn(&mut Builder, &Fill<'_>, Operand) -> Result<()>,
+        tiles: [[i64; 2]; 2],
+        fill: impl Fn(&mut Builder, &Fill<'_>) -> Result<()>,
     ) -> Result<()> {
-        let state = self.pipeline.begin(k, "filling")?;
+        let (from, state) = (self.operands(k, tiles)?, self.pipeline.begin(k, "filling")?);
         self.each_tile(k, self.first.clone(), self.stride.clone(), |k, t, place| {
             (0..self.steps.len()).try_for_each(|term| {
                 let (first, count) = self.own_steps(term);
@@ -162,54 +139,42 @@ impl Context<'_> {
                     state.produce(k, threads, |k, full, stage| {
                         let tiles = Expr::from(t) - self.first.clone();
                         let number = tiles * self.gemm.stages + step - first.clone();
-                        let step = step.into();
-                        fill(k, &Fill { term, place, step, stage, number }, full)
+                        let (step, from) = (step.into(), from[term]);
+                        fill(k, &Fill { term, place, step, stage, number, from, full, threads })
                     })
                 })
             })
         })
     }
 
-    /// All threads move elements, zeros where there are none.
+    /// All threads move elements, `GROUP` at a time, zeros where there are none.
     fn fill_by_moves(&self, k: &mut Builder, own: ThreadsId) -> Result<()> {
-        let gemm = self.gemm;
-        let from = self.operands(k, gemm.sizes())?;
+        let MatMul { scalar, a_transposed, b_transposed, .. } = self.gemm.matmul;
         let [thread] = k.indices(own, ["mover"])?;
-        self.each_stage(k, own, |k, fill, full| {
-            for (i, from) in from[fill.term].into_iter().enumerate() {
+        self.each_stage(k, own, self.gemm.sizes(), |k, fill| {
+            for (i, [rows, columns]) in self.gemm.sizes().into_iter().enumerate() {
                 let to = k.index(self.shared[i], "stage", [fill.stage])?;
                 let at = fill.place.at(fill.at()[i].map(Expr::clone));
-                let from = k.index(from, "tile", at)?;
+                let from = k.index(fill.from[i], "tile", at)?;
                 // Neighbouring threads read neighbours along the contiguous side.
-                let across = [gemm.matmul.a_transposed, !gemm.matmul.b_transposed][i];
-                let header = self.stage_of(k, i, fill, own)?;
-                k.decompose(header, |k| self.moves(k, (from, to), i, across, &thread))?;
+                let across = [a_transposed, !b_transposed][i];
+                let fast = Expr::from(if across { rows } else { columns });
+                let header = self.stage_of(k, i, fill)?;
+                k.decompose(header, |k| {
+                    k.for_("e", 0..rows * columns / GROUP, 1, false, |k, e| {
+                        let linear = Expr::from(e) * GROUP + &thread;
+                        let (slow, fast) = (linear.div(&fast), linear.rem(&fast));
+                        let at = if across { [fast, slow] } else { [slow, fast] };
+                        let from = k.index(from, "from", self.within(at.clone()))?;
+                        let word = number(k, "word", scalar)?;
+                        k.init(word, 0.0)?;
+                        k.if_(Test::Inside(from.into()), |k| k.move_(word, from))?;
+                        k.move_(Operand::at(to, at), word)
+                    })
+                })?;
             }
             k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
-            k.alone(Kind::Arrive(None), full, ())
-        })
-    }
-
-    /// A stage's elements, `GROUP` at a time; `across`: columns are contiguous.
-    fn moves(
-        &self,
-        k: &mut Builder,
-        (from, to): (TensorId, TensorId),
-        i: usize,
-        across: bool,
-        thread: &Var,
-    ) -> Result<()> {
-        let [rows, columns] = self.gemm.sizes()[i];
-        k.for_("e", 0..rows * columns / GROUP, 1, false, |k, e| {
-            let linear = Expr::from(e) * GROUP + Expr::from(thread);
-            let fast = Expr::from(if across { rows } else { columns });
-            let (slow, fast) = (linear.div(&fast), linear.rem(&fast));
-            let at = if across { [fast, slow] } else { [slow, fast] };
-            let from = k.index(from, "from", self.within(at.clone()))?;
-            let word = number(k, "word", self.gemm.matmul.scalar)?;
-            k.init(word, 0.0)?;
-            k.if_(Test::Inside(from.into()), |k| k.move_(word, from))?;
-            k.move_(Operand::at(to, at), word)
+            k.alone(Kind::Arrive(None), fill.full.clone(), ())
         })
     }
 
@@ -232,15 +197,15 @@ impl Context<'_> {
     /// Copies of B into the first stages, whose barriers expect A as well. A tile of fewer steps fills no more of them.
     fn fill_prologue(&self, k: &mut Builder) -> Result<()> {
         let place = &self.walk.place(k, self.first.clone())?;
-        let from = self.operands(k, self.gemm.boxes())?[0];
+        let (from, threads) = (self.operands(k, self.gemm.boxes())?[0], k.one()?);
         let (first, steps) = self.own_steps(0);
         let stages = steps.min(Expr::from(self.gemm.stages));
         k.for_("early", Expr::from(0)..stages, 1, false, |k, stage| {
             let full = Operand::at(self.pipeline.full, [stage]);
-            self.expect(k, &full)?;
-            let to = self.stage(k, stage)?;
             let (step, number) = (first.clone() + stage, stage.into());
-            self.bring(k, 1, (from, to), &Fill { term: 0, place, step, stage, number }, &full)
+            let fill = Fill { term: 0, place, step, stage, number, from, full, threads };
+            self.expect(k, &fill)?;
+            self.bring(k, 1, &fill)
         })
     }
 

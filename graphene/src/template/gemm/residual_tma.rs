@@ -2,7 +2,7 @@
 //! leave from. So it takes no registers before it is needed, and its rows come whole.
 
 use super::epilogue::{Panel, Panels, Store};
-use super::{Edges, Gemm, PANEL, Place, ROWS};
+use super::{Gemm, PANEL, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
@@ -38,20 +38,12 @@ impl ResidualTma {
     ) -> Result<Option<ResidualTma>> {
         let [result] = epilogue.results[..] else { return Ok(None) };
         let scalar = k.tensor_of(result)?.scalar;
-        let mut found = None;
-        for (operand, &(span, tensor)) in epilogue.operands.iter().enumerate() {
-            if span == Span::Whole && k.tensor_of(tensor)?.scalar == scalar {
-                found = found.or(Some((operand, tensor)));
-            }
-        }
-        let Some((operand, tensor)) = found else { return Ok(None) };
-        if gemm.edges == Edges::Moves
-            || gemm.split > 1
-            || scalar.bytes() != 2
-            || !gemm.fits(RESIDUAL_PANELS)
-        {
-            return Ok(None);
-        }
+        let fits = |&(_, &(span, tensor)): &(usize, &(Span, TensorId))| {
+            span == Span::Whole && k.tensor_of(tensor).is_ok_and(|of| of.scalar == scalar)
+        };
+        let found = epilogue.operands.iter().enumerate().find(fits);
+        let possible = gemm.leaves_by_panels(scalar) && gemm.fits(RESIDUAL_PANELS);
+        let Some((operand, &(_, tensor))) = found.filter(|_| possible) else { return Ok(None) };
         let all = gemm.consumers * RESIDUAL_PANELS;
         let barriers = k.allocate("come", line(all), Scalar::Mbar, Memory::Shared, None)?;
         k.role(block, 0..1, |k| {
@@ -90,14 +82,13 @@ impl ResidualTma {
         store: &Store<'_>,
         panel: &Panel<'_>,
     ) -> Result<()> {
-        let gemm = store.context.gemm;
-        let panels = gemm.panels_of_consumer();
+        let panels = store.context.gemm.panels_of_consumer();
         if panels <= LEAD {
             return Ok(());
         }
-        let number = panel.number(gemm.columns / PANEL) + LEAD;
+        let number = panel.number.clone() + LEAD;
         k.if_(Cond::new(number.clone(), Relation::Less, panels), |k| {
-            k.role(store.own, 0..1, |k| self.ask(k, store, panel.place, &number, LEAD))
+            k.role(store.own, 0..1, |k| self.ask(k, store, panel.ahead.place, &number, LEAD))
         })
     }
 

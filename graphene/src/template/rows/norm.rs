@@ -6,7 +6,7 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::function::Function;
 use crate::kernel::{Binary, Fused, Kind, TensorId, Unary};
-use crate::schedule::pointwise::{number, pointwise, vector};
+use crate::schedule::pointwise::{computed, number};
 use crate::tensor::Scalar;
 
 /// A statistic of a row: the register that holds it, and what it is of the row's operands.
@@ -29,8 +29,9 @@ enum Then {
 }
 
 impl Row<'_> {
-    /// Computes the row's statistics, one after the other, and stores the result.
-    pub(super) fn normalise(&self, k: &mut Builder) -> Result<()> {
+    /// Brings the row, computes its statistics, one after the other, and stores the result.
+    pub(super) fn normalise(mut self, k: &mut Builder) -> Result<()> {
+        self.bring(k)?;
         // An element, and the first two statistics.
         let [x, first, second] = [0, 1, 2].map(Function::input);
         let (difference, square) = (x.clone() - first.clone(), |x: Function| x.clone() * x);
@@ -72,8 +73,7 @@ impl Row<'_> {
             }
             Then::Of(op) => (x.unary(*op), total),
         };
-        let register = vector(k, "statistic", 1, Scalar::F32)?;
-        pointwise(k, &function, &[register], &[of.register])?;
+        let register = computed(k, &function, ("statistic", 1, Scalar::F32), &[of.register])?[0];
         Ok(Statistic { register, meaning: Fused::of(&function, &[of.meaning]) })
     }
 

@@ -75,11 +75,6 @@ impl Rows {
         self.epilogue.after(&Function::all(std::iter::once(value).chain(extras)))
     }
 
-    /// Where all of the epilogue's outputs go.
-    pub(super) fn results(&self) -> impl Iterator<Item = &Access> {
-        std::iter::once(&self.out).chain(&self.more)
-    }
-
     /// Whether there is such a kernel.
     pub(super) fn check(&self) -> Result<()> {
         ThreadGroups::check(self.threads, self.teams)?;
@@ -100,7 +95,7 @@ impl Rows {
             let packed = |out: &Access| {
                 *out == Access::packed(out.scalar, 2) && out.scalar.bytes() * vector <= 16
             };
-            let divides = *vector == 1 || self.results().all(packed);
+            let divides = *vector == 1 || std::iter::once(&self.out).chain(&self.more).all(packed);
             return needs(divides, "packed rows of the result, whose columns vectors divide", self);
         };
         let divides = columns >= 1 && columns % vector == 0;

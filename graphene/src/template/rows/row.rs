@@ -7,20 +7,11 @@ use crate::error::Result;
 use crate::function::Function;
 use crate::index::{Expr, Var};
 use crate::kernel::{Binary, Fused, Kind, Operand, TensorId, Test};
-use crate::layout::Tiler;
-use crate::schedule::pointwise::{copy, each, number, pointwise, store, vector, widen};
+use crate::schedule::pointwise::{computed, copy, each, number, pointwise, store, vector, widen};
 use crate::schedule::together::ThreadGroups;
 use crate::schedule::vectors::neighbours;
-use crate::template::access::{Access, vectors};
+use crate::template::access::Access;
 use crate::tensor::Scalar;
-
-/// What is read once a row is normalised.
-pub(super) struct Late {
-    /// The operands.
-    pub(super) sources: Vec<Source>,
-    /// What is stored: a function of the normalised value and of these.
-    pub(super) function: Function,
-}
 
 /// The own team's row.
 pub(super) struct Row<'a> {
@@ -29,189 +20,23 @@ pub(super) struct Row<'a> {
     pub(super) row: Expr,
     pub(super) columns: Expr,
     pub(super) ins: Vec<Source>,
-    pub(super) sum: Option<Source>,
-    pub(super) late: Late,
+    /// Where the prologue's value is stored, and the own row of that.
+    pub(super) sum: Option<(Source, TensorId)>,
+    /// What is read once the row is normalised.
+    pub(super) late: Vec<Source>,
     /// At least one.
     pub(super) outs: Vec<Source>,
     /// The row of each of the prologue's inputs.
     pub(super) given: Vec<TensorId>,
-    /// The row where the prologue's value is stored.
-    pub(super) stored: Option<TensorId>,
     /// All of a thread's vectors in registers; none where each pass reads the row and computes the prologue again.
     pub(super) kept: Option<Kept>,
 }
 
 /// A row in registers.
 pub(super) struct Kept {
-    /// How many vectors a thread has.
-    vectors: i64,
     row: TensorId,
     /// What is read late.
     late: Vec<TensorId>,
-}
-
-impl Row<'_> {
-    /// Brings the row, as far as it is kept.
-    pub(super) fn bring(&mut self, k: &mut Builder) -> Result<()> {
-        let Some(held) = self.template.held else { return Ok(()) };
-        let n = self.template.vector;
-        let mut raws = Vec::new();
-        for source in self.ins.iter().chain(&self.late.sources) {
-            let size = held * self.count(source);
-            raws.push(vector(k, "raw", size, source.access.scalar)?);
-        }
-        // All loads come before what waits for the first of them.
-        k.unroll("i", held, |k, i| {
-            self.inside(k, i, |k| {
-                for (source, &raw) in self.ins.iter().chain(&self.late.sources).zip(&raws) {
-                    let from = self.view(k, source, i)?;
-                    let to = self.part(k, raw, i, self.count(source))?;
-                    self.fetch(k, source, to, from)?;
-                }
-                Ok(())
-            })
-        })?;
-        let late = raws.split_off(self.ins.len());
-        let row = vector(k, "row", held * n, Scalar::F32)?;
-        k.unroll("i", held, |k, i| {
-            self.inside(k, i, |k| {
-                let mut ins = Vec::new();
-                for (source, &raw) in self.ins.iter().zip(&raws) {
-                    let raw = self.part(k, raw, i, self.count(source))?;
-                    ins.push(widen(k, raw)?);
-                }
-                let to = self.part(k, row, i, n)?;
-                pointwise(k, &self.template.prologue, &[to], &ins)?;
-                self.keep(k, to, i)
-            })
-        })?;
-        self.kept = Some(Kept { vectors: held, row, late });
-        Ok(())
-    }
-
-    /// Stores the prologue's value.
-    fn keep(&self, k: &mut Builder, value: TensorId, i: &Var) -> Result<()> {
-        let Some(sum) = &self.sum else { return Ok(()) };
-        let to = self.view(k, sum, i)?;
-        store(k, to, value, sum.access.contiguous())
-    }
-
-    /// `body` for each of the thread's vectors: its number, and its elements' registers, which hold
-    /// the prologue's values. `first`: the first pass over a row that is not kept.
-    fn pass(
-        &self,
-        k: &mut Builder,
-        first: bool,
-        body: impl FnOnce(&mut Builder, &Var, TensorId) -> Result<()>,
-    ) -> Result<()> {
-        let n = self.template.vector;
-        match self.kept {
-            Some(Kept { vectors, row, .. }) => k.unroll("i", vectors, |k, i| {
-                self.inside(k, i, |k| {
-                    let part = self.part(k, row, i, n)?;
-                    body(k, i, part)
-                })
-            }),
-            None => {
-                let steps = self.columns.ceil_div(&Expr::from(n * self.template.threads));
-                k.for_("i", Expr::from(0)..steps, 1, false, |k, i| {
-                    self.inside(k, i, |k| {
-                        let ins = self.read(k, &self.ins, i)?;
-                        let value = vector(k, "row", n, Scalar::F32)?;
-                        let prologue = &self.template.prologue;
-                        pointwise(k, prologue, &[value], &ins)?;
-                        if first {
-                            self.keep(k, value, i)?;
-                        }
-                        body(k, i, value)
-                    })
-                })
-            }
-        }
-    }
-
-    /// Folds `function` of each element (input 0) and of the statistics before (the inputs after it) over the row.
-    pub(super) fn fold(
-        &self,
-        k: &mut Builder,
-        op: Binary,
-        function: &Function,
-        stats: &[Statistic],
-    ) -> Result<Statistic> {
-        let register = number(k, "total", Scalar::F32)?;
-        let value = Fused::of(&self.template.prologue, &[]);
-        let parts = stats.iter().map(|statistic| statistic.meaning.clone());
-        let parts: Vec<Fused> = std::iter::once(value.clone()).chain(parts).collect();
-        let meaning = Fused::of(function, &parts).folded(op, [1]);
-        let (mut outs, mut results) = (vec![register], vec![meaning.clone()]);
-        if let (None, true, Some(stored)) = (&self.kept, stats.is_empty(), self.stored) {
-            outs.push(stored);
-            results.push(value);
-        }
-        let kind = Kind::Fused(Fused::all(results));
-        let header = Header::new(kind, outs, self.given.clone(), self.teams.team);
-        k.decompose(header, |k| self.total(k, (op, function), stats, register))?;
-        Ok(Statistic { register, meaning })
-    }
-
-    fn total(
-        &self,
-        k: &mut Builder,
-        (op, function): (Binary, &Function),
-        stats: &[Statistic],
-        total: TensorId,
-    ) -> Result<()> {
-        let Rows { vector: n, norm, .. } = *self.template;
-        k.init(total, op.neutral().unwrap_or(0.0))?;
-        let first = stats.is_empty();
-        // Powers take the elements' place where they are kept.
-        let replaces = norm == Norm::Softmax && !first && self.kept.is_some();
-        self.pass(k, first, |k, _, part| {
-            let value = if replaces { part } else { vector(k, "value", n, Scalar::F32)? };
-            let stats = stats.iter().map(|statistic| statistic.register);
-            let ins: Vec<TensorId> = [part].into_iter().chain(stats).collect();
-            pointwise(k, function, &[value], &ins)?;
-            each(k, n, |k, e| k.reduce(op, total, Operand::at(value, [e])))
-        })?;
-        self.teams.fold(k, op, total)
-    }
-
-    /// Stores `function` of each element and of all statistics, scaled, shifted and after the epilogue.
-    pub(super) fn leave(
-        &self,
-        k: &mut Builder,
-        function: &Function,
-        stats: &[Statistic],
-    ) -> Result<()> {
-        // The late operands follow the element; the statistics follow them.
-        let count = self.late.sources.len();
-        let given = std::iter::once(0).chain(count + 1..=count + stats.len());
-        let function = function.after(&Function::all(given.map(Function::input)));
-        let given = std::iter::once(function).chain((1..=count).map(Function::input));
-        let function = self.late.function.after(&Function::all(given));
-        self.pass(k, false, |k, i, part| {
-            let late = match &self.kept {
-                Some(Kept { late, .. }) => {
-                    let raws = self.late.sources.iter().zip(late);
-                    let wide = raws.map(|(source, &raw)| {
-                        let raw = self.part(k, raw, i, self.count(source))?;
-                        widen(k, raw)
-                    });
-                    wide.collect::<Result<_>>()?
-                }
-                None => self.read(k, &self.late.sources, i)?,
-            };
-            let stats = stats.iter().map(|statistic| statistic.register);
-            let ins: Vec<TensorId> = [part].into_iter().chain(late).chain(stats).collect();
-            let results = vectors(k, self.outs.len(), "result", self.template.vector, Scalar::F32)?;
-            pointwise(k, &function, &results, &ins)?;
-            for (out, &result) in self.outs.iter().zip(&results) {
-                let to = self.view(k, out, i)?;
-                store(k, to, result, out.access.contiguous())?;
-            }
-            Ok(())
-        })
-    }
 }
 
 /// An operand in global memory.
@@ -226,15 +51,166 @@ pub(super) struct Source {
 }
 
 impl Row<'_> {
-    /// Vectors of some operands, in single precision.
-    fn read(&self, k: &mut Builder, sources: &[Source], i: &Var) -> Result<Vec<TensorId>> {
-        let read = |source: &Source| {
+    /// Brings the row, as far as it is kept.
+    pub(super) fn bring(&mut self, k: &mut Builder) -> Result<()> {
+        let Some(held) = self.template.held else { return Ok(()) };
+        let n = self.template.vector;
+        let mut raws = Vec::new();
+        for source in self.ins.iter().chain(&self.late) {
+            let size = held * self.count(source);
+            raws.push(vector(k, "raw", size, source.access.scalar)?);
+        }
+        // All loads come before what waits for the first of them.
+        self.each(k, |k, i| {
+            for (source, &raw) in self.ins.iter().chain(&self.late).zip(&raws) {
+                let from = self.view(k, source, i)?;
+                let to = self.part(k, raw, i, self.count(source))?;
+                self.fetch(k, source, to, from)?;
+            }
+            Ok(())
+        })?;
+        let late = raws.split_off(self.ins.len());
+        let row = vector(k, "row", held * n, Scalar::F32)?;
+        self.each(k, |k, i| {
+            let ins = self.values(k, &self.ins, Some(&raws), i)?;
+            let to = self.part(k, row, i, n)?;
+            pointwise(k, &self.template.prologue, &[to], &ins)?;
+            self.keep(k, to, i)
+        })?;
+        self.kept = Some(Kept { row, late });
+        Ok(())
+    }
+
+    /// `body` for each of the thread's vectors, where there is one: within the rows and the columns.
+    fn each(
+        &self,
+        k: &mut Builder,
+        body: impl FnOnce(&mut Builder, &Var) -> Result<()>,
+    ) -> Result<()> {
+        let Rows { vector, threads, held, .. } = *self.template;
+        let steps = held.map_or(self.columns.ceil_div(&Expr::from(vector * threads)), Expr::from);
+        k.for_("i", Expr::from(0)..steps, 1, held.is_some(), |k, i| {
+            let vector = self.view(k, &self.outs[0], i)?;
+            k.if_(Test::Inside(vector.into()), |k| body(k, i))
+        })
+    }
+
+    /// Stores the prologue's value.
+    fn keep(&self, k: &mut Builder, value: TensorId, i: &Var) -> Result<()> {
+        let Some((sum, _)) = &self.sum else { return Ok(()) };
+        let to = self.view(k, sum, i)?;
+        store(k, to, value, sum.access.contiguous())
+    }
+
+    /// `body` for each of the thread's vectors: its number, and its elements' registers, which hold
+    /// the prologue's values. `first`: the first pass over a row that is not kept.
+    fn pass(
+        &self,
+        k: &mut Builder,
+        first: bool,
+        body: impl FnOnce(&mut Builder, &Var, TensorId) -> Result<()>,
+    ) -> Result<()> {
+        let n = self.template.vector;
+        self.each(k, |k, i| {
+            let Some(kept) = &self.kept else {
+                let ins = self.values(k, &self.ins, None, i)?;
+                let value = vector(k, "row", n, Scalar::F32)?;
+                pointwise(k, &self.template.prologue, &[value], &ins)?;
+                if first {
+                    self.keep(k, value, i)?;
+                }
+                return body(k, i, value);
+            };
+            let part = self.part(k, kept.row, i, n)?;
+            body(k, i, part)
+        })
+    }
+
+    /// Folds `function` of each element (input 0) and of the statistics before (the inputs after it) over the row.
+    pub(super) fn fold(
+        &self,
+        k: &mut Builder,
+        op: Binary,
+        function: &Function,
+        stats: &[Statistic],
+    ) -> Result<Statistic> {
+        let (register, first) = (number(k, "total", Scalar::F32)?, stats.is_empty());
+        let value = Fused::of(&self.template.prologue, &[]);
+        let parts = stats.iter().map(|statistic| statistic.meaning.clone());
+        let parts: Vec<Fused> = std::iter::once(value.clone()).chain(parts).collect();
+        let meaning = Fused::of(function, &parts).folded(op, [1]);
+        let (mut outs, mut results) = (vec![register], vec![meaning.clone()]);
+        if let (None, true, Some((_, stored))) = (&self.kept, first, &self.sum) {
+            outs.push(*stored);
+            results.push(value);
+        }
+        let kind = Kind::Fused(Fused::all(results));
+        let header = Header::new(kind, outs, self.given.clone(), self.teams.team);
+        let Rows { vector: n, norm, .. } = *self.template;
+        // Powers take the elements' place where they are kept.
+        let replaces = norm == Norm::Softmax && !first && self.kept.is_some();
+        k.decompose(header, |k| {
+            k.init(register, op.neutral().unwrap_or(0.0))?;
+            self.pass(k, first, |k, _, part| {
+                let value = if replaces { part } else { vector(k, "value", n, Scalar::F32)? };
+                let stats = stats.iter().map(|statistic| statistic.register);
+                let ins: Vec<TensorId> = [part].into_iter().chain(stats).collect();
+                pointwise(k, function, &[value], &ins)?;
+                each(k, n, |k, e| k.reduce(op, register, Operand::at(value, [e])))
+            })?;
+            self.teams.fold(k, op, register)
+        })?;
+        Ok(Statistic { register, meaning })
+    }
+
+    /// Stores `function` of each element and of all statistics, scaled, shifted and after the epilogue.
+    pub(super) fn leave(
+        &self,
+        k: &mut Builder,
+        function: &Function,
+        stats: &[Statistic],
+    ) -> Result<()> {
+        // The late operands follow the element; the statistics follow them.
+        let count = self.late.len();
+        let given = std::iter::once(0).chain(count + 1..=count + stats.len());
+        let function = function.after(&Function::all(given.map(Function::input)));
+        let given = std::iter::once(function).chain((1..=count).map(Function::input));
+        let function = self.template.finish().after(&Function::all(given));
+        self.pass(k, false, |k, i, part| {
+            let kept = self.kept.as_ref().map(|kept| &kept.late[..]);
+            let late = self.values(k, &self.late, kept, i)?;
+            let stats = stats.iter().map(|statistic| statistic.register);
+            let ins: Vec<TensorId> = [part].into_iter().chain(late).chain(stats).collect();
+            let of = ("result", self.template.vector, Scalar::F32);
+            let results = computed(k, &function, of, &ins)?;
+            for (out, &result) in self.outs.iter().zip(&results) {
+                let to = self.view(k, out, i)?;
+                store(k, to, result, out.access.contiguous())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// A thread's `i`-th vectors of some operands in single precision, from the registers where they are kept, if they are.
+    fn values(
+        &self,
+        k: &mut Builder,
+        sources: &[Source],
+        kept: Option<&[TensorId]>,
+        i: &Var,
+    ) -> Result<Vec<TensorId>> {
+        let value = |(number, source): (usize, &Source)| {
+            let n = self.count(source);
+            if let Some(kept) = kept {
+                let raw = self.part(k, kept[number], i, n)?;
+                return widen(k, raw);
+            }
             let from = self.view(k, source, i)?;
-            let raw = vector(k, "raw", self.count(source), source.access.scalar)?;
+            let raw = vector(k, "raw", n, source.access.scalar)?;
             self.fetch(k, source, raw, from)?;
             widen(k, raw)
         };
-        sources.iter().map(read).collect()
+        sources.iter().enumerate().map(value).collect()
     }
 
     /// Loads a vector of an operand; of a table, if it has the row that is asked for.
@@ -244,17 +220,6 @@ impl Row<'_> {
             Some(_) => k.if_(Test::Inside(from.into()), load),
             None => load(k),
         }
-    }
-
-    /// What is done where there is a vector: within the rows and the columns.
-    fn inside(
-        &self,
-        k: &mut Builder,
-        i: &Var,
-        body: impl FnOnce(&mut Builder) -> Result<()>,
-    ) -> Result<()> {
-        let vector = self.view(k, &self.outs[0], i)?;
-        k.if_(Test::Inside(vector.into()), body)
     }
 
     /// How many different elements a vector of an operand has.
@@ -271,13 +236,11 @@ impl Row<'_> {
         if self.count(source) == n {
             return Ok(view);
         }
-        let first = k.tile(view, "first", &[Tiler::Size(1)])?;
-        k.index(first, "first", [0])
+        neighbours(k, view, [0.into()], 1, "first")
     }
 
     /// The `i`-th vector of `n` among a thread's registers.
     fn part(&self, k: &mut Builder, of: TensorId, i: &Var, n: i64) -> Result<TensorId> {
-        let parts = k.tile(of, "parts", &[Tiler::Size(n)])?;
-        k.index(parts, "part", [i])
+        neighbours(k, of, [i.into()], n, "part")
     }
 }

@@ -11,11 +11,13 @@
 
 use super::Block;
 use crate::build::{Builder, Header};
+use crate::choose::swizzle;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, Operand, TensorId, Unary};
-use crate::layout::{Swizzle, Tiler};
+use crate::layout::Tiler;
 use crate::schedule::pointwise::vector;
+use crate::schedule::vectors::neighbours;
 use crate::template::fmha::Fmha;
 use crate::template::fragments::{Lane, Matrices, Panels, fragment};
 use crate::template::matmul::registers;
@@ -54,7 +56,7 @@ impl Left {
             let panels = Panels { rows, columns: keys, scalar: single };
             let view = View::buffer(&panels.dims());
             // Half a warp writes 32 bytes of each of four rows at once.
-            let swizzle = Some(Swizzle::new(if panels.width() == 32 { 2 } else { 1 }, 5, 2)?);
+            let swizzle = swizzle(panels.width() * 4 / 32, 32).xor();
             (By::Threads, k.allocate("sP", view, single, Memory::Shared, swizzle)?)
         } else {
             queries = Some(fragment(k, "queries", fmha.head_width() / 8, fmha.scalar)?);
@@ -70,7 +72,7 @@ impl Left {
         &self,
         k: &mut Builder,
         tiles: TensorId,
-        at: [&Expr; 2],
+        at: [impl Into<Expr>; 2],
         across: bool,
     ) -> Result<TensorId> {
         let tile = k.index(tiles, "tile", at)?;
@@ -79,31 +81,33 @@ impl Left {
 }
 
 impl Block<'_> {
-    /// Matmuls by sixteens along both sides of B, whose fragments are `[n, k]` of 8×8, each loaded
-    /// from the rows that `row` points to.
-    fn multiply(
+    /// Adds a matmul by sixteens along both sides of B, whose fragments are `[n, k]` of 8×8: of queries and keys, or of weights
+    /// and `values`.
+    pub(super) fn by_tensor_cores(
         &self,
         k: &mut Builder,
-        [acc, a]: [TensorId; 2],
-        [deep, wide]: [i64; 2],
-        pairs: [(i64, i64); 2],
-        row: impl Fn(&mut Builder, &Expr, &Expr) -> Result<TensorId>,
+        acc: TensorId,
+        [a, b]: [TensorId; 2],
+        values: bool,
     ) -> Result<()> {
+        let [head, keys, value] = [self.fmha.head_width(), self.fmha.keys, self.fmha.value_width()];
+        let (deep, wide) = if values { (keys / 16, value / 16) } else { (head / 16, keys / 16) };
+        // A lane's pairs run down the columns of values: the matrices are transposed on their way.
+        let pairs = if values { [(2, 1), (1, 0)] } else { [(1, 0), (2, 1)] };
+        let a = k.tile(a, "a", &[Tiler::Whole, Tiler::Size(2)])?;
+        let tiles = k.tile(b, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
         let columns = k.tile(acc, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
-        k.unroll("kk", deep, |k, kk| {
-            k.unroll("n", wide, |k, n| {
-                let b = registers(k, "b", &[&[(2, 4), (2, 2)], &pairs], self.fmha.scalar)?;
-                let row = row(k, &kk.into(), &n.into())?;
-                k.spec(Kind::Move, b, row, self.lane.warp)?;
-                let eights = k.tile(b, "halves", &[Tiler::Size(1), Tiler::Whole])?;
-                k.unroll("half", 2, |k, half| {
-                    let zero = Expr::from(0);
-                    let column = Expr::from(n) * 2 + Expr::from(half);
-                    let c = Operand::at(columns, [zero.clone(), column]);
-                    let a = Operand::at(a, [zero.clone(), kk.into()]);
-                    let b = Operand::at(eights, [half.into(), zero]);
-                    k.spec(Kind::MATMUL_ADD, c, [a, b], self.lane.warp)
-                })
+        k.unroll_both([("kk", deep), ("n", wide)], |k, [kk, n]| {
+            let b = registers(k, "b", &[&[(2, 4), (2, 2)], &pairs], self.fmha.scalar)?;
+            let row = self.left.row(k, tiles, if values { [kk, n] } else { [n, kk] }, values)?;
+            k.spec(Kind::Move, b, row, self.lane.warp)?;
+            let eights = k.tile(b, "halves", &[Tiler::Size(1), Tiler::Whole])?;
+            k.unroll("half", 2, |k, half| {
+                let zero = Expr::from(0);
+                let c = Operand::at(columns, [zero.clone(), Expr::from(n) * 2 + half]);
+                let a = Operand::at(a, [zero.clone(), kk.into()]);
+                let b = Operand::at(eights, [half.into(), zero]);
+                k.spec(Kind::MATMUL_ADD, c, [a, b], self.lane.warp)
             })
         })
     }
@@ -116,34 +120,11 @@ impl Block<'_> {
         let to = k.tile(queries, "a", &[Tiler::Whole, Tiler::Size(2)])?;
         k.decompose(Header::new(Kind::Move, queries, of, self.block), |k| {
             k.unroll("kk", self.fmha.head_width() / 16, |k, kk| {
-                let row = self.left.row(k, tiles, [&self.lane.number, &kk.into()], false)?;
+                let at = [self.lane.number.clone(), kk.into()];
+                let row = self.left.row(k, tiles, at, false)?;
                 let to = Operand::at(to, [Expr::from(0), kk.into()]);
                 k.spec(Kind::Move, to, row, self.lane.warp)
             })
-        })
-    }
-
-    /// Adds the matmul of queries and a stage's keys to the scores.
-    pub(super) fn keys_by_tensor_cores(&self, k: &mut Builder, keys: TensorId) -> Result<()> {
-        let queries = self.left.queries.expect("tensor cores have fragments");
-        let a = k.tile(queries, "a", &[Tiler::Whole, Tiler::Size(2)])?;
-        let tiles = k.tile(keys, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
-        let (deep, wide) = (self.fmha.head_width() / 16, self.fmha.keys / 16);
-        let pairs = [(1, 0), (2, 1)];
-        self.multiply(k, [self.scores, a], [deep, wide], pairs, |k, kk, n| {
-            self.left.row(k, tiles, [n, kk], false)
-        })
-    }
-
-    /// Adds the matmul of weights and a stage's values to the sums.
-    pub(super) fn values_by_tensor_cores(&self, k: &mut Builder, values: TensorId) -> Result<()> {
-        let a = k.tile(self.left.weights, "a", &[Tiler::Whole, Tiler::Size(2)])?;
-        let tiles = k.tile(values, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
-        let (deep, wide) = (self.fmha.keys / 16, self.fmha.value_width() / 16);
-        // A lane's pairs run down the columns: the matrices are transposed on their way.
-        let pairs = [(2, 1), (1, 0)];
-        self.multiply(k, [self.sums, a], [deep, wide], pairs, |k, kk, n| {
-            self.left.row(k, tiles, [kk, n], true)
         })
     }
 }
@@ -164,12 +145,8 @@ fn right(k: &mut Builder, from: TensorId, at: impl Fn(i64) -> [Expr; 2]) -> Resu
 }
 
 impl Block<'_> {
-    pub(super) fn keys_rounded(
-        &self,
-        k: &mut Builder,
-        queries: TensorId,
-        keys: TensorId,
-    ) -> Result<()> {
+    pub(super) fn keys_rounded(&self, k: &mut Builder, keys: TensorId) -> Result<()> {
+        let queries = k.index(self.shared[0], "of_block", [0])?;
         let columns = k.tile(self.scores, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
         // Of wider heads, more would be asked for at once than there are registers for.
         let unroll = self.fmha.head_width() <= 64;
@@ -193,12 +170,9 @@ impl Block<'_> {
     pub(super) fn weights_rounded(&self, k: &mut Builder) -> Result<()> {
         k.unroll("j", self.fmha.keys / 8, |k, j| {
             let to = k.index(self.left.weights, "to", [j])?;
-            k.unroll("half", 2, |k, half| {
+            k.unroll_both([("half", 2), ("p", 2)], |k, [half, p]| {
                 let pair = k.index(self.scores, "pair", [half, j])?;
-                k.unroll("p", 2, |k, p| {
-                    let (to, from) = (Operand::at(to, [half, p]), Operand::at(pair, [p]));
-                    k.unary(Unary::Tf32, to, from)
-                })
+                k.unary(Unary::Tf32, Operand::at(to, [half, p]), Operand::at(pair, [p]))
             })
         })
     }
@@ -224,87 +198,63 @@ const WIDE: i64 = 4;
 /// Four elements of a row of shared memory, in registers.
 fn near_four(k: &mut Builder, rows: TensorId, at: [Expr; 2]) -> Result<TensorId> {
     let near = vector(k, "four", WIDE, Scalar::F32)?;
-    let from = k.index(rows, "from", at)?;
-    let from = k.reshape(from, "from", 0, &[&[(WIDE, 1)]])?;
+    let from = neighbours(k, rows, at, WIDE, "from")?;
     k.move_(near, from)?;
     Ok(near)
 }
 
-/// A matrix in fours along its rows.
-fn fours(k: &mut Builder, of: TensorId) -> Result<TensorId> {
-    k.tile(of, "fours", &[Tiler::Size(1), Tiler::Size(WIDE)])
-}
-
 impl Block<'_> {
     /// Of the own two rows of queries or of weights, four elements each.
-    fn rows(&self, k: &mut Builder, fours: TensorId, at: &Expr) -> Result<[TensorId; 2]> {
-        let row = |half: i64| [self.row() + half * 8, at.clone()];
-        Ok([near_four(k, fours, row(0))?, near_four(k, fours, row(1))?])
+    fn rows(&self, k: &mut Builder, of: TensorId, four: &Expr) -> Result<[TensorId; 2]> {
+        let row = |half: i64| [self.row() + half * 8, four.clone()];
+        Ok([near_four(k, of, row(0))?, near_four(k, of, row(1))?])
     }
 
-    pub(super) fn keys_by_threads(
-        &self,
-        k: &mut Builder,
-        queries: TensorId,
-        keys: TensorId,
-    ) -> Result<()> {
-        let (queries, keys) = (fours(k, queries)?, fours(k, keys)?);
+    pub(super) fn keys_by_threads(&self, k: &mut Builder, keys: TensorId) -> Result<()> {
+        let queries = k.index(self.shared[0], "of_block", [0])?;
         k.for_("four", 0..self.fmha.head_width() / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
             let rows = self.rows(k, queries, &four)?;
-            k.unroll("j", self.fmha.keys / 8, |k, j| {
-                k.unroll("p", 2, |k, p| {
-                    let key = Expr::from(j) * 8 + self.lane.column.clone() * 2 + p;
-                    let key = near_four(k, keys, [key, four.clone()])?;
-                    k.unroll("kk", WIDE, |k, kk| {
-                        for (half, row) in [0, 1].into_iter().zip(&rows) {
-                            let half = Expr::from(half);
-                            let pair = k.index(self.scores, "pair", [half, j.into()])?;
-                            let ins = [Operand::at(*row, [kk]), Operand::at(key, [kk])];
-                            k.fma(Operand::at(pair, [p]), ins)?;
-                        }
-                        Ok(())
-                    })
+            k.unroll_both([("j", self.fmha.keys / 8), ("p", 2)], |k, [j, p]| {
+                let key = Expr::from(j) * 8 + self.lane.column.clone() * 2 + p;
+                let key = near_four(k, keys, [key, four.clone()])?;
+                k.unroll("kk", WIDE, |k, kk| {
+                    for (half, row) in (0..).zip(&rows) {
+                        let pair = k.index(self.scores, "pair", [Expr::from(half), j.into()])?;
+                        let ins = [Operand::at(*row, [kk]), Operand::at(key, [kk])];
+                        k.fma(Operand::at(pair, [p]), ins)?;
+                    }
+                    Ok(())
                 })
             })
         })
     }
 
     pub(super) fn weights_by_threads(&self, k: &mut Builder) -> Result<()> {
-        let to = k.tile(self.left.weights, "pairs", &[Tiler::Size(1), Tiler::Size(2)])?;
-        k.unroll("j", self.fmha.keys / 8, |k, j| {
-            k.unroll("half", 2, |k, half| {
-                let row = self.row() + Expr::from(half) * 8;
-                let to = k.index(to, "to", [row, Expr::from(j) * 4 + &self.lane.column])?;
-                let to = k.reshape(to, "to", 0, &[&[(2, 1)]])?;
-                k.move_(to, Operand::at(self.scores, [half, j]))
-            })
+        k.unroll_both([("j", self.fmha.keys / 8), ("half", 2)], |k, [j, half]| {
+            let row = self.row() + Expr::from(half) * 8;
+            let at = [row, Expr::from(j) * 4 + &self.lane.column];
+            let to = neighbours(k, self.left.weights, at, 2, "to")?;
+            k.move_(to, Operand::at(self.scores, [half, j]))
         })
     }
 
     pub(super) fn values_by_threads(&self, k: &mut Builder, values: TensorId) -> Result<()> {
-        let (weights, values) = (fours(k, self.left.weights)?, fours(k, values)?);
         k.for_("four", 0..self.fmha.keys / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
-            let rows = self.rows(k, weights, &four)?;
-            k.unroll("kk", WIDE, |k, kk| {
-                k.unroll("f", self.fmha.value_width() / 16, |k, f| {
-                    let key = four.clone() * WIDE + kk;
-                    let own = Expr::from(f) * WIDE + &self.lane.column;
-                    let value = near_four(k, values, [key, own])?;
-                    k.unroll("pair", 2, |k, pair| {
-                        k.unroll("p", 2, |k, p| {
-                            for (half, row) in [0, 1].into_iter().zip(&rows) {
-                                let half = Expr::from(half);
-                                let j = Expr::from(f) * 2 + pair;
-                                let sums = k.index(self.sums, "sums", [half, j])?;
-                                let at = Expr::from(pair) * 2 + p;
-                                let ins = [Operand::at(*row, [kk]), Operand::at(value, [at])];
-                                k.fma(Operand::at(sums, [p]), ins)?;
-                            }
-                            Ok(())
-                        })
-                    })
+            let rows = self.rows(k, self.left.weights, &four)?;
+            let fours = self.fmha.value_width() / 16;
+            k.unroll_both([("kk", WIDE), ("f", fours)], |k, [kk, f]| {
+                let own = Expr::from(f) * WIDE + &self.lane.column;
+                let value = near_four(k, values, [four.clone() * WIDE + kk, own])?;
+                k.unroll_both([("pair", 2), ("p", 2)], |k, [pair, p]| {
+                    for (half, row) in (0..).zip(&rows) {
+                        let at = [Expr::from(half), Expr::from(f) * 2 + pair];
+                        let sums = k.index(self.sums, "sums", at)?;
+                        let value = Operand::at(value, [Expr::from(pair) * 2 + p]);
+                        k.fma(Operand::at(sums, [p]), [Operand::at(*row, [kk]), value])?;
+                    }
+                    Ok(())
                 })
             })
         })
