@@ -140,6 +140,9 @@ fn plan_by(
     if granularity == Granularity::PerOp && target.kind != Kind::Cpu {
         graph = tidy(&library::spelled(&graph, attention)?)?;
     }
+    if granularity == Granularity::Fused && target.kind != Kind::Cpu {
+        graph = with_whole_channels(graph, target, hints)?;
+    }
     let (mut groups, mut program) = arranged(&graph, target, granularity, hints)?;
     if granularity == Granularity::Fused && target.kind != Kind::Cpu {
         let without = library::attention_without_kernel(&program, target);
@@ -149,6 +152,18 @@ fn plan_by(
         }
     }
     Ok(Planned { graph, report, groups, program })
+}
+
+/// The graph with the channels of images filled up, if convolutions have them innermost then.
+fn with_whole_channels(
+    graph: Graph,
+    target: &Target,
+    hints: &Bindings,
+) -> Result<Graph, FusionError> {
+    let Some(filled) = lower::channels_last::filled_up(&graph, target)? else { return Ok(graph) };
+    let groups = partition(&filled, target, Granularity::Fused, hints);
+    let innermost = !lower::channels_last::convolutions(&filled, &groups, target).is_empty();
+    Ok(if innermost { filled } else { graph })
 }
 
 /// Partitions and lowers.

@@ -1,6 +1,6 @@
 //! Lowering: groups become steps over buffers, changes of view become views.
 
-mod channels_last;
+pub(crate) mod channels_last;
 mod matmuls;
 
 use crate::FusionError;
@@ -397,7 +397,13 @@ impl Lowering<'_> {
             let attention = family == Family::Fmha && self.target.kind != Kind::Cpu;
             return attention.then(|| heads_order(self.graph, value)).flatten();
         }
-        if !writes_any_order(family) || self.given.contains(&value) {
+        if self.given.contains(&value) {
+            return None;
+        }
+        if family == Family::Copy && self.is_image_of_all(value) {
+            return Some(channels_last(self.graph.ty(value).rank()));
+        }
+        if !writes_any_order(family) {
             return None;
         }
         // A GPU's templates write matmuls in rows.

@@ -13,7 +13,7 @@ use graphene_frontend::op::{ConvAttrs, Op, PoolAttrs, PoolKind};
 use graphene_ir::function::Function;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::template::access::Stride;
-use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
+use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Pooled, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::Edges;
 use graphene_ir::tensor::Scalar;
@@ -45,6 +45,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let shape = &body.ty(windows.value).shape;
     let mut operands = Operands { site, shape, last: false, pointers: Vec::new() };
     operands.last = operands.lie_channels_last(&windows)?;
+    let windows = if operands.last { windows.of_channels(shape) } else { windows };
     let (scalar, image) = operands.image(&windows)?;
     if let Some(w) = windows.weights {
         operands.weights(w, scalar)?;
@@ -78,6 +79,10 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let made_of_group = convolution.channels[1] / convolution.group;
     let pixels = operands.shape[2..].iter().fold(Dim::from(1), |all, size| &all * size);
     let kernel = match windows.fold {
+        Some(fold) if operands.last => {
+            operands.check_aligned(scalar)?;
+            Pooled { convolution, fold, arch: site.arch, ..Pooled::default() }.kernel()
+        }
         Some(fold) => Sliding { convolution, fold, arch: site.arch, ..Sliding::default() }.kernel(),
         None if operands.last => {
             let pixels = &pixels * &windows.images;
@@ -269,6 +274,18 @@ impl<'a> Windows<'a> {
             group: 1,
             axes,
         })
+    }
+}
+
+impl Windows<'_> {
+    /// Of images whose channels are innermost: those of a pooling are no images of their own.
+    fn of_channels(self, shape: &[Dim]) -> Self {
+        match (self.fold, shape[1].known()) {
+            (Some(Fold::Max | Fold::Sum), Some(all)) => {
+                Self { images: shape[0].clone(), channels: [all; 2], group: all, ..self }
+            }
+            _ => self,
+        }
     }
 }
 

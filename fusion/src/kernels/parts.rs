@@ -1,7 +1,9 @@
 //! Results that are put together: joins, surroundings, ranges and sizes, the same bits as another type.
 
 use super::operand::Axes;
-use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, pointwise, scalar};
+use super::{
+    Launch, Pointer, Refusal, Site, StepOperand, WIDTH, lies_channels_last, pointwise, scalar,
+};
 use crate::view::View;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
@@ -9,6 +11,7 @@ use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{Op, PadMode, SliceAxis};
 use graphene_ir::choose::mapping;
 use graphene_ir::kernel::Number;
+use graphene_ir::template::conv::Filled;
 use graphene_ir::template::parts::{Part, Parts, Source};
 use graphene_ir::tensor::Scalar;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +43,12 @@ pub(super) fn launch(site: &Site<'_>) -> Option<Result<Launch, Refusal>> {
         None => copied(site),
         Some(node) => match node.op() {
             Op::Concat { axis } => joined(site, node, *axis),
-            Op::Pad { mode, before, after } => surrounded(site, node, *mode, before, after),
+            Op::Pad { mode, before, after } => {
+                if let Some(filled) = filled(site, node, before, after) {
+                    return Some(filled);
+                }
+                surrounded(site, node, *mode, before, after)
+            }
             Op::BitCast(_) => copied(site),
             Op::Iota(_) => counted(site, Dim::from(0)),
             Op::Size(size) if !is_symbol(size) => {
@@ -122,6 +130,37 @@ fn joined(site: &Site<'_>, node: &Node, axis: usize) -> Result<Vec<Piece>, Refus
         start = &start + len;
     }
     Ok(pieces)
+}
+
+/// The launch of an image with more channels, which are zeros and innermost in memory; `None` for another pad.
+fn filled(
+    site: &Site<'_>,
+    node: &Node,
+    before: &[Dim],
+    after: &[Dim],
+) -> Option<Result<Launch, Refusal>> {
+    let (&[Some(x)] | &[Some(x), None], [_, lacks, ..]) = (node.inputs(), after) else {
+        return None;
+    };
+    let Op::Pad { mode: PadMode::Constant, .. } = node.op() else { return None };
+    let channels_alone = before.iter().chain(after).filter(|dim| **dim != 0).count() == 1;
+    let What::Copied(operand, from) = input(site, x).ok()? else { return None };
+    let (scalar, to) = (bits(type_of(site)).ok()?, result(site));
+    let read = from.modes.get(1)?.size.known()?;
+    let made = read + lacks.known()?;
+    let whole = made * scalar.bytes() == WIDTH && to.offset.exact_div(&Dim::from(made)).is_some();
+    if !channels_alone || made == read || !whole || !lies_channels_last(to) || !from.is_contiguous()
+    {
+        return None;
+    }
+    let arch = site.arch;
+    let kernel = Filled { scalar, channels: [read, made], arch, ..Filled::default() }.kernel();
+    let pixels = from.modes[2..].iter().fold(Dim::from(1), |all, mode| &all * &mode.size);
+    let dims = [("images", from.modes[0].size.clone()), ("pixels", pixels)];
+    let dims = dims.into_iter().map(|(name, dim)| (name.to_owned(), dim)).collect();
+    let pointers = [(operand, &from), (StepOperand::Output(0), to)]
+        .map(|(operand, view)| Pointer { operand, offset: view.offset.clone() });
+    Some(kernel.map(|kernel| site.launch(kernel, &dims, pointers.to_vec())).map_err(Refusal::from))
 }
 
 /// Around the operand, what is before and after it along one axis after the other, each box as wide as the operand along

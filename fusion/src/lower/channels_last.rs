@@ -1,24 +1,26 @@
-//! Convolutions whose operands have their channels innermost in memory: which, and what is copied for them.
+//! Convolutions and poolings whose operands have their channels innermost in memory: which, and what is copied for them.
 
 use super::Lowering;
 use crate::FusionError;
 use crate::groups::{Family, Group, Groups};
 use crate::kernels::{channels_last, lies_channels_last};
 use crate::program::{BufferKind, Operand, Weight};
+use crate::rebuild::rebuilt;
 use crate::variants::{Variants, variants_of_pixels};
 use crate::view::View;
 use crate::weights::recipe_in_order;
+use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::op::{Op, PadMode, PoolAttrs, PoolKind};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The convolutions of a graph whose channels are to be innermost: all that may be, where values are copied from order to
-/// order for less than half of them; else none.
-pub(super) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> BTreeSet<NodeId> {
+/// The convolutions and poolings of a graph whose channels are to be innermost: all that may be, where values are copied
+/// from order to order for less than half of them; else none.
+pub(crate) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> BTreeSet<NodeId> {
     let mut all = BTreeSet::new();
     if target.kind == Kind::Cpu || !target.has(Feature::CpAsync) {
         return all;
@@ -45,19 +47,69 @@ pub(super) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> B
     if 2 * copied.len() < all.len() { all } else { BTreeSet::new() }
 }
 
-/// Whether the template takes the convolution.
+/// Convolutions of few channels, such as the first one of a model of images, of more: they are filled up with zeros, so
+/// that they may be innermost. `None` without such convolutions.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn filled_up(graph: &Graph, target: &Target) -> Result<Option<Graph>, FusionError> {
+    let lacks = |node: &Node| {
+        let (Op::Conv(attrs), Some(x)) = (node.op(), node.inputs().first().copied().flatten())
+        else {
+            return None;
+        };
+        let of = graph.ty(x).shape[1].known()?;
+        let lacks = (-of).rem_euclid(whole(target, graph.ty(x).dtype)?);
+        // More than twice as many would take longer than they save.
+        (attrs.group == 1 && (1..=2 * of).contains(&lacks)).then_some(lacks)
+    };
+    if !graph.nodes().any(|(_, node)| lacks(node).is_some()) {
+        return Ok(None);
+    }
+    let filled = rebuilt(graph, |result, (_, node), inputs| {
+        let Some(lacks) = lacks(node) else { return Ok(None) };
+        let mut inputs = inputs.to_vec();
+        for (input, what) in inputs.iter_mut().take(2).zip(["image", "weights"]) {
+            let Some(value) = *input else { continue };
+            let before = vec![Dim::from(0); result.ty(value).rank()];
+            let mut after = before.clone();
+            after[1] = Dim::from(lacks);
+            let pad = Op::Pad { mode: PadMode::Constant, before, after };
+            let name = format!("{}/{what} of whole channels", node.name());
+            let failed = |error| FusionError::rebuild(node, error);
+            *input = Some(result.add(&name, pad, &[Some(value), None]).map_err(failed)?.value());
+        }
+        let failed = |error| FusionError::rebuild(node, error);
+        let conv = result.add(node.name(), node.op().clone(), &inputs).map_err(failed)?;
+        Ok(Some(conv.value()))
+    })?;
+    Ok(Some(filled))
+}
+
+/// Channels that sixteen bytes hold; `None` for elements that the template does not take.
+fn whole(target: &Target, elements: DType) -> Option<i64> {
+    match elements {
+        DType::F16 | DType::BF16 => Some(8),
+        DType::F32 if target.tf32 => Some(4),
+        _ => None,
+    }
+}
+
+/// Whether a template takes the convolution or the pooling.
 fn is_taken(graph: &Graph, groups: &Groups, target: &Target, node: &Node) -> bool {
-    let (Op::Conv(attrs), [Some(x), Some(w), ..]) = (node.op(), node.inputs()) else {
-        return false;
+    let taken = match (node.op(), node.inputs()) {
+        (Op::Conv(attrs), [_, Some(w), ..]) => attrs.group == 1 && groups.is_constant(w.node),
+        (Op::Pool(PoolAttrs { kind, ceil, .. }), _) => match kind {
+            PoolKind::Max { indices } => indices.is_none(),
+            PoolKind::Average { include_pad } => *include_pad && !ceil,
+            PoolKind::Lp { .. } => false,
+        },
+        _ => false,
     };
-    let wide = match graph.ty(*x).dtype {
-        DType::F16 | DType::BF16 => 8,
-        DType::F32 if target.tf32 => 4,
-        _ => return false,
-    };
-    let channels = [&graph.ty(*x).shape[1], &node.outputs()[0].shape[1]];
-    let whole = channels.iter().all(|dim| dim.known().is_some_and(|size| size % wide == 0));
-    whole && attrs.group == 1 && groups.is_constant(w.node)
+    let Some(x) = node.inputs().first().copied().flatten().filter(|_| taken) else { return false };
+    let Some(wide) = whole(target, graph.ty(x).dtype) else { return false };
+    let channels = [&graph.ty(x).shape[1], &node.outputs()[0].shape[1]];
+    channels.iter().all(|dim| dim.known().is_some_and(|size| size % wide == 0))
 }
 
 impl Lowering<'_> {
@@ -66,8 +118,23 @@ impl Lowering<'_> {
         group.nodes.iter().copied().find(|id| self.channels_last.contains(id))
     }
 
+    /// Whether all that read a value are such convolutions, of which it is the image.
+    pub(super) fn is_image_of_all(&self, value: ValueId) -> bool {
+        let uses = self.graph.uses(value.node);
+        let is_image = |reader: NodeId| {
+            let inputs = self.graph.node(reader).inputs();
+            inputs.iter().filter(|input| **input == Some(value)).count() == 1
+                && inputs.first() == Some(&Some(value))
+                && self.channels_last.contains(&reader)
+        };
+        !uses.is_empty() && uses.iter().all(|(reader, _)| is_image(*reader))
+    }
+
     /// The variants of such a convolution.
     pub(super) fn variants_channels_last(&self, conv: NodeId) -> Variants {
+        if !matches!(self.graph.node(conv).op(), Op::Conv(_)) {
+            return Variants::any();
+        }
         let shape = &self.graph.ty(conv.value()).shape;
         let pixels = shape[2..].iter().fold(shape[0].clone(), |all, size| &all * size);
         variants_of_pixels(self.target, &pixels, &shape[1])

@@ -98,13 +98,20 @@ fn cp_async_text(site: &Site<'_>, code: &dyn Code) -> String {
     let first: &[i64] = if site.dims(D).is_empty() { &[] } else { &[0] };
     // Sixteen bytes may bypass the first-level cache; fewer may not.
     let cache = if bytes == 16 { "cg" } else { "ca" };
+    let copy = format!("cp.async.{cache}.shared.global [%0], [%1], {bytes}");
     let mut ins = vec![("r", code.address(D, first)), ("l", code.pointer(A, first))];
-    let mut text = format!("cp.async.{cache}.shared.global [%0], [%1], {bytes}");
-    if let Some(there) = elements_inside(site, code) {
-        ins.push(("r", format!("{scalar} * ({there})")));
-        text += ", %2";
-    }
-    asm(&(text + ";"), &[], &ins)
+    let text = match inside(site, code) {
+        (conditions, _) if conditions.is_empty() => format!("{copy};"),
+        (conditions, None) => {
+            ins.push(("r", format!("(int)({conditions})")));
+            format!("{{ .reg .pred none; setp.eq.s32 none, %2, 0; {copy}, none; }}")
+        }
+        (conditions, Some(count)) => {
+            ins.push(("r", format!("{scalar} * ({conditions} ? {count} : 0)")));
+            format!("{copy}, %2;")
+        }
+    };
+    asm(&text, &[], &ins)
 }
 
 /// How many elements each lane has: a single one has no dimension in the pattern.
@@ -112,34 +119,36 @@ fn count(site: &Site<'_>) -> i64 {
     site.dims(D).first().and_then(|dim| dim.size().constant()).unwrap_or(1)
 }
 
-/// How many of an asynchronous copy's elements lie within the source's buffer; `None`: all of them
-/// do, whatever the symbols are. No address is used where none does.
-fn elements_inside(site: &Site<'_>, code: &dyn Code) -> Option<String> {
+/// The conditions under which an asynchronous copy's first element lies within the source's buffer, but those that hold
+/// whatever the symbols are; and how many of its elements do then, unless it is all. No address is used where none does.
+fn inside(site: &Site<'_>, code: &dyn Code) -> (String, Option<String>) {
     let view = &site.operand(A).view;
-    let outside = view.inside();
-    if outside.is_empty() {
-        return None;
-    }
-    let n = count(site);
+    let (n, zero) = (count(site), Expr::from(0));
     // The copy runs along one axis, and may end there; along the others it lies within or not.
     let along = if n == 1 { None } else { site.steps(A, &[1]) };
     let along = along.and_then(|steps| steps.iter().position(|&step| step == 1));
-    let mut conditions = Vec::new();
-    let mut count = n.to_string();
+    let (mut conditions, mut some) = (Vec::new(), None);
     for (i, (start, axis)) in view.start().into_iter().zip(view.axes()).enumerate() {
-        let size = axis.size.clone();
-        if !start.reaches(&Expr::from(0)) {
-            conditions.push(format!("{} >= 0", code.expr(&start)));
+        let size = &axis.size;
+        let pieces = if Some(i) == along { n } else { 1 };
+        let texts = || (code.expr(&start), code.expr(size));
+        let behind = !start.reaches(&zero);
+        if size.reaches(&(start.clone() + pieces)) {
+            conditions.extend(behind.then(|| format!("{} >= 0", texts().0)));
+            continue;
         }
-        if Some(i) == along {
-            let left = code.expr(&(size - &start));
-            count = format!("({left} < {n} ? {left} : {n})");
-            conditions.push(format!("{left} > 0"));
-        } else if !size.exceeds(&start) {
-            conditions.push(format!("{} < {}", code.expr(&start), code.expr(&size)));
+        let (first, end) = texts();
+        conditions.push(match behind {
+            true => format!("(unsigned)({first}) < (unsigned)({end})"),
+            false => format!("{first} < {end}"),
+        });
+        let whole = |of: &Expr| of.rem(&pieces.into()).is(0);
+        if !whole(&start) || !whole(size) {
+            let left = code.expr(&(size.clone() - &start));
+            some = Some(format!("({left} < {n} ? {left} : {n})"));
         }
     }
-    Some(format!("{} ? {count} : 0", conditions.join(" && ")))
+    (conditions.join(" && "), some)
 }
 
 /// Calls `body` for every lane and element, in the order of the destination; a single one has the coordinate `[]`.

@@ -4,7 +4,7 @@
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Group, Kind, Ring, ThreadsId};
+use crate::kernel::{Fence, Group, Kind, Ring, ThreadsId};
 
 /// Goes through `steps` steps. `fetch` begins the copies of a step into a stage, and does nothing for
 /// a step that is none; `work` uses a stage whose copies are there.
@@ -14,31 +14,29 @@ use crate::kernel::{Group, Kind, Ring, ThreadsId};
 /// Afterwards the last stages may still be in use.
 pub fn multistage(
     k: &mut Builder,
-    stages: i64,
+    ahead: &Ahead,
     steps: &Expr,
-    block: ThreadsId,
     fetch: impl Fn(&mut Builder, &Expr, &Var) -> Result<()>,
     work: impl FnOnce(&mut Builder, &Var, &Var) -> Result<()>,
 ) -> Result<()> {
-    let ahead = Ahead::new(k, stages, block)?;
-    for step in 0..stages - 1 {
+    for step in 0..ahead.steps {
         ahead.fetch(k, |k, stage| fetch(k, &Expr::from(step), stage))?;
     }
-    ahead.steps(k, steps, fetch, work)
+    ahead.each(k, steps, fetch, work)
 }
 
 /// `body` for a step that is one of `count`: what `fetch` does, which is asked for steps past the end, too.
 pub fn within(
     k: &mut Builder,
     step: &Expr,
-    count: i64,
+    count: impl Into<Expr>,
     body: impl FnOnce(&mut Builder) -> Result<()>,
 ) -> Result<()> {
-    match step.constant() {
-        Some(step) if step >= count => Ok(()),
-        Some(_) => body(k),
-        None => k.if_(Cond::less(step, count), body),
+    let count = count.into();
+    if step.reaches(&count) {
+        return Ok(());
     }
+    if count.exceeds(step) { body(k) } else { k.if_(Cond::less(step, count), body) }
 }
 
 /// What is done for a step's stage.
@@ -74,17 +72,29 @@ pub fn multistage_through_registers(
 
 /// Stages that are filled so many steps ahead, by one loop after the other.
 pub struct Ahead {
-    stages: i64,
+    /// By how many steps.
+    steps: i64,
     block: ThreadsId,
     filling: Ring,
     using: Ring,
+    /// Whether stages are read through the asynchronous proxy (PTX, `fence.proxy.async`), which sees what copies have
+    /// written only behind a fence.
+    asynchronous: bool,
 }
 
 impl Ahead {
-    /// Nothing is filled yet: `stages - 1` steps are to be fetched before the first loop.
+    /// One stage is used while all others are filled. Nothing is filled yet: `stages - 1` steps are to be fetched before the
+    /// first loop.
     pub fn new(k: &mut Builder, stages: i64, block: ThreadsId) -> Result<Ahead> {
         let (filling, using) = (k.ring("filling", stages)?, k.ring("using", stages)?);
-        Ok(Ahead { stages, block, filling, using })
+        Ok(Ahead { steps: stages - 1, block, filling, using, asynchronous: false })
+    }
+
+    /// Likewise, of three stages or more, where matmuls read them asynchronously: those of a step and of the one before it
+    /// are used while the others are filled.
+    #[must_use]
+    pub fn for_asynchronous_readers(self) -> Ahead {
+        Ahead { steps: self.steps - 1, asynchronous: true, ..self }
     }
 
     /// Begins the copies of the next step.
@@ -105,13 +115,16 @@ impl Ahead {
 
     /// The next step's copies are there, and the stage before it is free.
     fn meet(&self, k: &mut Builder) -> Result<()> {
-        k.alone(Kind::WaitGroup(Group::Copy, self.stages - 2, false), (), ())?;
+        k.alone(Kind::WaitGroup(Group::Copy, self.steps - 1, false), (), ())?;
+        if self.asynchronous {
+            k.spec(Kind::Fence(Fence::Proxy), (), (), self.block)?;
+        }
         k.spec(Kind::Sync, (), (), self.block)
     }
 
     /// Goes through `steps` more steps; `fetch` is given the number of the step that is ahead,
     /// counted from the first of these.
-    pub fn steps(
+    pub fn each(
         &self,
         k: &mut Builder,
         steps: &Expr,
@@ -120,7 +133,7 @@ impl Ahead {
     ) -> Result<()> {
         k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
             self.meet(k)?;
-            let ahead = Expr::from(step) + (self.stages - 1);
+            let ahead = Expr::from(step) + self.steps;
             self.fetch(k, |k, stage| fetch(k, &ahead, stage))?;
             work(k, step, &self.using.stage())?;
             k.advance(&self.using)

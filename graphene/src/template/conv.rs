@@ -17,13 +17,17 @@
 
 mod channels_last;
 mod convolution;
+mod filled;
 mod gather;
+mod pooled;
 mod sliding;
 
 pub use self::channels_last::ChannelsLast;
 pub use self::convolution::{Axis, Convolution};
 use self::convolution::{Images, Sizes};
+pub use self::filled::Filled;
 use self::gather::Gather;
+pub use self::pooled::Pooled;
 pub use self::sliding::{Fold, Sliding};
 use super::access::launch;
 use super::matmul::{Edges, MatMul, Place, Walk};
@@ -180,7 +184,7 @@ impl Conv {
         if self.is_flat() {
             return Fused::input(0).dims([1, 2, 0, 3].map(Some)).merge(2);
         }
-        let windows = self.convolution.windows(Fused::input(0), sizes, Axis::windows);
+        let windows = self.convolution.windows(3, Fused::input(0), sizes, Axis::windows);
         self.convolution.columns(windows)
     }
 

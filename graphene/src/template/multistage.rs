@@ -15,7 +15,7 @@
 
 use super::access::launch_clusters;
 use super::matmul::{Edges, MatMul, Place, Walk};
-use super::split_k::{Held, Holders, PAIR, Shares, Visit};
+use super::split_k::{Holders, PAIR, Shares};
 use super::stage::{Movers, Side, Stages};
 pub use super::tiled_mma::By;
 use super::tiled_mma::TiledMma;
@@ -24,8 +24,7 @@ use crate::build::{Builder, Header};
 use crate::choose::in_registers;
 use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
 use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind};
-use crate::layout::Tiler;
+use crate::kernel::{Kernel, Kind, ThreadsId};
 use crate::schedule::matmul::{epilog, load};
 use crate::schedule::multistage;
 use crate::tensor::Scalar;
@@ -94,11 +93,15 @@ impl Multistage {
     pub(super) fn check(&self) -> Result<()> {
         let Multistage { arch, tile, depth, .. } = *self;
         let scalar = self.matmul.scalar;
-        arch.needs(TiledMma::features(scalar, self.by == By::Warps))?;
-        AtLeast(2).check("stages", self.stages)?;
+        let threads = matches!(self.by, By::Threads(_));
+        arch.needs(TiledMma::features(scalar, !threads))?;
+        if self.by == By::Warpgroups {
+            arch.needs(&[Feature::Wgmma])?;
+        }
+        AtLeast(if self.by == By::Warpgroups { 3 } else { 2 }).check("stages", self.stages)?;
         AtLeast(1).check("rows of tiles to walk together", self.raster)?;
         Within(1, 32).check("warps", self.warps)?;
-        let unit = if self.by == By::Warps { 16 } else { 4 };
+        let unit = if threads { 4 } else { 16 };
         MultipleOf(unit).check("as the depth of a stage", depth)?;
         tile.iter().try_for_each(|&size| AtLeast(unit).check("rows and columns a tile", size))?;
         if let By::Threads(thread) = self.by {
@@ -124,7 +127,11 @@ impl Multistage {
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let (threads, edges) = (32 * self.warps, self.edges);
-        let name = if self.by == By::Warps { "mma" } else { "simt" };
+        let name = match self.by {
+            By::Warps => "mma",
+            By::Warpgroups => "wgmma",
+            By::Threads(_) => "simt",
+        };
         let mut sides = Side::both(&self.matmul, self.tile, self.depth, 16);
         for side in &mut sides {
             side.chunk = self.by.chunk(side.scalar, side.transposed);
@@ -133,16 +140,7 @@ impl Multistage {
         let mut k = Builder::new(name, self.arch);
         let declared = self.matmul.declare(&mut k, edges, false)?;
         let walk = Walk::new(&declared, self.tile, self.raster);
-        let clusters = (walk.count(), self.split);
-        let (block, t, cluster) = launch_clusters(&mut k, clusters, threads, "t")?;
-        let pairs = self.tile[0] * self.tile[1] / (threads * PAIR);
-        let holders = Holders { warps: self.warps, pairs };
-        // Who shares the own block's tile.
-        let shares = cluster.map(|of| Shares::new(&mut k, self.split, holders, of, block));
-        let shares = shares.transpose()?;
-        if let Some(shares) = &shares {
-            k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
-        }
+        let (block, t, shares) = self.launch(&mut k, walk.count())?;
         let [thread] = k.indices(block, ["thread"])?;
         let place = walk.place(&mut k, t)?;
         let mma = TiledMma::new(&mut k, block, sides, self.warps, self.by)?;
@@ -162,12 +160,15 @@ impl Multistage {
             let fill = |k: &mut Builder, step: &Expr, stage: &Var| {
                 stages.fill(k, (&steps, &(first.clone() + step)), &place, stage)
             };
-            multistage(k, self.stages, &count, block, fill, |k, _, stage| {
+            let ahead = mma.ahead(k, self.stages, block)?;
+            multistage(k, &ahead, &count, fill, |k, _, stage| {
                 let near = |k: &mut Builder| stages.of(k, stage);
                 load(k, acc, block, near, |k, near| {
                     mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
-                })
-            })
+                })?;
+                mma.wait(k, acc, 1)
+            })?;
+            mma.wait(k, acc, 0)
         };
         let epilogue = &declared.epilogue;
         let (m, n) = (place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]);
@@ -179,29 +180,43 @@ impl Multistage {
         };
         let tile = declared.tile(&mut k, self.tile, &place)?;
         let header = tile.header(declared.kind(), block);
-        match (&shares, &mma) {
-            (Some(shares), TiledMma::Threads(own)) => {
+        match &shares {
+            Some(shares) => {
                 k.decompose(header.on(shares.blocks), |k| {
                     multiply(k)?;
-                    let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
-                    let [number, _] = k.indices(warps, ["sharing", "lane"])?;
-                    let warp = k.index(warps, "warp", [&number])?;
-                    let each = |k: &mut Builder, visit: Visit<'_>| own.each_pair(k, acc, visit);
-                    let held = Held { warp, number: number.into(), each: &each };
-                    shares.add_up(k, &held, |k| {
-                        let part = declared.part(k, own.of_warp(), &own.place(&place))?;
+                    mma.add_up(k, shares, block, acc, |k, warp| {
+                        let (size, place) = mma.part(&place, sides);
+                        let part = declared.part(k, size, &place)?;
                         k.decompose(part.epilogue(epilogue.kind(), acc, warp), store)
                     })
                 })?;
                 // A block stays while others may still write there: a rule of all clusters.
                 k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
             }
-            (_, TiledMma::Warps(_)) | (None, _) => k.decompose(header, |k| {
+            None => k.decompose(header, |k| {
                 epilog(k, tile.sums(declared.sums(), acc, block), multiply, |k| {
                     k.decompose(tile.epilogue(epilogue.kind(), acc, block), store)
                 })
             })?,
         }
         k.finish_as(declared.header(block))
+    }
+
+    /// Launches blocks for so many tiles: says the threads, the own tile's number, and who shares it.
+    pub(super) fn launch(
+        &self,
+        k: &mut Builder,
+        tiles: Expr,
+    ) -> Result<(ThreadsId, Expr, Option<Shares>)> {
+        let threads = 32 * self.warps;
+        let (block, t, cluster) = launch_clusters(k, (tiles, self.split), threads, "t")?;
+        let pairs = self.tile[0] * self.tile[1] / (threads * PAIR);
+        let holders = Holders { warps: self.warps, pairs };
+        let shares =
+            cluster.map(|of| Shares::new(k, self.split, holders, of, block)).transpose()?;
+        if let Some(shares) = &shares {
+            k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
+        }
+        Ok((block, t, shares))
     }
 }

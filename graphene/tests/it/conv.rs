@@ -1,12 +1,15 @@
 //! Convolutions: right within the bound that their arithmetic implies, clean in any order of warps, for
 //! every parameter; and they read back.
 
+use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::simulate::{Inputs, Outcome};
 use graphene_ir::template::access::Stride;
-use graphene_ir::template::conv::{Axis, By, ChannelsLast, Conv, Convolution, Fold, Sliding};
+use graphene_ir::template::conv::{
+    Axis, By, ChannelsLast, Conv, Convolution, Filled, Fold, Pooled, Sliding,
+};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::Edges;
 use graphene_ir::tensor::Scalar;
@@ -120,7 +123,7 @@ fn seen(
             };
             seen.extend(place.map(|place| match sizes.last {
                 true => [
-                    (image * size + place) * channels + channel,
+                    (image * size + place) * channels + channel_of_all,
                     (made * taps + tap) * channels + channel,
                 ],
                 false => {
@@ -348,6 +351,7 @@ fn convolutions_verify_read_back_and_become_cuda() {
         let source = emit(&kernel).unwrap().source;
         let matmul = match conv.by {
             By::Warps => "mma.sync",
+            By::Warpgroups => "wgmma.mma_async",
             By::Threads(_) => "__fmaf_rn",
         };
         assert!(source.contains(matmul), "{conv:?}");
@@ -389,6 +393,11 @@ pub(crate) fn channels_last() -> Vec<(ChannelsLast, Sizes)> {
         let convolution = Convolution { epilogue: layer(), ..conv.convolution.clone() };
         ChannelsLast { convolution, ..conv }
     };
+    let split = |split: i64| ChannelsLast { split, arch: Arch::Sm90a, ..conv.clone() };
+    let groups = |tile, warps| {
+        let (by, arch) = (By::Warpgroups, Arch::Sm90a);
+        ChannelsLast { by, tile, warps, depth: 64, arch, ..conv.clone() }
+    };
     let last = |images, pixels: &[usize]| Sizes { last: true, ..sizes(images, pixels) };
     vec![
         (conv.clone(), last(2, &[5, 7])),
@@ -413,6 +422,16 @@ pub(crate) fn channels_last() -> Vec<(ChannelsLast, Sizes)> {
         (ChannelsLast { tile: [64, 64], warps: 4, depth: 64, ..conv.clone() }, last(2, &[7, 9])),
         (ChannelsLast { tile: [16, 64], warps: 4, depth: 32, ..conv.clone() }, last(2, &[4, 5])),
         (layered(ChannelsLast::default()), last(1, &[9, 9])),
+        // Blocks of a cluster that share tiles: two, and so many that some have no step.
+        (layered(split(2)), last(3, &[5, 5])),
+        (split(3), last(2, &[5, 7])),
+        (split(8), last(1, &[4, 5])),
+        (ChannelsLast { tile: [64, 64], warps: 4, ..split(4) }, last(2, &[7, 9])),
+        // By warpgroups: one, two, two times 64 rows of each, and such that share tiles.
+        (layered(groups([64, 32], 4)), last(2, &[5, 7])),
+        (groups([128, 64], 8), last(2, &[9, 9])),
+        (ChannelsLast { depth: 32, ..layered(groups([128, 32], 4)) }, last(1, &[9, 9])),
+        (ChannelsLast { split: 3, ..layered(groups([64, 32], 4)) }, last(2, &[7, 9])),
     ]
 }
 
@@ -421,11 +440,84 @@ fn convolutions_of_innermost_channels_are_right_in_any_order_and_read_back() {
     for (conv, sizes) in channels_last() {
         let (name, kernel) = (format!("{conv:?}"), conv.kernel().unwrap());
         check_text(&name, &kernel);
-        assert!(emit(&kernel).unwrap().source.contains("mma.sync"), "{name}");
+        let by = if conv.by == By::Warpgroups { "wgmma.mma_async" } else { "mma.sync" };
+        assert!(emit(&kernel).unwrap().source.contains(by), "{name}");
         let single = conv.convolution.scalar == Scalar::F32;
         let seen = |x: f64| if single { Unary::Tf32.value(x) } else { x };
         let outcome = check(&name, (&conv.convolution, &kernel), Fold::Weighted, &sizes, 1, seen);
         assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
+    }
+}
+
+/// All poolings of channels that are innermost which this file tries, with sizes.
+pub(crate) fn pooled() -> Vec<(Pooled, Sizes)> {
+    let last = |images, pixels: &[usize]| Sizes { last: true, ..sizes(images, pixels) };
+    let of = |fold, channels: i64, scalar, axes: &[Axis]| {
+        let (channels, group, axes) = ([channels; 2], channels, axes.to_vec());
+        let convolution = Convolution { scalar, channels, group, axes, ..Convolution::default() };
+        Pooled { convolution, fold, threads: 64, ..Pooled::default() }
+    };
+    let three = [window(3, 2, 1, 1); 2];
+    let mut after = of(Fold::Sum, 24, Scalar::F16, &three);
+    after.convolution.epilogue = layer();
+    vec![
+        (of(Fold::Max, 16, Scalar::F16, &three), last(2, &[7, 9])),
+        (
+            of(Fold::Sum, 16, Scalar::Bf16, &[window(2, 1, 2, 1), window(3, 3, 1, 0)]),
+            last(1, &[8, 7]),
+        ),
+        (of(Fold::Max, 4, Scalar::F32, &[window(3, 1, 1, 0)]), last(3, &[11])),
+        (of(Fold::Sum, 8, Scalar::F16, &[window(7, 7, 1, 0); 2]), last(2, &[7, 7])),
+        (after, last(2, &[5, 5])),
+    ]
+}
+
+#[test]
+fn poolings_of_innermost_channels_are_right_in_any_order_and_read_back() {
+    for (pool, sizes) in pooled() {
+        let (name, kernel) = (format!("{pool:?}"), pool.kernel().unwrap());
+        check_text(&name, &kernel);
+        check(&name, (&pool.convolution, &kernel), pool.fold, &sizes, 1, |x| x);
+    }
+    let of = |change: &dyn Fn(&mut Pooled)| {
+        let mut pool = Pooled::default();
+        change(&mut pool);
+        pool
+    };
+    for pool in [
+        of(&|pool| pool.convolution.group = 32),
+        of(&|pool| (pool.convolution.group, pool.convolution.channels) = (12, [12; 2])),
+        of(&|pool| pool.fold = Fold::Mean),
+        of(&|pool| pool.threads = 0),
+    ] {
+        assert!(pool.kernel().is_err(), "{pool:?}");
+    }
+}
+
+#[test]
+fn channels_are_filled_up_with_zeros() {
+    for (scalar, channels) in [(Scalar::F16, [3, 8]), (Scalar::Bf16, [8, 8]), (Scalar::F32, [1, 4])]
+    {
+        let filled = Filled { scalar, channels, threads: 32, ..Filled::default() };
+        let (name, kernel) = (format!("{filled:?}"), filled.kernel().unwrap());
+        check_text(&name, &kernel);
+        let [read, made] = channels.map(|all| all as usize);
+        let inputs = inputs(&kernel, &[("images", 2), ("pixels", 45)], |_, i| (i % 128) as f64);
+        for seed in orders(1) {
+            let outcome = run(&kernel, &inputs, seed);
+            check_clean(&name, &outcome);
+            for (i, found) in outcome.buffers["y"].iter().enumerate() {
+                let (image, pixel, channel) = (i / made / 45, i / made % 45, i % made);
+                let x = data(&inputs, "x").get((image * read + channel) * 45 + pixel);
+                let expected = if channel < read { x.copied() } else { Some(0.0) };
+                assert_eq!(*found, expected, "{name} {i}");
+            }
+            check_meaning(&name, &kernel, &inputs, &outcome);
+        }
+    }
+    for channels in [[0, 8], [9, 8], [3, 16]] {
+        let filled = Filled { channels, ..Filled::default() };
+        assert!(filled.kernel().is_err(), "{filled:?}");
     }
 }
 
@@ -446,6 +538,8 @@ fn parameters_of_innermost_channels_that_no_kernel_has_are_refused() {
         ChannelsLast { stages: 1, ..conv.clone() },
         ChannelsLast { warps: 3, ..conv.clone() },
         ChannelsLast { tile: [128, 24], ..conv.clone() },
+        ChannelsLast { split: 2, ..conv.clone() },
+        ChannelsLast { split: 9, arch: Arch::Sm90a, ..conv.clone() },
     ] {
         assert!(conv.kernel().is_err(), "{conv:?}");
     }

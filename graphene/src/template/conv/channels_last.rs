@@ -6,23 +6,23 @@
 //! one group.
 //!
 //! Levels: the kernel; its tile's sums, and what becomes of them; stages, which move weights and what pixels see, or add
-//! a matmul of both to the sums.
+//! a matmul of both to the sums. Of split-K, by blocks of a cluster: the kernel; its tile; stages.
 
-use super::Convolution;
 use super::convolution::{Place, Sizes};
+use super::{Axis, Convolution};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
+use crate::choose::ceil;
 use crate::error::{MultipleOf, Result, needs};
 use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Fused, Kernel, Kind, TensorId, Window};
+use crate::kernel::{Fused, Kernel, Kind, TensorId};
 use crate::layout::{Layout, Tiler};
 use crate::schedule::matmul::{epilog, load};
 use crate::schedule::pointwise::WIDTH;
 use crate::schedule::vectors::neighbours;
 use crate::schedule::{multistage, within};
 use crate::template::access::Stride;
-use crate::template::epilogue::{Attached, Span};
-use crate::template::matmul::{Edges, MatMul, Place as TilePlace, Walk, leaf, line, tile_of};
+use crate::template::matmul::{Edges, MatMul, Place as TilePlace, Walk, leaf, tile_of};
 use crate::template::multistage::Multistage;
 use crate::template::stage::{Movers, Side};
 use crate::template::tiled_mma::{By, TiledMma};
@@ -35,7 +35,9 @@ pub struct ChannelsLast {
     pub convolution: Convolution,
     /// What the kernel is written for; it runs on newer ones, too.
     pub arch: Arch,
-    /// Pixels and output channels of a block's tile, as of a matmul by warps.
+    /// Who multiplies: not threads.
+    pub by: By,
+    /// Pixels and output channels of a block's tile, as of a matmul by these.
     pub tile: [i64; 2],
     /// The depth of a stage.
     pub depth: i64,
@@ -45,6 +47,9 @@ pub struct ChannelsLast {
     pub stages: i64,
     /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
     pub raster: i64,
+    /// Into how many parts the depth is split, each a block of a cluster, which adds them up: where few tiles leave most of
+    /// the GPU idle.
+    pub split: i64,
 }
 
 impl Default for ChannelsLast {
@@ -52,11 +57,13 @@ impl Default for ChannelsLast {
         ChannelsLast {
             convolution: Convolution::default(),
             arch: Arch::Sm80,
+            by: By::Warps,
             tile: [128, 64],
             depth: 32,
             warps: 4,
             stages: 4,
             raster: 8,
+            split: 1,
         }
     }
 }
@@ -78,86 +85,83 @@ impl ChannelsLast {
         let x = k.param("x", Layout::rows(x), scalar)?;
         let depth = self.convolution.depth();
         let w = k.param("w", View::buffer(&[leaf(depth, 1), leaf(made, depth)]), scalar)?;
-        let epilogue = self.attach(&mut k, &sizes)?;
-        let walk = self.walk(&sizes);
-        let grid = k.grid("grid", line(walk.count()))?;
-        let block = k.block("block", line(threads))?;
-        k.one()?;
-        let [t] = k.indices(grid, ["t"])?;
-        let cta = k.index(grid, "cta", [&t])?;
-        k.by(cta);
+        let declared = self.convolution.channels_last(&mut k, &sizes)?;
+        let epilogue = &declared.epilogue;
+        let walk = Walk::new(&declared, self.tile, self.raster);
+        let (block, t, shares) = self.matmul().launch(&mut k, walk.count())?;
         let [thread] = k.indices(block, ["thread"])?;
-        let place = walk.place(&mut k, &t)?;
+        let place = walk.place(&mut k, t)?;
         let movers = Movers { threads, block, thread: &thread, edges: Edges::Bulk };
         let rows = Rows::new(&mut k, self, &sizes, x, &place.m, movers)?;
-        let mma = TiledMma::new(&mut k, block, sides, self.warps, By::Warps)?;
+        let mma = TiledMma::new(&mut k, block, sides, self.warps, self.by)?;
         let [a, b] = sides;
         let weights = b.tiled(&mut k, w, false)?;
         let shared =
             [a.allocate(&mut k, "sX", self.stages)?, b.allocate(&mut k, "sW", self.stages)?];
         let acc = mma.allocate(&mut k)?;
-        let count = (depth + self.depth - 1) / self.depth;
+        let count = Expr::from(ceil(depth, self.depth));
+        let (first, count) =
+            shares.as_ref().map_or((Expr::from(0), count.clone()), |shares| shares.steps(&count));
         let multiply = |k: &mut Builder| {
             mma.reset(k, acc)?;
             let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
-                within(k, step, count, |k| {
+                within(k, step, &count, |k| {
+                    let step = &(first.clone() + step);
                     rows.fetch(k, step, shared[0], stage)?;
                     let from = k.index(weights, "tile", [step, &place.n])?;
                     let to = k.index(shared[1], "stage", [stage])?;
                     b.fill(k, from, to, movers)
                 })
             };
-            multistage(k, self.stages, &Expr::from(count), block, fetch, |k, _, stage| {
+            let ahead = mma.ahead(k, self.stages, block)?;
+            multistage(k, &ahead, &count, fetch, |k, _, stage| {
                 let [a, b] = shared;
                 let near =
                     |k: &mut Builder| Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?]);
                 load(k, acc, block, near, |k, near| {
                     mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
-                })
-            })
+                })?;
+                mma.wait(k, acc, 1)
+            })?;
+            mma.wait(k, acc, 0)
         };
         let columns = [Tiler::Whole, Tiler::Size(self.tile[1])];
         let factor = tile_of(&mut k, w, "w_tile", &columns, [&Expr::from(0), &place.n])?;
-        let sums = Kind::Fused(rows.columns.clone().matmul(Fused::input(1)));
-        let sums = Header::new(sums, acc, [x, factor], block);
+        let of_tile = rows.columns.clone().matmul(Fused::input(1));
         let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
         let origin = TilePlace { batch: None, m, n };
-        epilog(&mut k, sums, multiply, |k| {
-            mma.each_run(k, acc, &epilogue, &origin, &|k, sums, run| {
+        let store = |k: &mut Builder| {
+            mma.each_run(k, acc, epilogue, &origin, &|k, sums, run| {
                 epilogue.leave(k, sums, run, &epilogue.all())
             })
-        })?;
+        };
+        match &shares {
+            Some(shares) => {
+                let part = declared.part(&mut k, self.tile, &place)?;
+                let ins = [&[x, factor], &part.operands[..]].concat();
+                let kind = Kind::Fused(epilogue.fused(of_tile, 2));
+                let tile = Header::new(kind, part.results, ins, block).on(shares.blocks);
+                k.decompose(tile, |k| {
+                    multiply(k)?;
+                    mma.add_up(k, shares, block, acc, |k, _| store(k))
+                })?;
+                // A block stays while others may still write there: a rule of all clusters.
+                k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
+            }
+            None => {
+                let sums = Header::new(Kind::Fused(of_tile), acc, [x, factor], block);
+                epilog(&mut k, sums, multiply, store)?;
+            }
+        }
         let kind = epilogue.fused(self.columns(&sizes).matmul(Fused::input(1)), 2);
         let ins: Vec<TensorId> = [x, w].into_iter().chain(epilogue.ins()).collect();
         k.finish_as(Header::new(Kind::Fused(kind), epilogue.results.clone(), ins, block))
     }
 
-    /// Declares the epilogue's operands, those of channels as rows, and the results, Y, Y_2, ….
-    fn attach(&self, k: &mut Builder, sizes: &Sizes) -> Result<Attached> {
-        let Convolution { scalar, channels: [_, made], epilogue, .. } = &self.convolution;
-        let whole = || Layout::rows([self.pixels(sizes), Expr::from(*made)]).into();
-        let (operands, results) = epilogue.declare(k, *scalar, 0, |span| match span {
-            Some(Span::Column | Span::Row) => ("bias", line(*made)),
-            Some(Span::Whole) => ("R", whole()),
-            None => ("Y", whole()),
-        })?;
-        let row = |(span, of)| (if span == Span::Column { Span::Row } else { span }, of);
-        let operands = operands.into_iter().map(row).collect();
-        Ok(Attached::new(epilogue.function.clone(), operands, results, Edges::Bulk))
-    }
-
-    /// Pixels of all images.
-    fn pixels(&self, sizes: &Sizes) -> Expr {
-        sizes.pixels.clone() * &sizes.images
-    }
-
     /// The matrix whose rows are what pixels see.
     fn columns(&self, sizes: &Sizes) -> Fused {
         let n = self.convolution.axes.len();
-        let axes = self.convolution.axes.iter().zip(&sizes.out).enumerate();
-        let windows = axes.fold(Fused::input(0), |x, (i, (axis, count))| {
-            x.window(1 + i, Window { count: count.clone(), ..axis.windows() })
-        });
+        let windows = self.convolution.windows(1, Fused::input(0), sizes, Axis::windows);
         let dims = [0..1 + n, 2 + n..2 + 2 * n, 1 + n..2 + n].into_iter().flatten().map(Some);
         let merge = |x: Fused, dim: usize| (0..n).fold(x, |x, _| x.merge(dim));
         merge(merge(windows.dims(dims.collect::<Vec<_>>()), 0), 1)
@@ -169,24 +173,21 @@ impl ChannelsLast {
         Side::both(&matmul, self.tile, self.depth, WIDTH)
     }
 
-    fn walk(&self, sizes: &Sizes) -> Walk {
-        let tiles = |extent: Expr, size: i64| extent.ceil_div(&Expr::from(size));
-        Walk {
-            tiles_m: tiles(self.pixels(sizes), self.tile[0]),
-            tiles_n: tiles(Expr::from(self.convolution.channels[1]), self.tile[1]),
-            batch: None,
-            raster: self.raster,
-        }
+    /// The matmul that shares tiles likewise.
+    fn matmul(&self) -> Multistage {
+        let &ChannelsLast { arch, by, tile, depth, warps, stages, raster, split, .. } = self;
+        let matmul = MatMul { scalar: self.convolution.scalar, ..MatMul::default() };
+        let edges = Edges::Bulk;
+        Multistage { matmul, arch, edges, by, tile, depth, warps, stages, raster, split }
     }
 
     /// Whether there is such a kernel.
     fn check(&self) -> Result<()> {
         self.convolution.check()?;
-        let &ChannelsLast { arch, tile, depth, warps, stages, raster, .. } = self;
+        self.matmul().check()?;
+        let &ChannelsLast { depth, warps, .. } = self;
         let Convolution { scalar, channels, group, image, .. } = self.convolution;
-        let matmul = MatMul { scalar, ..MatMul::default() };
-        Multistage { matmul, arch, tile, depth, warps, stages, raster, ..Multistage::mma() }
-            .check()?;
+        needs(!matches!(self.by, By::Threads(_)), "matmuls by tensor cores", self.by)?;
         needs(group == 1, "one group", group)?;
         needs(image == Stride::Packed, "packed images", image)?;
         let wide = MultipleOf(WIDTH / scalar.bytes());

@@ -9,7 +9,7 @@ use crate::schedule::pointwise::each;
 use crate::schedule::vectors::coordinates;
 use crate::template::access::{Stride, product, sizes};
 use crate::template::epilogue::{Attached, Epilogue, Operands, Run, Span};
-use crate::template::matmul::{Edges, tile_of};
+use crate::template::matmul::{Declared, Edges, tile_of};
 use crate::tensor::Scalar;
 
 /// `y[i,o,p] = f(Σ w[o,c,q]·x[i,c,p·stride + q·dilation - pad])`: what is computed, however a template
@@ -88,17 +88,18 @@ impl Convolution {
         self.axes.iter().enumerate().map(each).collect()
     }
 
-    /// What each pixel of a result sees of an image: `[images, groups, channels/group, …]` of pixels and then of elements of
-    /// their windows, by axes as `window` has them.
+    /// What each pixel of a result sees of an image, whose spatial axes begin with this one: pixels there, and elements of
+    /// their windows behind all axes, as `window` has them.
     pub(super) fn windows(
         &self,
+        first: usize,
         image: Fused,
         sizes: &Sizes,
         window: impl Fn(&Axis) -> Window,
     ) -> Fused {
         let axes = self.axes.iter().zip(&sizes.out).enumerate();
         axes.fold(image, |x, (i, (axis, count))| {
-            x.window(3 + i, Window { count: count.clone(), ..window(axis) })
+            x.window(first + i, Window { count: count.clone(), ..window(axis) })
         })
     }
 
@@ -184,6 +185,24 @@ impl Convolution {
         let stride = sizes.stride.as_ref().map_or_else(|| product(&one), Expr::from);
         let images = Layout::of(&sizes.images, stride);
         k.param("x", [vec![images], Layout::rows(one)].concat(), self.scalar)
+    }
+
+    /// The matrix of results whose channels are innermost: declares the epilogue's operands, those of channels as rows, and
+    /// the results, Y, Y_2, ….
+    pub(super) fn channels_last(&self, k: &mut Builder, sizes: &Sizes) -> Result<Declared> {
+        let (m, n) = (sizes.pixels.clone() * &sizes.images, Expr::from(self.channels[1]));
+        let channels = || Layout::rows([n.clone()]).into();
+        let whole = || Layout::rows([m.clone(), n.clone()]).into();
+        let (operands, results) = self.epilogue.declare(k, self.scalar, 0, |span| match span {
+            Some(Span::Column | Span::Row) => ("bias", channels()),
+            Some(Span::Whole) => ("R", whole()),
+            None => ("Y", whole()),
+        })?;
+        let row = |(span, of)| (if span == Span::Column { Span::Row } else { span }, of);
+        let operands = operands.into_iter().map(row).collect();
+        let function = self.epilogue.function.clone();
+        let epilogue = Attached::new(function, operands, results, Edges::Bulk);
+        Ok(Declared { m, n, batch: None, terms: Vec::new(), epilogue })
     }
 
     /// Declares the epilogue's operands and the results, Y, Y_2, ….

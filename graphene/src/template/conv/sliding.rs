@@ -103,7 +103,7 @@ impl Sliding {
         let (convolution, n) = (&self.convolution, self.convolution.axes.len());
         let windows = |image: Fused, fill: f64| {
             let of = |axis: &Axis| Window { fill: Number(fill), ..axis.windows() };
-            convolution.windows(image, sizes, of)
+            convolution.windows(3, image, sizes, of)
         };
         let fold = |image, fill, op| {
             let along: Vec<usize> = (3 + n..3 + 2 * n).collect();
@@ -138,7 +138,7 @@ impl Sliding {
             apart.dims((0..rank).map(Some).collect::<Vec<_>>())
         };
         let image = self.convolution.axes.iter().enumerate().fold(Fused::input(0), apart);
-        self.convolution.windows(image, sizes, |&Axis { window, dilation, pad, .. }| {
+        self.convolution.windows(3, image, sizes, |&Axis { window, dilation, pad, .. }| {
             Axis { window, stride: 1, dilation: -dilation, pad: -pad }.windows()
         })
     }
@@ -178,7 +178,7 @@ fn zero(k: &mut Builder, name: &str) -> Result<TensorId> {
 }
 
 /// Up to so many elements of a window are written out.
-const WRITTEN_OUT: i64 = 32;
+pub(super) const WRITTEN_OUT: i64 = 32;
 
 /// What the parts of the kernel share: the own pixel, and the registers that its window is folded to.
 pub(super) struct Own<'a> {

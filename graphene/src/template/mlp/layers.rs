@@ -57,7 +57,7 @@ impl Context<'_> {
         let per_layer = Expr::from(mlp.steps(l));
         let steps = mlp.steps(l) * times;
         let later = mlp.stages - 1..steps + mlp.stages - 1;
-        ahead.steps(
+        ahead.each(
             k,
             &Expr::from(steps),
             |k, step, stage| self.fetch(k, l, later, step, stage),

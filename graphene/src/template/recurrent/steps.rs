@@ -10,7 +10,7 @@ use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::store_inside;
-use crate::schedule::{GridBarrier, multistage, within};
+use crate::schedule::{Ahead, GridBarrier, multistage, within};
 use crate::template::matmul::Edges;
 use crate::template::stage::{Movers, Side};
 
@@ -199,11 +199,11 @@ impl Context<'_> {
     pub(super) fn matmuls(&self, k: &mut Builder, i: usize, source: &Source<'_>) -> Result<()> {
         let layer = self.layer;
         let chunks = layer.chunks(i);
+        let ahead = Ahead::new(k, layer.stages, self.block)?;
         multistage(
             k,
-            layer.stages,
+            &ahead,
             &Expr::from(chunks),
-            self.block,
             |k, chunk, stage| {
                 within(k, chunk, chunks, |k| {
                     let to = k.index(self.rows, "stage", [stage])?;

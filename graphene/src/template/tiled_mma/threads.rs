@@ -88,17 +88,13 @@ impl Threads {
     }
 
     /// Rows and columns of a warp.
-    pub(crate) fn of_warp(&self) -> [i64; 2] {
+    pub(super) fn of_warp(&self) -> [i64; 2] {
         [0, 1].map(|i| LANES[i] * self.part[i])
     }
 
-    /// The own warp's place, in such tiles.
-    pub(crate) fn place(&self, Place { batch, m, n }: &Place) -> Place {
-        let [m, n] = [(0, m), (1, n)].map(|(i, tile)| {
-            let of_warp = self.of_warp()[i];
-            tile.clone() * (self.sides[i].size / of_warp) + self.warp[i].div(&of_warp.into())
-        });
-        Place { batch: batch.clone(), m, n }
+    /// The own warp's row and column in the tile, in such parts.
+    pub(super) fn part(&self) -> [Expr; 2] {
+        [0, 1].map(|i| self.warp[i].div(&self.of_warp()[i].into()))
     }
 
     /// The own rows or columns in the tile: where a warp's lanes read rows one below the other, they
@@ -128,7 +124,7 @@ impl Threads {
     }
 
     /// Goes through the own pairs of sums and their numbers.
-    pub(crate) fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
+    pub(super) fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
         let pairs = k.tile(acc, "pairs", &[Tiler::Size(1), Tiler::Size(PAIR)])?;
         let [rows, columns] = self.part;
         k.unroll("i", rows, |k, i| {

@@ -9,6 +9,7 @@ use crate::kernel::{Kind, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Tiler;
 use crate::template::epilogue::{Attached, Run};
 use crate::template::matmul::{Place, registers};
+use crate::template::split_k::Visit;
 use crate::template::stage::Side;
 use crate::tensor::Scalar;
 
@@ -128,6 +129,31 @@ impl Warps {
         })
     }
 
+    /// Rows and columns of a warp.
+    pub(super) fn of_warp(&self) -> [i64; 2] {
+        self.own.map(|sixteens| 16 * sixteens)
+    }
+
+    /// The own warp's row and column in the tile, in such parts.
+    pub(super) fn part(&self) -> [Expr; 2] {
+        self.at.clone()
+    }
+
+    /// Goes through the own pairs of sums and their numbers.
+    pub(super) fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
+        let [rows, columns] = [self.own[0], 2 * self.own[1]];
+        k.unroll("i", rows, |k, i| {
+            k.unroll("j", columns, |k, j| {
+                let sums = k.index(acc, "sums", [i, j])?;
+                k.unroll("half", 2, |k, half| {
+                    let pair = k.index(sums, "pair", [half])?;
+                    let eights = Expr::from(i) * columns + Expr::from(j);
+                    visit(k, pair, eights * 2 + Expr::from(half))
+                })
+            })
+        })
+    }
+
     /// Goes through the own lane's pairs of sums.
     pub(super) fn each_run(
         &self,
@@ -172,10 +198,12 @@ impl Warps {
         let levels: [&[(i64, i64)]; 3] = [&[(self.own[i], 8)], &[(2, 4), (2, 2)], &pair];
         let to = registers(k, "near", &levels, side.scalar)?;
         let rows = k.tile(from, "eights", &side.pieces(8))?;
-        // Lane 8i + r holds the address of row r of the i-th of 2×2 matrices: of the side, of K.
+        // Lane 8i + r holds the address of row r of the i-th of 2×2 matrices: of B by its side, of A by its depth.
         let [sixteen, eight] = [16, 8].map(Expr::from);
         let row = self.lane.rem(&eight);
-        let (of_side, of_depth) = (self.lane.div(&sixteen), self.lane.div(&eight).rem(&2.into()));
+        let (fast, slow) = (self.lane.div(&eight).rem(&2.into()), self.lane.div(&sixteen));
+        // Registers of A run down its rows first (PTX, `mma.m16n8k16`): loaded in that order, none has to move.
+        let (of_side, of_depth) = if side.right { (slow, fast) } else { (fast, slow) };
         k.unroll("part", self.own[i], |k, part| {
             let sixteens = self.at[i].clone() * self.own[i] + Expr::from(part);
             let eights = [sixteens * 2 + &of_side, along.clone() * 2 + &of_depth];
@@ -186,7 +214,11 @@ impl Warps {
                 side.order(across * 8 + &row, depth)
             };
             let row = k.index(rows, "row", at)?;
-            k.spec(Kind::Move, Operand::at(to, [part]), row, self.warp)
+            let mut to = k.index(to, "matrices", [part])?;
+            if !side.right {
+                to = k.reshape(to, "down", 0, &[&[(2, 2)], &[(2, 1)]])?;
+            }
+            k.spec(Kind::Move, to, row, self.warp)
         })?;
         Ok(to)
     }
