@@ -338,8 +338,13 @@ impl<'a> Costs<'a> {
             },
             Family::Fmha => {
                 let sizes = net.sizes(net[set.first()].shape);
-                let heads: f64 = sizes.iter().take(2).product();
-                heads * (sizes.get(2).copied().unwrap_or(1.0) / TILE).ceil()
+                let queries = sizes.get(2).copied().unwrap_or(1.0);
+                // One query of each head: heads that share keys are one tile.
+                let gpu = matches!(self.target.kind, Kind::Cuda { .. });
+                let keys = net.read(set.first(), 1).filter(|_| queries == 1.0 && gpu);
+                let heads = keys.map_or(sizes, |keys| net.sizes(keys.shape));
+                let heads: f64 = heads.iter().take(2).product();
+                heads * (queries / TILE).ceil()
             }
             // Its steps wait for each other.
             Family::Recurrent => f64::from(self.target.cores),

@@ -2,9 +2,9 @@
 //!
 //! The pipeline, one public function a stage:
 //!
-//! 1. [`rewrite`]: an equal, simpler graph; [`convert`] gives it half precision where that is asked for; `split` makes
-//!    two of a long reduction whose results are few; `integers` computes on a CPU with bytes what models write between
-//!    conversions to reals and back.
+//! 1. [`rewrite`]: an equal, simpler graph, of one without indices that count (`ranges`); [`convert`] gives it half precision
+//!    where that is asked for; `split` makes two of a long reduction whose results are few; `integers` computes on a CPU
+//!    with bytes what models write between conversions to reals and back, `rotary` on a GPU each half of rotary embeddings.
 //! 2. [`partition`]: every operation into exactly one group. `fusion_graph` sees operations through changes of view, `legal`
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
@@ -35,8 +35,10 @@ pub mod pad;
 mod partition;
 mod precision;
 pub mod program;
+mod ranges;
 mod rebuild;
 mod rewrite;
+mod rotary;
 mod set;
 mod split;
 pub mod tuning;
@@ -59,7 +61,10 @@ use graphene_frontend::infer::InferError;
 use graphene_ir::target::{Kind, Target};
 use groups::Groups;
 use integers::integer_arithmetic;
+use precision::half_weights;
 use program::Program;
+use ranges::without_ranges;
+use rotary::split_rotations;
 use split::split_reductions;
 
 /// A model's way from a graph to a program, each stage kept.
@@ -124,9 +129,8 @@ fn plan_by(
         (Granularity::PerOp, Kind::Cpu) => {
             Rewritten { graph: tidy(graph)?, report: Report::default() }
         }
-        (Granularity::PerOp, Kind::Cuda { .. }) | (Granularity::Fused, _) => {
-            rewrite(graph, target, hints)?
-        }
+        (_, Kind::Cuda { .. }) => rewrite(&half_weights(&without_ranges(graph)?)?, target, hints)?,
+        (Granularity::Fused, Kind::Cpu) => rewrite(&without_ranges(graph)?, target, hints)?,
     };
     if let Some(elements) = elements {
         graph = tidy(&convert(&graph, elements)?)?;
@@ -134,8 +138,11 @@ fn plan_by(
     if granularity == Granularity::Fused {
         graph = split_reductions(graph, target)?;
     }
-    if granularity == Granularity::Fused && target.kind == Kind::Cpu {
-        graph = integer_arithmetic(graph)?;
+    if granularity == Granularity::Fused {
+        graph = match target.kind {
+            Kind::Cpu => integer_arithmetic(graph)?,
+            Kind::Cuda { .. } => tidy(&split_rotations(&graph)?)?,
+        };
     }
     if granularity == Granularity::PerOp && target.kind != Kind::Cpu {
         graph = tidy(&library::spelled(&graph, attention)?)?;

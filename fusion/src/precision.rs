@@ -1,9 +1,10 @@
 //! Running a model in other elements than its own: single precision in half precision.
 
 use crate::FusionError;
+use crate::rebuild::rebuilt;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::op::{Binary, Op};
 use graphene_frontend::tensor::Tensor;
 use std::collections::HashMap;
 
@@ -71,6 +72,67 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
         result.add_output(name, given);
     }
     Ok(result)
+}
+
+/// The graph with weights of attention in the half precision of its queries, keys and values, where a model casts scores
+/// and values to single precision: exporters write that where the mask is of single precision. The model rounds scores
+/// there; attention as one kernel rounds weights instead, as it does for a model that is in half precision throughout.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn half_weights(graph: &Graph) -> Result<Graph, FusionError> {
+    rebuilt(graph, |result, (_, node), inputs| {
+        let (Some(half), &[weights, Some(values)]) = (half_values(graph, node), inputs) else {
+            return Ok(None);
+        };
+        let values = result.node(values.node).inputs()[0];
+        let mut add = |op: Op, inputs: &[Option<ValueId>]| {
+            let made = result.add(node.name(), op, inputs);
+            made.map(NodeId::value).map_err(|error| FusionError::rebuild(node, error))
+        };
+        let weights = add(cast(half), &[weights])?;
+        let sum = add(Op::MatMul, &[Some(weights), values])?;
+        add(cast(DType::F32), &[Some(sum)]).map(Some)
+    })
+}
+
+/// The type of the values, before their cast to single precision, that a matmul weights by a softmax of scores of that
+/// type.
+fn half_values(graph: &Graph, node: &Node) -> Option<DType> {
+    let (Op::MatMul, &[Some(weights), Some(values)]) = (node.op(), node.inputs()) else {
+        return None;
+    };
+    let cast = graph.node(values.node);
+    let before =
+        matches!(cast.op(), Op::Cast { to: DType::F32, .. }).then(|| cast.inputs()[0])??;
+    let half = graph.ty(before).dtype;
+    let softmax =
+        behind(graph, weights, |op| matches!(op, Op::Softmax { log: false, .. }), BEHIND)?;
+    let scores = behind(graph, graph.node(softmax).inputs()[0]?, |op| *op == Op::MatMul, BEHIND)?;
+    let of_half =
+        matches!(half, DType::F16 | DType::BF16) && graph.ty(scores.value()).dtype == half;
+    of_half.then_some(half)
+}
+
+/// Masks, guards, scales, casts and changes of view between a matmul and a softmax, at most.
+const BEHIND: usize = 8;
+
+/// The first such operation behind a value, through what masks, guards, scales, casts and reshapes.
+fn behind(graph: &Graph, value: ValueId, is: fn(&Op) -> bool, depth: usize) -> Option<NodeId> {
+    let node = graph.node(value.node);
+    if is(node.op()) {
+        return Some(value.node);
+    }
+    let depth = depth.checked_sub(1)?;
+    let passes = matches!(
+        node.op(),
+        Op::Binary(Binary::Add | Binary::Mul | Binary::Div)
+            | Op::Select
+            | Op::Cast { .. }
+            | Op::Reshape(_)
+    );
+    let mut inputs = node.inputs().iter().flatten().filter(|_| passes);
+    inputs.find_map(|&input| behind(graph, input, is, depth))
 }
 
 fn cast(to: DType) -> Op {

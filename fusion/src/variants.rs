@@ -100,6 +100,8 @@ const LONG_QUERIES: i64 = 8 * 3 * QUERIES;
 /// what becomes of its sums, another multiplies.
 const LONG: f64 = 8.0;
 pub(crate) const PING_PONG: &str = "ping-pong";
+/// The variant of attention by one query of each head.
+pub(crate) const DECODE: &str = "decode";
 /// The name of variants that tuning found.
 pub(crate) const TUNED: &str = "tuned";
 
@@ -213,7 +215,8 @@ pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> V
 ///   `few` rows.
 /// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries. Three have a `tall` one
 ///   where all cores have one, tiles attend equally many keys, and queries fill the last, or are many. One alone has a
-///   `short` one where there are no queries for a second, and a `narrow` one while all of those run at once.
+///   `short` one where there are no queries for a second, and a `narrow` one while all of those run at once. Where several
+///   heads share keys and each has one query, as when tokens are generated, these are one tile (`decode`).
 pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
     let Kind::Cuda { .. } = target.kind else { return Variants::any() };
     match family {
@@ -256,13 +259,14 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
         },
         Family::Fmha => match queries_of_attention(target, body) {
             Some(([batch, heads, queries], tall)) => {
+                let decode = Variant::named(DECODE, When::AtMost(queries.clone(), 1));
+                let decodes = heads_of_a_group(body).is_some();
                 let tiles = queries.ceil_div(&Dim::from(QUERIES)).expect("tiles are not empty");
                 let tiles = &(&tiles * batch) * heads;
                 let cores = i64::from(target.cores);
-                let mut first = vec![
-                    Variant::named("short", When::AtMost(queries.clone(), QUERIES)),
-                    Variant::named("narrow", When::AtMost(tiles.clone(), cores)),
-                ];
+                let mut first: Vec<Variant> = decodes.then_some(decode).into_iter().collect();
+                first.push(Variant::named("short", When::AtMost(queries.clone(), QUERIES)));
+                first.push(Variant::named("narrow", When::AtMost(tiles.clone(), cores)));
                 if tall {
                     let many = When::AtLeast(tiles, 3 * cores + 1);
                     let filled = When::Any(vec![
@@ -441,6 +445,14 @@ fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<([&'a Di
         node.inputs().iter().take(3).flatten().filter_map(|&value| body.ty(value).shape.last());
     let small = dims.clone().all(|dim| dim.known().is_some_and(|dim| dim <= 64));
     warpgroups.then_some(([batch, heads, rows], small && !causal))
+}
+
+/// How many heads of an attention share keys and values, if several do and queries attend all of them.
+pub(crate) fn heads_of_a_group(body: &Graph) -> Option<Dim> {
+    let mut nodes = body.nodes().map(|(_, node)| node);
+    let node = nodes.find(|node| matches!(node.op(), Op::Attention(attrs) if !attrs.causal))?;
+    let heads = |slot: usize| body.ty(node.inputs()[slot]?).shape.get(1);
+    heads(0)?.exact_div(heads(1)?).filter(|group| *group != 1)
 }
 
 impl fmt::Display for When {

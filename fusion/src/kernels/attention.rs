@@ -3,7 +3,7 @@
 use super::operand::forward;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use crate::tuning::Parameters;
-use crate::variants::Variant;
+use crate::variants::{DECODE, Variant, heads_of_a_group};
 use crate::view::View;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::op::{AttentionAttrs, Op};
@@ -76,7 +76,33 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         .map(|operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
     let pointers: Vec<Pointer> = pointers.collect::<Result<_, Refusal>>()?;
     let variants = site.step.variants.all().iter();
-    variants.map(|variant| launch(site, variant, &fmha, &mut dims, &pointers)).collect()
+    let launches = variants.map(|variant| {
+        let (mut fmha, mut dims) = (fmha.clone(), dims.clone());
+        if let Some(group) = heads_of_a_group(body).filter(|_| variant.name == DECODE) {
+            one_query(&mut fmha, &mut dims, &group);
+        }
+        launch(site, variant, &fmha, &mut dims, &pointers)
+    });
+    launches.collect()
+}
+
+/// One query of each head as rows of one tile, for all heads that share keys: what is from head to head is from row to
+/// row. A mask that heads share is one of keys.
+fn one_query(fmha: &mut Fmha, dims: &mut BTreeMap<String, Dim>, group: &Dim) {
+    if let Mask::Dense(scalar) = fmha.mask
+        && dims["mask_head"] == 0
+    {
+        fmha.mask = Mask::PerKey(scalar);
+    }
+    for of in ["q", "o", "mask"] {
+        let [head, row] = ["head", "row"].map(|which| format!("{of}_{which}"));
+        if let Some(stride) = dims.get(&head).cloned() {
+            dims.insert(head, &stride * group);
+            dims.insert(row, stride);
+        }
+    }
+    dims.insert("queries".to_owned(), group.clone());
+    dims.insert("heads".to_owned(), dims["kv_heads"].clone());
 }
 
 /// The launch of a variant.

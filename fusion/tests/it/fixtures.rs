@@ -46,7 +46,7 @@ pub(crate) fn planned(fixture: &str, target: &str) -> Planned {
 }
 
 /// The launches that the groups state, and those of the program but for copies into outputs.
-fn launches(planned: &Planned) -> (usize, usize) {
+pub(crate) fn launches(planned: &Planned) -> (usize, usize) {
     let groups = planned.groups.groups().iter().filter(|group| group.family != Family::View);
     let stated = groups.map(|group| 1 + group.cost.map_or(0, |cost| cost.copies as usize));
     let is_output = |operand: &Operand| {
@@ -59,7 +59,7 @@ fn launches(planned: &Planned) -> (usize, usize) {
 }
 
 /// Steps of a family in the program, which is what runs.
-fn steps(planned: &Planned, family: Family) -> usize {
+pub(crate) fn steps(planned: &Planned, family: Family) -> usize {
     planned.program.steps().iter().filter(|step| step.family == family).count()
 }
 

@@ -181,6 +181,37 @@ fn variants_of_attention_go_by_its_tiles() {
 }
 
 #[test]
+fn one_query_of_each_head_is_a_row_of_a_tile_of_heads() {
+    let text = r#"
+        symbols b, q, t
+        %0 = Input : f16[b, 12, q, 64] "queries"
+        %1 = Input : f16[b, 3, t, 64] "keys"
+        %2 = Input : f16[b, 1, q, t] "mask"
+        %3 = Attention(%0, %1, %1, %2) {scale: 0.125, causal: false, softcap: 0, guarded: false} : f16[b, 12, q, 64] "attention"
+        return "y" = %3
+    "#;
+    let planned = program(text, &[], "sm_90a");
+    let [step] = planned.steps() else { panic!("{planned}") };
+    let target: Target = "sm_90a".parse().unwrap();
+    let launches = launches(&planned, step, &target).unwrap();
+    for (q, expected, blocks) in [(1, "decode", 24), (2, "short", 96), (65, "wide", 96)] {
+        let bindings = sizes(&[("b", 8), ("q", q), ("t", 512)]);
+        let chosen = step.variants.choose(&bindings).unwrap();
+        assert_eq!(step.variants.all()[chosen].name, expected, "{q}: {}", step.variants);
+        let launch = &launches[chosen];
+        let symbol = launch.kernel.symbols.iter().position(|s| s.name() == "blocks").unwrap();
+        assert_eq!(launch.symbols[symbol].eval(&bindings).unwrap(), blocks, "{q}");
+    }
+    // Queries that attend only some keys each, and heads with keys of their own, are no such rows.
+    for text in
+        [text.replace("causal: false", "causal: true"), text.replace("f16[b, 3", "f16[b, 12")]
+    {
+        let other = program(&text, &[], "sm_90a");
+        assert!(other.steps()[0].variants.all().iter().all(|variant| variant.name != "decode"));
+    }
+}
+
+#[test]
 fn variants_of_batched_matmuls_go_by_the_rows_of_one_matrix() {
     // A step of decoding: one query against the keys of each head.
     let text = r#"

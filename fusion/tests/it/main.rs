@@ -5,6 +5,7 @@
 mod channels_last;
 mod convolutions;
 mod coverage;
+mod decoders;
 mod explained;
 mod fixtures;
 mod groups;

@@ -240,6 +240,12 @@ impl Reader {
 
 /// Scores of this shape, with something added.
 fn with_added(s: &mut Site<'_>, found: Scores, addend: Id, shape: &[Dim]) -> Option<Scores> {
+    // One of another type than the queries can say what it adds by truth values.
+    if s.dtype(addend) != s.dtype(found.q)
+        && let Some((by, fill)) = chosen(s, addend)
+    {
+        return with_fill(s, found, by, fill, shape);
+    }
     let known = match found.mask {
         Mask::Nothing => None,
         Mask::Added(mask, of) => Some(mask_under(s, mask, &of, lead(shape))?),
@@ -256,6 +262,17 @@ fn with_added(s: &mut Site<'_>, found: Scores, addend: Id, shape: &[Dim]) -> Opt
         Some(known) => s.binary(Binary::Add, known, addend)?,
     };
     Some(Scores { mask: Mask::Added(sum, shape.to_vec()), ..found })
+}
+
+/// What adds nothing where a condition allows, and where it forbids a number that swallows any score.
+fn chosen(s: &Site<'_>, addend: Id) -> Option<(Condition, f64)> {
+    s.operations(addend, "Select").into_iter().find_map(|(_, inputs)| {
+        let (condition, a, b) = (inputs[0]?, inputs[1]?, inputs[2]?);
+        let (fill, allows) = if s.is(a, 0.0) { (b, true) } else { (a, false) };
+        let nothing = s.is(if allows { a } else { b }, 0.0);
+        let fill = s.number(fill).filter(|fill| nothing && *fill <= SWALLOWS)?;
+        Some(((condition, allows), fill))
+    })
 }
 
 /// A fill of scores as one of a mask of this type: one that is finite stays so, for a row of it alone has weights.
