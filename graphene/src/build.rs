@@ -16,8 +16,8 @@ use std::ops::Range;
 
 use self::check::refuse_if;
 pub use self::header::{Header, Operands};
-pub(crate) use self::scope::Viewed;
 use self::scope::{Scope, Table};
+pub(crate) use self::scope::{Viewed, free};
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};

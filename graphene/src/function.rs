@@ -57,8 +57,15 @@ pub trait Node: Clone + PartialEq {
     /// The values that it is computed from.
     fn operands(&self) -> impl Iterator<Item = Value>;
 
+    /// Likewise, to be others.
+    fn operands_mut(&mut self) -> impl Iterator<Item = &mut Value>;
+
     /// The same of other operands.
-    fn with(&self, of: impl Fn(Value) -> Value) -> Self;
+    fn with(&self, of: impl Fn(Value) -> Value) -> Self {
+        let mut node = self.clone();
+        node.operands_mut().for_each(|value| *value = of(*value));
+        node
+    }
 
     /// The input that it is, if it is one.
     fn input(&self) -> Option<usize>;
@@ -85,26 +92,29 @@ impl Step {
     }
 }
 
-impl Node for Step {
-    fn operands(&self) -> impl Iterator<Item = Value> {
-        let operands = match *self {
-            Step::Input(_) | Step::Constant(_) => [None; 3],
+/// A step's operands, as it is borrowed.
+macro_rules! operands {
+    ($step:expr) => {
+        match $step {
+            Step::Input(_) | Step::Constant(_) => [None, None, None],
             Step::Unary(_, x) | Step::Round(_, x) => [Some(x), None, None],
             Step::Binary(_, x, y) => [Some(x), Some(y), None],
             Step::Select(x, y, z) => [Some(x), Some(y), Some(z)],
-        };
-        operands.into_iter().flatten()
+        }
+        .into_iter()
+        .flatten()
+    };
+}
+
+pub(crate) use operands;
+
+impl Node for Step {
+    fn operands(&self) -> impl Iterator<Item = Value> {
+        operands!(self).copied()
     }
 
-    fn with(&self, of: impl Fn(Value) -> Value) -> Step {
-        match *self {
-            Step::Input(input) => Step::Input(input),
-            Step::Constant(number) => Step::Constant(number),
-            Step::Unary(op, x) => Step::Unary(op, of(x)),
-            Step::Binary(op, x, y) => Step::Binary(op, of(x), of(y)),
-            Step::Select(x, y, z) => Step::Select(of(x), of(y), of(z)),
-            Step::Round(scalar, x) => Step::Round(scalar, of(x)),
-        }
+    fn operands_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        operands!(self)
     }
 
     fn input(&self) -> Option<usize> {

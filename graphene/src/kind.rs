@@ -92,37 +92,6 @@ impl Kind {
         Kind::Fused(Fused::of(function, &[]))
     }
 
-    /// The name in text and in atoms' patterns.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Kind::Move => "Move",
-            Kind::MatMul { accumulate: false } => "MatMul",
-            Kind::MatMul { accumulate: true } => "MatMul+=",
-            Kind::Unary(_) => "UnaryPointwise",
-            Kind::Binary(_) => "BinaryPointwise",
-            Kind::Select => "Select",
-            Kind::Reduction(_) => "Reduction",
-            Kind::Fused(_) => "Fused",
-            Kind::Fold(_) => "Fold",
-            Kind::Scan(_) => "Scan",
-            Kind::Shfl(_) => "Shfl",
-            Kind::Init(_) => "Init",
-            Kind::Index(_) => "Index",
-            Kind::Arrive(_) => "Arrive",
-            Kind::Wait(..) => "Wait",
-            Kind::Commit(_) => "Commit",
-            Kind::WaitGroup(..) => "WaitGroup",
-            Kind::Fence(_) => "Fence",
-            Kind::Sync => "Sync",
-            Kind::Registers(_) => "Registers",
-            Kind::LaunchDependents => "LaunchDependents",
-            Kind::GridDependencyWait => "GridDependencyWait",
-            Kind::Prefetch => "Prefetch",
-            Kind::GridArrive(_) => "GridArrive",
-            Kind::GridWait(_) => "GridWait",
-        }
-    }
-
     /// What the outputs are, as an expression over the inputs and over what the outputs held before;
     /// none where nothing is computed, or where that depends on more than the operands' coordinates.
     ///

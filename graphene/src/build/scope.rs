@@ -176,7 +176,7 @@ impl Builder {
 }
 
 /// The name, or with the first number appended that makes it free.
-fn free(wanted: &str, taken: impl Fn(&str) -> bool) -> String {
+pub(crate) fn free(wanted: &str, taken: impl Fn(&str) -> bool) -> String {
     if !taken(wanted) {
         return wanted.to_owned();
     }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::warps::{WARP_INDEX, Warps};
+use crate::build::free;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, Stmt, TensorId, block_var, thread_var};
@@ -129,9 +130,7 @@ impl Names {
 
     /// The name, or the first numbered one that is not taken.
     fn free(&self, name: String) -> String {
-        let numbered = (2..).map(|number| format!("{name}_{number}"));
-        let mut all = std::iter::once(name.clone()).chain(numbered);
-        all.find(|name| !self.taken.contains(name)).expect("there are more numbers than names")
+        free(&name, |name| self.taken.contains(name))
     }
 }
 

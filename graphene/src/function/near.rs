@@ -52,16 +52,21 @@ pub fn propagate(function: &Function, inputs: &[Near], by: By) -> Vec<Near> {
 
 /// What is exact of such values, and how far it moves between the ends of their ranges.
 pub(crate) fn moves(of: &[Near], exact: impl Fn(&[f64]) -> f64) -> Near {
-    let middle: Vec<f64> = of.iter().map(|near| near.0).collect();
-    let value = exact(&middle);
-    let mut error: f64 = 0.0;
-    for corner in 0..1_usize << of.len() {
-        let end = |(i, near): (usize, &Near)| {
-            if corner >> i & 1 == 0 { near.0 + near.1 } else { near.0 - near.1 }
-        };
-        let at: Vec<f64> = of.iter().enumerate().map(end).collect();
-        error = error.max((exact(&at) - value).abs());
-    }
+    // No step has more operands than three.
+    let mut at = [0.0; 3];
+    let at = &mut at[..of.len()];
+    let mut moved = |shift: &dyn Fn(usize) -> f64| {
+        at.iter_mut().zip(of).enumerate().for_each(|(i, (at, near))| *at = near.0 + shift(i));
+        exact(at)
+    };
+    let value = moved(&|_| -0.0);
+    // Of -0, what is exact may still be on either side.
+    let still = of.iter().all(|near| near.1 == 0.0 && near.0.to_bits() != (-0.0_f64).to_bits());
+    let corners = if still { 0 } else { 1_usize << of.len() };
+    let error = (0..corners).fold(0.0_f64, |error, corner| {
+        let end = |i: usize| if corner >> i & 1 == 0 { of[i].1 } else { -of[i].1 };
+        error.max((moved(&end) - value).abs())
+    });
     (value, error)
 }
 

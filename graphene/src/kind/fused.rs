@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::function::{Function, Node, Program, Step, Value};
+use crate::function::{Function, Node, Program, Step, Value, operands};
 use crate::index::Expr;
 use crate::kernel::{Binary, Number, Unary};
 
@@ -120,47 +120,34 @@ impl Monoid {
     }
 }
 
+/// A term's operands, as it is borrowed.
+macro_rules! operands_of {
+    ($term:expr) => {
+        match $term {
+            Term::Step(step) => operands!(step).collect::<Vec<_>>(),
+            Term::Old(_) | Term::Index(_) => Vec::new(),
+            Term::MatMul(x, y) | Term::Gather(x, y) => vec![x, y],
+            Term::Steps(_, _, all) => all.into_iter().collect(),
+            Term::Position(_, x)
+            | Term::Fold(_, _, x)
+            | Term::Scan(_, x)
+            | Term::Dims(_, x)
+            | Term::Split(_, _, x)
+            | Term::Merge(_, x)
+            | Term::Slice(_, _, _, x)
+            | Term::Window(_, _, x) => vec![x],
+        }
+        .into_iter()
+    };
+}
+
 impl Node for Term {
     fn operands(&self) -> impl Iterator<Item = Value> {
-        let mut given = &[][..];
-        let (own, step) = match self {
-            Term::Step(step) => ([None; 2], Some(step.operands())),
-            Term::Old(_) | Term::Index(_) => ([None; 2], None),
-            Term::MatMul(x, y) | Term::Gather(x, y) => ([Some(*x), Some(*y)], None),
-            Term::Steps(_, _, all) => {
-                given = all;
-                ([None; 2], None)
-            }
-            Term::Position(_, x)
-            | Term::Fold(_, _, x)
-            | Term::Scan(_, x)
-            | Term::Dims(_, x)
-            | Term::Split(_, _, x)
-            | Term::Merge(_, x)
-            | Term::Slice(_, _, _, x)
-            | Term::Window(_, _, x) => ([Some(*x), None], None),
-        };
-        let own = own.into_iter().flatten().chain(step.into_iter().flatten());
-        own.chain(given.iter().copied())
+        operands_of!(self).copied()
     }
 
-    fn with(&self, of: impl Fn(Value) -> Value) -> Term {
-        let mut term = self.clone();
-        match &mut term {
-            Term::Step(step) => *step = step.with(of),
-            Term::Old(_) | Term::Index(_) => {}
-            Term::MatMul(x, y) | Term::Gather(x, y) => (*x, *y) = (of(*x), of(*y)),
-            Term::Steps(_, _, all) => all.iter_mut().for_each(|x| *x = of(*x)),
-            Term::Position(_, x)
-            | Term::Fold(_, _, x)
-            | Term::Scan(_, x)
-            | Term::Dims(_, x)
-            | Term::Split(_, _, x)
-            | Term::Merge(_, x)
-            | Term::Slice(_, _, _, x)
-            | Term::Window(_, _, x) => *x = of(*x),
-        }
-        term
+    fn operands_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        operands_of!(self)
     }
 
     fn input(&self) -> Option<usize> {

@@ -1,10 +1,12 @@
 //! How far what a kernel has for an expression may be from its exact value.
 
+use std::borrow::Cow;
+
 use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
-use super::value::{Array, value};
+use super::value::{Array, broadcast, together, value};
 use crate::error::Result;
 use crate::function::near::{Near, SINGLE, moves};
-use crate::function::{Node, Step};
+use crate::function::{Node, Step, Value};
 use crate::index::Expr;
 use crate::kernel::{Binary, Number, Unary};
 use crate::tensor::Scalar;
@@ -39,8 +41,53 @@ impl Fused {
         number: Numbers<'_>,
         unit: f64,
     ) -> Result<Vec<(Array, Array)>> {
+        if let Some(all) = self.by_elements(ins, outs, number) {
+            return Ok(all);
+        }
         let ins: Vec<_> = ins.iter().map(|x| (x.clone(), each(x, |_| 0.0))).collect();
         self.near(&ins, outs, number, unit)
+    }
+
+    /// Likewise, of functions of each element alone: nothing where there is more in it, or elements are not each other's.
+    fn by_elements(
+        &self,
+        ins: &[Array],
+        outs: &[Array],
+        number: Numbers<'_>,
+    ) -> Option<Vec<(Array, Array)>> {
+        let shape = &outs.first()?.shape;
+        let fits = |x: &Array| x.shape == *shape || x.data.len() == 1;
+        if !outs.iter().all(|out| out.shape == *shape) || !ins.iter().all(fits) {
+            return None;
+        }
+        let empty = || Array { shape: shape.clone(), data: Vec::with_capacity(outs[0].data.len()) };
+        let mut all: Vec<_> = self.outputs().iter().map(|_| (empty(), empty())).collect();
+        let mut near: Vec<Near> = Vec::with_capacity(self.steps().len());
+        for element in 0..outs[0].data.len() {
+            near.clear();
+            let at = |x: &Array| Some(*x.data.get(element).or(x.data.first())?);
+            for term in self.steps() {
+                near.push(match term {
+                    Term::Step(Step::Input(input)) => (at(ins.get(*input)?)?, 0.0),
+                    Term::Step(step) => {
+                        let mut of = [(0.0, 0.0); 3];
+                        let places = of.iter_mut().zip(step.operands());
+                        let count = places.map(|(of, x)| *of = near[x.index()]).count();
+                        let exact = of.map(|near| near.0);
+                        (step.value(&[], &exact[..count]), off(step, &of[..count]))
+                    }
+                    Term::Old(output) => (at(outs.get(*output)?)?, 0.0),
+                    Term::Index(value) => (number(value)? as f64, 0.0),
+                    _ => return None,
+                });
+            }
+            for ((values, errors), output) in all.iter_mut().zip(self.outputs()) {
+                let (value, error) = near[output.index()];
+                values.data.push(value);
+                errors.data.push(error);
+            }
+        }
+        Some(all)
     }
 
     /// Likewise, of inputs that are off themselves.
@@ -51,7 +98,7 @@ impl Fused {
         number: Numbers<'_>,
         unit: f64,
     ) -> Result<Vec<(Array, Array)>> {
-        let mut all: Vec<(Array, Array)> = Vec::with_capacity(self.steps().len());
+        let mut all: Vec<Cow<'_, (Array, Array)>> = Vec::with_capacity(self.steps().len());
         let mut given: Vec<bool> = Vec::with_capacity(self.steps().len());
         for term in self.steps() {
             let moved = matches!(
@@ -64,33 +111,39 @@ impl Fused {
                     | Term::Window(..)
                     | Term::Gather(..)
             );
-            given.push(moved && term.operands().all(|x| given[x.index()]));
-            let operand = |x: crate::function::Value| {
-                let (own, off) = &all[x.index()];
-                let rounds = matches!(term, Term::MatMul(..)) && !given[x.index()];
-                let least = if rounds { unit * LEAST } else { 0.0 };
-                let share = if rounds { unit } else { 0.0 };
-                let fits = |(x, off): (&f64, &f64)| {
-                    let exact = !rounds || *off == 0.0 && Scalar::F16.round(*x) == *x;
-                    if exact { *off } else { off + share * x.abs() + least }
+            let operands: Vec<Value> = term.operands().collect();
+            given.push(moved && operands.iter().all(|x| given[x.index()]));
+            let rounded = |x: Value| {
+                let (own, off) = &*all[x.index()];
+                let fits = |(x, off): (&f64, &f64)| match *off == 0.0 && Scalar::F16.round(*x) == *x
+                {
+                    true => 0.0,
+                    false => off + unit * (x.abs() + LEAST),
                 };
                 let off = own.data.iter().zip(&off.data).map(fits).collect();
                 (own.clone(), Array { shape: own.shape.clone(), data: off })
             };
-            let of: Vec<(Array, Array)> = term.operands().map(operand).collect();
-            all.push(match term {
-                Term::Step(Step::Input(input)) if *input < ins.len() => ins[*input].clone(),
-                Term::Steps(count, next, _) => steps(count, next, of, number, unit)?,
+            let rounds = |x: &Value| matches!(term, Term::MatMul(..)) && !given[x.index()];
+            let anew: Vec<_> = operands.iter().map(|x| rounds(x).then(|| rounded(*x))).collect();
+            let of = operands.iter().zip(&anew);
+            let of: Vec<_> = of.map(|(x, anew)| anew.as_ref().unwrap_or(&all[x.index()])).collect();
+            let near = match term {
+                Term::Step(Step::Input(input)) if *input < ins.len() => Cow::Borrowed(&ins[*input]),
+                Term::Steps(count, next, _) => {
+                    let of = of.into_iter().cloned().collect();
+                    Cow::Owned(steps(count, next, of, number, unit)?)
+                }
+                Term::Step(step) if !of.is_empty() => Cow::Owned(stepped(step, &of)?),
                 _ => {
-                    let of: Vec<&(Array, Array)> = of.iter().collect();
                     let exact: Vec<&Array> = of.iter().map(|near| &near.0).collect();
                     let own = value(term, &exact, [&[], outs], number)?;
                     let error = error(term, &own, &of, number)?;
-                    (own, error)
+                    Cow::Owned((own, error))
                 }
-            });
+            };
+            all.push(near);
         }
-        Ok(self.outputs().iter().map(|output| all[output.index()].clone()).collect())
+        Ok(self.outputs().iter().map(|output| all[output.index()].clone().into_owned()).collect())
     }
 }
 
@@ -139,21 +192,27 @@ fn unit(x: &Array) -> Option<f64> {
     scale.map(|scale| 1.0 / scale)
 }
 
+/// A function of each element, and what it is off.
+fn stepped(step: &Step, of: &[&(Array, Array)]) -> Result<(Array, Array)> {
+    let shape = broadcast(&of.iter().map(|near| &near.0.shape[..]).collect::<Vec<_>>())?;
+    let both: Vec<&Array> = of.iter().flat_map(|(x, off)| [x, off]).collect();
+    let (mut near, mut exact, mut errors) = ([(0.0, 0.0); 3], [0.0; 3], Vec::new());
+    let own = together(&shape, &both, |all| {
+        for (i, of) in all.chunks(2).enumerate() {
+            (near[i], exact[i]) = ((of[0], of[1]), of[0]);
+        }
+        errors.push(off(step, &near[..of.len()]));
+        step.value(&[], &exact[..of.len()])
+    });
+    Ok((own, Array { shape, data: errors }))
+}
+
 fn error(term: &Term, own: &Array, of: &[&(Array, Array)], number: Numbers<'_>) -> Result<Array> {
     let moved = |term: &Term, x: &Array| value(term, &[x], [&[], &[]], number);
     let none = || each(own, |_| 0.0);
     Ok(match (term, of) {
-        (Term::Step(Step::Input(_)) | Term::Old(_) | Term::Index(_) | Term::Position(..), _) => {
-            none()
-        }
-        (Term::Step(step), of) => {
-            let mut operands = vec![(0.0, 0.0); of.len()];
-            Array::new(&own.shape, |at| {
-                let all = operands.iter_mut().zip(of);
-                all.for_each(|(operand, of)| *operand = (of.0.at(at), of.1.at(at)));
-                off(step, &operands)
-            })
-        }
+        (Term::Step(step @ Step::Constant(_)), _) => each(own, |_| off(step, &[])),
+        (Term::Step(_) | Term::Old(_) | Term::Index(_) | Term::Position(..), _) => none(),
         (Term::MatMul(..), [(a, a_off), (b, b_off)]) => {
             let times = |a: &Array, b: &Array| value(term, &[a, b], [&[], &[]], number);
             let (a_size, b_size) = (each(a, f64::abs), each(b, f64::abs));
@@ -166,10 +225,10 @@ fn error(term: &Term, own: &Array, of: &[&(Array, Array)], number: Numbers<'_>) 
                 }
                 return Ok(each(&times(&a_size, &b_size)?, |size| 4.0 * terms * SINGLE * size));
             }
+            // How far the left side moves, and what rounding is of, both times the right one.
             let (a_most, b_most) = (sum(&a_size, a_off), sum(&b_size, b_off));
-            let moves = sum(&times(a_off, &b_most)?, &times(&a_size, b_off)?);
-            let rounds = times(&a_most, &b_most)?;
-            sum(&moves, &each(&rounds, |size| 4.0 * terms * SINGLE * size))
+            let all = times(&sum(a_off, &each(&a_most, |x| 4.0 * terms * SINGLE * x)), &b_most)?;
+            if is_exact(b_off) { all } else { sum(&all, &times(&a_size, b_off)?) }
         }
         (Term::Fold(fold, part, _), [(x, off)]) => folded(fold, *part, x, off, own, &moved)?,
         (Term::Scan(scan, value), [(x, off)]) => {

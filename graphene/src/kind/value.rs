@@ -18,19 +18,8 @@ pub struct Array {
 impl Array {
     /// The tensor whose elements are these.
     pub fn new(shape: &[usize], mut element: impl FnMut(&[usize]) -> f64) -> Array {
-        let count = shape.iter().product();
-        let mut at = vec![0; shape.len()];
-        let mut data = Vec::with_capacity(count);
-        for _ in 0..count {
-            data.push(element(&at));
-            for (at, &size) in at.iter_mut().zip(shape).rev() {
-                *at += 1;
-                if *at < size {
-                    break;
-                }
-                *at = 0;
-            }
-        }
+        let mut data = Vec::with_capacity(shape.iter().product());
+        visit(shape, |at| data.push(element(at)));
         Array { shape: shape.to_vec(), data }
     }
 
@@ -46,6 +35,9 @@ impl Array {
     /// # Errors
     /// [`Error::Shape`] where it does neither.
     pub fn fit(self, shape: &[usize]) -> Result<Array> {
+        if self.shape == shape {
+            return Ok(self);
+        }
         let more = |shape: &[usize]| -> Vec<usize> {
             shape.iter().copied().filter(|&size| size != 1).collect()
         };
@@ -59,12 +51,27 @@ impl Array {
     }
 }
 
+/// All coordinates, in order.
+fn visit(shape: &[usize], mut visit: impl FnMut(&[usize])) {
+    let mut at = vec![0; shape.len()];
+    for _ in 0..shape.iter().product() {
+        visit(&at);
+        for (at, &size) in at.iter_mut().zip(shape).rev() {
+            *at += 1;
+            if *at < size {
+                break;
+            }
+            *at = 0;
+        }
+    }
+}
+
 fn refuse<T>(why: String) -> Result<T> {
     Err(Error::Shape(why))
 }
 
 /// The shape to which all of these broadcast.
-fn broadcast(shapes: &[&[usize]]) -> Result<Vec<usize>> {
+pub(super) fn broadcast(shapes: &[&[usize]]) -> Result<Vec<usize>> {
     let rank = shapes.iter().map(|shape| shape.len()).max().unwrap_or(0);
     let mut all = vec![1; rank];
     for shape in shapes {
@@ -120,11 +127,7 @@ pub(super) fn value(
         (Term::Old(output), _) => operand(outs, *output),
         (Term::Step(step), of) => {
             let shapes: Vec<&[usize]> = of.iter().map(|array| &array.shape[..]).collect();
-            let mut elements = vec![0.0; of.len()];
-            Ok(Array::new(&broadcast(&shapes)?, |at| {
-                elements.iter_mut().zip(of).for_each(|(element, array)| *element = array.at(at));
-                step.value(&[], &elements)
-            }))
+            Ok(together(&broadcast(&shapes)?, of, |elements| step.value(&[], elements)))
         }
         (Term::Index(value), _) => match number(value) {
             Some(value) => Ok(Array { shape: Vec::new(), data: vec![value as f64] }),
@@ -184,6 +187,27 @@ pub(super) fn value(
     }
 }
 
+/// What is made of the elements of tensors that broadcast to a shape.
+pub(super) fn together(
+    shape: &[usize],
+    of: &[&Array],
+    mut make: impl FnMut(&[f64]) -> f64,
+) -> Array {
+    let mut elements = vec![0.0; of.len()];
+    if of.iter().any(|x| x.shape != shape && x.data.len() != 1) {
+        return Array::new(shape, |at| {
+            elements.iter_mut().zip(of).for_each(|(element, x)| *element = x.at(at));
+            make(&elements)
+        });
+    }
+    let of_number = |number: usize| {
+        let all = elements.iter_mut().zip(of);
+        all.for_each(|(element, x)| *element = x.data[number.min(x.data.len() - 1)]);
+        make(&elements)
+    };
+    Array { shape: shape.to_vec(), data: (0..shape.iter().product()).map(of_number).collect() }
+}
+
 fn has(x: &Array, dim: usize) -> Result<()> {
     if dim < x.shape.len() {
         return Ok(());
@@ -200,16 +224,18 @@ fn reshaped(x: &Array, shape: Vec<usize>) -> Result<Array> {
 
 /// A tensor with another size of a dimension, whose coordinates are others of the old one; 0 where there is none.
 fn along(x: &Array, dim: usize, size: usize, from: impl Fn(usize) -> Option<usize>) -> Array {
-    let mut shape = x.shape.clone();
+    let (mut shape, inner) = (x.shape.clone(), x.shape[dim + 1..].iter().product::<usize>());
     shape[dim] = size;
-    let mut own = vec![0; shape.len()];
-    Array::new(&shape, |at| {
-        own.copy_from_slice(at);
-        from(at[dim]).map_or(0.0, |from| {
-            own[dim] = from;
-            x.at(&own)
-        })
-    })
+    let mut data = Vec::with_capacity(shape.iter().product());
+    for outer in x.data.chunks((inner * x.shape[dim]).max(1)) {
+        for from in (0..size).map(&from) {
+            match from {
+                Some(from) => data.extend_from_slice(&outer[from * inner..(from + 1) * inner]),
+                None => data.resize(data.len() + inner, 0.0),
+            }
+        }
+    }
+    Array { shape, data }
 }
 
 fn matmul(a: &Array, b: &Array) -> Result<Array> {
@@ -228,18 +254,26 @@ fn matmul(a: &Array, b: &Array) -> Result<Array> {
     let mut shape = broadcast(&[&left[..ranks[0]], &right[..ranks[1]]])?;
     let batch = shape.len();
     shape.extend([left[ranks[0]], right[ranks[1] + 1]]);
-    let (a, b) = (reshaped(a, left)?, reshaped(b, right)?);
-    let rows = |x: &Array, at: &[usize]| {
-        let (own, matrix) = x.shape.split_at(x.shape.len() - 2);
+    let first = |shape: &[usize], at: &[usize]| {
+        let (own, matrix) = shape.split_at(shape.len() - 2);
         let dims = own.iter().zip(&at[batch - own.len()..]);
         let number = dims.fold(0, |offset, (&size, &at)| offset * size + at.min(size - 1));
         number * matrix[0] * matrix[1]
     };
     let columns = shape[batch + 1];
-    Ok(Array::new(&shape, |at| {
-        let (row, column) = (rows(&a, at) + at[batch] * inner, rows(&b, at) + at[batch + 1]);
-        (0..inner).map(|k| a.data[row + k] * b.data[column + k * columns]).sum()
-    }))
+    let mut data = Vec::with_capacity(shape.iter().product());
+    // A row at a time, to which each row of the right side is added.
+    visit(&shape[..=batch], |at| {
+        let (row, matrix) = (first(&left, at) + at[batch] * inner, first(&right, at));
+        let start = data.len();
+        data.resize(start + columns, 0.0);
+        for k in 0..inner {
+            let (x, from) = (a.data[row + k], matrix + k * columns);
+            let sums = data[start..].iter_mut().zip(&b.data[from..from + columns]);
+            sums.for_each(|(sum, y)| *sum += x * y);
+        }
+    });
+    Ok(Array { shape, data })
 }
 
 fn gather(table: &Array, index: &Array) -> Result<Array> {
@@ -264,16 +298,20 @@ fn folded(x: &Array, fold: &Fold, part: usize) -> Array {
     if let (Monoid::TopK(count), [dim]) = (fold.monoid, &fold.along[..]) {
         kept[*dim] = usize::try_from(count).unwrap_or(0);
     }
-    let mut own = vec![0; x.shape.len()];
+    // Where the elements of one fold lie, and where each fold begins.
+    let number = |at: &[usize], kept: bool| {
+        let own = |dim: usize| if kept && fold.along.contains(&dim) { 0 } else { at[dim] };
+        x.shape.iter().enumerate().fold(0, |number, (dim, size)| number * size + own(dim))
+    };
+    let mut along = Vec::with_capacity(inner.iter().product());
+    visit(&inner, |at| along.push(number(at, false)));
+    let mut elements = Vec::with_capacity(along.len());
     Array::new(&kept, |at| {
-        let elements = Array::new(&inner, |within| {
-            for dim in 0..own.len() {
-                own[dim] = if fold.along.contains(&dim) { within[dim] } else { at[dim] };
-            }
-            x.at(&own)
-        });
+        let first = number(at, true);
+        elements.clear();
+        elements.extend(along.iter().map(|further| x.data[first + further]));
         let rank = fold.along.first().map_or(0, |&dim| at[dim]);
-        fold.monoid.value(part, &elements.data, rank)
+        fold.monoid.value(part, &elements, rank)
     })
 }
 
@@ -306,18 +344,18 @@ impl Monoid {
 }
 
 fn scanned(x: &Array, scan: &Scan) -> Array {
-    let (size, dim) = (x.shape[scan.along], scan.along);
-    let mut own = vec![0; x.shape.len()];
-    Array::new(&x.shape, |at| {
-        own.copy_from_slice(at);
-        let place = at[dim];
-        let before = if scan.reverse { place + 1..size } else { 0..place };
-        let itself = if scan.exclusive { place..place } else { place..place + 1 };
-        before.chain(itself).fold(scan.op.neutral().unwrap_or(f64::NAN), |all, i| {
-            own[dim] = i;
-            scan.op.value(all, x.at(&own))
-        })
-    })
+    let (size, inner) = (x.shape[scan.along], x.shape[scan.along + 1..].iter().product::<usize>());
+    let mut scanned = x.clone();
+    for first in (0..x.data.len()).filter(|at| at / inner % size == 0) {
+        let mut all = scan.op.neutral().unwrap_or(f64::NAN);
+        for i in 0..size {
+            let at = first + inner * if scan.reverse { size - 1 - i } else { i };
+            let with = scan.op.value(all, x.data[at]);
+            scanned.data[at] = if scan.exclusive { all } else { with };
+            all = with;
+        }
+    }
+    scanned
 }
 
 fn windows(x: &Array, dim: usize, window: &Window, count: usize) -> Array {

@@ -2,7 +2,7 @@
 
 use super::clock::Epoch;
 use super::instance::Element;
-use super::issue::{Base, Issue};
+use super::issue::{Base, Failure, Issue};
 use super::meaning::unit_of;
 use super::memory::{Access, Conflict};
 use super::program::Mode;
@@ -114,8 +114,7 @@ impl Issue<'_, '_, '_> {
             return self.load_register(spot);
         }
         self.note(spot);
-        let stamp = self.read_stamp(spot.lane);
-        self.touch(spot, stamp, Deed::Read)?;
+        self.touch(spot, self.stamp(spot.lane, false), Deed::Read)?;
         Ok(self.peek(spot))
     }
 
@@ -127,11 +126,7 @@ impl Issue<'_, '_, '_> {
             return self.store_register(spot, value);
         }
         if self.task.mode != Mode::Signals {
-            self.note(spot);
-            let stamp = self.write_stamp(spot.lane);
-            self.touch(spot, stamp, Deed::Write)?;
-            self.poke(spot, value, false);
-            return Ok(());
+            return self.put(spot, self.stamp(spot.lane, true), value);
         }
         for which in 0..self.scratch.targets.len() {
             let target = &mut self.scratch.targets[which];
@@ -141,10 +136,15 @@ impl Issue<'_, '_, '_> {
             target.bytes += place.bytes;
             let stamp = Epoch::transfer(target.transfer);
             let spot = Spot { base: Base { block: target.block, ..spot.base }, ..spot };
-            self.note(spot);
-            self.touch(spot, stamp, Deed::Write)?;
-            self.poke(spot, value, false);
+            self.put(spot, stamp, value)?;
         }
+        Ok(())
+    }
+
+    fn put(&mut self, spot: Spot, stamp: Epoch, value: f64) -> Tried<()> {
+        self.note(spot);
+        self.touch(spot, stamp, Deed::Write)?;
+        self.poke(spot, value, false);
         Ok(())
     }
 
@@ -156,8 +156,7 @@ impl Issue<'_, '_, '_> {
             return Err(self.blame(spot.lane, Fault::Invalid(text)));
         }
         self.note(spot);
-        let stamp = self.write_stamp(spot.lane);
-        self.touch(spot, stamp, Deed::Update)?;
+        self.touch(spot, self.stamp(spot.lane, true), Deed::Update)?;
         let before = self.peek(spot);
         self.poke(spot, place.scalar.round(change(before)), true);
         Ok(before)
@@ -165,20 +164,18 @@ impl Issue<'_, '_, '_> {
 
     /// Reads an element as one that waits for it: others may update it at the same time.
     pub(super) fn observe(&mut self, spot: Spot) -> Tried<f64> {
-        let stamp = self.read_stamp(spot.lane);
-        self.touch(spot, stamp, Deed::Observe)?;
+        self.touch(spot, self.stamp(spot.lane, false), Deed::Observe)?;
         Ok(self.peek(spot))
     }
 
-    /// The number of an element in global memory.
+    /// The number of an element in its memory.
     pub(super) fn counter(&self, spot: Spot) -> usize {
         self.task.places[spot.operand].first + spot.offset as usize
     }
 
     fn peek(&self, spot: Spot) -> f64 {
-        let place = &self.task.places[spot.operand];
-        let at = place.first + spot.offset as usize;
-        match place.memory {
+        let at = self.counter(spot);
+        match self.task.places[spot.operand].memory {
             Memory::Global => self.machine.global.peek(at),
             Memory::Shared | Memory::Registers => {
                 self.machine.blocks[spot.base.block].shared.peek(at)
@@ -187,8 +184,7 @@ impl Issue<'_, '_, '_> {
     }
 
     fn poke(&mut self, spot: Spot, value: f64, adds: bool) {
-        let place = &self.task.places[spot.operand];
-        let at = place.first + spot.offset as usize;
+        let (place, at) = (&self.task.places[spot.operand], self.counter(spot));
         let machine = &mut *self.machine;
         let (space, unit) = match place.memory {
             Memory::Global => (&mut machine.global, 0),
@@ -234,8 +230,7 @@ impl Issue<'_, '_, '_> {
 
     /// Checks an access to memory, and leaves its trace there.
     fn touch(&mut self, spot: Spot, stamp: Epoch, deed: Deed) -> Tried<()> {
-        let place = &self.task.places[spot.operand];
-        let at = place.first + spot.offset as usize;
+        let (place, at) = (&self.task.places[spot.operand], self.counter(spot));
         let machine = &mut *self.machine;
         let access = Access {
             runner: &machine.runners[self.warp],
@@ -268,40 +263,22 @@ impl Issue<'_, '_, '_> {
         Ok(())
     }
 
-    /// Which epoch a read has.
-    fn read_stamp(&self, lane: usize) -> Epoch {
-        let runner = &self.machine.runners[self.warp];
-        let first = runner.units.first;
-        match self.task.mode {
-            Mode::Now | Mode::Group(Group::Copy) => runner.now(lane),
-            Mode::Signals => self
-                .scratch
-                .targets
-                .iter()
-                .find(|target| target.lane == lane)
-                .map_or(runner.now(lane), |target| Epoch::transfer(target.transfer)),
-            Mode::Group(Group::MatMul) => {
-                Epoch::new(first + runner.units.matmul, 0, runner.matmuls.committed + 1)
+    /// Which epoch a read or a write has.
+    fn stamp(&self, lane: usize, writes: bool) -> Epoch {
+        let Runner { units, matmuls, bulk, copies, .. } = &self.machine.runners[self.warp];
+        let (unit, lane, open) = match (self.task.mode, writes) {
+            (Mode::Group(Group::MatMul), false) => (units.matmul, 0, matmuls.committed),
+            (Mode::Group(Group::Bulk), false) => (units.source, lane, bulk.committed[lane]),
+            (Mode::Group(Group::Bulk), true) => (units.bulk, lane, bulk.committed[lane]),
+            (Mode::Group(Group::Copy), true) => (units.copy, lane, copies.committed[lane]),
+            (mode, _) => {
+                let mut targets = self.scratch.targets.iter();
+                let own = targets.find(|of| mode == Mode::Signals && !writes && of.lane == lane);
+                let now = || self.machine.runners[self.warp].now(lane);
+                return own.map_or_else(now, |target| Epoch::transfer(target.transfer));
             }
-            Mode::Group(Group::Bulk) => {
-                Epoch::new(first + runner.units.source, lane, runner.bulk.committed[lane] + 1)
-            }
-        }
-    }
-
-    /// Which epoch a write has.
-    fn write_stamp(&self, lane: usize) -> Epoch {
-        let runner = &self.machine.runners[self.warp];
-        let first = runner.units.first;
-        match self.task.mode {
-            Mode::Now | Mode::Signals | Mode::Group(Group::MatMul) => runner.now(lane),
-            Mode::Group(Group::Copy) => {
-                Epoch::new(first + runner.units.copy, lane, runner.copies.committed[lane] + 1)
-            }
-            Mode::Group(Group::Bulk) => {
-                Epoch::new(first + runner.units.bulk, lane, runner.bulk.committed[lane] + 1)
-            }
-        }
+        };
+        Epoch::new(units.first + unit, lane, open + 1)
     }
 
     fn report(&mut self, spot: Spot, conflict: Conflict) -> Tried<()> {
@@ -337,7 +314,7 @@ impl Issue<'_, '_, '_> {
             (self.other, self.blamed) = (other, Some(lane));
             return Err(fault);
         }
-        self.machine.record(self.warp, fault, number, other, Some(lane));
+        self.machine.record(self.warp, Failure { fault, other, lane: Some(lane) }, number);
         Ok(())
     }
 

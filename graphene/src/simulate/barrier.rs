@@ -3,7 +3,7 @@
 use super::clock::{Epoch, Knowledge};
 
 /// A barrier.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Barrier {
     /// Arrivals that complete a phase; 0 before it is initialised.
     count: i64,
@@ -35,20 +35,8 @@ const MOST: i64 = (1 << 20) - 1;
 
 impl Barrier {
     pub(super) fn new(units: usize) -> Barrier {
-        Barrier {
-            count: 0,
-            pending: 0,
-            bytes: 0,
-            phase: 0,
-            made: Epoch::NONE,
-            fenced: None,
-            arriving: Knowledge::new(units),
-            complete: Knowledge::new(units),
-            telling: None,
-            told: None,
-            stored: false,
-            filled: (0, 0),
-        }
+        let [arriving, complete] = [units; 2].map(Knowledge::new);
+        Barrier { arriving, complete, ..Barrier::default() }
     }
 
     /// Whether it has been initialised.

@@ -19,7 +19,7 @@ pub(super) struct Epoch {
 }
 
 /// For each unit, up to which time everything it did is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Clock {
     all: Vec<u32>,
     /// Units whose lanes are known up to different times; these are beyond that of `all`.
@@ -27,7 +27,7 @@ pub(super) struct Clock {
 }
 
 /// What has happened before, and which of it asynchronous units may see.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Knowledge {
     /// Happened before.
     pub(super) order: Clock,
@@ -53,6 +53,12 @@ impl Who {
 
     pub(super) fn lane(self) -> usize {
         (self.0 % 32) as usize
+    }
+}
+
+impl Default for Epoch {
+    fn default() -> Epoch {
+        Epoch::NONE
     }
 }
 

@@ -66,37 +66,40 @@ impl Fragment {
     pub(super) fn new(
         level: &Level<'_>,
         operand: &Array,
-        offset: i64,
+        values: Vec<i64>,
         shape: &[usize],
     ) -> Fragment {
-        let (place, threads) = (&operand.place, level.agents());
-        let values = (0..place.size() as usize).map(|value| offset + place.distance(value));
-        let dims = place.dims.iter().map(|&size| size as usize).chain([threads]);
+        let threads = level.agents();
+        let dims = operand.place.dims.iter().map(|&size| size as usize).chain([threads]);
         let radices: Vec<usize> = dims.flat_map(primes).collect();
         let mut fragment = Fragment {
             shape: shape.to_vec(),
             threads,
-            values: values.collect(),
+            values,
             first: None,
             steps: vec![None; radices.len()],
             radices,
             cells: Vec::new(),
         };
+        fragment.number();
         let registers = fragment.threads * fragment.values.len();
         if shape.iter().product::<usize>() == 1 {
             fragment.learn(&vec![vec![0]; registers]);
         } else if matches!(level.spec.kind, Kind::Scan(_)) {
             let each: Vec<Vec<usize>> = (0..registers).map(|at| vec![at]).collect();
             fragment.learn(&each);
-        } else {
-            fragment.number();
         }
         fragment
     }
 
+    /// Whether it is one of these registers and elements.
+    pub(super) fn is_of(&self, shape: &[usize], threads: usize, values: &[i64]) -> bool {
+        self.shape == shape && self.threads == threads && self.values == values
+    }
+
     /// Whether it is one of the same registers and elements.
     pub(super) fn is_like(&self, other: &Fragment) -> bool {
-        self.shape == other.shape && self.threads == other.threads && self.values == other.values
+        self.is_of(&other.shape, other.threads, &other.values)
     }
 
     pub(super) fn is_complete(&self) -> bool {
@@ -123,31 +126,32 @@ impl Fragment {
 
     /// Learns of registers which elements each may hold; of those that nothing is known of, none.
     pub(super) fn learn(&mut self, may: &[Vec<usize>]) {
-        let shape = &self.shape;
-        let less = |a: usize, b: &[i64]| -> Vec<i64> {
-            coordinates(shape, a).iter().zip(b).map(|(a, b)| a - b).collect()
-        };
-        let (mut steps, mut weight) = (self.steps.clone(), 1);
-        for (step, &radix) in steps.iter_mut().zip(&self.radices) {
+        let at = |all: &Vec<usize>| all.iter().map(|&of| coordinates(&self.shape, of)).collect();
+        let may: Vec<Vec<Vec<i64>>> = may.iter().map(at).collect();
+        let told: Vec<usize> = (0..may.len()).filter(|&of| !may[of].is_empty()).collect();
+        let less = |a: &Vec<i64>, b: &Vec<i64>| a.iter().zip(b).map(|(a, b)| a - b).collect();
+        let (known, mut weight) = ((self.first.clone(), self.steps.clone()), 1);
+        for (step, &radix) in self.steps.iter_mut().zip(&self.radices) {
             if step.is_none() {
-                let low = (0..may.len()).filter(|register| register / weight % radix + 1 < radix);
-                *step = most(low.map(|low| {
-                    let from = may[low].iter().map(|&from| coordinates(shape, from));
-                    let to =
-                        |from: Vec<i64>| may[low + weight].iter().map(move |&to| less(to, &from));
-                    from.flat_map(to).collect()
+                let low = told.iter().filter(|&low| low / weight % radix + 1 < radix);
+                *step = most(low.map(|&low| {
+                    let both = may[low]
+                        .iter()
+                        .flat_map(|from| may[low + weight].iter().map(move |to| less(to, from)));
+                    both.collect()
                 }));
             }
             weight *= radix;
         }
-        self.steps = steps;
         if self.first.is_none() {
-            self.first = most((0..may.len()).filter_map(|register| {
+            self.first = most(told.iter().filter_map(|&register| {
                 let moved = self.moved(register)?;
-                Some(may[register].iter().map(|&at| less(at, &moved)).collect())
+                Some(may[register].iter().map(|at| less(at, &moved)).collect())
             }));
         }
-        self.number();
+        if (&self.first, &self.steps) != (&known.0, &known.1) {
+            self.number();
+        }
     }
 
     fn number(&mut self) {
@@ -184,6 +188,12 @@ impl Level<'_> {
         let place = &self.operands[operand].place;
         let starts = instance.starts[before..].iter().zip(&place.axes);
         starts.take(place.starts.len()).map(|(start, axis)| start * axis.1).sum()
+    }
+
+    /// Where a thread's values of an operand lie among what they are a part of.
+    pub(super) fn registers(&self, instance: &Instance, operand: usize) -> Vec<i64> {
+        let (offset, place) = (self.offset(instance, operand), &self.operands[operand].place);
+        (0..place.size() as usize).map(|value| offset + place.distance(value)).collect()
     }
 
     /// Notes what lanes that come to an instance hold.
@@ -245,9 +255,8 @@ impl Level<'_> {
             let data = (0..self.agents()).flat_map(of).collect();
             return Ok(kernel::Array { shape, data });
         }
-        let offset = self.offset(instance, number);
         let known = levels.fragments.get(&place.number).into_iter().flatten();
-        let own: Vec<i64> = (0..count).map(|value| offset + place.distance(value)).collect();
+        let own = self.registers(instance, number);
         let value = |fragment: &Fragment, at: &i64| fragment.values.iter().position(|of| of == at);
         let found = known.rev().find_map(|fragment| {
             let all: Option<Vec<usize>> = own.iter().map(|at| value(fragment, at)).collect();
@@ -288,9 +297,12 @@ impl Fragment {
             match cell {
                 Some(Some(element)) => {
                     data[*element] = Some(value);
-                    for (dim, at) in coordinates(&self.shape, *element).into_iter().enumerate() {
-                        low[dim] = low[dim].min(at as usize);
-                        high[dim] = high[dim].max(at as usize + 1);
+                    let mut rest = *element;
+                    for (dim, size) in self.shape.iter().enumerate().rev() {
+                        let at = rest % size;
+                        rest /= size;
+                        low[dim] = low[dim].min(at);
+                        high[dim] = high[dim].max(at + 1);
                     }
                 }
                 Some(None) => {}

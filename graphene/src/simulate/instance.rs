@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
 
 use super::clock::lanes_of;
 use super::formula::Check;
@@ -37,7 +38,8 @@ pub(super) struct Written {
 /// A level, how often an agent has come to it, the first thread, and the block, if it is one block's.
 type Key = (usize, u64, i64, i64);
 
-type Log = HashMap<Element, Written, BuildHasherDefault<Mix>>;
+/// By what the simulator numbers.
+pub(super) type Numbered<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
 /// An execution of a spec.
 #[derive(Debug, Default)]
@@ -69,7 +71,7 @@ pub(super) struct Instance {
     outside: bool,
     /// Why it is not checked, as far as only its execution tells.
     pub(super) unchecked: Option<Unchecked>,
-    pub(super) log: Log,
+    pub(super) log: Numbered<Element, Written>,
 }
 
 /// The instances that a warp's lanes are in.
@@ -99,11 +101,11 @@ pub(super) struct Levels {
     every: u64,
     instances: Vec<Option<Instance>>,
     free: Vec<usize>,
-    open: HashMap<Key, usize>,
+    open: Numbered<Key, usize>,
     /// Which elements registers of several threads hold, as far as values have told: by the root, the latest last.
-    pub(super) fragments: HashMap<usize, Vec<Fragment>>,
+    pub(super) fragments: Numbered<usize, Vec<Rc<Fragment>>>,
     /// By the root, the block and the warp, the first of the blocks and of the threads that filled it together, and a block's threads.
-    pub(super) teams: HashMap<(usize, i64, usize), (i64, i64, i64)>,
+    pub(super) teams: Numbered<(usize, i64, usize), (i64, i64, i64)>,
     /// How many writes there were.
     pub(super) now: u64,
     pub(super) counts: Vec<Checked>,
@@ -112,7 +114,7 @@ pub(super) struct Levels {
 const NONE: u32 = u32::MAX;
 
 /// Numbers that are elements' already need little mixing.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Mix(u64);
 
 impl Hasher for Mix {
@@ -123,6 +125,10 @@ impl Hasher for Mix {
     fn write_u64(&mut self, number: u64) {
         let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = mixed ^ (mixed >> 32);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
     }
 
     fn finish(&self) -> u64 {
@@ -193,14 +199,8 @@ impl Levels {
         let now = self.now;
         let Some(id) = self.whose(program, id as usize, root) else { return };
         let Some(instance) = &mut self.instances[id] else { return };
-        let change = adds.then_some(after - before);
-        let root = root as u32;
-        let new = Written { root, first: now, last: now, before, after, added: change };
-        let known = instance.log.entry(element).or_insert(new);
-        if known.first < now {
-            (known.last, known.after) = (now, after);
-            known.added = known.added.and_then(|sum| Some(sum + change?));
-        }
+        let (root, added) = (root as u32, adds.then_some(after - before));
+        instance.add(element, Written { root, first: now, last: now, before, after, added });
     }
 }
 
@@ -235,12 +235,13 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
         return;
     }
     let block = machine.blocks[runner.block].number;
-    let mut groups: Vec<(i64, u32)> = Vec::new();
+    let mut groups: Vec<(i64, u32)> = Vec::with_capacity(32);
     for lane in lanes_of(mask) {
-        let start = match level.threads.size {
-            1 => first + lane as i64,
-            _ => level.threads.start.value(&runner.slots, lane),
-        };
+        if level.threads.size == 1 {
+            groups.push((first + lane as i64, 1 << lane));
+            continue;
+        }
+        let start = level.threads.start.value(&runner.slots, lane);
         match groups.iter_mut().find(|group| group.0 == start) {
             Some(group) => group.1 |= 1 << lane,
             None => groups.push((start, 1 << lane)),
@@ -280,7 +281,7 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
                 lane,
                 block: runner.block,
                 unchecked: nobody.then_some(Unchecked::Outside),
-                log: Log::default(),
+                log: Numbered::with_capacity_and_hasher(level.writes, Default::default()),
             });
             if !alone {
                 levels.open.insert(key, id);
@@ -346,9 +347,16 @@ fn close(machine: &mut Machine<'_, '_>, id: usize) {
         };
         known_of = Some((new.root, of));
         let Some(parent) = of.and_then(|of| levels.instances[of].as_mut()) else { continue };
-        let known = parent.log.entry(element).or_insert(new);
+        parent.add(element, new);
+    }
+}
+
+impl Instance {
+    /// Adds to what became of an element what else did; no two writes are of one time.
+    fn add(&mut self, element: Element, new: Written) {
+        let known = self.log.entry(element).or_insert(new);
         if (known.first, known.last) == (new.first, new.last) {
-            continue;
+            return;
         }
         if new.first < known.first {
             (known.first, known.before) = (new.first, new.before);

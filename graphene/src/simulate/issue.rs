@@ -18,6 +18,12 @@ pub(super) struct Failure {
     pub(super) lane: Option<usize>,
 }
 
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Failure {
+        Failure { fault, other: None, lane: None }
+    }
+}
+
 /// Where an operand begins, as a lane sees it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Base {

@@ -6,8 +6,9 @@ use super::formula::{Check, Formula};
 use super::place::{Place, Team};
 use super::program::Program;
 use crate::error::Result;
+use crate::function::{Step, Value};
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Carry, For, Fused, Kernel, Spec, Stmt, block_var};
+use crate::kernel::{Binary, Carry, For, Fused, Kernel, Spec, Stmt, Term, block_var};
 use crate::tensor::{Agent, Memory};
 
 /// A spec with a body.
@@ -24,8 +25,13 @@ pub(super) struct Level<'k> {
     pub(super) numbers: Vec<(&'k Expr, Formula)>,
     /// The variables that say which of its instances one is.
     pub(super) vars: Vec<(Var, Formula)>,
-    /// The roots of its outputs.
-    pub(super) written: HashSet<usize>,
+    /// What its kind makes of its operands.
+    pub(super) meaning: Option<Fused>,
+    /// Of each output, whether it is what it was, and something that is added.
+    pub(super) adds: Vec<bool>,
+    /// The roots of its outputs, and about how many elements one of its instances writes.
+    pub(super) written: Vec<usize>,
+    pub(super) writes: usize,
     /// Why its instances cannot be checked.
     pub(super) unchecked: Option<Unchecked>,
     /// Of what a loop carries, what is compared.
@@ -82,7 +88,10 @@ impl<'k> Level<'k> {
             blocks: number.is_none().then_some(None),
             numbers: Vec::new(),
             vars: Vec::new(),
-            written: HashSet::new(),
+            meaning: None,
+            adds: Vec::new(),
+            written: Vec::new(),
+            writes: 0,
             unchecked: None,
             form: None,
             ends: Vec::new(),
@@ -128,8 +137,12 @@ impl<'k> Level<'k> {
             }
             level.blocks = Some(Some(blocks));
         }
-        level.written =
-            level.operands[..spec.outs.len()].iter().map(|of| of.place.number).collect();
+        let outs = &level.operands[..spec.outs.len()];
+        level.written = outs.iter().map(|of| of.place.number).collect();
+        level.writes = outs.iter().map(|of| of.order.len()).sum();
+        let shape = |at: usize| level.operands.get(at).map_or(&[][..], |of| &of.shape);
+        level.meaning = spec.kind.meaning(shape(0), shape(spec.outs.len()));
+        level.adds = level.meaning.iter().flat_map(adds).collect();
         for expr in spec.kind.exprs() {
             level.numbers.push((expr, scope.compile(expr)?));
         }
@@ -174,6 +187,15 @@ impl<'k> Level<'k> {
             of.place.memory == Memory::Global && beyond
         })
     }
+}
+
+/// Of each output, whether it is what it was, and something that is added.
+fn adds(meaning: &Fused) -> impl Iterator<Item = bool> {
+    (0..).zip(meaning.outputs()).map(|(output, value)| {
+        let is_old = |x: &Value| meaning.steps()[x.index()] == Term::Old(output);
+        let term = &meaning.steps()[value.index()];
+        matches!(term, Term::Step(Step::Binary(Binary::Add, x, y)) if is_old(x) || is_old(y))
+    })
 }
 
 /// For each element of a shape, the last dimension fastest, its number with the first dimension fastest.

@@ -7,10 +7,10 @@ use super::clock::{Epoch, Knowledge, Who, lanes_of};
 use super::control::control;
 use super::gather::{Gathering, Meeting};
 use super::instance::{self, Levels};
-use super::issue;
+use super::issue::{self, Failure};
 use super::memory::{Space, Transfer};
 use super::program::{Op, Program, Task};
-use super::report::{Cost, Finding, Statement};
+use super::report::{Cost, Finding};
 use super::runner::{Runner, State, Units};
 use super::{Options, Outcome};
 use crate::arch::registers_at_launch;
@@ -296,7 +296,7 @@ impl<'p, 'k> Machine<'p, 'k> {
                 Op::Leave => instance::leave(self, warp),
                 op => {
                     if let Err(fault) = control(runner, op, self.rounds) {
-                        self.record(warp, fault, program.numbers[at], None, None);
+                        self.record(warp, fault, program.numbers[at]);
                         self.stopped = true;
                     }
                 }
@@ -305,35 +305,26 @@ impl<'p, 'k> Machine<'p, 'k> {
     }
 
     fn atom(&mut self, warp: usize, task: usize) -> Progress {
-        match issue::carry_out(self, warp, task) {
-            Ok(progress) => progress,
-            Err(error) => {
-                let number = self.program.tasks[task].number;
-                self.record(warp, error.fault, number, error.other, error.lane);
-                Progress::Done
-            }
-        }
+        issue::carry_out(self, warp, task).unwrap_or_else(|failure| {
+            self.record(warp, failure, self.program.tasks[task].number);
+            Progress::Done
+        })
     }
 
-    /// Notes a finding; whether to go on.
+    /// Notes a finding at a statement, or at the kernel's own spec; whether to go on.
     pub(super) fn record(
         &mut self,
         warp: usize,
-        fault: Fault,
-        number: u32,
-        other: Option<u32>,
-        lane: Option<usize>,
+        failure: impl Into<Failure>,
+        at: impl Into<Option<u32>>,
     ) {
-        let runner = &self.runners[warp];
-        let (block, index) = (self.blocks[runner.block].number, runner.index);
-        let statement = self.statement(number);
-        let other = other.map(|other| self.statement(other));
-        self.findings.push(Finding { fault, statement, other, block, warp: index, lane });
+        let Failure { fault, other, lane } = failure.into();
+        let Runner { block, index: warp, .. } = self.runners[warp];
+        let block = self.blocks[block].number;
+        let statement = self.program.said(at.into());
+        let other = other.map(|other| self.program.said(Some(other)));
+        self.findings.push(Finding { fault, statement, other, block, warp, lane });
         self.stopped |= self.findings.len() >= self.options.findings.max(1);
-    }
-
-    fn statement(&self, number: u32) -> Statement {
-        Statement { number: number as usize, text: self.program.line(number) }
     }
 
     /// A transfer's bytes arrive, and its barrier learns of them.
@@ -342,7 +333,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         self.events += 1;
         if self.blocks[block].running == 0 {
             let fault = Fault::InFlight("shared memory of a block that has left".to_owned());
-            return self.record(from, fault, at, None, None);
+            return self.record(from, fault, at);
         }
         let unit = self.barrier_unit(block, barrier);
         let first = self.first_unit;
@@ -356,7 +347,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             }
             Err(why) => {
                 let fault = Fault::Barrier(format!("a barrier {why}"));
-                self.record(from, fault, at, None, None);
+                self.record(from, fault, at);
             }
         }
     }
@@ -387,7 +378,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             })
             .collect();
         if let Some((warp, number)) = first {
-            self.record(warp, Fault::Deadlock(waiting.join("; ")), number, None, None);
+            self.record(warp, Fault::Deadlock(waiting.join("; ")), number);
         }
         self.stopped = true;
     }
@@ -432,7 +423,8 @@ impl<'p, 'k> Machine<'p, 'k> {
             } else {
                 continue;
             };
-            self.record(w, Fault::InFlight(what.to_owned()), at, None, lane);
+            let fault = Fault::InFlight(what.to_owned());
+            self.record(w, Failure { fault, other: None, lane }, at);
         }
         for block in 0..self.blocks.len() {
             self.check_exit(block);
@@ -465,7 +457,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         }
         for (fault, at) in faults {
             if !self.stopped {
-                self.record(block * warps, fault, at, None, None);
+                self.record(block * warps, fault, at);
             }
         }
     }
@@ -479,7 +471,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         }
         let program = self.program;
         let counts = self.levels.map(|levels| levels.counts).unwrap_or_default();
-        let levels = program.levels.iter().map(|level| program.statement_of(level)).zip(counts);
+        let levels = program.levels.iter().map(|level| program.said(level.number)).zip(counts);
         let levels = levels.collect();
         let costs = super::Costs { statements: self.costs };
         Outcome { buffers, findings: self.findings, costs, levels }

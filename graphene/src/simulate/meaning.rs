@@ -1,5 +1,7 @@
 //! What an instance wrote, compared with what its spec's kind makes of what it read.
 
+use std::rc::Rc;
+
 use super::clock::Epoch;
 use super::fragment::{Fragment, coordinates};
 use super::instance::{Element, Instance};
@@ -7,19 +9,17 @@ use super::level::{self, Level, Unchecked};
 use super::machine::Machine;
 use super::memory::Access;
 use super::program::Program;
-use super::report::Finding;
 use crate::atom::{Fault, Proxy};
-use crate::function::{Step, Value};
 use crate::index::Expr;
-use crate::kernel::{Array, Binary, Fused, Number, Operand, Term};
+use crate::kernel::{Array, Number, Operand, Term};
 use crate::kind::near::LEAST;
 use crate::tensor::{Memory, Scalar};
 use crate::text::print::{joined, list};
 
-/// An operand's elements: what they are, and where; `None` outside of its buffer.
+/// An operand's elements as they are now, and where; `None` outside of its buffer.
+#[derive(Default)]
 struct Seen {
-    now: Array,
-    before: Array,
+    now: Vec<f64>,
     at: Vec<Option<Element>>,
 }
 
@@ -29,29 +29,19 @@ pub(super) fn check(machine: &mut Machine<'_, '_>, id: usize, who: (usize, usize
     let Some(levels) = &machine.levels else { return };
     let instance = levels.get(id);
     let level = &program.levels[instance.level];
-    let (number, block, warp) = (instance.level, instance.block, instance.warp);
+    let (number, warp) = (instance.level, instance.warp);
     let found = match instance.unchecked {
         Some(why) => Err(why),
         None => compare(machine, level, id, who),
     };
-    let levels = machine.levels.as_mut().expect("it was there above");
-    match found {
-        Err(why) => *levels.counts[number].unchecked.entry(why).or_default() += 1,
-        Ok(Some(fault)) => {
-            levels.counts[number].checked += 1;
-            report(machine, level, fault, (block, warp));
-        }
-        Ok(None) => levels.counts[number].checked += 1,
+    let count = &mut machine.levels.as_mut().expect("it was there above").counts[number];
+    match &found {
+        Err(why) => *count.unchecked.entry(*why).or_default() += 1,
+        Ok(_) => count.checked += 1,
     }
-}
-
-fn report(machine: &mut Machine<'_, '_>, level: &Level<'_>, fault: Fault, of: (usize, usize)) {
-    let program = machine.program;
-    let statement = program.statement_of(level);
-    let block = machine.blocks.get(of.0).map_or(0, |block| block.number);
-    let warp = machine.runners.get(of.1).map_or(0, |runner| runner.index);
-    machine.findings.push(Finding { fault, statement, other: None, block, warp, lane: None });
-    machine.stopped |= machine.findings.len() >= machine.options.findings.max(1);
+    if let Ok(Some(fault)) = found {
+        machine.record(warp, fault, level.number);
+    }
 }
 
 /// What is wrong with what an instance wrote, if anything is.
@@ -63,16 +53,21 @@ fn compare(
 ) -> Result<Option<Fault>, Unchecked> {
     let levels = machine.levels.as_ref().expect("an instance is theirs");
     let instance = levels.get(instance);
+    let found = |of: fn(String) -> Fault, text: String| {
+        Ok(Some(of(format!("{}: {text}", said(machine.program, level, instance)))))
+    };
     let outs = level.spec.outs.len();
-    let shape = |at: usize| level.operands.get(at).map_or(&[][..], |of| &of.shape);
-    let meaning = level.spec.kind.meaning(shape(0), shape(outs)).ok_or(Unchecked::Kind)?;
-    let (mut seen, mut unknown) = (Vec::with_capacity(level.operands.len()), Vec::new());
+    let meaning = level.meaning.as_ref().ok_or(Unchecked::Kind)?;
+    let count = level.operands.len();
+    let (mut olds, mut seen) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut unknown = Vec::new();
     let mut starts = &instance.starts[..];
     for (number, operand) in level.operands.iter().enumerate() {
         let (own, rest) = starts.split_at(operand.place.starts.len());
         starts = rest;
         if operand.spread {
-            let old = meaning.steps().contains(&Term::Old(number)) && !adds(&meaning, number);
+            let adds = level.adds.get(number) == Some(&true);
+            let old = !adds && meaning.steps().contains(&Term::Old(number));
             let old = old || level.form.is_some();
             let before = if number >= outs || old {
                 match level.gathered(levels, instance, number) {
@@ -85,26 +80,26 @@ fn compare(
             } else {
                 Array { shape: Vec::new(), data: vec![0.0] }
             };
-            seen.push(Seen { now: before.clone(), before, at: Vec::new() });
+            olds.push(before);
+            seen.push(Seen::default());
             continue;
         }
         // What a loop carries holds of what is there when the last comes to its head.
         let who = (number >= outs && level.form.is_none()).then_some(who);
-        match elements(machine, instance, operand, own, who) {
-            Ok(all) => seen.push(all),
+        match elements(machine, (level, instance, operand), own, who) {
+            Ok((before, now)) => {
+                olds.push(before);
+                seen.push(now);
+            }
             Err(element) => {
-                let text = format!(
-                    "{}: an input, {}, changes while it is read",
-                    said(machine.program, level, instance),
-                    name(machine.program, level, number, element)
-                );
-                return Ok(Some(Fault::Unstable(text)));
+                let what = name(machine.program, level, number, element);
+                let text = format!("an input, {what}, changes while it is read");
+                return found(Fault::Unstable, text);
             }
         }
     }
     let (written, read) = seen.split_at(outs);
-    let ins: Vec<Array> = read.iter().map(|of| of.before.clone()).collect();
-    let olds: Vec<Array> = written.iter().map(|of| of.before.clone()).collect();
+    let ins = olds.split_off(outs);
     let number = |expr: &Expr| {
         let own = level.numbers.iter().zip(&instance.numbers).find(|row| row.0.0 == expr);
         own.map(|row| *row.1).or_else(|| machine.program.scope.fixed(expr).ok())
@@ -116,13 +111,13 @@ fn compare(
     let mut marked: Option<Vec<Array>> = None;
     let mut mark = |which: usize, element: usize| -> bool {
         let marked = marked.get_or_insert_with(|| {
-            let outside = |of: &Seen| {
-                let mut marked = of.before.clone();
-                let all = marked.data.iter_mut().zip(&of.at);
+            let outside = |(of, seen): (&Array, &Seen)| {
+                let mut marked = of.clone();
+                let all = marked.data.iter_mut().zip(&seen.at);
                 all.filter(|row| row.1.is_none()).for_each(|row| *row.0 = f64::NAN);
                 marked
             };
-            let ins: Vec<Array> = read.iter().map(outside).collect();
+            let ins: Vec<Array> = ins.iter().zip(read).map(outside).collect();
             let all = meaning.nearly(&ins, &olds, &number, unit).unwrap_or_default();
             let fit = |(of, operand): ((Array, Array), &level::Array)| match operand.spread
                 || level.form.is_some()
@@ -165,10 +160,9 @@ fn compare(
             let wrong = |&at: &usize| !(right(at) || outside && mark(which, at));
             if let Some(element) = (0..want.data.len()).find(wrong) {
                 let at = at_text(&want.shape, element);
-                let of = said(machine.program, level, instance);
                 let [got, want] = [&got, &want].map(|of| Number(of.data[element]));
-                let text = format!("{of}: element [{at}] of {part}: {got}, expected {want}");
-                return Ok(Some(Fault::Differs(text)));
+                let text = format!("element [{at}] of {part}: {got}, expected {want}");
+                return found(Fault::Differs, text);
             }
         }
         return Ok(None);
@@ -178,15 +172,10 @@ fn compare(
         let operand = &level.operands[which];
         let place = &operand.place;
         if operand.spread {
-            let adds = adds(&meaning, which);
             let mark = |element: usize| outside && mark(which, element);
-            let held = (&instance.held[which][..], adds);
-            match spread(machine, (level, instance, which), held, &(values, errors), mark) {
+            match spread(machine, (level, instance, which), &(values, errors), mark) {
                 Ok(fragment) => learnt.push((place.number, fragment)),
-                Err(text) => {
-                    let text = format!("{}: {text}", said(machine.program, level, instance));
-                    return Ok(Some(Fault::Differs(text)));
-                }
+                Err(text) => return found(Fault::Differs, text),
             }
             continue;
         }
@@ -197,28 +186,23 @@ fn compare(
             let (want, error) = (values.data[element], errors.data[element]);
             let written = instance.log.get(at);
             let (got, want) = match written.and_then(|written| written.added) {
-                Some(added) => (added, want - of.before.data[element]),
-                None => (written.map_or(of.now.data[element], |written| written.after), want),
+                Some(added) => (added, want - olds[which].data[element]),
+                None => (written.map_or(of.now[element], |written| written.after), want),
             };
             let right = agree(got, place.scalar.round(want), error, place.scalar.unit());
             if !(right || written.is_none() && mark(which, element)) {
                 let what = name(machine.program, level, which, element);
-                let got = match written {
-                    Some(_) => format!("{}", Number(got)),
-                    None => format!("not written, and {}", Number(got)),
-                };
-                let text = format!(
-                    "{}: {what}: {got}, expected {}",
-                    said(machine.program, level, instance),
-                    Number(place.scalar.round(want))
-                );
-                return Ok(Some(Fault::Differs(text)));
+                let not = if written.is_none() { "not written, and " } else { "" };
+                let [got, want] = [got, place.scalar.round(want)].map(Number);
+                let text = format!("{what}: {not}{got}, expected {want}");
+                return found(Fault::Differs, text);
             }
         }
     }
     let team = (instance.from, instance.first, level.threads.size);
     let all = (0..level.agents()).map(|rank| level.lane(instance, rank));
-    let warps: Vec<(i64, usize)> = all.map(|(block, warp, _)| (block, warp)).collect();
+    let mut warps: Vec<(i64, usize)> = all.map(|(block, warp, _)| (block, warp)).collect();
+    warps.dedup();
     let levels = machine.levels.as_mut().expect("an instance is theirs");
     for (root, fragment) in learnt {
         levels.teams.extend(warps.iter().map(|&(block, warp)| ((root, block, warp), team)));
@@ -232,31 +216,23 @@ fn compare(
 /// Values that more elements have tell nothing of which one a register holds.
 const FEW: usize = 4;
 
-/// Whether an output is what it was, and something that is added.
-fn adds(meaning: &Fused, output: usize) -> bool {
-    let term = &meaning.steps()[meaning.outputs()[output].index()];
-    let is_old = |x: &Value| meaning.steps()[x.index()] == Term::Old(output);
-    matches!(term, Term::Step(Step::Binary(Binary::Add, x, y)) if is_old(x) || is_old(y))
-}
-
 /// Which elements the registers of several threads hold, as far as that is known after this instance; what is wrong if there
 /// is no such layout, or not the one that there was before.
 fn spread(
     machine: &Machine<'_, '_>,
     (level, instance, which): (&Level<'_>, &Instance, usize),
-    (held, adds): (&[f64], bool),
     (values, errors): &(Array, Array),
     mut mark: impl FnMut(usize) -> bool,
-) -> Result<Fragment, String> {
+) -> Result<Rc<Fragment>, String> {
+    let (held, adds) = (&instance.held[which], level.adds[which]);
     let operand = &level.operands[which];
     let place = &operand.place;
     let levels = machine.levels.as_ref().expect("an instance is theirs");
-    let offset = level.offset(instance, which);
-    let mut fragment = Fragment::new(level, operand, offset, &values.shape);
+    let (offset, registers) = (level.offset(instance, which), level.registers(instance, which));
     let mut known = levels.fragments.get(&place.number).into_iter().flatten();
-    if let Some(known) = known.find(|known| known.is_like(&fragment)) {
-        fragment = known.clone();
-    }
+    let known = known.find(|known| known.is_of(&values.shape, level.agents(), &registers));
+    let new = || Rc::new(Fragment::new(level, operand, registers.clone(), &values.shape));
+    let mut fragment = known.cloned().unwrap_or_else(new);
     let off = errors.data.iter().copied().fold(0.0, f64::max);
     let exact = place.scalar == Scalar::F32 && off == 0.0;
     let unit = if exact { 0.0 } else { place.scalar.unit() };
@@ -273,7 +249,9 @@ fn spread(
         (if adds { after - before } else { after }, 4.0 * off + 2.0 * unit * size)
     };
     let all: Vec<(f64, f64)> = (0..held.len()).map(got).collect();
-    let mut sorted: Vec<(f64, usize)> = values.data.iter().copied().zip(0..).collect();
+    // Of a layout that is known, no value tells more.
+    let telling = if fragment.is_complete() { &[][..] } else { &values.data };
+    let mut sorted: Vec<(f64, usize)> = telling.iter().copied().zip(0..).collect();
     sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let those = |(got, most): (f64, f64)| {
         let first = sorted.partition_point(|row| row.0 < got - most);
@@ -286,7 +264,7 @@ fn spread(
             _ => Vec::new(),
         };
         let may: Vec<Vec<usize>> = all.iter().map(few).collect();
-        fragment.learn(&may);
+        Rc::make_mut(&mut fragment).learn(&may);
     }
     // Nothing tells what is added to what is no number.
     let lost = |register: usize| adds && held[register].is_nan() && all[register].0.is_nan();
@@ -335,14 +313,23 @@ fn agree(got: f64, want: f64, error: f64, unit: f64) -> bool {
 /// An operand's elements; the number of one that others changed in between, in no order with the one who leaves last.
 fn elements(
     machine: &Machine<'_, '_>,
-    instance: &Instance,
-    operand: &level::Array,
+    (level, instance, operand): (&Level<'_>, &Instance, &level::Array),
     starts: &[i64],
     who: Option<(usize, usize)>,
-) -> Result<Seen, usize> {
+) -> Result<(Array, Seen), usize> {
     let place = &operand.place;
     let first: i64 = starts.iter().zip(&place.axes).map(|(start, axis)| start * axis.1).sum();
-    let block = &machine.blocks[instance.block];
+    let (block, own) = (&machine.blocks[instance.block], &machine.runners[instance.warp]);
+    let (unit, space) = match place.memory {
+        Memory::Global => (0, Some(&machine.global)),
+        Memory::Shared => (block.number as u64, Some(&block.shared)),
+        Memory::Registers => (unit_of(block.number, own.index), None),
+    };
+    let within = |start: i64, reach: i64, size: i64| start >= 0 && start + reach < size;
+    let axes = || starts.iter().zip(&place.axes);
+    let whole =
+        axes().zip(&place.reach).all(|((start, axis), reach)| within(*start, *reach, axis.0));
+    let logged = level.written.contains(&place.number);
     let access = who.map(|(warp, lane)| Access {
         runner: &machine.runners[warp],
         lane,
@@ -353,48 +340,46 @@ fn elements(
         at: 0,
         update: false,
     });
-    let count = operand.order.len();
-    let empty = || Array { shape: operand.shape.clone(), data: Vec::with_capacity(count) };
-    let mut seen = Seen { now: empty(), before: empty(), at: Vec::with_capacity(count) };
+    let mut before = Vec::with_capacity(operand.order.len());
+    // Where elements lie is asked of outputs, and of what lies outside.
+    let (asked, mut seen) = (logged || !whole, Seen::default());
     for (element, &number) in operand.order.iter().enumerate() {
         let number = number as usize;
-        let mut along = starts.iter().zip(place.steps(number)).zip(&place.axes);
-        if !along.all(|((start, step), axis)| (0..axis.0).contains(&(start + step))) {
-            seen.now.data.push(0.0);
-            seen.before.data.push(0.0);
+        let inside = || {
+            let mut along = axes().zip(place.steps(number));
+            along.all(|((start, axis), step)| within(start + step, 0, axis.0))
+        };
+        if !whole && !inside() {
+            before.push(0.0);
+            seen.now.push(0.0);
             seen.at.push(None);
             continue;
         }
-        let at = place.first + (first + place.distance(number)) as usize;
-        let (unit, at, space) = match place.memory {
-            Memory::Global => (0, at, Some(&machine.global)),
-            Memory::Shared => (block.number as u64, at, Some(&block.shared)),
-            Memory::Registers => {
-                let own = &machine.runners[instance.warp];
-                (unit_of(block.number, own.index), at * 32 + instance.lane, None)
-            }
-        };
+        let mut at = place.first + (first + place.distance(number)) as usize;
+        if space.is_none() {
+            at = at * 32 + instance.lane;
+        }
         let id = Element::of(place.memory, unit, at);
-        let own = instance.log.get(&id);
-        let now = match space {
-            Some(space) => {
-                let changed = space.changed(at);
-                let others = changed > instance.opened && own.is_none_or(|own| own.last < changed);
-                if others && access.is_some_and(|access| !space.is_ordered(at, &access)) {
-                    return Err(element);
-                }
-                if space.is_valid(at) { space.peek(at) } else { f64::NAN }
-            }
-            None => {
-                let own = &machine.runners[instance.warp];
-                if own.marks[at].valid { own.registers[at] } else { f64::NAN }
-            }
+        let written = if logged { instance.log.get(&id) } else { None };
+        let (valid, now) = match space {
+            Some(space) => (space.is_valid(at), space.peek(at)),
+            None => (own.marks[at].valid, own.registers[at]),
         };
-        seen.now.data.push(now);
-        seen.before.data.push(own.map_or(now, |own| own.before));
-        seen.at.push(Some(id));
+        if let (Some(space), Some(access)) = (space, access) {
+            let changed = space.changed(at);
+            let own = changed <= instance.opened || written.is_some_and(|of| of.last >= changed);
+            if !own && !space.is_ordered(at, &access) {
+                return Err(element);
+            }
+        }
+        let now = if valid { now } else { f64::NAN };
+        before.push(written.map_or(now, |of| of.before));
+        if asked {
+            seen.now.push(now);
+            seen.at.push(Some(id));
+        }
     }
-    Ok(seen)
+    Ok((Array { shape: operand.shape.clone(), data: before }, seen))
 }
 
 /// The unit of a warp's registers.

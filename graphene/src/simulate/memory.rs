@@ -25,7 +25,7 @@ pub(super) struct Space {
     changed: Vec<u64>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Cell {
     writer: Epoch,
     reader: Epoch,
@@ -140,23 +140,10 @@ impl Reader {
     }
 }
 
-impl Cell {
-    const NEW: Cell = Cell {
-        writer: Epoch::NONE,
-        reader: Epoch::NONE,
-        written_at: 0,
-        read_at: 0,
-        valid: false,
-        generic: false,
-        unread: false,
-        updated: false,
-    };
-}
-
 impl Space {
     /// Memory of so many elements that nothing has written.
     pub(super) fn new(len: usize, once: bool) -> Space {
-        Space { data: vec![0.0; len], cells: vec![Cell::NEW; len], once, ..Space::default() }
+        Space { data: vec![0.0; len], cells: vec![Cell::default(); len], once, ..Space::default() }
     }
 
     /// Sets an element from outside.
@@ -212,18 +199,8 @@ impl Space {
     /// Checks and notes a read.
     pub(super) fn read(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
         let cell = self.cells[at];
-        if cell.writer.who != Who::NONE {
-            if !by.knows(cell.writer) {
-                return Some(by.conflict(cell.writer, cell.written_at));
-            }
-            if by.unfenced(&cell) {
-                return Some(Conflict::Unfenced(cell.written_at));
-            }
-        }
-        if cell.updated
-            && let Some(reader) = unordered(&self.updates[&at], by)
-        {
-            return Some(Conflict::Race(reader.at));
+        if let Some(conflict) = self.after_writes(at, &cell, by) {
+            return Some(conflict);
         }
         self.cells[at].unread = false;
         if cell.reader != by.stamp {
@@ -289,7 +266,8 @@ impl Space {
         conflict
     }
 
-    fn before_write(&self, at: usize, cell: &Cell, by: &Access<'_>) -> Option<Conflict> {
+    /// Whether an access is ordered after all writes and updates.
+    fn after_writes(&self, at: usize, cell: &Cell, by: &Access<'_>) -> Option<Conflict> {
         if cell.writer.who != Who::NONE {
             if !by.knows(cell.writer) {
                 return Some(by.conflict(cell.writer, cell.written_at));
@@ -304,15 +282,19 @@ impl Space {
         {
             return Some(Conflict::Race(reader.at));
         }
-        match cell.reader.who {
+        None
+    }
+
+    fn before_write(&self, at: usize, cell: &Cell, by: &Access<'_>) -> Option<Conflict> {
+        self.after_writes(at, cell, by).or_else(|| match cell.reader.who {
             Who::NONE => None,
             Who::SEVERAL => unordered(&self.sets[cell.reader.time as usize], by).map(|reader| {
                 let epoch = reader.epochs().next().unwrap_or(Epoch::NONE);
                 by.conflict(epoch, reader.at)
             }),
             _ if by.knows(cell.reader) => None,
-            _ => Some(by.conflict(cell.reader, self.cells[at].read_at)),
-        }
+            _ => Some(by.conflict(cell.reader, cell.read_at)),
+        })
     }
 
     fn overwrite(&mut self, at: usize, by: &Access<'_>) {
@@ -330,7 +312,7 @@ impl Space {
             valid: true,
             generic: by.proxy == Proxy::Generic,
             unread: true,
-            ..Cell::NEW
+            ..Cell::default()
         };
     }
 }

@@ -216,20 +216,14 @@ impl Team {
     /// [`Error::Shape`] for sizes that are not fixed at launch.
     pub(super) fn of(threads: &Threads, scope: &Scope) -> Result<Team> {
         let view = &threads.view;
-        let mut modes = Vec::new();
+        let mut offsets = vec![0];
         for leaf in view.leaves() {
             let size = scope.fixed(&leaf.size)?;
-            if size > 1 {
-                modes.push((scope.fixed(&view.stride(leaf))?, size));
-            }
+            let stride = if size > 1 { scope.fixed(&view.stride(leaf))? } else { 0 };
+            let moved = |i| offsets.iter().map(move |offset| offset + i * stride);
+            offsets = (0..size).flat_map(moved).collect();
         }
-        modes.sort_unstable();
-        let mut offsets = vec![0];
-        for (stride, size) in modes {
-            offsets = (0..size)
-                .flat_map(|i| offsets.iter().map(move |offset| offset + i * stride))
-                .collect();
-        }
+        offsets.sort_unstable();
         let start = scope.compile(&view.offset())?;
         Ok(Team { size: offsets.len() as i64, start, offsets })
     }

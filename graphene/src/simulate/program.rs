@@ -250,10 +250,10 @@ impl<'k> Program<'k> {
         self.kernel.line(self.stmts[number as usize])
     }
 
-    /// The statement of a level; of the kernel itself, its name.
-    pub(super) fn statement_of(&self, level: &Level<'k>) -> Statement {
-        let text = level.number.map_or_else(|| self.kernel.name.clone(), |at| self.line(at));
-        Statement { number: level.number.unwrap_or(0) as usize, text }
+    /// What reports say of a statement; of the kernel itself, its name.
+    pub(super) fn said(&self, number: Option<u32>) -> Statement {
+        let text = number.map_or_else(|| self.kernel.name.clone(), |at| self.line(at));
+        Statement { number: number.unwrap_or(0) as usize, text }
     }
 
     fn push(&mut self, op: Op, number: u32) -> usize {

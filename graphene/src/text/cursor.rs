@@ -225,11 +225,12 @@ impl<'t> Parser<'t> {
         Err(Error::Text { at, line, column, message })
     }
 
-    /// The result, or the error with a position if it has none yet.
-    pub(crate) fn located<T>(&self, at: usize, result: Result<T>) -> Result<T> {
-        match result {
+    /// What is read, or the error with this position if it has none yet.
+    pub(crate) fn placed<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let at = self.next();
+        match read(self) {
             Err(error) if error.position().is_none() => self.fail(at, error.to_string()),
-            Ok(_) | Err(_) => result,
+            result => result,
         }
     }
 }

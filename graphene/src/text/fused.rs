@@ -243,33 +243,22 @@ impl<'t> Parser<'t> {
                 }
                 Ok(x.steps_of(count, next, &given))
             }
-            "select" => {
-                let yes = self.sum(k, names)?;
-                Ok(x.select(yes, self.after_comma(|p| p.sum(k, names))?))
-            }
+            "select" => Ok(x.select(self.sum(k, names)?, self.after_comma(|p| p.sum(k, names))?)),
             "dims" => Ok(x.dims(
                 self.list(|p| if p.eat_word("_") { Ok(None) } else { p.dimension().map(Some) })?,
             )),
             "position" => Ok(x.position(self.dimension()?)),
             "merge" => Ok(x.merge(self.dimension()?)),
-            "split" => {
-                let dim = self.dimension()?;
-                Ok(x.split(dim, self.after_comma(|p| p.expr(k))?))
-            }
+            "split" => Ok(x.split(self.dimension()?, self.after_comma(|p| p.expr(k))?)),
             "slice" => {
-                let dim = self.dimension()?;
-                let first = self.after_comma(|p| p.expr(k))?;
-                Ok(x.slice(dim, first, self.after_comma(|p| p.expr(k))?))
+                let (dim, mut next) = (self.dimension()?, || self.after_comma(|p| p.expr(k)));
+                Ok(x.slice(dim, next()?, next()?))
             }
             "window" => {
-                let dim = self.dimension()?;
-                let count = self.after_comma(|p| p.expr(k))?;
-                let [mut size, mut stride, mut dilation, mut before] = [0; 4];
-                for number in [&mut size, &mut stride, &mut dilation, &mut before] {
-                    *number = self.after_comma(Parser::integer)?;
-                }
-                self.expect(",")?;
-                let Some(fill) = self.float() else { return self.expected("a number") };
+                let (dim, count) = (self.dimension()?, self.after_comma(|p| p.expr(k))?);
+                let mut next = || self.after_comma(Parser::integer);
+                let (size, stride, dilation, before) = (next()?, next()?, next()?, next()?);
+                let fill = self.after_comma(Parser::number)?;
                 Ok(x.window(dim, Window { count, size, stride, dilation, before, fill }))
             }
             _ => self.fail(at, format!("`{word}` is no function of tensors")),
@@ -277,7 +266,7 @@ impl<'t> Parser<'t> {
     }
 
     /// A number, if there is one.
-    fn float(&mut self) -> Option<Number> {
+    pub(super) fn float(&mut self) -> Option<Number> {
         let rest = &self.rest();
         let sign = usize::from(rest.starts_with('-'));
         let digits = |c: char| c.is_ascii_digit() || c == '.';

@@ -22,60 +22,55 @@ pub(crate) struct Row {
 
 const ANY: usize = usize::MAX;
 
-/// Where one name begins with another, it comes first.
-static ROWS: [Row; 25] = [
-    row("Move", 1..=1, 1..=1, |_, _| Ok(Kind::Move)),
-    row("MatMul+=", 1..=1, 2..=2, |_, _| Ok(Kind::MATMUL_ADD)),
-    row("MatMul", 1..=1, 2..=2, |_, _| Ok(Kind::MATMUL)),
-    row("UnaryPointwise", 1..=1, 1..=1, |p, _| {
-        Ok(Kind::Unary(p.argument(|p| p.row("a function", &Unary::ALL))?))
-    }),
-    row("BinaryPointwise", 1..=1, 2..=2, |p, _| Ok(Kind::Binary(p.argument(Parser::binary)?))),
-    row("Select", 1..=1, 3..=3, |_, _| Ok(Kind::Select)),
-    row("Reduction", 1..=1, 1..=1, |p, _| Ok(Kind::Reduction(p.argument(Parser::binary)?))),
-    row("Fused", 1..=ANY, 0..=ANY, |p, k| Ok(Kind::Fused(p.fused(k)?))),
-    row("Fold", 1..=ANY, 1..=1, |p, _| Ok(Kind::Fold(p.argument(Parser::fold)?))),
-    row("Scan", 1..=1, 1..=1, |p, _| Ok(Kind::Scan(p.argument(Parser::scan)?))),
-    row("Shfl", 1..=1, 1..=1, |p, _| Ok(Kind::Shfl(p.argument(Parser::integer)?))),
-    row("Init", 1..=1, 0..=0, |p, _| Ok(Kind::Init(p.argument(Parser::number)?))),
-    row("Index", 1..=1, 0..=0, |p, k| Ok(Kind::Index(p.argument(|p| p.expr(k))?))),
-    row("Arrive", 1..=1, 0..=0, |p, k| {
+/// A row for each variant: the name, which it is, numbers of outputs and inputs, and how its parameters are read.
+macro_rules! kinds {
+    ($($name:literal $of:pat, $outs:expr, $ins:expr, $read:expr;)*) => {
+        /// Where one name begins with another, it comes first.
+        static ROWS: [Row; [$($name),*].len()] =
+            [$(Row { name: $name, outs: $outs, ins: $ins, read: $read }),*];
+
+        impl Kind {
+            /// The name in text and in atoms' patterns.
+            pub fn name(&self) -> &'static str {
+                match self { $($of => $name,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    "Move" Kind::Move, 1..=1, 1..=1, |_, _| Ok(Kind::Move);
+    "MatMul+=" Kind::MatMul { accumulate: true }, 1..=1, 2..=2, |_, _| Ok(Kind::MATMUL_ADD);
+    "MatMul" Kind::MatMul { accumulate: false }, 1..=1, 2..=2, |_, _| Ok(Kind::MATMUL);
+    "UnaryPointwise" Kind::Unary(_), 1..=1, 1..=1, |p, _| p.argument(|p| p.row("a function", &Unary::ALL)).map(Kind::Unary);
+    "BinaryPointwise" Kind::Binary(_), 1..=1, 2..=2, |p, _| p.argument(Parser::binary).map(Kind::Binary);
+    "Select" Kind::Select, 1..=1, 3..=3, |_, _| Ok(Kind::Select);
+    "Reduction" Kind::Reduction(_), 1..=1, 1..=1, |p, _| p.argument(Parser::binary).map(Kind::Reduction);
+    "Fused" Kind::Fused(_), 1..=ANY, 0..=ANY, |p, k| p.fused(k).map(Kind::Fused);
+    "Fold" Kind::Fold(_), 1..=ANY, 1..=1, |p, _| p.argument(Parser::fold).map(Kind::Fold);
+    "Scan" Kind::Scan(_), 1..=1, 1..=1, |p, _| p.argument(Parser::scan).map(Kind::Scan);
+    "Shfl" Kind::Shfl(_), 1..=1, 1..=1, |p, _| p.argument(Parser::integer).map(Kind::Shfl);
+    "Init" Kind::Init(_), 1..=1, 0..=0, |p, _| p.argument(Parser::number).map(Kind::Init);
+    "Index" Kind::Index(_), 1..=1, 0..=0, |p, k| p.argument(|p| p.expr(k)).map(Kind::Index);
+    "Arrive" Kind::Arrive(_), 1..=1, 0..=0, |p, k| {
         let bytes = if p.sees("<<<") { None } else { Some(p.argument(|p| p.expr(k))?) };
         Ok(Kind::Arrive(bytes))
-    }),
-    row("WaitGroup", 0..=1, 0..=0, |p, _| {
-        p.argument(|p| {
-            let (group, left) = (p.group()?, p.after_comma(Parser::integer)?);
-            Ok(Kind::WaitGroup(group, left, p.flag("read")?))
-        })
-    }),
-    row("Wait", 1..=1, 0..=0, |p, k| {
-        p.argument(|p| {
-            let parity = p.expr(k)?;
-            let scope = if p.flag("cluster")? { Scope::Cluster } else { Scope::Block };
-            Ok(Kind::Wait(parity, scope))
-        })
-    }),
-    row("Commit", 0..=0, 0..=0, |p, _| Ok(Kind::Commit(p.argument(Parser::group)?))),
-    row("Fence", 0..=1, 0..=0, |p, _| {
-        Ok(Kind::Fence(p.argument(|p| p.row("a fence", &Fence::ALL))?))
-    }),
-    row("Sync", 0..=0, 0..=0, |_, _| Ok(Kind::Sync)),
-    row("Registers", 0..=0, 0..=0, |p, _| Ok(Kind::Registers(p.argument(Parser::integer)?))),
-    row("LaunchDependents", 0..=0, 0..=0, |_, _| Ok(Kind::LaunchDependents)),
-    row("GridDependencyWait", 0..=0, 0..=0, |_, _| Ok(Kind::GridDependencyWait)),
-    row("Prefetch", 0..=0, 1..=1, |_, _| Ok(Kind::Prefetch)),
-    row("GridArrive", 1..=1, 0..=0, |p, k| Ok(Kind::GridArrive(p.argument(|p| p.expr(k))?))),
-    row("GridWait", 0..=0, 1..=1, |p, k| Ok(Kind::GridWait(p.argument(|p| p.expr(k))?))),
-];
-
-const fn row(
-    name: &'static str,
-    outs: RangeInclusive<usize>,
-    ins: RangeInclusive<usize>,
-    read: fn(&mut Parser<'_>, &Builder) -> Result<Kind>,
-) -> Row {
-    Row { name, outs, ins, read }
+    };
+    "WaitGroup" Kind::WaitGroup(..), 0..=1, 0..=0, |p, _| p.argument(|p| {
+        Ok(Kind::WaitGroup(p.group()?, p.after_comma(Parser::integer)?, p.flag("read")?))
+    });
+    "Wait" Kind::Wait(..), 1..=1, 0..=0, |p, k| p.argument(|p| {
+        Ok(Kind::Wait(p.expr(k)?, if p.flag("cluster")? { Scope::Cluster } else { Scope::Block }))
+    });
+    "Commit" Kind::Commit(_), 0..=0, 0..=0, |p, _| p.argument(Parser::group).map(Kind::Commit);
+    "Fence" Kind::Fence(_), 0..=1, 0..=0, |p, _| p.argument(|p| p.row("a fence", &Fence::ALL)).map(Kind::Fence);
+    "Sync" Kind::Sync, 0..=0, 0..=0, |_, _| Ok(Kind::Sync);
+    "Registers" Kind::Registers(_), 0..=0, 0..=0, |p, _| p.argument(Parser::integer).map(Kind::Registers);
+    "LaunchDependents" Kind::LaunchDependents, 0..=0, 0..=0, |_, _| Ok(Kind::LaunchDependents);
+    "GridDependencyWait" Kind::GridDependencyWait, 0..=0, 0..=0, |_, _| Ok(Kind::GridDependencyWait);
+    "Prefetch" Kind::Prefetch, 0..=0, 1..=1, |_, _| Ok(Kind::Prefetch);
+    "GridArrive" Kind::GridArrive(_), 1..=1, 0..=0, |p, k| p.argument(|p| p.expr(k)).map(Kind::GridArrive);
+    "GridWait" Kind::GridWait(_), 0..=0, 1..=1, |p, k| p.argument(|p| p.expr(k)).map(Kind::GridWait);
 }
 
 /// A kind's row.
@@ -174,15 +169,8 @@ impl Parser<'_> {
         Ok(scan)
     }
 
-    fn number(&mut self) -> Result<Number> {
-        let at = self.next();
-        match self.until('>').parse::<f64>() {
-            Ok(value) if !value.is_nan() => Ok(Number(value)),
-            Ok(_) | Err(_) => {
-                self.back(at);
-                self.expected("a number")
-            }
-        }
+    pub(super) fn number(&mut self) -> Result<Number> {
+        self.float().map_or_else(|| self.expected("a number"), Ok)
     }
 }
 

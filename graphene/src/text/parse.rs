@@ -43,26 +43,23 @@ fn next_kernel(p: &mut Parser<'_>) -> Result<Kernel> {
         let at = p.next();
         if p.name('%').is_some_and(|_| p.sees(":")) {
             p.back(at);
-            p.param(&mut k)?;
+            p.placed(|p| p.param(&mut k))?;
         } else if p.name('#').is_some() {
             p.back(at);
-            p.launched(&mut k)?;
+            p.placed(|p| p.launched(&mut k))?;
         } else {
             p.back(at);
             break;
         }
     }
-    p.whole(k)
+    p.placed(|p| p.whole(k))
 }
 
 impl Parser<'_> {
     fn symbols(&mut self, k: &mut Builder) -> Result<()> {
         self.expect("(")?;
         while !self.sees(")") {
-            let at = self.next();
-            let name = self.new_var(k)?;
-            let symbol = k.symbol(name);
-            self.located(at, symbol)?;
+            self.placed(|p| k.symbol(p.new_var(k)?))?;
             if !self.eat(",") {
                 break;
             }
@@ -71,7 +68,6 @@ impl Parser<'_> {
     }
 
     fn param(&mut self, k: &mut Builder) -> Result<()> {
-        let at = self.next();
         let name = self.new_name::<TensorId>(k)?;
         self.expect(":")?;
         let from = self.next();
@@ -80,35 +76,32 @@ impl Parser<'_> {
         if tensor.memory != Memory::Global || !plain {
             return self.fail(from, "parameters are in plain global memory, GL".to_owned());
         }
-        self.located(at, k.add_param(name, tensor)).map(drop)
+        k.add_param(name, tensor).map(drop)
     }
 
     fn launched(&mut self, k: &mut Builder) -> Result<()> {
-        let at = self.next();
         let name = self.new_name::<ThreadsId>(k)?;
         self.expect(":")?;
         let threads = self.threads_type(k)?;
-        let launched = match threads.agent {
+        match threads.agent {
             Agent::Block => k.grid(name, threads.view),
             Agent::Thread => k.block(name, threads.view),
-        };
-        self.located(at, launched).map(drop)
+        }
+        .map(drop)
     }
 
     /// The spec that is the kernel.
     fn whole(&mut self, mut k: Builder) -> Result<Kernel> {
-        let at = self.next();
         let outs = if self.sees("%") { self.outs(&k)? } else { Vec::new() };
         let header = self.header(&k, outs)?;
         self.body(&mut k)?;
-        let kernel = k.finish_as(header);
-        self.located(at, kernel)
+        k.finish_as(header)
     }
 
     fn body(&mut self, k: &mut Builder) -> Result<()> {
         self.expect("{")?;
         while !self.eat("}") {
-            self.stmt(k)?;
+            self.placed(|p| p.stmt(k))?;
         }
         Ok(())
     }
@@ -133,11 +126,11 @@ impl Parser<'_> {
             return if value { self.value(k) } else { self.indices(k) };
         }
         match self.word() {
-            Some("ring") => self.ring(k),
+            Some("ring") => self.placed(|p| p.ring(k)),
             Some("advance") => self.advance(k),
-            Some("for") => self.for_(k),
-            Some("if") => self.if_(k),
-            Some("role") => self.role(k),
+            Some("for") => self.expect("(").and_then(|()| self.placed(|p| p.for_(k))),
+            Some("if") => self.expect("(").and_then(|()| self.placed(|p| p.if_(k))),
+            Some("role") => self.placed(|p| p.role(k)),
             Some(_) | None => {
                 self.back(at);
                 self.spec(k, Vec::new())
@@ -147,7 +140,6 @@ impl Parser<'_> {
 
     /// An allocation or a view.
     fn tensor(&mut self, k: &mut Builder) -> Result<()> {
-        let at = self.next();
         let name = self.new_name::<TensorId>(k)?;
         self.expect(":")?;
         let from = self.next();
@@ -160,32 +152,30 @@ impl Parser<'_> {
                 return self.fail(from, "only parameters are constant, or scratch".to_owned());
             }
             let Tensor { view, scalar, memory, swizzle, .. } = printed;
-            let allocated = k.allocate(name, view, scalar, memory, swizzle);
-            return self.located(at, allocated).map(drop);
+            return k.allocate(name, view, scalar, memory, swizzle).map(drop);
         }
-        self.viewed::<TensorId>(k, (at, name), (from, printed))
+        self.viewed::<TensorId>(k, name, (from, printed))
     }
 
     fn threads(&mut self, k: &mut Builder) -> Result<()> {
-        let at = self.next();
         let name = self.new_name::<ThreadsId>(k)?;
         self.expect(":")?;
         let from = self.next();
         let printed = self.threads_type(k)?;
         self.expect("=")?;
-        self.viewed::<ThreadsId>(k, (at, name), (from, printed))
+        self.viewed::<ThreadsId>(k, name, (from, printed))
     }
 
     /// What a view is of, whose printed type must be the one that it has.
     fn viewed<V: Viewed>(
         &mut self,
         k: &mut Builder,
-        (at, name): (usize, &str),
+        name: &str,
         (from, printed): (usize, V::Of),
     ) -> Result<()> {
         let of: V = self.known(k)?;
         let op = self.view_op(k)?;
-        let id = self.located(at, k.view(of, name, op))?;
+        let id = k.view(of, name, op)?;
         let [derived, printed] = [k.tensor_of(id)?, &printed].map(ToString::to_string);
         if derived == printed {
             return Ok(());
@@ -215,31 +205,23 @@ impl Parser<'_> {
         if sizes != expected {
             return self.fail(at, format!("expected names in groups of {expected:?}"));
         }
-        let names = groups.concat();
-        let vars = k.indices_named(of, &names);
-        self.located(at, vars).map(drop)
+        k.indices_named(of, &groups.concat()).map(drop)
     }
 
     fn value(&mut self, k: &mut Builder) -> Result<()> {
-        let at = self.next();
         let name = self.new_var(k)?;
         self.expect("=")?;
         if self.sees("%") {
             let of = self.known(k)?;
-            let var = k.value(name, of);
-            return self.located(at, var).map(drop);
+            return k.value(name, of).map(drop);
         }
         let value = self.expr(k)?;
-        let var = k.let_(name, value);
-        self.located(at, var).map(drop)
+        k.let_(name, value).map(drop)
     }
 
     fn ring(&mut self, k: &mut Builder) -> Result<()> {
-        let at = self.next();
         let name = self.new_var(k)?;
-        let stages = self.within(["[", "]"], Self::natural)?;
-        let ring = k.ring(name, stages);
-        self.located(at, ring).map(drop)
+        k.ring(name, self.within(["[", "]"], Self::natural)?).map(drop)
     }
 
     fn advance(&mut self, k: &mut Builder) -> Result<()> {
@@ -264,16 +246,13 @@ impl Parser<'_> {
     }
 
     fn spec(&mut self, k: &mut Builder, outs: Vec<Operand>) -> Result<()> {
-        let at = self.next();
-        let header = self.header(k, outs)?;
-        let added =
-            if self.sees("{") { k.decompose(header, |k| self.body(k)) } else { k.add(header) };
-        self.located(at, added)
+        self.placed(|p| {
+            let header = p.header(k, outs)?;
+            if p.sees("{") { k.decompose(header, |k| p.body(k)) } else { k.add(header) }
+        })
     }
 
     fn for_(&mut self, k: &mut Builder) -> Result<()> {
-        self.expect("(")?;
-        let at = self.next();
         let name = self.new_var(k)?;
         self.expect("=")?;
         let first = self.expr(k)?;
@@ -287,10 +266,8 @@ impl Parser<'_> {
         let step = self.expr(k)?;
         self.expect(")")?;
         let unroll = self.eat_word("unroll");
-        let carry = k.carry(name, (&end, &step), |k, _| self.carried(k));
-        let carry = self.located(at, carry)?;
-        let looped = k.for_carrying(name, first..end, (step, unroll), carry, |k, _| self.body(k));
-        self.located(at, looped)
+        let carry = k.carry(name, (&end, &step), |k, _| self.carried(k))?;
+        k.for_carrying(name, first..end, (step, unroll), carry, |k, _| self.body(k))
     }
 
     /// `carry %a, %b as Fused{…} = …`, as often as it stands there.
@@ -310,8 +287,6 @@ impl Parser<'_> {
     }
 
     fn if_(&mut self, k: &mut Builder) -> Result<()> {
-        self.expect("(")?;
-        let at = self.next();
         let test = if self.eat_word("true") {
             Test::All(Vec::new())
         } else if self.eat_word("inside") {
@@ -324,19 +299,16 @@ impl Parser<'_> {
             Test::All(conds)
         };
         self.expect(")")?;
-        let tested = k.if_(test, |k| self.body(k));
-        self.located(at, tested)
+        k.if_(test, |k| self.body(k))
     }
 
     fn role(&mut self, k: &mut Builder) -> Result<()> {
-        let at = self.next();
         let threads = self.known(k)?;
         self.expect("[")?;
         let first = self.natural()?;
         let end = if self.eat("..") { self.natural()? } else { first.saturating_add(1) };
         self.expect("]")?;
-        let role = k.role(threads, first..end, |k| self.body(k));
-        self.located(at, role)
+        k.role(threads, first..end, |k| self.body(k))
     }
 }
 

@@ -17,10 +17,10 @@ impl Parser<'_> {
         let mut tensor = Tensor::new(view, scalar, memory);
         if self.sees(".S<") {
             tensor.swizzle = Some(self.within([".S<", ">"], |p| {
-                let at = p.next();
-                let (bits, base) = (p.integer()?, p.after_comma(Parser::integer)?);
-                let swizzle = Swizzle::new(bits, base, p.after_comma(Parser::integer)?);
-                p.located(at, swizzle)
+                p.placed(|p| {
+                    let (bits, base) = (p.integer()?, p.after_comma(Parser::integer)?);
+                    Swizzle::new(bits, base, p.after_comma(Parser::integer)?)
+                })
             })?);
         }
         if self.sees(".peer(") {
@@ -42,23 +42,22 @@ impl Parser<'_> {
     fn levels(&mut self, k: &Builder) -> Result<View> {
         let mut levels: Vec<Vec<Layout<Expr>>> = Vec::new();
         loop {
-            let at = self.next();
             if levels.is_empty() && self.eat("[]") {
                 self.expect(".")?;
                 return Ok(View::buffer(&[]));
             }
-            let [sizes, strides] = self.within(["[", "]"], |p| {
-                let sizes = p.trees(k)?;
-                p.expect(":")?;
-                Ok([sizes, p.trees(k)?].map(IntTuple::Tuple))
+            let level = self.placed(|p| {
+                let [sizes, strides] = p.within(["[", "]"], |p| {
+                    let sizes = p.trees(k)?;
+                    p.expect(":")?;
+                    Ok([sizes, p.trees(k)?].map(IntTuple::Tuple))
+                })?;
+                Layout::new(&sizes, &strides).map_err(|error| match error {
+                    Error::Profile { .. } => unpaired(),
+                    error => error,
+                })
             })?;
-            match Layout::new(&sizes, &strides) {
-                Ok(level) => levels.push(level.modes().to_vec()),
-                Err(Error::Profile { .. }) => {
-                    return self.fail(at, "expected a stride for every size".to_owned());
-                }
-                Err(error) => return self.located(at, Err(error)),
-            }
+            levels.push(level.modes().to_vec());
             self.expect(".")?;
             if !self.sees("[") {
                 return Ok(View::levels_of(&levels));
@@ -116,23 +115,27 @@ impl Parser<'_> {
 
     /// `8`, `8:2` or `(4,2):(1,16)`
     fn modes(&mut self) -> Result<Layout> {
-        let at = self.next();
-        if !self.sees("(") {
-            let size = self.natural()?;
-            let stride = if self.eat(":") { self.natural()? } else { 1 };
-            return self.located(at, Layout::mode(size, stride));
-        }
-        let sizes = self.naturals()?;
-        self.expect(":")?;
-        let strides = self.naturals()?;
-        if sizes.len() != strides.len() {
-            return self.fail(at, "expected a stride for every size".to_owned());
-        }
-        let modes: Vec<_> = sizes.into_iter().zip(strides).collect();
-        self.located(at, Layout::of_modes(&modes))
+        self.placed(|p| {
+            if !p.sees("(") {
+                let size = p.natural()?;
+                return Layout::mode(size, if p.eat(":") { p.natural()? } else { 1 });
+            }
+            let sizes = p.naturals()?;
+            p.expect(":")?;
+            let strides = p.naturals()?;
+            if sizes.len() != strides.len() {
+                return Err(unpaired());
+            }
+            let modes: Vec<_> = sizes.into_iter().zip(strides).collect();
+            Layout::of_modes(&modes)
+        })
     }
 
     fn naturals(&mut self) -> Result<Vec<i64>> {
         self.within(["(", ")"], |p| p.list(Self::natural))
     }
+}
+
+fn unpaired() -> Error {
+    Error::Shape("expected a stride for every size".to_owned())
 }

@@ -6,17 +6,12 @@ use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Ring, thread_var};
 use crate::tensor::{Agent, Threads};
 
-/// What a variable is for each thread.
+/// What a variable is for each thread: whatever it is, the same for threads of the same class.
 #[derive(Debug, Clone)]
-enum Value {
-    /// The same for all threads of a block, whatever it is.
-    Uniform,
-    /// These numbers.
-    Each(Vec<i64>),
-    /// Whatever it is, the same for threads with the same number here.
-    Alike(Vec<u64>),
-    /// It may differ by thread in ways that are not followed.
-    Varying,
+struct Value {
+    classes: Vec<u64>,
+    /// The numbers, if they follow from those of the threads.
+    numbers: Option<Vec<i64>>,
 }
 
 /// The threads of a block that are active, and what their variables are.
@@ -27,7 +22,8 @@ pub(super) struct Group {
     uncertain: bool,
     /// Threads with the same number here have come through the same conditions and loops.
     paths: Vec<u64>,
-    values: HashMap<Var, Value>,
+    /// None: it may differ by thread in ways that are not followed.
+    values: HashMap<Var, Option<Value>>,
     /// Of a ring's variables, which statements have advanced it for each thread, as a number: threads
     /// that differ in it may have other stages. And whether some may have been left out before it.
     rings: HashMap<Var, (Vec<u64>, bool)>,
@@ -53,9 +49,16 @@ fn unlike<T: PartialEq>(all: &[T], active: &[bool]) -> bool {
     own.any(|value| Some(value) != first)
 }
 
+impl Value {
+    fn numbers(all: Vec<i64>) -> Value {
+        Value { classes: all.iter().map(|number| *number as u64).collect(), numbers: Some(all) }
+    }
+}
+
 impl Group {
     pub(super) fn new(threads: i64) -> Group {
-        let values = HashMap::from([(thread_var(threads), Value::Each((0..threads).collect()))]);
+        let own = Value::numbers((0..threads).collect());
+        let values = HashMap::from([(thread_var(threads), Some(own))]);
         Group {
             active: vec![true; threads.max(0) as usize],
             uncertain: false,
@@ -71,38 +74,24 @@ impl Group {
         &self.active
     }
 
-    fn value(&self, expr: &Expr) -> Value {
+    fn value(&self, expr: &Expr) -> Option<Value> {
         let (mut numbers, mut unknown, mut varying) = (false, false, false);
-        let mut alike: Option<Vec<u64>> = None;
-        let mut mix = |of_threads: &[u64]| {
-            let all = alike.get_or_insert_with(|| vec![0; of_threads.len()]);
-            all.iter_mut().zip(of_threads).for_each(|(all, own)| *all = mixed(*all, *own));
+        let mut classes = vec![0; self.active.len()];
+        let mut mix = |of: &[u64]| {
+            classes.iter_mut().zip(of).for_each(|(all, own)| *all = mixed(*all, *own));
         };
-        expr.each_var(&mut |var| match self.values.get(var) {
-            None => match self.rings.get(var) {
-                Some((pasts, _)) if unlike(pasts, &self.active) => mix(pasts),
-                Some(_) | None => unknown = true,
-            },
-            Some(Value::Uniform) => unknown = true,
-            Some(Value::Varying) => varying = true,
-            Some(Value::Each(values)) => {
-                numbers = true;
-                mix(&values.iter().map(|value| *value as u64).collect::<Vec<_>>());
+        expr.each_var(&mut |var| match (self.values.get(var), self.rings.get(var)) {
+            (Some(None), _) => varying = true,
+            (Some(Some(value)), _) => {
+                *if value.numbers.is_some() { &mut numbers } else { &mut unknown } = true;
+                mix(&value.classes);
             }
-            Some(Value::Alike(own)) => {
-                unknown = true;
-                mix(own);
-            }
+            (None, Some((pasts, _))) if unlike(pasts, &self.active) => mix(pasts),
+            (None, _) => unknown = true,
         });
-        let followed = numbers && !unknown && !varying;
-        match alike {
-            _ if varying => Value::Varying,
-            Some(alike) => match followed.then(|| self.each(expr)).flatten() {
-                Some(values) => Value::Each(values),
-                None => Value::Alike(alike),
-            },
-            None => Value::Uniform,
-        }
+        let numbers = if numbers && !unknown { self.each(expr) } else { None };
+        let alike = || numbers.map_or(Value { classes, numbers: None }, Value::numbers);
+        (!varying).then(alike)
     }
 
     /// A ring begins, for all active threads alike.
@@ -132,24 +121,20 @@ impl Group {
     }
 
     fn each(&self, expr: &Expr) -> Option<Vec<i64>> {
-        (0..self.active.len())
-            .map(|thread| {
-                expr.value(&|var| match self.values.get(var) {
-                    Some(Value::Each(values)) => values.get(thread).copied(),
-                    Some(Value::Uniform | Value::Varying | Value::Alike(_)) | None => None,
-                })
-            })
-            .collect()
+        let number = |var: &Var, thread: usize| {
+            self.values.get(var)?.as_ref()?.numbers.as_ref()?.get(thread).copied()
+        };
+        (0..self.active.len()).map(|thread| expr.value(&|var| number(var, thread))).collect()
     }
 
     /// The least value for the active threads, if it follows from their numbers alone.
     pub(super) fn least(&self, expr: &Expr) -> Option<i64> {
-        match self.value(expr) {
-            Value::Each(values) => {
-                let own = values.iter().zip(&self.active).filter(|(_, active)| **active);
-                own.map(|(value, _)| *value).min()
+        match self.value(expr).and_then(|value| value.numbers) {
+            Some(numbers) => {
+                let own = numbers.iter().zip(&self.active).filter(|(_, active)| **active);
+                own.map(|(number, _)| *number).min()
             }
-            Value::Uniform | Value::Varying | Value::Alike(_) => expr.range().0,
+            None => expr.range().0,
         }
     }
 
@@ -158,7 +143,9 @@ impl Group {
         let mut vars: Vec<Var> = Vec::new();
         expr.each_var(&mut |var| vars.push(var.clone()));
         vars.iter().fold(expr.clone(), |expr, var| {
-            let Some(Value::Each(values)) = self.values.get(var) else { return expr };
+            let Some(Some(Value { numbers: Some(values), .. })) = self.values.get(var) else {
+                return expr;
+            };
             let own = values.iter().zip(&self.active).filter(|(_, active)| **active);
             match own.map(|(value, _)| *value).max() {
                 Some(max) => expr.substitute(var, &Var::new(var.name(), Some(max)).into()),
@@ -173,11 +160,12 @@ impl Group {
     }
 
     pub(super) fn varying(&mut self, var: &Var) {
-        self.values.insert(var.clone(), Value::Varying);
+        self.values.insert(var.clone(), None);
     }
 
-    fn uniform(&mut self, var: &Var) {
-        self.values.insert(var.clone(), Value::Uniform);
+    /// Threads with the same number here have the same value.
+    fn alike(&mut self, var: &Var, classes: Vec<u64>) {
+        self.values.insert(var.clone(), Some(Value { classes, numbers: None }));
     }
 
     /// The active threads go through a loop; gives back what [`widen`](Group::widen) takes. Warps may
@@ -186,27 +174,15 @@ impl Group {
         let before = self.before();
         let mut differ = false;
         for bound in bounds {
-            let (numbers, uniform) = match self.value(bound) {
-                Value::Uniform => continue,
-                Value::Varying => return None,
-                Value::Each(values) => (
-                    values.iter().map(|value| *value as u64).collect(),
-                    !unlike(&values, &self.active),
-                ),
-                Value::Alike(numbers) => {
-                    let uniform = !unlike(&numbers, &self.active);
-                    (numbers, uniform)
-                }
-            };
-            if !uniform {
+            let Value { classes, .. } = self.value(bound)?;
+            if unlike(&classes, &self.active) {
                 differ = true;
-                self.follow(&numbers);
+                self.follow(&classes);
             }
         }
         let mut warps = self.paths.chunks(32).zip(self.active.chunks(32));
         let torn = warps.any(|(paths, active)| unlike(paths, active));
-        let value = if differ { Value::Alike(self.paths.clone()) } else { Value::Uniform };
-        self.values.insert(var.clone(), value);
+        self.alike(var, if differ { self.paths.clone() } else { vec![0; self.active.len()] });
         if differ && torn { None } else { Some(before) }
     }
 
@@ -221,7 +197,7 @@ impl Group {
 
     pub(super) fn indices(&mut self, threads: &Threads, vars: &[Var]) {
         if threads.agent == Agent::Block {
-            return vars.iter().for_each(|var| self.uniform(var));
+            return vars.iter().for_each(|var| self.alike(var, vec![0; self.active.len()]));
         }
         let own = thread_var(self.active.len() as i64);
         for (var, coordinate) in vars.iter().zip(threads.coordinates(&own)) {
@@ -236,12 +212,11 @@ impl Group {
         for cond in conds {
             let difference = cond.left.clone() - &cond.right;
             match self.value(&difference) {
-                Value::Uniform => {}
-                Value::Varying => self.uncertain = true,
-                Value::Alike(numbers) => self.follow(&numbers),
-                Value::Each(values) => {
-                    for (active, value) in self.active.iter_mut().zip(values) {
-                        *active &= cond.relation.compare(value, 0);
+                None => self.uncertain = true,
+                Some(Value { classes, numbers: None }) => self.follow(&classes),
+                Some(Value { numbers: Some(numbers), .. }) => {
+                    for (active, number) in self.active.iter_mut().zip(numbers) {
+                        *active &= cond.relation.compare(number, 0);
                     }
                 }
             }
@@ -273,13 +248,10 @@ impl Group {
     fn members(&self, threads: &Threads) -> Result<(Vec<i64>, Vec<i64>), String> {
         let offsets = threads.view.offsets().ok_or("its threads are not constant")?;
         let first = threads.view.offset();
-        match (self.value(&first), first.constant()) {
-            (Value::Each(starts), _) => Ok((starts, offsets)),
-            (_, Some(start)) => Ok((vec![start; self.active.len()], offsets)),
-            (Value::Uniform | Value::Varying | Value::Alike(_), None) => {
-                Err("its threads depend on what is not followed".to_owned())
-            }
-        }
+        let same = || first.constant().map(|start| vec![start; self.active.len()]);
+        let starts = self.value(&first).and_then(|value| value.numbers).or_else(same);
+        let starts = starts.ok_or("its threads depend on what is not followed")?;
+        Ok((starts, offsets))
     }
 
     /// The active threads, by their numbers.
