@@ -293,7 +293,8 @@ impl Fragment {
         let mut data = vec![None; self.shape.iter().product()];
         let mut rest: Option<f64> = None;
         let (mut low, mut high) = (self.shape.clone(), vec![0; self.shape.len()]);
-        for (cell, &value) in cells.iter().zip(held) {
+        // Of several threads that hold an element, the first is the one that keeps it.
+        for (cell, &value) in cells.iter().zip(held).rev() {
             match cell {
                 Some(Some(element)) => {
                     data[*element] = Some(value);

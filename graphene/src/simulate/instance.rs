@@ -46,7 +46,7 @@ pub(super) type Numbered<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 pub(super) struct Instance {
     pub(super) level: usize,
     /// The one around it.
-    parent: Option<usize>,
+    pub(super) parent: Option<usize>,
     /// What agents find it by, if not all come at once.
     key: Option<Key>,
     /// The agents that have not left.

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::clock::Epoch;
+use super::formula::Check;
 use super::fragment::{Fragment, coordinates};
 use super::instance::{Element, Instance};
 use super::level::{self, Level, Unchecked};
@@ -30,6 +31,10 @@ pub(super) fn check(machine: &mut Machine<'_, '_>, id: usize, who: (usize, usize
     let instance = levels.get(id);
     let level = &program.levels[instance.level];
     let (number, warp) = (instance.level, instance.warp);
+    // What a loop begins with was made by what is around it.
+    let begins = |first: &Check| first.holds(&machine.runners[who.0].slots, who.1);
+    let around = instance.parent.filter(|_| level.ends.first().is_some_and(begins));
+    let around = around.map(|around| program.levels[levels.get(around).level].number);
     let found = match instance.unchecked {
         Some(why) => Err(why),
         None => compare(machine, level, id, who),
@@ -41,6 +46,9 @@ pub(super) fn check(machine: &mut Machine<'_, '_>, id: usize, who: (usize, usize
     }
     if let Ok(Some(fault)) = found {
         machine.record(warp, fault, level.number);
+        if let (Some(finding), Some(around)) = (machine.findings.last_mut(), around) {
+            finding.other = Some(program.said(around));
+        }
     }
 }
 
@@ -244,11 +252,13 @@ fn spread(
         let at = (place.first as i64 + offset + place.distance(value)) as usize * 32 + lane;
         let element = Element::of(Memory::Registers, unit_of(block, warp), at);
         let before = held[register];
-        let after = instance.log.get(&element).map_or(before, |written| written.after);
+        let written = instance.log.get(&element);
+        let after = written.map_or(before, |written| written.after);
         let size = if adds { after.abs().max(before.abs()) } else { after.abs() };
-        (if adds { after - before } else { after }, 4.0 * off + 2.0 * unit * size)
+        let got = (if adds { after - before } else { after }, 4.0 * off + 2.0 * unit * size);
+        (got, written.is_some())
     };
-    let all: Vec<(f64, f64)> = (0..held.len()).map(got).collect();
+    let (all, written): (Vec<(f64, f64)>, Vec<bool>) = (0..held.len()).map(got).unzip();
     // Of a layout that is known, no value tells more.
     let telling = if fragment.is_complete() { &[][..] } else { &values.data };
     let mut sorted: Vec<(f64, usize)> = telling.iter().copied().zip(0..).collect();
@@ -269,6 +279,10 @@ fn spread(
     // Nothing tells what is added to what is no number.
     let lost = |register: usize| adds && held[register].is_nan() && all[register].0.is_nan();
     let name = &place.name;
+    // Of several registers of an element, what only some are written to, the others need not hold.
+    let mut renewed = vec![false; values.data.len()];
+    let holders = fragment.cells().iter().zip(&written).filter(|row| *row.1);
+    holders.filter_map(|row| row.0.flatten()).for_each(|element| renewed[element] = true);
     let mut missing = vec![true; values.data.len()];
     for (register, (cell, &(got, most))) in fragment.cells().iter().zip(&all).enumerate() {
         match cell {
@@ -277,7 +291,8 @@ fn spread(
                 missing[*element] = false;
                 let want = values.data[*element];
                 let right = (got - want).abs() <= most || agree(got, want, 0.0, 0.0);
-                if !right && !lost(register) && !mark(*element) {
+                let stale = renewed[*element] && !written[register];
+                if !(right || stale || lost(register) || mark(*element)) {
                     let at = at_text(&values.shape, *element);
                     let (got, want) = (Number(got), Number(place.scalar.round(want)));
                     return Err(format!("element [{at}] of %{name}: {got}, expected {want}"));

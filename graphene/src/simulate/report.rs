@@ -12,7 +12,7 @@ pub struct Finding {
     pub fault: Fault,
     /// The statement.
     pub statement: Statement,
-    /// The other statement, where two do not go together.
+    /// The other statement, where two do not go together; of what a loop begins with, the spec around it, which made that.
     pub other: Option<Statement>,
     /// The block's number in the grid.
     pub block: i64,

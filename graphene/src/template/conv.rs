@@ -6,8 +6,8 @@
 //! `[output channels, channels/group, …]`, as ONNX has both. Neighbouring columns are neighbouring
 //! pixels: results leave as they lie, and a tile goes on from one image to the next.
 //!
-//! Levels: the kernel, and in it stages, which move weights and gather pixels, or add a matmul of both to the sums. A tile of
-//! results may go on in the next image, so that it is no view of them: its sums leave run by run.
+//! Levels: the kernel; its tile's sums; stages, which move weights and gather pixels, or add a matmul of both to the sums. A
+//! tile of results may go on in the next image, so that it is no view of them: its sums leave run by run.
 //!
 //! - this file: the parameters, the kernel's outline, and how the matmul is cut;
 //! - `convolution`: what is computed, of which tensors;
@@ -30,7 +30,7 @@ use self::gather::Gather;
 pub use self::pooled::Pooled;
 pub use self::sliding::{Fold, Sliding};
 use super::access::launch;
-use super::matmul::{Edges, MatMul, Place, Walk};
+use super::matmul::{Edges, MatMul, Place, Walk, tile_of};
 use super::multistage::Multistage;
 use super::stage::{Movers, Side};
 pub use super::tiled_mma::By;
@@ -39,8 +39,8 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
-use crate::kernel::{Fused, Kernel};
-use crate::layout::Layout;
+use crate::kernel::{Fused, Kernel, Kind};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::matmul::load;
 use crate::schedule::{multistage_through_registers, within};
 
@@ -123,7 +123,6 @@ impl Conv {
         let shared =
             [a.allocate(&mut k, "sW", self.stages)?, b.allocate(&mut k, "sX", self.stages)?];
         let acc = mma.allocate(&mut k)?;
-        mma.reset(&mut k, acc)?;
         let count = (depth + self.depth - 1) / self.depth;
         let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
             within(k, step, count, |k| {
@@ -144,21 +143,21 @@ impl Conv {
             }
             within(k, step, count, |k| gather.settle(k, shared[1], stage))
         };
-        multistage_through_registers(
-            &mut k,
-            self.stages,
-            &Expr::from(count),
-            block,
-            [&fetch, &settle],
-            |k, _, stage| {
-                let [a, b] = shared;
-                let near =
-                    |k: &mut Builder| Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?]);
-                load(k, acc, block, near, |k, near| {
-                    mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
-                })
-            },
-        )?;
+        let tiles = [Tiler::Size(1), Tiler::Size(self.tile[0]), Tiler::Whole];
+        let rows = tile_of(&mut k, w, "w_tile", &tiles, [&group, &place.m, &0.into()])?;
+        let sums = Kind::Fused(Fused::input(1).matmul(gather.columns.clone()));
+        let multiply = |k: &mut Builder, _: &Var, stage: &Var| {
+            let [a, b] = shared;
+            let near = |k: &mut Builder| Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?]);
+            load(k, acc, block, near, |k, near| {
+                mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
+            })
+        };
+        let (stages, steps, bring) = (self.stages, Expr::from(count), [&fetch as _, &settle as _]);
+        k.decompose(Header::new(sums, acc, [x, rows], block), |k| {
+            mma.reset(k, acc)?;
+            multistage_through_registers(k, stages, &steps, block, bring, multiply)
+        })?;
         let epilogue = outer.attach(&mut k, convolution, &group, self.pixels)?;
         let images = Images { group, groups: convolution.group, pixels: &sizes.pixels };
         let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];

@@ -9,9 +9,9 @@
 //! Levels, each one in the one above:
 //!
 //! - kernel: all results, of all operands: what so many steps make of the states to begin with;
-//! - step: h, of the one before, the step's input, W, R and what else a cell has, by the blocks of the same rows and direction;
-//!   states that threads keep are operands as their registers hold them. The loop over steps carries h of the step before and
-//!   these states: what the steps so far make of the first ones;
+//! - what units begin with, where that is given; and step: h, of the one before, the step's input, W, R and what else a cell
+//!   has, by the blocks of the same rows and direction; states that threads keep are operands as their registers hold them.
+//!   The loop over steps carries h of the step before and these states: what the steps so far make of the first ones;
 //! - stage: adds a matmul of rows of the input or of h and of weights to the sums.
 //!
 //! - this file: the parameters, the kernel's outline, a layer that fits a device, and which layers there are;
@@ -150,7 +150,7 @@ impl Recurrent {
         let grid = k.grid("grid", grid)?;
         let threads = self.threads();
         let block = k.block("block", line(threads))?;
-        let one = k.one()?;
+        k.one()?;
         let [direction, part, units] = k.indices(grid, ["direction", "part", "units"])?;
         let (one_of, zero) = (Tiler::Size(1), Expr::from(0));
         let members = k.tile(grid, "members", &[one_of.clone(), one_of, Tiler::Whole])?;
@@ -191,7 +191,6 @@ impl Recurrent {
             movers,
             members,
             block,
-            one,
             direction: direction.into(),
             units: units.into(),
             rows,

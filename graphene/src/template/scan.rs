@@ -89,21 +89,28 @@ impl Scan {
         };
         let view = [Layout::of(2, self.threads), Layout::of(self.threads, 1)];
         let shared = k.allocate("partial", view, self.numbers, Memory::Shared, None)?;
+        let (raw, narrow) = (("raw", self.x.scalar), ("narrow", self.y.scalar));
         let row = Row { scan: self, block, thread: thread.into(), shared };
         let tiles = at.iter().map(|at| Some((1, at.clone()))).chain([None]).collect::<Vec<_>>();
         let (from, to) = (part(&mut k, x, "x_row", &tiles)?, part(&mut k, y, "y_row", &tiles)?);
-        k.decompose(Header::new(self.kind(outer.len(), self.exclusive), to, from, block), |k| {
+        let scan = self.of(outer.len(), self.exclusive);
+        k.decompose(Header::new(Kind::Scan(scan.clone()), to, from, block), |k| {
             let carry = number(k, "carry", self.numbers)?;
             k.alone(Kind::Init(neutral), carry, ())?;
             let chunks = last.ceil_div(&Expr::from(self.threads));
             let carried = k.carry("chunk", (&chunks, &1.into()), |_, chunk| {
-                // Those of all chunks before.
+                // Those of all chunks before, and what has been written of them.
                 let count = (Expr::from(chunk) * self.threads).min(last.clone());
                 let rest = last.clone() - &count;
                 let first = if self.reverse { rest.max(Expr::from(0)) } else { Expr::from(0) };
-                let row = Fused::input(0).slice(outer.len(), first, count);
-                let all = Kind::Fused(row.folded(self.op, [outer.len()]));
-                Ok(vec![(None, Header::alone(all, carry, from))])
+                let done = |row: Fused| row.slice(outer.len(), first.clone(), count.clone());
+                let all = Kind::Fused(done(Fused::input(0)).folded(self.op, [outer.len()]));
+                let part = Kind::Fused(done(Fused::input(0).scan(&scan)));
+                let written = Header::new(part, to, from, block);
+                Ok(vec![
+                    (None, Header::alone(all, carry, from)),
+                    (Some(done(Fused::input(0))), written),
+                ])
             })?;
             k.for_carrying("chunk", Expr::from(0)..chunks, (1, false), carried, |k, chunk| {
                 let place = Expr::from(chunk) * self.threads + &row.thread;
@@ -117,19 +124,21 @@ impl Scan {
                 let value = number(k, "value", self.numbers)?;
                 k.alone(Kind::Init(neutral), value, ())?;
                 k.if_(before_end.clone(), |k| {
-                    k.if_(Test::Inside(from.into()), |k| row.read(k, value, from))
+                    k.if_(Test::Inside(from.into()), |k| row.copy(k, [value, from], raw))
                 })?;
                 // Of the block's threads, which are the first dimension of their registers.
                 let forward = Scan { reverse: false, ..self.clone() };
-                let mut done = 0;
-                k.decompose(Header::new(forward.kind(0, false), value, value, block), |k| {
+                let (forward, mut done) = (Kind::Scan(forward.of(0, false)), 0);
+                k.decompose(Header::new(forward, value, value, block), |k| {
                     done = row.combine(k, value)?;
                     Ok(())
                 })?;
                 let own = number(k, "own", self.numbers)?;
                 row.own(k, own, done, neutral)?;
                 row.fold(k, own, carry)?;
-                k.if_(before_end, |k| k.if_(Test::Inside(to.into()), |k| row.write(k, to, own)))?;
+                k.if_(before_end, |k| {
+                    k.if_(Test::Inside(to.into()), |k| row.copy(k, [to, own], narrow))
+                })?;
                 let all = number(k, "all", self.numbers)?;
                 k.move_(all, Operand::at(shared, [done, self.threads - 1]))?;
                 row.fold(k, carry, all)?;
@@ -137,12 +146,12 @@ impl Scan {
                 k.spec(Kind::Sync, (), (), block)
             })
         })?;
-        k.finish(self.kind(outer.len(), self.exclusive), y, x)
+        k.finish(Kind::Scan(scan), y, x)
     }
 
     /// What it computes, along a dimension.
-    fn kind(&self, along: usize, exclusive: bool) -> Kind {
-        Kind::Scan(kernel::Scan { op: self.op, along, exclusive, reverse: self.reverse })
+    fn of(&self, along: usize, exclusive: bool) -> kernel::Scan {
+        kernel::Scan { op: self.op, along, exclusive, reverse: self.reverse }
     }
 
     /// What changes nothing.
@@ -161,22 +170,19 @@ impl Scan {
 }
 
 impl Row<'_> {
-    fn read(&self, k: &mut Builder, value: TensorId, from: TensorId) -> Result<()> {
-        if self.scan.x.scalar == self.scan.numbers {
-            return k.move_(value, from);
+    /// Moves a number that is of this type in global memory.
+    fn copy(
+        &self,
+        k: &mut Builder,
+        [to, from]: [TensorId; 2],
+        (name, scalar): (&str, Scalar),
+    ) -> Result<()> {
+        if scalar == self.scan.numbers {
+            return k.move_(to, from);
         }
-        let raw = number(k, "raw", self.scan.x.scalar)?;
-        k.move_(raw, from)?;
-        k.move_(value, raw)
-    }
-
-    fn write(&self, k: &mut Builder, to: TensorId, value: TensorId) -> Result<()> {
-        if self.scan.y.scalar == self.scan.numbers {
-            return k.move_(to, value);
-        }
-        let narrow = number(k, "narrow", self.scan.y.scalar)?;
-        k.move_(narrow, value)?;
-        k.move_(to, narrow)
+        let near = number(k, name, scalar)?;
+        k.move_(near, from)?;
+        k.move_(to, near)
     }
 
     /// `acc` becomes `acc` and `value` together.

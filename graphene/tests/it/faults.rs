@@ -322,8 +322,9 @@ impl Subject {
         let differs =
             |of: &&Finding| matches!(of.fault, atom::Fault::Differs(_) | atom::Fault::Unstable(_));
         let finding = outcome.findings.iter().find(differs)?;
-        let whole = finding.statement.text == kernel.name;
-        let number = finding.statement.number;
+        // What a loop begins with is wrong of what is around it.
+        let named = finding.other.as_ref().unwrap_or(&finding.statement);
+        let (whole, number) = (named.text == kernel.name, named.number);
         let level = match fault.within.last() {
             None if whole => Level::Innermost,
             Some(last) if *last == number && !whole => Level::Innermost,
@@ -476,6 +477,17 @@ fn number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
+/// A kernel leaves the same, bit for bit, in whichever order its warps run.
+#[test]
+fn kernels_leave_the_same_in_any_order() {
+    let runs = SUBJECTS.iter().flat_map(|of| of.runs.iter().map(move |run| (of, run)));
+    in_parallel(&runs.collect::<Vec<_>>(), |(subject, expected)| {
+        let outcome = run(&subject.kernel, &expected.given, Some(3));
+        check_clean(subject.name, &outcome);
+        assert_eq!(bits(&outcome), expected.expected, "{}", subject.name);
+    });
+}
+
 /// Of the faults that make a difference, so many of 100 are found: those of values at the innermost level, those in
 /// synchronisation with who else is concerned. None is reported under a name that does not fit what was changed.
 #[test]
@@ -508,9 +520,10 @@ fn seeded_faults_are_found() {
         "named at the innermost level: {told:.1} % of those that are refused or that only values tell,"
     );
     println!("{each:.1} % of all that change values and are found");
-    // Of forty faults a kernel 88 % are named so: steps of recurrent layers, and scans from the end, are told by what their loop
-    // carries, not by the level within.
-    assert!(found >= 98.0 && named >= 95.0 && argued <= 5.0 && told >= 85.0);
+    // Of forty faults a kernel 438 of 472 are named so, of the sample's few 60 of 69: five of the others are of what is made
+    // before a loop and no level says, biases of recurrent layers and how many stages a ring has.
+    let least = if (1..40).contains(&count) { 85.0 } else { 90.0 };
+    assert!(found >= 98.0 && named >= 95.0 && argued <= 5.0 && told >= least);
 }
 
 /// What is known to make no difference is found by nobody: one fault of one row in four is tried, all if there are to be all.

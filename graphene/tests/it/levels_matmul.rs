@@ -378,39 +378,40 @@ fn a_convolution_is_a_tree() {
     expect![[r#"
         kernel conv sm_80
         %Y:[2*@images, 32, @out0*@out1].GL <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); merge(dims(split(matmul(%1, merge(t0, 2)), 2, @out0*@out1), 2, 0, 1, 3), 0)}<<<#grid:[2*((@images*@out0*@out1 + 127)/128)], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL, %w:[2, 32, 288].GL)
-          Init x4
-          %stage:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile:[1, 128, 32].GL)
-            Move
-          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 0, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
-            Init x2, Move x2
-          %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
-            Move
-          Commit
-          %stage_3:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_2:[1, 128, 32].GL)
-            Move
-          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
-            Init x2, Move x2
-          %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
-            Move
-          Commit
-          %stage_5:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_3:[1, 128, 32].GL)
-            Move
-          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 64, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
-            Init x2, Move x2
-          %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
-            Move
-          Commit
-          for(@k = 0; @k < 9; @k += 1)
-            WaitGroup, Sync
-            %stage_7:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_4:[1, 128, 32].GL)
+          %acc:[4, 8].[2].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); matmul(%1, slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128))}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL, %w_tile:[1, 128, 288].GL)
+            Init x4
+            %stage:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile:[1, 128, 32].GL)
               Move
-            %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32*@step, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+            %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 0, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
               Init x2, Move x2
-            %acc:[4, 8].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%a:[128, 32].SH, %b:[32, 128].SH)
-              Move x2, MatMul+= x2
             %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
               Move
             Commit
+            %stage_3:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_2:[1, 128, 32].GL)
+              Move
+            %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+              Init x2, Move x2
+            %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
+              Move
+            Commit
+            %stage_5:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_3:[1, 128, 32].GL)
+              Move
+            %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 64, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+              Init x2, Move x2
+            %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
+              Move
+            Commit
+            for(@k = 0; @k < 9; @k += 1)
+              WaitGroup, Sync
+              %stage_7:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_4:[1, 128, 32].GL)
+                Move
+              %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32*@step, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+                Init x2, Move x2
+              %acc:[4, 8].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%a:[128, 32].SH, %b:[32, 128].SH)
+                Move x2, MatMul+= x2
+              %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
+                Move
+              Commit
           Move x4
     "#]].assert_eq(&Conv { convolution, ..Conv::default() }.kernel().unwrap().tree());
 }

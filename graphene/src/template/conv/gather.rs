@@ -20,7 +20,7 @@ pub(super) struct Gather<'a> {
     movers: Movers<'a>,
     x: TensorId,
     /// What the tile's pixels see.
-    columns: Fused,
+    pub(super) columns: Fused,
     group: Expr,
     /// Whether a run's elements are neighbours in memory: then it is one place there.
     flat: bool,

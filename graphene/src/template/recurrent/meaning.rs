@@ -315,6 +315,17 @@ impl Context<'_> {
         own.into_iter().chain(held.map(|held| (0, held)))
     }
 
+    /// What units of a tile begin with.
+    pub(super) fn first(
+        &self,
+        k: &mut Builder,
+        [own, first]: [TensorId; 2],
+        tile: &Expr,
+    ) -> Result<Header> {
+        let from = self.part(k, first, &[Dim::Directions, Dim::Rows, Dim::All], tile)?;
+        Ok(Header::new(Kind::Move, own, from, self.block).on(self.members))
+    }
+
     /// The part of a tensor that belongs to a tile of rows, and the own direction.
     fn part(
         &self,

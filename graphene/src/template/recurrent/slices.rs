@@ -4,7 +4,7 @@ use super::sums::Sums;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
-use crate::kernel::{Binary, Kind, Number, Operand, TensorId};
+use crate::kernel::{Binary, Kind, Operand, TensorId};
 use crate::layout::Layout;
 use crate::schedule::pointwise::{each, number};
 use crate::template::matmul::registers;
@@ -51,9 +51,7 @@ impl Sums {
     ) -> Result<()> {
         self.each_sum(k, acc, gates, |k, at, gate, to| {
             let from = k.index(first, "first", [at[1].clone(), Expr::from(gate)])?;
-            each(k, self.run(), |k, e| {
-                k.spec(Kind::Move, Operand::at(to, [&e]), Operand::at(from, [&e]), self.one)
-            })
+            each(k, self.run(), |k, e| k.move_(Operand::at(to, [&e]), Operand::at(from, [&e])))
         })
     }
 
@@ -68,18 +66,14 @@ impl Sums {
     /// Begins with the last sum of each unit anew; what the sums of other slices have been added to stays.
     pub(super) fn begin_last(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result<()> {
         self.of_first(k, |k| self.set(k, acc, first, self.gates - 1..self.gates))?;
-        if self.slices == 1 {
-            return Ok(());
-        }
-        k.if_(Cond::new(self.slice.clone(), Relation::AtLeast, 1), |k| self.clear(k, acc))
+        let later = Cond::new(self.slice.clone(), Relation::AtLeast, 1);
+        if self.slices > 1 { k.if_(later, |k| self.clear(k, acc)) } else { Ok(()) }
     }
 
     /// Sets the sums to 0.
     fn clear(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
         self.each_sum(k, acc, 0..self.gates, |k, _, _, to| {
-            each(k, self.run(), |k, e| {
-                k.spec(Kind::Init(Number(0.0)), Operand::at(to, [&e]), (), self.one)
-            })
+            each(k, self.run(), |k, e| k.init(Operand::at(to, [&e]), 0.0))
         })
     }
 
@@ -121,8 +115,7 @@ impl Sums {
             self.each_sum(k, acc, 0..self.gates, |k, at, gate, from| {
                 each(k, self.run(), |k, e| {
                     let slice = (self.slice.clone() - 1).max(Expr::from(0));
-                    let to = place(slice, at, gate, e.clone());
-                    k.spec(Kind::Move, to, Operand::at(from, [e]), self.one)
+                    k.move_(place(slice, at, gate, e.clone()), Operand::at(from, [e]))
                 })
             })
         })?;
@@ -132,10 +125,8 @@ impl Sums {
                 each(k, self.run(), |k, e| {
                     (0..self.slices - 1).try_for_each(|slice| {
                         let part = number(k, "part", Scalar::F32)?;
-                        let from = place(Expr::from(slice), at, gate, e.clone());
-                        k.spec(Kind::Move, part, from, self.one)?;
-                        let to = Operand::at(to, [&e]);
-                        k.spec(Kind::Reduction(Binary::Add), to, part, self.one)
+                        k.move_(part, place(Expr::from(slice), at, gate, e.clone()))?;
+                        k.reduce(Binary::Add, Operand::at(to, [&e]), part)
                     })
                 })
             })?;

@@ -25,7 +25,6 @@ pub(super) struct Context<'a> {
     /// The blocks of the same rows and direction.
     pub(super) members: ThreadsId,
     pub(super) block: ThreadsId,
-    pub(super) one: ThreadsId,
     /// The direction, and the block's units' number.
     pub(super) direction: Expr,
     pub(super) units: Expr,

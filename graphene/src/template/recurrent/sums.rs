@@ -36,8 +36,6 @@ pub(super) struct Sums {
     pub(super) slice: Expr,
     pub(super) slices: i64,
     pub(super) warps: choose::Warps,
-    /// Each thread on its own.
-    pub(super) one: ThreadsId,
     pub(super) block: ThreadsId,
 }
 
@@ -69,7 +67,6 @@ impl Sums {
         let shared = shared && slices >= 1 && sides[0].depth % (slices * deep) == 0;
         needs(shared, "sums that warps share", (product, least, along, slices))?;
         let own = [0, 1].map(|i| product[i] / (least[i] * along[i]));
-        let one = k.one()?;
         let part = sides.map(|side| Side { depth: side.depth / slices, ..side });
         let (who, at, lane, slice, rows) = if single {
             let tiles = k.tile(block, "warps", &[Tiler::Size(32)])?;
@@ -85,8 +82,7 @@ impl Sums {
             (Who::Warps(fragments), at, lane, slice, 2 * own[0])
         };
         let eights = own[1];
-        let sums =
-            Sums { who, sides, gates, rows, eights, at, lane, slice, slices, warps, one, block };
+        let sums = Sums { who, sides, gates, rows, eights, at, lane, slice, slices, warps, block };
         needs(in_registers(sums.count() * 32, 32), "sums that fit registers", sums.count())?;
         Ok(sums)
     }
@@ -232,7 +228,7 @@ impl Sums {
                 k.for_("i", 0..counts[0], 1, true, |k, i| {
                     k.for_("j", 0..counts[1], 1, true, |k, j| {
                         let ins = [Operand::at(own[0], [i, kk]), Operand::at(own[1], [j, kk])];
-                        k.spec(Kind::MATMUL_ADD, Operand::at(acc, [i, j]), ins, self.one)
+                        k.fma(Operand::at(acc, [i, j]), ins)
                     })
                 })
             })
@@ -264,7 +260,7 @@ impl Sums {
             let from = k.reshape(from, "piece", 0, &[&[(WIDE, 1)]])?;
             let to = k.index(to_pieces, "to", [Expr::from(piece), Expr::from(0)])?;
             let to = k.reshape(to, "to", 0, &[&[(WIDE, 1)]])?;
-            k.spec(Kind::Move, to, from, self.one)
+            k.move_(to, from)
         })?;
         Ok(to)
     }

@@ -7,7 +7,7 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::function::Function;
 use crate::index::{Cond, Expr};
-use crate::kernel::{Binary, Kind, Number, Operand, TensorId};
+use crate::kernel::{Binary, Kind, Operand, TensorId};
 use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::{each, load_inside, number, pointwise, store_inside, vector};
 use crate::schedule::vectors::neighbours;
@@ -20,17 +20,14 @@ impl Context<'_> {
         k.for_("j", 0..self.sums.runs(), 1, true, |k, run| {
             for (sum, gates) in self.layer.cell.sums.iter().enumerate() {
                 let to = k.index(self.first, "first", [Expr::from(run), Expr::from(sum as i64)])?;
-                each(k, n, |k, e| {
-                    k.spec(Kind::Init(Number(0.0)), Operand::at(to, [e]), (), self.one)
-                })?;
+                each(k, n, |k, e| k.init(Operand::at(to, [e]), 0.0))?;
                 for (part, gate) in gates.iter().enumerate() {
                     let (Some(bias), Some(gate)) = (self.tensors.bias, gate) else { continue };
                     let at = [Expr::from(part as i64), Expr::from(*gate)];
                     let from = self.view(k, bias, &at, &Expr::from(run))?;
                     let value = load_inside(k, from, self.wide())?;
                     each(k, n, |k, e| {
-                        let (to, value) = (Operand::at(to, [&e]), Operand::at(value, [&e]));
-                        k.spec(Kind::Reduction(Binary::Add), to, value, self.one)
+                        k.reduce(Binary::Add, Operand::at(to, [&e]), Operand::at(value, [&e]))
                     })?;
                 }
             }
@@ -49,9 +46,7 @@ impl Context<'_> {
                 let to = k.index(to, "constant", [&run.into(), &constant])?;
                 let from = self.view(k, from, &[constant], &run.into())?;
                 let value = load_inside(k, from, self.wide())?;
-                each(k, n, |k, e| {
-                    k.spec(Kind::Move, Operand::at(to, [&e]), Operand::at(value, [&e]), self.one)
-                })?;
+                each(k, n, |k, e| k.move_(Operand::at(to, [&e]), Operand::at(value, [&e])))?;
             }
             Ok(())
         })
@@ -66,19 +61,20 @@ impl Context<'_> {
         tile: &Expr,
     ) -> Result<()> {
         let n = self.sums.run();
-        self.sums.each(k, |k, at| {
-            let own = k.index(own, "own", at)?;
-            let Some(first) = first else {
-                return each(k, n, |k, e| {
-                    k.spec(Kind::Init(Number(0.0)), Operand::at(own, [e]), (), self.one)
-                });
-            };
-            let from = self.place(k, first, &[], tile, at)?;
-            let value = load_inside(k, from, self.wide())?;
-            each(k, n, |k, e| {
-                k.spec(Kind::Move, Operand::at(own, [&e]), Operand::at(value, [&e]), self.one)
+        let fill = |k: &mut Builder| {
+            self.sums.each(k, |k, at| {
+                let own = k.index(own, "own", at)?;
+                let Some(first) = first else {
+                    return each(k, n, |k, e| k.init(Operand::at(own, [e]), 0.0));
+                };
+                let from = self.place(k, first, &[], tile, at)?;
+                let value = load_inside(k, from, self.wide())?;
+                each(k, n, |k, e| k.move_(Operand::at(own, [&e]), Operand::at(value, [&e])))
             })
-        })
+        };
+        let Some(first) = first else { return fill(k) };
+        let header = self.first(k, [own, first], tile)?;
+        k.decompose(header, fill)
     }
 
     /// What others read of complete sums, the second time in a step.
@@ -222,7 +218,7 @@ impl Context<'_> {
             let from = k.index(lengths, "length", [at])?;
             let length = load_inside(k, from, false)?;
             let to = Operand::at(ragged.lengths, [row]);
-            k.spec(Kind::Move, to, Operand::at(length, [0]), self.one)
+            k.move_(to, Operand::at(length, [0]))
         })
     }
 
@@ -238,7 +234,7 @@ impl Context<'_> {
     ) -> Result<(TensorId, TensorId)> {
         let n = self.sums.run();
         let time = number(k, "time", Scalar::F32)?;
-        k.spec(Kind::Index(now.clone()), time, (), self.one)?;
+        k.alone(Kind::Index(now.clone()), time, ())?;
         let lengths = k.tile(ragged.lengths, "own_length", &[Tiler::Size(1)])?;
         let length = k.index(lengths, "own_length", [at[0]])?;
         let own = self.own.map(|own| k.index(own, "own", at)).transpose()?;

@@ -18,13 +18,13 @@ use super::Given;
 use crate::support::inputs;
 use crate::{fmha, folds, recurrent};
 
-/// Several blocks, steps, and chunks of the depth, partial ones among them; and two tiles of rows.
+/// Several blocks, steps, and chunks of the depth, and two tiles of rows, partial ones among them; and one step.
 fn layers() -> Vec<Given> {
     let small = Recurrent { inputs: 40, hidden: 40, depth: 16, units: 16, ..recurrent::small() };
     let subject = |name, layer: Recurrent, rows| {
         let kernel = layer.kernel().unwrap();
         let inputs =
-            [(3, 5, 1, 0), (1, rows, 1, 0)].map(|sizes| recurrent::given(&layer, &kernel, sizes));
+            [(3, rows, 1, 0), (1, 5, 1, 0)].map(|sizes| recurrent::given(&layer, &kernel, sizes));
         Given { name, kernel, inputs: inputs.into() }
     };
     let gru = Recurrent {
