@@ -34,7 +34,7 @@ mod reduce;
 mod rows;
 mod scan;
 
-pub(crate) use conv::{channels_last, lies_channels_last};
+pub(crate) use conv::lies_channels_last;
 pub(crate) use function::Numbers;
 pub(crate) use matmul_layout::MatMulLayout;
 

@@ -7,13 +7,12 @@ use crate::FusionError;
 use crate::body::{Body, Read, body};
 use crate::conditions::conditions;
 use crate::groups::{Executor, Family, Group, GroupId, Groups, group_name};
-use crate::kernels::channels_last;
 use crate::layout::{is_view, takes_views, transposed, view_of, writes_any_order};
 use crate::library::{copied_order, heads_order};
 use crate::partition::Granularity;
 use crate::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
 use crate::variants::variants;
-use crate::view::View;
+use crate::view::{View, channels_last};
 use crate::weights::recipe;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
@@ -267,13 +266,18 @@ impl Lowering<'_> {
         }
         self.pack_operands(number, group, &turned)?;
         let Body { graph: body, reads } = body(self.graph, group, &writes)?;
-        let innermost = self.channels_last(group);
+        let innermost = self.channels_last(group, &writes);
+        let pools = self.pools_channels_last(group);
         let mut inputs = Vec::with_capacity(reads.len());
         for Read { value, by_points } in reads {
             if let Some(conv) = innermost
                 && let Some(place) = self.place_channels_last(number, group, conv, value)?
             {
                 inputs.push(place);
+                continue;
+            }
+            if pools.is_some() {
+                inputs.push(self.place(value)?);
                 continue;
             }
             let place = match turned.contains(&value) {
@@ -295,6 +299,7 @@ impl Lowering<'_> {
             orders.next().flatten().filter(|first| orders.all(|o| o.as_ref() == Some(first)));
         let order = match innermost {
             Some(conv) => Some(channels_last(self.graph.ty(conv.value()).rank())),
+            None if pools == Some(true) => Some(channels_last(self.graph.ty(writes[0]).rank())),
             None => order,
         };
         let outputs: Vec<Operand> =
@@ -313,7 +318,7 @@ impl Lowering<'_> {
             family: group.family,
             executor: group.executor,
             variants: match innermost {
-                Some(conv) => self.variants_channels_last(conv),
+                Some(conv) => self.variants_channels_last(conv, &body),
                 None => variants(self.target, group.family, &body),
             },
             nodes,
@@ -400,7 +405,8 @@ impl Lowering<'_> {
         if self.given.contains(&value) {
             return None;
         }
-        if family == Family::Copy && self.is_image_of_all(value) {
+        let gpu = self.target.kind != Kind::Cpu;
+        if gpu && family == Family::Copy && self.is_image_of_all(value) {
             return Some(channels_last(self.graph.ty(value).rank()));
         }
         if !writes_any_order(family) {

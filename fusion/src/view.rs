@@ -55,6 +55,12 @@ impl View {
             && self.modes.iter().zip(&whole.modes).all(|(a, b)| a.size == 1 || a.stride == b.stride)
     }
 
+    /// Whether it reads its buffer from the start and without gaps, the second dim innermost: images whose channels are
+    /// side by side.
+    pub fn is_channels_last(&self) -> bool {
+        self.modes.len() > 2 && self.transpose(&channels_last(self.modes.len())).is_contiguous()
+    }
+
     /// The view with dim i read along dim `perm[i]`.
     pub fn transpose(&self, perm: &[usize]) -> Self {
         let modes = perm.iter().map(|&axis| self.modes[axis].clone()).collect();
@@ -173,6 +179,11 @@ impl View {
         }
         runs
     }
+}
+
+/// The order of an image's dims in memory, outermost first, where channels are innermost: images, pixels, channels.
+pub fn channels_last(rank: usize) -> Vec<usize> {
+    [0].into_iter().chain(2..rank).chain([1]).collect()
 }
 
 /// The one stride of all these modes together, the last running fastest; zero where there is but one element.

@@ -2,7 +2,7 @@
 
 mod channels_last;
 
-pub(crate) use self::channels_last::{channels_last, lies_channels_last};
+pub(crate) use self::channels_last::lies_channels_last;
 use super::function::{Walk, function, leaves};
 use super::operand::forward;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};

@@ -3,26 +3,29 @@
 use super::Lowering;
 use crate::FusionError;
 use crate::groups::{Family, Group, Groups};
-use crate::kernels::{channels_last, lies_channels_last};
+use crate::kernels::lies_channels_last;
+use crate::layout::is_view;
 use crate::program::{BufferKind, Operand, Weight};
 use crate::rebuild::rebuilt;
-use crate::variants::{Variants, variants_of_pixels};
-use crate::view::View;
+use crate::variants::{Variants, variants, variants_of_pixels};
+use crate::view::{View, channels_last};
 use crate::weights::recipe_in_order;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::{Op, PadMode, PoolAttrs, PoolKind};
+use graphene_frontend::op::{Op, PadMode, PoolAttrs, PoolKind, ReduceOp};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The convolutions and poolings of a graph whose channels are to be innermost: all that may be, where values are copied
-/// from order to order for less than half of them; else none.
+/// from order to order for less than half of them; else none. A CPU's convolutions read images in any order, and its
+/// poolings and its reductions over all pixels know both.
 pub(crate) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> BTreeSet<NodeId> {
     let mut all = BTreeSet::new();
-    if target.kind == Kind::Cpu || !target.has(Feature::CpAsync) {
+    let cpu = target.kind == Kind::Cpu;
+    if !cpu && !target.has(Feature::CpAsync) {
         return all;
     }
     // Values whose channels are innermost, and those of which there is a copy in the other order.
@@ -32,8 +35,13 @@ pub(crate) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> B
         let same = |value: &&ValueId| graph.ty(**value).shape == node.outputs()[0].shape;
         if is_taken(graph, groups, target, node) {
             all.insert(id);
-            copied.extend(node.inputs()[0].filter(|x| !last.contains(x)));
+            copied.extend(node.inputs()[0].filter(|x| !cpu && !last.contains(x)));
             last.insert(id.value());
+        } else if cpu && is_pooling(node.op()) {
+            if inputs().any(|value| last.contains(value)) {
+                last.insert(id.value());
+            }
+        } else if cpu && (is_view(node.op()) || is_over_pixels(graph, node)) {
         } else if Family::of(node.op()) == Some(Family::Pointwise) {
             if inputs().filter(same).any(|value| last.contains(value)) {
                 last.insert(id.value());
@@ -97,6 +105,9 @@ fn whole(target: &Target, elements: DType) -> Option<i64> {
 
 /// Whether a template takes the convolution or the pooling.
 fn is_taken(graph: &Graph, groups: &Groups, target: &Target, node: &Node) -> bool {
+    if target.kind == Kind::Cpu {
+        return is_taken_by_cpu(graph, groups, node);
+    }
     let taken = match (node.op(), node.inputs()) {
         (Op::Conv(attrs), [_, Some(w), ..]) => attrs.group == 1 && groups.is_constant(w.node),
         (Op::Pool(PoolAttrs { kind, ceil, .. }), _) => match kind {
@@ -112,9 +123,59 @@ fn is_taken(graph: &Graph, groups: &Groups, target: &Target, node: &Node) -> boo
     channels.iter().all(|dim| dim.known().is_some_and(|size| size % wide == 0))
 }
 
+/// Whether a CPU's kernel takes the convolution: one group, or one for each channel.
+fn is_taken_by_cpu(graph: &Graph, groups: &Groups, node: &Node) -> bool {
+    let (Op::Conv(attrs), [Some(x), Some(w), ..]) = (node.op(), node.inputs()) else {
+        return false;
+    };
+    let (filters, single) = (&graph.ty(*w).shape, graph.ty(*x).dtype == DType::F32);
+    let depthwise = filters[1] == 1 && filters[0].known() == Some(attrs.group as i64);
+    let windows = filters.iter().all(|size| size.known().is_some_and(|size| size > 0));
+    let axes = (1..=2).contains(&attrs.strides.len());
+    let known = single && windows && axes && groups.is_constant(w.node);
+    known && (attrs.group == 1 || depthwise)
+}
+
+/// Whether the operation is a pooling of numbers alone.
+fn is_pooling(op: &Op) -> bool {
+    let Op::Pool(attrs) = op else { return false };
+    matches!(attrs.kind, PoolKind::Max { indices: None } | PoolKind::Average { .. })
+        && (1..=2).contains(&attrs.kernel.len())
+}
+
+/// Whether the operation reduces images to their channels.
+fn is_over_pixels(graph: &Graph, node: &Node) -> bool {
+    let (Op::Reduce { op, axes, .. }, [Some(x)]) = (node.op(), node.inputs()) else {
+        return false;
+    };
+    let known = matches!(op, ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Max | ReduceOp::Min);
+    known && (2..graph.ty(*x).rank()).eq(axes.iter().copied())
+}
+
 impl Lowering<'_> {
-    /// The group's convolution, if its channels are to be innermost.
-    pub(super) fn channels_last(&self, group: &Group) -> Option<NodeId> {
+    /// Whether a group is one pooling, or one reduction over all pixels, of images whose channels are innermost: `true` for
+    /// the pooling, whose results lie so too.
+    pub(super) fn pools_channels_last(&self, group: &Group) -> Option<bool> {
+        let &[id] = &group.nodes[..] else { return None };
+        let node = self.graph.node(id);
+        let place = self.places.get(&(*node.inputs().first()?)?)?;
+        let view = &place.view;
+        let single = self.graph.ty(id.value()).dtype == DType::F32;
+        let turned = view.is_channels_last() && !view.is_contiguous();
+        if self.target.kind != Kind::Cpu || self.channels_last.is_empty() || !turned || !single {
+            return None;
+        }
+        let pooling = is_pooling(node.op());
+        (pooling || is_over_pixels(self.graph, node)).then_some(pooling)
+    }
+
+    /// The group's convolution, if its channels are to be innermost. A CPU's templates write one result in single precision
+    /// so.
+    pub(super) fn channels_last(&self, group: &Group, writes: &[ValueId]) -> Option<NodeId> {
+        let single = |value: &ValueId| self.graph.ty(*value).dtype == DType::F32;
+        if self.target.kind == Kind::Cpu && !(writes.len() == 1 && writes.iter().all(single)) {
+            return None;
+        }
         group.nodes.iter().copied().find(|id| self.channels_last.contains(id))
     }
 
@@ -131,7 +192,10 @@ impl Lowering<'_> {
     }
 
     /// The variants of such a convolution.
-    pub(super) fn variants_channels_last(&self, conv: NodeId) -> Variants {
+    pub(super) fn variants_channels_last(&self, conv: NodeId, body: &Graph) -> Variants {
+        if self.target.kind == Kind::Cpu {
+            return variants(self.target, Family::Convolution, body);
+        }
         if !matches!(self.graph.node(conv).op(), Op::Conv(_)) {
             return Variants::any();
         }
@@ -153,6 +217,9 @@ impl Lowering<'_> {
         let shape = &self.graph.ty(value).shape;
         let weights = node.inputs().get(1) == Some(&Some(value));
         let image = node.inputs().first() == Some(&Some(value));
+        if self.target.kind == Kind::Cpu {
+            return if image { self.place(value).map(Some) } else { Ok(None) };
+        }
         if !weights && !image && *shape != node.outputs()[0].shape {
             return Ok(None);
         }

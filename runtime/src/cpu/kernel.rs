@@ -111,6 +111,9 @@ impl Kernel {
         if step.family == Family::Pointwise {
             return Loop::compile(body).map_or(Self::Reference, Self::Loop);
         }
+        if let Some(layer) = ConvLayer::compile_channels_last(step, prepacked) {
+            return Self::ConvLayer(layer);
+        }
         if is_fused(body) {
             return Self::fused(step.family, body, prepacked);
         }
@@ -190,6 +193,7 @@ impl Kernel {
             Self::Rnn { prepacked, .. } => prepacked[input].is_empty(),
             Self::IntegerConv { prepacked, .. } => prepacked[input].is_empty(),
             Self::IntegerMatMul(number, _) => input != *number,
+            Self::ConvLayer(layer) => layer.is_read(input),
             Self::IntegerLayer(layer) => input != layer.weight || layer.packed.is_empty(),
             _ => true,
         }
@@ -216,7 +220,7 @@ impl Kernel {
             Self::Rnn { .. } => "rnn",
             Self::Conv(_) => "conv",
             Self::IntegerConv { .. } => "int8-conv",
-            Self::ConvLayer(_) => "conv+epilogue",
+            Self::ConvLayer(layer) => layer.name(),
             Self::IntegerLayer(layer) => layer.name(),
             Self::ConvTranspose(_) => "conv-transpose",
             Self::Pool(_) => "pool",

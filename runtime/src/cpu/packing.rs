@@ -5,12 +5,14 @@
 //! stays, once.
 
 use super::kernel::Kernel;
+use super::kernels::channels_last::pack_filters;
 use super::kernels::conv::are_packed;
 use super::kernels::int8::{PackedIntegers, deep};
 use super::kernels::matmul::{Matrix, Strides, widened};
 use super::kernels::packed::Packed;
 use super::kernels::rnn::Cell;
 use super::kernels::view::row_major;
+use super::layers::channels_last;
 use super::scratch::{self, Numbers};
 use crate::bind::{BoundOperand, bind_operand};
 use crate::error::{Error, Result};
@@ -277,13 +279,15 @@ const SHARE: u64 = 8;
 const LEAST: u64 = 1 << 24;
 
 fn outline(program: &Program, matrix: &BoundOperand) -> PackedWeight {
-    let [depth, columns] = sizes(matrix);
-    PackedWeight::outline(program.buffer(matrix.buffer).dtype, depth, columns)
+    let dtype = program.buffer(matrix.buffer).dtype;
+    let [depth, columns] = sizes(matrix, dtype);
+    PackedWeight::outline(dtype, depth, columns)
 }
 
 fn packed_bytes(program: &Program, matrix: &BoundOperand) -> u64 {
-    let [depth, columns] = sizes(matrix);
-    let bytes = match program.buffer(matrix.buffer).dtype {
+    let dtype = program.buffer(matrix.buffer).dtype;
+    let [depth, columns] = sizes(matrix, dtype);
+    let bytes = match dtype {
         DType::I32 => PackedIntegers::bytes(depth, columns),
         _ => Packed::bytes(depth, columns),
     };
@@ -311,6 +315,9 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
             [(Op::Rnn(attrs), 2)] => directions(&weight()?, cell(attrs.cell).parts(), attrs)?,
             [(Op::Conv(attrs), 1)] if is_integer(step) => {
                 filters(&weight()?, attrs.group, is_fused(step))?
+            }
+            [(Op::Conv(_), 1)] => {
+                channels_last(step).and_then(|(_, by_channel)| images(&weight()?, by_channel))?
             }
             [_, ..] if places.iter().all(is_right) && wants_panels(step) => {
                 vec![single(weight()?)?]
@@ -364,6 +371,23 @@ fn filters(weight: &BoundOperand, groups: usize, bytes: bool) -> Option<Vec<Boun
     };
     let packs = are_packed(each) && (by_taps || !bytes);
     (packs && is_row_major && depth > 0).then(|| (0..groups).map(of).collect())
+}
+
+/// Filters `[m, c, kernel…]` of a convolution whose images have their channels innermost as a matrix `[kernel, c, m]`; of a
+/// group for each channel `[kernel, m]`.
+fn images(weight: &BoundOperand, depthwise: bool) -> Option<Vec<BoundOperand>> {
+    let [filters, channels, ref kernel @ ..] = weight.shape[..] else { return None };
+    let taps: usize = kernel.iter().product();
+    let axes = row_major(&weight.shape).into_iter().zip(&weight.strides).zip(&weight.shape);
+    let is_row_major = axes.into_iter().all(|((a, &b), &size)| size == 1 || a == b);
+    let (shape, strides) = match depthwise {
+        true => (vec![taps, filters], vec![1, taps as isize]),
+        false => {
+            (vec![taps, channels, filters], vec![1, taps as isize, (taps * channels) as isize])
+        }
+    };
+    let BoundOperand { buffer, offset, .. } = *weight;
+    is_row_major.then(|| vec![BoundOperand { buffer, offset, shape, strides }])
 }
 
 /// A step's input, if it is a weight of numbers that are multiplied in single precision or of integers of 32 bits, each
@@ -424,9 +448,10 @@ pub(crate) fn directions(
     Some((0..count).flat_map(each).collect())
 }
 
-fn sizes(matrix: &BoundOperand) -> [usize; 2] {
+fn sizes(matrix: &BoundOperand, dtype: DType) -> [usize; 2] {
     match matrix.shape[..] {
-        [taps, channels, filters] => [taps * deep(channels), filters],
+        [taps, channels, filters] if dtype == DType::I32 => [taps * deep(channels), filters],
+        [taps, channels, filters] => [taps * channels, filters],
         _ => [matrix.shape[0], matrix.shape[1]],
     }
 }
@@ -439,7 +464,7 @@ fn packed(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<PackedWei
     if dtype != DType::I32 {
         return Ok(PackedWeight::Reals(Arc::new(pack(matrix, bytes, dtype)?)));
     }
-    let ([depth, columns], at) = (sizes(matrix), strides(matrix));
+    let ([depth, columns], at) = (sizes(matrix, dtype), strides(matrix));
     let data: &[i32] = &cast_slice(bytes)[matrix.span()];
     if let [taps, channels, _] = matrix.shape[..] {
         let mut rows = scratch::zeros::<i32>(depth * columns)?;
@@ -470,7 +495,10 @@ pub(crate) fn pack(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<
         DType::BF16 => Numbers::Own(widened::<bf16>(&cast_slice(bytes)[span])?),
         _ => return Err(Error::Unsupported { what: "an element type" }),
     };
-    let [depth, columns] = sizes(matrix);
+    if let [taps, channels, filters] = matrix.shape[..] {
+        return pack_filters(&elements, [filters, channels, taps], false);
+    }
+    let [depth, columns] = sizes(matrix, dtype);
     Packed::new(Matrix { data: &elements, at: strides(matrix) }, depth, columns)
 }
 

@@ -1,8 +1,13 @@
 //! Convolutions and their transposes: geometries, groups, partial blocks.
 
-use crate::check::{Random, check_op};
+use crate::check::{Random, check_graph, check_op, executable, random_inputs};
+use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{ConvAttrs, Op};
+use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::op::{Binary, ConvAttrs, Op, PoolAttrs, PoolKind, ReduceOp, Unary};
+use graphene_frontend::types::TensorType;
+use graphene_fusion::Granularity;
+use graphene_runtime::Threads;
 
 /// A row: spatial sizes, kernel, strides, dilations, pads before, pads after.
 type Row = (
@@ -122,6 +127,79 @@ fn narrow_floats() {
         for row in &ROWS[5..8] {
             check_conv(row, [2, 2, 5, 6], dtype, tolerance);
             check_transpose(row, [2, 2, 5, 6], dtype, tolerance);
+        }
+    }
+}
+
+/// A network of this convolution and others, whose images have their channels innermost.
+fn network(row: &Row, [n, c, m]: [usize; 3], kind: &PoolKind) -> Graph {
+    let (mut random, mut graph) = (Random(7), Graph::new());
+    let rank = row.0.len();
+    let dims = shape([n, c], row.0).into_iter().map(Dim::from).collect();
+    let x = graph.add_input("x", TensorType::new(DType::F32, dims)).unwrap();
+    let mut conv = |graph: &mut Graph, x: ValueId, lead: [usize; 2], kernel: &[usize], attrs| {
+        let w = graph.add_constant("w", random.tensor(DType::F32, shape(lead, kernel)));
+        let bias = graph.add_constant("b", random.tensor(DType::F32, vec![lead[0]]));
+        graph.add("conv", Op::Conv(attrs), &[Some(x), Some(w), Some(bias)]).unwrap().value()
+    };
+    let op = |graph: &mut Graph, op: Op, inputs: &[ValueId]| {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        graph.add("op", op, &inputs).unwrap().value()
+    };
+    let plain = |pad: i64, group: usize| ConvAttrs {
+        strides: vec![1; rank],
+        dilations: vec![1; rank],
+        pads_before: vec![pad; rank],
+        pads_after: vec![pad; rank],
+        group,
+    };
+    let first = conv(&mut graph, x, [m, c], row.1, attrs(row, 1));
+    let first = op(&mut graph, Op::Unary(Unary::Relu), &[first]);
+    let own = conv(&mut graph, first, [m, 1], &vec![3; rank], plain(1, m));
+    let own = op(&mut graph, Op::Unary(Unary::Relu), &[own]);
+    let last = conv(&mut graph, own, [m, m], &vec![1; rank], plain(0, 1));
+    let sum = op(&mut graph, Op::Binary(Binary::Add), &[last, first]);
+    let pool = PoolAttrs {
+        kind: kind.clone(),
+        kernel: vec![2; rank],
+        strides: vec![1; rank],
+        dilations: vec![1; rank],
+        pads_before: vec![1; rank],
+        pads_after: vec![0; rank],
+        ceil: false,
+    };
+    let pooled = op(&mut graph, Op::Pool(pool), &[sum]);
+    let axes = (2..rank + 2).collect();
+    let mean = op(&mut graph, Op::Reduce { op: ReduceOp::Mean, axes, keep: true }, &[pooled]);
+    graph.add_output("y", mean);
+    graph
+}
+
+#[test]
+fn networks_whose_channels_are_innermost() {
+    let kinds = [
+        PoolKind::Max { indices: None },
+        PoolKind::Average { include_pad: true },
+        PoolKind::Average { include_pad: false },
+    ];
+    let rows = ROWS.iter().filter(|row| row.0.len() <= 2);
+    for (number, row) in rows.enumerate() {
+        for sizes in [[1, 3, 8], [2, 20, 33], [1, 17, 70]] {
+            let graph = network(row, sizes, &kinds[number % kinds.len()]);
+            let bindings = Bindings::new();
+            let inputs = random_inputs(&graph, &bindings, &mut Random(5));
+            let fused = executable(&graph, &bindings, Granularity::Fused);
+            let convs =
+                fused.program().steps().iter().filter(|step| {
+                    step.body.nodes().any(|(_, node)| matches!(node.op(), Op::Conv(_)))
+                });
+            for conv in convs {
+                assert!(conv.outputs[0].view.is_channels_last(), "{}", fused.program());
+            }
+            for threads in [1, 2] {
+                let threads = Threads::new(threads).unwrap();
+                threads.run(|| check_graph(&graph, &bindings, &inputs, 1e-4));
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use super::super::matmul;
 use super::{Operands, UNKNOWN, Windows, packed_all};
 use crate::kernels::{Refusal, Site};
 use crate::variants::{TILES_OF_PIXELS, Variant};
-use crate::view::View;
+use crate::view::{View, channels_last};
 use graphene_frontend::dim::Dim;
 use graphene_ir::arch::Feature;
 use graphene_ir::kernel::Kernel;
@@ -14,11 +14,6 @@ use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::MatMul;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
-
-/// The order of dims in memory, outermost first: images, pixels, channels.
-pub(crate) fn channels_last(rank: usize) -> Vec<usize> {
-    [0].into_iter().chain(2..rank).chain([1]).collect()
-}
 
 /// Whether a view visits a block of memory in that order.
 pub(crate) fn lies_channels_last(view: &View) -> bool {

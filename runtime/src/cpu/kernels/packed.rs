@@ -21,11 +21,11 @@ use std::ops::Range;
 
 /// Vectors to a panel's row: with eight rows of A their sums fill three quarters of 32 registers, with four those
 /// of 16.
-const VECTORS: usize = 3;
+pub(super) const VECTORS: usize = 3;
 
 /// Rows of B that are gone through at a time, at most: so much of a panel stays in the second-level cache, and of
 /// eight rows of A in the first.
-const DEPTH: usize = 768;
+pub(super) const DEPTH: usize = 768;
 
 /// Rows of A that are gone through at a time: they stay in the second-level cache beside a panel.
 pub(crate) const HEIGHT: usize = 128;
@@ -44,7 +44,7 @@ const SHARE: usize = 1 << 16;
 const TASKS: usize = 4;
 
 /// The most columns of a panel: those of three vectors of 16 lanes.
-const WIDEST: usize = 48;
+pub(super) const WIDEST: usize = 48;
 
 /// A cache line: no vector of a panel lies on two.
 #[derive(Clone, Copy, PartialEq, Debug, Pod, Zeroable)]
@@ -146,7 +146,12 @@ impl Packed {
         Self::with_lanes(b, depth, columns, lanes())
     }
 
-    fn with_lanes(b: Matrix<'_, f32>, depth: usize, columns: usize, lanes: usize) -> Result<Self> {
+    pub(super) fn with_lanes(
+        b: Matrix<'_, f32>,
+        depth: usize,
+        columns: usize,
+        lanes: usize,
+    ) -> Result<Self> {
         check_size("rank of a packed matrix's batch", 0, b.at.batch.len())?;
         let axes = [(depth, b.at.row), (columns, b.at.column)];
         check_reach("the packed matrix", b.data.len(), b.at.offset, axes)?;
@@ -157,7 +162,7 @@ impl Packed {
         Ok(packed)
     }
 
-    fn panels(&self) -> Panels<'_> {
+    pub(super) fn panels(&self) -> Panels<'_> {
         let &Self { depth, columns, lanes, .. } = self;
         Panels { depth, columns, lanes, elements: self.lines.numbers() }
     }
@@ -166,11 +171,11 @@ impl Packed {
 /// The same, in memory of another.
 #[derive(Clone, Copy)]
 pub(crate) struct Panels<'a> {
-    depth: usize,
-    columns: usize,
+    pub(super) depth: usize,
+    pub(super) columns: usize,
     /// Those of a vector on this machine.
-    lanes: usize,
-    elements: &'a [f32],
+    pub(super) lanes: usize,
+    pub(super) elements: &'a [f32],
 }
 
 impl<'a> Panels<'a> {
@@ -507,7 +512,12 @@ impl MatMul<'_, '_, '_> {
 
 /// Leaves sums in a row, or adds them to it: those that it has place for.
 #[inline(always)]
-fn leave<S: Simd, const V: usize>(simd: S, row: &mut [f32], sums: &[S::f32s; V], adds: bool) {
+pub(super) fn leave<S: Simd, const V: usize>(
+    simd: S,
+    row: &mut [f32],
+    sums: &[S::f32s; V],
+    adds: bool,
+) {
     let (to, rest) = S::as_mut_simd_f32s(row);
     if to.len() == V && rest.is_empty() {
         for (to, &sum) in to.iter_mut().zip(sums) {

@@ -116,7 +116,7 @@ fn each_plane<T: Send + Sync>(
 }
 
 #[inline(always)]
-fn larger(y: f32, x: f32) -> f32 {
+pub(super) fn larger(y: f32, x: f32) -> f32 {
     if x > y || x.is_nan() { x } else { y }
 }
 

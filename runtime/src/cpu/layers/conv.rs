@@ -3,12 +3,18 @@
 use super::Read;
 use super::compile::epilogue;
 use crate::bind::{BoundOperand, BoundStep};
+use crate::cpu::kernels::packed::Packed;
 use crate::cpu::kernels::view::row_major;
 use crate::cpu::loops::{Domain, Loop};
+use crate::cpu::packing::Prepacked;
 use crate::error::Result;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::{ConvAttrs, Op};
+use graphene_fusion::groups::Executor;
+use graphene_fusion::program::Step;
+use graphene_fusion::view;
+use std::sync::Arc;
 
 /// A convolution and the pointwise operations on its result, as one launch.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,6 +25,35 @@ pub(crate) struct ConvLayer {
     pub(crate) dtype: DType,
     pub(crate) epilogue: Loop,
     reads: Vec<Read>,
+    /// Where channels are innermost, the filters.
+    pub(crate) channels_last: Option<Filters>,
+}
+
+/// Filters for images whose channels are innermost.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Filters {
+    /// A group for each channel, rather than one.
+    pub(crate) depthwise: bool,
+    /// `None` where they were not prepacked.
+    pub(crate) packed: Option<Arc<Packed>>,
+}
+
+/// The convolution of a step whose results have their channels innermost, if its images may too, and whether it has a group
+/// for each channel, rather than one.
+pub(crate) fn channels_last(step: &Step) -> Option<(&ConvAttrs, bool)> {
+    let body = &step.body;
+    let mut convs = body.nodes().filter(|(_, node)| matches!(node.op(), Op::Conv(_)));
+    let ((id, node), None) = (convs.next()?, convs.next()) else { return None };
+    let (Op::Conv(attrs), [Some(_), Some(w), ..]) = (node.op(), node.inputs()) else { return None };
+    let ([output], [(_, written)]) = (&step.outputs[..], body.outputs()) else { return None };
+    let last = output.view.is_channels_last() && body.ty(*written).dtype == DType::F32;
+    let filters = &body.ty(*w).shape;
+    let windows = filters.iter().all(|size| size.known().is_some_and(|size| size > 0));
+    let axes = (1..=2).contains(&attrs.strides.len()) && filters.len() == attrs.strides.len() + 2;
+    let single = body.ty(id.value()).dtype == DType::F32;
+    let depthwise = attrs.group > 1 && filters[1] == 1 && filters[0] == attrs.group as i64;
+    let taken = step.executor != Executor::Reference && last && windows && axes && single;
+    (taken && (attrs.group == 1 || depthwise)).then_some((attrs, depthwise))
 }
 
 /// What an epilogue of a convolution reads.
@@ -65,7 +100,29 @@ impl ConvLayer {
         };
         let (graph, reads) = epilogue(body, &written, read)?;
         let epilogue = Loop::compile(&graph)?;
-        Some(Self { attrs: attrs.clone(), operands, dtype: ty.dtype, epilogue, reads })
+        let (attrs, dtype) = (attrs.clone(), ty.dtype);
+        Some(Self { attrs, operands, dtype, epilogue, reads, channels_last: None })
+    }
+
+    /// The same of a step whose results have their channels innermost.
+    pub(crate) fn compile_channels_last(step: &Step, prepacked: &Prepacked) -> Option<Self> {
+        let (_, depthwise) = channels_last(step)?;
+        let layer = Self::compile(&step.body)?;
+        let [Some(_), Some(w), _] = layer.operands else { return None };
+        let packed = prepacked.get(w).and_then(|matrices| matrices.first()?.real());
+        let filters = Filters { depthwise, packed };
+        Some(Self { channels_last: Some(filters), ..layer })
+    }
+
+    /// The name in profiles.
+    pub(crate) fn name(&self) -> &'static str {
+        if self.epilogue.len() == 0 { "conv" } else { "conv+epilogue" }
+    }
+
+    /// Whether the step's input of this number is read as it lies.
+    pub(crate) fn is_read(&self, input: usize) -> bool {
+        let packed = self.channels_last.as_ref().is_some_and(|filters| filters.packed.is_some());
+        !packed || self.operands[1] != Some(input)
     }
 
     /// What the epilogue reads.
@@ -78,7 +135,11 @@ impl ConvLayer {
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) if shapes disagree under the step's sizes.
     pub(crate) fn domain(&self, step: &BoundStep) -> Result<Domain> {
-        row_major_domain(self.reads(), step)
+        let rank = step.outputs[0].shape.len();
+        match self.channels_last {
+            Some(_) => domain(self.reads(), step, &view::channels_last(rank)),
+            None => row_major_domain(self.reads(), step),
+        }
     }
 }
 
@@ -99,15 +160,26 @@ pub(super) fn row_major_domain(
     reads: impl Iterator<Item = ConvRead>,
     step: &BoundStep,
 ) -> Result<Domain> {
-    let output = &step.outputs[0];
-    let (shape, strides) = (output.shape.clone(), row_major(&output.shape).into_vec());
-    let result = BoundOperand { buffer: output.buffer, offset: 0, shape, strides };
+    let order: Vec<usize> = (0..step.outputs[0].shape.len()).collect();
+    domain(reads, step, &order)
+}
+
+/// The same with the axes in this order.
+fn domain(
+    reads: impl Iterator<Item = ConvRead>,
+    step: &BoundStep,
+    order: &[usize],
+) -> Result<Domain> {
+    let BoundOperand { buffer, shape, .. } = &step.outputs[0];
+    let stored: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
+    let mut strides = vec![0; shape.len()];
+    order.iter().zip(row_major(&stored)).for_each(|(&axis, stride)| strides[axis] = stride);
+    let result = BoundOperand { buffer: *buffer, offset: 0, shape: shape.clone(), strides };
     let inputs: Vec<Option<&BoundOperand>> = reads
         .map(|read| match read {
             ConvRead::Input(number) => Some(&step.inputs[number]),
             ConvRead::Result => Some(&result),
         })
         .collect();
-    let order: Vec<usize> = (0..output.shape.len()).collect();
-    Domain::over(&output.shape, &order, &inputs)
+    Domain::over(shape, order, &inputs)
 }

@@ -14,7 +14,7 @@ mod integers;
 mod run;
 
 pub(crate) use bind::BoundLayers;
-pub(crate) use conv::{ConvLayer, ConvRead};
+pub(crate) use conv::{ConvLayer, ConvRead, Filters, channels_last};
 pub(crate) use integers::{IntegerLayer, Zero};
 pub(crate) use run::{loop_output, run_layers};
 

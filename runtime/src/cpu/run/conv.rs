@@ -1,20 +1,23 @@
 //! Convolutions and poolings.
 
 use super::wide::Wide;
-use super::{Io, input_number, output_number, required_input, with_row_major};
+use super::{Io, input_number, lies_row_major, output_number, required_input, with_row_major};
+use crate::bind::BoundOperand;
+use crate::cpu::kernels::channels_last::{self, Images, Moves, Part, convolve, pack_filters};
 use crate::cpu::kernels::conv::{Conv, Filters, conv, conv_integers, conv_then, conv_transpose};
 use crate::cpu::kernels::int8::PackedIntegers;
 use crate::cpu::kernels::matmul::narrowed;
 use crate::cpu::kernels::pointwise::{Binary, Unary, powf};
 use crate::cpu::kernels::pool::{Geometry, Pool, max_of_integers, max_pool, pool};
+use crate::cpu::kernels::tile::TileMut;
 use crate::cpu::kernels::view::Axes;
-use crate::cpu::layers::{ConvLayer, ConvRead};
+use crate::cpu::layers::{ConvLayer, ConvRead, Filters as OfChannels, loop_output};
 use crate::cpu::loops::{Domain, LoopInput, LoopOutput, Tile, Workspace};
 use crate::cpu::memory::Inputs;
 use crate::cpu::scratch::{self, Buffer, Few, Numbers};
 use crate::error::{Error, Result};
 use crate::threads::{self, chunks_mut, items_mut};
-use bytemuck::cast_slice_mut;
+use bytemuck::{cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{ConvAttrs, IndexOrder, PoolAttrs, PoolKind};
 use graphene_fusion::program::Step;
@@ -133,6 +136,9 @@ pub(crate) fn run_conv_transpose(step: &Step, io: Io<'_>, attrs: &ConvAttrs) -> 
 /// A convolution with its epilogue: on each part as it is computed if there is one output, in f32; else on
 /// all of it afterwards.
 pub(crate) fn run_conv_layer(layer: &ConvLayer, domain: &Domain, mut io: Io<'_>) -> Result<()> {
+    if let Some(filters) = &layer.channels_last {
+        return run_channels_last(layer, filters, domain, io);
+    }
     let operands = Operands::new(&io, layer.operands)?;
     let shape = &io.outputs[0].operand.shape;
     let sizes = operands.sizes(&layer.attrs, shape, false)?;
@@ -163,6 +169,73 @@ pub(crate) fn run_conv_layer(layer: &ConvLayer, domain: &Domain, mut io: Io<'_>)
         layer.epilogue.run(domain, &inputs, outputs);
         Ok(())
     })
+}
+
+/// Images as an operand has them.
+fn images<'a>(bytes: &'a [u8], operand: &BoundOperand) -> Result<Images<'a>> {
+    let [n, c, ref shape @ ..] = operand.shape[..] else {
+        return Err(Error::Mismatch {
+            what: "rank of an image",
+            expected: 3,
+            found: operand.shape.len(),
+        });
+    };
+    let strides = &operand.strides;
+    let (shape, strides) = match *shape {
+        [w] => ([n, c, 1, w], [strides[0], strides[1], 0, strides[2]]),
+        [h, w] => ([n, c, h, w], [strides[0], strides[1], strides[2], strides[3]]),
+        _ => return Err(Error::Unsupported { what: "images of this rank" }),
+    };
+    Ok(Images { data: cast_slice(bytes), offset: operand.offset, shape, strides })
+}
+
+/// A convolution whose results have their channels innermost, with its epilogue on each tile as it is computed.
+fn run_channels_last(
+    layer: &ConvLayer,
+    filters: &OfChannels,
+    domain: &Domain,
+    mut io: Io<'_>,
+) -> Result<()> {
+    let [Some(x), Some(w), bias] = layer.operands else {
+        return Err(Error::Unsupported { what: "a missing operand" });
+    };
+    let (bytes, image, _) = io.input(x)?;
+    let images = images(bytes, image)?;
+    let bias = match bias {
+        Some(number) => Some(io.dense::<f32>(number)?.0),
+        None => None,
+    };
+    let shape = &io.outputs[0].operand.shape;
+    let kernel = io.inputs.shape(w);
+    let geometry = sizes([&image.shape, kernel], &layer.attrs, shape, false)?.geometry;
+    let moves = Moves::new(geometry)?;
+    let packed = match &filters.packed {
+        Some(packed) => Arc::clone(packed),
+        None => {
+            let taps = kernel[2..].iter().product();
+            let sizes = [kernel[0], kernel[1], taps];
+            Arc::new(pack_filters(io.dense(w)?.0, sizes, filters.depthwise)?)
+        }
+    };
+    let columns = shape[1];
+    let Io { inputs: given, outputs } = &mut io;
+    let inputs = epilogue_inputs(layer, given, LoopInput::Overwritten(0));
+    let then = |part: Part, tile: &mut TileMut<'_, u8>| {
+        if layer.epilogue.len() == 0 {
+            return;
+        }
+        let first = part.row * columns + part.column;
+        let of = match part.columns == columns {
+            true => Tile::range(first..first + part.rows * columns),
+            false => Tile { first, rows: part.rows, width: part.columns, pitch: columns },
+        };
+        let mut workspace = scratch::slots::<Workspace>(1);
+        workspace[0].fit(&layer.epilogue);
+        let mut outputs = [loop_output(tile)];
+        layer.epilogue.run_tile(domain, of, &inputs, &mut outputs, &mut workspace[0]);
+    };
+    let y = outputs[0].dense_bytes();
+    convolve(y, images, &packed, bias, (&moves, filters.depthwise), then)
 }
 
 fn epilogue_inputs<'a, 'b: 'a>(
@@ -211,6 +284,24 @@ pub(crate) fn run_pool(step: &Step, mut io: Io<'_>, attrs: &PoolAttrs) -> Result
         dilations: &attrs.dilations,
         before: &before,
     };
+    let kind = match attrs.kind {
+        PoolKind::Max { .. } => Pool::Max,
+        PoolKind::Average { .. } => Pool::Sum,
+        PoolKind::Lp { p } => Pool::Powers(p),
+    };
+    if !lies_row_major(operand) && dtype == DType::F32 {
+        let (x, moves) = (images(io.input(0)?.0, operand)?, Moves::new(on)?);
+        let y = io.outputs[0].dense::<f32>();
+        channels_last::pool(kind, y, x, &moves)?;
+        if let PoolKind::Average { include_pad } = attrs.kind {
+            let (divisors, plane) = (divisors(attrs, on, include_pad)?, channels.max(1));
+            threads::each(1 << 10, chunks_mut(y, plane), |number, y| {
+                let divisor = divisors[number % divisors.len()];
+                y.iter_mut().for_each(|y| *y /= divisor);
+            });
+        }
+        return Ok(());
+    }
     if let PoolKind::Max { indices: Some(order) } = attrs.kind
         && let Some(number) = output_number(step, 1)
     {
@@ -230,15 +321,15 @@ pub(crate) fn run_pool(step: &Step, mut io: Io<'_>, attrs: &PoolAttrs) -> Result
     let (x, _) = io.reals(0)?;
     let mut y = Wide::new(&mut io.outputs[0])?;
     match attrs.kind {
-        PoolKind::Max { .. } => pool(Pool::Max, y.elements(), &x, planes, on)?,
+        PoolKind::Max { .. } => pool(kind, y.elements(), &x, planes, on)?,
         PoolKind::Average { include_pad } => {
-            pool(Pool::Sum, y.elements(), &x, planes, on)?;
+            pool(kind, y.elements(), &x, planes, on)?;
             let divisors = divisors(attrs, on, include_pad)?;
             let planes = chunks_mut(y.elements(), divisors.len().max(1));
             threads::each(1, planes, |_, plane| Binary::Div.apply_in_place(plane, &divisors));
         }
         PoolKind::Lp { p } => {
-            pool(Pool::Powers(p), y.elements(), &x, planes, on)?;
+            pool(kind, y.elements(), &x, planes, on)?;
             threads::each(1, chunks_mut(y.elements(), ROOTS), |_, block| root(block, p));
         }
     }

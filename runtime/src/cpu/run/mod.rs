@@ -145,9 +145,7 @@ pub(crate) fn with_row_major(
 ) -> Result<()> {
     let mut beside: Few<Option<(Buffer<u8>, BoundOperand)>> = Few::new();
     for Output { operand, dtype, .. } in &*outputs {
-        let strides = row_major(&operand.shape);
-        let axes = strides.iter().zip(&operand.strides).zip(&operand.shape);
-        let same = operand.offset == 0 && axes.into_iter().all(|((a, b), &n)| n == 1 || a == b);
+        let same = operand.offset == 0 && lies_row_major(operand);
         let len: usize = operand.shape.iter().product();
         beside.push(match same {
             true => None,
@@ -216,6 +214,13 @@ pub(crate) fn owned(bytes: &[u8], operand: &BoundOperand, dtype: DType) -> Resul
 fn row_major_operand(like: &BoundOperand, shape: &[usize]) -> BoundOperand {
     let strides = row_major(shape).into_vec();
     BoundOperand { buffer: like.buffer, offset: 0, shape: shape.to_vec(), strides }
+}
+
+/// Whether elements lie in row-major order.
+fn lies_row_major(operand: &BoundOperand) -> bool {
+    let strides = row_major(&operand.shape);
+    let axes = strides.iter().zip(&operand.strides).zip(&operand.shape);
+    axes.into_iter().all(|((a, b), &size)| size == 1 || a == b)
 }
 
 /// Sizes before, along and after an axis.

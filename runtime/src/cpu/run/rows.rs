@@ -2,8 +2,8 @@
 
 use super::wide::Wide;
 use super::{
-    Io, Output, around, by_size, copy, input_number, output_number, row_major_operand,
-    with_row_major,
+    Io, Output, around, by_size, copy, input_number, lies_row_major, output_number,
+    row_major_operand, with_row_major,
 };
 use crate::bind::BoundOperand;
 use crate::cpu::kernels::arg::arg_reduce;
@@ -17,6 +17,7 @@ use crate::error::Result;
 use bytemuck::cast_slice_mut;
 use graphene_frontend::eval::HalfType;
 use graphene_fusion::program::Step;
+use graphene_fusion::view::channels_last;
 
 pub(crate) fn run_rows(program: &RowProgram, bound: &BoundRows, mut io: Io<'_>) -> Result<()> {
     let mut inputs = Few::new();
@@ -97,6 +98,16 @@ pub(crate) fn run_norm(
 }
 
 pub(crate) fn run_reduce(mut io: Io<'_>, op: Reduce, axes: &[usize]) -> Result<()> {
+    let (_, operand, _) = io.input(0)?;
+    let rank = operand.shape.len();
+    if !lies_row_major(operand) && axes.iter().copied().eq(2..rank) {
+        // Images whose channels are innermost, reduced over all pixels.
+        let source = io.dense::<f32>(0)?.0;
+        let shape: Few<usize> =
+            channels_last(rank).iter().map(|&axis| operand.shape[axis]).collect();
+        let pixels: Few<usize> = (1..rank - 1).collect();
+        return reduce(op, io.outputs[0].dense(), source, &shape, &pixels);
+    }
     let (source, shape) = io.reals(0)?;
     let mut y = Wide::new(&mut io.outputs[0])?;
     if axes.is_empty() {

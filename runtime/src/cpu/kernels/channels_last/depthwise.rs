@@ -1,0 +1,276 @@
+//! A filter of its own for each channel: windows summed for vectors of channels.
+
+use super::{Images, Moves, vectors};
+use crate::cpu::kernels::packed::{self, Packed, Panels, leave};
+use crate::cpu::kernels::simd::{Kernel, dispatch};
+use crate::cpu::kernels::tile::TileMut;
+use crate::cpu::kernels::view::check_reach;
+use crate::cpu::scratch::{self, Numbers};
+use crate::error::Result;
+use crate::threads;
+use pulp::Simd;
+
+/// Elements of a tile, about: it is in cache when it is followed up.
+const SOME: usize = 1 << 13;
+
+/// Windows that are summed at a time.
+const TOGETHER: usize = 4;
+
+/// Images whose channels are side by side.
+pub(super) struct Channels<'a> {
+    data: Numbers<'a, f32>,
+    offset: usize,
+    inner: [usize; 2],
+    channels: usize,
+    /// Of images, rows and columns.
+    distances: [isize; 3],
+    moves: Moves,
+}
+
+impl<'a> Channels<'a> {
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds) for images that leave their slice, and
+    /// [`Error::Memory`](crate::Error::Memory).
+    pub(super) fn new(x: Images<'a>, moves: &Moves) -> Result<Self> {
+        check_reach("the images", x.data.len(), x.offset, x.shape.into_iter().zip(x.strides))?;
+        let [_, channels, rows, columns] = x.shape;
+        let mut own = Self {
+            data: Numbers::Lent(x.data),
+            offset: x.offset,
+            inner: [rows, columns],
+            channels,
+            distances: [x.strides[0], x.strides[2], x.strides[3]],
+            moves: *moves,
+        };
+        if x.strides[1] != 1 && channels > 1 {
+            let mut copied = scratch::take::<f32>(x.shape.iter().product())?;
+            super::copy(&mut copied, x, [0; 2], own.inner);
+            let line = (columns * channels) as isize;
+            own.data = Numbers::Own(copied);
+            own.offset = 0;
+            own.distances = [rows as isize * line, line, channels as isize];
+        }
+        Ok(own)
+    }
+}
+
+/// Rows of windows to a tile, in windows, and all channels.
+pub(super) fn tile(windows: usize, channels: usize, moves: &Moves) -> (usize, usize) {
+    let line = moves.outer[1].max(1);
+    let lines = windows / line;
+    let fair = lines.div_ceil(4 * threads::count());
+    let some = (SOME / (line * channels).max(1)).clamp(1, fair.max(1));
+    (some * line, channels)
+}
+
+/// A tile of y, which begins at this window, the first of its row. `bias` is as long as panels are wide.
+pub(super) fn run(
+    x: &Channels<'_>,
+    filters: &Packed,
+    bias: &[f32],
+    place: [usize; 2],
+    y: &mut TileMut<'_, f32>,
+) {
+    dispatch(Tile::new(x, filters, bias, place, y));
+}
+
+pub(super) struct Tile<'a, 'b, 'c> {
+    x: &'a Channels<'a>,
+    w: Panels<'a>,
+    bias: &'a [f32],
+    first: usize,
+    y: &'b mut TileMut<'c, f32>,
+}
+
+impl<'a, 'b, 'c> Tile<'a, 'b, 'c> {
+    pub(super) fn new(
+        x: &'a Channels<'a>,
+        filters: &'a Packed,
+        bias: &'a [f32],
+        [first, _]: [usize; 2],
+        y: &'b mut TileMut<'c, f32>,
+    ) -> Self {
+        Self { x, w: filters.panels(), bias, first, y }
+    }
+}
+
+/// Where windows of a row begin: the image, and the row of their first elements.
+#[derive(Clone, Copy)]
+struct Line {
+    image: isize,
+    row: isize,
+    /// The row's first window within the tile.
+    at: usize,
+}
+
+impl Kernel for Tile<'_, '_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(mut self, simd: S) {
+        let x = self.x;
+        let [rows, columns] = x.moves.outer;
+        let (height, _) = self.y.sizes();
+        for at in (0..height).step_by(columns) {
+            let number = (self.first + at) / columns;
+            let row = (number % rows * x.moves.strides[0]) as isize - x.moves.before[0] as isize;
+            let image = x.offset as isize + (number / rows) as isize * x.distances[0];
+            let line = Line { image, row, at };
+            let width = packed::VECTORS * S::F32_LANES;
+            for channel in (0..x.channels).step_by(width) {
+                let vectors = width.min(x.channels - channel).div_ceil(S::F32_LANES);
+                let own = vectors * S::F32_LANES;
+                let panel = &self.w.elements[channel * self.w.depth..][..self.w.depth * own];
+                let (panel, _) = S::as_simd_f32s(panel);
+                match vectors {
+                    1 => self.line::<S, 1>(simd, line, channel, panel),
+                    2 => self.line::<S, 2>(simd, line, channel, panel),
+                    _ => self.line::<S, { packed::VECTORS }>(simd, line, channel, panel),
+                }
+            }
+        }
+    }
+}
+
+impl Tile<'_, '_, '_> {
+    /// A row of windows, for some channels.
+    #[inline(always)]
+    fn line<S: Simd, const V: usize>(
+        &mut self,
+        simd: S,
+        line: Line,
+        channel: usize,
+        panel: &[S::f32s],
+    ) {
+        let (panel, _) = panel.as_chunks::<V>();
+        let moves = &self.x.moves;
+        let columns = moves.outer[1];
+        let (stride, before) = (moves.strides[1] as isize, moves.before[1] as isize);
+        let reach = ((moves.kernel[1] - 1) * moves.dilations[1]) as isize;
+        // The last place from which vectors end within the images.
+        let last = self.x.data.len() as isize - (V * S::F32_LANES) as isize;
+        let below = self.x.inner[0] as isize - 1;
+        let end = line.image + below * self.x.distances[1] + channel as isize;
+        let mut column = 0;
+        while column < columns {
+            let start = column as isize * stride - before;
+            let ahead = start + (TOGETHER as isize - 1) * stride + reach;
+            let inside = start >= 0
+                && ahead < self.x.inner[1] as isize
+                && end + ahead * self.x.distances[2] <= last;
+            column += match columns - column {
+                left if left >= TOGETHER && inside => {
+                    self.inside::<S, V>(simd, line, (column, channel), panel)
+                }
+                _ => self.single::<S, V>(simd, line, (column, channel), panel),
+            };
+        }
+    }
+
+    /// Some windows side by side, all columns that they stand on the image's; gives their number. Vectors of channels may
+    /// be read whole.
+    #[inline(always)]
+    fn inside<S: Simd, const V: usize>(
+        &mut self,
+        simd: S,
+        line: Line,
+        (column, channel): (usize, usize),
+        panel: &[[S::f32s; V]],
+    ) -> usize {
+        let x = self.x;
+        let moves = &x.moves;
+        let start = vectors::<S, V>(&self.bias[channel..]);
+        let [mut a, mut b, mut c, mut d] = [start; TOGETHER];
+        let apart = (moves.strides[1] as isize * x.distances[2]) as usize;
+        let width = V * S::F32_LANES;
+        for (row, taps) in self.rows(line, panel) {
+            let first = (column * moves.strides[1]) as isize - moves.before[1] as isize;
+            let base = line.image + row * x.distances[1] + channel as isize;
+            for (tap, w) in taps.iter().enumerate() {
+                let column = first + (tap * moves.dilations[1]) as isize;
+                let at = (base + column * x.distances[2]) as usize;
+                let from = &x.data[at..][..(TOGETHER - 1) * apart + width];
+                a = add(simd, a, from, w);
+                b = add(simd, b, &from[apart..], w);
+                c = add(simd, c, &from[2 * apart..], w);
+                d = add(simd, d, &from[3 * apart..], w);
+            }
+        }
+        for (i, sums) in [a, b, c, d].iter().enumerate() {
+            self.leave(simd, line.at + column + i, channel, sums);
+        }
+        TOGETHER
+    }
+
+    /// A window, wherever it stands.
+    #[inline(always)]
+    fn single<S: Simd, const V: usize>(
+        &mut self,
+        simd: S,
+        line: Line,
+        (column, channel): (usize, usize),
+        panel: &[[S::f32s; V]],
+    ) -> usize {
+        let (x, width) = (self.x, V * S::F32_LANES);
+        let moves = &x.moves;
+        let mut sums = vectors::<S, V>(&self.bias[channel..]);
+        for (row, taps) in self.rows(line, panel) {
+            let first = (column * moves.strides[1]) as isize - moves.before[1] as isize;
+            let base = line.image + row * x.distances[1] + channel as isize;
+            for (tap, w) in taps.iter().enumerate() {
+                let column = first + (tap * moves.dilations[1]) as isize;
+                if column as usize >= x.inner[1] {
+                    continue;
+                }
+                let from = &x.data[(base + column * x.distances[2]) as usize..];
+                if from.len() >= width {
+                    sums = add(simd, sums, from, w);
+                } else {
+                    let mut whole = [0.0; packed::WIDEST];
+                    whole[..from.len()].copy_from_slice(from);
+                    sums = add(simd, sums, &whole, w);
+                }
+            }
+        }
+        self.leave(simd, line.at + column, channel, &sums);
+        1
+    }
+
+    /// The rows of windows that are inside, and their elements of the filters.
+    #[inline(always)]
+    fn rows<'p, T>(&self, line: Line, panel: &'p [T]) -> impl Iterator<Item = (isize, &'p [T])> {
+        let (down, below) = (self.x.moves.dilations[0], self.x.inner[0]);
+        let rows = panel.chunks_exact(self.x.moves.kernel[1]).enumerate();
+        let rows = rows.map(move |(number, taps)| (line.row + (number * down) as isize, taps));
+        rows.filter(move |&(row, _)| (row as usize) < below)
+    }
+
+    #[inline(always)]
+    fn leave<S: Simd, const V: usize>(
+        &mut self,
+        simd: S,
+        window: usize,
+        channel: usize,
+        sums: &[S::f32s; V],
+    ) {
+        let row = self.y.row(window);
+        let end = row.len().min(channel + V * S::F32_LANES);
+        leave(simd, &mut row[channel..end], sums, false);
+    }
+}
+
+/// Sums and those of elements times weights. They are given and taken by value, so that they stay in registers.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // Numbers that the compiler knows: vectors of sums stay in registers.
+fn add<S: Simd, const V: usize>(
+    simd: S,
+    mut sums: [S::f32s; V],
+    x: &[f32],
+    w: &[S::f32s; V],
+) -> [S::f32s; V] {
+    let (x, _) = S::as_simd_f32s(&x[..V * S::F32_LANES]);
+    for i in 0..V {
+        sums[i] = simd.mul_add_e_f32s(x[i], w[i], sums[i]);
+    }
+    sums
+}
