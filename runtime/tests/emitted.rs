@@ -248,7 +248,7 @@ fn convolutions() -> Vec<(&'static str, Conv)> {
         let axes = convolution.axes.iter().map(|axis| Axis { window: 1, pad: 0, ..*axis });
         Convolution { axes: axes.collect(), ..convolution.clone() }
     };
-    let tf32 = Conv { convolution: single.clone(), stages: 3, ..Conv::default() };
+    let tf32 = Conv { convolution: single.clone(), tile: [64, 128], stages: 3, ..Conv::default() };
     let simt =
         Conv { by: By::Threads([8, 8]), tile: [128, 128], warps: 8, depth: 16, ..tf32.clone() };
     let moves = |conv: &Conv| Conv { weights: Edges::Moves, pixels: Edges::Moves, ..conv.clone() };

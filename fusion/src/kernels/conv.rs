@@ -136,7 +136,9 @@ fn tiled(
         ..Conv::default()
     };
     if !by_threads {
-        let tile = tile(&[[128, 128], [64, 128], [64, 64], [32, 64], [16, 64]]);
+        // Of words, registers do not hold the sums of the widest and all that their copies need.
+        let widest = usize::from(single);
+        let tile = tile(&[[128, 128], [64, 128], [64, 64], [32, 64], [16, 64]][widest..]);
         // What older GPUs have room for.
         let stages = if single { 3 } else { 4 };
         return Conv { tile, stages, ..conv }.kernel();

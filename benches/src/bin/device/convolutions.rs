@@ -1,8 +1,11 @@
 //! Convolutions and poolings: within their bound on random shapes, and how fast they are.
 
+use graphene_ir::arch::Arch;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Kernel, Unary};
-use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
+use graphene_ir::template::conv::{
+    Axis, By, ChannelsLast, Conv, Convolution, Fold, Pooled, Sliding,
+};
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::matmul::Edges;
 use graphene_ir::tensor::Scalar;
@@ -14,6 +17,9 @@ use crate::matmuls::{bind, kernel_error, median};
 
 /// How many random shapes are checked.
 const RANDOM_SHAPES: usize = 40;
+
+/// How many of channels that are innermost.
+const RANDOM_LAST: usize = 12;
 
 /// Elements of the result that are checked of each.
 const SAMPLES: usize = 2000;
@@ -34,6 +40,8 @@ const TIMED: [(i64, i64, [i64; 2], i64, i64, i64); 7] = [
 struct Case {
     convolution: Convolution,
     fold: Fold,
+    /// Whether channels are innermost in memory, of weights, too.
+    last: bool,
     images: usize,
     seen: Vec<usize>,
     out: Vec<usize>,
@@ -77,7 +85,8 @@ impl Case {
             }
         }
         let y = stream.upload(&vec![0xff; all * scalar.bytes() as usize])?;
-        Ok(Case { convolution, fold, images, seen: seen.to_vec(), out, ins, y })
+        let (last, seen) = (false, seen.to_vec());
+        Ok(Case { convolution, fold, last, images, seen, out, ins, y })
     }
 
     fn bind(&self, stream: &Stream, kernel: &Kernel) -> Result<Bound, Error> {
@@ -123,10 +132,19 @@ impl Case {
                     let at = usize::try_from(at).ok().filter(|at| *at < self.seen[i]);
                     place = place.zip(at).map(|(place, at)| place * self.seen[i] + at);
                 }
-                let from = image * channels[0] as usize + channel / made * read + c;
+                let (all, of_all) = (channels[0] as usize, channel / made * read + c);
                 terms.extend(place.map(|place| {
-                    let x = x[from * size + place];
-                    let w = w.get((channel * read + c) * taps + tap);
+                    let (x_at, w_at) = match self.last {
+                        true => (
+                            (image * size + place) * all + of_all,
+                            (channel * taps + tap) * read + c,
+                        ),
+                        false => (
+                            (image * all + of_all) * size + place,
+                            (channel * read + c) * taps + tap,
+                        ),
+                    };
+                    let (x, w) = (x[x_at], w.get(w_at));
                     w.map_or(x, |w| rounded(x) * rounded(*w))
                 }));
             }
@@ -152,7 +170,10 @@ impl Case {
         for _ in 0..SAMPLES {
             let [image, channel, pixel] =
                 [self.images, made, pixels].map(|size| random.within(0, size - 1));
-            let place = (image * made + channel) * pixels + pixel;
+            let place = match self.last {
+                true => (image * pixels + pixel) * made + channel,
+                false => (image * made + channel) * pixels + pixel,
+            };
             let (sum, size, count) = self.window([image, channel], pixel, &rounded);
             let mut arguments = vec![sum];
             for operand in &epilogue.operands {
@@ -229,6 +250,9 @@ pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
     for i in 0..if crate::quick() { 6 } else { RANDOM_SHAPES } {
         wrong += check_random(stream, i, &mut random)?;
     }
+    for i in 0..if crate::quick() { 3 } else { RANDOM_LAST } {
+        wrong += check_channels_last(stream, i, &mut random)?;
+    }
     for timed in TIMED.into_iter().filter(|_| !crate::quick()) {
         wrong += time(stream, timed, &mut random)?;
     }
@@ -287,6 +311,51 @@ fn check_random(stream: &Stream, i: usize, random: &mut Random) -> Result<usize,
         let sliding = Sliding { convolution: convolution.clone(), fold, ..Sliding::default() };
         let case = Case::new(stream, convolution, fold, images, &seen, random)?;
         wrong += case.run(stream, (&sliding, sliding.kernel()), random, |x| x)?;
+    }
+    Ok(wrong)
+}
+
+/// A convolution and a pooling whose channels are innermost: by warps, by warpgroups, and with its depth split.
+fn check_channels_last(stream: &Stream, i: usize, random: &mut Random) -> Result<usize, Error> {
+    let axis = |random: &mut Random| Axis {
+        window: random.within(1, 3) as i64,
+        stride: random.within(1, 2) as i64,
+        dilation: random.within(1, 2) as i64,
+        pad: random.within(0, 1) as i64,
+    };
+    let convolution = Convolution {
+        scalar: if i.is_multiple_of(2) { Scalar::F16 } else { Scalar::Bf16 },
+        channels: [0, 1].map(|_| 8 * random.within(1, 24) as i64),
+        axes: (0..2).map(|_| axis(random)).collect(),
+        epilogue: if i % 3 == 2 { layer() } else { Epilogue::default() },
+        ..Convolution::default()
+    };
+    let seen: Vec<usize> = (0..2).map(|_| random.within(7, 30)).collect();
+    let images = random.within(1, 5);
+    let case = Case::new(stream, convolution.clone(), Fold::Weighted, images, &seen, random)?;
+    let case = Case { last: true, ..case };
+    let (by, arch, depth) = (By::Warpgroups, Arch::Sm90a, 64);
+    let warps = ChannelsLast { convolution, ..ChannelsLast::default() };
+    let groups = ChannelsLast { by, arch, depth, ..warps.clone() };
+    let (tile, warps_of) = [([64, 32], 4), ([128, 64], 8), ([192, 128], 12)][i % 3];
+    let mut wrong = case.run(stream, (&warps, warps.kernel()), random, |x| x)?;
+    for split in [1, 2, 4] {
+        let conv = ChannelsLast { tile, warps: warps_of, split, ..groups.clone() };
+        wrong += case.run(stream, (&conv, conv.kernel()), random, |x| x)?;
+    }
+    let made = warps.convolution.channels[1];
+    let axes = warps.convolution.axes.iter().map(|axis| {
+        let pad = axis.pad.min(axis.dilation * (axis.window - 1));
+        Axis { pad, ..*axis }
+    });
+    let axes = axes.collect();
+    let (channels, group, epilogue) = ([made; 2], made, Epilogue::default());
+    let pooling = Convolution { channels, group, axes, epilogue, ..warps.convolution };
+    for fold in [Fold::Max, Fold::Sum] {
+        let pooled = Pooled { convolution: pooling.clone(), fold, ..Pooled::default() };
+        let case = Case::new(stream, pooling.clone(), fold, images, &seen, random)?;
+        let case = Case { last: true, ..case };
+        wrong += case.run(stream, (&pooled, pooled.kernel()), random, |x| x)?;
     }
     Ok(wrong)
 }
