@@ -11,16 +11,12 @@ use crate::layout::{Layout, Stride, Swizzle};
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why an operation has no answer.
+#[allow(missing_docs)] // Of fields: a variant's comment and message say what they are.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No target of that name is known.
     #[error("unknown target `{name}`; known: {known}, and cpu:N for N cores")]
-    UnknownTarget {
-        /// The name that was asked for.
-        name: String,
-        /// The names that exist, separated by commas.
-        known: String,
-    },
+    UnknownTarget { name: String, known: String },
 
     /// A mode's size is less than one.
     #[error("a size must be at least 1, not {0}")]
@@ -33,30 +29,13 @@ pub enum Error {
     Overflow,
     /// Two trees that must have the same profile differ, such as a shape and its strides.
     #[error("{left} and {right} do not have the same profile")]
-    Profile {
-        /// The first tree, printed.
-        left: String,
-        /// The second tree, printed.
-        right: String,
-    },
+    Profile { left: String, right: String },
     /// A tuple has more modes than what it is applied to.
     #[error("{op}: {modes} modes given for a layout of rank {rank}")]
-    Rank {
-        /// The operation.
-        op: &'static str,
-        /// How many modes were given.
-        modes: usize,
-        /// How many the layout has.
-        rank: usize,
-    },
+    Rank { op: &'static str, modes: usize, rank: usize },
     /// An index lies outside of a layout's domain.
     #[error("index {index} is outside of [0,{size})")]
-    Index {
-        /// The index.
-        index: i64,
-        /// The size of the domain.
-        size: i64,
-    },
+    Index { index: i64, size: i64 },
 
     /// One mode of the right operand does not divide the left one: `a o size:stride` follows a
     /// single stride for `run` elements only, and `run` does not divide what is left of `size`.
@@ -64,159 +43,66 @@ pub enum Error {
         "composition: {a} o {size}:{stride} is not a layout: \
          it is regular for {run} elements, which do not divide {rest}"
     )]
-    Divisibility {
-        /// The left operand.
-        a: Box<Layout<Expr>>,
-        /// The mode's size.
-        size: Expr,
-        /// The mode's stride.
-        stride: Stride<Expr>,
-        /// The number of leading elements that have one stride.
-        run: Expr,
-        /// The number of elements that they should divide.
-        rest: Expr,
-    },
+    Divisibility { a: Box<Layout<Expr>>, size: Expr, stride: Stride<Expr>, run: Expr, rest: Expr },
     /// The modes of the right operand, each composed alone, do not add up.
     #[error(
         "composition: {a} o {b} is not a layout: the modes of the right side that reach {position} \
          give {parts}, but the left side has {whole} there"
     )]
     Carry {
-        /// The left operand.
         a: Box<Layout<Expr>>,
-        /// The right operand.
         b: Box<Layout<Expr>>,
-        /// An element of `a` that `b` reaches.
         position: Stride<Expr>,
-        /// The sum of the modes' offsets there.
         parts: Stride<Expr>,
-        /// Its offset.
         whole: Stride<Expr>,
     },
     /// Whether a composition is a layout was not decided within the limit on work. Only operands
     /// that violate the divisibility conditions come to this, with sizes beyond the limit or unknown.
     #[error("composition: {a} o {b} does not divide, and is too large to try every element")]
-    Undecided {
-        /// The left operand.
-        a: Box<Layout<Expr>>,
-        /// The right operand.
-        b: Box<Layout<Expr>>,
-    },
+    Undecided { a: Box<Layout<Expr>>, b: Box<Layout<Expr>> },
     /// A size is not a constant that a composition divides by: any but the last of a mode.
     #[error("composition: {a} is divided by its size {size}, which is not a constant")]
-    UnknownSize {
-        /// The left operand.
-        a: Box<Layout<Expr>>,
-        /// The size.
-        size: Expr,
-    },
+    UnknownSize { a: Box<Layout<Expr>>, size: Expr },
     /// The operation is defined for strides that are numbers, not steps along axes.
     #[error("{op}: {layout} has coordinates, not offsets")]
-    Coordinates {
-        /// The operation.
-        op: &'static str,
-        /// The layout.
-        layout: Layout,
-    },
+    Coordinates { op: &'static str, layout: Layout },
     /// The operation is defined for strides that are not negative.
     #[error("{op}: {layout} has a negative stride")]
-    NegativeStride {
-        /// The operation.
-        op: &'static str,
-        /// The layout.
-        layout: Layout,
-    },
+    NegativeStride { op: &'static str, layout: Layout },
     /// The layout does not tile the integers: in order of stride, a mode's stride is not a
     /// multiple of the extent of the modes before it.
     #[error("{op}: {layout} has none: stride {stride} is not a multiple of the extent {extent}")]
-    NoTiling {
-        /// The operation.
-        op: &'static str,
-        /// The layout.
-        layout: Layout,
-        /// The offending stride.
-        stride: i64,
-        /// The extent of the modes with smaller strides.
-        extent: i64,
-    },
+    NoTiling { op: &'static str, layout: Layout, stride: i64, extent: i64 },
     /// The layout maps two coordinates to one offset, so that it has no left inverse.
     #[error("left_inverse: {layout} has none: offset {offset} is reached twice")]
-    NotInjective {
-        /// The layout.
-        layout: Layout,
-        /// An offset reached from two coordinates.
-        offset: i64,
-    },
+    NotInjective { layout: Layout, offset: i64 },
     /// What a layout does after a swizzle, no swizzle does after that layout.
     #[error("composition: {layout} o {swizzle} is no swizzle o {layout}")]
-    SwizzleAfter {
-        /// The swizzle.
-        swizzle: Swizzle,
-        /// The layout.
-        layout: Layout,
-    },
+    SwizzleAfter { swizzle: Swizzle, layout: Layout },
     /// `_` leaves a mode whole, so that it has no tile to gather.
     #[error("{op}: `_` does not split its mode, so that there is no tile to gather")]
-    WholeMode {
-        /// The operation.
-        op: &'static str,
-    },
+    WholeMode { op: &'static str },
     /// A block does not divide the shape that it is to fill.
     #[error("tile_to_shape: mode {mode} of size {block} does not divide {target}")]
-    BlockShape {
-        /// The mode's number.
-        mode: usize,
-        /// The block's size there.
-        block: i64,
-        /// The target's size there.
-        target: i64,
-    },
+    BlockShape { mode: usize, block: i64, target: i64 },
     /// The parameters do not describe a swizzle.
     #[error("S<{bits},{base},{shift}>: needs bits, base >= 0, |shift| >= bits, at most 62 bits")]
-    Swizzle {
-        /// The number of bits.
-        bits: i64,
-        /// The number of low bits kept.
-        base: i64,
-        /// The distance between the two bit fields.
-        shift: i64,
-    },
+    Swizzle { bits: i64, base: i64, shift: i64 },
     /// Elements of a tensor lie in one place, as it is declared and for the values that are given at launch.
     #[error("%{tensor}:{declared} has elements in one place; sizes and strides: {axes:?}")]
-    Overlap {
-        /// The tensor's name.
-        tensor: String,
-        /// Its type, as it is declared.
-        declared: String,
-        /// Sizes and strides, the smallest stride first.
-        axes: Vec<(i64, i64)>,
-    },
+    Overlap { tensor: String, declared: String, axes: Vec<(i64, i64)> },
     /// A view, a tile or an operand does not fit.
     #[error("{0}")]
     Shape(String),
     /// An architecture lacks what a template or an atom needs.
     #[error("needs {feature}, which {arch} lacks")]
-    Lacks {
-        /// The architecture.
-        arch: Arch,
-        /// What is needed.
-        feature: Feature,
-    },
+    Lacks { arch: Arch, feature: Feature },
     /// A spec without a body is no atom of its architecture.
     #[error("no atom carries this out; near ones: [{0}]")]
     NoAtom(String),
     /// The text of a kernel is wrong somewhere.
     #[error("{line}:{column}: {message}")]
-    Text {
-        /// Byte offset into the text.
-        at: usize,
-        /// The line, from 1.
-        line: usize,
-        /// The column, from 1, in characters.
-        column: usize,
-        /// What was expected, or what is wrong.
-        message: String,
-    },
+    Text { at: usize, line: usize, column: usize, message: String },
     /// Parameters for which there is no kernel.
     #[error(transparent)]
     Constraint(Constraint),
@@ -232,26 +118,15 @@ pub enum Error {
 }
 
 /// What parameters must be for there to be a kernel, and what they are.
+#[allow(missing_docs)] // Of fields: what they are, the messages say.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Constraint {
     /// A number of something is not allowed.
     #[error("needs {allowed} {what}; got {got}")]
-    Number {
-        /// What is counted: "warps".
-        what: &'static str,
-        /// The numbers that there are kernels for.
-        allowed: Allowed,
-        /// The number.
-        got: i64,
-    },
+    Number { what: &'static str, allowed: Allowed, got: i64 },
     /// Something does not hold that is no matter of one number.
     #[error("needs {what}; got {got}")]
-    Property {
-        /// What is needed: "operands of one type".
-        what: &'static str,
-        /// What there is, as Rust writes it.
-        got: String,
-    },
+    Property { what: &'static str, got: String },
 }
 
 /// The numbers that a constraint allows.

@@ -43,6 +43,7 @@ pub enum Step {
 }
 
 /// A straight-line program. Every step is there once, and serves an output.
+#[must_use]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Program<S> {
     steps: Vec<S>,
@@ -142,7 +143,6 @@ impl<S: Node> Program<S> {
 
     /// This function of the outputs of `inner`: output `i` is input `i`. Inputs that `inner` has no
     /// output for stay.
-    #[must_use]
     pub fn after(&self, inner: &Program<S>) -> Program<S> {
         let mut all = Program::EMPTY;
         let given = all.absorb(inner, &[]);
@@ -151,7 +151,6 @@ impl<S: Node> Program<S> {
     }
 
     /// Only this output.
-    #[must_use]
     pub fn output(&self, output: usize) -> Program<S> {
         Program { steps: self.steps.clone(), outputs: vec![self.outputs[output]] }.swept()
     }
@@ -271,26 +270,22 @@ impl Function {
     }
 
     /// A function of the output.
-    #[must_use]
     pub fn unary(self, op: Unary) -> Function {
         Function::combine(&[self], |x| Step::Unary(op, x[0]))
     }
 
     /// A function of this output and another's.
-    #[must_use]
     pub fn binary(self, op: Binary, other: impl Into<Function>) -> Function {
         Function::combine(&[self, other.into()], |x| Step::Binary(op, x[0], x[1]))
     }
 
     /// `yes` where this is not 0, else `no`.
-    #[must_use]
     pub fn select(self, yes: impl Into<Function>, no: impl Into<Function>) -> Function {
         let parts = [self, yes.into(), no.into()];
         Function::combine(&parts, |x| Step::Select(x[0], x[1], x[2]))
     }
 
     /// The output as an element of this type has it.
-    #[must_use]
     pub fn rounded(self, scalar: Scalar) -> Function {
         Function::combine(&[self], |x| Step::Round(scalar, x[0]))
     }
@@ -377,7 +372,6 @@ impl Function {
     }
 
     /// The output within these bounds; NaN stays.
-    #[must_use]
     pub fn clipped(self, least: f64, most: f64) -> Function {
         self.binary(Binary::MaxNan, least).binary(Binary::MinNan, most)
     }

@@ -264,10 +264,7 @@ impl Kernel {
         tensor.apply(&ViewOp::Index(operand.index.clone()))
     }
 
-    /// The comparisons that a test makes.
-    ///
-    /// # Errors
-    /// Those of [`operand`](Kernel::operand).
+    /// The comparisons that a test makes. Fails as [`operand`](Kernel::operand) does.
     pub fn conditions(&self, test: &Test) -> Result<Vec<Cond>> {
         match test {
             Test::All(conds) => Ok(conds.clone()),

@@ -41,17 +41,9 @@ pub struct Launch {
 /// One parameter of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Param {
-    /// A pointer to a tensor in global memory.
-    Pointer {
-        /// The tensor's name.
-        tensor: String,
-        /// The type of its elements.
-        scalar: Scalar,
-        /// How many elements it spans.
-        len: Expr,
-        /// Whether the kernel writes to it.
-        written: bool,
-    },
+    /// A pointer to a tensor in global memory, which spans so many elements; and whether the kernel writes to it.
+    #[allow(missing_docs)] // Of fields, which the line above names.
+    Pointer { tensor: String, scalar: Scalar, len: Expr, written: bool },
     /// The value of a symbol, as a 32-bit integer.
     Symbol(Var),
     /// A tensor map (`CUtensorMap`), passed by value as a `__grid_constant__`.

@@ -184,10 +184,7 @@ impl Tensor {
 }
 
 impl Threads {
-    /// The tensor that an operation gives.
-    ///
-    /// # Errors
-    /// Those of the view.
+    /// The tensor that an operation gives. Fails as the view does.
     pub fn apply(&self, op: &ViewOp) -> crate::Result<Threads> {
         Ok(Threads { view: self.view.apply(op)?, agent: self.agent })
     }

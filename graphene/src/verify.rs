@@ -66,32 +66,21 @@ pub struct Finding {
     pub message: String,
 }
 
-/// The verifier's invariants, as its head states them.
+/// The verifier's invariants, which its head states in this order.
+#[allow(missing_docs)] // The head says what each is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// Every spec without a body is an atom.
     Atomic,
-    /// The threads of a collective spec all reach it.
     Together,
-    /// Every access lies within its buffer.
     Inside,
-    /// A decomposition keeps to its spec's operands.
     Declared,
-    /// Shared memory and registers fit.
     Fits,
-    /// Parities come from rings.
     Rings,
-    /// Blocks of a cluster are there while others access their memory.
     Clusters,
-    /// Blocks that wait for each other all do so.
     Grid,
-    /// Nothing is touched before predecessors are done.
     Predecessor,
-    /// Every spec with a body says what it computes.
     Typed,
-    /// The agents of a spec are tiles of those around it.
     Agents,
-    /// What a loop carries, its body hands on.
     Carried,
 }
 

@@ -190,91 +190,76 @@ impl Fused {
     }
 
     /// A function of each element.
-    #[must_use]
     pub fn unary(self, op: Unary) -> Fused {
         self.then(|x| Term::Step(Step::Unary(op, x)))
     }
 
     /// A function of each two elements.
-    #[must_use]
     pub fn binary(self, op: Binary, other: Fused) -> Fused {
         Program::combine(&[self, other], |x| Term::Step(Step::Binary(op, x[0], x[1])))
     }
 
     /// The elements of `yes` where these are not 0, else of `no`.
-    #[must_use]
     pub fn select(self, yes: Fused, no: Fused) -> Fused {
         Program::combine(&[self, yes, no], |x| Term::Step(Step::Select(x[0], x[1], x[2])))
     }
 
     /// A matmul.
-    #[must_use]
     pub fn matmul(self, other: Fused) -> Fused {
         Program::combine(&[self, other], |x| Term::MatMul(x[0], x[1]))
     }
 
     /// A part of a fold.
-    #[must_use]
     pub fn fold(self, fold: &Fold, part: usize) -> Fused {
         self.then(|x| Term::Fold(fold.clone(), part, x))
     }
 
     /// A fold by a function of two numbers.
-    #[must_use]
     pub fn folded(self, op: Binary, along: impl Into<Vec<usize>>) -> Fused {
         self.fold(&Fold { monoid: Monoid::Of(op), along: along.into() }, 0)
     }
 
     /// A scan.
-    #[must_use]
     pub fn scan(self, scan: &Scan) -> Fused {
         self.then(|x| Term::Scan(scan.clone(), x))
     }
 
     /// Other dimensions.
-    #[must_use]
     pub fn dims(self, dims: impl Into<Vec<Option<usize>>>) -> Fused {
         self.then(|x| Term::Dims(dims.into(), x))
     }
 
     /// Each element's coordinate along a dimension.
-    #[must_use]
     pub fn position(self, dim: usize) -> Fused {
         self.then(|x| Term::Position(dim, x))
     }
 
     /// A dimension in two, the inner one of this size.
-    #[must_use]
     pub fn split(self, dim: usize, size: impl Into<Expr>) -> Fused {
         self.then(|x| Term::Split(dim, size.into(), x))
     }
 
     /// A dimension and the next as one.
-    #[must_use]
     pub fn merge(self, dim: usize) -> Fused {
         self.then(|x| Term::Merge(dim, x))
     }
 
     /// `count` coordinates of a dimension from `first` on.
-    #[must_use]
     pub fn slice(self, dim: usize, first: impl Into<Expr>, count: impl Into<Expr>) -> Fused {
         self.then(|x| Term::Slice(dim, first.into(), count.into(), x))
     }
 
     /// Windows along a dimension.
-    #[must_use]
     pub fn window(self, dim: usize, window: Window) -> Fused {
         self.then(|x| Term::Window(dim, window, x))
     }
 
     /// The parts of this table that an index says.
-    #[must_use]
     pub fn gather(self, index: Fused) -> Fused {
         Program::combine(&[self, index], |x| Term::Gather(x[0], x[1]))
     }
 
     /// The states of so many steps, of which this is the first.
-    #[must_use]
     pub fn steps_of(self, count: impl Into<Expr>, next: Fused, given: &[Fused]) -> Fused {
         let all = [&[self], given].concat();
         Program::combine(&all, |x| Term::Steps(count.into(), Box::new(next.ordered()), x.to_vec()))

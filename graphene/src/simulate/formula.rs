@@ -190,10 +190,7 @@ impl Scope {
         value.ok_or_else(|| Error::Shape(format!("{expr} is not fixed at launch")))
     }
 
-    /// Compiles a comparison.
-    ///
-    /// # Errors
-    /// As of [`compile`](Scope::compile).
+    /// Compiles a comparison. Fails as [`compile`](Scope::compile) does.
     pub(super) fn check(&self, cond: &Cond) -> Result<Check> {
         let (left, right) = (self.compile(&cond.left)?, self.compile(&cond.right)?);
         Ok(Check { left, relation: cond.relation, right })
