@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
-use super::value::{Array, broadcast, together, value};
+use super::value::{Array, broadcast, value};
 use crate::error::Result;
 use crate::function::near::{Near, SINGLE, moves};
 use crate::function::{Node, Step, Value};
@@ -20,8 +20,24 @@ const TF32: f64 = 1.0 / 1024.0;
 /// Of the unit of fp16, its least number.
 pub(crate) const LEAST: f64 = 1.0 / 16_384.0;
 
-/// What one tensor is worked out of another with.
-type Numbers<'a> = &'a dyn Fn(&Expr) -> Option<i64>;
+/// What the kernel's expressions are.
+pub(super) type Numbers<'a> = &'a dyn Fn(&Expr) -> Option<i64>;
+
+/// A tensor, and the most that each of its elements is off.
+type Both = (Array, Array);
+
+/// What a fold by, or a scan with, a function of two numbers makes of a tensor.
+type Along<'a> = &'a dyn Fn(Binary, &Array) -> Result<Array>;
+
+/// What an expression is evaluated by, beside its inputs.
+#[derive(Clone, Copy)]
+pub(crate) struct Given<'a> {
+    /// What the outputs held before.
+    pub(crate) outs: &'a [Array],
+    pub(crate) number: Numbers<'a>,
+    /// The unit of what matmuls round to.
+    pub(crate) unit: f64,
+}
 
 impl Fused {
     /// The outputs' elements in double precision, and the most that what is computed in single precision is off.
@@ -31,30 +47,18 @@ impl Fused {
     /// sum of their absolute values for each of them, in whatever order it is computed; where that sum is at most 2²⁴ units
     /// of the terms' last places, by nothing: so what small whole numbers multiply and add up to are exact. What is computed and
     /// then multiplied as a matrix is rounded to a type of operands: `unit` is the largest of theirs. The shapes are the expressions'.
-    ///
-    /// # Errors
-    /// As of [`values`](Fused::values).
-    pub(crate) fn nearly(
-        &self,
-        ins: &[Array],
-        outs: &[Array],
-        number: Numbers<'_>,
-        unit: f64,
-    ) -> Result<Vec<(Array, Array)>> {
-        if let Some(all) = self.by_elements(ins, outs, number) {
+    /// Fails as [`values`](Fused::values) does.
+    pub(crate) fn nearly(&self, ins: &[Array], by: Given<'_>) -> Result<Vec<Both>> {
+        if let Some(all) = self.by_elements(ins, by) {
             return Ok(all);
         }
         let ins: Vec<_> = ins.iter().map(|x| (x.clone(), each(x, |_| 0.0))).collect();
-        self.near(&ins, outs, number, unit)
+        self.near(&ins, by)
     }
 
     /// Likewise, of functions of each element alone: nothing where there is more in it, or elements are not each other's.
-    fn by_elements(
-        &self,
-        ins: &[Array],
-        outs: &[Array],
-        number: Numbers<'_>,
-    ) -> Option<Vec<(Array, Array)>> {
+    fn by_elements(&self, ins: &[Array], by: Given<'_>) -> Option<Vec<Both>> {
+        let Given { outs, number, .. } = by;
         let shape = &outs.first()?.shape;
         let fits = |x: &Array| x.shape == *shape || x.data.len() == 1;
         if !outs.iter().all(|out| out.shape == *shape) || !ins.iter().all(fits) {
@@ -91,14 +95,8 @@ impl Fused {
     }
 
     /// Likewise, of inputs that are off themselves.
-    fn near(
-        &self,
-        ins: &[(Array, Array)],
-        outs: &[Array],
-        number: Numbers<'_>,
-        unit: f64,
-    ) -> Result<Vec<(Array, Array)>> {
-        let mut all: Vec<Cow<'_, (Array, Array)>> = Vec::with_capacity(self.steps().len());
+    fn near(&self, ins: &[Both], by: Given<'_>) -> Result<Vec<Both>> {
+        let mut all: Vec<Cow<'_, Both>> = Vec::with_capacity(self.steps().len());
         let mut given: Vec<bool> = Vec::with_capacity(self.steps().len());
         for term in self.steps() {
             let moved = matches!(
@@ -118,7 +116,7 @@ impl Fused {
                 let fits = |(x, off): (&f64, &f64)| match *off == 0.0 && Scalar::F16.round(*x) == *x
                 {
                     true => 0.0,
-                    false => off + unit * (x.abs() + LEAST),
+                    false => off + by.unit * (x.abs() + LEAST),
                 };
                 let off = own.data.iter().zip(&off.data).map(fits).collect();
                 (own.clone(), Array { shape: own.shape.clone(), data: off })
@@ -131,13 +129,13 @@ impl Fused {
                 Term::Step(Step::Input(input)) if *input < ins.len() => Cow::Borrowed(&ins[*input]),
                 Term::Steps(count, next, _) => {
                     let of = of.into_iter().cloned().collect();
-                    Cow::Owned(steps(count, next, of, number, unit)?)
+                    Cow::Owned(steps(count, next, of, by)?)
                 }
                 Term::Step(step) if !of.is_empty() => Cow::Owned(stepped(step, &of)?),
                 _ => {
                     let exact: Vec<&Array> = of.iter().map(|near| &near.0).collect();
-                    let own = value(term, &exact, [&[], outs], number)?;
-                    let error = error(term, &own, &of, number)?;
+                    let own = value(term, &exact, by)?;
+                    let error = error(term, &own, &of, by)?;
                     Cow::Owned((own, error))
                 }
             };
@@ -148,21 +146,14 @@ impl Fused {
 }
 
 /// The states of so many steps: what one is off, the next is of.
-pub(super) fn steps(
-    count: &Expr,
-    next: &Fused,
-    mut given: Vec<(Array, Array)>,
-    number: Numbers<'_>,
-    unit: f64,
-) -> Result<(Array, Array)> {
-    let exact = |value: i64| Array { shape: Vec::new(), data: vec![value as f64] };
-    let count = value(&Term::Index(count.clone()), &[], [&[], &[]], number)?.data[0] as i64;
-    given.insert(1, (exact(0), exact(0)));
+fn steps(count: &Expr, next: &Fused, mut given: Vec<Both>, by: Given<'_>) -> Result<Both> {
+    let count = value(&Term::Index(count.clone()), &[], by)?.data[0] as i64;
+    given.insert(1, (Array::one(0.0), Array::one(0.0)));
     let (mut all, mut errors) = given[0].clone();
     let shape = std::mem::take(&mut all.shape);
     for step in 0..count {
-        given[1].0 = exact(step);
-        let (state, off) = next.near(&given, &[], number, unit)?.remove(0);
+        given[1].0 = Array::one(step as f64);
+        let (state, off) = next.near(&given, Given { outs: &[], ..by })?.remove(0);
         given[0] = (state.fit(&shape)?, off.fit(&shape)?);
         all.data.extend(&given[0].0.data);
         errors.data.extend(&given[0].1.data);
@@ -172,7 +163,7 @@ pub(super) fn steps(
     Ok((all, errors))
 }
 
-pub(super) fn each(x: &Array, of: impl Fn(f64) -> f64) -> Array {
+fn each(x: &Array, of: impl Fn(f64) -> f64) -> Array {
     Array { shape: x.shape.clone(), data: x.data.iter().map(|&x| of(x)).collect() }
 }
 
@@ -193,13 +184,17 @@ fn unit(x: &Array) -> Option<f64> {
 }
 
 /// A function of each element, and what it is off.
-fn stepped(step: &Step, of: &[&(Array, Array)]) -> Result<(Array, Array)> {
+fn stepped(step: &Step, of: &[&Both]) -> Result<Both> {
     let shape = broadcast(&of.iter().map(|near| &near.0.shape[..]).collect::<Vec<_>>())?;
-    let both: Vec<&Array> = of.iter().flat_map(|(x, off)| [x, off]).collect();
+    let alike = of.iter().all(|(x, _)| x.shape == shape || x.data.len() == 1);
     let (mut near, mut exact, mut errors) = ([(0.0, 0.0); 3], [0.0; 3], Vec::new());
-    let own = together(&shape, &both, |all| {
-        for (i, of) in all.chunks(2).enumerate() {
-            (near[i], exact[i]) = ((of[0], of[1]), of[0]);
+    let own = Array::new(&shape, |at| {
+        let number = errors.len();
+        let element =
+            |x: &Array| if alike { x.data[number.min(x.data.len() - 1)] } else { x.at(at) };
+        for (i, (x, off)) in of.iter().enumerate() {
+            near[i] = (element(x), element(off));
+            exact[i] = near[i].0;
         }
         errors.push(off(step, &near[..of.len()]));
         step.value(&[], &exact[..of.len()])
@@ -207,14 +202,14 @@ fn stepped(step: &Step, of: &[&(Array, Array)]) -> Result<(Array, Array)> {
     Ok((own, Array { shape, data: errors }))
 }
 
-fn error(term: &Term, own: &Array, of: &[&(Array, Array)], number: Numbers<'_>) -> Result<Array> {
-    let moved = |term: &Term, x: &Array| value(term, &[x], [&[], &[]], number);
+fn error(term: &Term, own: &Array, of: &[&Both], by: Given<'_>) -> Result<Array> {
+    let moved = |term: &Term, x: &Array| value(term, &[x], by);
     let none = || each(own, |_| 0.0);
     Ok(match (term, of) {
         (Term::Step(step @ Step::Constant(_)), _) => each(own, |_| off(step, &[])),
         (Term::Step(_) | Term::Old(_) | Term::Index(_) | Term::Position(..), _) => none(),
         (Term::MatMul(..), [(a, a_off), (b, b_off)]) => {
-            let times = |a: &Array, b: &Array| value(term, &[a, b], [&[], &[]], number);
+            let times = |a: &Array, b: &Array| value(term, &[a, b], by);
             let (a_size, b_size) = (each(a, f64::abs), each(b, f64::abs));
             let terms = a.shape.last().map_or(1, |&inner| inner) as f64;
             if is_exact(a_off) && is_exact(b_off) {
@@ -230,18 +225,16 @@ fn error(term: &Term, own: &Array, of: &[&(Array, Array)], number: Numbers<'_>) 
             let all = times(&sum(a_off, &each(&a_most, |x| 4.0 * terms * SINGLE * x)), &b_most)?;
             if is_exact(b_off) { all } else { sum(&all, &times(&a_size, b_off)?) }
         }
-        (Term::Fold(fold, part, _), [(x, off)]) => folded(fold, *part, x, off, own, &moved)?,
-        (Term::Scan(scan, value), [(x, off)]) => {
+        (Term::Fold(fold, part, _), [x]) => folded(fold, *part, x, own, by)?,
+        (Term::Scan(scan, value), [x]) => {
             let of = |op, x: &Array| moved(&Term::Scan(Scan { op, ..scan.clone() }, *value), x);
-            let terms = x.shape.get(scan.along).map_or(1.0, |&size| size as f64);
-            combined(scan.op, terms, x, off, own, &of)?
+            let terms = x.0.shape.get(scan.along).map_or(1.0, |&size| size as f64);
+            combined(scan.op, terms, x, own, &of)?
         }
         (Term::Window(dim, window, value), [(_, off)]) => {
             moved(&Term::Window(*dim, Window { fill: Number(0.0), ..window.clone() }, *value), off)?
         }
-        (Term::Gather(..), [(_, off), (index, _)]) => {
-            value(term, &[off, index], [&[], &[]], number)?
-        }
+        (Term::Gather(..), [(_, off), (index, _)]) => value(term, &[off, index], by)?,
         (Term::Dims(..) | Term::Split(..) | Term::Merge(..) | Term::Slice(..), [(_, off)]) => {
             moved(term, off)?
         }
@@ -267,14 +260,7 @@ fn off(step: &Step, of: &[Near]) -> f64 {
 }
 
 /// What a fold by, or a scan with, a function of two numbers is off.
-fn combined(
-    op: Binary,
-    terms: f64,
-    x: &Array,
-    off: &Array,
-    own: &Array,
-    of: &dyn Fn(Binary, &Array) -> Result<Array>,
-) -> Result<Array> {
+fn combined(op: Binary, terms: f64, (x, off): &Both, own: &Array, of: Along<'_>) -> Result<Array> {
     match op {
         Binary::Add => {
             let size = of(Binary::Add, &sum(&each(x, f64::abs), off))?;
@@ -298,18 +284,12 @@ fn combined(
     }
 }
 
-fn folded(
-    fold: &Fold,
-    part: usize,
-    x: &Array,
-    off: &Array,
-    own: &Array,
-    moved: &dyn Fn(&Term, &Array) -> Result<Array>,
-) -> Result<Array> {
+fn folded(fold: &Fold, part: usize, both: &Both, own: &Array, by: Given<'_>) -> Result<Array> {
+    let (x, off) = both;
     let along = |monoid: Monoid, part: usize, x: &Array| {
         let fold = Fold { monoid, along: fold.along.clone() };
         match Fused::input(0).fold(&fold, part).steps().last() {
-            Some(term) => moved(term, x),
+            Some(term) => value(term, &[x], by),
             None => Ok(x.clone()),
         }
     };
@@ -317,7 +297,7 @@ fn folded(
     let terms: f64 = fold.along.iter().map(|&dim| x.shape[dim] as f64).product();
     let most = off.data.iter().copied().fold(0.0, f64::max);
     Ok(match (fold.monoid, part) {
-        (Monoid::Of(op), _) => combined(op, terms, x, off, own, &of)?,
+        (Monoid::Of(op), _) => combined(op, terms, both, own, &of)?,
         (Monoid::Softmax, 0) => of(Binary::Max, off)?,
         (Monoid::Softmax, _) => {
             let max = along(Monoid::Softmax, 0, x)?;

@@ -1,9 +1,9 @@
 //! Tensors of numbers, and what expressions are of them.
 
 use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
-use super::near::{each, steps};
+use super::near::{Given, Numbers};
 use crate::error::{Error, Result};
-use crate::function::{Node, Step};
+use crate::function::Step;
 use crate::index::Expr;
 
 /// A tensor of numbers, the last dimension running fastest.
@@ -21,6 +21,11 @@ impl Array {
         let mut data = Vec::with_capacity(shape.iter().product());
         visit(shape, |at| data.push(element(at)));
         Array { shape: shape.to_vec(), data }
+    }
+
+    /// A tensor without dimensions.
+    pub(crate) fn one(element: f64) -> Array {
+        Array { shape: Vec::new(), data: vec![element] }
     }
 
     /// The element that stands at these coordinates where the tensor is broadcast.
@@ -91,54 +96,25 @@ impl Fused {
     ///
     /// # Errors
     /// [`Error::Shape`] where the shapes do not fit, or a number is not known.
-    pub fn values(
-        &self,
-        ins: &[Array],
-        outs: &[Array],
-        number: &dyn Fn(&Expr) -> Option<i64>,
-    ) -> Result<Vec<Array>> {
-        let mut values: Vec<Array> = Vec::with_capacity(self.steps().len());
-        for term in self.steps() {
-            let operands: Vec<&Array> = term.operands().map(|x| &values[x.index()]).collect();
-            let value = value(term, &operands, [ins, outs], number)?;
-            values.push(value);
-        }
-        let results = self.outputs().iter().zip(outs);
-        results.map(|(result, out)| values[result.index()].clone().fit(&out.shape)).collect()
+    pub fn values(&self, ins: &[Array], outs: &[Array], number: Numbers<'_>) -> Result<Vec<Array>> {
+        let all = self.nearly(ins, Given { outs, number, unit: 0.0 })?;
+        all.into_iter().zip(outs).map(|((value, _), out)| value.fit(&out.shape)).collect()
     }
 }
 
-pub(super) fn value(
-    term: &Term,
-    of: &[&Array],
-    [ins, outs]: [&[Array]; 2],
-    number: &dyn Fn(&Expr) -> Option<i64>,
-) -> Result<Array> {
-    let size = |expr: &Expr| match number(expr).and_then(|size| usize::try_from(size).ok()) {
-        Some(size) => Ok(size),
-        None => refuse(format!("the value of {expr} is not known")),
-    };
-    let operand = |all: &[Array], which: usize| match all.get(which) {
-        Some(array) => Ok(array.clone()),
-        None => refuse(format!("there is no operand {which}")),
-    };
+/// A term of exact operands, but those that [`near`](super::near) evaluates itself: inputs and steps.
+pub(super) fn value(term: &Term, of: &[&Array], by: Given<'_>) -> Result<Array> {
+    let unknown = |expr: &Expr| Error::Shape(format!("the value of {expr} is not known"));
+    let value = |expr: &Expr| (by.number)(expr).ok_or_else(|| unknown(expr));
+    let size = |expr: &Expr| usize::try_from(value(expr)?).map_err(|_| unknown(expr));
+    let missing = |which: &usize| Error::Shape(format!("there is no operand {which}"));
     match (term, of) {
-        (Term::Step(Step::Input(input)), _) => operand(ins, *input),
-        (Term::Old(output), _) => operand(outs, *output),
-        (Term::Step(step), of) => {
-            let shapes: Vec<&[usize]> = of.iter().map(|array| &array.shape[..]).collect();
-            Ok(together(&broadcast(&shapes)?, of, |elements| step.value(&[], elements)))
-        }
-        (Term::Index(value), _) => match number(value) {
-            Some(value) => Ok(Array { shape: Vec::new(), data: vec![value as f64] }),
-            None => refuse(format!("the value of {value} is not known")),
-        },
+        (Term::Step(Step::Input(input)), _) => Err(missing(input)),
+        (Term::Old(output), _) => by.outs.get(*output).cloned().ok_or_else(|| missing(output)),
+        (Term::Step(step), _) => Ok(Array::one(step.value(&[], &[]))),
+        (Term::Index(expr), _) => Ok(Array::one(value(expr)? as f64)),
         (Term::MatMul(..), [a, b]) => matmul(a, b),
         (Term::Gather(..), [table, index]) => gather(table, index),
-        (Term::Steps(count, next, _), of) => {
-            let given: Vec<_> = of.iter().map(|x| ((*x).clone(), each(x, |_| 0.0))).collect();
-            Ok(steps(count, next, given, number, 0.0)?.0)
-        }
         (Term::Dims(dims, _), [x]) => {
             let sizes = dims.iter().map(|dim| dim.map_or(Some(1), |d| x.shape.get(d).copied()));
             let Some(shape) = sizes.collect::<Option<Vec<usize>>>() else {
@@ -185,27 +161,6 @@ pub(super) fn value(
         }
         _ => unreachable!("a term has all its operands"),
     }
-}
-
-/// What is made of the elements of tensors that broadcast to a shape.
-pub(super) fn together(
-    shape: &[usize],
-    of: &[&Array],
-    mut make: impl FnMut(&[f64]) -> f64,
-) -> Array {
-    let mut elements = vec![0.0; of.len()];
-    if of.iter().any(|x| x.shape != shape && x.data.len() != 1) {
-        return Array::new(shape, |at| {
-            elements.iter_mut().zip(of).for_each(|(element, x)| *element = x.at(at));
-            make(&elements)
-        });
-    }
-    let of_number = |number: usize| {
-        let all = elements.iter_mut().zip(of);
-        all.for_each(|(element, x)| *element = x.data[number.min(x.data.len() - 1)]);
-        make(&elements)
-    };
-    Array { shape: shape.to_vec(), data: (0..shape.iter().product()).map(of_number).collect() }
 }
 
 fn has(x: &Array, dim: usize) -> Result<()> {

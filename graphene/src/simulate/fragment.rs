@@ -166,6 +166,9 @@ impl Fragment {
     }
 }
 
+/// What threads held together, or why that is not known.
+type Gathered = Result<kernel::Array, Unchecked>;
+
 impl Level<'_> {
     /// How many threads carry it out, of all its blocks.
     pub(super) fn agents(&self) -> usize {
@@ -197,23 +200,18 @@ impl Level<'_> {
     }
 
     /// Notes what lanes that come to an instance hold.
-    pub(super) fn look(
-        &self,
-        instance: &mut Instance,
-        (runner, block): (&Runner, i64),
-        lanes: u32,
-    ) {
+    pub(super) fn look(&self, of: &mut Instance, (runner, block): (&Runner, i64), lanes: u32) {
         for (number, operand) in self.operands.iter().enumerate().filter(|row| row.1.spread) {
             let place = &operand.place;
-            let first = place.first as i64 + self.offset(instance, number);
+            let first = place.first as i64 + self.offset(of, number);
             let count = place.size() as usize;
             for lane in lanes_of(lanes) {
-                let thread = (32 * runner.index + lane) as i64 - instance.first;
-                let rank = self.rank(block - instance.from, thread);
+                let thread = (32 * runner.index + lane) as i64 - of.first;
+                let rank = self.rank(block - of.from, thread);
                 for value in 0..count {
                     let at = (first + place.distance(value)) as usize * 32 + lane;
                     if runner.marks[at].valid {
-                        instance.held[number][rank * count + value] = runner.registers[at];
+                        of.held[number][rank * count + value] = runner.registers[at];
                     }
                 }
             }
@@ -239,12 +237,7 @@ impl Level<'_> {
 
     /// An operand in registers of several threads, as the elements that these held: for folds and scans, the threads are
     /// its first dimension.
-    pub(super) fn gathered(
-        &self,
-        levels: &Levels,
-        instance: &Instance,
-        number: usize,
-    ) -> Result<kernel::Array, Unchecked> {
+    pub(super) fn gathered(&self, levels: &Levels, instance: &Instance, number: usize) -> Gathered {
         let (operand, held) = (&self.operands[number], &instance.held[number]);
         let place = &operand.place;
         let count = place.size() as usize;
@@ -265,7 +258,7 @@ impl Level<'_> {
         let Some((fragment, values)) = found else {
             let first = held.first().copied().unwrap_or(f64::NAN);
             let alike = held.iter().all(|of| of.to_bits() == first.to_bits());
-            let one = kernel::Array { shape: Vec::new(), data: vec![first] };
+            let one = kernel::Array::one(first);
             return if alike { Ok(one) } else { Err(Unchecked::Fragment) };
         };
         let mut cells = Vec::with_capacity(held.len());
@@ -285,11 +278,7 @@ impl Level<'_> {
 
 impl Fragment {
     /// The elements that some registers hold; those that are known, if they make a box.
-    fn fill(
-        &self,
-        cells: &[Option<Option<usize>>],
-        held: &[f64],
-    ) -> Result<kernel::Array, Unchecked> {
+    fn fill(&self, cells: &[Option<Option<usize>>], held: &[f64]) -> Gathered {
         let mut data = vec![None; self.shape.iter().product()];
         let mut rest: Option<f64> = None;
         let (mut low, mut high) = (self.shape.clone(), vec![0; self.shape.len()]);

@@ -13,7 +13,7 @@ use super::program::Program;
 use crate::atom::{Fault, Proxy};
 use crate::index::Expr;
 use crate::kernel::{Array, Number, Operand, Term};
-use crate::kind::near::LEAST;
+use crate::kind::near::{Given, LEAST};
 use crate::tensor::{Memory, Scalar};
 use crate::text::print::{joined, list};
 
@@ -81,12 +81,12 @@ fn compare(
                 match level.gathered(levels, instance, number) {
                     Err(_) if number < outs && level.form.is_some() => {
                         unknown.push(number);
-                        Array { shape: Vec::new(), data: vec![f64::NAN] }
+                        Array::one(f64::NAN)
                     }
                     found => found?,
                 }
             } else {
-                Array { shape: Vec::new(), data: vec![0.0] }
+                Array::one(0.0)
             };
             olds.push(before);
             seen.push(Seen::default());
@@ -114,7 +114,8 @@ fn compare(
     };
     let units = level.operands.iter().filter(|of| of.place.scalar.is_float());
     let unit = units.map(|of| of.place.scalar.unit()).fold(0.0, f64::max);
-    let expected = meaning.nearly(&ins, &olds, &number, unit).map_err(|_| Unchecked::Shape)?;
+    let by = Given { outs: &olds, number: &number, unit };
+    let expected = meaning.nearly(&ins, by).map_err(|_| Unchecked::Shape)?;
     // What depends on elements outside of their buffers need not be written.
     let mut marked: Option<Vec<Array>> = None;
     let mut mark = |which: usize, element: usize| -> bool {
@@ -126,7 +127,7 @@ fn compare(
                 marked
             };
             let ins: Vec<Array> = ins.iter().zip(read).map(outside).collect();
-            let all = meaning.nearly(&ins, &olds, &number, unit).unwrap_or_default();
+            let all = meaning.nearly(&ins, by).unwrap_or_default();
             let fit = |(of, operand): ((Array, Array), &level::Array)| match operand.spread
                 || level.form.is_some()
             {
@@ -144,7 +145,10 @@ fn compare(
         let known = expected.into_iter().enumerate().filter_map(|(which, want)| {
             let part = form.output(which);
             let known = part.used().all(|state| !unknown.contains(&state));
-            let found = known.then(|| part.nearly(&olds, &[], &number, 0.0))?.ok()?.pop()?;
+            let found = known
+                .then(|| part.nearly(&olds, Given { outs: &[], unit: 0.0, ..by }))?
+                .ok()?
+                .pop()?;
             Some((which, part, found, want))
         });
         let known: Vec<_> = known.collect();
