@@ -87,29 +87,19 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Kernel`] after statements, or if the view is not one of a whole buffer.
-    pub fn param(&mut self, name: &str, view: impl Into<View>, scalar: Scalar) -> Result<TensorId> {
-        self.add_param(name, Tensor::new(view.into(), scalar, Memory::Global))
+    pub fn param(&mut self, name: &str, view: impl Into<View>, of: Scalar) -> Result<TensorId> {
+        self.add_param(name, Tensor::new(view.into(), of, Memory::Global))
     }
 
     /// A parameter that nothing writes which may still run when the kernel starts, as a layer's weights; nor does the kernel.
-    pub fn constant(
-        &mut self,
-        name: &str,
-        view: impl Into<View>,
-        scalar: Scalar,
-    ) -> Result<TensorId> {
-        let tensor = Tensor::new(view.into(), scalar, Memory::Global);
+    pub fn constant(&mut self, name: &str, view: impl Into<View>, of: Scalar) -> Result<TensorId> {
+        let tensor = Tensor::new(view.into(), of, Memory::Global);
         self.add_param(name, Tensor { constant: true, ..tensor })
     }
 
     /// A parameter for the kernel's own use, which is neither input nor output.
-    pub fn scratch(
-        &mut self,
-        name: &str,
-        view: impl Into<View>,
-        scalar: Scalar,
-    ) -> Result<TensorId> {
-        let tensor = Tensor::new(view.into(), scalar, Memory::Global);
+    pub fn scratch(&mut self, name: &str, view: impl Into<View>, of: Scalar) -> Result<TensorId> {
+        let tensor = Tensor::new(view.into(), of, Memory::Global);
         self.add_param(name, Tensor { scratch: true, ..tensor })
     }
 
@@ -373,10 +363,7 @@ impl Builder {
     }
 
     /// What holds at the head of a loop, [which carries](Builder::for_carrying) it; the body is given the counter there, and
-    /// says of each what is compared, if that is not the states as they are.
-    ///
-    /// # Errors
-    /// As of [`add`](Builder::add).
+    /// says of each what is compared, if that is not the states as they are. Fails as [`add`](Builder::add) does.
     pub fn carry(
         &mut self,
         name: &str,
@@ -418,10 +405,7 @@ impl Builder {
         self.for_carrying(name, range, (step, unroll), Vec::new(), body)
     }
 
-    /// A loop of so many rounds that is written out.
-    ///
-    /// # Errors
-    /// As of [`for_`](Builder::for_).
+    /// A loop of so many rounds that is written out. Fails as [`for_`](Builder::for_) does.
     pub fn unroll(
         &mut self,
         name: &str,
@@ -431,10 +415,7 @@ impl Builder {
         self.for_(name, 0..count, 1, true, body)
     }
 
-    /// Such a loop in another one.
-    ///
-    /// # Errors
-    /// As of [`for_`](Builder::for_).
+    /// Such a loop in another one. Fails as [`for_`](Builder::for_) does.
     pub fn unroll_both(
         &mut self,
         [(outer, rounds), (inner, of_each)]: [(&str, i64); 2],
@@ -443,10 +424,7 @@ impl Builder {
         self.unroll(outer, rounds, |k, i| k.unroll(inner, of_each, |k, j| body(k, [i, j])))
     }
 
-    /// A loop, and what [holds at its head](Builder::carry).
-    ///
-    /// # Errors
-    /// As of [`for_`](Builder::for_).
+    /// A loop, and what [holds at its head](Builder::carry). Fails as [`for_`](Builder::for_) does.
     pub fn for_carrying(
         &mut self,
         name: &str,
@@ -570,44 +548,29 @@ impl Builder {
     pub fn init(&mut self, to: impl Into<Operands>, number: f64) -> Result<()> {
         self.alone(Kind::Init(Number(number)), to, ())
     }
+}
 
-    /// `to = from`
-    pub fn move_(&mut self, to: impl Into<Operands>, from: impl Into<Operands>) -> Result<()> {
-        self.alone(Kind::Move, to, from)
-    }
+/// Such instructions, of which each is a kind of spec.
+macro_rules! alone {
+    ($($doc:literal $name:ident($($op:ident: $type:ty)?) $kind:expr;)*) => {
+        impl Builder {$(
+            #[doc = $doc]
+            pub fn $name(
+                &mut self,
+                $($op: $type,)?
+                to: impl Into<Operands>,
+                from: impl Into<Operands>,
+            ) -> Result<()> {
+                self.alone($kind, to, from)
+            }
+        )*}
+    };
+}
 
-    /// `to = op(from)`
-    pub fn unary(
-        &mut self,
-        op: Unary,
-        to: impl Into<Operands>,
-        from: impl Into<Operands>,
-    ) -> Result<()> {
-        self.alone(Kind::Unary(op), to, from)
-    }
-
-    /// `to = op(a, b)`, of `from`, which is both.
-    pub fn binary(
-        &mut self,
-        op: Binary,
-        to: impl Into<Operands>,
-        from: impl Into<Operands>,
-    ) -> Result<()> {
-        self.alone(Kind::Binary(op), to, from)
-    }
-
-    /// `to = op(to, from)`
-    pub fn reduce(
-        &mut self,
-        op: Binary,
-        to: impl Into<Operands>,
-        from: impl Into<Operands>,
-    ) -> Result<()> {
-        self.alone(Kind::Reduction(op), to, from)
-    }
-
-    /// `to += a·b`, of `from`, which is both.
-    pub fn fma(&mut self, to: impl Into<Operands>, from: impl Into<Operands>) -> Result<()> {
-        self.alone(Kind::MATMUL_ADD, to, from)
-    }
+alone! {
+    "`to = from`" move_() Kind::Move;
+    "`to = op(from)`" unary(op: Unary) Kind::Unary(op);
+    "`to = op(a, b)`, of `from`, which is both." binary(op: Binary) Kind::Binary(op);
+    "`to = op(to, from)`" reduce(op: Binary) Kind::Reduction(op);
+    "`to += a·b`, of `from`, which is both." fma() Kind::MATMUL_ADD;
 }
