@@ -47,7 +47,13 @@ use crate::kernel::{Completion, Fence, Group, Kernel, Kind, Scope, Spec};
 use crate::launch::Condition;
 use crate::layout::Layout;
 use crate::tensor::Tensor;
-use pattern::Pattern;
+use pattern::{Pattern, Sizes};
+
+/// The operands of most: the destination, and the sources.
+const D: usize = 0;
+const A: usize = 1;
+const B: usize = 2;
+const C: usize = 3;
 
 /// One instruction.
 #[derive(Debug)]
@@ -250,7 +256,7 @@ pub struct Site<'a> {
     /// The atom.
     pub atom: &'static Atom,
     operands: Vec<Tensor>,
-    sizes: Vec<(&'static str, i64)>,
+    sizes: Sizes,
 }
 
 impl Site<'_> {
@@ -397,10 +403,7 @@ pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
     Err(Error::NoAtom(near.join("; ")))
 }
 
-/// What a kernel's atoms need of an architecture: it may be written for any that has these.
-///
-/// # Errors
-/// Those of [`select`].
+/// What a kernel's atoms need of an architecture: it may be written for any that has these. Fails as [`select`] does.
 pub fn features(kernel: &Kernel) -> Result<Vec<Feature>> {
     let mut all = BTreeSet::new();
     for leaf in kernel.leaves() {

@@ -58,10 +58,7 @@ pub fn emit(kernel: &Kernel) -> Result<Emitted> {
     Ok(Emitted { source, launch })
 }
 
-/// A kernel's text after a pass of [`PASSES`].
-///
-/// # Errors
-/// Those of [`emit`].
+/// A kernel's text after a pass of [`PASSES`]. Fails as [`emit`] does.
 pub fn after(kernel: &Kernel, pass: &Pass) -> Result<String> {
     Ok(source(kernel, Some(pass.name))?.0)
 }
@@ -69,7 +66,7 @@ pub fn after(kernel: &Kernel, pass: &Pass) -> Result<String> {
 fn source(kernel: &Kernel, last: Option<&str>) -> Result<(String, Launch)> {
     let (names, storage) = (&Names::of(kernel), &Storage::of(kernel)?);
     let (body, mut uses) = lower::body(kernel, names)?;
-    let launch = launch::describe(kernel, names, storage, &uses)?;
+    let launch = launch::describe(kernel, names.entry(), storage.bytes, &uses)?;
     let signature = signature(kernel, names, &mut uses)?;
     let prelude = String::new();
     let mut source = Source { kernel, names, storage, uses, prelude, signature, body };

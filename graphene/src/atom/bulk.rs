@@ -2,14 +2,11 @@
 
 use super::asm::asm;
 use super::moves::only_one;
-use super::{Atom, Code, Fits, Progress, Proxy, Site, Step, Text, Warp, given};
+use super::{A, Atom, Code, D, Fits, Progress, Proxy, Site, Step, Text, Warp, given};
 use crate::arch::Feature;
 use crate::index::Expr;
 use crate::layout::Layout;
 use crate::tensor::{Memory, Tensor};
-
-const D: usize = 0;
-const A: usize = 1;
 
 pub(super) const ATOMS: &[Atom] = &[
     row(

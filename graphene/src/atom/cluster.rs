@@ -2,12 +2,8 @@
 
 use super::asm::{asm, group};
 use super::moves::{bytes, copy, same};
-use super::{Atom, Code, Fits, Site, Text, When, given};
+use super::{A, Atom, Code, D, Fits, Site, Text, When, given};
 use crate::arch::Feature;
-
-/// Destination and source.
-const D: usize = 0;
-const A: usize = 1;
 
 pub(super) const ATOMS: &[Atom] = &[
     row(

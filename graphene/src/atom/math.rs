@@ -3,17 +3,11 @@
 use super::asm::asm;
 use super::function::{float_text, whole_binary_text, whole_unary_text};
 use super::moves::{each, same};
-use super::{Atom, Code, Fault, Fits, Progress, Site, Step, Text, Warp, given};
+use super::{A, Atom, B, C, Code, D, Fault, Fits, Progress, Site, Step, Text, Warp, given};
 use crate::arch::Feature;
 use crate::emit::Prelude;
 use crate::kernel::{Binary, Kind, Number, Unary};
 use crate::tensor::Scalar;
-
-/// Destination, and the operands.
-const D: usize = 0;
-const A: usize = 1;
-const B: usize = 2;
-const C: usize = 3;
 
 /// Registers hold what they hold wherever it lies; only pairs of 16 bits must share one, which
 /// `[2:1]` and the emitter's alignment of arrays see to.

@@ -2,17 +2,13 @@
 
 use super::asm::{asm, group, mma};
 use super::moves::same;
-use super::{Atom, Code, Fits, Progress, Site, Step, Tried, Warp, When, given};
+use super::{A, Atom, B, Code, D, Fits, Progress, Site, Step, Tried, Warp, When, given};
 use crate::arch::Feature;
 use crate::fragment::{
     Fragment, MATRIX_8X8, MATRIX_8X8_TRANS, MMA_8X8_B, MMA_8X8_B_TF32, MMA_16X8_A_TF32, MMA_16X8_B,
     MMA_16X8_C, MMA_16X16_A,
 };
 use crate::tensor::Scalar;
-
-const D: usize = 0;
-const A: usize = 1;
-const B: usize = 2;
 
 pub(super) const ATOMS: &[Atom] = &[
     load("ldmatrix.x4", "[2,2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows),

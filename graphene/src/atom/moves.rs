@@ -1,14 +1,10 @@
 //! Loads, stores, moves between registers, and conversions.
 
 use super::asm::{asm, group};
-use super::{Atom, Code, Fault, Fits, Progress, Site, Step, Tried, Warp, When, given};
+use super::{A, Atom, Code, D, Fault, Fits, Progress, Site, Step, Tried, Warp, When, given};
 use crate::arch::Feature;
 use crate::index::Expr;
 use crate::tensor::{Memory, Scalar};
-
-/// Destination and source.
-const D: usize = 0;
-const A: usize = 1;
 
 pub(super) const ATOMS: &[Atom] = &[
     vector("ld.global.128", LOAD_GLOBAL, |s| bytes(s, 16)).align(&[4, 16]),

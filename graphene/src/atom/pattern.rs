@@ -55,6 +55,9 @@ enum Size {
     Named(&'static str),
 }
 
+/// What sizes are that a pattern leaves open.
+pub(super) type Sizes = Vec<(&'static str, i64)>;
+
 impl Pattern {
     /// The parsed pattern of an atom. The table's patterns are all parsed by a test.
     pub(super) fn of(atom: &'static Atom) -> &'static Pattern {
@@ -70,12 +73,7 @@ impl Pattern {
     }
 
     /// The sizes left open, if the spec has this pattern.
-    pub(super) fn matches(
-        &self,
-        kernel: &Kernel,
-        spec: &Spec,
-        operands: &[Tensor],
-    ) -> Option<Vec<(&'static str, i64)>> {
+    pub(super) fn matches(&self, kernel: &Kernel, spec: &Spec, of: &[Tensor]) -> Option<Sizes> {
         let parameter = |wanted: &str| {
             let text = spec.kind.to_string();
             text[self.kind.len()..].split(['<', ',', '>']).nth(1) == Some(wanted)
@@ -90,7 +88,7 @@ impl Pattern {
         }
         let mut sizes = Vec::new();
         let threads = &kernel.threads(spec.threads).view;
-        let all = self.outs.iter().chain(&self.ins).zip(operands).all(|(pattern, tensor)| {
+        let all = self.outs.iter().chain(&self.ins).zip(of).all(|(pattern, tensor)| {
             pattern.scalars.contains(&tensor.scalar)
                 && pattern.memory == tensor.memory
                 && pattern.peer == tensor.peer.is_some()
@@ -100,11 +98,7 @@ impl Pattern {
     }
 }
 
-fn levels_match(
-    pattern: &[Vec<Extent>],
-    view: &View,
-    sizes: &mut Vec<(&'static str, i64)>,
-) -> bool {
+fn levels_match(pattern: &[Vec<Extent>], view: &View, sizes: &mut Sizes) -> bool {
     let counting = |level: &Layout<Expr>| {
         level.modes().iter().filter(|dim| !dim.size().is(1)).cloned().collect::<Vec<_>>()
     };
@@ -151,12 +145,7 @@ fn threads_match(pattern: &[Vec<Extent>], view: &View) -> bool {
 }
 
 impl Extent {
-    fn matches(
-        &self,
-        dim: &Layout<Expr>,
-        view: &View,
-        sizes: &mut Vec<(&'static str, i64)>,
-    ) -> bool {
+    fn matches(&self, dim: &Layout<Expr>, view: &View, sizes: &mut Sizes) -> bool {
         let Some(size) = dim.size().constant() else { return false };
         let fits = match self.size {
             Size::Is(wanted) => wanted == size,

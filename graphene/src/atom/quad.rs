@@ -6,13 +6,9 @@
 
 use super::asm::mma;
 use super::matrix::{accumulate, gather};
-use super::{Atom, Fault, Progress, Site, Step, Warp};
+use super::{A, Atom, B, D, Fault, Progress, Site, Step, Warp};
 use crate::arch::Feature;
 use crate::fragment::{QUAD_4X8_B, QUAD_8X4_A, QUAD_8X8_C};
-
-const D: usize = 0;
-const A: usize = 1;
-const B: usize = 2;
 
 pub(super) const ATOMS: &[Atom] = &[Atom::new(
     "mma.m8n8k4",

@@ -1,9 +1,7 @@
 //! What a kernel needs of its host, from what its text uses.
 
 use super::code::Uses;
-use super::names::Names;
 use super::refuse;
-use super::storage::Storage;
 use crate::atom::Site;
 use crate::error::{Error, Result};
 use crate::index::Expr;
@@ -18,12 +16,7 @@ const MAP_ALIGN: i64 = 16;
 const MAP_RANK: usize = 5;
 
 /// The description of a kernel's launch. Parameters are pointers, tensor maps, symbols.
-pub(super) fn describe(
-    kernel: &Kernel,
-    names: &Names,
-    storage: &Storage,
-    uses: &Uses,
-) -> Result<Launch> {
+pub(super) fn describe(kernel: &Kernel, entry: &str, shared: i64, uses: &Uses) -> Result<Launch> {
     let pointers = kernel.params.iter().filter(|param| uses.pointers.contains(param));
     let params = pointers
         .map(|&param| pointer(kernel, param, uses))
@@ -31,14 +24,14 @@ pub(super) fn describe(
         .chain(kernel.symbols.iter().cloned().map(Param::Symbol))
         .collect();
     Ok(Launch {
-        entry: names.entry().to_owned(),
+        entry: entry.to_owned(),
         arch: kernel.arch,
         symbols: kernel.symbols.clone(),
         params,
         grid: kernel.threads(kernel.grid).view.size(),
         cluster: number(kernel.cluster_size()?)?,
         block: number(kernel.block_size()?)?,
-        shared_bytes: number(storage.bytes)?,
+        shared_bytes: number(shared)?,
         dependent: uses.dependent,
         cooperative: kernel.cooperative(),
         conditions: conditions(kernel, uses),
@@ -93,14 +86,10 @@ struct Mode {
 
 /// The tensor map of a global operand, and the buffer's axes in the map's order: the fastest in
 /// shared memory first, then those along which the box has one element.
-pub(super) fn map_of(
-    site: &Site<'_>,
-    operand: usize,
-    name: &str,
-) -> Result<(TensorMap, Vec<usize>)> {
-    let tensor = site.operand(operand);
+pub(super) fn map_of(site: &Site<'_>, of: usize, name: &str) -> Result<(TensorMap, Vec<usize>)> {
+    let tensor = site.operand(of);
     let shared = (0..site.operands().len()).find(|&i| site.operand(i).memory == Memory::Shared);
-    let modes = modes(site, operand, shared)?;
+    let modes = modes(site, of, shared)?;
     let axes = tensor.view.axes();
     let mut order: Vec<usize> = modes.iter().map(|mode| mode.axis).collect();
     order.dedup();

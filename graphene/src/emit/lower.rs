@@ -73,7 +73,7 @@ impl Lowering<'_> {
             Stmt::Value(var, of) => {
                 let text =
                     format!("int {} = (int){};", self.names.var(var)?, self.names.tensor(*of)?);
-                all.push(self.statement(Form::Number, text, [var.clone()]));
+                all.push(self.statement(Form::Number, text, vec![var.clone()]));
             }
             Stmt::Ring(ring) => {
                 // The stage of a ring of one is a constant, which nothing names.
@@ -109,14 +109,8 @@ impl Lowering<'_> {
     }
 
     /// A statement, which reads what has been named since the one before.
-    fn statement(
-        &self,
-        form: Form,
-        text: String,
-        declares: impl IntoIterator<Item = Var>,
-    ) -> Statement {
+    fn statement(&self, form: Form, text: String, declares: Vec<Var>) -> Statement {
         let reads = std::mem::take(&mut self.uses.borrow_mut().reads);
-        let declares = declares.into_iter().collect();
         Statement { form, text, reads, declares, body: Vec::new() }
     }
 
@@ -126,7 +120,7 @@ impl Lowering<'_> {
 
     fn number(&self, var: &Var, value: &Expr) -> Result<Statement> {
         let text = format!("int {} = {};", self.names.var(var)?, self.render(value)?);
-        Ok(self.statement(Form::Number, text, [var.clone()]))
+        Ok(self.statement(Form::Number, text, vec![var.clone()]))
     }
 
     fn repeat(&mut self, of: &For) -> Result<Statement> {
@@ -137,7 +131,7 @@ impl Lowering<'_> {
         let (first, end, step) = (first?, end?, step?);
         let head =
             format!("{pragma}\nfor (int {name} = {first}; {name} < {end}; {name} += {step})");
-        let block = self.statement(Form::Block, head, []);
+        let block = self.statement(Form::Block, head, Vec::new());
         if *unroll {
             self.known.insert(var.clone());
         }
@@ -153,7 +147,7 @@ impl Lowering<'_> {
         };
         let conds = conds.iter().map(text).collect::<Result<Vec<_>>>()?.join(" && ");
         let head = if conds.is_empty() { conds } else { format!("if ({conds})") };
-        let block = self.statement(Form::Block, head, []);
+        let block = self.statement(Form::Block, head, Vec::new());
         Ok(Statement { body: self.stmts(stmts)?, ..block })
     }
 
@@ -203,13 +197,13 @@ impl Lowering<'_> {
         if let Some(body) = &spec.body {
             let title = format!("// {}", self.kernel.spec_text(spec));
             let own = self.kernel.threads(spec.threads).view.size().is(1);
-            let level = self.statement(Form::Level { own }, title, []);
+            let level = self.statement(Form::Level { own }, title, Vec::new());
             return Ok(Statement { body: self.stmts(body)?, ..level });
         }
         let text = self
             .atom(spec)
             .map_err(|why| Error::Emission(format!("{}: {why}", self.kernel.spec_text(spec))))?;
-        Ok(self.statement(Form::Line, text, []))
+        Ok(self.statement(Form::Line, text, Vec::new()))
     }
 
     fn atom(&self, spec: &Spec) -> Result<String> {

@@ -184,6 +184,6 @@ fn warp(source: &mut Source<'_>) {
 }
 
 fn shared(source: &mut Source<'_>) {
-    let lines = source.storage.declarations(source.kernel, source.names, &mut source.uses);
+    let lines = source.storage.lines(source.kernel, source.names, &mut source.uses);
     source.body.splice(0..0, lines.into_iter().map(Statement::line));
 }

@@ -45,12 +45,7 @@ impl Storage {
 
     /// What the kernel's body begins with: the tensors that it names. The compiler places the array
     /// as it is aligned, in every block alike, so that blocks of a cluster share offsets.
-    pub(super) fn declarations(
-        &self,
-        kernel: &Kernel,
-        names: &Names,
-        uses: &mut Uses,
-    ) -> Vec<String> {
+    pub(super) fn lines(&self, kernel: &Kernel, names: &Names, uses: &mut Uses) -> Vec<String> {
         let mut lines = Vec::new();
         for &(id, start) in &self.places {
             let Ok(name) = names.tensor(id) else { continue };
@@ -72,9 +67,8 @@ impl Storage {
             }
         }
         if !lines.is_empty() {
-            let align = self.align;
-            lines
-                .insert(0, format!("extern __shared__ __align__({align}) unsigned char shared[];"));
+            let align = format!("__align__({})", self.align);
+            lines.insert(0, format!("extern __shared__ {align} unsigned char shared[];"));
         }
         lines
     }

@@ -6,12 +6,13 @@ use std::str::FromStr;
 use super::{Composed, Int, IntTuple, Layout, Outer, Stride, Swizzle, Tiler};
 use crate::error::{Error, Result};
 use crate::text::cursor::Parser;
+use crate::text::print::joined;
 
 impl<T: fmt::Display> fmt::Display for IntTuple<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             IntTuple::Int(value) => write!(f, "{value}"),
-            IntTuple::Tuple(parts) => listed(f, ['(', ')'], parts),
+            IntTuple::Tuple(parts) => write!(f, "({})", joined(parts, ",")),
         }
     }
 }
@@ -44,21 +45,9 @@ impl fmt::Display for Tiler {
             Tiler::Whole => f.write_str("_"),
             Tiler::Size(size) => size.fmt(f),
             Tiler::Layout(layout) => layout.fmt(f),
-            Tiler::Modes(tilers) => listed(f, ['<', '>'], tilers),
+            Tiler::Modes(tilers) => write!(f, "<{}>", joined(tilers, ",")),
         }
     }
-}
-
-fn listed<T: fmt::Display>(
-    f: &mut fmt::Formatter<'_>,
-    brackets: [char; 2],
-    parts: &[T],
-) -> fmt::Result {
-    write!(f, "{}", brackets[0])?;
-    for (i, part) in parts.iter().enumerate() {
-        write!(f, "{}{part}", if i == 0 { "" } else { "," })?;
-    }
-    write!(f, "{}", brackets[1])
 }
 
 /// Reads a literal: a tree of sizes, `:` and a tree of strides, which are integers or `by@axis`.

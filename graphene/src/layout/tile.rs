@@ -18,47 +18,47 @@ use crate::error::{Error, Result};
 /// `a o (b, complement(b, size(a)))`. Where the tile does not divide `a`, the last repetition
 /// over-runs it.
 pub fn logical_divide<I: Int>(a: &Layout<I>, tiler: &Tiler) -> Result<Layout<I>> {
-    by_mode("logical_divide", divide, a, tiler)
+    by_mode(("logical_divide", divide), a, tiler)
 }
 
 /// [`logical_divide`] with all tile modes gathered first, and all rest modes second.
 pub fn zipped_divide<I: Int>(a: &Layout<I>, tiler: &Tiler) -> Result<Layout<I>> {
-    let [tile, rest] = unzipped("zipped_divide", divide, a, tiler)?;
+    let [tile, rest] = unzipped(("zipped_divide", divide), a, tiler)?;
     Layout::tuple(vec![tile, rest])
 }
 
 /// [`zipped_divide`] with the rest modes side by side.
 pub fn tiled_divide<I: Int>(a: &Layout<I>, tiler: &Tiler) -> Result<Layout<I>> {
-    let [tile, rest] = unzipped("tiled_divide", divide, a, tiler)?;
+    let [tile, rest] = unzipped(("tiled_divide", divide), a, tiler)?;
     join(&[tile], spread(&rest))
 }
 
 /// [`zipped_divide`] with the tile and rest modes side by side.
 pub fn flat_divide<I: Int>(a: &Layout<I>, tiler: &Tiler) -> Result<Layout<I>> {
-    let [tile, rest] = unzipped("flat_divide", divide, a, tiler)?;
+    let [tile, rest] = unzipped(("flat_divide", divide), a, tiler)?;
     join(spread(&tile), spread(&rest))
 }
 
 /// Repeats a layout in the order of the tiler: `(a, complement(a, size(a)*cosize(b)) o b)`.
 pub fn logical_product(a: &Layout, tiler: &Tiler) -> Result<Layout> {
-    by_mode("logical_product", product, a, tiler)
+    by_mode(("logical_product", product), a, tiler)
 }
 
 /// [`logical_product`] with the layout's modes gathered first, and the repetitions second.
 pub fn zipped_product(a: &Layout, tiler: &Tiler) -> Result<Layout> {
-    let [block, repeats] = unzipped("zipped_product", product, a, tiler)?;
+    let [block, repeats] = unzipped(("zipped_product", product), a, tiler)?;
     Layout::tuple(vec![block, repeats])
 }
 
 /// [`zipped_product`] with the repetitions side by side.
 pub fn tiled_product(a: &Layout, tiler: &Tiler) -> Result<Layout> {
-    let [block, repeats] = unzipped("tiled_product", product, a, tiler)?;
+    let [block, repeats] = unzipped(("tiled_product", product), a, tiler)?;
     join(&[block], spread(&repeats))
 }
 
 /// [`zipped_product`] with the layout's modes and the repetitions side by side.
 pub fn flat_product(a: &Layout, tiler: &Tiler) -> Result<Layout> {
-    let [block, repeats] = unzipped("flat_product", product, a, tiler)?;
+    let [block, repeats] = unzipped(("flat_product", product), a, tiler)?;
     join(spread(&block), spread(&repeats))
 }
 
@@ -74,15 +74,11 @@ pub fn raked_product(block: &Layout, tiler: &Layout) -> Result<Layout> {
     ranked_product(block, tiler, |block, repeat| vec![repeat, block])
 }
 
-/// Repeats `block` to fill `target`, whose mode sizes its own must divide. `order` numbers the
+/// Repeats `block` to fill `to`, whose mode sizes its own must divide. `order` numbers the
 /// modes in the order in which copies follow one another (its values are compared, as in CuTe's `Step`);
 /// without one, the first mode comes first.
-pub fn tile_to_shape(
-    block: &Layout,
-    target: &IntTuple,
-    order: Option<&IntTuple>,
-) -> Result<Layout> {
-    let target = target.elements();
+pub fn tile_to_shape(block: &Layout, to: &IntTuple, order: Option<&IntTuple>) -> Result<Layout> {
+    let target = to.elements();
     let rank = target.len();
     if block.rank() > rank {
         return Err(Error::Rank { op: "tile_to_shape", modes: block.rank(), rank });
@@ -116,8 +112,8 @@ pub fn tile_to_shape(
     blocked_product(&block, &Layout::tuple(repeats)?)
 }
 
-/// A division or product of whole layouts, which has two modes.
-type Split<I> = fn(&Layout<I>, &Layout) -> Result<[Layout<I>; 2]>;
+/// An operation's name, and the division or product of whole layouts that it is, which has two modes.
+type Split<I> = (&'static str, fn(&Layout<I>, &Layout) -> Result<[Layout<I>; 2]>);
 
 fn divide<I: Int>(a: &Layout<I>, tile: &Layout) -> Result<[Layout<I>; 2]> {
     split(a, tile, complement(tile, &a.size())?)
@@ -153,43 +149,30 @@ fn product(a: &Layout, repeat: &Layout) -> Result<[Layout; 2]> {
     Ok([a.clone(), composition(&complement(a, &cotarget)?, repeat)?])
 }
 
-fn by_mode<I: Int>(
-    op: &'static str,
-    split: Split<I>,
-    a: &Layout<I>,
-    tiler: &Tiler,
-) -> Result<Layout<I>> {
+fn by_mode<I: Int>(split: Split<I>, a: &Layout<I>, tiler: &Tiler) -> Result<Layout<I>> {
     match tiler {
         Tiler::Whole => Ok(a.clone()),
-        Tiler::Size(size) => by_mode(op, split, a, &line(*size)?),
-        Tiler::Layout(layout) => Layout::tuple(split(a, layout)?.to_vec()),
+        Tiler::Size(size) => by_mode(split, a, &line(*size)?),
+        Tiler::Layout(layout) => Layout::tuple(split.1(a, layout)?.to_vec()),
         Tiler::Modes(tilers) => {
-            let modes = reached(op, a, tilers)?;
-            let mut result = Vec::with_capacity(modes.len());
-            for (mode, tiler) in modes.iter().zip(tilers) {
-                result.push(by_mode(op, split, mode, tiler)?);
-            }
-            result.extend_from_slice(&modes[tilers.len()..]);
-            Layout::tuple(result)
+            let modes = reached(split.0, a, tilers)?;
+            let each = modes.iter().zip(tilers).map(|(mode, tiler)| by_mode(split, mode, tiler));
+            let rest = modes[tilers.len()..].iter().cloned().map(Ok);
+            Layout::tuple(each.chain(rest).collect::<Result<_>>()?)
         }
     }
 }
 
-fn unzipped<I: Int>(
-    op: &'static str,
-    split: Split<I>,
-    a: &Layout<I>,
-    tiler: &Tiler,
-) -> Result<[Layout<I>; 2]> {
+fn unzipped<I: Int>(split: Split<I>, a: &Layout<I>, tiler: &Tiler) -> Result<[Layout<I>; 2]> {
     match tiler {
-        Tiler::Whole => Err(Error::WholeMode { op }),
-        Tiler::Size(size) => unzipped(op, split, a, &line(*size)?),
-        Tiler::Layout(layout) => split(a, layout),
+        Tiler::Whole => Err(Error::WholeMode { op: split.0 }),
+        Tiler::Size(size) => unzipped(split, a, &line(*size)?),
+        Tiler::Layout(layout) => split.1(a, layout),
         Tiler::Modes(tilers) => {
-            let modes = reached(op, a, tilers)?;
+            let modes = reached(split.0, a, tilers)?;
             let (mut first, mut second) = (Vec::new(), Vec::new());
             for (mode, tiler) in modes.iter().zip(tilers) {
-                let [tile, rest] = unzipped(op, split, mode, tiler)?;
+                let [tile, rest] = unzipped(split, mode, tiler)?;
                 first.push(tile);
                 second.push(rest);
             }
@@ -220,11 +203,9 @@ fn ranked_product(
 ) -> Result<Layout> {
     let rank = block.rank().max(tiler.rank());
     let [block, repeats] = product(&padded(block, rank)?, &padded(tiler, rank)?)?;
-    let mut modes = Vec::with_capacity(rank);
-    for (block, repeat) in block.modes().iter().zip(repeats.modes()) {
-        modes.push(Layout::tuple(order(block.clone(), repeat.clone()))?);
-    }
-    Layout::tuple(modes)
+    let both = block.modes().iter().zip(repeats.modes());
+    let modes = both.map(|(block, repeat)| Layout::tuple(order(block.clone(), repeat.clone())));
+    Layout::tuple(modes.collect::<Result<_>>()?)
 }
 
 /// The layout as a tuple of `rank` modes, filled up with `1:0`.

@@ -314,7 +314,7 @@ impl Issue<'_, '_, '_> {
             (self.other, self.blamed) = (other, Some(lane));
             return Err(fault);
         }
-        self.machine.record(self.warp, Failure { fault, other, lane: Some(lane) }, number);
+        self.machine.record(self.warp, Failure { fault, other, lane: Some(lane) }, Some(number));
         Ok(())
     }
 

@@ -74,18 +74,14 @@ impl<'k> Level<'k> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::error::Error::Shape) for sizes that are not fixed at launch.
-    pub(super) fn of(
-        program: &Program<'k>,
-        spec: &'k Spec,
-        number: Option<u32>,
-    ) -> Result<Level<'k>> {
+    pub(super) fn of(program: &Program<'k>, spec: &'k Spec, at: Option<u32>) -> Result<Level<'k>> {
         let (kernel, scope) = (program.kernel, &program.scope);
         let mut level = Level {
             spec,
-            number,
+            number: at,
             operands: Vec::new(),
             threads: Team::of(kernel.threads(spec.threads), scope)?,
-            blocks: number.is_none().then_some(None),
+            blocks: at.is_none().then_some(None),
             numbers: Vec::new(),
             vars: Vec::new(),
             meaning: None,
@@ -106,7 +102,7 @@ impl<'k> Level<'k> {
             let tensor = kernel.operand(operand)?;
             let root = program.root_of(operand.tensor)?;
             let place = Place::of(&tensor, &program.roots[root], 1, scope)?;
-            let alone = level.threads.size == 1 && number.is_some();
+            let alone = level.threads.size == 1 && at.is_some();
             let spread = tensor.memory == Memory::Registers && !alone;
             if tensor.peer.is_some() {
                 level.unchecked = Some(Unchecked::Peer);
@@ -154,10 +150,7 @@ impl<'k> Level<'k> {
         Ok(level)
     }
 
-    /// The same as what a loop carries.
-    ///
-    /// # Errors
-    /// As of [`of`](Level::of).
+    /// The same as what a loop carries. Fails as [`of`](Level::of) does.
     pub(super) fn carried(
         mut self,
         program: &Program<'k>,

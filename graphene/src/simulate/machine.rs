@@ -296,7 +296,7 @@ impl<'p, 'k> Machine<'p, 'k> {
                 Op::Leave => instance::leave(self, warp),
                 op => {
                     if let Err(fault) = control(runner, op, self.rounds) {
-                        self.record(warp, fault, program.numbers[at]);
+                        self.record(warp, fault, Some(program.numbers[at]));
                         self.stopped = true;
                     }
                 }
@@ -306,22 +306,17 @@ impl<'p, 'k> Machine<'p, 'k> {
 
     fn atom(&mut self, warp: usize, task: usize) -> Progress {
         issue::carry_out(self, warp, task).unwrap_or_else(|failure| {
-            self.record(warp, failure, self.program.tasks[task].number);
+            self.record(warp, failure, Some(self.program.tasks[task].number));
             Progress::Done
         })
     }
 
     /// Notes a finding at a statement, or at the kernel's own spec; whether to go on.
-    pub(super) fn record(
-        &mut self,
-        warp: usize,
-        failure: impl Into<Failure>,
-        at: impl Into<Option<u32>>,
-    ) {
+    pub(super) fn record(&mut self, warp: usize, failure: impl Into<Failure>, at: Option<u32>) {
         let Failure { fault, other, lane } = failure.into();
         let Runner { block, index: warp, .. } = self.runners[warp];
         let block = self.blocks[block].number;
-        let statement = self.program.said(at.into());
+        let statement = self.program.said(at);
         let other = other.map(|other| self.program.said(Some(other)));
         self.findings.push(Finding { fault, statement, other, block, warp, lane });
         self.stopped |= self.findings.len() >= self.options.findings.max(1);
@@ -333,7 +328,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         self.events += 1;
         if self.blocks[block].running == 0 {
             let fault = Fault::InFlight("shared memory of a block that has left".to_owned());
-            return self.record(from, fault, at);
+            return self.record(from, fault, Some(at));
         }
         let unit = self.barrier_unit(block, barrier);
         let first = self.first_unit;
@@ -347,7 +342,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             }
             Err(why) => {
                 let fault = Fault::Barrier(format!("a barrier {why}"));
-                self.record(from, fault, at);
+                self.record(from, fault, Some(at));
             }
         }
     }
@@ -378,7 +373,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             })
             .collect();
         if let Some((warp, number)) = first {
-            self.record(warp, Fault::Deadlock(waiting.join("; ")), number);
+            self.record(warp, Fault::Deadlock(waiting.join("; ")), Some(number));
         }
         self.stopped = true;
     }
@@ -424,7 +419,7 @@ impl<'p, 'k> Machine<'p, 'k> {
                 continue;
             };
             let fault = Fault::InFlight(what.to_owned());
-            self.record(w, Failure { fault, other: None, lane }, at);
+            self.record(w, Failure { fault, other: None, lane }, Some(at));
         }
         for block in 0..self.blocks.len() {
             self.check_exit(block);
@@ -457,7 +452,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         }
         for (fault, at) in faults {
             if !self.stopped {
-                self.record(block * warps, fault, at);
+                self.record(block * warps, fault, Some(at));
             }
         }
     }
