@@ -146,9 +146,7 @@ pub enum Allowed {
 
 impl Allowed {
     /// Refuses other numbers: `AtLeast(2).check("stages", 1)` says "needs 2 or more stages; got 1".
-    ///
-    /// # Errors
-    /// [`Error::Constraint`] for a number that is not allowed.
+    /// Fails with [`Error::Constraint`] for a number that is not allowed.
     pub(crate) fn check(self, what: &'static str, got: i64) -> Result<()> {
         let fits = match self {
             Allowed::Within(low, high) => (low..=high).contains(&got),
@@ -162,10 +160,7 @@ impl Allowed {
     }
 }
 
-/// Refuses what lacks a property: "needs operands of one type; got …".
-///
-/// # Errors
-/// [`Error::Constraint`] unless it `holds`.
+/// Refuses what lacks a property: "needs operands of one type; got …". Fails with [`Error::Constraint`] unless it `holds`.
 pub(crate) fn needs(holds: bool, what: &'static str, got: impl fmt::Debug) -> Result<()> {
     let refused = || Constraint::Property { what, got: format!("{got:?}") };
     if holds { Ok(()) } else { Err(Error::Constraint(refused())) }

@@ -114,16 +114,10 @@ pub fn verify(kernel: &Kernel) -> Vec<Finding> {
         Err(error) => verifier.report(Rule::Together, error.to_string()),
     }
     verifier.register_file();
-    for (spec, why) in clusters::check(kernel) {
-        verifier.findings.push(Finding { rule: Rule::Clusters, spec, message: why.to_owned() });
-    }
-    for (spec, message) in grid::check(kernel) {
-        verifier.findings.push(Finding { rule: Rule::Grid, spec, message });
-    }
-    for spec in predecessor::check(kernel) {
-        let message = "global memory is touched before predecessors are done".to_owned();
-        verifier.findings.push(Finding { rule: Rule::Predecessor, spec, message });
-    }
+    let of = |rule| move |(spec, message)| Finding { rule, spec, message };
+    verifier.findings.extend(clusters::check(kernel).into_iter().map(of(Rule::Clusters)));
+    verifier.findings.extend(grid::check(kernel).into_iter().map(of(Rule::Grid)));
+    verifier.findings.extend(predecessor::check(kernel).into_iter().map(of(Rule::Predecessor)));
     verifier.findings
 }
 

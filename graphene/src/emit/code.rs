@@ -209,10 +209,8 @@ impl AtomCode<'_> {
 
     fn shared(&self, root: TensorId, tensor: &Tensor, offset: Expr) -> Result<String> {
         if tensor.memory != Memory::Shared {
-            return refuse(format!(
-                "%{} has no address in shared memory",
-                self.names.tensor(root)?
-            ));
+            let name = self.names.tensor(root)?;
+            return refuse(format!("%{name} has no address in shared memory"));
         }
         let name = self.names.address(root)?;
         self.uses.borrow_mut().addresses.insert(root);

@@ -18,10 +18,7 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Places a kernel's tensors in shared memory.
-    ///
-    /// # Errors
-    /// A size that is not a constant; more than a block may have.
+    /// Places a kernel's tensors in shared memory. Fails for a size that is not a constant, and more than a block may have.
     pub(crate) fn of(kernel: &Kernel) -> Result<Storage> {
         let mut tensors = kernel.allocations();
         tensors.retain(|id| kernel.tensor(*id).memory == Memory::Shared);

@@ -181,10 +181,7 @@ impl Scope {
         (0..self.threads).all(|thread| value(thread) == value(thread / 32 * 32))
     }
 
-    /// The value of an expression that mentions symbols only.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if it mentions anything else.
+    /// The value of an expression that mentions symbols only. Fails with [`Error::Shape`] if it mentions anything else.
     pub(super) fn fixed(&self, expr: &Expr) -> Result<i64> {
         let value = expr.value(&|var| self.symbols.get(var).copied());
         value.ok_or_else(|| Error::Shape(format!("{expr} is not fixed at launch")))
@@ -197,9 +194,7 @@ impl Scope {
     }
 
     /// Compiles an expression.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] for variables that nothing assigns, and divisors that are not fixed at
+    /// Fails with [`Error::Shape`] for variables that nothing assigns, and divisors that are not fixed at
     /// launch or not positive.
     pub(super) fn compile(&self, expr: &Expr) -> Result<Formula> {
         let mut formula = Formula::default();

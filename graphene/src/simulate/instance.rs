@@ -159,16 +159,10 @@ impl Levels {
     }
 
     fn add(&mut self, instance: Instance) -> usize {
-        match self.free.pop() {
-            Some(at) => {
-                self.instances[at] = Some(instance);
-                at
-            }
-            None => {
-                self.instances.push(Some(instance));
-                self.instances.len() - 1
-            }
-        }
+        let at = self.free.pop().unwrap_or(self.instances.len());
+        self.instances.resize_with(self.instances.len().max(at + 1), || None);
+        self.instances[at] = Some(instance);
+        at
     }
 
     /// The innermost instance, from one on outwards, that a tensor is an output of.

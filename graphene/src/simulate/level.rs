@@ -71,9 +71,7 @@ pub(super) struct Array {
 
 impl<'k> Level<'k> {
     /// Compiles a spec with a body.
-    ///
-    /// # Errors
-    /// [`Error::Shape`](crate::error::Error::Shape) for sizes that are not fixed at launch.
+    /// Fails with [`Error::Shape`](crate::error::Error::Shape) for sizes that are not fixed at launch.
     pub(super) fn of(program: &Program<'k>, spec: &'k Spec, at: Option<u32>) -> Result<Level<'k>> {
         let (kernel, scope) = (program.kernel, &program.scope);
         let mut level = Level {
@@ -193,21 +191,11 @@ fn adds(meaning: &Fused) -> impl Iterator<Item = bool> {
 
 /// For each element of a shape, the last dimension fastest, its number with the first dimension fastest.
 fn order(shape: &[usize]) -> Vec<u32> {
-    let mut numbers = vec![0];
-    let mut scale = 1;
-    let scales: Vec<usize> = shape
-        .iter()
-        .map(|size| {
-            let own = scale;
-            scale *= size;
-            own
-        })
-        .collect();
-    for (&size, &scale) in shape.iter().zip(&scales) {
-        numbers = numbers
-            .iter()
-            .flat_map(|number| (0..size).map(move |i| number + (i * scale) as u32))
-            .collect();
+    let (mut numbers, mut scale) = (vec![0], 1);
+    for &size in shape {
+        let along = |number: u32| (0..size).map(move |i| number + (i * scale) as u32);
+        numbers = numbers.into_iter().flat_map(along).collect();
+        scale *= size;
     }
     numbers
 }

@@ -74,9 +74,7 @@ pub(super) struct Team {
 
 impl Place {
     /// Compiles an operand that lies in `root`.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] for sizes and strides that are not fixed at launch.
+    /// Fails with [`Error::Shape`] for sizes and strides that are not fixed at launch.
     pub(super) fn of(tensor: &Tensor, root: &Root, align: i64, scope: &Scope) -> Result<Place> {
         let view = &tensor.view;
         let axes = axes_of(view, scope)?;
@@ -170,10 +168,7 @@ impl Place {
     }
 }
 
-/// Sizes and strides of a view's axes.
-///
-/// # Errors
-/// [`Error::Shape`] if one is not fixed at launch.
+/// Sizes and strides of a view's axes. Fails with [`Error::Shape`] if one is not fixed at launch.
 pub(super) fn axes_of(view: &View, scope: &Scope) -> Result<Vec<(i64, i64)>> {
     let axes = view.axes().iter();
     axes.map(|axis| Ok((scope.fixed(&axis.size)?, scope.fixed(&axis.stride)?))).collect()
@@ -211,9 +206,7 @@ impl Team {
     }
 
     /// Compiles the threads or blocks that a tensor reaches.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] for sizes that are not fixed at launch.
+    /// Fails with [`Error::Shape`] for sizes that are not fixed at launch.
     pub(super) fn of(threads: &Threads, scope: &Scope) -> Result<Team> {
         let view = &threads.view;
         let mut offsets = vec![0];

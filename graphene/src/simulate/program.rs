@@ -314,10 +314,7 @@ impl<'k> Program<'k> {
             Stmt::If(test, body) => self.masked(&self.kernel.conditions(test)?, body, number),
             Stmt::Role(threads, first, end, body) => {
                 let at = role_coordinate(self.kernel, *threads);
-                let conds = [
-                    Cond::new(at.clone(), Relation::AtLeast, *first),
-                    Cond::new(at, Relation::Less, *end),
-                ];
+                let conds = [Cond::new(&at, Relation::AtLeast, *first), Cond::less(&at, *end)];
                 self.masked(&conds, body, number)
             }
         }

@@ -100,11 +100,8 @@ impl fmt::Display for Statement {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}; in {}; block {}, warp {}",
-            self.fault, self.statement, self.block, self.warp
-        )?;
+        let Finding { fault, statement, block, warp, .. } = self;
+        write!(f, "{fault}; in {statement}; block {block}, warp {warp}")?;
         if let Some(lane) = self.lane {
             write!(f, ", lane {lane}")?;
         }

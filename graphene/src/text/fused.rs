@@ -139,12 +139,8 @@ impl<'t> Parser<'t> {
         self.operators(k, names, 1)
     }
 
-    pub(super) fn after_comma<T>(
-        &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T>,
-    ) -> Result<T> {
-        self.expect(",")?;
-        read(self)
+    pub(super) fn after_comma<T>(&mut self, of: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.expect(",").and_then(|()| of(self))
     }
 
     fn operators(&mut self, k: &Builder, names: &Names<'t>, tight: usize) -> Result<Fused> {

@@ -17,7 +17,7 @@ enum Event {
 }
 
 /// What is wrong, with the number of a spec, counting the kernel's own as 1.
-pub(super) fn check(kernel: &Kernel) -> Vec<(usize, &'static str)> {
+pub(super) fn check(kernel: &Kernel) -> Vec<(usize, String)> {
     let leaves = kernel.leaves();
     let all = leaves.iter().filter_map(|leaf| Some((leaf.number, event(kernel, leaf)?)));
     let all: Vec<(usize, Event)> = all.collect();
@@ -25,14 +25,13 @@ pub(super) fn check(kernel: &Kernel) -> Vec<(usize, &'static str)> {
     let (Some(first), Some(last)) = (all.iter().find(touch), all.iter().rev().find(touch)) else {
         return Vec::new();
     };
-    let mut wrong = Vec::new();
+    let mut wrong: Vec<(usize, String)> = Vec::new();
+    let mut note = |spec: usize, what: &str| wrong.push((spec, what.to_owned()));
     let met = |row: &(usize, Event)| row.1 == Event::Meeting;
     let before = all.iter().take_while(|row| row.0 < first.0);
     let started: Vec<(usize, Event)> = before.copied().collect();
     match started.iter().rposition(met) {
-        None => {
-            wrong.push((first.0, "another block may not have started: the cluster has not met"))
-        }
+        None => note(first.0, "another block may not have started: the cluster has not met"),
         Some(meeting) => {
             let prepared = &started[..meeting];
             let init = prepared.iter().rposition(|row| row.1 == Event::Init);
@@ -41,12 +40,12 @@ pub(super) fn check(kernel: &Kernel) -> Vec<(usize, &'static str)> {
                 && fence.is_none_or(|fence| fence < init)
             {
                 let what = "barriers are not fenced between their initialisation and the meeting";
-                wrong.push((prepared[init].0, what));
+                note(prepared[init].0, what);
             }
         }
     }
     if !all.iter().any(|row| row.0 > last.0 && met(row)) {
-        wrong.push((last.0, "the other block may have left: the cluster does not meet afterwards"));
+        note(last.0, "the other block may have left: the cluster does not meet afterwards");
     }
     wrong
 }

@@ -2,8 +2,8 @@
 
 use crate::kernel::{Kernel, Kind};
 
-/// The specs, by their numbers as in the text, that touch global memory too early.
-pub(super) fn check(kernel: &Kernel) -> Vec<usize> {
+/// What is wrong, with the number of the spec as in the text.
+pub(super) fn check(kernel: &Kernel) -> Vec<(usize, String)> {
     // Whether it waits for its predecessors anywhere, and whether all its threads have by now.
     let (mut waits, mut waited) = (false, false);
     let mut early = Vec::new();
@@ -12,7 +12,8 @@ pub(super) fn check(kernel: &Kernel) -> Vec<usize> {
             waits = true;
             waited |= leaf.always && leaf.spec.threads == kernel.block;
         } else if !waited && kernel.depends(leaf.spec) {
-            early.push(leaf.number);
+            let what = "global memory is touched before predecessors are done";
+            early.push((leaf.number, what.to_owned()));
         }
     }
     if waits { early } else { Vec::new() }
