@@ -84,21 +84,13 @@ const ROWS: [Row; 5] = [
 
 const VOLTA: &[Feature] = &[Feature::QuadPairs];
 const TURING: &[Feature] = &[Feature::Ldmatrix, Feature::MmaK8];
+#[rustfmt::skip]
 const AMPERE: &[Feature] = &[
-    Feature::MmaK16,
-    Feature::MmaBf16,
-    Feature::MmaTf32,
-    Feature::CpAsync,
-    Feature::PackedCvt,
-    Feature::HalfMax,
+    Feature::MmaK16, Feature::MmaBf16, Feature::MmaTf32, Feature::CpAsync, Feature::PackedCvt, Feature::HalfMax,
 ];
+#[rustfmt::skip]
 const HOPPER: &[Feature] = &[
-    Feature::Stmatrix,
-    Feature::Mbarrier,
-    Feature::Tma,
-    Feature::Cluster,
-    Feature::Wgmma,
-    Feature::Setmaxnreg,
+    Feature::Stmatrix, Feature::Mbarrier, Feature::Tma, Feature::Cluster, Feature::Wgmma, Feature::Setmaxnreg,
     Feature::GridDependency,
 ];
 

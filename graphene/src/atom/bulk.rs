@@ -8,34 +8,25 @@ use crate::index::Expr;
 use crate::layout::Layout;
 use crate::tensor::{Memory, Tensor};
 
+#[rustfmt::skip]
 pub(super) const ATOMS: &[Atom] = &[
-    row(
-        "cp.async.bulk.tensor.load",
-        "[m,n].fp16|bf16|fp32.SH <- Move<<<[]>>>([m,n].fp16|bf16|fp32.GL) signals",
-        load_text,
-    )
-    .align(&[128])
-    .when(|site| {
-        let own = site.signalled().is_none_or(|barrier| barrier.peer.is_none());
-        given(own, "each block that it comes to has its own barrier learn of it")?;
-        fits(site, D, A)
-    }),
-    row(
-        "cp.async.bulk.tensor.store",
-        "[m,n].fp16|bf16|fp32.GL <- Move<<<[]>>>([m,n].fp16|bf16|fp32.SH) async",
-        |_, code| {
-            let (map, coordinates) = code.tensor_map(D);
-            let rank = coordinates.len();
-            let (list, mut ins) = coordinate_list(&coordinates, 2);
-            ins.splice(0..0, [("l", format!("&{map}")), ("r", code.address(A, &[0, 0]))]);
-            let text = format!(
-                "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%0, {list}], [%1];"
-            );
-            asm(&text, &[], &ins)
-        },
-    )
-    .align(&[2, 128])
-    .when(|site| fits(site, A, D)),
+    row("cp.async.bulk.tensor.load",
+        "[m,n].fp16|bf16|fp32.SH <- Move<<<[]>>>([m,n].fp16|bf16|fp32.GL) signals", load_text)
+        .align(&[128])
+        .when(|site| {
+            let own = site.signalled().is_none_or(|barrier| barrier.peer.is_none());
+            given(own, "each block that it comes to has its own barrier learn of it")?;
+            fits(site, D, A)
+        }),
+    row("cp.async.bulk.tensor.store",
+        "[m,n].fp16|bf16|fp32.GL <- Move<<<[]>>>([m,n].fp16|bf16|fp32.SH) async", |_, code| {
+        let (map, coordinates) = code.tensor_map(D);
+        let rank = coordinates.len();
+        let (list, mut ins) = coordinate_list(&coordinates, 2);
+        ins.splice(0..0, [("l", format!("&{map}")), ("r", code.address(A, &[0, 0]))]);
+        let text = format!("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%0, {list}], [%1];");
+        asm(&text, &[], &ins)
+    }).align(&[2, 128]).when(|site| fits(site, A, D)),
 ];
 
 const fn row(name: &'static str, pattern: &'static str, cuda: Text) -> Atom {

@@ -5,29 +5,20 @@ use super::moves::{bytes, copy, same};
 use super::{A, Atom, Code, D, Fits, Site, Text, When, given};
 use crate::arch::Feature;
 
+#[rustfmt::skip]
 pub(super) const ATOMS: &[Atom] = &[
-    row(
-        "ld.shared::cluster",
-        "[].fp32|i32|u32.RF <- Move<<<[]>>>([].fp32|i32|u32.SH@)",
-        |_, code| {
-            let ins = [("r", code.address(A, &[])), ("r", peer(code, A))];
-            let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %1, %2; \
-                        ld.shared::cluster.u32 %0, [a]; }";
-            asm(text, &[("=r", code.word(D, &[]))], &ins)
-        },
-    )
-    .when(same),
-    row(
-        "st.shared::cluster",
-        "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF)",
-        |_, code| {
-            let ins = [code.address(D, &[]), peer(code, D), code.word(A, &[])].map(|at| ("r", at));
-            let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; \
-                        st.shared::cluster.u32 [a], %2; }";
-            asm(text, &[], &ins)
-        },
-    )
-    .when(same),
+    row("ld.shared::cluster", "[].fp32|i32|u32.RF <- Move<<<[]>>>([].fp32|i32|u32.SH@)", |_, code| {
+        let ins = [("r", code.address(A, &[])), ("r", peer(code, A))];
+        let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %1, %2; \
+                    ld.shared::cluster.u32 %0, [a]; }";
+        asm(text, &[("=r", code.word(D, &[]))], &ins)
+    }).when(same),
+    row("st.shared::cluster", "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF)", |_, code| {
+        let ins = [code.address(D, &[]), peer(code, D), code.word(A, &[])].map(|at| ("r", at));
+        let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; \
+                    st.shared::cluster.u32 [a], %2; }";
+        asm(text, &[], &ins)
+    }).when(same),
     st_async("st.async.v4.b32", WORDS, |s| bytes(s, 16).and(tells_its_block(s))).align(&[16, 4]),
     st_async("st.async.v2.b32", WORDS, |s| bytes(s, 8).and(tells_its_block(s))).align(&[8, 4]),
     st_async("st.async.b32", WORD, |s| same(s).and(tells_its_block(s))),

@@ -10,54 +10,30 @@ use crate::fragment::{
 };
 use crate::tensor::Scalar;
 
+#[rustfmt::skip]
 pub(super) const ATOMS: &[Atom] = &[
     load("ldmatrix.x4", "[2,2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows),
     load("ldmatrix.x2", "[2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows),
     load("ldmatrix.x1", "[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows),
-    load(
-        "ldmatrix.x4.trans",
-        "[2,2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)",
-        columns,
-    ),
-    Atom::new(
-        "stmatrix.x4",
-        "[8:1].fp16|bf16.SH <- Move<<<[32]>>>([2,2].[2:1].fp16|bf16.RF)",
-        stmatrix,
-        |_, code| {
-            let mut ins = vec![("r", code.address(D, &[0]))];
-            ins.extend(FOUR.iter().map(|&[m, n]| ("r", code.word(A, &[m, n, 0]))));
-            let text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0],";
-            asm(&format!("{text} {};", group(1, 4)), &[], &ins)
-        },
-    )
-    .needs(&[Feature::Stmatrix])
-    .align(&[16, 4])
-    .when(same),
-    matmul(
-        "mma.m16n8k16",
-        "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].[2:1].fp16.RF, [2].[2:1].fp16.RF)",
-        &[Feature::MmaK16],
-    ),
-    matmul(
-        "mma.m16n8k16.bf16",
-        "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].[2:1].bf16.RF, [2].[2:1].bf16.RF)",
-        &[Feature::MmaBf16],
-    ),
-    matmul(
-        "mma.m16n8k8",
-        "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2].[2:1].fp16.RF, [2:1].fp16.RF)",
-        &[Feature::MmaK8],
-    ),
-    Atom::new(
-        "mma.m16n8k8.tf32",
-        "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].fp32.RF, [2].fp32.RF)",
-        mma_tf32,
-        |_, code| {
-            let a = DOWN.map(|at| code.word(A, &at)).to_vec();
-            let b = [[0], [1]].map(|at| code.word(B, &at)).to_vec();
-            mma("m16n8k8.row.col.f32.tf32.tf32.f32", sums(code), a, b)
-        },
-    )
+    load("ldmatrix.x4.trans", "[2,2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", columns),
+    Atom::new("stmatrix.x4", "[8:1].fp16|bf16.SH <- Move<<<[32]>>>([2,2].[2:1].fp16|bf16.RF)", stmatrix, |_, code| {
+        let mut ins = vec![("r", code.address(D, &[0]))];
+        ins.extend(FOUR.iter().map(|&[m, n]| ("r", code.word(A, &[m, n, 0]))));
+        let text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0],";
+        asm(&format!("{text} {};", group(1, 4)), &[], &ins)
+    })
+    .needs(&[Feature::Stmatrix]).align(&[16, 4]).when(same),
+    matmul("mma.m16n8k16", &[Feature::MmaK16],
+        "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].[2:1].fp16.RF, [2].[2:1].fp16.RF)"),
+    matmul("mma.m16n8k16.bf16", &[Feature::MmaBf16],
+        "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].[2:1].bf16.RF, [2].[2:1].bf16.RF)"),
+    matmul("mma.m16n8k8", &[Feature::MmaK8],
+        "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2].[2:1].fp16.RF, [2:1].fp16.RF)"),
+    Atom::new("mma.m16n8k8.tf32", "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].fp32.RF, [2].fp32.RF)", mma_tf32, |_, code| {
+        let a = DOWN.map(|at| code.word(A, &at)).to_vec();
+        let b = [[0], [1]].map(|at| code.word(B, &at)).to_vec();
+        mma("m16n8k8.row.col.f32.tf32.tf32.f32", sums(code), a, b)
+    })
     .needs(&[Feature::MmaTf32]),
 ];
 
@@ -85,7 +61,7 @@ const fn load(name: &'static str, pattern: &'static str, when: When) -> Atom {
 }
 
 /// A matmul by one warp; the pattern says how deep it is.
-const fn matmul(name: &'static str, pattern: &'static str, needs: &'static [Feature]) -> Atom {
+const fn matmul(name: &'static str, needs: &'static [Feature], pattern: &'static str) -> Atom {
     let text = |site: &Site<'_>, code: &dyn Code| {
         let t = if site.operand(A).scalar == Scalar::F16 { "f16" } else { "bf16" };
         let eights = eights(site);
