@@ -13,7 +13,7 @@ use graphene_frontend::op::{ConvAttrs, Op, PoolAttrs, PoolKind};
 use graphene_ir::function::Function;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::template::access::Stride;
-use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Pooled, Sliding};
+use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::Edges;
 use graphene_ir::tensor::Scalar;
@@ -79,11 +79,14 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let made_of_group = convolution.channels[1] / convolution.group;
     let pixels = operands.shape[2..].iter().fold(Dim::from(1), |all, size| &all * size);
     let kernel = match windows.fold {
-        Some(fold) if operands.last => {
-            operands.check_aligned(scalar)?;
-            Pooled { convolution, fold, arch: site.arch, ..Pooled::default() }.kernel()
+        Some(fold) => {
+            let channels_last = operands.last;
+            if channels_last {
+                operands.check_aligned(scalar)?;
+            }
+            let arch = site.arch;
+            Sliding { convolution, fold, channels_last, arch, ..Sliding::default() }.kernel()
         }
-        Some(fold) => Sliding { convolution, fold, arch: site.arch, ..Sliding::default() }.kernel(),
         None if operands.last => {
             let pixels = &pixels * &windows.images;
             operands.check_aligned(scalar)?;

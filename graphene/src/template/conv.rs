@@ -27,21 +27,18 @@ pub use self::convolution::{Axis, Convolution};
 use self::convolution::{Images, Sizes};
 pub use self::filled::Filled;
 use self::gather::Gather;
-pub use self::pooled::Pooled;
 pub use self::sliding::{Fold, Sliding};
 use super::access::launch;
 use super::matmul::{Edges, MatMul, Place, Walk, tile_of};
 use super::multistage::Multistage;
-use super::stage::{Movers, Side};
+use super::stage::{Movers, Side, near};
 pub use super::tiled_mma::By;
-use super::tiled_mma::TiledMma;
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Fused, Kernel, Kind};
 use crate::layout::{Layout, Tiler};
-use crate::schedule::matmul::load;
 use crate::schedule::{multistage_through_registers, within};
 
 /// The parameters of a convolution.
@@ -117,7 +114,7 @@ impl Conv {
         let group = place.batch.clone().unwrap_or(Expr::from(0));
         let movers = Movers { threads, block, thread: &thread, edges: self.weights };
         let gather = Gather::new(&mut k, self, &sizes, x, sides[1], [&group, &place.n], movers)?;
-        let mma = TiledMma::new(&mut k, block, sides, self.warps, self.by)?;
+        let mma = self.by.share(&mut k, block, sides, self.warps)?;
         let [a, b] = sides;
         let weights = a.tiled(&mut k, w, true)?;
         let shared =
@@ -147,11 +144,7 @@ impl Conv {
         let rows = tile_of(&mut k, w, "w_tile", &tiles, [&group, &place.m, &0.into()])?;
         let sums = Kind::Fused(Fused::input(1).matmul(gather.columns.clone()));
         let multiply = |k: &mut Builder, _: &Var, stage: &Var| {
-            let [a, b] = shared;
-            let near = |k: &mut Builder| Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?]);
-            load(k, acc, block, near, |k, near| {
-                mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
-            })
+            mma.add(k, acc, block, |k| near(k, shared, stage))
         };
         let (stages, steps, bring) = (self.stages, Expr::from(count), [&fetch as _, &settle as _]);
         k.decompose(Header::new(sums, acc, [x, rows], block), |k| {
@@ -162,7 +155,7 @@ impl Conv {
         let images = Images { group, groups: convolution.group, pixels: &sizes.pixels };
         let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
         let origin = Place { batch: None, m, n };
-        mma.each_run(&mut k, acc, &epilogue, &origin, &|k, sums, run| {
+        mma.each_run(&mut k, acc, &epilogue, &origin, |k, sums, run| {
             images.leave(k, &epilogue, sums, run)
         })?;
         let ins = [vec![x, w], outer.ins()].concat();

@@ -37,7 +37,7 @@ mod scores;
 use self::context::Context;
 use self::operands::Given;
 use super::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS};
-use super::tiled_mma::TiledMma;
+use super::tiled_mma;
 use crate::arch::{Arch, Feature, WARP};
 use crate::build::Builder;
 use crate::choose::ceil;
@@ -163,7 +163,7 @@ impl Fmha {
 
     /// What that kernel needs of an architecture.
     pub fn ampere_features(&self) -> &'static [Feature] {
-        TiledMma::features(self.scalar, self.tf32)
+        tiled_mma::features(self.scalar, self.tf32)
     }
 
     /// Bytes of shared memory that a block of that kernel uses.

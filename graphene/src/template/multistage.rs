@@ -17,16 +17,15 @@ use super::access::launch_clusters;
 use super::matmul::{Edges, MatMul, Place, Walk};
 use super::split_k::{Holders, PAIR, Shares};
 use super::stage::{Movers, Side, Stages};
+use super::tiled_mma;
 pub use super::tiled_mma::By;
-use super::tiled_mma::TiledMma;
 use crate::arch::{Arch, Feature};
 use crate::build::{Builder, Header};
 use crate::choose::in_registers;
 use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, Kind, ThreadsId};
-use crate::schedule::matmul::{epilog, load};
-use crate::schedule::multistage;
+use crate::schedule::matmul::epilog;
 use crate::tensor::Scalar;
 
 /// The parameters of a matmul.
@@ -94,7 +93,7 @@ impl Multistage {
         let Multistage { arch, tile, depth, .. } = *self;
         let scalar = self.matmul.scalar;
         let threads = matches!(self.by, By::Threads(_));
-        arch.needs(TiledMma::features(scalar, !threads))?;
+        arch.needs(tiled_mma::features(scalar, !threads))?;
         if self.by == By::Warpgroups {
             arch.needs(&[Feature::Wgmma])?;
         }
@@ -143,7 +142,7 @@ impl Multistage {
         let (block, t, shares) = self.launch(&mut k, walk.count())?;
         let [thread] = k.indices(block, ["thread"])?;
         let place = walk.place(&mut k, t)?;
-        let mma = TiledMma::new(&mut k, block, sides, self.warps, self.by)?;
+        let mma = self.by.share(&mut k, block, sides, self.warps)?;
         let movers = Movers { threads, block, thread: &thread, edges };
         let stages = Stages::new(&mut k, &declared, sides, (self.stages, movers))?;
         let acc = mma.allocate(&mut k)?;
@@ -156,25 +155,17 @@ impl Multistage {
         let end = steps.iter().fold(Expr::from(0), |all, steps| all + steps);
         let count = end - first.clone();
         let multiply = |k: &mut Builder| {
-            mma.reset(k, acc)?;
             let fill = |k: &mut Builder, step: &Expr, stage: &Var| {
                 stages.fill(k, (&steps, &(first.clone() + step)), &place, stage)
             };
-            let ahead = mma.ahead(k, self.stages, block)?;
-            multistage(k, &ahead, &count, fill, |k, _, stage| {
-                let near = |k: &mut Builder| stages.of(k, stage);
-                load(k, acc, block, near, |k, near| {
-                    mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
-                })?;
-                mma.wait(k, acc, 1)
-            })?;
-            mma.wait(k, acc, 0)
+            let near = |k: &mut Builder, stage: &Var| stages.of(k, stage);
+            mma.sum_up(k, acc, (self.stages, block), &count, fill, near)
         };
         let epilogue = &declared.epilogue;
         let (m, n) = (place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]);
         let origin = Place { batch: place.batch.clone(), m, n };
         let store = |k: &mut Builder| {
-            mma.each_run(k, acc, epilogue, &origin, &|k, sums, run| {
+            mma.each_run(k, acc, epilogue, &origin, |k, sums, run| {
                 epilogue.leave(k, sums, run, &epilogue.all())
             })
         };

@@ -67,9 +67,13 @@ impl<'a> Stages<'a> {
 
     /// A stage's tiles of A and B.
     pub(super) fn of(&self, k: &mut Builder, stage: &Var) -> Result<[TensorId; 2]> {
-        let [a, b] = self.shared;
-        Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?])
+        near(k, self.shared, stage)
     }
+}
+
+/// A stage of A's and of B's.
+pub(super) fn near(k: &mut Builder, [a, b]: [TensorId; 2], stage: &Var) -> Result<[TensorId; 2]> {
+    Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?])
 }
 
 /// The tiles of one operand of a matmul: A's `[side,depth]`, or B's `[depth,side]`.

@@ -14,10 +14,11 @@ use super::stage::Side;
 use crate::arch::{Feature, WARP};
 use crate::build::Builder;
 use crate::error::Result;
-use crate::index::Expr;
+use crate::index::{Expr, Var};
 use crate::kernel::{TensorId, ThreadsId};
 use crate::layout::Tiler;
-use crate::schedule::Ahead;
+use crate::schedule::matmul::load;
+use crate::schedule::{Ahead, multistage};
 use crate::tensor::Scalar;
 
 /// Who multiplies.
@@ -30,16 +31,6 @@ pub enum By {
     /// Threads, by fused multiply-adds in single precision: so many rows and columns each.
     Threads([i64; 2]),
 }
-
-/// Who has which sums of a block's tile.
-pub(super) enum TiledMma {
-    Warps(Warps),
-    Warpgroups(Warpgroups),
-    Threads(Threads),
-}
-
-/// What becomes of a run of sums.
-pub(super) type Finish<'a> = &'a dyn Fn(&mut Builder, TensorId, &Run) -> Result<()>;
 
 impl By {
     /// Those who multiply single precision as IEEE has it, or rounded to TF32, or other elements; by threads, those parts of
@@ -61,97 +52,127 @@ impl By {
     pub(super) fn chunk(self, scalar: Scalar, transposed: bool) -> i64 {
         if self == By::Warps && transposed && scalar == Scalar::F32 { 32 } else { 16 }
     }
-}
 
-impl TiledMma {
-    /// Of tiles of `sides`, by so many warps.
-    pub(super) fn new(
+    /// They, of tiles of `sides`, by so many warps.
+    pub(super) fn share(
+        self,
         k: &mut Builder,
         block: ThreadsId,
         sides: [Side; 2],
         warps: i64,
-        by: By,
-    ) -> Result<TiledMma> {
-        Ok(match by {
-            By::Warps => TiledMma::Warps(Warps::new(k, block, sides, warps)?),
-            By::Warpgroups => TiledMma::Warpgroups(Warpgroups::new(k, block, sides, warps)?),
-            By::Threads(part) => TiledMma::Threads(Threads::new(k, block, sides, part, warps)?),
+    ) -> Result<Box<dyn TiledMma>> {
+        Ok(match self {
+            By::Warps => Box::new(Warps::new(k, block, sides, warps)?),
+            By::Warpgroups => Box::new(Warpgroups::new(k, block, sides, warps)?),
+            By::Threads(part) => Box::new(Threads::new(k, block, sides, part, warps)?),
         })
     }
+}
 
-    /// What such matmuls need of an architecture, from stages that copies fill.
-    pub(super) fn features(scalar: Scalar, tf32: bool) -> &'static [Feature] {
-        match scalar {
-            Scalar::Bf16 => &[Feature::CpAsync, Feature::Ldmatrix, Feature::MmaBf16],
-            Scalar::F16 => &[Feature::CpAsync, Feature::Ldmatrix, Feature::MmaK16],
-            Scalar::F32 if tf32 => &[Feature::CpAsync, Feature::MmaTf32],
-            Scalar::F32 | Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
-                &[Feature::CpAsync]
-            }
+/// What matmuls need of an architecture, from stages that copies fill.
+pub(super) fn features(scalar: Scalar, tf32: bool) -> &'static [Feature] {
+    match scalar {
+        Scalar::Bf16 => &[Feature::CpAsync, Feature::Ldmatrix, Feature::MmaBf16],
+        Scalar::F16 => &[Feature::CpAsync, Feature::Ldmatrix, Feature::MmaK16],
+        Scalar::F32 if tf32 => &[Feature::CpAsync, Feature::MmaTf32],
+        Scalar::F32 | Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
+            &[Feature::CpAsync]
         }
     }
+}
+
+/// The own runs of sums: for each of some rows, maybe of those eight below as well, some columns of `n` elements.
+pub(super) struct Runs {
+    n: i64,
+    columns: i64,
+    rows: (&'static str, i64),
+    halves: i64,
+}
+
+/// Who has which sums of a block's tile, and adds to them.
+pub(super) trait TiledMma {
+    /// Rows and columns of a part of the tile, a warp's or a warpgroup's, and which of these parts the own one is.
+    fn own_part(&self) -> ([i64; 2], [Expr; 2]);
 
     /// Registers for the sums.
-    pub(super) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
-        match self {
-            TiledMma::Warps(warps) => warps.allocate(k),
-            TiledMma::Warpgroups(groups) => groups.allocate(k),
-            TiledMma::Threads(threads) => threads.allocate(k),
-        }
-    }
+    fn allocate(&self, k: &mut Builder) -> Result<TensorId>;
 
     /// Sets the sums to 0.
-    pub(super) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
-        match self {
-            TiledMma::Warps(warps) => warps.reset(k, acc),
-            TiledMma::Warpgroups(groups) => groups.reset(k, acc),
-            TiledMma::Threads(threads) => threads.reset(k, acc),
-        }
-    }
+    fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()>;
 
     /// Adds the matmul of a stage; of A, from the step `skipped` of 16 along K on.
-    pub(super) fn multiply(
+    fn multiply(
         &self,
         k: &mut Builder,
         acc: TensorId,
         a: TensorId,
         skipped: &Expr,
         b: TensorId,
-    ) -> Result<()> {
-        match self {
-            TiledMma::Warps(warps) => warps.multiply(k, acc, a, skipped, b),
-            TiledMma::Warpgroups(groups) => groups.multiply(k, acc, a, b),
-            TiledMma::Threads(threads) => threads.multiply(k, acc, a, &(skipped.clone() * 4), b),
-        }
+    ) -> Result<()>;
+
+    /// Goes through the own pairs of sums and their numbers.
+    fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()>;
+
+    fn runs(&self) -> Runs;
+
+    /// The tile's row of the own one of this number.
+    fn row(&self, i: &Var) -> Expr;
+
+    /// The tile's column, in runs.
+    fn column(&self, j: &Var) -> Expr;
+
+    /// The sums of a run: of the first row or the one eight below, and the numbers of its row and column.
+    fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [&Var; 2]) -> Result<TensorId>;
+
+    /// Whether matmuls are asynchronous, and read what copies have written through another proxy.
+    fn is_asynchronous(&self) -> bool {
+        false
     }
 
     /// Waits until the matmuls of so many stages at most are on their way, where they are asynchronous.
-    pub(super) fn wait(&self, k: &mut Builder, acc: TensorId, stages: i64) -> Result<()> {
-        match self {
-            TiledMma::Warpgroups(groups) => groups.wait(k, acc, stages),
-            TiledMma::Warps(_) | TiledMma::Threads(_) => Ok(()),
+    fn wait(&self, _: &mut Builder, _: TensorId, _stages: i64) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl dyn TiledMma + '_ {
+    /// The sums of so many steps: `fetch` fills a step's stage, of so many, and `near` says where A and B are in one.
+    pub(super) fn sum_up(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        (stages, block): (i64, ThreadsId),
+        steps: &Expr,
+        fetch: impl Fn(&mut Builder, &Expr, &Var) -> Result<()>,
+        near: impl Fn(&mut Builder, &Var) -> Result<[TensorId; 2]>,
+    ) -> Result<()> {
+        self.reset(k, acc)?;
+        let mut ahead = Ahead::new(k, stages, block)?;
+        if self.is_asynchronous() {
+            ahead = ahead.for_asynchronous_readers();
         }
+        multistage(k, &ahead, steps, fetch, |k, _, stage| {
+            self.add(k, acc, block, |k| near(k, stage))?;
+            self.wait(k, acc, 1)
+        })?;
+        self.wait(k, acc, 0)
     }
 
-    /// The stages of so many, as their readers need them.
-    pub(super) fn ahead(&self, k: &mut Builder, stages: i64, block: ThreadsId) -> Result<Ahead> {
-        let ahead = Ahead::new(k, stages, block)?;
-        Ok(match self {
-            TiledMma::Warpgroups(_) => ahead.for_asynchronous_readers(),
-            TiledMma::Warps(_) | TiledMma::Threads(_) => ahead,
-        })
+    /// Adds the matmul of the stage that is at hand.
+    pub(super) fn add(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        block: ThreadsId,
+        near: impl FnOnce(&mut Builder) -> Result<[TensorId; 2]>,
+    ) -> Result<()> {
+        load(k, acc, block, near, |k, near| self.multiply(k, acc, near.a, &0.into(), near.b))
     }
 
-    /// Rows and columns of a part of a tile, a warp's or a warpgroup's, and which of these parts of the result the own one is, of the tile at a
-    /// place.
+    /// Rows and columns of a part, and which part of the result the own one is, of the tile at a place.
     pub(super) fn part(&self, tile: &Place, sides: [Side; 2]) -> ([i64; 2], Place) {
-        let (size, own) = match self {
-            TiledMma::Warps(warps) => (warps.of_warp(), warps.part()),
-            TiledMma::Warpgroups(groups) => (groups.of_group(), groups.part()),
-            TiledMma::Threads(threads) => (threads.of_warp(), threads.part()),
-        };
+        let (size, [m, n]) = self.own_part();
         let of_tile = [0, 1].map(|i| sides[i].size / size[i]);
-        let [m, n] = own;
         let (m, n) = (tile.m.clone() * of_tile[0] + m, tile.n.clone() * of_tile[1] + n);
         (size, Place { batch: tile.batch.clone(), m, n })
     }
@@ -168,11 +189,7 @@ impl TiledMma {
         let warps = k.tile(block, "warps", &[Tiler::Size(WARP)])?;
         let [number, _] = k.indices(warps, ["sharing", "lane"])?;
         let warp = k.index(warps, "warp", [&number])?;
-        let each = |k: &mut Builder, visit: Visit<'_>| match self {
-            TiledMma::Warps(warps) => warps.each_pair(k, acc, visit),
-            TiledMma::Warpgroups(groups) => groups.each_pair(k, acc, visit),
-            TiledMma::Threads(threads) => threads.each_pair(k, acc, visit),
-        };
+        let each = |k: &mut Builder, visit: Visit<'_>| self.each_pair(k, acc, visit);
         let held = Held { warp, number: number.into(), each: &each };
         shares.add_up(k, &held, |k| go_on(k, warp))
     }
@@ -184,12 +201,22 @@ impl TiledMma {
         acc: TensorId,
         epilogue: &Attached,
         origin: &Place,
-        finish: Finish<'_>,
+        finish: impl Fn(&mut Builder, TensorId, &Run) -> Result<()>,
     ) -> Result<()> {
-        match self {
-            TiledMma::Warps(warps) => warps.each_run(k, acc, epilogue, origin, finish),
-            TiledMma::Warpgroups(groups) => groups.each_run(k, acc, epilogue, origin, finish),
-            TiledMma::Threads(threads) => threads.each_run(k, acc, epilogue, origin, finish),
-        }
+        let Runs { n, columns, rows: (name, rows), halves } = self.runs();
+        k.unroll("j", columns, |k, j| {
+            let column = origin.n.div(&n.into()) + self.column(j);
+            let held = epilogue.across(k, Vec::new(), (&column, n))?;
+            k.unroll(name, rows, |k, i| {
+                for half in 0..halves {
+                    let row = origin.m.clone() + self.row(i) + 8 * half;
+                    let (batch, column, held) =
+                        (origin.batch.clone(), column.clone(), held.clone());
+                    let sums = self.run(k, acc, half, [i, j])?;
+                    finish(k, sums, &Run { batch, row, column, n, held })?;
+                }
+                Ok(())
+            })
+        })
     }
 }

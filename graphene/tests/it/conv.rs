@@ -8,7 +8,7 @@ use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::simulate::{Inputs, Outcome};
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::conv::{
-    Axis, By, ChannelsLast, Conv, Convolution, Filled, Fold, Pooled, Sliding,
+    Axis, By, ChannelsLast, Conv, Convolution, Filled, Fold, Sliding,
 };
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::Edges;
@@ -450,12 +450,12 @@ fn convolutions_of_innermost_channels_are_right_in_any_order_and_read_back() {
 }
 
 /// All poolings of channels that are innermost which this file tries, with sizes.
-pub(crate) fn pooled() -> Vec<(Pooled, Sizes)> {
+pub(crate) fn pooled() -> Vec<(Sliding, Sizes)> {
     let last = |images, pixels: &[usize]| Sizes { last: true, ..sizes(images, pixels) };
     let of = |fold, channels: i64, scalar, axes: &[Axis]| {
         let (channels, group, axes) = ([channels; 2], channels, axes.to_vec());
         let convolution = Convolution { scalar, channels, group, axes, ..Convolution::default() };
-        Pooled { convolution, fold, threads: 64, ..Pooled::default() }
+        Sliding { convolution, fold, channels_last: true, threads: 64, ..Sliding::default() }
     };
     let three = [window(3, 2, 1, 1); 2];
     let mut after = of(Fold::Sum, 24, Scalar::F16, &three);
@@ -479,8 +479,8 @@ fn poolings_of_innermost_channels_are_right_in_any_order_and_read_back() {
         check_text(&name, &kernel);
         check(&name, (&pool.convolution, &kernel), pool.fold, &sizes, 1, |x| x);
     }
-    let of = |change: &dyn Fn(&mut Pooled)| {
-        let mut pool = Pooled::default();
+    let of = |change: &dyn Fn(&mut Sliding)| {
+        let mut pool = Sliding { fold: Fold::Max, channels_last: true, ..Sliding::default() };
         change(&mut pool);
         pool
     };

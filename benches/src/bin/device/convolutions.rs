@@ -3,9 +3,7 @@
 use graphene_ir::arch::Arch;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Kernel, Unary};
-use graphene_ir::template::conv::{
-    Axis, By, ChannelsLast, Conv, Convolution, Fold, Pooled, Sliding,
-};
+use graphene_ir::template::conv::{Axis, By, ChannelsLast, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::matmul::Edges;
 use graphene_ir::tensor::Scalar;
@@ -352,7 +350,12 @@ fn check_channels_last(stream: &Stream, i: usize, random: &mut Random) -> Result
     let (channels, group, epilogue) = ([made; 2], made, Epilogue::default());
     let pooling = Convolution { channels, group, axes, epilogue, ..warps.convolution };
     for fold in [Fold::Max, Fold::Sum] {
-        let pooled = Pooled { convolution: pooling.clone(), fold, ..Pooled::default() };
+        let pooled = Sliding {
+            convolution: pooling.clone(),
+            fold,
+            channels_last: true,
+            ..Sliding::default()
+        };
         let case = Case::new(stream, pooling.clone(), fold, images, &seen, random)?;
         let case = Case { last: true, ..case };
         wrong += case.run(stream, (&pooled, pooled.kernel()), random, |x| x)?;

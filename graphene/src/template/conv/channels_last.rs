@@ -17,15 +17,15 @@ use crate::error::{MultipleOf, Result, needs};
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Fused, Kernel, Kind, TensorId};
 use crate::layout::{Layout, Tiler};
-use crate::schedule::matmul::{epilog, load};
+use crate::schedule::matmul::epilog;
 use crate::schedule::pointwise::WIDTH;
 use crate::schedule::vectors::neighbours;
-use crate::schedule::{multistage, within};
+use crate::schedule::within;
 use crate::template::access::Stride;
 use crate::template::matmul::{Edges, MatMul, Place as TilePlace, Walk, leaf, tile_of};
 use crate::template::multistage::Multistage;
-use crate::template::stage::{Movers, Side};
-use crate::template::tiled_mma::{By, TiledMma};
+use crate::template::stage::{Movers, Side, near};
+use crate::template::tiled_mma::By;
 use crate::tensor::View;
 
 /// The parameters of a convolution whose channels are innermost.
@@ -93,7 +93,7 @@ impl ChannelsLast {
         let place = walk.place(&mut k, t)?;
         let movers = Movers { threads, block, thread: &thread, edges: Edges::Bulk };
         let rows = Rows::new(&mut k, self, &sizes, x, &place.m, movers)?;
-        let mma = TiledMma::new(&mut k, block, sides, self.warps, self.by)?;
+        let mma = self.by.share(&mut k, block, sides, self.warps)?;
         let [a, b] = sides;
         let weights = b.tiled(&mut k, w, false)?;
         let shared =
@@ -103,7 +103,6 @@ impl ChannelsLast {
         let (first, count) =
             shares.as_ref().map_or((Expr::from(0), count.clone()), |shares| shares.steps(&count));
         let multiply = |k: &mut Builder| {
-            mma.reset(k, acc)?;
             let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
                 within(k, step, &count, |k| {
                     let step = &(first.clone() + step);
@@ -113,17 +112,8 @@ impl ChannelsLast {
                     b.fill(k, from, to, movers)
                 })
             };
-            let ahead = mma.ahead(k, self.stages, block)?;
-            multistage(k, &ahead, &count, fetch, |k, _, stage| {
-                let [a, b] = shared;
-                let near =
-                    |k: &mut Builder| Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?]);
-                load(k, acc, block, near, |k, near| {
-                    mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
-                })?;
-                mma.wait(k, acc, 1)
-            })?;
-            mma.wait(k, acc, 0)
+            let near = |k: &mut Builder, stage: &Var| near(k, shared, stage);
+            mma.sum_up(k, acc, (self.stages, block), &count, fetch, near)
         };
         let columns = [Tiler::Whole, Tiler::Size(self.tile[1])];
         let factor = tile_of(&mut k, w, "w_tile", &columns, [&Expr::from(0), &place.n])?;
@@ -131,7 +121,7 @@ impl ChannelsLast {
         let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
         let origin = TilePlace { batch: None, m, n };
         let store = |k: &mut Builder| {
-            mma.each_run(k, acc, epilogue, &origin, &|k, sums, run| {
+            mma.each_run(k, acc, epilogue, &origin, |k, sums, run| {
                 epilogue.leave(k, sums, run, &epilogue.all())
             })
         };

@@ -4,12 +4,12 @@
 //! Levels: the kernel; channels of a pixel, by a thread; atoms.
 
 use super::convolution::Place;
-use super::{Axis, Convolution, Fold};
-use crate::arch::Arch;
+use super::sliding::WRITTEN_OUT;
+use super::{Axis, Convolution, Fold, Sliding};
 use crate::build::{Builder, Header};
-use crate::error::{MultipleOf, Result, Within, needs};
+use crate::error::{MultipleOf, Result, needs};
 use crate::index::{Cond, Expr};
-use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, Test, Window};
+use crate::kernel::{Fused, Kernel, Kind, Number, Operand, Test, Window};
 use crate::layout::Layout;
 use crate::schedule::pointwise::{WIDTH, each, vector};
 use crate::schedule::vectors::neighbours;
@@ -17,36 +17,14 @@ use crate::template::access::launch;
 use crate::template::epilogue::Run;
 use crate::tensor::Scalar;
 
-/// The parameters of a pooling whose channels are innermost.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Pooled {
-    /// What is computed, by a group for each channel.
-    pub convolution: Convolution,
-    /// The largest of a window, or the sum.
-    pub fold: Fold,
-    /// What the kernel is written for; it runs on newer ones, too.
-    pub arch: Arch,
-    /// Threads of a block.
-    pub threads: i64,
-}
-
-impl Default for Pooled {
-    fn default() -> Pooled {
-        let convolution = Convolution { group: 64, ..Convolution::default() };
-        Pooled { convolution, fold: Fold::Max, arch: Arch::Sm80, threads: 256 }
-    }
-}
-
-impl Pooled {
-    /// The kernel, with symbols as [`ChannelsLast`](super::ChannelsLast) has them.
-    ///
-    /// # Errors
-    /// [`crate::Error::Constraint`] for parameters that no kernel has.
-    pub fn kernel(&self) -> Result<Kernel> {
-        let (neutral, op) = self.folded()?;
-        let convolution = &self.convolution;
+impl Sliding {
+    /// The kernel of a pooling whose channels are innermost.
+    pub(super) fn pooled(&self) -> Result<Kernel> {
+        let (convolution, (neutral, op)) = (&self.convolution, self.folded());
         let Convolution { scalar, channels: [channels, _], .. } = *convolution;
         let n = WIDTH / scalar.bytes();
+        MultipleOf(n).check("channels", channels)?;
+        needs(matches!(self.fold, Fold::Max | Fold::Sum), "largest elements or sums", self.fold)?;
         let mut k = Builder::new("pooled", self.arch);
         let sizes = convolution.sizes(&mut k, false)?;
         let x = [vec![Expr::from(&sizes.images)], sizes.seen.clone(), vec![channels.into()]];
@@ -66,7 +44,7 @@ impl Pooled {
             let total = vector(k, "total", n, Scalar::F32)?;
             each(k, n, |k, i| k.init(Operand::at(total, [i]), neutral))?;
             let taps = convolution.taps();
-            k.for_("tap", 0..taps, 1, taps <= super::sliding::WRITTEN_OUT, |k, tap| {
+            k.for_("tap", 0..taps, 1, taps <= WRITTEN_OUT, |k, tap| {
                 let seen = convolution.seen(&place.at, &tap.into());
                 let at = [place.image.clone()].into_iter().chain(seen).chain([column.clone()]);
                 let from = neighbours(k, x, at, n, "from")?;
@@ -96,19 +74,5 @@ impl Pooled {
         let ins: Vec<_> = [x].into_iter().chain(epilogue.ins()).collect();
         let kind = Kind::Fused(epilogue.fused(pixels, 1));
         k.finish_as(Header::new(kind, epilogue.results.clone(), ins, block))
-    }
-
-    /// What a window is folded by, and from what on.
-    fn folded(&self) -> Result<(f64, Binary)> {
-        self.convolution.check()?;
-        let Convolution { scalar, channels, group, .. } = self.convolution;
-        needs(channels == [group; 2], "a group for each channel", channels)?;
-        MultipleOf(WIDTH / scalar.bytes()).check("channels", group)?;
-        Within(1, 1024).check("threads", self.threads)?;
-        needs(matches!(self.fold, Fold::Max | Fold::Sum), "largest elements or sums", self.fold)?;
-        Ok(match self.fold {
-            Fold::Max => (f64::NEG_INFINITY, Binary::MaxNan),
-            _ => (0.0, Binary::Add),
-        })
     }
 }

@@ -39,6 +39,8 @@ pub struct Sliding {
     pub convolution: Convolution,
     /// How.
     pub fold: Fold,
+    /// Whether channels are innermost in memory: of a packed image's largest elements or sums, 16 bytes of channels at a time.
+    pub channels_last: bool,
     /// What the kernel is written for; it runs on newer ones, too.
     pub arch: Arch,
     /// Threads of a block.
@@ -49,7 +51,8 @@ impl Default for Sliding {
     /// 64 channels, each by its own 3×3 weights.
     fn default() -> Sliding {
         let convolution = Convolution { group: 64, ..Convolution::default() };
-        Sliding { convolution, fold: Fold::Weighted, arch: Arch::Sm80, threads: 256 }
+        let (fold, channels_last) = (Fold::Weighted, false);
+        Sliding { convolution, fold, channels_last, arch: Arch::Sm80, threads: 256 }
     }
 }
 
@@ -61,6 +64,9 @@ impl Sliding {
     /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
+        if self.channels_last {
+            return self.pooled();
+        }
         let convolution = &self.convolution;
         let mut k = Builder::new("sliding", self.arch);
         let sizes = convolution.sizes(&mut k, false)?;
@@ -81,9 +87,7 @@ impl Sliding {
         let group = Expr::from(k.let_("group", channel.div(&of_group))?);
         let row = k.let_("row", channel.rem(&of_group))?.into();
         let total = vector(&mut k, "total", 1, Scalar::F32)?;
-        let neutral = if self.fold == Fold::Max { f64::NEG_INFINITY } else { 0.0 };
-        let init = Kind::Init(Number(neutral));
-        k.alone(init, Operand::at(total, [0]), ())?;
+        k.init(Operand::at(total, [0]), self.folded().0)?;
         let count = (self.fold == Fold::Mean).then(|| zero(&mut k, "count")).transpose()?;
         let at = plane.at;
         let own = Own { sliding: self, x, w, image, group, row, at, total, count };
@@ -105,7 +109,8 @@ impl Sliding {
             let of = |axis: &Axis| Window { fill: Number(fill), ..axis.windows() };
             convolution.windows(3, image, sizes, of)
         };
-        let fold = |image, fill, op| {
+        let fold = |image| {
+            let (fill, op) = self.folded();
             let along: Vec<usize> = (3 + n..3 + 2 * n).collect();
             convolution.columns(windows(image, fill).folded(op, along))
         };
@@ -114,16 +119,22 @@ impl Sliding {
         let sums = match self.fold {
             Fold::Weighted => weighed(windows(image, 0.0)),
             Fold::Transposed => weighed(self.transposed(sizes)),
-            Fold::Max => fold(image, f64::NEG_INFINITY, Binary::MaxNan),
-            Fold::Sum => fold(image, 0.0, Binary::Add),
+            Fold::Max | Fold::Sum => fold(image),
             Fold::Mean => {
                 let nothing = image.clone().position(0).binary(Binary::Mul, Fused::number(0.0));
                 let ones = nothing.binary(Binary::Add, Fused::number(1.0));
-                let count = fold(ones, 0.0, Binary::Add);
-                fold(image, 0.0, Binary::Add).binary(Binary::Div, count)
+                fold(image).binary(Binary::Div, fold(ones))
             }
         };
         convolution.kind(sums, 1 + usize::from(self.weights().is_some()), sizes)
+    }
+
+    /// From what on a window is folded, and by what.
+    pub(super) fn folded(&self) -> (f64, Binary) {
+        match self.fold {
+            Fold::Max => (f64::NEG_INFINITY, Binary::MaxNan),
+            Fold::Weighted | Fold::Transposed | Fold::Sum | Fold::Mean => (0.0, Binary::Add),
+        }
     }
 
     /// Windows of a transposed convolution: of the image with zeros between its elements, and backwards.
@@ -249,8 +260,7 @@ impl Own<'_> {
             let w = self.load(k, w)?;
             return k.fma(total, [x, w]);
         }
-        let op = if self.sliding.fold == Fold::Max { Binary::MaxNan } else { Binary::Add };
-        k.reduce(op, total, x)?;
+        k.reduce(self.sliding.folded().1, total, x)?;
         let Some(count) = self.count else { return Ok(()) };
         let one = number(k, "one_more", Scalar::F32)?;
         k.init(one, 1.0)?;

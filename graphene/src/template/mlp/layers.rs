@@ -25,18 +25,18 @@ impl Context<'_> {
         }
         for (l, layer) in mlp.layers.iter().enumerate() {
             let (sides, warps) = (mlp.sides(l), mlp.warps);
-            let by = By::of(sides, warps, mlp.tf32);
-            let sums = TiledMma::new(k, self.block, sides, warps, by)?;
+            let sums = By::of(sides, warps, mlp.tf32).share(k, self.block, sides, warps)?;
+            let sums = &*sums;
             let acc = sums.allocate(k)?;
             let [rows, whole, header] = self.layer(k, l, acc)?;
             k.decompose(whole, |k| {
                 if layer.times > 1 {
-                    return self.multiply(k, l, &ahead, &sums, acc);
+                    return self.multiply(k, l, &ahead, sums, acc);
                 }
-                k.decompose(rows, |k| self.multiply(k, l, &ahead, &sums, acc))?;
+                k.decompose(rows, |k| self.multiply(k, l, &ahead, sums, acc))?;
                 k.decompose(header, |k| match l + 1 == mlp.layers.len() {
-                    true => self.leave(k, l, &sums, acc),
-                    false => self.keep(k, l, &Expr::from(0), &sums, acc),
+                    true => self.leave(k, l, sums, acc),
+                    false => self.keep(k, l, &Expr::from(0), sums, acc),
                 })
             })?;
         }
@@ -49,7 +49,7 @@ impl Context<'_> {
         k: &mut Builder,
         l: usize,
         ahead: &Ahead,
-        sums: &TiledMma,
+        sums: &dyn TiledMma,
         acc: TensorId,
     ) -> Result<()> {
         let (mlp, times) = (self.mlp, self.mlp.layers[l].times);
@@ -210,7 +210,7 @@ impl Context<'_> {
         k: &mut Builder,
         l: usize,
         layer: &Expr,
-        sums: &TiledMma,
+        sums: &dyn TiledMma,
         acc: TensorId,
     ) -> Result<()> {
         let epilogue = self.epilogue(k, l, layer)?;
@@ -218,7 +218,7 @@ impl Context<'_> {
         k.spec(Kind::Sync, (), (), self.block)?;
         let width = self.mlp.layers[l].width;
         let padded = self.mlp.padded(l) > width;
-        sums.each_run(k, acc, &epilogue, &Place::first(), &|k, values, local| {
+        sums.each_run(k, acc, &epilogue, &Place::first(), |k, values, local| {
             let (outs, run) = self.finished(k, l, values, &epilogue, local)?;
             for (result, &out) in outs[1..].iter().enumerate() {
                 epilogue.put(k, result, out, &run)?;
@@ -238,9 +238,9 @@ impl Context<'_> {
     }
 
     /// The last layer's results go.
-    fn leave(&self, k: &mut Builder, l: usize, sums: &TiledMma, acc: TensorId) -> Result<()> {
+    fn leave(&self, k: &mut Builder, l: usize, sums: &dyn TiledMma, acc: TensorId) -> Result<()> {
         let epilogue = self.epilogue(k, l, &Expr::from(0))?;
-        sums.each_run(k, acc, &epilogue, &Place::first(), &|k, values, local| {
+        sums.each_run(k, acc, &epilogue, &Place::first(), |k, values, local| {
             let (outs, run) = self.finished(k, l, values, &epilogue, local)?;
             let mut outs = outs.into_iter().enumerate();
             outs.try_for_each(|(result, out)| epilogue.put(k, result, out, &run))

@@ -10,14 +10,14 @@ use crate::template::access::Stride;
 use crate::template::epilogue::{Epilogue, Span};
 use crate::template::matmul::Edges;
 use crate::template::stage::Side;
-use crate::template::tiled_mma::{By, TiledMma};
+use crate::template::tiled_mma::{self, By};
 use crate::tensor::Scalar;
 
 impl Mlp {
     pub(super) fn check(&self) -> Result<()> {
         self.check_layers()?;
         MultipleOf(16).check("as the depth of a stage", self.depth)?;
-        self.arch.needs(TiledMma::features(self.scalar, self.tf32))?;
+        self.arch.needs(tiled_mma::features(self.scalar, self.tf32))?;
         AtLeast(2).check("stages", self.stages)?;
         Within(1, 32).check("warps", self.warps)?;
         MultipleOf(16).check("rows a block", self.rows)?;

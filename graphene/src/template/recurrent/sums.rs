@@ -11,7 +11,7 @@ use crate::kernel::{Binary, Fused, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::template::matmul::registers;
 use crate::template::stage::Side;
-use crate::template::tiled_mma::Warps;
+use crate::template::tiled_mma::{TiledMma, Warps};
 use crate::tensor::{Memory, Scalar};
 
 /// Elements that a thread reads at once from shared memory, in single precision.

@@ -1,14 +1,13 @@
 //! A thread's part of a tile: its sums in registers, and what it reads of the operands.
 
-use super::Finish;
+use super::{Runs, TiledMma};
 use crate::build::Builder;
 use crate::choose::warps;
 use crate::error::{Result, needs};
-use crate::index::Expr;
+use crate::index::{Expr, Var};
 use crate::kernel::{Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
-use crate::template::epilogue::{Attached, Run};
-use crate::template::matmul::{Place, registers};
+use crate::template::matmul::registers;
 use crate::template::split_k::{PAIR, Visit};
 use crate::template::stage::Side;
 use crate::tensor::{Memory, Scalar};
@@ -88,13 +87,8 @@ impl Threads {
     }
 
     /// Rows and columns of a warp.
-    pub(super) fn of_warp(&self) -> [i64; 2] {
+    fn of_warp(&self) -> [i64; 2] {
         [0, 1].map(|i| LANES[i] * self.part[i])
-    }
-
-    /// The own warp's row and column in the tile, in such parts.
-    pub(super) fn part(&self) -> [Expr; 2] {
-        [0, 1].map(|i| self.warp[i].div(&self.of_warp()[i].into()))
     }
 
     /// The own rows or columns in the tile: where a warp's lanes read rows one below the other, they
@@ -108,96 +102,6 @@ impl Threads {
         } else {
             warp + number.clone() * LANES[i] + lane
         }
-    }
-
-    /// Registers for the own sums.
-    pub(crate) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
-        k.allocate("acc", Layout::rows(self.part), Scalar::F32, Memory::Registers, None)
-    }
-
-    /// Sets the sums to 0.
-    pub(crate) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
-        let [rows, columns] = self.part;
-        k.unroll("i", rows, |k, i| {
-            k.unroll("j", columns, |k, j| k.init(Operand::at(acc, [i, j]), 0.0))
-        })
-    }
-
-    /// Goes through the own pairs of sums and their numbers.
-    pub(super) fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
-        let pairs = k.tile(acc, "pairs", &[Tiler::Size(1), Tiler::Size(PAIR)])?;
-        let [rows, columns] = self.part;
-        k.unroll("i", rows, |k, i| {
-            k.unroll("j", columns / PAIR, |k, j| {
-                let pair = k.index(pairs, "pair", [i, j])?;
-                let pair = k.reshape(pair, "pair", 0, &[&[(PAIR, 1)]])?;
-                visit(k, pair, Expr::from(i) * (columns / PAIR) + Expr::from(j))
-            })
-        })
-    }
-
-    /// Goes through the own runs of sums: of four columns where they are neighbours.
-    pub(super) fn each_run(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        epilogue: &Attached,
-        origin: &Place,
-        finish: Finish<'_>,
-    ) -> Result<()> {
-        let n = if self.sides[1].transposed { WIDE } else { 1 };
-        let runs = k.tile(acc, "runs", &[Tiler::Size(1), Tiler::Size(n)])?;
-        let [rows, columns] = self.part;
-        k.unroll("j", columns / n, |k, j| {
-            let column = self.position(1, &(Expr::from(j) * n)).div(&Expr::from(n));
-            let column = origin.n.div(&Expr::from(n)) + column;
-            let held = epilogue.across(k, Vec::new(), (&column, n))?;
-            k.unroll("i", rows, |k, i| {
-                let row = origin.m.clone() + self.position(0, &i.into());
-                let (batch, column, held) = (origin.batch.clone(), column.clone(), held.clone());
-                let run = Run { batch, row, column, n, held };
-                let sums = k.index(runs, "sums", [i, j])?;
-                let sums = k.reshape(sums, "sums", 0, &[&[(n, 1)]])?;
-                finish(k, sums, &run)
-            })
-        })
-    }
-
-    /// Adds the matmuls of a stage, four steps along K at a time; of A, from the step `skipped` of four on.
-    pub(crate) fn multiply(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        a: TensorId,
-        skipped: &Expr,
-        b: TensorId,
-    ) -> Result<()> {
-        let [rows, columns] = self.part;
-        k.unroll("four", self.sides[1].depth / WIDE, |k, four| {
-            let four = Expr::from(four);
-            let along = skipped.clone() + &four;
-            let [a, b] = [self.near(k, 0, a, &along)?, self.near(k, 1, b, &four)?];
-            k.unroll("kk", WIDE, |k, kk| {
-                let row = |k: &mut Builder, i: Expr, back: bool| {
-                    k.unroll("j", columns, |k, j| {
-                        let j = if back { Expr::from(columns - 1) - j } else { Expr::from(j) };
-                        let ins = [
-                            Operand::at(a, [i.clone(), kk.into()]),
-                            Operand::at(b, [j.clone(), kk.into()]),
-                        ];
-                        k.fma(Operand::at(acc, [i, j]), ins)
-                    })
-                };
-                // Along one row there, along the next back: of one step along K each multiply-add but the first reads what the one
-                // before it did, of A or of B, and registers are read less often.
-                k.unroll("pair", rows / 2, |k, pair| {
-                    let i = Expr::from(pair) * 2;
-                    row(k, i.clone(), false)?;
-                    row(k, i + 1, true)
-                })?;
-                if rows % 2 == 0 { Ok(()) } else { row(k, Expr::from(rows - 1), false) }
-            })
-        })
     }
 
     /// Four steps along K of an operand's own rows or columns, in registers: `[rows,4]`.
@@ -228,5 +132,90 @@ impl Threads {
             })
         })?;
         Ok(near)
+    }
+}
+
+impl TiledMma for Threads {
+    fn own_part(&self) -> ([i64; 2], [Expr; 2]) {
+        let size = self.of_warp();
+        (size, [0, 1].map(|i| self.warp[i].div(&size[i].into())))
+    }
+
+    fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
+        k.allocate("acc", Layout::rows(self.part), Scalar::F32, Memory::Registers, None)
+    }
+
+    fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+        let [rows, columns] = self.part;
+        k.unroll_both([("i", rows), ("j", columns)], |k, at| k.init(Operand::at(acc, at), 0.0))
+    }
+
+    fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
+        let pairs = k.tile(acc, "pairs", &[Tiler::Size(1), Tiler::Size(PAIR)])?;
+        let [rows, columns] = [self.part[0], self.part[1] / PAIR];
+        k.unroll_both([("i", rows), ("j", columns)], |k, [i, j]| {
+            let pair = k.index(pairs, "pair", [i, j])?;
+            let pair = k.reshape(pair, "pair", 0, &[&[(PAIR, 1)]])?;
+            visit(k, pair, Expr::from(i) * columns + Expr::from(j))
+        })
+    }
+
+    /// Runs are of four columns where they are neighbours.
+    fn runs(&self) -> Runs {
+        let n = if self.sides[1].transposed { WIDE } else { 1 };
+        Runs { n, columns: self.part[1] / n, rows: ("i", self.part[0]), halves: 1 }
+    }
+
+    fn row(&self, i: &Var) -> Expr {
+        self.position(0, &i.into())
+    }
+
+    fn column(&self, j: &Var) -> Expr {
+        let n = self.runs().n;
+        self.position(1, &(Expr::from(j) * n)).div(&n.into())
+    }
+
+    fn run(&self, k: &mut Builder, acc: TensorId, _: i64, at: [&Var; 2]) -> Result<TensorId> {
+        let n = self.runs().n;
+        let runs = k.tile(acc, "runs", &[Tiler::Size(1), Tiler::Size(n)])?;
+        let sums = k.index(runs, "sums", at)?;
+        k.reshape(sums, "sums", 0, &[&[(n, 1)]])
+    }
+
+    /// Four steps along K at a time.
+    fn multiply(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        a: TensorId,
+        skipped: &Expr,
+        b: TensorId,
+    ) -> Result<()> {
+        let [rows, columns] = self.part;
+        k.unroll("four", self.sides[1].depth / WIDE, |k, four| {
+            let four = Expr::from(four);
+            let along = skipped.clone() * 4 + &four;
+            let [a, b] = [self.near(k, 0, a, &along)?, self.near(k, 1, b, &four)?];
+            k.unroll("kk", WIDE, |k, kk| {
+                let row = |k: &mut Builder, i: Expr, back: bool| {
+                    k.unroll("j", columns, |k, j| {
+                        let j = if back { Expr::from(columns - 1) - j } else { Expr::from(j) };
+                        let ins = [
+                            Operand::at(a, [i.clone(), kk.into()]),
+                            Operand::at(b, [j.clone(), kk.into()]),
+                        ];
+                        k.fma(Operand::at(acc, [i, j]), ins)
+                    })
+                };
+                // Along one row there, along the next back: of one step along K each multiply-add but the first reads what the one
+                // before it did, of A or of B, and registers are read less often.
+                k.unroll("pair", rows / 2, |k, pair| {
+                    let i = Expr::from(pair) * 2;
+                    row(k, i.clone(), false)?;
+                    row(k, i + 1, true)
+                })?;
+                if rows % 2 == 0 { Ok(()) } else { row(k, Expr::from(rows - 1), false) }
+            })
+        })
     }
 }

@@ -1,15 +1,13 @@
 //! A warpgroup's matmul by tensor cores, of operands in shared memory (PTX, `wgmma`): sums are in registers.
 
-use super::Finish;
+use super::{Runs, TiledMma};
 use crate::arch::{WARP, WARPGROUP};
 use crate::build::{Builder, Header};
 use crate::error::{MultipleOf, Result, needs};
-use crate::index::Expr;
+use crate::index::{Expr, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Tiler;
-use crate::template::epilogue::{Attached, Run};
 use crate::template::fragments::{Lane, ROWS, clear, each_pair, fragment, own_group};
-use crate::template::matmul::Place;
 use crate::template::split_k::Visit;
 use crate::template::stage::Side;
 use crate::tensor::Scalar;
@@ -53,38 +51,31 @@ impl Warpgroups {
     fn eights(&self) -> i64 {
         self.sides[1].size / 8
     }
+}
 
-    /// Rows and columns of a warpgroup.
-    pub(super) fn of_group(&self) -> [i64; 2] {
-        [ROWS * self.strips, self.sides[1].size]
+impl TiledMma for Warpgroups {
+    fn own_part(&self) -> ([i64; 2], [Expr; 2]) {
+        ([ROWS * self.strips, self.sides[1].size], [self.group.clone(), 0.into()])
     }
 
-    /// The own warpgroup's row and column in the tile, in such parts.
-    pub(super) fn part(&self) -> [Expr; 2] {
-        [self.group.clone(), 0.into()]
-    }
-
-    /// Registers for the sums.
-    pub(super) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
+    fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
         fragment(k, "acc", self.strips * self.eights(), Scalar::F32)
     }
 
-    /// Sets the sums to 0.
-    pub(super) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+    fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
         clear(k, acc, self.strips * self.eights())
     }
 
-    /// Goes through the own pairs of sums and their numbers.
-    pub(super) fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
+    fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
         each_pair(k, acc, self.strips * self.eights(), visit)
     }
 
-    /// Begins to add the matmuls of a stage.
-    pub(super) fn multiply(
+    fn multiply(
         &self,
         k: &mut Builder,
         acc: TensorId,
         a: TensorId,
+        _: &Expr,
         b: TensorId,
     ) -> Result<()> {
         let along = STEP / self.sides[0].scalar.bytes();
@@ -104,37 +95,30 @@ impl Warpgroups {
         k.spec(Kind::Commit(Group::MatMul), (), (), self.own)
     }
 
-    /// Waits until the matmuls of so many stages at most are on their way.
-    pub(super) fn wait(&self, k: &mut Builder, acc: TensorId, stages: i64) -> Result<()> {
+    fn is_asynchronous(&self) -> bool {
+        true
+    }
+
+    fn wait(&self, k: &mut Builder, acc: TensorId, stages: i64) -> Result<()> {
         k.spec(Kind::WaitGroup(Group::MatMul, stages, false), acc, (), self.own)
     }
 
-    /// Goes through the own lane's pairs of sums.
-    pub(super) fn each_run(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        epilogue: &Attached,
-        origin: &Place,
-        finish: Finish<'_>,
-    ) -> Result<()> {
+    fn runs(&self) -> Runs {
+        Runs { n: 2, columns: self.eights(), rows: ("strip", self.strips), halves: 2 }
+    }
+
+    fn row(&self, strip: &Var) -> Expr {
+        let sixteen = (self.group.clone() * self.strips + strip) * 4 + &self.lane.number;
+        sixteen * 16 + &self.lane.row
+    }
+
+    fn column(&self, j: &Var) -> Expr {
+        Expr::from(j) * 4 + &self.lane.column
+    }
+
+    fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [&Var; 2]) -> Result<TensorId> {
         let sums = k.tile(acc, "strips", &[Tiler::Size(1), Tiler::Size(self.eights())])?;
-        k.unroll("j", self.eights(), |k, j| {
-            let column = origin.n.div(&2.into()) + Expr::from(j) * 4 + &self.lane.column;
-            let held = epilogue.across(k, Vec::new(), (&column, 2))?;
-            k.unroll("strip", self.strips, |k, strip| {
-                for half in 0..2 {
-                    let strip_of = self.group.clone() * self.strips + strip;
-                    let sixteen = strip_of * 4 + &self.lane.number;
-                    let row = origin.m.clone() + sixteen * 16 + &self.lane.row + 8 * half;
-                    let (batch, column) = (origin.batch.clone(), column.clone());
-                    let run = Run { batch, row, column, n: 2, held: held.clone() };
-                    let own = k.index(sums, "own", [Expr::from(half), strip.into()])?;
-                    let pair = k.index(own, "pair", [Expr::from(0), j.into()])?;
-                    finish(k, pair, &run)?;
-                }
-                Ok(())
-            })
-        })
+        let own = k.index(sums, "own", [Expr::from(half), at[0].into()])?;
+        k.index(own, "pair", [Expr::from(0), at[1].into()])
     }
 }

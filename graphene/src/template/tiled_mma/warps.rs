@@ -1,14 +1,13 @@
 //! A warp's matmul by tensor cores: fragments of operands from shared memory, and sums in registers.
 
-use super::Finish;
+use super::{Runs, TiledMma};
 use crate::build::Builder;
 use crate::choose::{self, warps};
 use crate::error::{Result, needs};
-use crate::index::Expr;
+use crate::index::{Expr, Var};
 use crate::kernel::{Kind, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Tiler;
-use crate::template::epilogue::{Attached, Run};
-use crate::template::matmul::{Place, registers};
+use crate::template::matmul::registers;
 use crate::template::split_k::Visit;
 use crate::template::stage::Side;
 use crate::tensor::Scalar;
@@ -65,123 +64,6 @@ impl Warps {
             [number.div(&columns), number.rem(&columns)]
         };
         Ok((Warps { sides, warp, at, lane: lane.into(), own }, times))
-    }
-
-    /// Registers for the sums: `[16s of rows, 8s of columns].[half].[pair]`.
-    pub(crate) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
-        let [rows, columns] = [self.own[0], 2 * self.own[1]];
-        let sums: &[(i64, i64)] = &[(rows, 4 * columns), (columns, 4)];
-        registers(k, "acc", &[sums, &[(2, 2)], &[(2, 1)]], Scalar::F32)
-    }
-
-    /// Sets the sums to 0.
-    pub(crate) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
-        k.unroll("i", self.own[0], |k, i| {
-            k.unroll("j", 2 * self.own[1], |k, j| {
-                let sums = k.index(acc, "sums", [i, j])?;
-                for half in 0..2 {
-                    let pair = k.index(sums, "pair", [half])?;
-                    for p in 0..2 {
-                        k.init(Operand::at(pair, [p]), 0.0)?;
-                    }
-                }
-                Ok(())
-            })
-        })
-    }
-
-    /// Adds the matmuls of a stage; of A, from the step `skipped` of 16 along K on.
-    pub(crate) fn multiply(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        a: TensorId,
-        skipped: &Expr,
-        b: TensorId,
-    ) -> Result<()> {
-        let single = self.sides[0].scalar == Scalar::F32;
-        // TF32's instructions are eight deep.
-        let deep = if single { 8 } else { 16 };
-        k.unroll("kk", self.sides[1].depth / deep, |k, kk| {
-            let along = [skipped.clone() * (16 / deep) + Expr::from(kk), Expr::from(kk)];
-            let mut near = [a, b];
-            for (i, from) in near.iter_mut().enumerate() {
-                *from = if single {
-                    self.words(k, i, *from, &along[i])?
-                } else {
-                    self.matrices(k, i, *from, &along[i])?
-                };
-            }
-            let [a, b] = near;
-            k.unroll("i", self.own[0], |k, i| {
-                let a = k.index(a, "rows", [i])?;
-                k.unroll("j", self.own[1], |k, j| {
-                    let b = k.index(b, "columns", [j])?;
-                    let b = k.tile(b, "eights", &[Tiler::Size(1), Tiler::Whole])?;
-                    for half in 0..2 {
-                        let b = Operand::at(b, [half, 0]);
-                        let to = [Expr::from(i), Expr::from(j) * 2 + half];
-                        k.spec(Kind::MATMUL_ADD, Operand::at(acc, to), [a.into(), b], self.warp)?;
-                    }
-                    Ok(())
-                })
-            })
-        })
-    }
-
-    /// Rows and columns of a warp.
-    pub(super) fn of_warp(&self) -> [i64; 2] {
-        self.own.map(|sixteens| 16 * sixteens)
-    }
-
-    /// The own warp's row and column in the tile, in such parts.
-    pub(super) fn part(&self) -> [Expr; 2] {
-        self.at.clone()
-    }
-
-    /// Goes through the own pairs of sums and their numbers.
-    pub(super) fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
-        let [rows, columns] = [self.own[0], 2 * self.own[1]];
-        k.unroll("i", rows, |k, i| {
-            k.unroll("j", columns, |k, j| {
-                let sums = k.index(acc, "sums", [i, j])?;
-                k.unroll("half", 2, |k, half| {
-                    let pair = k.index(sums, "pair", [half])?;
-                    let eights = Expr::from(i) * columns + Expr::from(j);
-                    visit(k, pair, eights * 2 + Expr::from(half))
-                })
-            })
-        })
-    }
-
-    /// Goes through the own lane's pairs of sums.
-    pub(super) fn each_run(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        epilogue: &Attached,
-        origin: &Place,
-        finish: Finish<'_>,
-    ) -> Result<()> {
-        let (row, pair) = (self.lane.div(&4.into()), self.lane.rem(&4.into()));
-        k.unroll("j", 2 * self.own[1], |k, j| {
-            let eights = self.at[1].clone() * (2 * self.own[1]) + Expr::from(j);
-            let column = origin.n.div(&2.into()) + eights * 4 + &pair;
-            let held = epilogue.across(k, Vec::new(), (&column, 2))?;
-            k.unroll("i", self.own[0], |k, i| {
-                let sums = k.index(acc, "sums", [i, j])?;
-                for half in 0..2 {
-                    let sixteens = self.at[0].clone() * self.own[0] + Expr::from(i);
-                    let row = origin.m.clone() + sixteens * 16 + &row + 8 * half;
-                    let (batch, column, held) =
-                        (origin.batch.clone(), column.clone(), held.clone());
-                    let run = Run { batch, row, column, n: 2, held };
-                    let sums = k.index(sums, "pair", [half])?;
-                    finish(k, sums, &run)?;
-                }
-                Ok(())
-            })
-        })
     }
 
     /// All 16×16 parts of an operand at the step `along` K: `[16s].[eights of its side, of K].[pair]`.
@@ -243,5 +125,97 @@ impl Warps {
             Ok(())
         })?;
         Ok(to)
+    }
+}
+
+impl TiledMma for Warps {
+    fn own_part(&self) -> ([i64; 2], [Expr; 2]) {
+        (self.own.map(|sixteens| 16 * sixteens), self.at.clone())
+    }
+
+    /// `[16s of rows, 8s of columns].[half].[pair]`
+    fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
+        let [rows, columns] = [self.own[0], 2 * self.own[1]];
+        let sums: &[(i64, i64)] = &[(rows, 4 * columns), (columns, 4)];
+        registers(k, "acc", &[sums, &[(2, 2)], &[(2, 1)]], Scalar::F32)
+    }
+
+    fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+        k.unroll_both([("i", self.own[0]), ("j", 2 * self.own[1])], |k, [i, j]| {
+            for half in 0..2 {
+                let pair = self.run(k, acc, half, [i, j])?;
+                for p in 0..2 {
+                    k.init(Operand::at(pair, [p]), 0.0)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn multiply(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        a: TensorId,
+        skipped: &Expr,
+        b: TensorId,
+    ) -> Result<()> {
+        let single = self.sides[0].scalar == Scalar::F32;
+        // TF32's instructions are eight deep.
+        let deep = if single { 8 } else { 16 };
+        k.unroll("kk", self.sides[1].depth / deep, |k, kk| {
+            let along = [skipped.clone() * (16 / deep) + Expr::from(kk), Expr::from(kk)];
+            let mut near = [a, b];
+            for (i, from) in near.iter_mut().enumerate() {
+                *from = if single {
+                    self.words(k, i, *from, &along[i])?
+                } else {
+                    self.matrices(k, i, *from, &along[i])?
+                };
+            }
+            let [a, b] = near;
+            k.unroll("i", self.own[0], |k, i| {
+                let a = k.index(a, "rows", [i])?;
+                k.unroll("j", self.own[1], |k, j| {
+                    let b = k.index(b, "columns", [j])?;
+                    let b = k.tile(b, "eights", &[Tiler::Size(1), Tiler::Whole])?;
+                    for half in 0..2 {
+                        let b = Operand::at(b, [half, 0]);
+                        let to = [Expr::from(i), Expr::from(j) * 2 + half];
+                        k.spec(Kind::MATMUL_ADD, Operand::at(acc, to), [a.into(), b], self.warp)?;
+                    }
+                    Ok(())
+                })
+            })
+        })
+    }
+
+    fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
+        let [rows, columns] = [self.own[0], 2 * self.own[1]];
+        k.unroll_both([("i", rows), ("j", columns)], |k, [i, j]| {
+            let sums = k.index(acc, "sums", [i, j])?;
+            k.unroll("half", 2, |k, half| {
+                let pair = k.index(sums, "pair", [half])?;
+                let eights = Expr::from(i) * columns + Expr::from(j);
+                visit(k, pair, eights * 2 + Expr::from(half))
+            })
+        })
+    }
+
+    fn runs(&self) -> Runs {
+        Runs { n: 2, columns: 2 * self.own[1], rows: ("i", self.own[0]), halves: 2 }
+    }
+
+    fn row(&self, i: &Var) -> Expr {
+        (self.at[0].clone() * self.own[0] + i) * 16 + self.lane.div(&4.into())
+    }
+
+    fn column(&self, j: &Var) -> Expr {
+        (self.at[1].clone() * (2 * self.own[1]) + j) * 4 + self.lane.rem(&4.into())
+    }
+
+    fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [&Var; 2]) -> Result<TensorId> {
+        let sums = k.index(acc, "sums", at)?;
+        k.index(sums, "pair", [half])
     }
 }
