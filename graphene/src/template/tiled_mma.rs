@@ -86,7 +86,7 @@ pub(super) struct Runs {
     n: i64,
     columns: i64,
     rows: (&'static str, i64),
-    halves: i64,
+    eights: i64,
 }
 
 /// Who has which sums of a block's tile, and adds to them.
@@ -203,12 +203,12 @@ impl dyn TiledMma + '_ {
         origin: &Place,
         finish: impl Fn(&mut Builder, TensorId, &Run) -> Result<()>,
     ) -> Result<()> {
-        let Runs { n, columns, rows: (name, rows), halves } = self.runs();
+        let Runs { n, columns, rows: (name, rows), eights } = self.runs();
         k.unroll("j", columns, |k, j| {
             let column = origin.n.div(&n.into()) + self.column(j);
             let held = epilogue.across(k, Vec::new(), (&column, n))?;
             k.unroll(name, rows, |k, i| {
-                for half in 0..halves {
+                for half in 0..eights {
                     let row = origin.m.clone() + self.row(i) + 8 * half;
                     let (batch, column, held) =
                         (origin.batch.clone(), column.clone(), held.clone());

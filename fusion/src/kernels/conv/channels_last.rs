@@ -53,6 +53,8 @@ struct Tiling {
 /// By warpgroups: the depth and the number of stages, and the tiles.
 const DEPTH: i64 = 64;
 const STAGES: i64 = 4;
+/// Bytes of shared memory for barriers, and for what begins at multiples of 1024 bytes.
+const BARRIERS: i64 = 1024;
 const BY_WARPGROUPS: [([i64; 2], i64); 5] =
     [([64, 32], 4), ([64, 64], 4), ([128, 64], 8), ([128, 128], 8), ([192, 128], 12)];
 
@@ -76,15 +78,18 @@ impl Tiling {
     /// timings of ResNet-50's convolutions at batch 1, 8 and 32 in fp16 (H200): within 8 % of them, and what it chooses
     /// takes 1.07 of the best one's time.
     fn time(self, target: &Target, convolution: &Convolution, pixels: i64) -> Option<f64> {
-        let Tiling { tile: [rows, columns], split, .. } = self;
+        let Tiling { tile: [rows, columns], warps, split } = self;
         let cores = i64::from(target.cores);
         let stage = DEPTH * (rows + columns) * convolution.scalar.bytes();
         let shared = i64::try_from(target.shared_memory_per_block).unwrap_or(i64::MAX);
-        let resident = (shared / (STAGES * stage)).max(1);
+        // What other blocks hand over is of each block's share of the tile's warps (`split_k`).
+        let of_warp = rows * columns / warps * Scalar::F32.bytes();
+        let bytes = STAGES * stage + (split - 1) * ceil(warps, split) * of_warp;
+        let resident = shared / (bytes + BARRIERS);
         let tiles = ceil(pixels, rows) * ceil(convolution.channels[1], columns);
         let steps = ceil(convolution.depth(), DEPTH);
         let pays = split == 1 || (steps >= 2 * split && tiles <= 4 * cores);
-        if !pays || (split == 8 && resident == 1) {
+        if !pays || resident < if split == 8 { 2 } else { 1 } {
             return None;
         }
         // Where stages hold parts of several elements of windows, each thread finds out for itself which.

@@ -163,7 +163,7 @@ impl TiledMma for Threads {
     /// Runs are of four columns where they are neighbours.
     fn runs(&self) -> Runs {
         let n = if self.sides[1].transposed { WIDE } else { 1 };
-        Runs { n, columns: self.part[1] / n, rows: ("i", self.part[0]), halves: 1 }
+        Runs { n, columns: self.part[1] / n, rows: ("i", self.part[0]), eights: 1 }
     }
 
     fn row(&self, i: &Var) -> Expr {

@@ -104,7 +104,7 @@ impl TiledMma for Warpgroups {
     }
 
     fn runs(&self) -> Runs {
-        Runs { n: 2, columns: self.eights(), rows: ("strip", self.strips), halves: 2 }
+        Runs { n: 2, columns: self.eights(), rows: ("strip", self.strips), eights: 2 }
     }
 
     fn row(&self, strip: &Var) -> Expr {

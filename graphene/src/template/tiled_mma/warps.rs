@@ -203,7 +203,7 @@ impl TiledMma for Warps {
     }
 
     fn runs(&self) -> Runs {
-        Runs { n: 2, columns: 2 * self.own[1], rows: ("i", self.own[0]), halves: 2 }
+        Runs { n: 2, columns: 2 * self.own[1], rows: ("i", self.own[0]), eights: 2 }
     }
 
     fn row(&self, i: &Var) -> Expr {
