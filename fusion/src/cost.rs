@@ -13,6 +13,7 @@ use crate::set::Set;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op, ReduceOp, RnnCell, Unary};
+use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Precision, Target};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -339,9 +340,10 @@ impl<'a> Costs<'a> {
             Family::Fmha => {
                 let sizes = net.sizes(net[set.first()].shape);
                 let queries = sizes.get(2).copied().unwrap_or(1.0);
-                // One query of each head: heads that share keys are one tile.
-                let gpu = matches!(self.target.kind, Kind::Cuda { .. });
-                let keys = net.read(set.first(), 1).filter(|_| queries == 1.0 && gpu);
+                // One query of each head: heads that share keys are one tile of a warpgroup's.
+                let half = net[set.first()].dtype != DType::F32;
+                let shares = queries == 1.0 && half && self.target.has(Feature::Wgmma);
+                let keys = net.read(set.first(), 1).filter(|_| shares);
                 let heads = keys.map_or(sizes, |keys| net.sizes(keys.shape));
                 let heads: f64 = heads.iter().take(2).product();
                 heads * (queries / TILE).ceil()

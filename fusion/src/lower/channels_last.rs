@@ -68,7 +68,7 @@ pub(crate) fn filled_up(graph: &Graph, target: &Target) -> Result<Option<Graph>,
         };
         let of = graph.ty(x).shape[1].known()?;
         let lacks = (-of).rem_euclid(whole(target, graph.ty(x).dtype)?);
-        // More than twice as many would take longer than they save.
+        // Of fewer than a third of them nearly all work would be on zeros.
         (attrs.group == 1 && (1..=2 * of).contains(&lacks)).then_some(lacks)
     };
     if !graph.nodes().any(|(_, node)| lacks(node).is_some()) {
@@ -76,6 +76,7 @@ pub(crate) fn filled_up(graph: &Graph, target: &Target) -> Result<Option<Graph>,
     }
     let filled = rebuilt(graph, |result, (_, node), inputs| {
         let Some(lacks) = lacks(node) else { return Ok(None) };
+        let failed = |error| FusionError::rebuild(node, error);
         let mut inputs = inputs.to_vec();
         for (input, what) in inputs.iter_mut().take(2).zip(["image", "weights"]) {
             let Some(value) = *input else { continue };
@@ -84,10 +85,8 @@ pub(crate) fn filled_up(graph: &Graph, target: &Target) -> Result<Option<Graph>,
             after[1] = Dim::from(lacks);
             let pad = Op::Pad { mode: PadMode::Constant, before, after };
             let name = format!("{}/{what} of whole channels", node.name());
-            let failed = |error| FusionError::rebuild(node, error);
             *input = Some(result.add(&name, pad, &[Some(value), None]).map_err(failed)?.value());
         }
-        let failed = |error| FusionError::rebuild(node, error);
         let conv = result.add(node.name(), node.op().clone(), &inputs).map_err(failed)?;
         Ok(Some(conv.value()))
     })?;
