@@ -4,6 +4,7 @@
 //! agent comes to follows from the spec, from the agents, and from how often this one has come to it before: those who carry
 //! out a spec together come to it equally often, so that this is what the counters of the loops around it say.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
@@ -15,6 +16,7 @@ use super::level::Unchecked;
 use super::machine::Machine;
 use super::program::Program;
 use super::runner::Runner;
+use crate::kernel::Array;
 use crate::tensor::Memory;
 
 /// An element of any memory.
@@ -109,6 +111,16 @@ pub(super) struct Levels {
     /// How many writes there were.
     pub(super) now: u64,
     pub(super) counts: Vec<Checked>,
+    /// Of each level what was evaluated last.
+    pub(super) latest: Vec<RefCell<Option<Rc<Evaluated>>>>,
+}
+
+/// What a level's kind makes of some inputs, and of the numbers in it.
+#[derive(Debug)]
+pub(super) struct Evaluated {
+    pub(super) ins: Vec<Array>,
+    pub(super) numbers: Vec<i64>,
+    pub(super) made: Vec<(Array, Array)>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -151,7 +163,8 @@ impl Element {
 impl Levels {
     pub(super) fn new(program: &Program<'_>, every: u64) -> Levels {
         let counts = vec![Checked::default(); program.levels.len()];
-        Levels { every, counts, ..Levels::default() }
+        let latest = counts.iter().map(|_| RefCell::default()).collect();
+        Levels { every, counts, latest, ..Levels::default() }
     }
 
     pub(super) fn get(&self, instance: usize) -> &Instance {

@@ -34,30 +34,34 @@ fn time_of(run: impl Fn()) -> Duration {
 const LEVELS: Options =
     Options { levels: 1, findings: 1000, seed: None, whole_grid: false, rounds: 0 };
 
-/// Checking levels takes no more than three times as long as simulating alone: half of the templates' kernels, and all of them
-/// together. The table:
+/// Checking levels takes no more than three times as long as simulating alone, for every template's kernel, in the best of
+/// three runs: other work on the machine takes its caches. The table:
 ///
 /// ```text
 /// cargo test --release -p graphene-ir --test it -- --nocapture levels_are_cheap
 /// ```
 #[test]
 fn levels_are_cheap() {
-    let (mut all, mut sums) = (Vec::new(), [Duration::ZERO; 2]);
+    let mut all = Vec::new();
     for Given { name, kernel, inputs, .. } in faults::kernels() {
         let run = |options: &Options| {
             inputs.iter().for_each(|inputs| drop(simulate(&kernel, inputs, options).unwrap()));
         };
-        let timed = [LEVELS, Options::default()].map(|options| time_of(|| run(&options)));
-        let [levels, plain] = timed.map(|time| time.as_secs_f64());
-        let times = levels / plain.max(1e-9);
-        println!("{name:>24} {:>12.2?} {:>12.2?} {times:>6.2}", timed[1], timed[0]);
-        all.push(times);
-        sums = [0, 1].map(|of| sums[of] + timed[of]);
+        let mut best = f64::INFINITY;
+        for _ in 0..3 {
+            let [levels, plain] = [LEVELS, Options::default()].map(|options| time_of(|| run(&options)));
+            let times = levels.as_secs_f64() / plain.as_secs_f64().max(1e-9);
+            println!("{name:>24} {plain:>12.2?} {levels:>12.2?} {times:>6.2}");
+            best = best.min(times);
+            if best <= 3.0 {
+                break;
+            }
+        }
+        all.push((best, name));
     }
-    all.sort_by(f64::total_cmp);
-    let median = all[all.len() / 2];
-    println!("{:>24} {:>12.2?} {:>12.2?}, the median {median:.2}", "all", sums[1], sums[0]);
-    assert!(median <= 3.0 && sums[0] <= 3 * sums[1], "{median}, {sums:?}: {all:?}");
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    println!("the median {:.2}", all[all.len() / 2].0);
+    assert!(all.iter().all(|(times, _)| *times <= 3.0), "{all:?}");
 }
 
 /// Kernels of every template do at every level what is said there.
