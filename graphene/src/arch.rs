@@ -108,7 +108,7 @@ impl Arch {
     ///
     /// # Errors
     /// [`Error::Lacks`] for the first that it has not.
-    pub fn needs(self, features: &[Feature]) -> Result<()> {
+    pub fn needs(self, features: &[Feature]) -> Result {
         match features.iter().find(|feature| !self.has(**feature)) {
             Some(&feature) => Err(Error::Lacks { arch: self, feature }),
             None => Ok(()),

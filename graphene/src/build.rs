@@ -271,7 +271,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Kernel`] if it is not known here.
-    pub fn advance(&mut self, ring: &Ring) -> Result<()> {
+    pub fn advance(&mut self, ring: &Ring) -> Result {
         let known = self.find_ring(&ring.name) == Some(ring);
         refuse_if(!known, format_args!("no ring @{} here", ring.name))?;
         self.push(Stmt::Advance(ring.clone()));
@@ -290,7 +290,7 @@ impl Builder {
         outs: impl Into<Operands>,
         ins: impl Into<Operands>,
         threads: ThreadsId,
-    ) -> Result<()> {
+    ) -> Result {
         self.add(Header::new(kind, outs, ins, threads))
     }
 
@@ -299,7 +299,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Kernel`] for what is not known here, [`Error::Shape`] for an index that does not
     /// fit its operand.
-    pub fn add(&mut self, header: Header) -> Result<()> {
+    pub fn add(&mut self, header: Header) -> Result {
         let spec = self.headed(header)?;
         self.push(Stmt::Spec(spec));
         Ok(())
@@ -325,8 +325,8 @@ impl Builder {
     pub fn decompose(
         &mut self,
         header: Header,
-        body: impl FnOnce(&mut Builder) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder) -> Result,
+    ) -> Result {
         let spec = self.headed(header)?;
         let body = Some(self.nest(Vec::new(), body)?);
         self.push(Stmt::Spec(Spec { body, ..spec }));
@@ -400,8 +400,8 @@ impl Builder {
         range: Range<impl Into<Expr>>,
         step: impl Into<Expr>,
         unroll: bool,
-        body: impl FnOnce(&mut Builder, &Var) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder, &Var) -> Result,
+    ) -> Result {
         self.for_carrying(name, range, (step, unroll), Vec::new(), body)
     }
 
@@ -410,8 +410,8 @@ impl Builder {
         &mut self,
         name: &str,
         count: i64,
-        body: impl FnOnce(&mut Builder, &Var) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder, &Var) -> Result,
+    ) -> Result {
         self.for_(name, 0..count, 1, true, body)
     }
 
@@ -419,8 +419,8 @@ impl Builder {
     pub fn unroll_both(
         &mut self,
         [(outer, rounds), (inner, of_each)]: [(&str, i64); 2],
-        body: impl FnOnce(&mut Builder, [&Var; 2]) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder, [&Var; 2]) -> Result,
+    ) -> Result {
         self.unroll(outer, rounds, |k, i| k.unroll(inner, of_each, |k, j| body(k, [i, j])))
     }
 
@@ -431,8 +431,8 @@ impl Builder {
         range: Range<impl Into<Expr>>,
         (step, unroll): (impl Into<Expr>, bool),
         carry: Vec<Carry>,
-        body: impl FnOnce(&mut Builder, &Var) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder, &Var) -> Result,
+    ) -> Result {
         let (first, end, step) = (range.start.into(), range.end.into(), step.into());
         for expr in [&first, &end, &step] {
             self.check_expr(expr)?;
@@ -456,8 +456,8 @@ impl Builder {
     pub fn if_(
         &mut self,
         test: impl Into<Test>,
-        body: impl FnOnce(&mut Builder) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder) -> Result,
+    ) -> Result {
         let test = test.into();
         match &test {
             Test::All(conds) => conds.iter().try_for_each(|cond| {
@@ -480,8 +480,8 @@ impl Builder {
         &mut self,
         threads: ThreadsId,
         coords: Range<i64>,
-        body: impl FnOnce(&mut Builder) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder) -> Result,
+    ) -> Result {
         let view = &self.tensor_of(threads)?.view;
         let level = view.levels().first();
         let size = level
@@ -540,12 +540,12 @@ impl Builder {
         kind: Kind,
         outs: impl Into<Operands>,
         ins: impl Into<Operands>,
-    ) -> Result<()> {
+    ) -> Result {
         self.add(Header::alone(kind, outs, ins))
     }
 
     /// `to = number`
-    pub fn init(&mut self, to: impl Into<Operands>, number: f64) -> Result<()> {
+    pub fn init(&mut self, to: impl Into<Operands>, number: f64) -> Result {
         self.alone(Kind::Init(Number(number)), to, ())
     }
 }
@@ -560,7 +560,7 @@ macro_rules! alone {
                 $($op: $type,)?
                 to: impl Into<Operands>,
                 from: impl Into<Operands>,
-            ) -> Result<()> {
+            ) -> Result {
                 self.alone($kind, to, from)
             }
         )*}

@@ -8,7 +8,7 @@ use crate::index::Expr;
 use crate::layout::{Layout, Stride, Swizzle};
 
 /// Shorthand for results of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T = ()> = std::result::Result<T, Error>;
 
 /// Why an operation has no answer.
 #[allow(missing_docs)] // Of fields: a variant's comment and message say what they are.
@@ -147,7 +147,7 @@ pub enum Allowed {
 impl Allowed {
     /// Refuses other numbers: `AtLeast(2).check("stages", 1)` says "needs 2 or more stages; got 1".
     /// Fails with [`Error::Constraint`] for a number that is not allowed.
-    pub(crate) fn check(self, what: &'static str, got: i64) -> Result<()> {
+    pub(crate) fn check(self, what: &'static str, got: i64) -> Result {
         let fits = match self {
             Allowed::Within(low, high) => (low..=high).contains(&got),
             Allowed::AtLeast(low) => low <= got,
@@ -161,7 +161,7 @@ impl Allowed {
 }
 
 /// Refuses what lacks a property: "needs operands of one type; got …". Fails with [`Error::Constraint`] unless it `holds`.
-pub(crate) fn needs(holds: bool, what: &'static str, got: impl fmt::Debug) -> Result<()> {
+pub(crate) fn needs(holds: bool, what: &'static str, got: impl fmt::Debug) -> Result {
     let refused = || Constraint::Property { what, got: format!("{got:?}") };
     if holds { Ok(()) } else { Err(Error::Constraint(refused())) }
 }

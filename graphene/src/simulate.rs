@@ -147,7 +147,7 @@ pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<O
     Ok(machine.outcome())
 }
 
-fn fill(global: &mut Space, root: &Root, inputs: &Inputs) -> Result<()> {
+fn fill(global: &mut Space, root: &Root, inputs: &Inputs) -> Result {
     let name = &root.name;
     let Some(buffer) = inputs.buffers.get(name) else {
         return Err(Error::Kernel(format!("%{name} is not given")));

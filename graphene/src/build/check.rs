@@ -9,32 +9,32 @@ use crate::tensor::{Scalar, View, ViewOp};
 use crate::text::kind::row_of;
 
 /// Refuses what is not well formed.
-pub(super) fn refuse_if(wrong: bool, why: impl std::fmt::Display) -> Result<()> {
+pub(super) fn refuse_if(wrong: bool, why: impl std::fmt::Display) -> Result {
     if wrong { Err(Error::Kernel(why.to_string())) } else { Ok(()) }
 }
 
 /// The name of a tensor: letters, digits and `_`, as `%6` is one in the paper.
-pub(super) fn word(name: &str) -> Result<()> {
+pub(super) fn word(name: &str) -> Result {
     let part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let fits = !name.is_empty() && name.bytes().all(part);
     refuse_if(!fits, format_args!("`{name}` is not a name: letters, digits and `_` are"))
 }
 
 /// The name of a variable or kernel, which code generation uses as it is.
-pub(super) fn name(name: &str) -> Result<()> {
+pub(super) fn name(name: &str) -> Result {
     word(name)?;
     let digit = name.starts_with(|first: char| first.is_ascii_digit());
     refuse_if(digit, format_args!("the name `{name}` must not start with a digit"))
 }
 
 /// Variables are at least 0, by which expressions are simplified.
-pub(super) fn not_negative(name: &str, value: &Expr) -> Result<()> {
+pub(super) fn not_negative(name: &str, value: &Expr) -> Result {
     let may_be = value.range().0.is_none_or(|low| low < 0);
     refuse_if(may_be, format_args!("@{name} may be negative: {value}; max(0, ...) is not"))
 }
 
 /// Threads and blocks are numbered from 0 on, without gaps.
-pub(super) fn numbered(view: &View) -> Result<()> {
+pub(super) fn numbered(view: &View) -> Result {
     let mut extent = Expr::from(1);
     let mut left = view.leaves();
     left.retain(|leaf| !leaf.size.is(1));
@@ -45,13 +45,13 @@ pub(super) fn numbered(view: &View) -> Result<()> {
 }
 
 impl Builder {
-    pub(super) fn before_statements(&self) -> Result<()> {
+    pub(super) fn before_statements(&self) -> Result {
         let first = matches!(&self.scopes[..], [scope] if scope.stmts.is_empty());
         refuse_if(!first, "declared after the first statement")
     }
 
     /// Variables must be known here, and be those that are: of one name there may be several.
-    pub(super) fn check_expr(&self, expr: &Expr) -> Result<()> {
+    pub(super) fn check_expr(&self, expr: &Expr) -> Result {
         let mut unknown: Option<Var> = None;
         expr.each_var(&mut |var| {
             let known = self.find_var(var.name()).is_some_and(|known| known.max() == var.max());
@@ -68,7 +68,7 @@ impl Builder {
         }
     }
 
-    pub(super) fn check_view(&self, view: &View) -> Result<()> {
+    pub(super) fn check_view(&self, view: &View) -> Result {
         let levels: Vec<_> =
             view.strided().modes().iter().map(|level| level.modes().to_vec()).collect();
         let whole = View::levels_of(&levels) == *view;
@@ -77,7 +77,7 @@ impl Builder {
         refuse_if(levels.iter().any(Vec::is_empty), "a level without dimensions")
     }
 
-    fn check_dim(&self, dim: &Layout<Expr>) -> Result<()> {
+    fn check_dim(&self, dim: &Layout<Expr>) -> Result {
         if let Some(leaf) = dim.as_leaf() {
             let (size, stride) = (&leaf.size, leaf.stride.number().unwrap_or_default());
             self.check_expr(size)?;
@@ -90,7 +90,7 @@ impl Builder {
         dim.modes().iter().try_for_each(|mode| self.check_dim(mode))
     }
 
-    pub(super) fn check_operand(&self, operand: &Operand) -> Result<()> {
+    pub(super) fn check_operand(&self, operand: &Operand) -> Result {
         let tensor = self.tensor_of(operand.tensor)?;
         if operand.index.is_empty() {
             return Ok(());
@@ -99,14 +99,14 @@ impl Builder {
         tensor.apply(&ViewOp::Index(operand.index.clone())).map(drop)
     }
 
-    fn check_coords(&self, coords: &[IntTuple<Expr>]) -> Result<()> {
+    fn check_coords(&self, coords: &[IntTuple<Expr>]) -> Result {
         coords.iter().try_for_each(|coord| match coord {
             IntTuple::Int(at) => self.check_expr(at),
             IntTuple::Tuple(coords) => self.check_coords(coords),
         })
     }
 
-    pub(super) fn check_op(&self, op: &ViewOp) -> Result<()> {
+    pub(super) fn check_op(&self, op: &ViewOp) -> Result {
         match op {
             ViewOp::Index(coords) => self.check_coords(coords),
             ViewOp::Peer(block) => self.check_expr(block),
@@ -115,7 +115,7 @@ impl Builder {
     }
 
     /// A spec whose kind has so many results.
-    pub(super) fn check_spec(&self, spec: &Spec, outs: usize) -> Result<()> {
+    pub(super) fn check_spec(&self, spec: &Spec, outs: usize) -> Result {
         spec.outs.iter().chain(&spec.ins).try_for_each(|operand| self.check_operand(operand))?;
         for out in &spec.outs {
             refuse_if(self.tensor_of(out.tensor)?.constant, "what is constant is not written")?;

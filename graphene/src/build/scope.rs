@@ -142,7 +142,7 @@ impl Builder {
     pub(super) fn nest(
         &mut self,
         vars: Vec<Var>,
-        body: impl FnOnce(&mut Builder) -> Result<()>,
+        body: impl FnOnce(&mut Builder) -> Result,
     ) -> Result<Vec<Stmt>> {
         if self.scopes.len() >= MAX_NESTING {
             return Err(Error::Depth);

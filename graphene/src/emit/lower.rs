@@ -42,7 +42,7 @@ impl Lowering<'_> {
         Ok(all)
     }
 
-    fn stmt(&mut self, stmt: &Stmt, all: &mut Vec<Statement>) -> Result<()> {
+    fn stmt(&mut self, stmt: &Stmt, all: &mut Vec<Statement>) -> Result {
         match stmt {
             Stmt::Allocate(id) => {
                 let tensor = self.kernel.tensor(*id);

@@ -163,7 +163,7 @@ pub(super) fn value(term: &Term, of: &[&Array], by: Given<'_>) -> Result<Array> 
     }
 }
 
-fn has(x: &Array, dim: usize) -> Result<()> {
+fn has(x: &Array, dim: usize) -> Result {
     if dim < x.shape.len() {
         return Ok(());
     }

@@ -279,7 +279,7 @@ impl<I: Int> Domain<'_, I> {
     }
 
     /// Checks that offsets add up over the parts, condition 2 above.
-    fn check_sum(&self, parts: &[Part<I>]) -> Result<()> {
+    fn check_sum(&self, parts: &[Part<I>]) -> Result {
         if self.never_carries(parts)? {
             return Ok(());
         }
@@ -320,11 +320,7 @@ impl<I: Int> Domain<'_, I> {
     /// Compares the offset of each coordinate with the sum of its parts' offsets, over all
     /// combinations of the coordinates that `choices` lists for each part, as many of them as the limit
     /// allows.
-    fn try_all(
-        &self,
-        parts: &[&Part<I>],
-        choices: impl Fn(usize, usize) -> Option<i64>,
-    ) -> Result<()> {
+    fn try_all(&self, parts: &[&Part<I>], choices: impl Fn(usize, usize) -> Option<i64>) -> Result {
         let mut steps = vec![0_usize; parts.len()];
         for _ in 0..self.trials(parts.len()) {
             let (mut position, mut sum) = (Stride::zero(), Stride::zero());

@@ -402,7 +402,7 @@ impl<T> IntTuple<T> {
         })
     }
 
-    fn check_depth(&self) -> Result<()> {
+    fn check_depth(&self) -> Result {
         fn within<T>(tree: &IntTuple<T>, budget: usize) -> bool {
             match tree {
                 IntTuple::Int(_) => true,

@@ -25,7 +25,7 @@ pub struct GridBarrier<'a> {
 
 impl GridBarrier<'_> {
     /// What all threads of the block have done is there for those who [`wait`](GridBarrier::wait).
-    pub fn arrive(&self, k: &mut Builder) -> Result<()> {
+    pub fn arrive(&self, k: &mut Builder) -> Result {
         k.spec(Kind::Sync, (), (), self.block)?;
         k.if_(Cond::equal(self.thread, 0), |k| {
             let all = self.members.clone() * &self.meetings;
@@ -34,7 +34,7 @@ impl GridBarrier<'_> {
     }
 
     /// Waits until all blocks have arrived so many times, fewer than they meet.
-    pub fn wait(&self, k: &mut Builder, times: &Expr) -> Result<()> {
+    pub fn wait(&self, k: &mut Builder, times: &Expr) -> Result {
         k.if_(Cond::equal(self.thread, 0), |k| {
             let count = self.members.clone() * times;
             k.alone(Kind::GridWait(count), (), self.counter.clone())

@@ -34,8 +34,8 @@ pub fn load(
     c: TensorId,
     threads: ThreadsId,
     bring: impl FnOnce(&mut Builder) -> Result<[TensorId; 2]>,
-    body: impl FnOnce(&mut Builder, MatMul) -> Result<()>,
-) -> Result<()> {
+    body: impl FnOnce(&mut Builder, MatMul) -> Result,
+) -> Result {
     let [a, b] = bring(k)?;
     let matmul = MatMul { c, a, b, threads };
     k.decompose(matmul.header(), |k| body(k, matmul))
@@ -45,9 +45,9 @@ pub fn load(
 pub fn epilog(
     k: &mut Builder,
     sums: Header,
-    body: impl FnOnce(&mut Builder) -> Result<()>,
-    end: impl FnOnce(&mut Builder) -> Result<()>,
-) -> Result<()> {
+    body: impl FnOnce(&mut Builder) -> Result,
+    end: impl FnOnce(&mut Builder) -> Result,
+) -> Result {
     k.decompose(sums, body)?;
     end(k)
 }

@@ -16,9 +16,9 @@ pub fn multistage(
     k: &mut Builder,
     ahead: &Ahead,
     steps: &Expr,
-    fetch: impl Fn(&mut Builder, &Expr, &Var) -> Result<()>,
-    work: impl FnOnce(&mut Builder, &Var, &Var) -> Result<()>,
-) -> Result<()> {
+    fetch: impl Fn(&mut Builder, &Expr, &Var) -> Result,
+    work: impl FnOnce(&mut Builder, &Var, &Var) -> Result,
+) -> Result {
     for step in 0..ahead.steps {
         ahead.fetch(k, |k, stage| fetch(k, &Expr::from(step), stage))?;
     }
@@ -30,8 +30,8 @@ pub fn within(
     k: &mut Builder,
     step: &Expr,
     count: impl Into<Expr>,
-    body: impl FnOnce(&mut Builder) -> Result<()>,
-) -> Result<()> {
+    body: impl FnOnce(&mut Builder) -> Result,
+) -> Result {
     let count = count.into();
     if step.reaches(&count) {
         return Ok(());
@@ -40,7 +40,7 @@ pub fn within(
 }
 
 /// What is done for a step's stage.
-pub type Fetch<'a> = dyn Fn(&mut Builder, &Expr, &Var) -> Result<()> + 'a;
+pub type Fetch<'a> = dyn Fn(&mut Builder, &Expr, &Var) -> Result + 'a;
 
 /// As [`multistage`], where something comes through registers: `fetch` begins to load it, and `settle`
 /// brings it to its stage, after the work on another step.
@@ -50,8 +50,8 @@ pub fn multistage_through_registers(
     steps: &Expr,
     block: ThreadsId,
     [fetch, settle]: [&Fetch<'_>; 2],
-    work: impl FnOnce(&mut Builder, &Var, &Var) -> Result<()>,
-) -> Result<()> {
+    work: impl FnOnce(&mut Builder, &Var, &Var) -> Result,
+) -> Result {
     let ahead = Ahead::new(k, stages, block)?;
     let filling = ahead.filling.stage();
     for step in (0..stages - 1).map(Expr::from) {
@@ -101,20 +101,20 @@ impl Ahead {
     pub fn fetch(
         &self,
         k: &mut Builder,
-        fetch: impl FnOnce(&mut Builder, &Var) -> Result<()>,
-    ) -> Result<()> {
+        fetch: impl FnOnce(&mut Builder, &Var) -> Result,
+    ) -> Result {
         fetch(k, &self.filling.stage())?;
         self.close(k)
     }
 
     /// All copies of a step have begun.
-    fn close(&self, k: &mut Builder) -> Result<()> {
+    fn close(&self, k: &mut Builder) -> Result {
         k.alone(Kind::Commit(Group::Copy), (), ())?;
         k.advance(&self.filling)
     }
 
     /// The next step's copies are there, and the stage before it is free.
-    fn meet(&self, k: &mut Builder) -> Result<()> {
+    fn meet(&self, k: &mut Builder) -> Result {
         k.alone(Kind::WaitGroup(Group::Copy, self.steps - 1, false), (), ())?;
         if self.asynchronous {
             k.spec(Kind::Fence(Fence::Proxy), (), (), self.block)?;
@@ -128,9 +128,9 @@ impl Ahead {
         &self,
         k: &mut Builder,
         steps: &Expr,
-        fetch: impl FnOnce(&mut Builder, &Expr, &Var) -> Result<()>,
-        work: impl FnOnce(&mut Builder, &Var, &Var) -> Result<()>,
-    ) -> Result<()> {
+        fetch: impl FnOnce(&mut Builder, &Expr, &Var) -> Result,
+        work: impl FnOnce(&mut Builder, &Var, &Var) -> Result,
+    ) -> Result {
         k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
             self.meet(k)?;
             let ahead = Expr::from(step) + self.steps;

@@ -71,21 +71,21 @@ impl OrderedBarrier {
 
 impl OrderedConsumer {
     /// Waits until the consumer before has issued its matmuls.
-    pub fn wait(&self, k: &mut Builder) -> Result<()> {
+    pub fn wait(&self, k: &mut Builder) -> Result {
         let Some((barriers, ring)) = &self.order else { return Ok(()) };
         let parity = Kind::Wait(Expr::from(ring.parity()), Scope::Block);
         k.spec(parity, Operand::at(*barriers, [&self.group]), (), self.own)
     }
 
     /// Lets the next consumer multiply.
-    pub fn arrive(&self, k: &mut Builder) -> Result<()> {
+    pub fn arrive(&self, k: &mut Builder) -> Result {
         let Some((barriers, ring)) = &self.order else { return Ok(()) };
         let next = (Expr::from(&self.group) + 1).rem(&Expr::from(self.consumers));
         self.pass(k, *barriers, next)?;
         k.advance(ring)
     }
 
-    fn pass(&self, k: &mut Builder, barriers: TensorId, whose: Expr) -> Result<()> {
+    fn pass(&self, k: &mut Builder, barriers: TensorId, whose: Expr) -> Result {
         k.role(self.elected_warps, 0..1, |k| {
             k.alone(Kind::Arrive(None), Operand::at(barriers, [whose]), ())
         })

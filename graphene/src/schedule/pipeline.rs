@@ -69,8 +69,8 @@ impl PipelineState {
         &self,
         k: &mut Builder,
         threads: ThreadsId,
-        fill: impl FnOnce(&mut Builder, Operand, &Var) -> Result<()>,
-    ) -> Result<()> {
+        fill: impl FnOnce(&mut Builder, Operand, &Var) -> Result,
+    ) -> Result {
         let stage = self.ring.stage();
         let [full, empty] =
             [self.pipeline.full, self.pipeline.empty].map(|of| Operand::at(of, [&stage]));
@@ -95,7 +95,7 @@ impl PipelineState {
     }
 
     /// Waits until the next stage is full, while this one is still in use: of several stages.
-    pub fn try_wait_next(&self, k: &mut Builder, threads: ThreadsId) -> Result<()> {
+    pub fn try_wait_next(&self, k: &mut Builder, threads: ThreadsId) -> Result {
         let (ring, stages) = (&self.ring, Expr::from(self.ring.stages));
         let next = Expr::from(ring.stage()) + 1;
         let parity = (Expr::from(ring.parity()) + next.div(&stages)).rem(&Expr::from(2));
@@ -105,13 +105,13 @@ impl PipelineState {
 
     /// Releases a stage that nothing of the own threads reads any more, and goes on to the next. Of
     /// `elected_warps`, tiles of threads, each one's first thread arrives for all of it.
-    pub fn consumer_release(&self, k: &mut Builder, elected_warps: ThreadsId) -> Result<()> {
+    pub fn consumer_release(&self, k: &mut Builder, elected_warps: ThreadsId) -> Result {
         self.consumer_release_no_advance(k, elected_warps)?;
         k.advance(&self.ring)
     }
 
     /// Releases a stage as [`consumer_release`](PipelineState::consumer_release) does; going on to the next is left to the caller.
-    pub fn consumer_release_no_advance(&self, k: &mut Builder, warps: ThreadsId) -> Result<()> {
+    pub fn consumer_release_no_advance(&self, k: &mut Builder, warps: ThreadsId) -> Result {
         let empty = Operand::at(self.pipeline.empty, [self.ring.stage()]);
         k.role(warps, 0..1, |k| k.alone(Kind::Arrive(None), empty, ()))
     }

@@ -54,7 +54,7 @@ pub fn load_inside(k: &mut Builder, from: TensorId, wide: bool) -> Result<Tensor
 }
 
 /// The same elements into registers `[n]` of their type.
-pub fn fetch_inside(k: &mut Builder, raw: TensorId, from: TensorId, wide: bool) -> Result<()> {
+pub fn fetch_inside(k: &mut Builder, raw: TensorId, from: TensorId, wide: bool) -> Result {
     let n = count(k, raw)?;
     each(k, n, |k, i| k.init(Operand::at(raw, [i]), 0.0))?;
     if wide {
@@ -65,7 +65,7 @@ pub fn fetch_inside(k: &mut Builder, raw: TensorId, from: TensorId, wide: bool) 
 
 /// Stores what registers hold in single precision as elements `[n]` of global memory that lie
 /// within it. `wide` is as for [`load_inside`].
-pub fn store_inside(k: &mut Builder, to: TensorId, from: TensorId, wide: bool) -> Result<()> {
+pub fn store_inside(k: &mut Builder, to: TensorId, from: TensorId, wide: bool) -> Result {
     let narrow = narrowed(k, from, to)?;
     if wide {
         return k.if_(Test::Inside(to.into()), |k| copy(k, to, narrow, true));
@@ -74,7 +74,7 @@ pub fn store_inside(k: &mut Builder, to: TensorId, from: TensorId, wide: bool) -
 }
 
 /// Moves each element that lies within `global`, which is one of the two sides.
-fn moves_inside(k: &mut Builder, to: TensorId, from: TensorId, global: TensorId) -> Result<()> {
+fn moves_inside(k: &mut Builder, to: TensorId, from: TensorId, global: TensorId) -> Result {
     let n = count(k, to)?;
     each(k, n, |k, i| {
         let at = |tensor| Operand::at(tensor, [&i]);
@@ -98,7 +98,7 @@ fn widen_to(k: &mut Builder, raw: TensorId, numbers: Scalar) -> Result<TensorId>
 }
 
 /// Stores what registers hold in single precision as elements `[n]`, rounded to their type.
-pub fn store(k: &mut Builder, to: TensorId, from: TensorId, contiguous: bool) -> Result<()> {
+pub fn store(k: &mut Builder, to: TensorId, from: TensorId, contiguous: bool) -> Result {
     let narrow = narrowed(k, from, to)?;
     copy(k, to, narrow, contiguous)
 }
@@ -117,14 +117,14 @@ fn narrowed(k: &mut Builder, from: TensorId, to: TensorId) -> Result<TensorId> {
 }
 
 /// Copies elements `[n]` of one type, by the widest moves that their number admits.
-pub fn copy(k: &mut Builder, to: TensorId, from: TensorId, contiguous: bool) -> Result<()> {
+pub fn copy(k: &mut Builder, to: TensorId, from: TensorId, contiguous: bool) -> Result {
     let (n, scalar) = (count(k, to)?, k.tensor_of(from)?.scalar);
     let width = if contiguous { width(n, scalar) } else { 1 };
     moves(k, [to, from], ["to_parts", "from_parts"], width)
 }
 
 /// Moves elements `[n]`, so many at a time.
-fn moves(k: &mut Builder, [to, from]: [TensorId; 2], names: [&str; 2], width: i64) -> Result<()> {
+fn moves(k: &mut Builder, [to, from]: [TensorId; 2], names: [&str; 2], width: i64) -> Result {
     let n = count(k, to)?;
     let to = k.tile(to, names[0], &[Tiler::Size(width)])?;
     let from = k.tile(from, names[1], &[Tiler::Size(width)])?;
@@ -139,11 +139,7 @@ fn width(n: i64, scalar: Scalar) -> i64 {
 }
 
 /// `body` for every element, written out.
-pub fn each(
-    k: &mut Builder,
-    n: i64,
-    body: impl FnOnce(&mut Builder, Expr) -> Result<()>,
-) -> Result<()> {
+pub fn each(k: &mut Builder, n: i64, body: impl FnOnce(&mut Builder, Expr) -> Result) -> Result {
     if n == 1 {
         return body(k, Expr::from(0));
     }
@@ -170,7 +166,7 @@ pub fn pointwise(
     function: &Function,
     outs: &[TensorId],
     ins: &[TensorId],
-) -> Result<()> {
+) -> Result {
     let (n, numbers) = (count(k, outs[0])?, k.tensor_of(outs[0])?.scalar);
     let (fused, used) = Fused::of(function, &[]).over_used();
     let used: Vec<TensorId> = used.into_iter().map(|input| ins[input]).collect();

@@ -69,7 +69,7 @@ impl Softmax {
     }
 
     /// Before the first tile.
-    pub fn begin(&self, k: &mut Builder) -> Result<()> {
+    pub fn begin(&self, k: &mut Builder) -> Result {
         // A finite number, so that a row without any weight yet has differences.
         let least = match self.units {
             Units::Binary(_) => -(2f64.powi(100)),
@@ -83,7 +83,7 @@ impl Softmax {
 
     /// Scores of a tile become weights, `eights` times eight columns; the factor by which what was
     /// summed before must be multiplied is kept for [`rescale`](Softmax::rescale).
-    pub fn tile(&self, k: &mut Builder, scores: TensorId, eights: i64) -> Result<()> {
+    pub fn tile(&self, k: &mut Builder, scores: TensorId, eights: i64) -> Result {
         let outs = [scores, self.largest, self.factors, self.sums];
         let ins = [scores, self.largest, self.sums];
         let header = Header::new(self.kind(), outs, ins, self.all);
@@ -114,7 +114,7 @@ impl Softmax {
         Kind::Fused(Fused::all([weights, largest, factor, sums]))
     }
 
-    fn steps(&self, k: &mut Builder, scores: TensorId, eights: i64) -> Result<()> {
+    fn steps(&self, k: &mut Builder, scores: TensorId, eights: i64) -> Result {
         let best = squares(k, "best")?;
         k.unroll_both([("half", TWO), ("p", TWO)], |k, [half, p]| {
             k.move_(Operand::at(best, [half, p]), Operand::at(self.largest, [half]))
@@ -183,7 +183,7 @@ impl Softmax {
     }
 
     /// Multiplies what was summed before the last tile, `eights` times eight columns, by its factor.
-    pub fn rescale(&self, k: &mut Builder, acc: TensorId, eights: i64) -> Result<()> {
+    pub fn rescale(&self, k: &mut Builder, acc: TensorId, eights: i64) -> Result {
         self.elements(k, acc, eights, |k, half, _, element| {
             let factor = Operand::at(self.factors, [half]);
             k.binary(Binary::Mul, element.clone(), [element, factor])
@@ -192,7 +192,7 @@ impl Softmax {
 
     /// Divides by the sum of all weights. A row without any, or with one that is no number, becomes
     /// NaN; `guarded`: zeros.
-    pub fn finish(&self, k: &mut Builder, acc: TensorId, eights: i64, guarded: bool) -> Result<()> {
+    pub fn finish(&self, k: &mut Builder, acc: TensorId, eights: i64, guarded: bool) -> Result {
         let inverse = vector(k, "inverse", TWO, Scalar::F32)?;
         k.unroll("half", TWO, |k, half| {
             let sum = self.over_quad(k, self.sums, half, Binary::Add)?;
@@ -232,8 +232,8 @@ impl Softmax {
         k: &mut Builder,
         acc: TensorId,
         eights: i64,
-        body: impl FnOnce(&mut Builder, &Var, &Var, Operand) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder, &Var, &Var, Operand) -> Result,
+    ) -> Result {
         k.unroll_both([("j", eights), ("half", TWO)], |k, [j, half]| {
             let pair = k.index(acc, "pair", [half, j])?;
             k.unroll("p", TWO, |k, p| body(k, half, p, Operand::at(pair, [p])))

@@ -31,7 +31,7 @@ pub struct ThreadGroups {
 impl ThreadGroups {
     /// Whether a block can have such groups: of a power of two threads or of whole warps, which fill
     /// whole warps together.
-    pub fn check(size: i64, count: i64) -> Result<()> {
+    pub fn check(size: i64, count: i64) -> Result {
         let shape = if size <= 32 { size > 0 && 32 % size == 0 } else { size % 32 == 0 };
         let threads = size.saturating_mul(count);
         let whole = shape && count > 0 && threads % 32 == 0 && threads <= 1024;
@@ -54,7 +54,7 @@ impl ThreadGroups {
     }
 
     /// Folds a register of each of the group's threads into one value, which all of them get.
-    pub fn fold(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result<()> {
+    pub fn fold(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result {
         if self.size == 1 {
             return Ok(());
         }
@@ -64,7 +64,7 @@ impl ThreadGroups {
         k.decompose(header, |k| self.exchange(k, op, value))
     }
 
-    fn exchange(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result<()> {
+    fn exchange(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result {
         let threads = if self.size < 32 { self.team } else { self.warp };
         let mut distance = self.size.min(32) / 2;
         while distance > 0 {

@@ -74,8 +74,8 @@ impl Runs {
         k: &mut Builder,
         at: &Expr,
         view: impl Fn(&mut Builder, i64, &Expr) -> Result<TensorId>,
-        body: impl Fn(&mut Builder, Run) -> Result<()>,
-    ) -> Result<()> {
+        body: impl Fn(&mut Builder, Run) -> Result,
+    ) -> Result {
         let n = self.n;
         let whole = view(k, n, at)?;
         let run = Run { view: whole, n, at: at.clone(), element: None };
@@ -109,8 +109,8 @@ pub fn each_vector(
     (sizes, n): (&[Expr], i64),
     (first, blocks): (&Expr, &Var),
     (thread, threads): (&Var, i64),
-    body: impl Fn(&mut Builder, i64, &[Expr]) -> Result<()>,
-) -> Result<()> {
+    body: impl Fn(&mut Builder, i64, &[Expr]) -> Result,
+) -> Result {
     let Some((last, outer)) = sizes.split_last() else { return Ok(()) };
     let items = last.ceil_div(&Expr::from(n));
     let tiles = (product(outer) * &items).ceil_div(&Expr::from(threads));

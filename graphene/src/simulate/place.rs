@@ -107,7 +107,7 @@ impl Place {
         Ok(place)
     }
 
-    fn tabulate(&mut self, view: &View, scope: &Scope) -> Result<()> {
+    fn tabulate(&mut self, view: &View, scope: &Scope) -> Result {
         let axes = self.axes.len();
         let mut steps = vec![0; axes];
         for dim in view.dims().filter(|dim| !dim.size().is(1)) {

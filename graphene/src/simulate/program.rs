@@ -175,7 +175,7 @@ impl<'k> Program<'k> {
     }
 
     /// A machine that would not fit is refused before it is made.
-    fn check_size(&self) -> Result<()> {
+    fn check_size(&self) -> Result {
         let together = if self.cooperative { self.blocks } else { self.cluster };
         let threads = self.threads.saturating_mul(together) as usize;
         let all = self
@@ -194,7 +194,7 @@ impl<'k> Program<'k> {
     }
 
     /// Reserves memory for a tensor.
-    fn root(&mut self, id: TensorId) -> Result<()> {
+    fn root(&mut self, id: TensorId) -> Result {
         let tensor = self.kernel.tensor(id);
         let mut axes = axes_of(&tensor.view, &self.scope)?;
         let len = usize::try_from(span(&axes)).unwrap_or(0);
@@ -262,11 +262,11 @@ impl<'k> Program<'k> {
         self.ops.len() - 1
     }
 
-    fn statements(&mut self, stmts: &'k [Stmt]) -> Result<()> {
+    fn statements(&mut self, stmts: &'k [Stmt]) -> Result {
         stmts.iter().try_for_each(|stmt| self.statement(stmt))
     }
 
-    fn statement(&mut self, stmt: &'k Stmt) -> Result<()> {
+    fn statement(&mut self, stmt: &'k Stmt) -> Result {
         let number = self.stmts.len() as u32;
         self.stmts.push(stmt);
         match stmt {
@@ -324,14 +324,14 @@ impl<'k> Program<'k> {
         self.scope.slot(var).ok_or_else(|| Error::Shape(format!("{var} has no value")))
     }
 
-    fn set(&mut self, var: &Var, value: &Expr, number: u32) -> Result<()> {
+    fn set(&mut self, var: &Var, value: &Expr, number: u32) -> Result {
         // One dimension of 1 has a coordinate that no expression mentions.
         let (slot, value) = (self.slot(var)?, self.scope.compile(value)?);
         self.push(Op::Set(slot, value), number);
         Ok(())
     }
 
-    fn masked(&mut self, conds: &[Cond], body: &'k [Stmt], number: u32) -> Result<()> {
+    fn masked(&mut self, conds: &[Cond], body: &'k [Stmt], number: u32) -> Result {
         let checks: Vec<Check> =
             conds.iter().map(|cond| self.scope.check(cond)).collect::<Result<_>>()?;
         let mask = self.push(Op::Mask { checks, end: 0 }, number);
@@ -344,7 +344,7 @@ impl<'k> Program<'k> {
         Ok(())
     }
 
-    fn repeat(&mut self, stmt: &'k For, number: u32) -> Result<()> {
+    fn repeat(&mut self, stmt: &'k For, number: u32) -> Result {
         self.set(&stmt.var, &stmt.first, number)?;
         let (counter, end) = (self.slot(&stmt.var)?, self.scope.compile(&stmt.end)?);
         let head = self.ops.len();
@@ -370,7 +370,7 @@ impl<'k> Program<'k> {
         Ok(())
     }
 
-    fn atom(&mut self, spec: &'k Spec, number: u32) -> Result<()> {
+    fn atom(&mut self, spec: &'k Spec, number: u32) -> Result {
         let site = atom::select(self.kernel, spec)?;
         let operands = spec.outs.iter().chain(&spec.ins).enumerate();
         let mut places: Vec<Place> = operands

@@ -204,7 +204,7 @@ impl Conv {
     }
 
     /// Whether there is such a kernel.
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result {
         self.convolution.check()?;
         let &Conv { arch, by, tile, depth, warps, stages, raster, .. } = self;
         let scalar = self.convolution.scalar;

@@ -98,7 +98,7 @@ impl Epilogue {
     }
 
     /// Whether the function is one of the sum and the operands, with the results as outputs.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result {
         let results = self.function.outputs().len();
         let known = self.function.inputs() <= 1 + self.operands.len();
         let known = known && results == self.outputs.len() && results > 0;
@@ -245,25 +245,13 @@ impl Attached {
     }
 
     /// Finishes a run's sums, and stores these results of them.
-    pub(super) fn leave(
-        &self,
-        k: &mut Builder,
-        sums: TensorId,
-        run: &Run,
-        of: &[usize],
-    ) -> Result<()> {
+    pub(super) fn leave(&self, k: &mut Builder, sums: TensorId, run: &Run, of: &[usize]) -> Result {
         let outs = self.finished(k, sums, run, of)?;
         of.iter().zip(outs).try_for_each(|(&result, out)| self.put(k, result, out, run))
     }
 
     /// Stores what a run's sums have become, as a result.
-    pub(super) fn put(
-        &self,
-        k: &mut Builder,
-        result: usize,
-        out: TensorId,
-        run: &Run,
-    ) -> Result<()> {
+    pub(super) fn put(&self, k: &mut Builder, result: usize, out: TensorId, run: &Run) -> Result {
         let to = run.of(k, self.results[result], "to")?;
         store_inside(k, to, out, self.wide)
     }

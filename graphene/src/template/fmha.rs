@@ -175,7 +175,7 @@ impl Fmha {
         (elements * self.scalar.bytes()).unsigned_abs()
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result {
         let float = [Scalar::F16, Scalar::Bf16, Scalar::F32].contains(&self.scalar);
         needs(float, "fp16, bf16 or fp32 operands", self.scalar)?;
         needs(!self.tf32 || self.scalar == Scalar::F32, "fp32 operands for TF32", self.scalar)?;
@@ -243,7 +243,7 @@ impl Fmha {
 
     /// Weights become the left operand of their matmul with the values: fragments of accumulators are
     /// fragments of operands.
-    fn pack(&self, k: &mut Builder, from: TensorId, to: TensorId) -> Result<()> {
+    fn pack(&self, k: &mut Builder, from: TensorId, to: TensorId) -> Result {
         k.unroll_both([("j", self.keys / 8), ("half", 2)], |k, [j, half]| {
             k.move_(Operand::at(to, [half, j]), Operand::at(from, [half, j]))
         })

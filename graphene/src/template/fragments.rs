@@ -129,7 +129,7 @@ impl Matrices {
         buffer: TensorId,
         columns: i64,
         body: impl FnOnce(&mut Builder, &Expr, TensorId) -> Result<TensorId>,
-    ) -> Result<()> {
+    ) -> Result {
         let strips = k.tile(buffer, "strips", &[Tiler::Size(16), Tiler::Size(16)])?;
         k.unroll("strip", columns / 16, |k, strip| {
             let tile = k.index(strips, "strip", [lane.number.clone(), strip.into()])?;
@@ -161,7 +161,7 @@ pub(super) fn each_pair(
     fragment: TensorId,
     eights: i64,
     body: Visit<'_>,
-) -> Result<()> {
+) -> Result {
     k.unroll_both([("j", eights), ("half", 2)], |k, [j, half]| {
         let pair = k.index(fragment, "pair", [half, j])?;
         body(k, pair, Expr::from(j) * 2 + Expr::from(half))
@@ -169,7 +169,7 @@ pub(super) fn each_pair(
 }
 
 /// All zeros.
-pub(super) fn clear(k: &mut Builder, acc: TensorId, eights: i64) -> Result<()> {
+pub(super) fn clear(k: &mut Builder, acc: TensorId, eights: i64) -> Result {
     each_pair(k, acc, eights, &|k, pair, _| {
         k.unroll("p", 2, |k, p| k.init(Operand::at(pair, [p]), 0.0))
     })

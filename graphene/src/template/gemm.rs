@@ -156,7 +156,7 @@ impl Gemm {
         self.cluster.max(self.split)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result {
         let MatMul { scalar, a_transposed, b_transposed, terms, .. } = self.matmul;
         let tf32 = scalar == Scalar::F32 && !a_transposed && !b_transposed;
         let fits = tf32 || matches!(scalar, Scalar::F16 | Scalar::Bf16);

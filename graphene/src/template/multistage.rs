@@ -89,7 +89,7 @@ impl Multistage {
     }
 
     /// Whether there is such a kernel.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result {
         let Multistage { arch, tile, depth, .. } = *self;
         let scalar = self.matmul.scalar;
         let threads = matches!(self.by, By::Threads(_));

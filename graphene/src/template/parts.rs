@@ -124,7 +124,7 @@ impl Parts {
         k.finish(kind, outs, ins)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result {
         needs(!self.parts.is_empty(), "a part", self)?;
         Within(1, 1024).check("threads a block", self.threads)?;
         for part @ Part { source, to, vector } in &self.parts {
@@ -150,7 +150,7 @@ impl Parts {
 
 impl Place<'_> {
     /// A vector at a place that counts vectors.
-    fn make(&self, k: &mut Builder, n: i64, at: &[Expr]) -> Result<()> {
+    fn make(&self, k: &mut Builder, n: i64, at: &[Expr]) -> Result {
         let Part { source, to: access, .. } = self.part;
         let to = neighbours(k, self.to, at.iter().cloned(), n, "vector")?;
         let from = self.from.map(|from| neighbours(k, from, at.iter().cloned(), n, "vector"));

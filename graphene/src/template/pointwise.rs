@@ -95,7 +95,7 @@ impl Pointwise {
         k.finish(Kind::pointwise(&self.function), outs, params)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result {
         let rank = self.rank();
         let mut all = self.ins.iter().chain(&self.outs);
         let axes = rank > 0 && all.all(|access| access.strides.len() == rank);
@@ -111,7 +111,7 @@ impl Pointwise {
     }
 
     /// The results of a vector, which has so many elements.
-    fn compute(&self, k: &mut Builder, n: i64, to: &[TensorId], from: &[TensorId]) -> Result<()> {
+    fn compute(&self, k: &mut Builder, n: i64, to: &[TensorId], from: &[TensorId]) -> Result {
         let ins = from.iter().zip(&self.ins);
         let ins = ins.map(|(&from, access)| access.load(k, from, self.numbers));
         let ins = ins.collect::<Result<Vec<_>>>()?;

@@ -303,7 +303,7 @@ impl Recurrent {
     }
 
     /// Whether there is such a kernel.
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result {
         self.cell.check()?;
         let float = matches!(self.scalar, Scalar::F16 | Scalar::Bf16 | Scalar::F32);
         needs(float, "fp16, bf16 or fp32 operands", self.scalar)?;

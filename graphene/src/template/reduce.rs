@@ -102,7 +102,7 @@ impl Reduce {
         Fused::of(&self.finish, &[total, Fused::index(reduced.clone())])
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result {
         let Reduce { function, finish, out, ins, op, .. } = self;
         let axes = out.strides.len() == 2 && ins.iter().all(|x| x.strides.len() == 3);
         needs(axes, "inputs of three axes and a result of two", self)?;
@@ -139,7 +139,7 @@ impl Own<'_> {
     }
 
     /// Stores the totals of a run.
-    fn leave(&self, k: &mut Builder, run: &Run, total: TensorId) -> Result<()> {
+    fn leave(&self, k: &mut Builder, run: &Run, total: TensorId) -> Result {
         let kind = Kind::Fused(self.template.result(Fused::input(0), &self.reduced));
         k.decompose(Header::alone(kind, run.view, total), |k| {
             let mut ins = vec![total];
@@ -155,7 +155,7 @@ impl Own<'_> {
     }
 
     /// Columns of `[outer, reduced, inner]`: a vector of neighbours by each thread, rows in strands.
-    fn columns(&self, k: &mut Builder, outer: Expr, columns: Expr) -> Result<()> {
+    fn columns(&self, k: &mut Builder, outer: Expr, columns: Expr) -> Result {
         let Reduce { op, vector: n, threads, strands, .. } = *self.template;
         let [thread] = k.indices(self.block, ["thread_of_block"])?;
         let strand: Expr = k.let_("strand", Expr::from(&thread).div(&threads.into()))?.into();
@@ -206,7 +206,7 @@ impl Own<'_> {
     }
 
     /// Adds the totals of all strands to those of the first, through shared memory.
-    fn meet(&self, k: &mut Builder, total: TensorId, [strand, across]: [&Expr; 2]) -> Result<()> {
+    fn meet(&self, k: &mut Builder, total: TensorId, [strand, across]: [&Expr; 2]) -> Result {
         let Reduce { op, vector: n, threads, strands, .. } = *self.template;
         let view = Layout::rows([strands, n, threads]);
         let shared = k.allocate("parts", view, Scalar::F32, Memory::Shared, None)?;

@@ -176,7 +176,7 @@ impl Row<'_> {
         k: &mut Builder,
         [to, from]: [TensorId; 2],
         (name, scalar): (&str, Scalar),
-    ) -> Result<()> {
+    ) -> Result {
         if scalar == self.scan.numbers {
             return k.move_(to, from);
         }
@@ -186,7 +186,7 @@ impl Row<'_> {
     }
 
     /// `acc` becomes `acc` and `value` together.
-    fn fold(&self, k: &mut Builder, acc: TensorId, value: TensorId) -> Result<()> {
+    fn fold(&self, k: &mut Builder, acc: TensorId, value: TensorId) -> Result {
         k.binary(self.scan.op, acc, [acc, value])
     }
 
@@ -213,7 +213,7 @@ impl Row<'_> {
     }
 
     /// What the own element's is within the chunk.
-    fn own(&self, k: &mut Builder, own: TensorId, done: i64, neutral: Number) -> Result<()> {
+    fn own(&self, k: &mut Builder, own: TensorId, done: i64, neutral: Number) -> Result {
         let read = |k: &mut Builder, thread: Expr| {
             k.move_(own, Operand::at(self.shared, [Expr::from(done), thread]))
         };

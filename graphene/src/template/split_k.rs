@@ -42,11 +42,11 @@ pub(super) struct Held<'a> {
     /// Which of the warps that have sums it is.
     pub(super) number: Expr,
     /// Goes through the pairs of sums and their numbers.
-    pub(super) each: &'a dyn Fn(&mut Builder, Visit<'_>) -> Result<()>,
+    pub(super) each: &'a dyn Fn(&mut Builder, Visit<'_>) -> Result,
 }
 
 /// What is done with the pair of sums of this number.
-pub(super) type Visit<'a> = &'a dyn Fn(&mut Builder, TensorId, Expr) -> Result<()>;
+pub(super) type Visit<'a> = &'a dyn Fn(&mut Builder, TensorId, Expr) -> Result;
 
 impl Holders {
     /// How many warps' sums each of so many blocks finishes.
@@ -106,8 +106,8 @@ impl Shares {
         &self,
         k: &mut Builder,
         held: &Held<'_>,
-        go_on: impl FnOnce(&mut Builder) -> Result<()>,
-    ) -> Result<()> {
+        go_on: impl FnOnce(&mut Builder) -> Result,
+    ) -> Result {
         let (own, parts) = (Expr::from(self.own), Expr::from(self.parts));
         // The block that finishes them, and which of its warps; how many blocks behind that one the own is, in a circle.
         let (block, warp) = (held.number.div(&own), held.number.rem(&own));

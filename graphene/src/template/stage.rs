@@ -43,7 +43,7 @@ impl<'a> Stages<'a> {
         (steps, step): (&[Expr], &Expr),
         place: &Place,
         stage: &Var,
-    ) -> Result<()> {
+    ) -> Result {
         let mut first = Expr::from(0);
         for (term, count) in steps.iter().enumerate() {
             let end = first.clone() + count;
@@ -138,7 +138,7 @@ impl Side {
     }
 
     /// Whether tiles can be brought so.
-    pub(super) fn check(&self, edges: Edges) -> Result<()> {
+    pub(super) fn check(&self, edges: Edges) -> Result {
         needs(self.extents()[0] % self.piece(edges) == 0, "rows of a multiple of 16 bytes", self)
     }
 
@@ -182,7 +182,7 @@ impl Side {
         from: TensorId,
         to: TensorId,
         movers: Movers<'_>,
-    ) -> Result<()> {
+    ) -> Result {
         k.decompose(self.moves(from, to, movers), |k| {
             let batch = k.tensor_of(from)?.view.levels()[0].rank() > 2;
             let batch = |of: Tiler| batch.then_some(of).into_iter();
@@ -215,7 +215,7 @@ impl Side {
         to: TensorId,
         movers: Movers<'_>,
         from: impl Fn([Expr; 2]) -> (TensorId, Vec<Expr>),
-    ) -> Result<()> {
+    ) -> Result {
         let piece = self.piece(movers.edges);
         let [contiguous, other] = self.extents();
         let to = k.tile(to, "to_pieces", &self.pieces(piece))?;
@@ -239,7 +239,7 @@ impl Side {
     }
 
     /// Brings a piece, by a copy where its bytes are a word or more.
-    fn bring(&self, k: &mut Builder, from: TensorId, to: TensorId, by: Movers<'_>) -> Result<()> {
+    fn bring(&self, k: &mut Builder, from: TensorId, to: TensorId, by: Movers<'_>) -> Result {
         if self.piece(by.edges) * self.scalar.bytes() >= 4 {
             return k.add(Header::alone(Kind::Move, to, from).async_());
         }

@@ -98,7 +98,7 @@ pub(super) trait TiledMma {
     fn allocate(&self, k: &mut Builder) -> Result<TensorId>;
 
     /// Sets the sums to 0.
-    fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()>;
+    fn reset(&self, k: &mut Builder, acc: TensorId) -> Result;
 
     /// Adds the matmul of a stage; of A, from the step `skipped` of 16 along K on.
     fn multiply(
@@ -108,10 +108,10 @@ pub(super) trait TiledMma {
         a: TensorId,
         skipped: &Expr,
         b: TensorId,
-    ) -> Result<()>;
+    ) -> Result;
 
     /// Goes through the own pairs of sums and their numbers.
-    fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()>;
+    fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result;
 
     fn runs(&self) -> Runs;
 
@@ -130,7 +130,7 @@ pub(super) trait TiledMma {
     }
 
     /// Waits until the matmuls of so many stages at most are on their way, where they are asynchronous.
-    fn wait(&self, _: &mut Builder, _: TensorId, _stages: i64) -> Result<()> {
+    fn wait(&self, _: &mut Builder, _: TensorId, _stages: i64) -> Result {
         Ok(())
     }
 }
@@ -143,9 +143,9 @@ impl dyn TiledMma + '_ {
         acc: TensorId,
         (stages, block): (i64, ThreadsId),
         steps: &Expr,
-        fetch: impl Fn(&mut Builder, &Expr, &Var) -> Result<()>,
+        fetch: impl Fn(&mut Builder, &Expr, &Var) -> Result,
         near: impl Fn(&mut Builder, &Var) -> Result<[TensorId; 2]>,
-    ) -> Result<()> {
+    ) -> Result {
         self.reset(k, acc)?;
         let mut ahead = Ahead::new(k, stages, block)?;
         if self.is_asynchronous() {
@@ -165,7 +165,7 @@ impl dyn TiledMma + '_ {
         acc: TensorId,
         block: ThreadsId,
         near: impl FnOnce(&mut Builder) -> Result<[TensorId; 2]>,
-    ) -> Result<()> {
+    ) -> Result {
         load(k, acc, block, near, |k, near| self.multiply(k, acc, near.a, &0.into(), near.b))
     }
 
@@ -184,8 +184,8 @@ impl dyn TiledMma + '_ {
         shares: &Shares,
         block: ThreadsId,
         acc: TensorId,
-        go_on: impl FnOnce(&mut Builder, ThreadsId) -> Result<()>,
-    ) -> Result<()> {
+        go_on: impl FnOnce(&mut Builder, ThreadsId) -> Result,
+    ) -> Result {
         let warps = k.tile(block, "warps", &[Tiler::Size(WARP)])?;
         let [number, _] = k.indices(warps, ["sharing", "lane"])?;
         let warp = k.index(warps, "warp", [&number])?;
@@ -201,8 +201,8 @@ impl dyn TiledMma + '_ {
         acc: TensorId,
         epilogue: &Attached,
         origin: &Place,
-        finish: impl Fn(&mut Builder, TensorId, &Run) -> Result<()>,
-    ) -> Result<()> {
+        finish: impl Fn(&mut Builder, TensorId, &Run) -> Result,
+    ) -> Result {
         let Runs { n, columns, rows: (name, rows), eights } = self.runs();
         k.unroll("j", columns, |k, j| {
             let column = origin.n.div(&n.into()) + self.column(j);

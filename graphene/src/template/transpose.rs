@@ -94,7 +94,7 @@ impl Transpose {
         k.finish(swapped(outer.len()), y, x)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result {
         let (x, y) = (&self.x, &self.y);
         let axes = x.strides.len() >= 2 && x.strides.len() == y.strides.len();
         needs(axes, "operands of rows and columns, and the same outer axes", self)?;
@@ -130,7 +130,7 @@ impl Moved {
     }
 
     /// The tile's rows, as far as they are within `x`: all loads come before what waits for them.
-    fn bring(&self, k: &mut Builder, x: TensorId, columns: &Expr) -> Result<()> {
+    fn bring(&self, k: &mut Builder, x: TensorId, columns: &Expr) -> Result {
         let n = self.n;
         let words = self.side / n;
         // Of the i-th word its place in the tile, and in `x`.
@@ -164,7 +164,7 @@ impl Moved {
     }
 
     /// The tile's columns, as rows of `y`.
-    fn leave(&self, k: &mut Builder, y: TensorId, rows: &Expr) -> Result<()> {
+    fn leave(&self, k: &mut Builder, y: TensorId, rows: &Expr) -> Result {
         let n = self.n;
         let [row, column] = &self.at;
         let (warp, lane) = (self.thread.div(&LANES.into()), self.thread.rem(&LANES.into()));
@@ -199,8 +199,8 @@ impl Moved {
         of: TensorId,
         end: &Expr,
         [row, column]: &[Expr; 2],
-        body: impl Fn(&mut Builder, TensorId, Option<i64>) -> Result<()>,
-    ) -> Result<()> {
+        body: impl Fn(&mut Builder, TensorId, Option<i64>) -> Result,
+    ) -> Result {
         let n = self.n;
         let view = |k: &mut Builder, n: i64, column: Expr| {
             let at = self.outer.iter().chain([row, &column]).cloned();

@@ -207,7 +207,7 @@ impl View {
 }
 
 /// A dimension's modes, by which elements are counted, each by a step of its own.
-fn check_counts(modes: &Layout) -> Result<()> {
+fn check_counts(modes: &Layout) -> Result {
     let leaves = modes.leaves();
     let still = |leaf: &Leaf| leaf.size < 1 || leaf.stride.number().is_none_or(|stride| stride < 1);
     match leaves.iter().find(|leaf| still(leaf)) {

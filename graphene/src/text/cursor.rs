@@ -54,7 +54,7 @@ impl<'t> Parser<'t> {
         sees
     }
 
-    pub(crate) fn expect(&mut self, sign: &str) -> Result<()> {
+    pub(crate) fn expect(&mut self, sign: &str) -> Result {
         if self.eat(sign) { Ok(()) } else { self.expected(&format!("`{sign}`")) }
     }
 
@@ -203,7 +203,7 @@ impl<'t> Parser<'t> {
         value
     }
 
-    pub(crate) fn end(&self) -> Result<()> {
+    pub(crate) fn end(&self) -> Result {
         if self.rest().is_empty() { Ok(()) } else { self.expected("the end of the text") }
     }
 

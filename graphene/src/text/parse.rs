@@ -56,7 +56,7 @@ fn next_kernel(p: &mut Parser<'_>) -> Result<Kernel> {
 }
 
 impl Parser<'_> {
-    fn symbols(&mut self, k: &mut Builder) -> Result<()> {
+    fn symbols(&mut self, k: &mut Builder) -> Result {
         self.expect("(")?;
         while !self.sees(")") {
             self.placed(|p| k.symbol(p.new_var(k)?))?;
@@ -67,7 +67,7 @@ impl Parser<'_> {
         self.expect(")")
     }
 
-    fn param(&mut self, k: &mut Builder) -> Result<()> {
+    fn param(&mut self, k: &mut Builder) -> Result {
         let name = self.new_name::<TensorId>(k)?;
         self.expect(":")?;
         let from = self.next();
@@ -79,7 +79,7 @@ impl Parser<'_> {
         k.add_param(name, tensor).map(drop)
     }
 
-    fn launched(&mut self, k: &mut Builder) -> Result<()> {
+    fn launched(&mut self, k: &mut Builder) -> Result {
         let name = self.new_name::<ThreadsId>(k)?;
         self.expect(":")?;
         let threads = self.threads_type(k)?;
@@ -98,7 +98,7 @@ impl Parser<'_> {
         k.finish_as(header)
     }
 
-    fn body(&mut self, k: &mut Builder) -> Result<()> {
+    fn body(&mut self, k: &mut Builder) -> Result {
         self.expect("{")?;
         while !self.eat("}") {
             self.placed(|p| p.stmt(k))?;
@@ -106,7 +106,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn stmt(&mut self, k: &mut Builder) -> Result<()> {
+    fn stmt(&mut self, k: &mut Builder) -> Result {
         let at = self.next();
         if self.name('%').is_some() {
             let declares = self.sees(":");
@@ -139,7 +139,7 @@ impl Parser<'_> {
     }
 
     /// An allocation or a view.
-    fn tensor(&mut self, k: &mut Builder) -> Result<()> {
+    fn tensor(&mut self, k: &mut Builder) -> Result {
         let name = self.new_name::<TensorId>(k)?;
         self.expect(":")?;
         let from = self.next();
@@ -157,7 +157,7 @@ impl Parser<'_> {
         self.viewed::<TensorId>(k, name, (from, printed))
     }
 
-    fn threads(&mut self, k: &mut Builder) -> Result<()> {
+    fn threads(&mut self, k: &mut Builder) -> Result {
         let name = self.new_name::<ThreadsId>(k)?;
         self.expect(":")?;
         let from = self.next();
@@ -172,7 +172,7 @@ impl Parser<'_> {
         k: &mut Builder,
         name: &str,
         (from, printed): (usize, V::Of),
-    ) -> Result<()> {
+    ) -> Result {
         let of: V = self.known(k)?;
         let op = self.view_op(k)?;
         let id = k.view(of, name, op)?;
@@ -184,7 +184,7 @@ impl Parser<'_> {
     }
 
     /// `(@m, @n), @i = #t.indices()`: a level's names in parentheses if there are several levels.
-    fn indices(&mut self, k: &mut Builder) -> Result<()> {
+    fn indices(&mut self, k: &mut Builder) -> Result {
         let at = self.next();
         let groups = self.list(|p| match p.sees("(") {
             true => p.within(["(", ")"], |p| p.list(|p| p.new_var(k))),
@@ -208,7 +208,7 @@ impl Parser<'_> {
         k.indices_named(of, &groups.concat()).map(drop)
     }
 
-    fn value(&mut self, k: &mut Builder) -> Result<()> {
+    fn value(&mut self, k: &mut Builder) -> Result {
         let name = self.new_var(k)?;
         self.expect("=")?;
         if self.sees("%") {
@@ -219,12 +219,12 @@ impl Parser<'_> {
         k.let_(name, value).map(drop)
     }
 
-    fn ring(&mut self, k: &mut Builder) -> Result<()> {
+    fn ring(&mut self, k: &mut Builder) -> Result {
         let name = self.new_var(k)?;
         k.ring(name, self.within(["[", "]"], Self::natural)?).map(drop)
     }
 
-    fn advance(&mut self, k: &mut Builder) -> Result<()> {
+    fn advance(&mut self, k: &mut Builder) -> Result {
         let at = self.next();
         let name = self.expect_name('@', "a ring")?;
         match k.find_ring(name).cloned() {
@@ -234,7 +234,7 @@ impl Parser<'_> {
     }
 
     /// What computes the operands that stand here.
-    fn computed(&mut self, k: &mut Builder) -> Result<()> {
+    fn computed(&mut self, k: &mut Builder) -> Result {
         let outs = self.outs(k)?;
         self.spec(k, outs)
     }
@@ -245,14 +245,14 @@ impl Parser<'_> {
         Ok(outs)
     }
 
-    fn spec(&mut self, k: &mut Builder, outs: Vec<Operand>) -> Result<()> {
+    fn spec(&mut self, k: &mut Builder, outs: Vec<Operand>) -> Result {
         self.placed(|p| {
             let header = p.header(k, outs)?;
             if p.sees("{") { k.decompose(header, |k| p.body(k)) } else { k.add(header) }
         })
     }
 
-    fn for_(&mut self, k: &mut Builder) -> Result<()> {
+    fn for_(&mut self, k: &mut Builder) -> Result {
         let name = self.new_var(k)?;
         self.expect("=")?;
         let first = self.expr(k)?;
@@ -286,7 +286,7 @@ impl Parser<'_> {
         Ok(all)
     }
 
-    fn if_(&mut self, k: &mut Builder) -> Result<()> {
+    fn if_(&mut self, k: &mut Builder) -> Result {
         let test = if self.eat_word("true") {
             Test::All(Vec::new())
         } else if self.eat_word("inside") {
@@ -302,7 +302,7 @@ impl Parser<'_> {
         k.if_(test, |k| self.body(k))
     }
 
-    fn role(&mut self, k: &mut Builder) -> Result<()> {
+    fn role(&mut self, k: &mut Builder) -> Result {
         let threads = self.known(k)?;
         self.expect("[")?;
         let first = self.natural()?;
@@ -332,7 +332,7 @@ impl<'t> Parser<'t> {
         Ok(name)
     }
 
-    fn same_var(&mut self, name: &str) -> Result<()> {
+    fn same_var(&mut self, name: &str) -> Result {
         let at = self.next();
         if self.name('@') == Some(name) {
             return Ok(());

@@ -49,7 +49,8 @@ fn levels_are_cheap() {
         };
         let mut best = f64::INFINITY;
         for _ in 0..3 {
-            let [levels, plain] = [LEVELS, Options::default()].map(|options| time_of(|| run(&options)));
+            let [levels, plain] =
+                [LEVELS, Options::default()].map(|options| time_of(|| run(&options)));
             let times = levels.as_secs_f64() / plain.as_secs_f64().max(1e-9);
             println!("{name:>24} {plain:>12.2?} {levels:>12.2?} {times:>6.2}");
             best = best.min(times);

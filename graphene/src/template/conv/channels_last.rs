@@ -172,7 +172,7 @@ impl ChannelsLast {
     }
 
     /// Whether there is such a kernel.
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result {
         self.convolution.check()?;
         self.matmul().check()?;
         let &ChannelsLast { depth, warps, .. } = self;
@@ -233,7 +233,7 @@ impl Rows<'_> {
     }
 
     /// Begins to copy a step along the depth to its stage; zeros where there is nothing.
-    fn fetch(&self, k: &mut Builder, step: &Expr, stages: TensorId, stage: &Var) -> Result<()> {
+    fn fetch(&self, k: &mut Builder, step: &Expr, stages: TensorId, stage: &Var) -> Result {
         let convolution = &self.conv.convolution;
         let (depth, piece) = (self.side.depth, self.side.piece(Edges::Bulk));
         let read = convolution.channels[0];
@@ -254,7 +254,7 @@ impl Rows<'_> {
     }
 
     /// Copies the own run of an element of the windows.
-    fn bring(&self, k: &mut Builder, [tap, run]: [Expr; 2], to: TensorId) -> Result<()> {
+    fn bring(&self, k: &mut Builder, [tap, run]: [Expr; 2], to: TensorId) -> Result {
         let convolution = &self.conv.convolution;
         let (depth, piece) = (self.side.depth, self.side.piece(Edges::Bulk));
         let taps = Expr::from(convolution.taps());

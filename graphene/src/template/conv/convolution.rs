@@ -132,7 +132,7 @@ impl Convolution {
     }
 
     /// Whether there is such a convolution.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result {
         let [read, made] = self.channels;
         let whole = self.group >= 1 && read >= 1 && made >= 1;
         let whole = whole && read % self.group + made % self.group == 0;
@@ -270,7 +270,7 @@ impl Images<'_> {
         epilogue: &Attached,
         sums: TensorId,
         run: &Run,
-    ) -> Result<()> {
+    ) -> Result {
         if epilogue.wide {
             let run = self.placed(run, run.column.clone(), run.n);
             return epilogue.leave(k, sums, &run, &epilogue.all());

@@ -99,7 +99,7 @@ impl Gather<'_> {
         step: &Expr,
         stages: TensorId,
         stage: &Var,
-    ) -> Result<()> {
+    ) -> Result {
         let rows = |k: &mut Builder, to: Option<TensorId>| {
             self.each_row(k, |k, e, row| {
                 let from = step.clone() * self.side.depth + row;
@@ -126,7 +126,7 @@ impl Gather<'_> {
     }
 
     /// Stores a step that came through registers.
-    pub(super) fn settle(&self, k: &mut Builder, stages: TensorId, stage: &Var) -> Result<()> {
+    pub(super) fn settle(&self, k: &mut Builder, stages: TensorId, stage: &Var) -> Result {
         let Some(words) = self.words else { return Ok(()) };
         let to = Operand::at(stages, [stage]);
         k.decompose(Header::new(Kind::Move, to, words, self.movers.block), |k| {
@@ -150,8 +150,8 @@ impl Gather<'_> {
     fn each_row(
         &self,
         k: &mut Builder,
-        body: impl Fn(&mut Builder, &Expr, &Expr) -> Result<()>,
-    ) -> Result<()> {
+        body: impl Fn(&mut Builder, &Expr, &Expr) -> Result,
+    ) -> Result {
         let depth = self.side.depth;
         let count = (depth + self.rows - 1) / self.rows;
         // Registers have numbers that the compiler knows.
@@ -180,7 +180,7 @@ impl Gather<'_> {
     }
 
     /// Copies the own run of a row.
-    fn bring(&self, k: &mut Builder, to: TensorId, row: &Expr) -> Result<()> {
+    fn bring(&self, k: &mut Builder, to: TensorId, row: &Expr) -> Result {
         let seen = self.seen(&self.places[0], row);
         if !self.flat {
             let (to, from) = (Operand::at(to, [0]), Operand::at(self.x, seen));
@@ -191,7 +191,7 @@ impl Gather<'_> {
     }
 
     /// Loads the own run of a row, element by element.
-    fn load(&self, k: &mut Builder, words: TensorId, row: &Expr) -> Result<()> {
+    fn load(&self, k: &mut Builder, words: TensorId, row: &Expr) -> Result {
         for (i, place) in (0..).zip(&self.places) {
             let word = Operand::at(words, [i]);
             let from = Operand::at(self.x, self.seen(place, row));

@@ -169,7 +169,7 @@ impl Sliding {
         Some([groups].into_iter().chain(of_one).collect())
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result {
         self.convolution.check()?;
         let Convolution { channels, group, .. } = self.convolution;
         let pools = match self.fold {
@@ -207,7 +207,7 @@ pub(super) struct Own<'a> {
 
 impl Own<'_> {
     /// Folds the own pixel's window.
-    pub(super) fn window(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn window(&self, k: &mut Builder) -> Result {
         let convolution = &self.sliding.convolution;
         let (read, taps) = (convolution.channels[0] / convolution.group, convolution.taps());
         k.for_("c", 0..read, 1, false, |k, channel| {
@@ -253,7 +253,7 @@ impl Own<'_> {
     }
 
     /// Folds an element into the total.
-    fn fold(&self, k: &mut Builder, from: Operand, w: Option<Operand>) -> Result<()> {
+    fn fold(&self, k: &mut Builder, from: Operand, w: Option<Operand>) -> Result {
         let total = Operand::at(self.total, [0]);
         let x = self.load(k, from)?;
         if let Some(w) = w {

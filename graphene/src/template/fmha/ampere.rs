@@ -75,7 +75,7 @@ impl<'a> Block<'a> {
 
     /// A tile of queries. Groups of copies are those of a tile of keys and of a tile of values in
     /// turn, so that at each wait one younger group is in flight, or an empty one.
-    fn tile(&self, k: &mut Builder, place: &Place<'_>, ins: &[TensorId]) -> Result<()> {
+    fn tile(&self, k: &mut Builder, place: &Place<'_>, ins: &[TensorId]) -> Result {
         let fmha = self.fmha;
         let ring = k.ring("using", STAGES)?;
         let stage = ring.stage();
@@ -145,7 +145,7 @@ impl<'a> Block<'a> {
     }
 
     /// Scores become weights. The last tile of keys is the first.
-    fn weigh(&self, k: &mut Builder, place: &Place<'_>, step: &Var) -> Result<()> {
+    fn weigh(&self, k: &mut Builder, place: &Place<'_>, step: &Var) -> Result {
         let tile = k.let_("tile", place.tile(step))?.into();
         let block = place.m.clone() * self.fmha.consumers * ROWS;
         let first = block + self.lane.number.clone() * 16;
@@ -158,7 +158,7 @@ impl<'a> Block<'a> {
     }
 
     /// All but the youngest group of copies is there, for all threads.
-    fn meet(&self, k: &mut Builder) -> Result<()> {
+    fn meet(&self, k: &mut Builder) -> Result {
         k.spec(Kind::WaitGroup(Group::Copy, 1, false), (), (), self.block)?;
         k.spec(Kind::Sync, (), (), self.block)
     }
@@ -171,7 +171,7 @@ impl<'a> Block<'a> {
         place: &Place<'_>,
         step: &Var,
         ring: &Ring,
-    ) -> Result<()> {
+    ) -> Result {
         let next = Expr::from(step) + 1;
         k.if_(Cond::less(next.clone(), &place.steps), |k| {
             let stage = (Expr::from(ring.stage()) + 1).rem(&Expr::from(STAGES));
@@ -187,7 +187,7 @@ impl<'a> Block<'a> {
         which: usize,
         place: &Place<'_>,
         [tile, stage]: [Expr; 2],
-    ) -> Result<()> {
+    ) -> Result {
         let panels = self.fmha.panels(which);
         let Panels { rows, columns, scalar } = panels;
         let piece = WIDTH / scalar.bytes();
@@ -229,7 +229,7 @@ impl<'a> Block<'a> {
     }
 
     /// Each lane writes its pairs that lie within the result.
-    fn store(&self, k: &mut Builder, place: &Place<'_>) -> Result<()> {
+    fn store(&self, k: &mut Builder, place: &Place<'_>) -> Result {
         let rows = place.rows(k, 3, self.fmha.rows(), &place.m)?;
         k.decompose(Header::new(Kind::Move, rows, self.sums, self.block), |k| {
             let to = k.tile(place.given.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;

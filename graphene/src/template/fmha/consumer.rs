@@ -42,7 +42,7 @@ struct Consumer<'a> {
 }
 
 /// What each consumer warpgroup does.
-pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
+pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
     let consumer = Consumer::new(k, context)?;
     context.given.each_tile(k, |k, place| {
         let (tile, ins) = place.computed(k, ROWS, &consumer.m(place), consumer.own)?;
@@ -101,12 +101,12 @@ impl<'a> Consumer<'a> {
         self.states[which].consumer_wait(k, self.own)
     }
 
-    fn release(&self, k: &mut Builder, which: usize) -> Result<()> {
+    fn release(&self, k: &mut Builder, which: usize) -> Result {
         self.states[which].consumer_release(k, self.elected_warps)
     }
 
     /// Goes through the keys and values of a tile of queries.
-    fn attend(&self, k: &mut Builder, place: &Place<'_>, ins: &[TensorId]) -> Result<()> {
+    fn attend(&self, k: &mut Builder, place: &Place<'_>, ins: &[TensorId]) -> Result {
         let fmha = place.given.fmha;
         self.softmax.begin(k)?;
         clear(k, self.sums, fmha.value_width() / 8)?;
@@ -150,7 +150,7 @@ impl<'a> Consumer<'a> {
     }
 
     /// The matmul of queries and the next stage's keys, a group of its own.
-    fn begin_scores(&self, k: &mut Builder) -> Result<()> {
+    fn begin_scores(&self, k: &mut Builder) -> Result {
         let Consumer { context, own, scores, group, .. } = self;
         let stage = self.wait(k, 1)?;
         let own_rows = [Tiler::Size(ROWS), Tiler::Whole];
@@ -176,7 +176,7 @@ impl<'a> Consumer<'a> {
 
     /// The scores of a step become weights. The last tile of keys comes first; a later one's matmul
     /// has that of weights and values behind it.
-    fn end_scores(&self, k: &mut Builder, place: &Place<'_>, step: Expr) -> Result<()> {
+    fn end_scores(&self, k: &mut Builder, place: &Place<'_>, step: Expr) -> Result {
         let Consumer { context, scores, elected_warps, .. } = *self;
         let last = step == Expr::from(0);
         let tile = k.let_("tile", place.tile(step.clone()))?.into();
@@ -204,7 +204,7 @@ impl<'a> Consumer<'a> {
     }
 
     /// The matmul of weights and the values of the stage that is there, a group of its own.
-    fn begin_sums(&self, k: &mut Builder) -> Result<()> {
+    fn begin_sums(&self, k: &mut Builder) -> Result {
         let Consumer { context, own, weights, sums, states, .. } = self;
         let b = k.index(context.shared[2], "b", [&states[2].ring.stage()])?;
         k.decompose(Header::new(Kind::MATMUL_ADD, *sums, [*weights, b], *own), |k| {
@@ -220,13 +220,13 @@ impl<'a> Consumer<'a> {
         })
     }
 
-    fn end_sums(&self, k: &mut Builder) -> Result<()> {
+    fn end_sums(&self, k: &mut Builder) -> Result {
         k.spec(Kind::WaitGroup(Group::MatMul, 0, false), self.sums, (), self.own)?;
         self.release(k, 2)
     }
 
     /// A tile's rows leave; what is still being read out of shared memory then must not outlive the block.
-    fn leave(&self, k: &mut Builder, place: &Place<'_>) -> Result<()> {
+    fn leave(&self, k: &mut Builder, place: &Place<'_>) -> Result {
         let fmha = place.given.fmha;
         let (own, panels, m) = (self.own, fmha.panels(3), self.m(place));
         let rows = place.rows(k, 3, ROWS, &m)?;

@@ -110,8 +110,8 @@ impl Given<'_> {
     pub(super) fn each_tile(
         &self,
         k: &mut Builder,
-        body: impl FnOnce(&mut Builder, &Place<'_>) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder, &Place<'_>) -> Result,
+    ) -> Result {
         if self.fmha.causal {
             return self.each_uneven(k, body);
         }
@@ -131,8 +131,8 @@ impl Given<'_> {
     fn each_uneven(
         &self,
         k: &mut Builder,
-        body: impl FnOnce(&mut Builder, &Place<'_>) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder, &Place<'_>) -> Result,
+    ) -> Result {
         let Given { batch, heads, kv_heads, queries, keys, blocks, first, .. } = self;
         let blocks = Expr::from(blocks);
         let tiles_m = value(k, "tiles_m", tiles(queries, self.fmha.rows()))?;

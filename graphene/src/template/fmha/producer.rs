@@ -24,7 +24,7 @@ struct Source {
 impl Context<'_> {
     /// What the producer warpgroup does: one thread issues tensor copies, in the order in which
     /// consumers release stages; a warp beside it brings the mask.
-    pub(super) fn produce(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn produce(&self, k: &mut Builder) -> Result {
         let (own, _) = own_group(k, self.groups)?;
         k.spec(Kind::Registers(PRODUCER_REGISTERS), (), (), own)?;
         let first = GROUP * self.given.fmha.consumers;
@@ -57,7 +57,7 @@ impl Context<'_> {
     }
 
     /// The tile of this number, panel by panel.
-    fn fill(&self, k: &mut Builder, source: &Source, place: &Place<'_>, tile: &Expr) -> Result<()> {
+    fn fill(&self, k: &mut Builder, source: &Source, place: &Place<'_>, tile: &Expr) -> Result {
         let Source { which, ref state, from } = *source;
         let (panels, one) = (self.given.fmha.panels(which), k.one()?);
         state.produce(k, one, |k, full, stage| {
@@ -83,7 +83,7 @@ impl Context<'_> {
 
     /// What the warp does that follows the one which brings keys: with each tile of them, the terms of a mask of one element
     /// a key. All its elements are asked for before the first is used.
-    fn produce_terms(&self, k: &mut Builder) -> Result<()> {
+    fn produce_terms(&self, k: &mut Builder) -> Result {
         let Given { fmha, block, .. } = *self.given;
         let (Mask::PerKey(scalar), Some(terms)) = (fmha.mask, self.terms) else { return Ok(()) };
         let (first, count) = (GROUP * fmha.consumers + WARP, ceil(fmha.keys, WARP));

@@ -57,7 +57,7 @@ impl Spot<'_> {
         k: &mut Builder,
         scores: TensorId,
         terms: Option<&Terms>,
-    ) -> Result<()> {
+    ) -> Result {
         let Place { given, batch, head, .. } = self.place;
         let fmha = given.fmha;
         if let Units::Binary(_) = fmha.units() {
@@ -82,7 +82,7 @@ impl Spot<'_> {
 
     /// Keys beyond the end (in the last tile only, and where a mask of one element a key does not say
     /// so), and those after the query if it is causal, are not attended.
-    pub(super) fn leave_out(&self, k: &mut Builder, scores: TensorId, last: bool) -> Result<()> {
+    pub(super) fn leave_out(&self, k: &mut Builder, scores: TensorId, last: bool) -> Result {
         let Given { fmha, keys, .. } = self.place.given;
         let (end, columns) =
             ((self.tile.clone() + 1) * fmha.keys, [("j", fmha.keys / 8), ("p", 2)]);
@@ -166,7 +166,7 @@ impl Constants {
     }
 
     /// One score, by its term of the mask.
-    fn score(&self, k: &mut Builder, score: Operand, term: Option<Operand>) -> Result<()> {
+    fn score(&self, k: &mut Builder, score: Operand, term: Option<Operand>) -> Result {
         let multiply = |k: &mut Builder, by: TensorId| {
             k.binary(Binary::Mul, score.clone(), [score.clone(), by.into()])
         };
@@ -199,7 +199,7 @@ pub(super) fn load<const N: usize>(
     given: &Given<'_>,
     at: [&Expr; N],
     to: Operand,
-) -> Result<()> {
+) -> Result {
     let mask = given.mask.expect("a kernel whose scores are masked has a mask");
     let from = k.index(mask, "element", at)?;
     let beyond = match given.fmha.mask {

@@ -27,7 +27,7 @@ pub(super) struct Row<'a> {
 
 impl Row<'_> {
     /// The totals, one after the other, and the results.
-    pub(super) fn all(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn all(&self, k: &mut Builder) -> Result {
         let outs = self.own(k, &self.outs)?;
         let ins = self.own(k, &self.ins)?;
         let kind = Kind::Fused(self.template.meaning(self.sizes.len(), &self.columns));
@@ -48,7 +48,7 @@ impl Row<'_> {
         Ok(all)
     }
 
-    fn row(&self, k: &mut Builder, own: &[TensorId]) -> Result<()> {
+    fn row(&self, k: &mut Builder, own: &[TensorId]) -> Result {
         let mut count = None;
         if self.template.totals.iter().any(|total| total.finish.used().any(|input| input == 1)) {
             let number = number(k, "count", Scalar::F32)?;
@@ -91,11 +91,7 @@ impl Row<'_> {
     }
 
     /// `body` for each of the thread's vectors, where there are such.
-    fn pass(
-        &self,
-        k: &mut Builder,
-        body: impl FnOnce(&mut Builder, &Expr) -> Result<()>,
-    ) -> Result<()> {
+    fn pass(&self, k: &mut Builder, body: impl FnOnce(&mut Builder, &Expr) -> Result) -> Result {
         let n = self.template.vector;
         let steps = self.columns.ceil_div(&Expr::from(n * self.teams.size));
         k.for_("i", Expr::from(0)..steps, 1, false, |k, i| {
@@ -105,7 +101,7 @@ impl Row<'_> {
         })
     }
 
-    fn total(&self, k: &mut Builder, of: &Total, before: &[TensorId], to: TensorId) -> Result<()> {
+    fn total(&self, k: &mut Builder, of: &Total, before: &[TensorId], to: TensorId) -> Result {
         let n = self.template.vector;
         k.init(to, of.op.neutral().unwrap_or(0.0))?;
         self.pass(k, |k, at| {
@@ -122,7 +118,7 @@ impl Row<'_> {
         (out, to): (&Out, TensorId),
         totals: &[TensorId],
         at: (&Expr, i64),
-    ) -> Result<()> {
+    ) -> Result {
         let values = self.values(k, &out.function, totals, at)?;
         let to = self.view(k, to, at)?;
         store(k, to, values, at.1 > 1 && out.access.contiguous())

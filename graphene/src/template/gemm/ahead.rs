@@ -96,7 +96,7 @@ impl Store<'_> {
         place: &Place,
         Fetched { from, raw, panels: held, .. }: Fetched,
         number: &Expr,
-    ) -> Result<()> {
+    ) -> Result {
         let panels = Expr::from(self.context.gemm.columns / PANEL);
         let (strip, panel) = (number.div(&panels), number.rem(&panels));
         each(k, EIGHTS, |k, eight| {
@@ -111,7 +111,7 @@ impl Store<'_> {
     }
 
     /// Asks for what the next panel meets of matrices, or this one where only one is held.
-    pub(super) fn ask_for_next(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
+    pub(super) fn ask_for_next(&self, k: &mut Builder, panel: &Panel<'_>) -> Result {
         let panels = self.context.gemm.panels_of_consumer();
         let Ahead { place, held } = panel.ahead;
         for &held in held.iter().flatten().filter(|held| !held.column) {
@@ -152,7 +152,7 @@ impl Store<'_> {
     }
 
     /// Begins to copy the tile's rows. The last tile's are no longer read.
-    pub(super) fn ask_for_rows(&self, k: &mut Builder, place: &Place) -> Result<()> {
+    pub(super) fn ask_for_rows(&self, k: &mut Builder, place: &Place) -> Result {
         if self.has_no_rows() {
             return Ok(());
         }
@@ -174,7 +174,7 @@ impl Store<'_> {
     }
 
     /// Waits until the consumer's threads have copied them.
-    pub(super) fn await_rows(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn await_rows(&self, k: &mut Builder) -> Result {
         if self.has_no_rows() {
             return Ok(());
         }
@@ -184,7 +184,7 @@ impl Store<'_> {
 
     /// Lets the next tile's rows take their place. A panel that leaves does so too, since threads meet once they have computed
     /// it: unless runs read rows after the last one.
-    pub(super) fn leave_rows(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn leave_rows(&self, k: &mut Builder) -> Result {
         // Blocks that share a tile have no other.
         let last = self.context.shares.is_some();
         if last || self.has_no_rows() || self.by_runs.is_empty() {

@@ -30,7 +30,7 @@ struct Consumer<'a> {
 }
 
 /// What each consumer warpgroup does.
-pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
+pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
     let gemm = context.gemm;
     let consumer = Consumer::new(k, context)?;
     let own = consumer.own;
@@ -107,17 +107,13 @@ impl<'a> Consumer<'a> {
     }
 
     /// Passes the stages of so many tiles by, which are others'.
-    fn skip(&self, k: &mut Builder, tiles: Expr) -> Result<()> {
+    fn skip(&self, k: &mut Builder, tiles: Expr) -> Result {
         let steps = self.context.all_steps() * tiles;
         k.for_("skipped", Expr::from(0)..steps, 1, false, |k, _| k.advance(&self.state.ring))
     }
 
     /// Adds a tile's matmuls; `issued` is done when all of them have been issued.
-    fn multiply(
-        &self,
-        k: &mut Builder,
-        issued: impl FnOnce(&mut Builder) -> Result<()>,
-    ) -> Result<()> {
+    fn multiply(&self, k: &mut Builder, issued: impl FnOnce(&mut Builder) -> Result) -> Result {
         let Consumer { context, own, acc, state, .. } = self;
         let steps = context.all_steps();
         k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
@@ -133,7 +129,7 @@ impl<'a> Consumer<'a> {
     }
 
     /// Releases the stage before the one that is next.
-    fn release_previous(&self, k: &mut Builder) -> Result<()> {
+    fn release_previous(&self, k: &mut Builder) -> Result {
         k.role(self.lanes, 0..1, |k| {
             self.empty.iter().try_for_each(|&empty| {
                 k.alone(Kind::Arrive(None), Operand::at(empty, [self.state.previous()]), ())
@@ -142,7 +138,7 @@ impl<'a> Consumer<'a> {
     }
 
     /// The matmuls of one stage, a group of their own.
-    fn stage(&self, k: &mut Builder, stage: &Var) -> Result<()> {
+    fn stage(&self, k: &mut Builder, stage: &Var) -> Result {
         let Consumer { context, own: threads, acc, .. } = self;
         let gemm = context.gemm;
         let [a, b] = context.shared;

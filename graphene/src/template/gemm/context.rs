@@ -128,8 +128,8 @@ impl Context<'_> {
         k: &mut Builder,
         first: Expr,
         stride: Expr,
-        body: impl FnOnce(&mut Builder, &Var, &Place) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder, &Var, &Place) -> Result,
+    ) -> Result {
         let all = self.walk.count();
         // Blocks that share a tile have no other.
         let end = match self.shares {

@@ -100,7 +100,7 @@ impl<'a> Store<'a> {
     }
 
     /// A tile's rows, panel by panel.
-    pub(super) fn tile(&self, k: &mut Builder, acc: TensorId, ahead: &Ahead<'_>) -> Result<()> {
+    pub(super) fn tile(&self, k: &mut Builder, acc: TensorId, ahead: &Ahead<'_>) -> Result {
         let Context { gemm, declared, .. } = self.context;
         let strips = k.tile(acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
         each(k, gemm.strips, |k, strip| {
@@ -147,7 +147,7 @@ impl<'a> Store<'a> {
     }
 
     /// What is still being read out of shared memory must not outlive the block.
-    pub(super) fn finish(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn finish(&self, k: &mut Builder) -> Result {
         if self.by_panels.is_empty() {
             return Ok(());
         }
@@ -159,7 +159,7 @@ impl<'a> Store<'a> {
         k: &mut Builder,
         panel: &Panel<'_>,
         Panels { result, scalar, to, buffers, ring }: &Panels,
-    ) -> Result<()> {
+    ) -> Result {
         let at = [&self.group, &ring.stage()];
         let name = if self.asking.is_some() { "addend" } else { "buffer" };
         let buffer = k.index(*buffers, name, at)?;
@@ -208,8 +208,8 @@ impl<'a> Store<'a> {
         panel: &Panel<'_>,
         eight: &Expr,
         come: Option<(TensorId, i64)>,
-        body: impl Fn(&mut Builder, i64, TensorId, &Run) -> Result<()>,
-    ) -> Result<()> {
+        body: impl Fn(&mut Builder, i64, TensorId, &Run) -> Result,
+    ) -> Result {
         let epilogue = &self.context.declared.epilogue;
         let rows = self.rows_at(k, panel, eight)?;
         let column = self.column_of(panel.ahead.place, &panel.panel, eight);

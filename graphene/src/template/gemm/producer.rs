@@ -40,7 +40,7 @@ impl Fill<'_> {
 
 impl Context<'_> {
     /// What the producer warpgroup does.
-    pub(super) fn produce(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn produce(&self, k: &mut Builder) -> Result {
         let (own, _) = own_group(k, self.groups)?;
         if !self.gemm.is_light() {
             k.spec(Kind::Registers(self.gemm.producer_registers()), (), (), own)?;
@@ -55,7 +55,7 @@ impl Context<'_> {
     }
 
     /// One thread issues tensor copies, box by box.
-    fn fill_by_copies(&self, k: &mut Builder) -> Result<()> {
+    fn fill_by_copies(&self, k: &mut Builder) -> Result {
         let (gemm, one) = (self.gemm, k.one()?);
         self.each_stage(k, one, gemm.boxes(), |k, fill| {
             if gemm.has_pdl_prologue() {
@@ -74,14 +74,14 @@ impl Context<'_> {
     }
 
     /// A stage is full when so many bytes have come.
-    fn expect(&self, k: &mut Builder, fill: &Fill<'_>) -> Result<()> {
+    fn expect(&self, k: &mut Builder, fill: &Fill<'_>) -> Result {
         let gemm = self.gemm;
         let bytes = (gemm.rows() + gemm.columns) * gemm.depth() * gemm.matmul.scalar.bytes();
         k.alone(Kind::Arrive(Some(bytes.into())), fill.full.clone(), ())
     }
 
     /// Copies the boxes of a step's tile of A (0) or B (1): of a cluster, the own share of B to both blocks.
-    fn bring(&self, k: &mut Builder, i: usize, fill: &Fill<'_>) -> Result<()> {
+    fn bring(&self, k: &mut Builder, i: usize, fill: &Fill<'_>) -> Result {
         let (size, box_) = (self.gemm.sizes()[i], self.gemm.boxes()[i]);
         let count = [size[0] / box_[0], size[1] / box_[1]];
         let pair = self.pair.as_ref().filter(|_| i == 1);
@@ -129,8 +129,8 @@ impl Context<'_> {
         k: &mut Builder,
         threads: ThreadsId,
         tiles: [[i64; 2]; 2],
-        fill: impl Fn(&mut Builder, &Fill<'_>) -> Result<()>,
-    ) -> Result<()> {
+        fill: impl Fn(&mut Builder, &Fill<'_>) -> Result,
+    ) -> Result {
         let (from, state) = (self.operands(k, tiles)?, self.pipeline.begin(k, "filling")?);
         self.each_tile(k, self.first.clone(), self.stride.clone(), |k, t, place| {
             (0..self.steps.len()).try_for_each(|term| {
@@ -148,7 +148,7 @@ impl Context<'_> {
     }
 
     /// All threads move elements, `GROUP` at a time, zeros where there are none.
-    fn fill_by_moves(&self, k: &mut Builder, own: ThreadsId) -> Result<()> {
+    fn fill_by_moves(&self, k: &mut Builder, own: ThreadsId) -> Result {
         let MatMul { scalar, a_transposed, b_transposed, .. } = self.gemm.matmul;
         let [thread] = k.indices(own, ["mover"])?;
         self.each_stage(k, own, self.gemm.sizes(), |k, fill| {
@@ -184,7 +184,7 @@ impl Context<'_> {
     }
 
     /// Brings what the first stages hold of the block's first tile of B, and asks for the lines of the rest.
-    pub(super) fn pdl_prologue(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn pdl_prologue(&self, k: &mut Builder) -> Result {
         let gemm = self.gemm;
         if gemm.has_pdl_prologue() {
             let first = GROUP * gemm.consumers;
@@ -195,7 +195,7 @@ impl Context<'_> {
     }
 
     /// Copies of B into the first stages, whose barriers expect A as well. A tile of fewer steps fills no more of them.
-    fn fill_prologue(&self, k: &mut Builder) -> Result<()> {
+    fn fill_prologue(&self, k: &mut Builder) -> Result {
         let place = &self.walk.place(k, self.first.clone())?;
         let (from, threads) = (self.operands(k, self.gemm.boxes())?[0], k.one()?);
         let (first, steps) = self.own_steps(0);
@@ -210,7 +210,7 @@ impl Context<'_> {
     }
 
     /// All threads ask for the lines of the block's first tile of B, of each term, that no stage has begun with.
-    fn prefetch(&self, k: &mut Builder) -> Result<()> {
+    fn prefetch(&self, k: &mut Builder) -> Result {
         let (gemm, depth) = (self.gemm, self.gemm.depth());
         let [thread] = k.indices(self.block, ["thread"])?;
         let place = self.walk.place(k, self.first.clone())?;

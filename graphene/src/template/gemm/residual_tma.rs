@@ -60,14 +60,14 @@ impl ResidualTma {
     }
 
     /// Waits until this panel has come.
-    pub(super) fn wait(&self, k: &mut Builder, store: &Store<'_>) -> Result<()> {
+    pub(super) fn wait(&self, k: &mut Builder, store: &Store<'_>) -> Result {
         let ring = &store.by_panels[0].ring;
         let come = self.come(&store.group, ring.stage());
         k.spec(Kind::Wait(Expr::from(ring.parity()), Scope::Block), come, (), store.own)
     }
 
     /// Asks for a tile's first panels.
-    pub(super) fn first(&self, k: &mut Builder, store: &Store<'_>, place: &Place) -> Result<()> {
+    pub(super) fn first(&self, k: &mut Builder, store: &Store<'_>, place: &Place) -> Result {
         let first = LEAD.min(store.context.gemm.panels_of_consumer());
         k.role(store.own, 0..1, |k| {
             // The buffers that take them are those from which C left longest ago.
@@ -76,12 +76,7 @@ impl ResidualTma {
     }
 
     /// Asks for a panel beyond this one.
-    pub(super) fn beyond(
-        &self,
-        k: &mut Builder,
-        store: &Store<'_>,
-        panel: &Panel<'_>,
-    ) -> Result<()> {
+    pub(super) fn beyond(&self, k: &mut Builder, store: &Store<'_>, panel: &Panel<'_>) -> Result {
         let panels = store.context.gemm.panels_of_consumer();
         if panels <= LEAD {
             return Ok(());
@@ -100,7 +95,7 @@ impl ResidualTma {
         place: &Place,
         number: &Expr,
         stages_on: i64,
-    ) -> Result<()> {
+    ) -> Result {
         let Panels { buffers, ring, .. } = &store.by_panels[0];
         let across = Expr::from(store.context.gemm.columns / PANEL);
         let at = store.at(place, &number.div(&across), &number.rem(&across));

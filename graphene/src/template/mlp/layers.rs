@@ -16,7 +16,7 @@ use crate::template::tiled_mma::{By, TiledMma};
 
 impl Context<'_> {
     /// One layer after the other.
-    pub(super) fn layers(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn layers(&self, k: &mut Builder) -> Result {
         let mlp = self.mlp;
         let ahead = Ahead::new(k, mlp.stages, self.block)?;
         for step in 0..mlp.stages - 1 {
@@ -51,7 +51,7 @@ impl Context<'_> {
         ahead: &Ahead,
         sums: &dyn TiledMma,
         acc: TensorId,
-    ) -> Result<()> {
+    ) -> Result {
         let (mlp, times) = (self.mlp, self.mlp.layers[l].times);
         sums.reset(k, acc)?;
         let per_layer = Expr::from(mlp.steps(l));
@@ -131,7 +131,7 @@ impl Context<'_> {
         range: std::ops::Range<i64>,
         step: &Expr,
         stage: &Var,
-    ) -> Result<()> {
+    ) -> Result {
         let mlp = self.mlp;
         let mut begin = 0;
         for l in first..mlp.layers.len() {
@@ -212,7 +212,7 @@ impl Context<'_> {
         layer: &Expr,
         sums: &dyn TiledMma,
         acc: TensorId,
-    ) -> Result<()> {
+    ) -> Result {
         let epilogue = self.epilogue(k, l, layer)?;
         // All of the block have used the layer's input.
         k.spec(Kind::Sync, (), (), self.block)?;
@@ -238,7 +238,7 @@ impl Context<'_> {
     }
 
     /// The last layer's results go.
-    fn leave(&self, k: &mut Builder, l: usize, sums: &dyn TiledMma, acc: TensorId) -> Result<()> {
+    fn leave(&self, k: &mut Builder, l: usize, sums: &dyn TiledMma, acc: TensorId) -> Result {
         let epilogue = self.epilogue(k, l, &Expr::from(0))?;
         sums.each_run(k, acc, &epilogue, &Place::first(), |k, values, local| {
             let (outs, run) = self.finished(k, l, values, &epilogue, local)?;

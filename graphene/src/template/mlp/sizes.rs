@@ -14,7 +14,7 @@ use crate::template::tiled_mma::{self, By};
 use crate::tensor::Scalar;
 
 impl Mlp {
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result {
         self.check_layers()?;
         MultipleOf(16).check("as the depth of a stage", self.depth)?;
         self.arch.needs(tiled_mma::features(self.scalar, self.tf32))?;
@@ -28,7 +28,7 @@ impl Mlp {
     }
 
     /// What is computed, however a block does it.
-    pub(super) fn check_layers(&self) -> Result<()> {
+    pub(super) fn check_layers(&self) -> Result {
         let last = self.layers.last().is_some_and(|last| last.times == 1);
         needs(last, "a last layer that is there once", &self.layers)?;
         let float = matches!(self.scalar, Scalar::F32 | Scalar::F16 | Scalar::Bf16);

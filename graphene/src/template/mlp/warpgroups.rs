@@ -112,7 +112,7 @@ impl Mlp {
         self.layers.iter().map(|layer| parts(layer.width)[0]).fold(1, i64::max) * PANEL
     }
 
-    fn check_warpgroups(&self, by: Warpgroups) -> Result<()> {
+    fn check_warpgroups(&self, by: Warpgroups) -> Result {
         self.check_layers()?;
         let Warpgroups { consumers, stages } = by;
         let half = matches!(self.scalar, Scalar::F16 | Scalar::Bf16);
@@ -222,7 +222,7 @@ impl Shared<'_> {
     }
 
     /// What the producer warpgroup does: one thread issues tensor copies.
-    fn produce(&self, k: &mut Builder, near: &Near) -> Result<()> {
+    fn produce(&self, k: &mut Builder, near: &Near) -> Result {
         let (own, _) = own_group(k, self.groups)?;
         k.spec(Kind::Registers(PRODUCER_REGISTERS), (), (), own)?;
         self.bring_operands(k, near)?;
@@ -249,7 +249,7 @@ impl Shared<'_> {
     }
 
     /// Brings the own rows of X.
-    fn begin(&self, k: &mut Builder, state: &PipelineState, rows: TensorId) -> Result<()> {
+    fn begin(&self, k: &mut Builder, state: &PipelineState, rows: TensorId) -> Result {
         let (mlp, consumers) = (self.mlp, self.by.consumers);
         let from = k.tile(self.x, "gX", &[ROWS, PANEL].map(Tiler::Size))?;
         let one = k.one()?;
@@ -270,7 +270,7 @@ impl Shared<'_> {
     }
 
     /// Brings all layers' operands, 16 bytes at a time: what the warp does that follows the one of tensor copies.
-    fn bring_operands(&self, k: &mut Builder, near: &Near) -> Result<()> {
+    fn bring_operands(&self, k: &mut Builder, near: &Near) -> Result {
         let first = GROUP * self.by.consumers + WARP;
         k.role(self.block, first..first + WARP, |k| {
             let [thread] = k.indices(self.block, ["mover"])?;
@@ -307,7 +307,7 @@ impl Shared<'_> {
         (near, state): (&Near, &PipelineState),
         l: usize,
         (tiles, time): (TensorId, &Expr),
-    ) -> Result<()> {
+    ) -> Result {
         let (mut first, one) = (0, k.one()?);
         for panels in parts(self.mlp.layers[l].width) {
             for step in 0..self.mlp.input(l) / PANEL {

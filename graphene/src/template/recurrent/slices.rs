@@ -31,8 +31,8 @@ impl Sums {
         k: &mut Builder,
         acc: TensorId,
         gates: Range<i64>,
-        body: impl Fn(&mut Builder, [&Expr; 2], i64, TensorId) -> Result<()>,
-    ) -> Result<()> {
+        body: impl Fn(&mut Builder, [&Expr; 2], i64, TensorId) -> Result,
+    ) -> Result {
         self.each(k, |k, at| {
             gates.clone().try_for_each(|gate| {
                 let sums = self.of(k, acc, at, gate)?;
@@ -42,13 +42,7 @@ impl Sums {
     }
 
     /// Sets sums to what each column begins with.
-    fn set(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        first: TensorId,
-        gates: Range<i64>,
-    ) -> Result<()> {
+    fn set(&self, k: &mut Builder, acc: TensorId, first: TensorId, gates: Range<i64>) -> Result {
         self.each_sum(k, acc, gates, |k, at, gate, to| {
             let from = k.index(first, "first", [at[1].clone(), Expr::from(gate)])?;
             each(k, self.run(), |k, e| k.move_(Operand::at(to, [&e]), Operand::at(from, [&e])))
@@ -56,7 +50,7 @@ impl Sums {
     }
 
     /// Sets the sums to what each column begins with; where the depth is shared, to 0 but for one.
-    pub(super) fn begin(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result<()> {
+    pub(super) fn begin(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result {
         if self.slices > 1 {
             self.clear(k, acc)?;
         }
@@ -64,14 +58,14 @@ impl Sums {
     }
 
     /// Begins with the last sum of each unit anew; what the sums of other slices have been added to stays.
-    pub(super) fn begin_last(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result<()> {
+    pub(super) fn begin_last(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result {
         self.of_first(k, |k| self.set(k, acc, first, self.gates - 1..self.gates))?;
         let later = Cond::new(self.slice.clone(), Relation::AtLeast, 1);
         if self.slices > 1 { k.if_(later, |k| self.clear(k, acc)) } else { Ok(()) }
     }
 
     /// Sets the sums to 0.
-    fn clear(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+    fn clear(&self, k: &mut Builder, acc: TensorId) -> Result {
         self.each_sum(k, acc, 0..self.gates, |k, _, _, to| {
             each(k, self.run(), |k, e| k.init(Operand::at(to, [&e]), 0.0))
         })
@@ -81,8 +75,8 @@ impl Sums {
     pub(super) fn of_first(
         &self,
         k: &mut Builder,
-        body: impl FnOnce(&mut Builder) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder) -> Result,
+    ) -> Result {
         if self.slices == 1 { body(k) } else { k.if_(Cond::equal(self.slice.clone(), 0), body) }
     }
 
@@ -102,8 +96,8 @@ impl Sums {
         k: &mut Builder,
         acc: TensorId,
         parts: Option<TensorId>,
-        body: impl Fn(&mut Builder) -> Result<()>,
-    ) -> Result<()> {
+        body: impl Fn(&mut Builder) -> Result,
+    ) -> Result {
         let Some(parts) = parts else { return body(k) };
         let warp = self.at[1].clone() * self.warps.along[0] + &self.at[0];
         let place = |slice: Expr, at: [&Expr; 2], gate: i64, e: Expr| {

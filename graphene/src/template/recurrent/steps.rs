@@ -44,7 +44,7 @@ pub(super) struct Context<'a> {
 
 impl Context<'_> {
     /// All steps of a tile of rows of the batch.
-    pub(super) fn tile(&self, k: &mut Builder, tile: &Expr, thread: &Var) -> Result<()> {
+    pub(super) fn tile(&self, k: &mut Builder, tile: &Expr, thread: &Var) -> Result {
         let counter = self.tensors.counter;
         let counter = counter.map(|of| Operand::at(of, [self.direction.clone(), tile.clone()]));
         let barrier = counter.map(|counter| GridBarrier {
@@ -127,7 +127,7 @@ impl Context<'_> {
         step: &Expr,
         before: &Expr,
         tile: &Expr,
-    ) -> Result<()> {
+    ) -> Result {
         let later = || Cond::less(0, step);
         let times = step.clone() * self.layer.cell.meetings();
         let row = |row: &Expr| vec![before.clone(), self.direction.clone(), self.row(tile, row)];
@@ -176,14 +176,14 @@ impl Context<'_> {
 }
 
 /// Where rows come from: hands a tensor, and the coordinates of a row by its number, to a body.
-pub(super) type Source<'a> = dyn Fn(&mut Builder, &Body<'_>) -> Result<()> + 'a;
+pub(super) type Source<'a> = dyn Fn(&mut Builder, &Body<'_>) -> Result + 'a;
 pub(super) type Body<'a> =
-    dyn Fn(&mut Builder, TensorId, &dyn Fn(&Expr) -> Vec<Expr>) -> Result<()> + 'a;
+    dyn Fn(&mut Builder, TensorId, &dyn Fn(&Expr) -> Vec<Expr>) -> Result + 'a;
 
 impl Context<'_> {
     /// Begins to bring the weights that stay for all steps. The copies join the group of the input's
     /// first rows, for which all threads wait before the first matmul.
-    pub(super) fn bring_resident(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn bring_resident(&self, k: &mut Builder) -> Result {
         for i in 0..2 {
             let Some(resident) = self.resident[i] else { continue };
             k.for_("chunk", 0..self.layer.chunks(i), 1, false, |k, chunk| {
@@ -195,7 +195,7 @@ impl Context<'_> {
     }
 
     /// Adds matmuls with W or R, of rows that `source` hands to a body.
-    pub(super) fn matmuls(&self, k: &mut Builder, i: usize, source: &Source<'_>) -> Result<()> {
+    pub(super) fn matmuls(&self, k: &mut Builder, i: usize, source: &Source<'_>) -> Result {
         let layer = self.layer;
         let chunks = layer.chunks(i);
         let ahead = Ahead::new(k, layer.stages, self.block)?;
@@ -230,7 +230,7 @@ impl Context<'_> {
     }
 
     /// Brings a tile of W or R: zeros where a sum has no gate of it.
-    fn bring_weights(&self, k: &mut Builder, i: usize, chunk: &Expr, to: TensorId) -> Result<()> {
+    fn bring_weights(&self, k: &mut Builder, i: usize, chunk: &Expr, to: TensorId) -> Result {
         let layer = self.layer;
         let (eight, sums) = (Expr::from(8), Expr::from(layer.sums()));
         let units = self.units.clone() * layer.units;
@@ -266,7 +266,7 @@ impl Context<'_> {
         at: &dyn Fn(&Expr) -> Vec<Expr>,
         chunk: &Expr,
         to: TensorId,
-    ) -> Result<()> {
+    ) -> Result {
         let (side, movers) = (self.sides[i], self.movers);
         let piece = side.piece(movers.edges);
         let axes = k.tensor_of(from)?.view.axes().len();

@@ -170,8 +170,8 @@ impl Sums {
     pub(super) fn each(
         &self,
         k: &mut Builder,
-        body: impl Fn(&mut Builder, [&Expr; 2]) -> Result<()>,
-    ) -> Result<()> {
+        body: impl Fn(&mut Builder, [&Expr; 2]) -> Result,
+    ) -> Result {
         k.for_("i", 0..self.rows, 1, true, |k, row| {
             k.for_("j", 0..self.runs(), 1, true, |k, run| {
                 body(k, [&Expr::from(row), &Expr::from(run)])
@@ -191,12 +191,7 @@ impl Sums {
     }
 
     /// Adds the matmuls of a stage.
-    pub(super) fn multiply(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        near: [TensorId; 2],
-    ) -> Result<()> {
+    pub(super) fn multiply(&self, k: &mut Builder, acc: TensorId, near: [TensorId; 2]) -> Result {
         let mut own = near;
         if self.slices > 1 {
             for (tile, side) in own.iter_mut().zip(&self.sides) {
@@ -215,7 +210,7 @@ impl Sums {
 
 impl Sums {
     /// In single precision: four steps along the depth at a time.
-    pub(super) fn add(&self, k: &mut Builder, acc: TensorId, near: [TensorId; 2]) -> Result<()> {
+    pub(super) fn add(&self, k: &mut Builder, acc: TensorId, near: [TensorId; 2]) -> Result {
         let columns = 2 * self.eights * self.gates;
         let counts = [self.rows, columns];
         k.for_("four", 0..self.sides[0].depth / self.slices / WIDE, 1, false, |k, four| {

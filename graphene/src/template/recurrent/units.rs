@@ -15,7 +15,7 @@ use crate::tensor::{Memory, Scalar};
 
 impl Context<'_> {
     /// What all sums begin with: the biases of both sides.
-    pub(super) fn biases(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn biases(&self, k: &mut Builder) -> Result {
         let n = self.sums.run();
         k.for_("j", 0..self.sums.runs(), 1, true, |k, run| {
             for (sum, gates) in self.layer.cell.sums.iter().enumerate() {
@@ -36,7 +36,7 @@ impl Context<'_> {
     }
 
     /// Loads the constants of the own units.
-    pub(super) fn constants(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn constants(&self, k: &mut Builder) -> Result {
         let (Some(to), Some(from)) = (self.constants, self.tensors.constants) else {
             return Ok(());
         };
@@ -59,7 +59,7 @@ impl Context<'_> {
         own: TensorId,
         first: Option<TensorId>,
         tile: &Expr,
-    ) -> Result<()> {
+    ) -> Result {
         let n = self.sums.run();
         let fill = |k: &mut Builder| {
             self.sums.each(k, |k, at| {
@@ -84,7 +84,7 @@ impl Context<'_> {
         function: &Function,
         reset: TensorId,
         tile: &Expr,
-    ) -> Result<()> {
+    ) -> Result {
         let n = self.sums.run();
         self.sums.each(k, |k, at| {
             let mut ins = Vec::new();
@@ -111,7 +111,7 @@ impl Context<'_> {
         k: &mut Builder,
         [step, now, to]: [&Expr; 3],
         tile: &Expr,
-    ) -> Result<()> {
+    ) -> Result {
         let (n, layer) = (self.sums.run(), self.layer);
         self.sums.each(k, |k, at| {
             let mut ins = Vec::new();
@@ -207,7 +207,7 @@ impl Ragged {
 
 impl Context<'_> {
     /// What the rows of a tile begin with; beyond the batch they have no length.
-    pub(super) fn begin_ragged(&self, k: &mut Builder, ragged: &Ragged, tile: &Expr) -> Result<()> {
+    pub(super) fn begin_ragged(&self, k: &mut Builder, ragged: &Ragged, tile: &Expr) -> Result {
         if let Some(held) = ragged.held {
             self.begin(k, held, self.tensors.first_h, tile)?;
         }

@@ -30,7 +30,7 @@ enum Then {
 
 impl Row<'_> {
     /// Brings the row, computes its statistics, one after the other, and stores the result.
-    pub(super) fn normalise(mut self, k: &mut Builder) -> Result<()> {
+    pub(super) fn normalise(mut self, k: &mut Builder) -> Result {
         self.bring(k)?;
         // An element, and the first two statistics.
         let [x, first, second] = [0, 1, 2].map(Function::input);

@@ -76,7 +76,7 @@ impl Rows {
     }
 
     /// Whether there is such a kernel.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result {
         ThreadGroups::check(self.threads, self.teams)?;
         let matrices = self.operands().iter().all(|(_, access)| access.strides.len() == 2);
         needs(matrices, "operands that are matrices", self)?;

@@ -52,7 +52,7 @@ pub(super) struct Source {
 
 impl Row<'_> {
     /// Brings the row, as far as it is kept.
-    pub(super) fn bring(&mut self, k: &mut Builder) -> Result<()> {
+    pub(super) fn bring(&mut self, k: &mut Builder) -> Result {
         let Some(held) = self.template.held else { return Ok(()) };
         let n = self.template.vector;
         let mut raws = Vec::new();
@@ -82,11 +82,7 @@ impl Row<'_> {
     }
 
     /// `body` for each of the thread's vectors, where there is one: within the rows and the columns.
-    fn each(
-        &self,
-        k: &mut Builder,
-        body: impl FnOnce(&mut Builder, &Var) -> Result<()>,
-    ) -> Result<()> {
+    fn each(&self, k: &mut Builder, body: impl FnOnce(&mut Builder, &Var) -> Result) -> Result {
         let Rows { vector, threads, held, .. } = *self.template;
         let steps = held.map_or(self.columns.ceil_div(&Expr::from(vector * threads)), Expr::from);
         k.for_("i", Expr::from(0)..steps, 1, held.is_some(), |k, i| {
@@ -96,7 +92,7 @@ impl Row<'_> {
     }
 
     /// Stores the prologue's value.
-    fn keep(&self, k: &mut Builder, value: TensorId, i: &Var) -> Result<()> {
+    fn keep(&self, k: &mut Builder, value: TensorId, i: &Var) -> Result {
         let Some((sum, _)) = &self.sum else { return Ok(()) };
         let to = self.view(k, sum, i)?;
         store(k, to, value, sum.access.contiguous())
@@ -108,8 +104,8 @@ impl Row<'_> {
         &self,
         k: &mut Builder,
         first: bool,
-        body: impl FnOnce(&mut Builder, &Var, TensorId) -> Result<()>,
-    ) -> Result<()> {
+        body: impl FnOnce(&mut Builder, &Var, TensorId) -> Result,
+    ) -> Result {
         let n = self.template.vector;
         self.each(k, |k, i| {
             let Some(kept) = &self.kept else {
@@ -169,7 +165,7 @@ impl Row<'_> {
         k: &mut Builder,
         function: &Function,
         stats: &[Statistic],
-    ) -> Result<()> {
+    ) -> Result {
         // The late operands follow the element; the statistics follow them.
         let count = self.late.len();
         let given = std::iter::once(0).chain(count + 1..=count + stats.len());
@@ -214,7 +210,7 @@ impl Row<'_> {
     }
 
     /// Loads a vector of an operand; of a table, if it has the row that is asked for.
-    fn fetch(&self, k: &mut Builder, source: &Source, to: TensorId, from: TensorId) -> Result<()> {
+    fn fetch(&self, k: &mut Builder, source: &Source, to: TensorId, from: TensorId) -> Result {
         let load = |k: &mut Builder| copy(k, to, from, source.access.contiguous());
         match source.row {
             Some(_) => k.if_(Test::Inside(from.into()), load),

@@ -145,12 +145,12 @@ impl TiledMma for Threads {
         k.allocate("acc", Layout::rows(self.part), Scalar::F32, Memory::Registers, None)
     }
 
-    fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+    fn reset(&self, k: &mut Builder, acc: TensorId) -> Result {
         let [rows, columns] = self.part;
         k.unroll_both([("i", rows), ("j", columns)], |k, at| k.init(Operand::at(acc, at), 0.0))
     }
 
-    fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
+    fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result {
         let pairs = k.tile(acc, "pairs", &[Tiler::Size(1), Tiler::Size(PAIR)])?;
         let [rows, columns] = [self.part[0], self.part[1] / PAIR];
         k.unroll_both([("i", rows), ("j", columns)], |k, [i, j]| {
@@ -190,7 +190,7 @@ impl TiledMma for Threads {
         a: TensorId,
         skipped: &Expr,
         b: TensorId,
-    ) -> Result<()> {
+    ) -> Result {
         let [rows, columns] = self.part;
         k.unroll("four", self.sides[1].depth / WIDE, |k, four| {
             let four = Expr::from(four);

@@ -62,11 +62,11 @@ impl TiledMma for Warpgroups {
         fragment(k, "acc", self.strips * self.eights(), Scalar::F32)
     }
 
-    fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+    fn reset(&self, k: &mut Builder, acc: TensorId) -> Result {
         clear(k, acc, self.strips * self.eights())
     }
 
-    fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
+    fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result {
         each_pair(k, acc, self.strips * self.eights(), visit)
     }
 
@@ -77,7 +77,7 @@ impl TiledMma for Warpgroups {
         a: TensorId,
         _: &Expr,
         b: TensorId,
-    ) -> Result<()> {
+    ) -> Result {
         let along = STEP / self.sides[0].scalar.bytes();
         let a = k.tile(a, "a", &[Tiler::Size(ROWS), Tiler::Size(along)])?;
         let b = k.tile(b, "b", &[Tiler::Size(along), Tiler::Whole])?;
@@ -99,7 +99,7 @@ impl TiledMma for Warpgroups {
         true
     }
 
-    fn wait(&self, k: &mut Builder, acc: TensorId, stages: i64) -> Result<()> {
+    fn wait(&self, k: &mut Builder, acc: TensorId, stages: i64) -> Result {
         k.spec(Kind::WaitGroup(Group::MatMul, stages, false), acc, (), self.own)
     }
 

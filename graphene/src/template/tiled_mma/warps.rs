@@ -140,7 +140,7 @@ impl TiledMma for Warps {
         registers(k, "acc", &[sums, &[(2, 2)], &[(2, 1)]], Scalar::F32)
     }
 
-    fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+    fn reset(&self, k: &mut Builder, acc: TensorId) -> Result {
         k.unroll_both([("i", self.own[0]), ("j", 2 * self.own[1])], |k, [i, j]| {
             for half in 0..2 {
                 let pair = self.run(k, acc, half, [i, j])?;
@@ -159,7 +159,7 @@ impl TiledMma for Warps {
         a: TensorId,
         skipped: &Expr,
         b: TensorId,
-    ) -> Result<()> {
+    ) -> Result {
         let single = self.sides[0].scalar == Scalar::F32;
         // TF32's instructions are eight deep.
         let deep = if single { 8 } else { 16 };
@@ -190,7 +190,7 @@ impl TiledMma for Warps {
         })
     }
 
-    fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
+    fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result {
         let [rows, columns] = [self.own[0], 2 * self.own[1]];
         k.unroll_both([("i", rows), ("j", columns)], |k, [i, j]| {
             let sums = k.index(acc, "sums", [i, j])?;

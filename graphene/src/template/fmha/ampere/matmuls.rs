@@ -89,7 +89,7 @@ impl Block<'_> {
         acc: TensorId,
         [a, b]: [TensorId; 2],
         values: bool,
-    ) -> Result<()> {
+    ) -> Result {
         let [head, keys, value] = [self.fmha.head_width(), self.fmha.keys, self.fmha.value_width()];
         let (deep, wide) = if values { (keys / 16, value / 16) } else { (head / 16, keys / 16) };
         // A lane's pairs run down the columns of values: the matrices are transposed on their way.
@@ -113,7 +113,7 @@ impl Block<'_> {
     }
 
     /// A tile's queries are there.
-    pub(super) fn bring_queries(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn bring_queries(&self, k: &mut Builder) -> Result {
         let Some(queries) = self.left.queries else { return Ok(()) };
         let of = k.index(self.shared[0], "of_block", [0])?;
         let tiles = k.tile(of, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
@@ -130,7 +130,7 @@ impl Block<'_> {
 }
 
 /// An element of shared memory, rounded, in a register.
-fn word(k: &mut Builder, to: Operand, from: TensorId, at: [Expr; 2]) -> Result<()> {
+fn word(k: &mut Builder, to: Operand, from: TensorId, at: [Expr; 2]) -> Result {
     k.move_(to.clone(), Operand::at(from, at))?;
     k.unary(Unary::Tf32, to.clone(), to)
 }
@@ -145,7 +145,7 @@ fn right(k: &mut Builder, from: TensorId, at: impl Fn(i64) -> [Expr; 2]) -> Resu
 }
 
 impl Block<'_> {
-    pub(super) fn keys_rounded(&self, k: &mut Builder, keys: TensorId) -> Result<()> {
+    pub(super) fn keys_rounded(&self, k: &mut Builder, keys: TensorId) -> Result {
         let queries = k.index(self.shared[0], "of_block", [0])?;
         let columns = k.tile(self.scores, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
         // Of wider heads, more would be asked for at once than there are registers for.
@@ -167,7 +167,7 @@ impl Block<'_> {
     }
 
     /// Scores have become weights.
-    pub(super) fn weights_rounded(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn weights_rounded(&self, k: &mut Builder) -> Result {
         k.unroll("j", self.fmha.keys / 8, |k, j| {
             let to = k.index(self.left.weights, "to", [j])?;
             k.unroll_both([("half", 2), ("p", 2)], |k, [half, p]| {
@@ -177,7 +177,7 @@ impl Block<'_> {
         })
     }
 
-    pub(super) fn values_rounded(&self, k: &mut Builder, values: TensorId) -> Result<()> {
+    pub(super) fn values_rounded(&self, k: &mut Builder, values: TensorId) -> Result {
         let columns = k.tile(self.sums, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
         k.unroll("kk", self.fmha.keys / 8, |k, kk| {
             let a = k.index(self.left.weights, "a", [kk])?;
@@ -210,7 +210,7 @@ impl Block<'_> {
         Ok([near_four(k, of, row(0))?, near_four(k, of, row(1))?])
     }
 
-    pub(super) fn keys_by_threads(&self, k: &mut Builder, keys: TensorId) -> Result<()> {
+    pub(super) fn keys_by_threads(&self, k: &mut Builder, keys: TensorId) -> Result {
         let queries = k.index(self.shared[0], "of_block", [0])?;
         k.for_("four", 0..self.fmha.head_width() / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
@@ -230,7 +230,7 @@ impl Block<'_> {
         })
     }
 
-    pub(super) fn weights_by_threads(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn weights_by_threads(&self, k: &mut Builder) -> Result {
         k.unroll_both([("j", self.fmha.keys / 8), ("half", 2)], |k, [j, half]| {
             let row = self.row() + Expr::from(half) * 8;
             let at = [row, Expr::from(j) * 4 + &self.lane.column];
@@ -239,7 +239,7 @@ impl Block<'_> {
         })
     }
 
-    pub(super) fn values_by_threads(&self, k: &mut Builder, values: TensorId) -> Result<()> {
+    pub(super) fn values_by_threads(&self, k: &mut Builder, values: TensorId) -> Result {
         k.for_("four", 0..self.fmha.keys / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
             let rows = self.rows(k, self.left.weights, &four)?;

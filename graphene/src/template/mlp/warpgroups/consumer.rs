@@ -62,7 +62,7 @@ pub(super) const EIGHTS: i64 = PANEL / 8;
 
 impl Shared<'_> {
     /// What each consumer warpgroup does.
-    pub(super) fn consume(&self, k: &mut Builder, near: &Near) -> Result<()> {
+    pub(super) fn consume(&self, k: &mut Builder, near: &Near) -> Result {
         let (own, group) = own_group(k, self.groups)?;
         let (consumers, width) = (self.by.consumers, self.mlp.width);
         let registers = consumer_registers(consumers, PRODUCER_REGISTERS);
@@ -86,10 +86,7 @@ impl Shared<'_> {
     }
 }
 
-pub(super) fn each_panel(
-    parts: &[Part],
-    mut body: impl FnMut(&Part, i64) -> Result<()>,
-) -> Result<()> {
+pub(super) fn each_panel(parts: &[Part], mut body: impl FnMut(&Part, i64) -> Result) -> Result {
     parts.iter().try_for_each(|part| (0..part.panels).try_for_each(|panel| body(part, panel)))
 }
 
@@ -156,7 +153,7 @@ impl<'a> Consumer<'a> {
     }
 
     /// Makes what is pending; nothing is in flight then.
-    fn drain(&self, k: &mut Builder, pending: Option<Pending>) -> Result<()> {
+    fn drain(&self, k: &mut Builder, pending: Option<Pending>) -> Result {
         pending.map_or(Ok(()), |pending| self.finish(k, &pending, 0))
     }
 
@@ -210,7 +207,7 @@ impl<'a> Consumer<'a> {
         self.shared.mlp.widest() <= 2 * PANEL
     }
 
-    fn commit(&self, k: &mut Builder) -> Result<()> {
+    fn commit(&self, k: &mut Builder) -> Result {
         k.spec(Kind::Commit(Group::MatMul), (), (), self.own)
     }
 
@@ -221,7 +218,7 @@ impl<'a> Consumer<'a> {
         from: &[Part],
         to: &Part,
         along: std::ops::Range<i64>,
-    ) -> Result<()> {
+    ) -> Result {
         let (near, own) = (self.near, self.own);
         for step in along {
             let stage = self.using.consumer_wait(k, own)?;
@@ -249,7 +246,7 @@ impl<'a> Consumer<'a> {
     }
 
     /// Makes a part of a layer's result, when all matmuls but those of so many groups are done.
-    fn finish(&self, k: &mut Builder, of: &Pending, groups: i64) -> Result<()> {
+    fn finish(&self, k: &mut Builder, of: &Pending, groups: i64) -> Result {
         let (mlp, given) = (self.shared.mlp, &self.shared.given);
         let Pending { layer, ref time, part, stages } = *of;
         let last = layer + 1 == given.len();
@@ -286,7 +283,7 @@ impl<'a> Consumer<'a> {
         (panel, sums, rows): (i64, TensorId, TensorId),
         terms: &[TensorId],
         result: Option<&TensorId>,
-    ) -> Result<()> {
+    ) -> Result {
         let layer = &self.shared.mlp.layers[layer];
         let operands = terms.iter().map(|&term| (Span::Row, term)).collect();
         let function = layer.epilogue.function.clone();

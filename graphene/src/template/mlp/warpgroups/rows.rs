@@ -14,7 +14,7 @@ use crate::template::matmul::tile_of;
 
 impl Consumer<'_> {
     /// The own rows of X: from shared memory, or from global memory where they are yet to be rounded.
-    pub(super) fn begin(&self, k: &mut Builder, to: &[Part]) -> Result<()> {
+    pub(super) fn begin(&self, k: &mut Builder, to: &[Part]) -> Result {
         let copied = self.near.rows.filter(|_| self.shared.mlp.copies()[0]);
         if copied.is_none() {
             self.round_rows(k, to)?;
@@ -39,7 +39,7 @@ impl Consumer<'_> {
     }
 
     /// The own rows of X in single precision, pair by pair.
-    pub(super) fn round_rows(&self, k: &mut Builder, to: &[Part]) -> Result<()> {
+    pub(super) fn round_rows(&self, k: &mut Builder, to: &[Part]) -> Result {
         let x = self.shared.x;
         each_panel(to, |part, panel| {
             let number = part.first + panel;
@@ -72,7 +72,7 @@ impl Consumer<'_> {
     }
 
     /// The last layer's rows leave: through shared memory and tensor copies.
-    pub(super) fn leave(&self, k: &mut Builder, parts: &[Part], buffers: TensorId) -> Result<()> {
+    pub(super) fn leave(&self, k: &mut Builder, parts: &[Part], buffers: TensorId) -> Result {
         let own = self.own;
         let result = self.shared.given[self.shared.given.len() - 1].results[0];
         each_panel(parts, |part, panel| {
