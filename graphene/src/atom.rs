@@ -98,7 +98,7 @@ pub enum Proxy {
 }
 
 /// What was asked for, or what is wrong with it.
-pub type Tried<T> = std::result::Result<T, Fault>;
+pub type Tried<T = ()> = std::result::Result<T, Fault>;
 
 /// What became of a step.
 pub type Step = Tried<Progress>;
@@ -171,9 +171,9 @@ pub trait Warp {
     /// Likewise; 0 where it lies outside of its buffer.
     fn read_or_zero(&mut self, at: At<'_>) -> Tried<f64>;
     /// Writes an element, rounded to its type (to nearest, ties to even).
-    fn write(&mut self, at: At<'_>, value: f64) -> Tried<()>;
+    fn write(&mut self, at: At<'_>, value: f64) -> Tried;
     /// Likewise; nothing where it lies outside of its buffer.
-    fn write_if_inside(&mut self, at: At<'_>, value: f64) -> Tried<()>;
+    fn write_if_inside(&mut self, at: At<'_>, value: f64) -> Tried;
     /// An element of a global tensor, replaced in one step by what `change` makes of it.
     fn update(&mut self, at: At<'_>, change: &dyn Fn(f64) -> f64) -> Tried<f64>;
     /// Initialises the barrier that an operand is, for so many arrivals a phase.
@@ -184,7 +184,7 @@ pub trait Warp {
     fn wait(&mut self, operand: usize, parity: i64, scope: Scope) -> Step;
     /// Adds 1 to a counter in global memory, 0 where it would reach `below`; publishes what the lane
     /// has done and knows.
-    fn count(&mut self, lane: usize, operand: usize, below: i64) -> Tried<()>;
+    fn count(&mut self, lane: usize, operand: usize, below: i64) -> Tried;
     /// Waits until a counter in global memory is at least `count`; the lane learns what those
     /// published who counted.
     fn await_count(&mut self, lane: usize, operand: usize, count: i64) -> Step;

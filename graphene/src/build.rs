@@ -83,6 +83,12 @@ impl Builder {
         Ok(var)
     }
 
+    /// Several integers given at launch. Fails as [`symbol`](Builder::symbol) does.
+    pub fn symbols<const N: usize>(&mut self, names: [&str; N]) -> Result<[Var; N]> {
+        let all: Vec<Var> = names.iter().map(|name| self.symbol(name)).collect::<Result<_>>()?;
+        Ok(all.try_into().expect("there is a variable for every name"))
+    }
+
     /// A tensor in global memory, given at launch.
     ///
     /// # Errors

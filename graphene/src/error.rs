@@ -130,17 +130,18 @@ pub enum Constraint {
 }
 
 /// The numbers that a constraint allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // Of variants: what they are, the messages say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Allowed {
-    /// `1 to 32`, both included.
+    #[error("{0} to {1}")]
     Within(i64, i64),
-    /// `2 or more`.
+    #[error("{0} or more")]
     AtLeast(i64),
-    /// `at most 192`.
+    #[error("at most {0}")]
     AtMost(i64),
-    /// `a positive multiple of 16`.
+    #[error("a positive multiple of {0}")]
     MultipleOf(i64),
-    /// `one of [64, 128, 192]`.
+    #[error("one of {0:?}")]
     OneOf(&'static [i64]),
 }
 
@@ -172,18 +173,6 @@ impl Constraint {
         match self {
             Constraint::Number { .. } => self.to_string(),
             Constraint::Property { what, .. } => format!("needs {what}"),
-        }
-    }
-}
-
-impl fmt::Display for Allowed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Allowed::Within(low, high) => write!(f, "{low} to {high}"),
-            Allowed::AtLeast(low) => write!(f, "{low} or more"),
-            Allowed::AtMost(high) => write!(f, "at most {high}"),
-            Allowed::MultipleOf(unit) => write!(f, "a positive multiple of {unit}"),
-            Allowed::OneOf(all) => write!(f, "one of {all:?}"),
         }
     }
 }

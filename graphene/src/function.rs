@@ -81,7 +81,7 @@ impl Value {
 
 impl Step {
     /// Its value, of the inputs and of its operands' values.
-    pub(crate) fn value(&self, inputs: &[f64], operands: &[f64]) -> f64 {
+    pub fn value(&self, inputs: &[f64], operands: &[f64]) -> f64 {
         match self {
             Step::Input(input) => inputs[*input],
             Step::Constant(number) => number.0,
@@ -258,53 +258,47 @@ impl<S: Node> Program<S> {
     }
 }
 
-impl Function {
-    /// An input's element.
-    pub fn input(input: usize) -> Function {
-        Program::leaf(Step::Input(input))
+/// Programs whose steps are functions of elements, among others.
+impl<S: Node + From<Step>> Program<S> {
+    /// The input of a number.
+    pub fn input(input: usize) -> Program<S> {
+        Program::leaf(Step::Input(input).into())
     }
 
     /// A number, which must not be NaN.
-    pub fn constant(value: f64) -> Function {
-        Program::leaf(Step::Constant(Number(value)))
+    pub fn constant(value: f64) -> Program<S> {
+        Program::leaf(Step::Constant(Number(value)).into())
     }
 
     /// A function of the output.
-    pub fn unary(self, op: Unary) -> Function {
-        Function::combine(&[self], |x| Step::Unary(op, x[0]))
+    pub fn unary(self, op: Unary) -> Program<S> {
+        Program::combine(&[self], |x| Step::Unary(op, x[0]).into())
     }
 
     /// A function of this output and another's.
-    pub fn binary(self, op: Binary, other: impl Into<Function>) -> Function {
-        Function::combine(&[self, other.into()], |x| Step::Binary(op, x[0], x[1]))
+    pub fn binary(self, op: Binary, other: impl Into<Program<S>>) -> Program<S> {
+        Program::combine(&[self, other.into()], |x| Step::Binary(op, x[0], x[1]).into())
     }
 
     /// `yes` where this is not 0, else `no`.
-    pub fn select(self, yes: impl Into<Function>, no: impl Into<Function>) -> Function {
+    pub fn select(self, yes: impl Into<Self>, no: impl Into<Self>) -> Program<S> {
         let parts = [self, yes.into(), no.into()];
-        Function::combine(&parts, |x| Step::Select(x[0], x[1], x[2]))
+        Program::combine(&parts, |x| Step::Select(x[0], x[1], x[2]).into())
     }
 
     /// The output as an element of this type has it.
-    pub fn rounded(self, scalar: Scalar) -> Function {
-        Function::combine(&[self], |x| Step::Round(scalar, x[0]))
+    pub fn rounded(self, scalar: Scalar) -> Program<S> {
+        Program::combine(&[self], |x| Step::Round(scalar, x[0]).into())
     }
+}
 
+impl Function {
     /// The outputs in double precision, rounded only where a step says so.
     pub fn eval(&self, inputs: &[f64]) -> Vec<f64> {
-        self.eval_with(inputs, |value| value)
-    }
-
-    /// The outputs with every step rounded to single precision.
-    pub fn eval_f32(&self, inputs: &[f64]) -> Vec<f64> {
-        self.eval_with(inputs, |value| Scalar::F32.round(value))
-    }
-
-    fn eval_with(&self, inputs: &[f64], round: impl Fn(f64) -> f64) -> Vec<f64> {
         let mut values: Vec<f64> = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
             let operands: Vec<f64> = step.operands().map(|value| values[value.index()]).collect();
-            values.push(round(step.value(inputs, &operands)));
+            values.push(step.value(inputs, &operands));
         }
         self.outputs.iter().map(|output| values[output.index()]).collect()
     }
@@ -383,18 +377,18 @@ impl Default for Function {
     }
 }
 
-impl From<f64> for Function {
-    fn from(value: f64) -> Function {
-        Function::constant(value)
+impl<S: Node + From<Step>> From<f64> for Program<S> {
+    fn from(value: f64) -> Program<S> {
+        Program::constant(value)
     }
 }
 
 macro_rules! operators {
     ($($trait:ident $method:ident),*) => {$(
-        impl<F: Into<Function>> $trait<F> for Function {
-            type Output = Function;
+        impl<S: Node + From<Step>, F: Into<Program<S>>> $trait<F> for Program<S> {
+            type Output = Program<S>;
 
-            fn $method(self, other: F) -> Function {
+            fn $method(self, other: F) -> Program<S> {
                 self.binary(Binary::$trait, other)
             }
         }
@@ -403,10 +397,10 @@ macro_rules! operators {
 
 operators!(Add add, Sub sub, Mul mul, Div div);
 
-impl Neg for Function {
-    type Output = Function;
+impl<S: Node + From<Step>> Neg for Program<S> {
+    type Output = Program<S>;
 
-    fn neg(self) -> Function {
+    fn neg(self) -> Program<S> {
         self.unary(Unary::Neg)
     }
 }

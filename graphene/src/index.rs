@@ -219,11 +219,6 @@ impl Cond {
     pub fn equal(left: impl Into<Expr>, right: impl Into<Expr>) -> Cond {
         Cond::new(left, Relation::Equal, right)
     }
-
-    /// Whether it holds, given the variables' values.
-    pub fn holds(&self, of: &dyn Fn(&Var) -> Option<i64>) -> Option<bool> {
-        Some(self.relation.compare(self.left.value(of)?, self.right.value(of)?))
-    }
 }
 
 impl Relation {

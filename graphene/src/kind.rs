@@ -105,7 +105,7 @@ impl Kind {
             Kind::Move => step(x),
             Kind::MatMul { accumulate: false } => Some(Fused::input(0).matmul(Fused::input(1))),
             Kind::MatMul { accumulate: true } => {
-                Some(Fused::input(0).matmul(Fused::input(1)).binary(Binary::Add, Fused::old(0)))
+                Some(Fused::input(0).matmul(Fused::input(1)) + Fused::old(0))
             }
             Kind::Unary(op) => step(x.unary(*op)),
             Kind::Binary(op) => step(x.binary(*op, y)),

@@ -138,7 +138,7 @@ fn inside(site: &Site<'_>, code: &dyn Code) -> (String, Option<String>) {
             true => format!("(unsigned)({first}) < (unsigned)({end})"),
             false => format!("{first} < {end}"),
         });
-        let whole = |of: &Expr| of.rem(&pieces.into()).is(0);
+        let whole = |of: &Expr| of.rem(pieces).is(0);
         if !whole(&start) || !whole(size) {
             let left = code.expr(&(size.clone() - &start));
             some = Some(format!("({left} < {n} ? {left} : {n})"));
@@ -151,7 +151,7 @@ fn inside(site: &Site<'_>, code: &dyn Code) -> (String, Option<String>) {
 pub(super) fn each(
     site: &Site<'_>,
     warp: &mut dyn Warp,
-    mut body: impl FnMut(&mut dyn Warp, usize, &[i64]) -> Tried<()>,
+    mut body: impl FnMut(&mut dyn Warp, usize, &[i64]) -> Tried,
 ) -> Step {
     let n = if site.dims(D).is_empty() { None } else { Some(count(site)) };
     for lane in warp.lanes() {

@@ -230,7 +230,7 @@ impl AtomCode<'_> {
         {
             let name = self.names.address(root)?;
             self.uses.borrow_mut().addresses.insert(root);
-            let further = (outside * tensor.scalar.bytes()).div(&Expr::from(16));
+            let further = (outside * tensor.scalar.bytes()).div(16);
             let further = self.render(&further)?;
             return Ok(format!("({name} >> 4 & 0x3fffu) + ({further})"));
         }
@@ -269,7 +269,7 @@ impl AtomCode<'_> {
         let Swizzled { outside, inside } = parted(swizzle, tensor.scalar, &offset)?;
         let Some(inside) = inside else { return text(outside) };
         let (bits, shift) = (swizzle.bits(), swizzle.shift());
-        let base = i64::from(swizzle.base()) - log(tensor.scalar.bytes()) + log(units);
+        let base = swizzle.base() - log(tensor.scalar.bytes()) + log(units);
         let inside = text(inside)?;
         let name = self.prelude(Prelude::Swizzle);
         let inside = format!("{name}<{bits}, {base}, {shift}>({inside})");
@@ -282,7 +282,7 @@ impl AtomCode<'_> {
         let mut narrow = Expr::from(0);
         let mut parts = Vec::new();
         for (at, axis) in axes.iter().filter(|(at, _)| !at.is(0)) {
-            let span = (axis.size.clone() - 1).max(Expr::from(0)) * &axis.stride;
+            let span = (axis.size.clone() - 1).max(0) * &axis.stride;
             let product = at.clone() * &axis.stride;
             let sum = narrow.clone() + &product;
             if axis.stride.constant().is_some() && (small(&span) || small(&product))
@@ -322,9 +322,8 @@ impl AtomCode<'_> {
 
 /// An offset in elements, parted by a swizzle that counts bytes.
 fn parted(swizzle: Swizzle, scalar: Scalar, offset: &Expr) -> Result<Swizzled> {
-    let (bits, shift) = (i64::from(swizzle.bits()), i64::from(swizzle.shift()));
-    let base = i64::from(swizzle.base()) - log(scalar.bytes());
-    Swizzled::of(Swizzle::new(bits, base, shift)?, offset)
+    let base = swizzle.base() - log(scalar.bytes());
+    Swizzled::of(Swizzle::new(swizzle.bits(), base, swizzle.shift())?, offset)
 }
 
 /// The binary logarithm of a power of two.

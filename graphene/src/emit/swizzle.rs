@@ -16,7 +16,7 @@ impl Swizzled {
     /// Parts an offset. A swizzle reads and changes only bits below its period, without a carry, so
     /// that multiples of the period stand outside; as does all, if no bit that is read can be set.
     pub(super) fn of(swizzle: Swizzle, offset: &Expr) -> Result<Swizzled> {
-        let distance = swizzle.shift().unsigned_abs();
+        let distance = swizzle.shift().abs();
         let period = 1 << (swizzle.bits() + swizzle.base() + distance);
         let (mut outside, mut inside) = (Expr::from(0), Expr::from(0));
         for (product, coefficient) in offset.terms() {

@@ -74,8 +74,8 @@ impl Warps {
             return None;
         }
         let thread = Expr::from(&self.warp) * WARP + &self.lane;
-        let quotient = a.substitute(&self.thread, &thread).div(&Expr::from(WARP));
-        (!quotient.mentions(&self.lane)).then(|| quotient.div(&Expr::from(warps)))
+        let quotient = a.substitute(&self.thread, &thread).div(WARP);
+        (!quotient.mentions(&self.lane)).then(|| quotient.div(warps))
     }
 }
 

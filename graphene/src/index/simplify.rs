@@ -87,7 +87,8 @@ impl Expr {
     }
 
     /// The quotient, rounded down. Both operands must not be negative where it is evaluated.
-    pub fn div(&self, divisor: &Expr) -> Expr {
+    pub fn div(&self, divisor: impl Into<Expr>) -> Expr {
+        let divisor = &divisor.into();
         if divisor.is(1) || self.is(0) {
             return self.clone();
         }
@@ -114,20 +115,21 @@ impl Expr {
         if let Some((Factor::Of(Op::Div, inner, first), 1)) = self.only_factor()
             && let Some(first) = first.constant()
         {
-            return inner.div(&Expr::from(first.saturating_mul(by)));
+            return inner.div(first.saturating_mul(by));
         }
         // (x % (a·b)) / a is a digit of x; dividing x first shows more of it.
         if let Some((Factor::Of(Op::Mod, inner, modulus), 1)) = self.only_factor()
             && let Some(modulus) = modulus.constant()
             && modulus % by == 0
         {
-            return inner.div(&Expr::from(by)).rem(&Expr::from(modulus / by));
+            return inner.div(by).rem(modulus / by);
         }
         Factor::Of(Op::Div, self.clone(), Expr::from(by)).into()
     }
 
     /// The remainder of [`div`](Expr::div).
-    pub fn rem(&self, divisor: &Expr) -> Expr {
+    pub fn rem(&self, divisor: impl Into<Expr>) -> Expr {
+        let divisor = &divisor.into();
         if divisor.is(1) || self == divisor || self.is(0) {
             return Expr::from(0);
         }
@@ -183,18 +185,19 @@ impl Expr {
     }
 
     /// The quotient, rounded up.
-    pub fn ceil_div(&self, divisor: &Expr) -> Expr {
-        (self.clone() + divisor.clone() - 1).div(divisor)
+    pub fn ceil_div(&self, divisor: impl Into<Expr>) -> Expr {
+        let divisor = divisor.into();
+        (self.clone() + &divisor - 1).div(divisor)
     }
 
     /// The smaller one.
-    pub fn min(self, other: Expr) -> Expr {
-        self.either(other, |a, b| b.reaches(a), Op::Min)
+    pub fn min<E: Into<Expr>>(self, other: E) -> Expr {
+        self.either(other.into(), |a, b| b.reaches(a), Op::Min)
     }
 
     /// The larger one.
-    pub fn max(self, other: Expr) -> Expr {
-        self.either(other, |a, b| a.reaches(b), Op::Max)
+    pub fn max<E: Into<Expr>>(self, other: E) -> Expr {
+        self.either(other.into(), |a, b| a.reaches(b), Op::Max)
     }
 
     fn either(self, other: Expr, is: fn(&Expr, &Expr) -> bool, op: Op) -> Expr {

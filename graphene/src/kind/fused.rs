@@ -2,10 +2,10 @@
 //! that move or fold dimensions.
 //!
 //! ```
-//! use graphene_ir::kernel::{Binary, Fused, Kind, Unary};
+//! use graphene_ir::kernel::{Fused, Kind, Unary};
 //!
 //! let sums = Fused::input(0).matmul(Fused::input(1));
-//! let layer = sums.binary(Binary::Add, Fused::input(2)).unary(Unary::Gelu);
+//! let layer = (sums + Fused::input(2)).unary(Unary::Gelu);
 //! assert_eq!(Kind::Fused(layer).to_string(), "Fused{gelu(matmul(%0, %1) + %2)}");
 //! ```
 
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use crate::function::{Function, Node, Program, Step, Value, operands};
 use crate::index::Expr;
-use crate::kernel::{Binary, Number, Unary};
+use crate::kernel::{Binary, Number};
 
 /// An expression for each of a spec's outputs, over its operands.
 pub type Fused = Program<Term>;
@@ -141,6 +141,12 @@ macro_rules! operands_of {
     };
 }
 
+impl From<Step> for Term {
+    fn from(step: Step) -> Term {
+        Term::Step(step)
+    }
+}
+
 impl Node for Term {
     fn operands(&self) -> impl Iterator<Item = Value> {
         operands_of!(self).copied()
@@ -156,11 +162,6 @@ impl Node for Term {
 }
 
 impl Fused {
-    /// The input of a number.
-    pub fn input(input: usize) -> Fused {
-        Program::leaf(Term::Step(Step::Input(input)))
-    }
-
     /// What an output held before.
     pub fn old(output: usize) -> Fused {
         Program::leaf(Term::Old(output))
@@ -171,14 +172,9 @@ impl Fused {
         Program::leaf(Term::Index(value.into()))
     }
 
-    /// A number, which must not be NaN.
-    pub fn number(value: f64) -> Fused {
-        Program::leaf(Term::Step(Step::Constant(Number(value))))
-    }
-
     /// A function of these, one after the other; its further inputs are operands.
     pub fn of(function: &Function, parts: &[Fused]) -> Fused {
-        function.map(|step| Term::Step(step.clone())).after(&Fused::all(parts.iter().cloned()))
+        function.map(|step| step.clone().into()).after(&Fused::all(parts.iter().cloned()))
     }
 
     /// The same of the inputs that it uses, and which they are.
@@ -187,21 +183,6 @@ impl Fused {
         let place = |input| used.iter().position(|of| *of == input).unwrap_or(input);
         let parts = (0..self.inputs()).map(|input| Fused::input(place(input)));
         (self.after(&Fused::all(parts)), used.into_iter().collect())
-    }
-
-    /// A function of each element.
-    pub fn unary(self, op: Unary) -> Fused {
-        self.then(|x| Term::Step(Step::Unary(op, x)))
-    }
-
-    /// A function of each two elements.
-    pub fn binary(self, op: Binary, other: Fused) -> Fused {
-        Program::combine(&[self, other], |x| Term::Step(Step::Binary(op, x[0], x[1])))
-    }
-
-    /// The elements of `yes` where these are not 0, else of `no`.
-    pub fn select(self, yes: Fused, no: Fused) -> Fused {
-        Program::combine(&[self, yes, no], |x| Term::Step(Step::Select(x[0], x[1], x[2])))
     }
 
     /// A matmul.

@@ -80,6 +80,6 @@ impl Int for Expr {
     }
 
     fn over_up(&self, by: i64) -> Expr {
-        self.ceil_div(&Expr::from(by))
+        self.ceil_div(by)
     }
 }

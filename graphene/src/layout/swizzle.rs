@@ -8,40 +8,34 @@ use crate::error::{Error, Result};
 /// lower). A permutation of the offsets and its own inverse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Swizzle {
-    bits: u32,
-    base: u32,
-    shift: i32,
+    bits: i64,
+    base: i64,
+    shift: i64,
 }
 
 impl Swizzle {
     /// Fails unless `bits, base >= 0`, `|shift| >= bits` and all bits lie below bit 62.
     pub fn new(bits: i64, base: i64, shift: i64) -> Result<Swizzle> {
-        let error = Error::Swizzle { bits, base, shift };
-        let fits = |value: i64| (0..=62).contains(&value);
-        let Some(distance) = shift.checked_abs() else { return Err(error) };
-        if !fits(bits) || !fits(base) || !fits(distance) || distance < bits {
-            return Err(error);
+        let all = [bits, base, shift.saturating_abs()];
+        let fits = all.iter().all(|part| (0..=62).contains(part)) && all.iter().sum::<i64>() <= 62;
+        if !fits || shift.abs() < bits {
+            return Err(Error::Swizzle { bits, base, shift });
         }
-        match (u32::try_from(bits), u32::try_from(base), i32::try_from(shift)) {
-            (Ok(bits), Ok(base), Ok(shift)) if bits + base + shift.unsigned_abs() <= 62 => {
-                Ok(Swizzle { bits, base, shift })
-            }
-            (_, _, _) => Err(error),
-        }
+        Ok(Swizzle { bits, base, shift })
     }
 
     /// The number of bits changed.
-    pub fn bits(&self) -> u32 {
+    pub fn bits(&self) -> i64 {
         self.bits
     }
 
     /// The number of low bits kept, which is the base-2 logarithm of the unit that stays together.
-    pub fn base(&self) -> u32 {
+    pub fn base(&self) -> i64 {
         self.base
     }
 
     /// The distance between the two bit fields.
-    pub fn shift(&self) -> i32 {
+    pub fn shift(&self) -> i64 {
         self.shift
     }
 
@@ -51,7 +45,7 @@ impl Swizzle {
             return Err(Error::NegativeOffset(offset));
         }
         let field = offset & self.masks()[0];
-        let distance = self.shift.unsigned_abs();
+        let distance = self.shift.abs();
         Ok(offset ^ if self.shift >= 0 { field >> distance } else { field << distance })
     }
 }
@@ -65,16 +59,15 @@ impl Swizzle {
         if (from, to) == (0, 0) {
             return Swizzle::new(0, 0, 0).ok();
         }
-        let (bits, low) = (from.count_ones(), from.trailing_zeros().min(to.trailing_zeros()));
-        let shift = i64::from(from.trailing_zeros()) - i64::from(to.trailing_zeros());
-        let swizzle = Swizzle::new(i64::from(bits), i64::from(low), shift).ok()?;
+        let [low, far] = [to, from].map(|bits| i64::from(bits.trailing_zeros()));
+        let swizzle = Swizzle::new(i64::from(from.count_ones()), low.min(far), far - low).ok()?;
         (swizzle.masks() == [from, to]).then_some(swizzle)
     }
 
     /// The bits that are read, and those that are changed.
     fn masks(&self) -> [i64; 2] {
         let field = ((1_i64 << self.bits) - 1) << self.base;
-        let far = field << self.shift.unsigned_abs();
+        let far = field << self.shift.abs();
         if self.shift >= 0 { [far, field] } else { [field, far] }
     }
 

@@ -80,7 +80,7 @@ impl OrderedConsumer {
     /// Lets the next consumer multiply.
     pub fn arrive(&self, k: &mut Builder) -> Result {
         let Some((barriers, ring)) = &self.order else { return Ok(()) };
-        let next = (Expr::from(&self.group) + 1).rem(&Expr::from(self.consumers));
+        let next = (Expr::from(&self.group) + 1).rem(self.consumers);
         self.pass(k, *barriers, next)?;
         k.advance(ring)
     }

@@ -83,7 +83,7 @@ impl PipelineState {
     /// The stage before this one, which asynchronous work on this one no longer reads.
     pub fn previous(&self) -> Expr {
         let stages = self.ring.stages;
-        (Expr::from(self.ring.stage()) + (stages - 1)).rem(&Expr::from(stages))
+        (Expr::from(self.ring.stage()) + (stages - 1)).rem(stages)
     }
 
     /// Waits until a stage is full; it must be released.
@@ -98,7 +98,7 @@ impl PipelineState {
     pub fn try_wait_next(&self, k: &mut Builder, threads: ThreadsId) -> Result {
         let (ring, stages) = (&self.ring, Expr::from(self.ring.stages));
         let next = Expr::from(ring.stage()) + 1;
-        let parity = (Expr::from(ring.parity()) + next.div(&stages)).rem(&Expr::from(2));
+        let parity = (Expr::from(ring.parity()) + next.div(&stages)).rem(2);
         let full = Operand::at(self.pipeline.full, [next.rem(&stages)]);
         k.spec(Kind::Wait(parity, Scope::Block), full, (), threads)
     }

@@ -95,22 +95,17 @@ impl Softmax {
     fn kind(&self) -> Kind {
         let [scores, before, sums] = [0, 1, 2].map(Fused::input);
         let largest = before.clone().binary(Binary::Max, scores.clone().folded(Binary::Max, [1]));
-        let times = |x: Fused, by: f64| x.binary(Binary::Mul, Fused::number(by));
         let weight = |score: Fused| {
             let power = match self.units {
-                Units::Binary(by) => {
-                    times(score, by).binary(Binary::Sub, times(largest.clone(), by))
-                }
-                Units::Powers => score.binary(Binary::Sub, largest.clone()),
-                Units::Natural => {
-                    times(score.binary(Binary::Sub, largest.clone()), std::f64::consts::LOG2_E)
-                }
+                Units::Binary(by) => score * by - largest.clone() * by,
+                Units::Powers => score - largest.clone(),
+                Units::Natural => (score - largest.clone()) * std::f64::consts::LOG2_E,
             };
             power.unary(Unary::Exp2)
         };
         let (weights, factor) = (weight(scores), weight(before));
         let own = weights.clone().split(1, 8).folded(Binary::Add, [1]).dims([Some(0), Some(2)]);
-        let sums = sums.binary(Binary::Mul, factor.clone()).binary(Binary::Add, own);
+        let sums = sums * factor.clone() + own;
         Kind::Fused(Fused::all([weights, largest, factor, sums]))
     }
 

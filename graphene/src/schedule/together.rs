@@ -45,8 +45,8 @@ impl ThreadGroups {
         let [warp, lane] = k.indices(warps, ["warp", "lane"])?;
         let thread = Expr::from(&warp) * 32 + Expr::from(&lane);
         let warp = k.index(warps, "warp", [&warp])?;
-        let team = k.let_("team", thread.div(&Expr::from(size)))?;
-        let member = k.let_("member", thread.rem(&Expr::from(size)))?;
+        let team = k.let_("team", thread.div(size))?;
+        let member = k.let_("member", thread.rem(size))?;
         let at = [Expr::from(team), Expr::from(member)];
         let teams = k.tile(block, "teams", &[Tiler::Size(size)])?;
         let team = k.index(teams, "own_team", [at[0].clone()])?;
@@ -80,7 +80,7 @@ impl ThreadGroups {
         let view = Layout::rows([self.count, warps]);
         let parts = k.allocate("parts", view, Scalar::F32, Memory::Shared, None)?;
         let [team, member] = &self.at;
-        let own = member.div(&Expr::from(32));
+        let own = member.div(32);
         k.if_(Cond::equal(self.lane.clone(), 0), |k| {
             k.move_(Operand::at(parts, [team.clone(), own]), value)
         })?;

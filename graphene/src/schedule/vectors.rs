@@ -112,8 +112,8 @@ pub fn each_vector(
     body: impl Fn(&mut Builder, i64, &[Expr]) -> Result,
 ) -> Result {
     let Some((last, outer)) = sizes.split_last() else { return Ok(()) };
-    let items = last.ceil_div(&Expr::from(n));
-    let tiles = (product(outer) * &items).ceil_div(&Expr::from(threads));
+    let items = last.ceil_div(n);
+    let tiles = (product(outer) * &items).ceil_div(threads);
     let sizes = [outer, &[items][..]].concat();
     k.for_("tile", first.clone()..tiles, blocks, false, |k, tile| {
         let mut outer = coordinates(k, Expr::from(tile) * threads + thread, &sizes)?;

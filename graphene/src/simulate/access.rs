@@ -119,7 +119,7 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Writes an element, rounded to its type.
-    pub(super) fn store(&mut self, spot: Spot, value: f64) -> Tried<()> {
+    pub(super) fn store(&mut self, spot: Spot, value: f64) -> Tried {
         let place = &self.task.places[spot.operand];
         let value = place.scalar.round(value);
         if place.memory == Memory::Registers {
@@ -141,7 +141,7 @@ impl Issue<'_, '_, '_> {
         Ok(())
     }
 
-    fn put(&mut self, spot: Spot, stamp: Epoch, value: f64) -> Tried<()> {
+    fn put(&mut self, spot: Spot, stamp: Epoch, value: f64) -> Tried {
         self.note(spot);
         self.touch(spot, stamp, Deed::Write)?;
         self.poke(spot, value, false);
@@ -229,7 +229,7 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Checks an access to memory, and leaves its trace there.
-    fn touch(&mut self, spot: Spot, stamp: Epoch, deed: Deed) -> Tried<()> {
+    fn touch(&mut self, spot: Spot, stamp: Epoch, deed: Deed) -> Tried {
         let (place, at) = (&self.task.places[spot.operand], self.counter(spot));
         let machine = &mut *self.machine;
         let access = Access {
@@ -281,7 +281,7 @@ impl Issue<'_, '_, '_> {
         Epoch::new(units.first + unit, lane, open + 1)
     }
 
-    fn report(&mut self, spot: Spot, conflict: Conflict) -> Tried<()> {
+    fn report(&mut self, spot: Spot, conflict: Conflict) -> Tried {
         let text = self.text(spot.operand, spot.element, spot.base);
         let (fault, other) = match conflict {
             Conflict::Uninitialised => (Fault::Uninitialised(text), None),
@@ -300,7 +300,7 @@ impl Issue<'_, '_, '_> {
 
     /// Hands a fault back if enough has been found; otherwise notes it, once for a statement and
     /// kind of fault.
-    pub(super) fn complain(&mut self, lane: usize, fault: Fault, other: Option<u32>) -> Tried<()> {
+    pub(super) fn complain(&mut self, lane: usize, fault: Fault, other: Option<u32>) -> Tried {
         let number = self.task.number;
         let kind = std::mem::discriminant(&fault);
         let mut findings = self.machine.findings.iter();
@@ -319,7 +319,7 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Notes an access to another block's shared memory, which must be there.
-    pub(super) fn visit(&mut self, (lane, operand): (usize, usize), block: usize) -> Tried<()> {
+    pub(super) fn visit(&mut self, (lane, operand): (usize, usize), block: usize) -> Tried {
         let name = &self.task.places[operand].name;
         let at = self.task.number;
         let (units, warps) = self.machine.units;
@@ -370,7 +370,7 @@ impl Issue<'_, '_, '_> {
         Ok(value)
     }
 
-    fn store_register(&mut self, spot: Spot, value: f64) -> Tried<()> {
+    fn store_register(&mut self, spot: Spot, value: f64) -> Tried {
         let at = self.register(spot);
         let matmul = self.task.mode == Mode::Group(Group::MatMul);
         let number = self.task.number;
@@ -404,7 +404,7 @@ impl Issue<'_, '_, '_> {
         Ok(())
     }
 
-    fn unfenced_register(&mut self, spot: Spot, before: Mark) -> Tried<()> {
+    fn unfenced_register(&mut self, spot: Spot, before: Mark) -> Tried {
         let text = self.text(spot.operand, spot.element, spot.base);
         let text = format!("{text} is accessed by threads, and then by a matmul");
         self.complain(spot.lane, Fault::MissingFence(text), Some(before.at))

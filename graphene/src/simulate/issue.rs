@@ -97,7 +97,7 @@ pub(super) fn carry_out(
 }
 
 impl Issue<'_, '_, '_> {
-    fn prepare(&mut self) -> Tried<()> {
+    fn prepare(&mut self) -> Tried {
         self.scratch.bases.clear();
         self.scratch.starts.clear();
         self.scratch.targets.clear();
@@ -132,7 +132,7 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Checks that all lanes take part that must.
-    fn assemble(&self) -> Tried<()> {
+    fn assemble(&self) -> Tried {
         let team = &self.task.threads;
         if team.size == 1 {
             return Ok(());
@@ -216,7 +216,7 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Finds the blocks that transfers write to, and their barriers.
-    fn aim(&mut self) -> Tried<()> {
+    fn aim(&mut self) -> Tried {
         let task = self.task;
         let signal = task.places.len() - 1;
         for lane in lanes_of(self.mask) {
@@ -262,7 +262,7 @@ impl Issue<'_, '_, '_> {
         }
     }
 
-    fn begin_matmul(&mut self) -> Tried<()> {
+    fn begin_matmul(&mut self) -> Tried {
         let runner = &mut self.machine.runners[self.warp];
         runner.matmuls.used = runner.matmuls.committed + 1;
         runner.matmuls.at = self.task.number;

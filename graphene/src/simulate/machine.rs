@@ -227,7 +227,11 @@ impl<'p, 'k> Machine<'p, 'k> {
                 }
             };
             let round = ready.is_none_or(|w| w < next_warp);
-            if !self.landings.is_empty() && (ready.is_none() || self.lands_now(round)) {
+            // A transfer goes on once a round, or by chance.
+            let lands = |random: &mut Random| random.below(4) == 0;
+            if !self.landings.is_empty()
+                && (ready.is_none() || self.random.as_mut().map_or(round, lands))
+            {
                 let which = self.random.as_mut().map_or(0, |r| r.below(self.landings.len()));
                 let landing = self.landings.remove(which);
                 self.land(&landing);
@@ -249,11 +253,6 @@ impl<'p, 'k> Machine<'p, 'k> {
     fn pick(&mut self, ready: &[usize]) -> Option<usize> {
         let random = self.random.as_mut()?;
         if ready.is_empty() { None } else { Some(ready[random.below(ready.len())]) }
-    }
-
-    /// Whether a transfer goes on: once a round, or by chance.
-    fn lands_now(&mut self, round: bool) -> bool {
-        self.random.as_mut().map_or(round, |random| random.below(4) == 0)
     }
 
     fn can_go_on(&self, warp: usize) -> bool {

@@ -10,8 +10,7 @@ use crate::atom::{self, Site};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{
-    Completion, For, Group, Kernel, Kind, Ring, Spec, Stmt, TensorId, ThreadsId, block_var,
-    thread_var,
+    Completion, For, Group, Kernel, Kind, Spec, Stmt, TensorId, ThreadsId, block_var, thread_var,
 };
 use crate::tensor::{Memory, Scalar, Tensor};
 
@@ -449,7 +448,11 @@ fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -
             }
             Stmt::Let(var, value) => news |= scope.assign(var, divergent || !scope.uniform(value)),
             Stmt::Value(var, _) => news |= scope.assign(var, true),
-            Stmt::Ring(ring) | Stmt::Advance(ring) => news |= assign_ring(ring, divergent, scope),
+            Stmt::Ring(ring) | Stmt::Advance(ring) => {
+                for var in [ring.stage(), ring.parity()] {
+                    news |= scope.assign(&var, divergent);
+                }
+            }
             Stmt::For(stmt) => {
                 let varying = !scope.uniform(&stmt.first) || !scope.uniform(&stmt.step);
                 news |= scope.assign(&stmt.var, divergent || varying);
@@ -468,9 +471,4 @@ fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -
         news |= assign(kernel, stmt.body(), inner, scope);
     }
     news
-}
-
-fn assign_ring(ring: &Ring, divergent: bool, scope: &mut Scope) -> bool {
-    // Both must be told: no short circuit.
-    scope.assign(&ring.stage(), divergent) | scope.assign(&ring.parity(), divergent)
 }

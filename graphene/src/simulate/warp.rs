@@ -32,12 +32,12 @@ impl Warp for Issue<'_, '_, '_> {
         self.spot(at)?.map_or(Ok(0.0), |spot| self.load(spot))
     }
 
-    fn write(&mut self, at: At<'_>, value: f64) -> Tried<()> {
+    fn write(&mut self, at: At<'_>, value: f64) -> Tried {
         let spot = self.inner_spot(at)?;
         self.store(spot, value)
     }
 
-    fn write_if_inside(&mut self, at: At<'_>, value: f64) -> Tried<()> {
+    fn write_if_inside(&mut self, at: At<'_>, value: f64) -> Tried {
         self.spot(at)?.map_or(Ok(()), |spot| self.store(spot, value))
     }
 
@@ -138,7 +138,7 @@ impl Warp for Issue<'_, '_, '_> {
         Ok(Progress::Done)
     }
 
-    fn count(&mut self, lane: usize, operand: usize, below: i64) -> Tried<()> {
+    fn count(&mut self, lane: usize, operand: usize, below: i64) -> Tried {
         let spot = self.inner_spot((lane, operand, &[]))?;
         let next = |count: f64| if count + 1.0 < below as f64 { count + 1.0 } else { 0.0 };
         self.exchange(spot, &next)?;
@@ -280,7 +280,7 @@ impl Issue<'_, '_, '_> {
         (lane, operand): (usize, usize),
         (block, barrier): (usize, usize),
         fenced: bool,
-    ) -> Tried<()> {
+    ) -> Tried {
         let runner = &self.machine.runners[self.warp];
         let Some(target) = self.machine.blocks[block].barriers.get(barrier) else {
             return Err(self.barrier_fault(lane, operand, "does not exist"));

@@ -126,7 +126,7 @@ impl Conv {
                 let mut step = step.clone();
                 if step.constant().is_none() {
                     // It is no other step: that its number is bounded, bounds channels.
-                    step = k.let_("step", step.min(Expr::from(count - 1)))?.into();
+                    step = k.let_("step", step.min(count - 1))?.into();
                 }
                 let from = k.index(weights, "tile", [&group, &place.m, &step])?;
                 let to = k.index(shared[0], "stage", [stage])?;
@@ -194,7 +194,7 @@ impl Conv {
     fn walk(&self, sizes: &Sizes) -> Walk {
         let Convolution { channels, group, .. } = self.convolution;
         let columns = sizes.pixels.clone() * &sizes.images;
-        let tiles = |extent: Expr, size: i64| extent.ceil_div(&Expr::from(size));
+        let tiles = |extent: Expr, size: i64| extent.ceil_div(size);
         Walk {
             tiles_m: tiles(Expr::from(channels[1] / group), self.tile[0]),
             tiles_n: tiles(columns, self.tile[1]),

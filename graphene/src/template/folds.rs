@@ -100,7 +100,7 @@ impl Folds {
         let mut params = declare(&mut k, &all.collect::<Vec<_>>())?;
         let outs = params.split_off(self.ins.len());
         let (kept, reduced) = sizes.split_at(self.kept);
-        let blocks = product(kept).ceil_div(&Expr::from(self.teams));
+        let blocks = product(kept).ceil_div(self.teams);
         let (block, first) = launch(&mut k, blocks, self.threads * self.teams, "first")?;
         let teams = ThreadGroups::new(&mut k, block, self.threads, self.teams)?;
         let row = k.let_("row", first * self.teams + &teams.at[0])?.into();

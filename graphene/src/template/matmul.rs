@@ -5,7 +5,7 @@ use super::epilogue::{Attached, Epilogue, Span};
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Fused, Kind, TensorId, ThreadsId};
+use crate::kernel::{Fused, Kind, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::tensor::{Memory, Scalar, View};
 
@@ -145,7 +145,7 @@ impl Declared {
 
     fn matmuls(&self) -> Fused {
         let of = |term: usize| Fused::input(2 * term).matmul(Fused::input(2 * term + 1));
-        (1..self.terms.len()).fold(of(0), |all, term| all.binary(Binary::Add, of(term)))
+        (1..self.terms.len()).fold(of(0), |all, term| all + of(term))
     }
 
     /// The tile at a place, of so many rows and columns.
@@ -194,7 +194,7 @@ impl Declared {
 
     /// Steps of `depth` along each term's K.
     pub(super) fn steps(&self, depth: i64) -> Vec<Expr> {
-        self.terms.iter().map(|term| term.depth.ceil_div(&Expr::from(depth))).collect()
+        self.terms.iter().map(|term| term.depth.ceil_div(depth)).collect()
     }
 }
 
@@ -218,7 +218,7 @@ pub(super) struct Place {
 impl Walk {
     pub(super) fn new(declared: &Declared, [rows, columns]: [i64; 2], raster: i64) -> Walk {
         let [tiles_m, tiles_n] = [(&declared.m, rows), (&declared.n, columns)]
-            .map(|(extent, size)| extent.ceil_div(&Expr::from(size)));
+            .map(|(extent, size)| extent.ceil_div(size));
         Walk { tiles_m, tiles_n, batch: declared.batch.clone(), raster }
     }
 
@@ -240,7 +240,7 @@ impl Walk {
         let band_size = self.tiles_n.clone() * self.raster;
         let band = Expr::from(k.let_("band", t.div(&band_size))?);
         let left = self.tiles_m.clone() - band.clone() * self.raster;
-        let height = left.min(Expr::from(self.raster)).max(Expr::from(1));
+        let height = left.min(self.raster).max(1);
         let height = Expr::from(k.let_("height", height)?);
         let within = Expr::from(k.let_("within", t.rem(&band_size))?);
         let m = k.let_("m", band * self.raster + within.rem(&height))?;

@@ -158,7 +158,7 @@ impl Mlp {
         let mut k = Builder::new("mlp", self.arch);
         let (m, x, mut given) = self.parameters(&mut k)?;
         let threads = 32 * self.warps;
-        let (block, m) = launch(&mut k, m.ceil_div(&Expr::from(self.rows)), threads, "m")?;
+        let (block, m) = launch(&mut k, m.ceil_div(self.rows), threads, "m")?;
         let [thread] = k.indices(block, ["thread"])?;
         let near = self.near().allocate(&mut k, "sY", 1)?;
         let near = k.index(near, "sY", [0])?;
@@ -180,7 +180,7 @@ impl Mlp {
         let thread = thread.clone();
         let context = Context { mlp: self, given, block, thread, origin, near, shared };
         let header = self.header(x, &context.given, block);
-        let tile = context.origin.div(&self.rows.into());
+        let tile = context.origin.div(self.rows);
         let tile = self.tile(&mut k, (x, &context.given), (self.rows, &tile), block)?;
         k.decompose(tile, |k| {
             // The rows come with the first stage.

@@ -11,7 +11,7 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, Within, needs};
 use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId};
+use crate::kernel::{Fused, Kernel, Kind, Number, Operand, TensorId};
 use crate::schedule::pointwise::{copy, each, vector};
 use crate::schedule::vectors::{each_vector, neighbours};
 use crate::tensor::Scalar;
@@ -114,10 +114,10 @@ impl Parts {
         let mut copied = (0..).map(Fused::input);
         let results = places.iter().enumerate().map(|(p, place)| match place.part.source {
             Source::Copied(_) => copied.next().unwrap_or_else(|| Fused::old(p)),
-            Source::Filled(number) => Fused::number(number.0),
+            Source::Filled(number) => number.0.into(),
             Source::Counted => {
                 let place = Fused::old(p).position(place.sizes.len() - 1);
-                place.binary(Binary::Add, Fused::index(places[p].first()))
+                place + Fused::index(places[p].first())
             }
         });
         let kind = Kind::Fused(Fused::all(results));

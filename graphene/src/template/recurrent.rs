@@ -143,8 +143,8 @@ impl Recurrent {
         self.check()?;
         let mut builder = Builder::new("recurrent", self.arch);
         let k = &mut builder;
-        let [steps, batch, parts] = ["steps", "batch", "parts"].map(|name| k.symbol(name));
-        let sizes = Sizes { steps: steps?.into(), batch: batch?.into(), parts: parts?.into() };
+        let [steps, batch, parts] = k.symbols(["steps", "batch", "parts"])?.map(Expr::from);
+        let sizes = Sizes { steps, batch, parts };
         let tensors = self.declare(k, &sizes)?;
         let grid = Layout::rows([&Expr::from(self.directions()), &sizes.parts, &self.members()]);
         let grid = k.grid("grid", grid)?;
@@ -170,25 +170,15 @@ impl Recurrent {
                 resident[i] = Some(sides[1].allocate(k, name, self.chunks(i))?);
             }
         }
-        let acc = sums.allocate(k)?;
-        let own = if self.cell.own == Own::Nothing { None } else { Some(sums.state(k, "own")?) };
-        let kept = self.cell.reset.is_some().then(|| sums.state(k, "kept")).transpose()?;
-        let ragged = self.ragged.then(|| Ragged::new(k, self, &sums)).transpose()?;
-        let first = sums.of_columns(k, "first", self.sums())?;
-        let constants = self.cell.constants as i64;
-        let wanted = (constants > 0).then(|| sums.of_columns(k, "constants", constants));
-        let constants = wanted.transpose()?;
-        let parts = sums.parts(k)?;
-        let movers = Movers { threads, block, thread: &thread, edges: self.edges };
         let outs: Vec<TensorId> = tensors.outs(self.results[0]).collect();
         let (kind, ins) = self.whole(&tensors, &sizes.steps)?;
+        let constants = self.cell.constants as i64;
         let context = Context {
             layer: self,
             tensors,
             steps: sizes.steps.clone(),
-            sums,
             sides,
-            movers,
+            movers: Movers { threads, block, thread: &thread, edges: self.edges },
             members,
             block,
             direction: direction.into(),
@@ -196,18 +186,21 @@ impl Recurrent {
             rows,
             weights,
             resident,
-            acc,
-            own,
-            kept,
-            ragged,
-            first,
-            constants,
-            parts,
+            acc: sums.allocate(k)?,
+            own: (self.cell.own != Own::Nothing).then(|| sums.state(k, "own")).transpose()?,
+            kept: self.cell.reset.is_some().then(|| sums.state(k, "kept")).transpose()?,
+            ragged: self.ragged.then(|| Ragged::new(k, self, &sums)).transpose()?,
+            first: sums.of_columns(k, "first", self.sums())?,
+            constants: (constants > 0)
+                .then(|| sums.of_columns(k, "constants", constants))
+                .transpose()?,
+            parts: sums.parts(k)?,
+            sums,
         };
         context.bring_resident(k)?;
         context.biases(k)?;
         context.constants(k)?;
-        let tiles = sizes.batch.ceil_div(&Expr::from(self.rows));
+        let tiles = sizes.batch.ceil_div(self.rows);
         k.for_("tile", Expr::from(part)..tiles, sizes.parts.clone(), false, |k, tile| {
             context.tile(k, &Expr::from(tile), &thread)
         })?;

@@ -81,7 +81,7 @@ impl Reduce {
         let mut ins = declare(&mut k, &operands)?;
         let out = ins.split_off(self.ins.len())[0];
         let [outer, inner] = kept;
-        let columns = inner.ceil_div(&Expr::from(self.threads * self.vector));
+        let columns = inner.ceil_div(self.threads * self.vector);
         let blocks = product(&[outer, columns.clone()]);
         let (block, first) = launch(&mut k, blocks, self.threads * self.strands, "first")?;
         let column = k.let_("column", first.rem(&columns))?.into();
@@ -158,8 +158,8 @@ impl Own<'_> {
     fn columns(&self, k: &mut Builder, outer: Expr, columns: Expr) -> Result {
         let Reduce { op, vector: n, threads, strands, .. } = *self.template;
         let [thread] = k.indices(self.block, ["thread_of_block"])?;
-        let strand: Expr = k.let_("strand", Expr::from(&thread).div(&threads.into()))?.into();
-        let across: Expr = k.let_("across", Expr::from(&thread).rem(&threads.into()))?.into();
+        let strand: Expr = k.let_("strand", Expr::from(&thread).div(threads))?.into();
+        let across: Expr = k.let_("across", Expr::from(&thread).rem(threads))?.into();
         let column: Expr = k.let_("vector_at", columns.clone() * threads + &across)?.into();
         let end = k.tensor_of(self.out)?.view.axes()[1].size.clone();
         let runs = Runs { n, end, written_out: true };
@@ -172,7 +172,7 @@ impl Own<'_> {
         k.decompose(Header::new(kind, out, ins, self.block), |k| {
             let total = vector(k, "total", n, Scalar::F32)?;
             each(k, n, |k, e| k.init(Operand::at(total, [e]), op.neutral().unwrap_or(0.0)))?;
-            let steps = self.reduced.ceil_div(&Expr::from(strands));
+            let steps = self.reduced.ceil_div(strands);
             k.for_("step", Expr::from(0)..steps, 1, false, |k, i| {
                 let row = [outer.clone(), Expr::from(i) * strands + &strand];
                 let view = |k: &mut Builder, n: i64, at: &Expr| {

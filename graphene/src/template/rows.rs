@@ -166,7 +166,7 @@ impl Rows {
         }
         let mut indices = self.indices(&mut k, &rows)?;
         indices.resize(operands.len(), None);
-        let blocks = rows.ceil_div(&Expr::from(self.teams));
+        let blocks = rows.ceil_div(self.teams);
         let (block, first) = launch(&mut k, blocks, self.threads * self.teams, "first")?;
         let teams = ThreadGroups::new(&mut k, block, self.threads, self.teams)?;
         let row = Expr::from(k.let_("row", first * self.teams + &teams.at[0])?);

@@ -97,12 +97,12 @@ impl Scan {
         k.decompose(Header::new(Kind::Scan(scan.clone()), to, from, block), |k| {
             let carry = number(k, "carry", self.numbers)?;
             k.alone(Kind::Init(neutral), carry, ())?;
-            let chunks = last.ceil_div(&Expr::from(self.threads));
+            let chunks = last.ceil_div(self.threads);
             let carried = k.carry("chunk", (&chunks, &1.into()), |_, chunk| {
                 // Those of all chunks before, and what has been written of them.
                 let count = (Expr::from(chunk) * self.threads).min(last.clone());
                 let rest = last.clone() - &count;
-                let first = if self.reverse { rest.max(Expr::from(0)) } else { Expr::from(0) };
+                let first = if self.reverse { rest.max(0) } else { Expr::from(0) };
                 let done = |row: Fused| row.slice(outer.len(), first.clone(), count.clone());
                 let all = Kind::Fused(done(Fused::input(0)).folded(self.op, [outer.len()]));
                 let part = Kind::Fused(done(Fused::input(0).scan(&scan)));
@@ -116,7 +116,7 @@ impl Scan {
                 let place = Expr::from(chunk) * self.threads + &row.thread;
                 let mut from_end = place.clone();
                 if self.reverse {
-                    from_end = (last.clone() - 1 - &place).max(Expr::from(0));
+                    from_end = (last.clone() - 1 - &place).max(0);
                 }
                 at.push(from_end);
                 let before_end = Cond::less(place, last);
@@ -200,7 +200,7 @@ impl Row<'_> {
             let far = Cond::new(self.thread.clone(), Relation::AtLeast, distance);
             k.if_(far, |k| {
                 let before = number(k, "before", self.scan.numbers)?;
-                let from = (self.thread.clone() - distance).max(Expr::from(0));
+                let from = (self.thread.clone() - distance).max(0);
                 k.move_(before, at(copy, from))?;
                 self.fold(k, value, before)
             })?;
@@ -222,6 +222,6 @@ impl Row<'_> {
         }
         k.alone(Kind::Init(neutral), own, ())?;
         let later = Cond::new(self.thread.clone(), Relation::AtLeast, 1);
-        k.if_(later, |k| read(k, (self.thread.clone() - 1).max(Expr::from(0))))
+        k.if_(later, |k| read(k, (self.thread.clone() - 1).max(0)))
     }
 }

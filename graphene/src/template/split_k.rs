@@ -94,9 +94,9 @@ impl Shares {
 
     /// The own part of so many steps along K: where it begins, and how long it is.
     pub(super) fn steps(&self, all: &Expr) -> (Expr, Expr) {
-        let part = all.ceil_div(&Expr::from(self.parts));
+        let part = all.ceil_div(self.parts);
         let first = self.rank.clone() * &part;
-        let left = (all.clone() - first.clone()).max(Expr::from(0));
+        let left = (all.clone() - first.clone()).max(0);
         (first, left.min(part))
     }
 

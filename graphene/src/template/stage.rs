@@ -51,7 +51,7 @@ impl<'a> Stages<'a> {
             if term > 0 {
                 conds.push(Cond::new(step, Relation::AtLeast, &first));
             }
-            let own = (step.clone() - &first).max(Expr::from(0));
+            let own = (step.clone() - &first).max(0);
             let at = [[place.m.clone(), own.clone()], [own, place.n.clone()]];
             k.if_(conds, |k| {
                 at.into_iter().enumerate().try_for_each(|(i, at)| {

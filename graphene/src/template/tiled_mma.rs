@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{TensorId, ThreadsId};
 use crate::layout::Tiler;
+pub(super) use crate::schedule::matmul::MatMul as Near;
 use crate::schedule::matmul::load;
 use crate::schedule::{Ahead, multistage};
 use crate::tensor::Scalar;
@@ -101,14 +102,7 @@ pub(super) trait TiledMma {
     fn reset(&self, k: &mut Builder, acc: TensorId) -> Result;
 
     /// Adds the matmul of a stage; of A, from the step `skipped` of 16 along K on.
-    fn multiply(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        a: TensorId,
-        skipped: &Expr,
-        b: TensorId,
-    ) -> Result;
+    fn multiply(&self, k: &mut Builder, near: Near, skipped: &Expr) -> Result;
 
     /// Goes through the own pairs of sums and their numbers.
     fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result;
@@ -166,7 +160,7 @@ impl dyn TiledMma + '_ {
         block: ThreadsId,
         near: impl FnOnce(&mut Builder) -> Result<[TensorId; 2]>,
     ) -> Result {
-        load(k, acc, block, near, |k, near| self.multiply(k, acc, near.a, &0.into(), near.b))
+        load(k, acc, block, near, |k, near| self.multiply(k, near, &0.into()))
     }
 
     /// Rows and columns of a part, and which part of the result the own one is, of the tile at a place.
@@ -205,7 +199,7 @@ impl dyn TiledMma + '_ {
     ) -> Result {
         let Runs { n, columns, rows: (name, rows), eights } = self.runs();
         k.unroll("j", columns, |k, j| {
-            let column = origin.n.div(&n.into()) + self.column(j);
+            let column = origin.n.div(n) + self.column(j);
             let held = epilogue.across(k, Vec::new(), (&column, n))?;
             k.unroll(name, rows, |k, i| {
                 for half in 0..eights {

@@ -66,7 +66,7 @@ impl Transpose {
         let scalar = self.x.scalar;
         let n = if self.words { (4 / scalar.bytes()).max(1) } else { 1 };
         let side = (LANES * n).max(64);
-        let tiles = [&rows, &columns].map(|size| size.ceil_div(&Expr::from(side)));
+        let tiles = [&rows, &columns].map(|size| size.ceil_div(side));
         let blocks = product(&outer) * product(&tiles);
         let (block, first) = launch(&mut k, blocks, THREADS, "first")?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
@@ -137,7 +137,7 @@ impl Moved {
         let [row, column] = &self.at;
         let place = |i: &Expr| {
             let linear = i.clone() * THREADS + &self.thread;
-            let at = [linear.div(&Expr::from(words)), linear.rem(&Expr::from(words))];
+            let at = [linear.div(words), linear.rem(words)];
             let [r, c] = &at;
             let of_x = [row.clone() * self.side + r, column.clone() * words + c];
             (at, of_x)
@@ -167,13 +167,13 @@ impl Moved {
     fn leave(&self, k: &mut Builder, y: TensorId, rows: &Expr) -> Result {
         let n = self.n;
         let [row, column] = &self.at;
-        let (warp, lane) = (self.thread.div(&LANES.into()), self.thread.rem(&LANES.into()));
+        let (warp, lane) = (self.thread.div(LANES), self.thread.rem(LANES));
         let across = LANES / n;
         let chunks = Expr::from(self.side / LANES);
         each(k, self.moves(), |k, i| {
             let chunk = i * (THREADS / LANES) + &warp;
-            let q = lane.rem(&across.into()) + chunk.rem(&chunks) * across;
-            let j = chunk.div(&chunks) * n + lane.div(&across.into());
+            let q = lane.rem(across) + chunk.rem(&chunks) * across;
+            let j = chunk.div(&chunks) * n + lane.div(across);
             let word = vector(k, "word", n, self.scalar)?;
             let at = [column.clone() * self.side + &j, row.clone() * (self.side / n) + &q];
             let from = |e: Expr| Operand::at(self.shared, [q.clone() * n + e, j.clone()]);

@@ -59,8 +59,8 @@ impl Parser<'_> {
                 return Ok(p.factor(k)? * -1);
             }
             let call = match () {
-                () if p.eat_word("min") => Some(Expr::min as fn(Expr, Expr) -> Expr),
-                () if p.eat_word("max") => Some(Expr::max as fn(Expr, Expr) -> Expr),
+                () if p.eat_word("min") => Some(Expr::min::<Expr> as fn(Expr, Expr) -> Expr),
+                () if p.eat_word("max") => Some(Expr::max::<Expr> as fn(Expr, Expr) -> Expr),
                 () => None,
             };
             if call.is_none() && !p.sees("(") {

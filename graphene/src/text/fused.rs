@@ -169,7 +169,7 @@ impl<'t> Parser<'t> {
             return self.within(["(", ")"], |p| p.sum(k, names));
         }
         if let Some(number) = self.float() {
-            return Ok(Fused::number(number.0));
+            return Ok(number.0.into());
         }
         let Some(word) = self.word() else {
             return self.expected("a part of an expression");
@@ -177,53 +177,49 @@ impl<'t> Parser<'t> {
         if let Some(known) = names.get(word) {
             return Ok(known.clone());
         }
-        let (mut monoid, mut scan) = (None, None);
         if word == "fold" {
-            monoid = Some(self.argument(|p| {
-                let monoid = p.monoid()?;
-                if !p.eat(".") {
-                    return Ok((monoid, 0));
-                }
-                let name = p.word();
-                match monoid.parts().iter().position(|part| Some(*part) == name) {
-                    Some(part) => Ok((monoid, part)),
-                    None => p.expected("a part of what the fold makes"),
-                }
-            })?);
-        } else if word == "scan" {
-            scan = Some(self.argument(Self::scan)?);
+            let (monoid, part) = self.argument(Self::part_of_fold)?;
+            return self.within(["(", ")"], |p| {
+                let (x, along) = (p.sum(k, names)?, p.after_comma(Self::dimensions)?);
+                Ok(x.fold(&Fold { monoid, along }, part))
+            });
+        }
+        if word == "scan" {
+            let scan = self.argument(Self::scan)?;
+            return self.within(["(", ")"], |p| Ok(p.sum(k, names)?.scan(&scan)));
         }
         self.within(["(", ")"], |p| match word {
             "old" => p.dimension().map(Fused::old),
             "index" => p.expr(k).map(Fused::index),
-            _ => p.called(k, names, word, at, (monoid, scan)),
+            _ => p.called(k, names, (word, at)),
         })
     }
 
-    /// What follows a function's name and its parenthesis.
+    /// `softmax.sum`
+    fn part_of_fold(&mut self) -> Result<(Monoid, usize)> {
+        let monoid = self.monoid()?;
+        let name = if self.eat(".") { self.word() } else { Some(monoid.parts()[0]) };
+        match monoid.parts().iter().position(|part| Some(*part) == name) {
+            Some(part) => Ok((monoid, part)),
+            None => self.expected("a part of what the fold makes"),
+        }
+    }
+
+    /// What follows the name of a function, which stands there, and its parenthesis.
     fn called(
         &mut self,
         k: &Builder,
         names: &Names<'t>,
-        word: &str,
-        at: usize,
-        (monoid, scan): (Option<(Monoid, usize)>, Option<crate::kernel::Scan>),
+        (word, at): (&str, usize),
     ) -> Result<Fused> {
         let x = self.sum(k, names)?;
-        let found = |row: &&(Unary, &str)| row.1 == word;
-        if let Some(row) = Unary::ALL.iter().find(found) {
+        if let Some(row) = Unary::ALL.iter().find(|row| row.1 == word) {
             return Ok(x.unary(row.0));
         }
         if let Some(row) = Scalar::ALL.iter().find(|row| row.1 == word) {
-            return Ok(x.then(|x| Term::Step(Step::Round(row.0, x))));
-        }
-        if let Some(scan) = scan {
-            return Ok(x.scan(&scan));
+            return Ok(x.rounded(row.0));
         }
         self.expect(",")?;
-        if let Some((monoid, part)) = monoid {
-            return Ok(x.fold(&Fold { monoid, along: self.dimensions()? }, part));
-        }
         if let Some(row) = Binary::ALL.iter().find(|row| row.1 == word) {
             return Ok(x.binary(row.0, self.sum(k, names)?));
         }

@@ -153,20 +153,12 @@ impl Parser<'_> {
 
     pub(super) fn scan(&mut self) -> Result<Scan> {
         let (op, along) = (self.binary()?, self.after_comma(Self::dimension)?);
-        let mut scan = Scan { op, along, exclusive: false, reverse: false };
-        while self.eat(",") {
-            let flag = if scan.reverse || !self.eat_word("exclusive") {
-                &mut scan.reverse
-            } else {
-                scan.exclusive = true;
-                continue;
-            };
-            if *flag || !self.eat_word("reverse") {
-                return self.expected("`reverse`");
-            }
-            *flag = true;
+        let comma = self.next();
+        let exclusive = self.eat(",") && self.eat_word("exclusive");
+        if !exclusive {
+            self.back(comma);
         }
-        Ok(scan)
+        Ok(Scan { op, along, exclusive, reverse: self.flag("reverse")? })
     }
 
     pub(super) fn number(&mut self) -> Result<Number> {

@@ -82,10 +82,11 @@ impl Kernel {
                     .into_iter()
                     .map(|size| list(vars.by_ref().take(size)))
                     .collect();
-                let names = match &groups[..] {
-                    [names] => names.clone(),
-                    _ => parenthesised(&groups),
+                let group = |names: &String| match names.contains(',') && groups.len() > 1 {
+                    true => format!("({names})"),
+                    false => names.clone(),
                 };
+                let names = list(groups.iter().map(group));
                 writeln!(f, "{names} = {}.indices()", self.hash(*of))
             }
             Stmt::Let(var, value) => writeln!(f, "{var} = {value}"),
@@ -166,13 +167,6 @@ impl Kernel {
 /// How many coordinates each level of a view has: `(@m, @n), @i` for `[2,2:16,8].[8:1]`.
 pub(super) fn index_groups(view: &View) -> Vec<usize> {
     view.levels().iter().map(|level| level.leaves().len()).collect()
-}
-
-fn parenthesised(groups: &[String]) -> String {
-    let group = |names: &String| {
-        if names.contains(',') { format!("({names})") } else { names.clone() }
-    };
-    list(groups.iter().map(group))
 }
 
 pub(crate) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {

@@ -1,7 +1,5 @@
 //! A kernel's levels: its specs, each within the one that it decomposes, as far as they have bodies.
 
-use std::fmt::Write;
-
 use super::print::{joined, list};
 use crate::kernel::{Kernel, Operand, Spec, Stmt};
 use crate::layout::Layout;
@@ -110,6 +108,5 @@ fn flush(atoms: &mut Vec<(&'static str, usize)>, depth: usize, text: &mut String
 }
 
 fn line(text: &mut String, depth: usize, content: &str) {
-    writeln!(text, "{:width$}{content}", "", width = 2 * depth)
-        .expect("writing to a string does not fail");
+    *text += &format!("{:width$}{content}\n", "", width = 2 * depth);
 }

@@ -100,7 +100,7 @@ fn pipelined(stages: i64) -> Result<Kernel> {
             k.spec(Kind::Arrive(Some(32768.into())), stage.clone(), (), one)?;
             for (from, to, first) in [(a, s_a, &i), (b, s_b, &j)] {
                 let tile = k.tile(from, "tiles", &[Tiler::Size(128), Tiler::Size(64)])?;
-                let from = Operand::at(tile, [Expr::from(first), Expr::from(at).div(&64.into())]);
+                let from = Operand::at(tile, [Expr::from(first), Expr::from(at).div(64)]);
                 let to = Operand::at(to, [ring.stage()]);
                 k.add(Header::new(Kind::Move, to, from, one).signals(stage.clone()))?;
             }
@@ -132,7 +132,7 @@ fn consume(
     let tile = k.index(tiles, "tile", [i, j])?;
     k.decompose(Header::new(Kind::Move, tile, acc, group), |k| {
         let [lane] = k.indices(group, ["lane"])?;
-        let quad = k.let_("quad", Expr::from(&lane).div(&4.into()))?;
+        let quad = k.let_("quad", Expr::from(&lane).div(4))?;
         k.if_(Cond::less(&quad, 8), |k| k.spec(Kind::Move, tile, acc, one))
     })
 }

@@ -9,7 +9,7 @@ use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::tensor::Scalar;
 
 use crate::index::Random;
-use crate::support::{check_clean, check_text, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run, single};
 
 use Stride::{Broadcast, Packed, Symbol};
 
@@ -129,7 +129,7 @@ fn check_row(row: &Row) {
                 })
                 .collect();
             let results = match template.numbers {
-                Scalar::F32 => template.function.eval_f32(&elements),
+                Scalar::F32 => single(&template.function, &elements),
                 _ => template.function.eval(&elements),
             };
             for (i, (out, result)) in template.outs.iter().zip(results).enumerate() {

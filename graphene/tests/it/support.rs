@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 
 use graphene_ir::atom::Fault;
-use graphene_ir::index::Expr;
+use graphene_ir::function::{Function, Node};
+use graphene_ir::index::{Cond, Expr, Var};
 use graphene_ir::kernel::{Array, Kernel, Kind, Operand, Spec, Stmt, TensorId};
 use graphene_ir::schedule::dependent;
 use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
+use graphene_ir::tensor::Scalar;
 use graphene_ir::text::{parse, parse_all};
 use graphene_ir::verify::verify;
 
@@ -182,4 +184,19 @@ pub(crate) fn check_text(name: &str, kernel: &Kernel) {
         assert!(findings.is_empty(), "{name}: {findings:#?}");
     }
     assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(kernel), "{name}");
+}
+
+/// Whether a comparison holds, given the variables' values.
+pub(crate) fn holds(cond: &Cond, of: &dyn Fn(&Var) -> Option<i64>) -> Option<bool> {
+    Some(cond.relation.compare(cond.left.value(of)?, cond.right.value(of)?))
+}
+
+/// A function's outputs with every step rounded to single precision.
+pub(crate) fn single(function: &Function, inputs: &[f64]) -> Vec<f64> {
+    let mut values: Vec<f64> = Vec::new();
+    for step in function.steps() {
+        let operands: Vec<f64> = step.operands().map(|value| values[value.index()]).collect();
+        values.push(Scalar::F32.round(step.value(inputs, &operands)));
+    }
+    function.outputs().iter().map(|output| values[output.index()]).collect()
 }

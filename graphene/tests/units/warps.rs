@@ -31,7 +31,7 @@ fn values_stay() {
         for modulus in [1, 2, 3, 4, 8, 128] {
             for more in [0, 16, 32, 40] {
                 let thread = Expr::from(&warps.thread) + more;
-                let expr = thread.div(&by.into()).rem(&modulus.into());
+                let expr = thread.div(by).rem(modulus);
                 let within = warps.within(&expr);
                 for value in 0..384 {
                     let of = |var: &Var| {

@@ -221,8 +221,8 @@ impl Rows<'_> {
         let runs = side.depth / side.piece(Edges::Bulk);
         let rows = movers.threads / runs;
         let thread = Expr::from(movers.thread);
-        let own = k.let_("own_run", thread.rem(&runs.into()))?.into();
-        let row = Expr::from(k.let_("own_row", thread.div(&runs.into()))?);
+        let own = k.let_("own_run", thread.rem(runs))?.into();
+        let row = Expr::from(k.let_("own_row", thread.div(runs))?);
         let first = tile.clone() * side.size;
         let places = (0..(side.size + rows - 1) / rows)
             .map(|e| Place::of(k, &(first.clone() + e * rows + &row), &sizes.out));

@@ -285,7 +285,7 @@ impl Images<'_> {
 
     /// The run of so many pixels that has this number among those of all images.
     fn placed(&self, run: &Run, number: Expr, n: i64) -> Run {
-        let runs = self.pixels.div(&Expr::from(n));
+        let runs = self.pixels.div(n);
         let batch = number.div(&runs) * self.groups + &self.group;
         let (row, held) = (run.row.clone(), run.held.clone());
         Run { batch: Some(batch), row, column: number.rem(&runs), n, held }

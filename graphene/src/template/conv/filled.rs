@@ -51,7 +51,7 @@ impl Filled {
         let y = Layout::rows([images.clone(), pixels.clone(), made.into()]);
         let y = k.param("y", y, scalar)?;
         let all = images * &pixels;
-        let (block, begin) = launch(&mut k, all.ceil_div(&Expr::from(threads)), threads, "begin")?;
+        let (block, begin) = launch(&mut k, all.ceil_div(threads), threads, "begin")?;
         let [thread] = k.indices(block, ["thread"])?;
         let number = begin * threads + Expr::from(thread);
         let image = Expr::from(k.let_("image", number.div(&pixels))?);

@@ -55,10 +55,10 @@ impl Gather<'_> {
         let shared = side.size % run == 0 && movers.threads % row == 0;
         needs(shared, "rows of runs that threads share", (row, run, movers.threads))?;
         let thread = Expr::from(movers.thread);
-        let own = thread.rem(&Expr::from(row));
+        let own = thread.rem(row);
         let first = tile.clone() * row + &own;
         let mut places = Vec::new();
-        let runs = || vec![sizes.pixels.div(&Expr::from(run))];
+        let runs = || vec![sizes.pixels.div(run)];
         let out = if flat { runs() } else { sizes.out.clone() };
         for pixel in 0..if flat { 1 } else { run } {
             let number = if flat { first.clone() } else { first.clone() * run + pixel };
@@ -81,7 +81,7 @@ impl Gather<'_> {
             run,
             places,
             own,
-            row: thread.div(&Expr::from(row)),
+            row: thread.div(row),
             rows,
             words,
         })

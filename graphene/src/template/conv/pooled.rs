@@ -33,7 +33,7 @@ impl Sliding {
         let epilogue = &declared.epilogue;
         let of_pixel = Expr::from(channels / n);
         let all = declared.m.clone() * &of_pixel;
-        let blocks = all.ceil_div(&Expr::from(self.threads));
+        let blocks = all.ceil_div(self.threads);
         let (block, begin) = launch(&mut k, blocks, self.threads, "begin")?;
         let [thread] = k.indices(block, ["thread"])?;
         let number = begin * self.threads + Expr::from(thread);

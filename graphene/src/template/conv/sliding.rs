@@ -75,15 +75,15 @@ impl Sliding {
         let outer = convolution.outer(&mut k, &sizes)?;
         let made = convolution.channels[1];
         let all = sizes.pixels.clone() * &sizes.images * made;
-        let blocks = all.ceil_div(&Expr::from(self.threads));
+        let blocks = all.ceil_div(self.threads);
         let (block, t) = launch(&mut k, blocks, self.threads, "t")?;
         let [thread] = k.indices(block, ["thread"])?;
         let pixel = t * self.threads + Expr::from(thread);
         let plane = Place::of(&mut k, &pixel, &sizes.out)?;
         // Of all planes, those of an image lie together.
-        let channel = plane.image.rem(&Expr::from(made));
+        let channel = plane.image.rem(made);
         let of_group = Expr::from(made / convolution.group);
-        let image = k.let_("own_image", plane.image.div(&Expr::from(made)))?.into();
+        let image = k.let_("own_image", plane.image.div(made))?.into();
         let group = Expr::from(k.let_("group", channel.div(&of_group))?);
         let row = k.let_("row", channel.rem(&of_group))?.into();
         let total = vector(&mut k, "total", 1, Scalar::F32)?;
@@ -121,9 +121,8 @@ impl Sliding {
             Fold::Transposed => weighed(self.transposed(sizes)),
             Fold::Max | Fold::Sum => fold(image),
             Fold::Mean => {
-                let nothing = image.clone().position(0).binary(Binary::Mul, Fused::number(0.0));
-                let ones = nothing.binary(Binary::Add, Fused::number(1.0));
-                fold(image).binary(Binary::Div, fold(ones))
+                let ones = image.clone().position(0) * 0.0 + 1.0;
+                fold(image) / fold(ones)
             }
         };
         convolution.kind(sums, 1 + usize::from(self.weights().is_some()), sizes)

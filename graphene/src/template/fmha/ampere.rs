@@ -12,9 +12,7 @@ use crate::build::{Builder, Header};
 use crate::choose::ceil;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Var};
-use crate::kernel::{
-    Binary, Fused, Group, Kernel, Kind, Operand, Ring, TensorId, Test, ThreadsId, Unary,
-};
+use crate::kernel::{Fused, Group, Kernel, Kind, Operand, Ring, TensorId, Test, ThreadsId, Unary};
 use crate::layout::Tiler;
 use crate::schedule::Softmax;
 use crate::schedule::pointwise::{WIDTH, vector};
@@ -141,7 +139,7 @@ impl<'a> Block<'a> {
     /// The matmul of these, rounded as operands are, added to what there is.
     fn added(&self, of: [Fused; 2]) -> Kind {
         let [a, b] = of.map(|x| self.fmha.rounded(x));
-        Kind::Fused(a.matmul(b).binary(Binary::Add, Fused::old(0)))
+        Kind::Fused(a.matmul(b) + Fused::old(0))
     }
 
     /// Scores become weights. The last tile of keys is the first.
@@ -174,7 +172,7 @@ impl<'a> Block<'a> {
     ) -> Result {
         let next = Expr::from(step) + 1;
         k.if_(Cond::less(next.clone(), &place.steps), |k| {
-            let stage = (Expr::from(ring.stage()) + 1).rem(&Expr::from(STAGES));
+            let stage = (Expr::from(ring.stage()) + 1).rem(STAGES);
             self.copy(k, which, place, [place.tile(next), stage])
         })?;
         k.spec(Kind::Commit(Group::Copy), (), (), self.block)
@@ -208,14 +206,14 @@ impl<'a> Block<'a> {
             k.for_("e", 0..ceil(all, threads), 1, false, |k, e| {
                 // Chunks of a panel's rows follow one another: neighbouring threads' banks differ.
                 let linear = Expr::from(e) * threads + &self.thread;
-                let chunk = linear.rem(&Expr::from(width));
-                let line = linear.div(&Expr::from(width));
+                let chunk = linear.rem(width);
+                let line = linear.div(width);
                 let (row, chunk, inside) = if panels.count() == 1 {
                     (line.clone(), chunk, Cond::less(line, rows))
                 } else {
-                    let panel = line.div(&Expr::from(rows));
+                    let panel = line.div(rows);
                     let inside = Cond::less(panel.clone(), panels.count());
-                    (line.rem(&Expr::from(rows)), panel * width + chunk, inside)
+                    (line.rem(rows), panel * width + chunk, inside)
                 };
                 let body = |k: &mut Builder| {
                     let of_all = tile.clone() * rows + &row;

@@ -98,7 +98,7 @@ impl Place<'_> {
 
     /// The number of the tile of keys that is `step`-th from the last.
     pub(super) fn tile(&self, step: impl Into<Expr>) -> Expr {
-        (self.steps.clone() - 1 - step.into()).max(Expr::from(0))
+        (self.steps.clone() - 1 - step.into()).max(0)
     }
 }
 
@@ -140,16 +140,16 @@ impl Given<'_> {
         let all = value(k, "tiles", tiles_m.clone() * all_heads.clone())?;
         let Fmha { scalar, head_dim, value_dim, .. } = *self.fmha;
         let rows = Expr::from(NEAR / (scalar.bytes() * (head_dim + value_dim)));
-        let near = rows.div(&Expr::from(keys).max(1.into())) * heads;
-        let near = near.div(&Expr::from(kv_heads).max(1.into())).max(1.into());
+        let near = rows.div(&Expr::from(keys).max(1)) * heads;
+        let near = near.div(&Expr::from(kv_heads).max(1)).max(1);
         let near = value(k, "near", near)?;
         // Groups of as many heads, but for the last.
-        let least = value(k, "least", all_heads.ceil_div(&near).max(1.into()))?;
-        let together = value(k, "together", all_heads.ceil_div(&least).max(1.into()))?;
+        let least = value(k, "least", all_heads.ceil_div(&near).max(1))?;
+        let together = value(k, "together", all_heads.ceil_div(&least).max(1))?;
         let groups = value(k, "groups", all_heads.ceil_div(&together))?;
         // The own place in a round; in the one after, as many come before as after it in this one.
         let mirrored = value(k, "turned", blocks.clone() - 1 - first.clone())?;
-        let own = |round: &Expr| either(&round.rem(&2.into()), mirrored.clone(), first.clone());
+        let own = |round: &Expr| either(&round.rem(2), mirrored.clone(), first.clone());
         let after = own(&(all.div(&blocks) + 1));
         let rounds = value(k, "rounds", (all + after).div(&blocks))?;
         k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {
@@ -159,10 +159,10 @@ impl Given<'_> {
             let group = value(k, "group", t.div(&of_group))?;
             let in_group = value(k, "in_group", t.rem(&of_group))?;
             let before = group.clone() * together.clone();
-            let size = (all_heads - before.clone()).min(together).max(1.into());
+            let size = (all_heads - before.clone()).min(together).max(1);
             let size = value(k, "size", size)?;
             // The last group's longest tiles come first: what all ends with is short.
-            let rising = value(k, "rising", (groups + 1 + group).rem(&2.into()))?;
+            let rising = value(k, "rising", (groups + 1 + group).rem(2))?;
             let level = value(k, "level", in_group.div(&size))?;
             let m = either(&rising, level.clone(), tiles_m - 1 - level);
             let place = self.place(k, before + in_group.rem(&size), m)?;
@@ -178,10 +178,10 @@ impl Given<'_> {
         let batch = Expr::from(k.let_("b", of_head.div(&heads))?);
         let head = Expr::from(k.let_("h", of_head.rem(&heads))?);
         let kv_head = k.let_("kv", (head.clone() * &self.kv_heads).div(&heads))?.into();
-        let mut steps = tiles(&self.keys, fmha.keys).max(Expr::from(1));
+        let mut steps = tiles(&self.keys, fmha.keys).max(1);
         if fmha.causal {
             let rows = (m.clone() + 1) * fmha.rows();
-            steps = steps.min(rows.ceil_div(&Expr::from(fmha.keys)));
+            steps = steps.min(rows.ceil_div(fmha.keys));
         }
         let steps = k.let_("steps", steps)?.into();
         Ok(Place { given: self, batch, head, kv_head, m, steps })
@@ -190,15 +190,15 @@ impl Given<'_> {
 
 /// How many tiles of a size there are.
 fn tiles(extent: &Var, size: i64) -> Expr {
-    Expr::from(extent).ceil_div(&Expr::from(size))
+    Expr::from(extent).ceil_div(size)
 }
 
 /// A number of a name, which is not negative.
 fn value(k: &mut Builder, name: &str, value: Expr) -> Result<Expr> {
-    k.let_(name, value.max(0.into())).map(Expr::from)
+    k.let_(name, value.max(0)).map(Expr::from)
 }
 
 /// The first of two numbers if `which` is 1, the second if it is 0.
 fn either(which: &Expr, one: Expr, zero: Expr) -> Expr {
-    (which.clone() * one + (Expr::from(1) - which.clone()) * zero).max(0.into())
+    (which.clone() * one + (Expr::from(1) - which.clone()) * zero).max(0)
 }

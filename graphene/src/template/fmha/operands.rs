@@ -37,9 +37,7 @@ impl<'a> Given<'a> {
     /// Symbols and pointers: Q, K, V and O, and the mask; and blocks of so many threads.
     pub(super) fn new(k: &mut Builder, fmha: &'a Fmha, threads: i64) -> Result<Given<'a>> {
         let names = ["batch", "heads", "kv_heads", "queries", "keys", "blocks"];
-        let [batch, heads, kv_heads, queries, keys, blocks] = names.map(|name| k.symbol(name));
-        let (batch, heads, kv_heads) = (batch?, heads?, kv_heads?);
-        let (queries, keys, blocks) = (queries?, keys?, blocks?);
+        let [batch, heads, kv_heads, queries, keys, blocks] = k.symbols(names)?;
         let [of_queries, of_keys] =
             [[&batch, &heads, &queries], [&batch, &kv_heads, &keys]].map(|of| of.map(Expr::from));
         let Fmha { head_dim, value_dim, scalar, .. } = *fmha;
@@ -85,7 +83,7 @@ impl Fmha {
     /// What the kernel computes, of so many heads of queries, and of keys and values.
     fn kind(&self, [heads, kv_heads]: [Expr; 2]) -> Kind {
         // Queries of heads that share keys and values have one more dimension.
-        let group = heads.div(&kv_heads.max(1.into()));
+        let group = heads.div(&kv_heads.max(1));
         let shared =
             |input: usize| Fused::input(input).dims([Some(0), Some(1), None, Some(2), Some(3)]);
         let [queries, keys, values] =
@@ -128,25 +126,23 @@ impl Fmha {
         [row, column]: [usize; 2],
         first: Expr,
     ) -> Fused {
-        let number = |value: f64| Fused::number(value);
         let mut scores = self.rounded(queries).matmul(self.rounded(keys));
         if let Some(cap) = self.softcap {
-            let capped = scores.binary(Binary::Mul, number(self.scale.0 / cap.0));
-            scores = capped.unary(Unary::Tanh).binary(Binary::Mul, number(cap.0));
+            scores = (scores * (self.scale.0 / cap.0)).unary(Unary::Tanh) * cap.0;
         } else {
-            scores = scores.binary(Binary::Mul, number(self.scale.0));
+            scores = scores * self.scale.0;
         }
         let mut out = scores.clone();
         if let (Some(mask), Mask::PerKey(scalar) | Mask::Dense(scalar)) = (mask, self.mask) {
             out = match scalar {
-                Scalar::U8 => mask.select(out, number(self.fill.0)),
-                _ => out.binary(Binary::Add, mask),
+                Scalar::U8 => mask.select(out, self.fill.0),
+                _ => out + mask,
             };
         }
         if self.causal {
-            let query = scores.clone().position(row).binary(Binary::Add, Fused::index(first));
+            let query = scores.clone().position(row) + Fused::index(first);
             let later = query.binary(Binary::Less, scores.position(column));
-            out = later.select(number(f64::NEG_INFINITY), out);
+            out = later.select(f64::NEG_INFINITY, out);
         }
         out
     }
@@ -155,15 +151,15 @@ impl Fmha {
     fn attention(&self, scores: Fused, values: Fused, column: usize) -> Fused {
         let softmax = Fold { monoid: Monoid::Softmax, along: vec![column] };
         let [largest, sum] = [0, 1].map(|part| scores.clone().fold(&softmax, part));
-        let weights = scores.binary(Binary::Sub, largest).unary(Unary::Exp);
+        let weights = (scores - largest).unary(Unary::Exp);
         let result = match self.tf32 {
-            true => self.rounded(weights).matmul(self.rounded(values)).binary(Binary::Div, sum),
-            false => weights.binary(Binary::Div, sum).matmul(values),
+            true => self.rounded(weights).matmul(self.rounded(values)) / sum,
+            false => (weights / sum).matmul(values),
         };
         if !self.guarded {
             return result;
         }
-        result.clone().unary(Unary::IsNan).select(Fused::number(0.0), result)
+        result.clone().unary(Unary::IsNan).select(0.0, result)
     }
 }
 
@@ -199,13 +195,12 @@ impl Place<'_> {
         threads: ThreadsId,
     ) -> (Option<Fused>, Header) {
         let fmha = self.given.fmha;
-        let [add, mul, div] = [Binary::Add, Binary::Mul, Binary::Div];
-        let over = |x: Fused, l: &Fused| x.binary(div, l.clone());
+        let over = |x: Fused, l: &Fused| x / l.clone();
         // A row that may attend nowhere has none of these, or one that is lost in what fills it.
-        let above = |x: Fused| x.binary(Binary::Max, Fused::number(NEVER));
-        let all = |m: Fused, l: &Fused| above(above(m).binary(add, l.clone().unary(Unary::Log)));
+        let above = |x: Fused| x.binary(Binary::Max, NEVER);
+        let all = |m: Fused, l: &Fused| above(above(m) + l.clone().unary(Unary::Log));
         let keys = Expr::from(&self.given.keys);
-        let from = ((self.steps.clone() - done) * fmha.keys).max(0.into()).min(keys.clone());
+        let from = ((self.steps.clone() - done) * fmha.keys).max(0).min(keys.clone());
         let count = keys - &from;
         let ahead = weights.map_or(0.into(), |_| Expr::from(fmha.keys).min(count.clone()));
         let of_keys = |x: Fused, dim: usize| x.slice(dim, from.clone(), count.clone());
@@ -214,20 +209,20 @@ impl Place<'_> {
         let mask = fmha.tile_mask().map(|mask| of_keys(mask, 3));
         let scores = fmha.scores(operands, mask, [2, 3], first - &from);
         let largest = scores.clone().folded(Binary::Max, [3]);
-        let powers = scores.binary(Binary::Sub, largest.clone()).unary(Unary::Exp);
+        let powers = (scores - largest.clone()).unary(Unary::Exp);
         let values = fmha.rounded(summed(of_keys(Fused::input(2), 2), 2));
-        let sum = powers.clone().folded(add, [3]);
+        let sum = powers.clone().folded(Binary::Add, [3]);
         let value = fmha.rounded(summed(powers.clone(), 3)).matmul(values);
         let mut computed = vec![all(largest, &sum), over(value, &sum)];
         let [m, l, o, factor, weight] = [0, 1, 2, 3, 4].map(Fused::input);
-        let (m, l) = (m.binary(mul, Fused::number(softmax.ln())), l.folded(add, [1]));
+        let (m, l) = (m * softmax.ln(), l.folded(Binary::Add, [1]));
         let o = if fmha.value_width() > fmha.value_dim { o.slice(1, 0, fmha.value_dim) } else { o };
         let mut states = vec![softmax.largest, softmax.sums, sums];
         let mut form = vec![all(m, &l)];
         match weights {
             Some(weights) => {
                 states.extend([softmax.factors, weights]);
-                form.push(over(o.binary(mul, factor), &l));
+                form.push(over(o * factor, &l));
                 form.push(over(weight.slice(1, 0, ahead.clone()), &l));
                 computed.push(over(powers.slice(3, 0, ahead), &sum));
             }

@@ -89,7 +89,7 @@ impl Context<'_> {
         let (first, count) = (GROUP * fmha.consumers + WARP, ceil(fmha.keys, WARP));
         k.role(block, first..first + WARP, |k| {
             let [thread] = k.indices(block, ["masker"])?;
-            let lane = &Expr::from(thread).rem(&Expr::from(WARP));
+            let lane = &Expr::from(thread).rem(WARP);
             let (state, one) = (self.pipelines[1].begin(k, "filling_m")?, k.one()?);
             let fill = |k: &mut Builder, full: Operand, stage: &Var, batch: &Expr, first: Expr| {
                 let words = vector(k, "words", count, scalar)?;

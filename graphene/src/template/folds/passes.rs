@@ -93,7 +93,7 @@ impl Row<'_> {
     /// `body` for each of the thread's vectors, where there are such.
     fn pass(&self, k: &mut Builder, body: impl FnOnce(&mut Builder, &Expr) -> Result) -> Result {
         let n = self.template.vector;
-        let steps = self.columns.ceil_div(&Expr::from(n * self.teams.size));
+        let steps = self.columns.ceil_div(n * self.teams.size);
         k.for_("i", Expr::from(0)..steps, 1, false, |k, i| {
             let at = Expr::from(i) * self.teams.size + &self.teams.at[1];
             let inside = self.view(k, self.whole, (&at, n))?;
@@ -155,7 +155,7 @@ impl Row<'_> {
         if rank > kept {
             let mut reduced = self.sizes[kept..].to_vec();
             if let Some(last) = reduced.last_mut() {
-                *last = last.div(&Expr::from(n));
+                *last = last.div(n);
             }
             coordinates.extend(split(at, &reduced));
         }

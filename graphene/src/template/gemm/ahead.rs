@@ -104,7 +104,7 @@ impl Store<'_> {
                 let row = self.row_of(place, &strip, &half);
                 let column = self.column_of(place, &panel, &eight);
                 let from = neighbours(k, from, place.at([row, column]), 2, "term")?;
-                let to = k.index(raw, "raw", [number.rem(&held.into()), eight, half])?;
+                let to = k.index(raw, "raw", [number.rem(held), eight, half])?;
                 fetch_inside(k, to, from, self.context.declared.epilogue.wide)
             })
         })
@@ -139,7 +139,7 @@ impl Store<'_> {
             let Some(held) = held else { return Ok(*row) };
             let at = match held.column {
                 true => vec![panel.strip.clone(), half.into()],
-                false => vec![panel.number.rem(&held.panels.into()), eight.clone(), half.into()],
+                false => vec![panel.number.rem(held.panels), eight.clone(), half.into()],
             };
             let raw = k.index(held.raw, "raw", at)?;
             widen(k, raw).map(Some)

@@ -146,7 +146,7 @@ impl<'a> Consumer<'a> {
         let a = k.index(a, "a", [stage])?;
         let near = |k: &mut Builder| {
             let rows = [Tiler::Size(ROWS * gemm.strips), Tiler::Whole];
-            let own = context.first_strip(&self.group).div(&Expr::from(gemm.strips));
+            let own = context.first_strip(&self.group).div(gemm.strips);
             let own_a = tile_of(k, a, "own_a", &rows, [&own, &Expr::from(0)])?;
             Ok([own_a, k.index(b, "b", [stage])?])
         };

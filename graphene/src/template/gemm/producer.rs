@@ -199,7 +199,7 @@ impl Context<'_> {
         let place = &self.walk.place(k, self.first.clone())?;
         let (from, threads) = (self.operands(k, self.gemm.boxes())?[0], k.one()?);
         let (first, steps) = self.own_steps(0);
-        let stages = steps.min(Expr::from(self.gemm.stages));
+        let stages = steps.min(self.gemm.stages);
         k.for_("early", Expr::from(0)..stages, 1, false, |k, stage| {
             let full = Operand::at(self.pipeline.full, [stage]);
             let (step, number) = (first.clone() + stage, stage.into());
@@ -224,17 +224,17 @@ impl Context<'_> {
             };
             let (first, steps) = self.own_steps(number);
             let begun = match gemm.has_pdl_prologue() {
-                true => steps.clone().min(Expr::from(gemm.stages)),
+                true => steps.clone().min(gemm.stages),
                 false => Expr::from(0),
             };
-            let rounds = ((steps - begun.clone()) * of_step).ceil_div(&Expr::from(threads));
+            let rounds = ((steps - begun.clone()) * of_step).ceil_div(threads);
             k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {
                 let line = Expr::from(round) * threads + &thread;
-                let step = first.clone() + begun.clone() + line.div(&of_step.into());
-                let line = line.rem(&of_step.into());
+                let step = first.clone() + begun.clone() + line.div(of_step);
+                let line = line.rem(of_step);
                 let tile = k.index(b, "tile", place.at([step, place.n.clone()]))?;
                 let at = match gemm.matmul.b_transposed {
-                    true => [line.rem(&depth.into()), line.div(&depth.into()) * PANEL],
+                    true => [line.rem(depth), line.div(depth) * PANEL],
                     false => [Expr::from(0), line],
                 };
                 let first = k.index(tile, "first", self.within(at))?;

@@ -100,7 +100,7 @@ impl ResidualTma {
         let across = Expr::from(store.context.gemm.columns / PANEL);
         let at = store.at(place, &number.div(&across), &number.rem(&across));
         let from = Operand::at(self.panels, at);
-        let stage = (Expr::from(ring.stage()) + stages_on).rem(&RESIDUAL_PANELS.into());
+        let stage = (Expr::from(ring.stage()) + stages_on).rem(RESIDUAL_PANELS);
         let come = self.come(&store.group, stage.clone());
         let bytes = ROWS * PANEL * k.tensor_of(*buffers)?.scalar.bytes();
         k.alone(Kind::Arrive(Some(bytes.into())), come.clone(), ())?;

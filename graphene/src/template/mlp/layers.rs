@@ -12,7 +12,7 @@ use crate::schedule::vectors::neighbours;
 use crate::template::epilogue::{Attached, Epilogue, Run, Span};
 use crate::template::matmul::{Place, tile_of};
 use crate::template::stage::Movers;
-use crate::template::tiled_mma::{By, TiledMma};
+use crate::template::tiled_mma::{By, Near, TiledMma};
 
 impl Context<'_> {
     /// One layer after the other.
@@ -70,7 +70,8 @@ impl Context<'_> {
                 let part = [Tiler::Whole, Tiler::Size(mlp.depth)];
                 let part = tile_of(k, self.near, "rows_part", &part, [&0.into(), &of_layer])?;
                 k.decompose(Header::new(Kind::MATMUL_ADD, acc, [part, stage], self.block), |k| {
-                    sums.multiply(k, acc, self.near, &skipped, stage)
+                    let near = Near { c: acc, a: self.near, b: stage, threads: self.block };
+                    sums.multiply(k, near, &skipped)
                 })?;
                 if times == 1 {
                     return Ok(());
@@ -85,7 +86,7 @@ impl Context<'_> {
 
     /// The block's rows of a tensor in global memory.
     fn rows(&self, k: &mut Builder, of: TensorId, name: &str) -> Result<TensorId> {
-        rows_of(k, of, name, (self.mlp.rows, &self.origin.div(&self.mlp.rows.into())))
+        rows_of(k, of, name, (self.mlp.rows, &self.origin.div(self.mlp.rows)))
     }
 
     /// What a layer computes: its sums, all of it, and what becomes of the sums.
@@ -145,7 +146,7 @@ impl Context<'_> {
                 if begin > range.start {
                     conds.push(Cond::new(step, Relation::AtLeast, begin));
                 }
-                let own = (step.clone() - begin).max(Expr::from(0));
+                let own = (step.clone() - begin).max(0);
                 let bring = |k: &mut Builder| {
                     let side = mlp.sides(l)[1];
                     let per_layer = Expr::from(per_layer);

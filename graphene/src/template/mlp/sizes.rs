@@ -121,7 +121,11 @@ impl Mlp {
     pub(super) fn padded(&self, l: usize) -> i64 {
         let along = gcd(self.rows / 16, self.warps);
         let shared = 16 * self.warps / along;
-        let whole = if l + 1 < self.layers.len() { lcm(shared, self.depth) } else { shared };
+        let whole = if l + 1 < self.layers.len() {
+            shared / gcd(shared, self.depth) * self.depth
+        } else {
+            shared
+        };
         ceil(self.layers[l].width, whole) * whole
     }
 
@@ -188,8 +192,4 @@ fn of_sums(
     let operands = operands.map(|(operand, number)| own(operand.span.broadcast(number)));
     let parts: Vec<Fused> = std::iter::once(sums).chain(operands).chain(input).collect();
     Fused::of(&epilogue.function, &parts)
-}
-
-fn lcm(a: i64, b: i64) -> i64 {
-    a / gcd(a, b) * b
 }

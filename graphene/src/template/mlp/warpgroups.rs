@@ -76,7 +76,7 @@ impl Mlp {
         self.check_warpgroups(by)?;
         let mut k = Builder::new("mlp", Arch::Sm90a);
         let (m, x, given) = self.parameters(&mut k)?;
-        let blocks = m.ceil_div(&Expr::from(ROWS * by.consumers));
+        let blocks = m.ceil_div(ROWS * by.consumers);
         let (block, tile) = launch(&mut k, blocks, GROUP * (by.consumers + 1), "m")?;
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let context = Shared { mlp: self, by, given, x, block, groups, tile };
@@ -274,7 +274,7 @@ impl Shared<'_> {
         let first = GROUP * self.by.consumers + WARP;
         k.role(self.block, first..first + WARP, |k| {
             let [thread] = k.indices(self.block, ["mover"])?;
-            let lane = Expr::from(thread).rem(&Expr::from(WARP));
+            let lane = Expr::from(thread).rem(WARP);
             for (l, to) in near.operands.iter().enumerate() {
                 for (&to, &(_, from)) in to.iter().zip(&self.given[l].operands) {
                     let Layer { times, width, .. } = self.mlp.layers[l];

@@ -69,8 +69,7 @@ impl Given {
     fn first(&self, which: usize) -> Fused {
         let rows = only(self.x.clone(), &[0, 2]).dims([Some(1), None]);
         let like = only(self.weights[0].clone(), &[1, 3]).dims([Some(0), None, Some(2)]);
-        let zero = || Fused::number(0.0);
-        let zeros = zero().select(rows.binary(Binary::Add, like), zero());
+        let zeros = Fused::constant(0.0).select(rows + like, 0.0);
         self.first[which].clone().unwrap_or(zeros)
     }
 
@@ -89,8 +88,8 @@ impl Given {
 impl Recurrent {
     /// Which element of the sequence a step is, for each direction.
     fn now(&self, steps: &Expr, step: Fused, back: &Fused) -> Fused {
-        let last = Fused::index((steps.clone() - 1).max(Expr::from(0)));
-        let reverse = last.binary(Binary::Sub, step.clone());
+        let last = Fused::index((steps.clone() - 1).max(0));
+        let reverse = last - step.clone();
         match self.direction {
             Direction::Forward => step,
             Direction::Reverse => reverse,
@@ -113,12 +112,12 @@ impl Recurrent {
             let sum = rows.clone().matmul(weights.dims([0, 3, 2].map(Some)));
             let Some(bias) = &given.bias else { return sum };
             let bias = bias.clone().slice(1, side as i64, 1).slice(2, gate, 1);
-            sum.binary(Binary::Add, bias.dims([Some(0), None, Some(3)]))
+            sum + bias.dims([Some(0), None, Some(3)])
         };
         let sum = |gates: &[Option<i64>; 2], h: &Fused| {
             let sides = gates.iter().zip([x, h]).enumerate();
             let parts = sides.filter_map(|(side, (gate, rows))| Some(part(side, (*gate)?, rows)));
-            parts.reduce(|all, part| all.binary(Binary::Add, part)).unwrap_or(Fused::number(0.0))
+            parts.reduce(|all, part| all + part).unwrap_or(0.0.into())
         };
         let cell = &self.cell;
         let mut ins: Vec<Fused> = cell.sums.iter().map(|gates| sum(gates, h)).collect();
@@ -198,7 +197,7 @@ impl Recurrent {
         let all = self.state(&trace, 0, 1);
         let last = |which| units(self.state(&trace, which, 1).slice(0, steps.clone(), 1), 1);
         let times = only(given.x.clone(), &[1, 2]).position(0);
-        let from = Fused::index(steps.clone()).binary(Binary::Sub, times.clone().dims([Some(0)]));
+        let from = Fused::index(steps.clone()) - times.clone().dims([Some(0)]);
         let (forward, reverse) = (all.clone().slice(0, 1, steps.clone()), all.gather(from));
         let every = match self.direction {
             Direction::Forward => forward,
@@ -207,7 +206,7 @@ impl Recurrent {
         };
         let goes_on = self.goes_on(&given, &times.dims([Some(0), None, None, None]));
         let every = match goes_on {
-            Some(goes_on) => goes_on.select(every.clone(), Fused::number(0.0)),
+            Some(goes_on) => goes_on.select(every.clone(), 0.0),
             None => every,
         };
         let results = [every, last(0), last(self.states() - 1)].into_iter().zip(self.results);
@@ -249,7 +248,7 @@ impl<'a> Steps<'a> {
         let trace = layer.trace(&self.given, steps, step);
         let of = |which| units(layer.state(&trace, which, 1).slice(0, step.clone(), 1), 1);
         // h has not been written before the first step.
-        let there = |h: Fused| Fused::index(step.clone()).select(h, Fused::number(0.0));
+        let there = |h: Fused| Fused::index(step.clone()).select(h, 0.0);
         let h = of(0).then(|h| Term::Step(Step::Round(layer.scalar, h)));
         let at = [before.clone(), self.context.direction.clone(), self.tile.clone(), 0.into()];
         let mut states = vec![(Operand::at(self.h, at), there(h))];
@@ -278,7 +277,7 @@ impl<'a> Steps<'a> {
         let mut ins = self.ins.clone();
         let x = ins.add(part(k, tensors.x, &[At(now), Rows, All])?);
         let last = ins.add(part(k, tensors.y, &[At(before), Directions, Rows, All])?);
-        let first = self.given.first[0].clone().unwrap_or(Fused::number(0.0));
+        let first = self.given.first[0].clone().unwrap_or(0.0.into());
         let last = Fused::index(step.clone()).select(units(last, 1), first);
         let mut old = [None, None];
         for (which, tensor) in self.context.kept() {
@@ -291,13 +290,13 @@ impl<'a> Steps<'a> {
         let mut outs = vec![(Operand::from(to), h.clone())];
         if let Some(of) = tensors.given {
             let every = match layer.goes_on(&self.given, &time) {
-                Some(goes_on) => goes_on.select(h.clone(), Fused::number(0.0)),
+                Some(goes_on) => goes_on.select(h.clone(), 0.0),
                 None => h.clone(),
             };
             outs.push((part(k, of, &[At(now), Directions, Rows, All])?.into(), every));
         }
         if let Some(of) = tensors.last_h {
-            let left = (self.context.steps.clone() - 1 - step).max(Expr::from(0));
+            let left = (self.context.steps.clone() - 1 - step).max(0);
             let kept = Fused::index(left).select(Fused::old(outs.len()), h.clone());
             outs.push((part(k, of, &[Directions, Rows, All])?.into(), kept));
         }

@@ -43,56 +43,42 @@ impl Recurrent {
         let (steps, batch) = (&sizes.steps, &sizes.batch);
         let directions = Expr::from(self.directions());
         let [inputs, hidden, gates] = [self.inputs, self.hidden, self.cell.gates].map(Expr::from);
-        let x = k.param("X", Layout::rows([steps, batch, &inputs]), scalar)?;
+        let all = |steps: &Expr| Layout::rows([steps, &directions, batch, &hidden]);
         let weights = |k: &mut Builder, name: &str, depth: &Expr| {
             k.param(name, Layout::rows([&directions, &gates, &hidden, depth]), scalar)
         };
-        let weights = [weights(k, "W", &inputs)?, weights(k, "R", &hidden)?];
-        let of_bias = Layout::rows([&directions, &Expr::from(2), &gates, &hidden]);
-        let bias = self.bias.then(|| k.param("bias", of_bias, scalar)).transpose()?;
+        let of_state = Layout::rows([&directions, batch, &hidden]);
         let state = |k: &mut Builder, name: &str, wanted: bool| {
-            let view = Layout::rows([&directions, batch, &hidden]);
-            wanted.then(|| k.param(name, view, scalar)).transpose()
+            wanted.then(|| k.param(name, of_state.clone(), scalar)).transpose()
         };
-        let first_h = state(k, "h0", self.initial[0])?;
-        let first_c = state(k, "c0", self.initial[1])?;
+        let of_bias = Layout::rows([&directions, &Expr::from(2), &gates, &hidden]);
         let count = self.cell.constants as i64;
         let of_units = Layout::rows([&directions, &Expr::from(count), &hidden]);
-        let constants = (count > 0).then(|| k.param("P", of_units, scalar)).transpose()?;
-        let lengths = Layout::rows([batch]);
-        let lengths = self.ragged.then(|| k.param("lengths", lengths, Scalar::I32)).transpose()?;
-        let tiles = batch.ceil_div(&Expr::from(rows));
-        let alone = self.members().is(1);
-        let counters = Layout::rows([&directions, &tiles]);
-        let counter = (!alone).then(|| k.scratch("counter", counters, Scalar::U32)).transpose()?;
-        let of_state = Layout::rows([&directions, batch, &hidden]);
-        let reset = self.cell.reset.as_ref();
-        let reset = reset.map(|_| k.scratch("reset", of_state, scalar)).transpose()?;
-        let all = |steps: &Expr| Layout::rows([steps, &directions, batch, &hidden]);
-        let alternates = self.ragged || !self.results[0];
-        let name = if self.ragged { "h" } else { "Y" };
-        let y = match alternates {
-            true => k.scratch(name, all(&Expr::from(2)), scalar)?,
-            false => k.param(name, all(steps), scalar)?,
-        };
-        let given = self.ragged && self.results[0];
-        let given = given.then(|| k.param("Y", all(steps), scalar)).transpose()?;
-        let last_h = state(k, "Y_h", self.results[1])?;
-        let last_c = state(k, "Y_c", self.results[2])?;
+        let counters = Layout::rows([&directions, &batch.ceil_div(rows)]);
+        let (ragged, alone) = (self.ragged, self.members().is(1));
         Ok(Tensors {
-            x,
-            weights,
-            bias,
-            first_h,
-            first_c,
-            constants,
-            lengths,
-            counter,
-            reset,
-            y,
-            given,
-            last_h,
-            last_c,
+            x: k.param("X", Layout::rows([steps, batch, &inputs]), scalar)?,
+            weights: [weights(k, "W", &inputs)?, weights(k, "R", &hidden)?],
+            bias: self.bias.then(|| k.param("bias", of_bias, scalar)).transpose()?,
+            first_h: state(k, "h0", self.initial[0])?,
+            first_c: state(k, "c0", self.initial[1])?,
+            constants: (count > 0).then(|| k.param("P", of_units, scalar)).transpose()?,
+            lengths: ragged
+                .then(|| k.param("lengths", Layout::rows([batch]), Scalar::I32))
+                .transpose()?,
+            counter: (!alone).then(|| k.scratch("counter", counters, Scalar::U32)).transpose()?,
+            reset: (self.cell.reset.is_some())
+                .then(|| k.scratch("reset", of_state.clone(), scalar))
+                .transpose()?,
+            y: match ragged || !self.results[0] {
+                true => k.scratch(if ragged { "h" } else { "Y" }, all(&2.into()), scalar)?,
+                false => k.param("Y", all(steps), scalar)?,
+            },
+            given: (ragged && self.results[0])
+                .then(|| k.param("Y", all(steps), scalar))
+                .transpose()?,
+            last_h: state(k, "Y_h", self.results[1])?,
+            last_c: state(k, "Y_c", self.results[2])?,
         })
     }
 }

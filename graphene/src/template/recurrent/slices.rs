@@ -108,7 +108,7 @@ impl Sums {
         k.if_(Cond::new(self.slice.clone(), Relation::AtLeast, 1), |k| {
             self.each_sum(k, acc, 0..self.gates, |k, at, gate, from| {
                 each(k, self.run(), |k, e| {
-                    let slice = (self.slice.clone() - 1).max(Expr::from(0));
+                    let slice = (self.slice.clone() - 1).max(0);
                     k.move_(place(slice, at, gate, e.clone()), Operand::at(from, [e]))
                 })
             })

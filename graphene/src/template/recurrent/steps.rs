@@ -13,6 +13,7 @@ use crate::schedule::pointwise::store_inside;
 use crate::schedule::{Ahead, GridBarrier, multistage, within};
 use crate::template::matmul::Edges;
 use crate::template::stage::{Movers, Side};
+use crate::template::tiled_mma::Near;
 
 /// What the parts of the kernel share.
 pub(super) struct Context<'a> {
@@ -67,8 +68,8 @@ impl Context<'_> {
         }
         // Of h that is no result as it is, two steps are kept in turn.
         let all = self.layer.results[0] && !self.layer.ragged;
-        let element = |step: &Expr| if all { self.time(step) } else { step.rem(&2.into()) };
-        let last = |step: &Expr| element(&(step.clone() - 1).max(Expr::from(0)));
+        let element = |step: &Expr| if all { self.time(step) } else { step.rem(2) };
+        let last = |step: &Expr| element(&(step.clone() - 1).max(0));
         let steps = meaning::Steps::new(self, k, tile)?;
         let carry = k.carry("step", (&self.steps, &1.into()), |_, step| {
             let step = Expr::from(step);
@@ -153,14 +154,14 @@ impl Context<'_> {
 
     /// Which of the sequence's elements a step is.
     fn time(&self, step: &Expr) -> Expr {
-        let back = || (self.steps.clone() - 1 - step).max(Expr::from(0));
+        let back = || (self.steps.clone() - 1 - step).max(0);
         match self.layer.direction {
             Direction::Forward => step.clone(),
             Direction::Reverse => back(),
             Direction::Both => {
                 // The second direction runs back; what is not negative must be seen to be so.
-                let forward = (Expr::from(1) - &self.direction).max(Expr::from(0));
-                (step.clone() * forward + back() * &self.direction).max(Expr::from(0))
+                let forward = (Expr::from(1) - &self.direction).max(0);
+                (step.clone() * forward + back() * &self.direction).max(0)
             }
         }
     }
@@ -224,7 +225,8 @@ impl Context<'_> {
                     (None, None) => return Ok(()),
                 };
                 let header = Header::new(self.sums.kind(), self.acc, [a, b], self.block);
-                k.decompose(header, |k| self.sums.multiply(k, self.acc, [a, b]))
+                let near = Near { c: self.acc, a, b, threads: self.block };
+                k.decompose(header, |k| self.sums.multiply(k, near))
             },
         )
     }
@@ -241,7 +243,7 @@ impl Context<'_> {
             let mut beyond = Expr::from(0);
             for (number, gates) in layer.cell.sums.iter().enumerate() {
                 // 1 for this sum, else 0.
-                let from = |least: i64| sum.div(&Expr::from(least.max(1))).min(Expr::from(1));
+                let from = |least: i64| sum.div(least.max(1)).min(1);
                 let least = number as i64;
                 let above = if least + 1 < layer.sums() { from(least + 1) } else { 0.into() };
                 let is = if least == 0 { Expr::from(1) - above } else { from(least) - above };

@@ -7,11 +7,11 @@ use crate::build::Builder;
 use crate::choose::{self, in_registers};
 use crate::error::{Result, needs};
 use crate::index::Expr;
-use crate::kernel::{Binary, Fused, Kind, Operand, TensorId, ThreadsId};
+use crate::kernel::{Fused, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::template::matmul::registers;
 use crate::template::stage::Side;
-use crate::template::tiled_mma::{TiledMma, Warps};
+use crate::template::tiled_mma::{Near, TiledMma, Warps};
 use crate::tensor::{Memory, Scalar};
 
 /// Elements that a thread reads at once from shared memory, in single precision.
@@ -150,15 +150,14 @@ impl Sums {
         [row, run]: [&Expr; 2],
         gate: i64,
     ) -> Result<TensorId> {
-        let two = Expr::from(2);
         match self.who {
             Who::Warps(_) => {
-                let sums =
-                    k.index(acc, "sums", [row.div(&two), run.clone() * self.gates + gate])?;
-                k.index(sums, "pair", [row.rem(&two)])
+                let at = [row.div(2), run.clone() * self.gates + gate];
+                let sums = k.index(acc, "sums", at)?;
+                k.index(sums, "pair", [row.rem(2)])
             }
             Who::Threads => {
-                let column = (run.div(&two) * self.gates + gate) * 2 + run.rem(&two);
+                let column = (run.div(2) * self.gates + gate) * 2 + run.rem(2);
                 let single = k.tile(acc, "single", &[Tiler::Size(1), Tiler::Size(1)])?;
                 let single = k.index(single, "single", [row.clone(), column])?;
                 k.reshape(single, "sum", 0, &[&[(1, 1)]])
@@ -172,10 +171,8 @@ impl Sums {
         k: &mut Builder,
         body: impl Fn(&mut Builder, [&Expr; 2]) -> Result,
     ) -> Result {
-        k.for_("i", 0..self.rows, 1, true, |k, row| {
-            k.for_("j", 0..self.runs(), 1, true, |k, run| {
-                body(k, [&Expr::from(row), &Expr::from(run)])
-            })
+        k.unroll("i", self.rows, |k, row| {
+            k.unroll("j", self.runs(), |k, run| body(k, [&Expr::from(row), &Expr::from(run)]))
         })
     }
 
@@ -187,12 +184,12 @@ impl Sums {
         let depth = self.sides[0].depth / self.slices;
         let rows = Fused::input(0).split(1, depth).dims([1, 0, 2].map(Some));
         let matmul = rows.matmul(Fused::input(1).split(0, depth));
-        Kind::Fused(matmul.binary(Binary::Add, Fused::old(0)))
+        Kind::Fused(matmul + Fused::old(0))
     }
 
     /// Adds the matmuls of a stage.
-    pub(super) fn multiply(&self, k: &mut Builder, acc: TensorId, near: [TensorId; 2]) -> Result {
-        let mut own = near;
+    pub(super) fn multiply(&self, k: &mut Builder, near: Near) -> Result {
+        let mut own = [near.a, near.b];
         if self.slices > 1 {
             for (tile, side) in own.iter_mut().zip(&self.sides) {
                 let depth = side.depth / self.slices;
@@ -202,8 +199,10 @@ impl Sums {
             }
         }
         match &self.who {
-            Who::Warps(fragments) => fragments.multiply(k, acc, own[0], &Expr::from(0), own[1]),
-            Who::Threads => self.add(k, acc, own),
+            Who::Warps(fragments) => {
+                fragments.multiply(k, Near { a: own[0], b: own[1], ..near }, &0.into())
+            }
+            Who::Threads => self.add(k, near.c, own),
         }
     }
 }
@@ -219,20 +218,17 @@ impl Sums {
                 let first = self.at[i].clone() * (counts[i] * LANES[i]) + self.lane_of(i);
                 *tile = self.fours(k, i, *tile, counts[i], &first, &Expr::from(four))?;
             }
-            k.for_("kk", 0..WIDE, 1, true, |k, kk| {
-                k.for_("i", 0..counts[0], 1, true, |k, i| {
-                    k.for_("j", 0..counts[1], 1, true, |k, j| {
-                        let ins = [Operand::at(own[0], [i, kk]), Operand::at(own[1], [j, kk])];
-                        k.fma(Operand::at(acc, [i, j]), ins)
-                    })
+            k.unroll("kk", WIDE, |k, kk| {
+                k.unroll_both([("i", counts[0]), ("j", counts[1])], |k, [i, j]| {
+                    let ins = [Operand::at(own[0], [i, kk]), Operand::at(own[1], [j, kk])];
+                    k.fma(Operand::at(acc, [i, j]), ins)
                 })
             })
         })
     }
 
     fn lane_of(&self, i: usize) -> Expr {
-        let eight = Expr::from(LANES[0]);
-        if i == 0 { self.lane.rem(&eight) } else { self.lane.div(&eight) }
+        if i == 0 { self.lane.rem(LANES[0]) } else { self.lane.div(LANES[0]) }
     }
 
     /// Four steps of an operand's own rows or columns in registers: `[count,4]`.
@@ -249,7 +245,7 @@ impl Sums {
         let to = registers(k, "near", &[&[(count, WIDE), (WIDE, 1)]], Scalar::F32)?;
         let to_pieces = k.tile(to, "near_pieces", &[Tiler::Size(1), Tiler::Size(WIDE)])?;
         let pieces = k.tile(from, "pieces", &side.pieces(WIDE))?;
-        k.for_("piece", 0..count, 1, true, |k, piece| {
+        k.unroll("piece", count, |k, piece| {
             let at = side.order(Expr::from(piece) * LANES[i] + first, four.clone());
             let from = k.index(pieces, "piece", at)?;
             let from = k.reshape(from, "piece", 0, &[&[(WIDE, 1)]])?;

@@ -17,7 +17,7 @@ impl Context<'_> {
     /// What all sums begin with: the biases of both sides.
     pub(super) fn biases(&self, k: &mut Builder) -> Result {
         let n = self.sums.run();
-        k.for_("j", 0..self.sums.runs(), 1, true, |k, run| {
+        k.unroll("j", self.sums.runs(), |k, run| {
             for (sum, gates) in self.layer.cell.sums.iter().enumerate() {
                 let to = k.index(self.first, "first", [Expr::from(run), Expr::from(sum as i64)])?;
                 each(k, n, |k, e| k.init(Operand::at(to, [e]), 0.0))?;
@@ -41,7 +41,7 @@ impl Context<'_> {
             return Ok(());
         };
         let n = self.sums.run();
-        k.for_("j", 0..self.sums.runs(), 1, true, |k, run| {
+        k.unroll("j", self.sums.runs(), |k, run| {
             for constant in (0..self.layer.cell.constants).map(|number| Expr::from(number as i64)) {
                 let to = k.index(to, "constant", [&run.into(), &constant])?;
                 let from = self.view(k, from, &[constant], &run.into())?;
@@ -213,7 +213,7 @@ impl Context<'_> {
         }
         let Some(lengths) = self.tensors.lengths else { return Ok(()) };
         let lengths = k.tile(lengths, "lengths", &[Tiler::Size(1)])?;
-        k.for_("i", 0..self.sums.rows, 1, true, |k, row| {
+        k.unroll("i", self.sums.rows, |k, row| {
             let at = self.row(tile, &self.sums.row(&row.into()));
             let from = k.index(lengths, "length", [at])?;
             let length = load_inside(k, from, false)?;

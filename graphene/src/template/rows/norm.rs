@@ -84,6 +84,6 @@ impl Row<'_> {
         let register = number(k, "mean", Scalar::F32)?;
         k.binary(Binary::Div, register, [sum.register, columns])?;
         let count = Fused::index(self.columns.clone());
-        Ok(Statistic { register, meaning: sum.meaning.clone().binary(Binary::Div, count) })
+        Ok(Statistic { register, meaning: sum.meaning.clone() / count })
     }
 }

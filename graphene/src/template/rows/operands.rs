@@ -141,24 +141,21 @@ impl Rows {
     fn normal(&self, x: Fused, columns: &Expr) -> Fused {
         let part =
             |monoid: Monoid, part: usize| x.clone().fold(&Fold { monoid, along: vec![1] }, part);
-        let inverse_root = |mean: Fused| {
-            mean.binary(Binary::Add, Fused::number(self.epsilon.0)).unary(Unary::Rsqrt)
-        };
+        let inverse_root = |mean: Fused| (mean + self.epsilon.0).unary(Unary::Rsqrt);
         let softmax = |which: usize| part(Monoid::Softmax, which);
-        let shifted = x.clone().binary(Binary::Sub, softmax(0));
+        let shifted = x.clone() - softmax(0);
         match self.norm {
             Norm::None => x,
             Norm::Layer => {
-                let difference = x.clone().binary(Binary::Sub, part(Monoid::Welford, 0));
-                difference.binary(Binary::Mul, inverse_root(part(Monoid::Welford, 1)))
+                let difference = x.clone() - part(Monoid::Welford, 0);
+                difference * inverse_root(part(Monoid::Welford, 1))
             }
             Norm::Rms => {
-                let squares = x.clone().binary(Binary::Mul, x.clone()).folded(Binary::Add, [1]);
-                let mean = squares.binary(Binary::Div, Fused::index(columns.clone()));
-                x.binary(Binary::Mul, inverse_root(mean))
+                let squares = (x.clone() * x.clone()).folded(Binary::Add, [1]);
+                x * inverse_root(squares / Fused::index(columns.clone()))
             }
-            Norm::Softmax => shifted.unary(Unary::Exp).binary(Binary::Div, softmax(1)),
-            Norm::LogSoftmax => shifted.binary(Binary::Sub, softmax(1).unary(Unary::Log)),
+            Norm::Softmax => shifted.unary(Unary::Exp) / softmax(1),
+            Norm::LogSoftmax => shifted - softmax(1).unary(Unary::Log),
         }
     }
 }

@@ -84,7 +84,7 @@ impl Row<'_> {
     /// `body` for each of the thread's vectors, where there is one: within the rows and the columns.
     fn each(&self, k: &mut Builder, body: impl FnOnce(&mut Builder, &Var) -> Result) -> Result {
         let Rows { vector, threads, held, .. } = *self.template;
-        let steps = held.map_or(self.columns.ceil_div(&Expr::from(vector * threads)), Expr::from);
+        let steps = held.map_or(self.columns.ceil_div(vector * threads), Expr::from);
         k.for_("i", Expr::from(0)..steps, 1, held.is_some(), |k, i| {
             let vector = self.view(k, &self.outs[0], i)?;
             k.if_(Test::Inside(vector.into()), |k| body(k, i))

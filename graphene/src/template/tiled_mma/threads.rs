@@ -1,6 +1,6 @@
 //! A thread's part of a tile: its sums in registers, and what it reads of the operands.
 
-use super::{Runs, TiledMma};
+use super::{Near, Runs, TiledMma};
 use crate::build::Builder;
 use crate::choose::warps;
 use crate::error::{Result, needs};
@@ -122,7 +122,7 @@ impl Threads {
                 let (piece, deep) = (Expr::from(piece), Expr::from(deep));
                 let (across, along) = if side.transposed {
                     let first = self.position(i, &(piece.clone() * WIDE));
-                    (first.div(&Expr::from(WIDE)), four.clone() * WIDE + &deep)
+                    (first.div(WIDE), four.clone() * WIDE + &deep)
                 } else {
                     (self.position(i, &piece), four.clone())
                 };
@@ -138,7 +138,7 @@ impl Threads {
 impl TiledMma for Threads {
     fn own_part(&self) -> ([i64; 2], [Expr; 2]) {
         let size = self.of_warp();
-        (size, [0, 1].map(|i| self.warp[i].div(&size[i].into())))
+        (size, [0, 1].map(|i| self.warp[i].div(size[i])))
     }
 
     fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
@@ -172,7 +172,7 @@ impl TiledMma for Threads {
 
     fn column(&self, j: &Var) -> Expr {
         let n = self.runs().n;
-        self.position(1, &(Expr::from(j) * n)).div(&n.into())
+        self.position(1, &(Expr::from(j) * n)).div(n)
     }
 
     fn run(&self, k: &mut Builder, acc: TensorId, _: i64, at: [&Var; 2]) -> Result<TensorId> {
@@ -183,15 +183,8 @@ impl TiledMma for Threads {
     }
 
     /// Four steps along K at a time.
-    fn multiply(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        a: TensorId,
-        skipped: &Expr,
-        b: TensorId,
-    ) -> Result {
-        let [rows, columns] = self.part;
+    fn multiply(&self, k: &mut Builder, near: Near, skipped: &Expr) -> Result {
+        let ([rows, columns], Near { c: acc, a, b, .. }) = (self.part, near);
         k.unroll("four", self.sides[1].depth / WIDE, |k, four| {
             let four = Expr::from(four);
             let along = skipped.clone() * 4 + &four;

@@ -1,6 +1,6 @@
 //! A warpgroup's matmul by tensor cores, of operands in shared memory (PTX, `wgmma`): sums are in registers.
 
-use super::{Runs, TiledMma};
+use super::{Near, Runs, TiledMma};
 use crate::arch::{WARP, WARPGROUP};
 use crate::build::{Builder, Header};
 use crate::error::{MultipleOf, Result, needs};
@@ -70,15 +70,9 @@ impl TiledMma for Warpgroups {
         each_pair(k, acc, self.strips * self.eights(), visit)
     }
 
-    fn multiply(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        a: TensorId,
-        _: &Expr,
-        b: TensorId,
-    ) -> Result {
+    fn multiply(&self, k: &mut Builder, near: Near, _: &Expr) -> Result {
         let along = STEP / self.sides[0].scalar.bytes();
+        let Near { c: acc, a, b, .. } = near;
         let a = k.tile(a, "a", &[Tiler::Size(ROWS), Tiler::Size(along)])?;
         let b = k.tile(b, "b", &[Tiler::Size(along), Tiler::Whole])?;
         let sums = k.tile(acc, "strips", &[Tiler::Whole, Tiler::Size(self.eights())])?;

@@ -1,6 +1,6 @@
 //! A warp's matmul by tensor cores: fragments of operands from shared memory, and sums in registers.
 
-use super::{Runs, TiledMma};
+use super::{Near, Runs, TiledMma};
 use crate::build::Builder;
 use crate::choose::{self, warps};
 use crate::error::{Result, needs};
@@ -83,7 +83,7 @@ impl Warps {
         // Lane 8i + r holds the address of row r of the i-th of 2×2 matrices: of B by its side, of A by its depth.
         let [sixteen, eight] = [16, 8].map(Expr::from);
         let row = self.lane.rem(&eight);
-        let (fast, slow) = (self.lane.div(&eight).rem(&2.into()), self.lane.div(&sixteen));
+        let (fast, slow) = (self.lane.div(&eight).rem(2), self.lane.div(&sixteen));
         // Registers of A run down its rows first (PTX, `mma.m16n8k16`): loaded in that order, none has to move.
         let (of_side, of_depth) = if side.right { (slow, fast) } else { (fast, slow) };
         k.unroll("part", self.own[i], |k, part| {
@@ -152,28 +152,21 @@ impl TiledMma for Warps {
         })
     }
 
-    fn multiply(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        a: TensorId,
-        skipped: &Expr,
-        b: TensorId,
-    ) -> Result {
+    fn multiply(&self, k: &mut Builder, near: Near, skipped: &Expr) -> Result {
         let single = self.sides[0].scalar == Scalar::F32;
         // TF32's instructions are eight deep.
         let deep = if single { 8 } else { 16 };
         k.unroll("kk", self.sides[1].depth / deep, |k, kk| {
             let along = [skipped.clone() * (16 / deep) + Expr::from(kk), Expr::from(kk)];
-            let mut near = [a, b];
-            for (i, from) in near.iter_mut().enumerate() {
+            let mut both = [near.a, near.b];
+            for (i, from) in both.iter_mut().enumerate() {
                 *from = if single {
                     self.words(k, i, *from, &along[i])?
                 } else {
                     self.matrices(k, i, *from, &along[i])?
                 };
             }
-            let [a, b] = near;
+            let [a, b] = both;
             k.unroll("i", self.own[0], |k, i| {
                 let a = k.index(a, "rows", [i])?;
                 k.unroll("j", self.own[1], |k, j| {
@@ -182,7 +175,12 @@ impl TiledMma for Warps {
                     for half in 0..2 {
                         let b = Operand::at(b, [half, 0]);
                         let to = [Expr::from(i), Expr::from(j) * 2 + half];
-                        k.spec(Kind::MATMUL_ADD, Operand::at(acc, to), [a.into(), b], self.warp)?;
+                        k.spec(
+                            Kind::MATMUL_ADD,
+                            Operand::at(near.c, to),
+                            [a.into(), b],
+                            self.warp,
+                        )?;
                     }
                     Ok(())
                 })
@@ -207,11 +205,11 @@ impl TiledMma for Warps {
     }
 
     fn row(&self, i: &Var) -> Expr {
-        (self.at[0].clone() * self.own[0] + i) * 16 + self.lane.div(&4.into())
+        (self.at[0].clone() * self.own[0] + i) * 16 + self.lane.div(4)
     }
 
     fn column(&self, j: &Var) -> Expr {
-        (self.at[1].clone() * (2 * self.own[1]) + j) * 4 + self.lane.rem(&4.into())
+        (self.at[1].clone() * (2 * self.own[1]) + j) * 4 + self.lane.rem(4)
     }
 
     fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [&Var; 2]) -> Result<TensorId> {

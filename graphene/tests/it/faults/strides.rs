@@ -133,7 +133,7 @@ pub(super) fn retyped(kernel: &Kernel, id: TensorId) -> Vec<(&'static str, Text)
         all.push(("stride of a tensor", text));
     }
     if let Some(swizzle) = tensor.swizzle {
-        let suffix = |bits: u32| format!(".S<{bits},{},{}>", swizzle.base(), swizzle.shift());
+        let suffix = |bits: i64| format!(".S<{bits},{},{}>", swizzle.base(), swizzle.shift());
         let with = |other: &str| written.replace(&suffix(swizzle.bits()), other);
         all.push(("remove swizzle", with("")));
         all.push(("narrow swizzle", with(&suffix(swizzle.bits() - 1))));

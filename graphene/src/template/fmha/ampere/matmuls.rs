@@ -263,8 +263,7 @@ impl Block<'_> {
     /// Which pair of the values' columns the own lane's `pair`-th is.
     pub(super) fn column(&self, pair: &Var) -> Expr {
         let By::Threads = self.left.by else { return Expr::from(pair) * 4 + &self.lane.column };
-        let two = Expr::from(2);
-        let (four, pair) = (Expr::from(pair).div(&two), Expr::from(pair).rem(&two));
-        four * 8 + self.lane.column.clone() * 2 + pair
+        let pair = Expr::from(pair);
+        pair.div(2) * 8 + self.lane.column.clone() * 2 + pair.rem(2)
     }
 }
