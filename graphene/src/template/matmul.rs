@@ -74,7 +74,7 @@ impl MatMul {
     pub(super) fn declare(&self, k: &mut Builder, edges: Edges, weights: bool) -> Result<Declared> {
         needs(self.terms >= 1, "one term or more", self)?;
         needs(!(self.a_strided && self.batched), "no batch of strided matrices", self)?;
-        let (m, n) = (k.symbol("M")?, k.symbol("N")?);
+        let [m, n] = k.symbols(["M", "N"])?;
         let depths: Vec<Var> = (0..self.terms).map(|_| k.symbol("K")).collect::<Result<_>>()?;
         let batch = if self.batched { Some(k.symbol("batch")?) } else { None };
         let strided = if self.a_strided { self.terms } else { 0 };

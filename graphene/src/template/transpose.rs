@@ -56,8 +56,7 @@ impl Transpose {
         self.check()?;
         let mut k = Builder::new("transpose", self.arch);
         let outer = sizes(&mut k, "N", self.x.strides.len() - 2)?;
-        let [rows, columns] = ["rows", "columns"].map(|name| k.symbol(name));
-        let (rows, columns) = (Expr::from(rows?), Expr::from(columns?));
+        let [rows, columns] = k.symbols(["rows", "columns"])?.map(Expr::from);
         let all = |last: [&Expr; 2]| -> Vec<Expr> { outer.iter().chain(last).cloned().collect() };
         let (from, to) = (all([&rows, &columns]), all([&columns, &rows]));
         let operands = [("x".to_owned(), &self.x, &from[..]), ("y".to_owned(), &self.y, &to)];

@@ -45,7 +45,7 @@ impl Filled {
         needs(made * scalar.bytes() == WIDTH, "16 bytes of channels", self.channels)?;
         Within(1, 1024).check("threads", threads)?;
         let mut k = Builder::new("filled", arch);
-        let [images, pixels] = [k.symbol("images")?, k.symbol("pixels")?].map(Expr::from);
+        let [images, pixels] = k.symbols(["images", "pixels"])?.map(Expr::from);
         let x = Layout::rows([images.clone(), read.into(), pixels.clone()]);
         let x = k.param("x", x, scalar)?;
         let y = Layout::rows([images.clone(), pixels.clone(), made.into()]);

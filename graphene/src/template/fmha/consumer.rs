@@ -63,32 +63,23 @@ impl<'a> Consumer<'a> {
         let lane = Lane::new(k, own)?;
         let elected_warps = elected_warps(k, context.given.block, fmha.consumers)?;
         let [q, key, value] = context.pipelines;
-        let states = [q.begin(k, "using_q")?, key.begin(k, "using_k")?, value.begin(k, "using_v")?];
-        let order = context.order.begin(k, context.groups, (own, &group), elected_warps)?;
-        let scores = fragment(k, "scores", fmha.keys / 8, Scalar::F32)?;
-        let weights = fragment(k, "weights", fmha.keys / 8, fmha.scalar)?;
-        let sums = fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?;
-        let softmax = Softmax::new(k, fmha.units(), [own, lane.warp])?;
         let panels = fmha.panels(3);
-        let buffers = panels.allocate(k, "sO", &[fmha.consumers], false)?;
         let tiles = [1, 1, ROWS, panels.width()].map(Tiler::Size);
-        let leaving = k.tile(operands[3], "gO", &tiles)?;
-        let matrices = Matrices::new(k, lane.warp)?;
         Ok(Consumer {
             context,
             own,
-            group,
-            lane,
             elected_warps,
-            states,
-            order,
-            scores,
-            weights,
-            sums,
-            softmax,
-            buffers,
-            leaving,
-            matrices,
+            states: [q.begin(k, "using_q")?, key.begin(k, "using_k")?, value.begin(k, "using_v")?],
+            order: context.order.begin(k, context.groups, (own, &group), elected_warps)?,
+            group,
+            scores: fragment(k, "scores", fmha.keys / 8, Scalar::F32)?,
+            weights: fragment(k, "weights", fmha.keys / 8, fmha.scalar)?,
+            sums: fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?,
+            softmax: Softmax::new(k, fmha.units(), [own, lane.warp])?,
+            buffers: panels.allocate(k, "sO", &[fmha.consumers], false)?,
+            leaving: k.tile(operands[3], "gO", &tiles)?,
+            matrices: Matrices::new(k, lane.warp)?,
+            lane,
         })
     }
 
