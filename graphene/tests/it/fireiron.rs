@@ -28,7 +28,7 @@ fn fireiron(arch: Arch) -> Result<Kernel> {
     let a = k.param("A", Layout::rows([&m, &depth]), Scalar::F32)?;
     let b = k.param("B", Layout::rows([&depth, &n]), Scalar::F32)?;
     let c = k.param("C", Layout::rows([&m, &n]), Scalar::F32)?;
-    let tiles = |size: &Expr, tile: i64| size.ceil_div(&Expr::from(tile));
+    let tiles = |size: &Expr, tile: i64| size.ceil_div(Expr::from(tile));
     let (rows, columns) = (tiles(&m, BLOCK[0]), tiles(&n, BLOCK[1]));
     let grid = k.grid(
         "grid",

@@ -259,22 +259,22 @@ fn check(expr: &Expr, text: &str) {
 fn ranges_simplify() {
     let [m, t] = [("m", None), ("t", Some(31))].map(|(name, max)| Expr::from(Var::new(name, max)));
     let number = |value: i64| Expr::from(value);
-    check(&(m.clone() * 16 + &t).div(&number(16)), "@m + @t/16");
-    check(&(m.clone() * 32 + &t).div(&number(32)), "@m");
-    check(&(m.clone() * 32 + &t).rem(&number(32)), "@t");
-    check(&t.div(&number(4)).div(&number(2)), "@t/8");
-    check(&t.rem(&number(16)).div(&number(4)), "(@t/4)%4");
-    check(&t.div(&number(4)).rem(&number(8)), "@t/4");
+    check(&(m.clone() * 16 + &t).div(number(16)), "@m + @t/16");
+    check(&(m.clone() * 32 + &t).div(number(32)), "@m");
+    check(&(m.clone() * 32 + &t).rem(number(32)), "@t");
+    check(&t.div(number(4)).div(number(2)), "@t/8");
+    check(&t.rem(number(16)).div(number(4)), "(@t/4)%4");
+    check(&t.div(number(4)).rem(number(8)), "@t/4");
     check(&t.clone().min(number(40)), "@t");
     check(&t.clone().max(number(40)), "40");
-    check(&m.ceil_div(&number(128)), "(@m + 127)/128");
+    check(&m.ceil_div(number(128)), "(@m + 127)/128");
 }
 
 #[test]
 fn expressions_print_as_c() {
     let [m, t] = [("m", None), ("t", Some(31))].map(|(name, max)| Expr::from(Var::new(name, max)));
     let number = |value: i64| Expr::from(value);
-    let quotient = t.div(&number(4));
+    let quotient = t.div(number(4));
     check(&(m.clone() * 8 + &quotient - 1), "8*@m + @t/4 - 1");
     check(&(number(1) - &t), "1 - @t");
     check(&(number(0) - &quotient), "-(@t/4)");

@@ -78,7 +78,7 @@ fn pipelined(stages: i64) -> Result<Kernel> {
     let a = k.param("A", Layout::rows([&m, &depth]), Scalar::F16)?;
     let b = k.param("B", Layout::rows([&n, &depth]), Scalar::F16)?;
     let c = k.param("C", Layout::rows([&m, &n]), Scalar::F16)?;
-    let tiles = |size: &Var| Expr::from(size).ceil_div(&Expr::from(128));
+    let tiles = |size: &Var| Expr::from(size).ceil_div(Expr::from(128));
     let grid = k.grid("grid", Layout::columns([tiles(&m), tiles(&n)]))?;
     let block = [Layout::of(3, 128)].to_vec();
     let block = k.block("block", [block, Layout::columns([128])])?;

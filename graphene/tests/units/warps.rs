@@ -12,14 +12,14 @@ fn warps() -> Warps {
 fn what_lanes_share_is_of_their_warp() {
     let warps = warps();
     let (thread, warp) = (Expr::from(&warps.thread), Expr::from(&warps.warp));
-    let by = |n: i64| Expr::from(n);
-    assert_eq!(warps.within(&thread.div(&by(128))), warp.div(&by(4)));
-    assert_eq!(warps.within(&thread.div(&by(32)).rem(&by(4))), warp.rem(&by(4)));
-    let of_lane = thread.div(&by(16)).rem(&by(2)) + thread.rem(&by(128)) * 3;
+    let _by = |n: i64| Expr::from(n);
+    assert_eq!(warps.within(&thread.div(128)), warp.div(4));
+    assert_eq!(warps.within(&thread.div(32).rem(4)), warp.rem(4));
+    let of_lane = thread.div(16).rem(2) + thread.rem(128) * 3;
     assert_eq!(warps.within(&of_lane), of_lane);
-    let mixed = thread.div(&by(64)) * 8 + thread.rem(&by(4));
-    assert_eq!(warps.within(&mixed), warp.div(&by(2)) * 8 + thread.rem(&by(4)));
-    let negative = (thread.clone() - 128).div(&by(128));
+    let mixed = thread.div(64) * 8 + thread.rem(4);
+    assert_eq!(warps.within(&mixed), warp.div(2) * 8 + thread.rem(4));
+    let negative = (thread.clone() - 128).div(128);
     assert_eq!(warps.within(&negative), negative);
 }
 

@@ -82,7 +82,7 @@ impl Convolution {
     pub(super) fn seen(&self, at: &[Expr], element: &Expr) -> Vec<Expr> {
         let windows: Vec<Expr> = self.axes.iter().map(|axis| Expr::from(axis.window)).collect();
         let each = |(i, axis): (usize, &Axis)| {
-            let element = element.div(&product(&windows[i + 1..])).rem(&windows[i]);
+            let element = element.div(product(&windows[i + 1..])).rem(&windows[i]);
             at[i].clone() * axis.stride + element * axis.dilation - axis.pad
         };
         self.axes.iter().enumerate().map(each).collect()

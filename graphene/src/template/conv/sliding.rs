@@ -238,7 +238,7 @@ impl Own<'_> {
             convolution.axes.iter().map(|axis| Expr::from(axis.window)).collect();
         let (mut seen, mut conds) = (Vec::new(), Vec::new());
         for (i, Axis { window, stride, dilation, pad }) in convolution.axes.iter().enumerate() {
-            let element = tap.div(&product(&windows[i + 1..])).rem(&windows[i]);
+            let element = tap.div(product(&windows[i + 1..])).rem(&windows[i]);
             // Steps that are added before and taken away after, as quotients are not negative.
             let before = ((window - 1) * dilation - pad).max(0) / stride + 1;
             let place = self.at[i].clone() + (before * stride + pad) - element * *dilation;

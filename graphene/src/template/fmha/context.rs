@@ -140,8 +140,8 @@ impl Given<'_> {
         let all = value(k, "tiles", tiles_m.clone() * all_heads.clone())?;
         let Fmha { scalar, head_dim, value_dim, .. } = *self.fmha;
         let rows = Expr::from(NEAR / (scalar.bytes() * (head_dim + value_dim)));
-        let near = rows.div(&Expr::from(keys).max(1)) * heads;
-        let near = near.div(&Expr::from(kv_heads).max(1)).max(1);
+        let near = rows.div(Expr::from(keys).max(1)) * heads;
+        let near = near.div(Expr::from(kv_heads).max(1)).max(1);
         let near = value(k, "near", near)?;
         // Groups of as many heads, but for the last.
         let least = value(k, "least", all_heads.ceil_div(&near).max(1))?;

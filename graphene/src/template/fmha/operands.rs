@@ -83,7 +83,7 @@ impl Fmha {
     /// What the kernel computes, of so many heads of queries, and of keys and values.
     fn kind(&self, [heads, kv_heads]: [Expr; 2]) -> Kind {
         // Queries of heads that share keys and values have one more dimension.
-        let group = heads.div(&kv_heads.max(1));
+        let group = heads.div(kv_heads.max(1));
         let shared =
             |input: usize| Fused::input(input).dims([Some(0), Some(1), None, Some(2), Some(3)]);
         let [queries, keys, values] =
