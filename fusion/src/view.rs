@@ -186,6 +186,11 @@ pub fn channels_last(rank: usize) -> Vec<usize> {
     [0].into_iter().chain(2..rank).chain([1]).collect()
 }
 
+/// The order of dims in which output channels, the first dim, are innermost: of the weights of depthwise convolutions.
+pub fn depthwise_weights(rank: usize) -> Vec<usize> {
+    (1..rank).chain([0]).collect()
+}
+
 /// The one stride of all these modes together, the last running fastest; zero where there is but one element.
 pub(crate) fn stride(modes: &[Mode]) -> Option<Dim> {
     let mut modes = modes.iter().rev().filter(|mode| mode.size != 1);

@@ -48,7 +48,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let windows = if operands.last { windows.of_channels(shape) } else { windows };
     let (scalar, image) = operands.image(&windows)?;
     if let Some(w) = windows.weights {
-        operands.weights(w, scalar)?;
+        operands.weights(w, scalar, windows.group)?;
     }
     let mut inputs = Vec::with_capacity(first + after.len());
     if let Some(bias) = windows.bias {
@@ -86,6 +86,13 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
             }
             let arch = site.arch;
             Sliding { convolution, fold, channels_last, arch, ..Sliding::default() }.kernel()
+        }
+        None if operands.last && convolution.group > 1 => {
+            operands.check_aligned(scalar)?;
+            let pixels = &pixels * &windows.images;
+            let pixels = channels_last::pixels_of_thread(site.target, &convolution, &pixels);
+            let (channels_last, arch) = (true, site.arch);
+            Sliding { convolution, channels_last, pixels, arch, ..Sliding::default() }.kernel()
         }
         None if operands.last => {
             let pixels = &pixels * &windows.images;
@@ -349,13 +356,17 @@ impl Operands<'_> {
         }
     }
 
-    fn weights(&mut self, value: ValueId, scalar: Scalar) -> Result<(), Refusal> {
+    fn weights(&mut self, value: ValueId, scalar: Scalar, group: i64) -> Result<(), Refusal> {
         let operand = self.read(value)?;
         let (own, view) = self.site.operand(operand)?;
         if own != scalar {
             return Err(Refusal::Layout("a convolution of two types"));
         }
-        if !self.packed(view) {
+        let packed = match self.last {
+            true => channels_last::weights_lie_channels_last(view, group),
+            false => packed_all(view),
+        };
+        if !packed {
             return Err(Refusal::Layout("weights that are not packed"));
         }
         self.push(operand, view);

@@ -8,7 +8,7 @@ use crate::layout::is_view;
 use crate::program::{BufferKind, Operand, Weight};
 use crate::rebuild::rebuilt;
 use crate::variants::{Variants, variants, variants_of_pixels};
-use crate::view::{View, channels_last};
+use crate::view::{View, channels_last, depthwise_weights};
 use crate::weights::recipe_in_order;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
@@ -31,17 +31,23 @@ pub(crate) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> B
     // Values whose channels are innermost, and those of which there is a copy in the other order.
     let (mut last, mut copied) = (BTreeSet::new(), BTreeSet::new());
     for (id, node) in graph.nodes() {
-        let inputs = || node.inputs().iter().flatten();
+        // Of single pixels both orders are one.
+        let has_pixels =
+            |value: &&ValueId| graph.ty(**value).shape.iter().skip(2).any(|size| *size != 1);
+        let inputs = || node.inputs().iter().flatten().filter(has_pixels);
         let same = |value: &&ValueId| graph.ty(**value).shape == node.outputs()[0].shape;
         if is_taken(graph, groups, target, node) {
             all.insert(id);
-            copied.extend(node.inputs()[0].filter(|x| !cpu && !last.contains(x)));
+            let image = node.inputs()[0].filter(|x| has_pixels(&x));
+            copied.extend(image.filter(|x| !cpu && !last.contains(x)));
             last.insert(id.value());
         } else if cpu && is_pooling(node.op()) {
             if inputs().any(|value| last.contains(value)) {
                 last.insert(id.value());
             }
-        } else if cpu && (is_view(node.op()) || is_over_pixels(graph, node)) {
+        } else if is_view(node.op()) && (cpu || !merges_channels(graph, node))
+            || is_over_pixels(graph, node)
+        {
         } else if Family::of(node.op()) == Some(Family::Pointwise) {
             if inputs().filter(same).any(|value| last.contains(value)) {
                 last.insert(id.value());
@@ -108,7 +114,9 @@ fn is_taken(graph: &Graph, groups: &Groups, target: &Target, node: &Node) -> boo
         return is_taken_by_cpu(graph, groups, node);
     }
     let taken = match (node.op(), node.inputs()) {
-        (Op::Conv(attrs), [_, Some(w), ..]) => attrs.group == 1 && groups.is_constant(w.node),
+        (Op::Conv(attrs), [_, Some(w), ..]) => {
+            (attrs.group == 1 || is_depthwise(graph, node)) && groups.is_constant(w.node)
+        }
         (Op::Pool(PoolAttrs { kind, ceil, .. }), _) => match kind {
             PoolKind::Max { indices } => indices.is_none(),
             PoolKind::Average { include_pad } => *include_pad && !ceil,
@@ -120,6 +128,19 @@ fn is_taken(graph: &Graph, groups: &Groups, target: &Target, node: &Node) -> boo
     let Some(wide) = whole(target, graph.ty(x).dtype) else { return false };
     let channels = [&graph.ty(x).shape[1], &node.outputs()[0].shape[1]];
     channels.iter().all(|dim| dim.known().is_some_and(|size| size % wide == 0))
+}
+
+/// Whether each channel has a group of its own, with one result.
+fn is_depthwise(graph: &Graph, node: &Node) -> bool {
+    let (Op::Conv(attrs), [Some(x), ..]) = (node.op(), node.inputs()) else { return false };
+    let channels = [&graph.ty(*x).shape[1], &node.outputs()[0].shape[1]];
+    attrs.group > 1 && channels.iter().all(|size| size.known() == Some(attrs.group as i64))
+}
+
+/// Whether a change of shape makes one axis of channels and pixels.
+fn merges_channels(graph: &Graph, node: &Node) -> bool {
+    let (Op::Reshape(made), Some(x)) = (node.op(), node.inputs()[0]) else { return false };
+    made.get(1) != graph.ty(x).shape.get(1)
 }
 
 /// Whether a CPU's kernel takes the convolution: one group, or one for each channel.
@@ -161,10 +182,11 @@ impl Lowering<'_> {
         let view = &place.view;
         let single = self.graph.ty(id.value()).dtype == DType::F32;
         let turned = view.is_channels_last() && !view.is_contiguous();
-        if self.target.kind != Kind::Cpu || self.channels_last.is_empty() || !turned || !single {
+        let cpu = self.target.kind == Kind::Cpu;
+        if self.channels_last.is_empty() || !turned || cpu && !single {
             return None;
         }
-        let pooling = is_pooling(node.op());
+        let pooling = cpu && is_pooling(node.op());
         (pooling || is_over_pixels(self.graph, node)).then_some(pooling)
     }
 
@@ -195,7 +217,8 @@ impl Lowering<'_> {
         if self.target.kind == Kind::Cpu {
             return variants(self.target, Family::Convolution, body);
         }
-        if !matches!(self.graph.node(conv).op(), Op::Conv(_)) {
+        let node = self.graph.node(conv);
+        if !matches!(node.op(), Op::Conv(_)) || is_depthwise(self.graph, node) {
             return Variants::any();
         }
         let shape = &self.graph.ty(conv.value()).shape;
@@ -225,7 +248,10 @@ impl Lowering<'_> {
         if let Some(place) = self.innermost.get(&value) {
             return Ok(Some(place.clone()));
         }
-        let order = channels_last(shape.len());
+        let mut order = channels_last(shape.len());
+        if weights && is_depthwise(self.graph, node) {
+            order = depthwise_weights(shape.len());
+        }
         let view = View::ordered(shape, &order);
         let operand = if weights {
             let recipe = Arc::new(recipe_in_order(self.graph, value, &order)?);

@@ -88,6 +88,18 @@ impl Network {
         Images { value: self.line(&format!("Add(%{}, %{}) : {ty}", x.value, y.value)), ..x }
     }
 
+    fn times(&mut self, x: Images, scale: Images) -> Images {
+        let ty = self.of(x.channels, x.size);
+        Images { value: self.line(&format!("Mul(%{}, %{}) : {ty}", x.value, scale.value)), ..x }
+    }
+
+    /// The mean of each channel's pixels.
+    fn mean(&mut self, x: Images) -> Images {
+        let ty = self.of(x.channels, 1);
+        let mean = format!("ReduceMean(%{}) {{axes: [2, 3], keep: true}} : {ty}", x.value);
+        Images { value: self.line(&mean), size: 1, ..x }
+    }
+
     /// The largest of windows of 3×3.
     fn pool(&mut self, x: Images) -> Images {
         let size = (x.size - 1) / 2 + 1;
@@ -188,15 +200,46 @@ fn convolutions_of_innermost_channels_have_a_kernel_for_each_number_of_tiles() {
 }
 
 #[test]
-fn convolutions_of_single_channels_keep_their_order_and_that_of_others() {
+fn convolutions_of_groups_keep_their_order_and_that_of_others() {
     let (mut network, x) = Network::new("f16", 32, 14);
     let mut x = network.conv(x, 32, 1, 1);
     for _ in 0..4 {
-        x = network.grouped(x, 32, 3, 1, 32);
+        x = network.grouped(x, 32, 3, 1, 4);
         x = network.conv(x, 32, 1, 1);
     }
     let target: Target = "sm_90a".parse().unwrap();
     assert_eq!(copies(&program(&network.graph(x), &target)), 0);
+}
+
+/// As in MobileNet: a depthwise convolution, whose results are scaled by what two layers make of their means.
+#[test]
+fn all_of_a_network_of_depthwise_convolutions_has_innermost_channels() {
+    let (mut network, x) = Network::new("f16", 16, 14);
+    let mut x = network.conv(x, 16, 3, 2);
+    for (made, window, stride) in [(24, 3, 2), (40, 5, 1), (40, 3, 1)] {
+        let inner = network.conv(x, 2 * made, 1, 1);
+        let inner = network.relu(inner);
+        let inner = network.grouped(inner, 2 * made, window, stride, 2 * made);
+        let inner = network.relu(inner);
+        let mean = network.mean(inner);
+        let mean = network.conv(mean, 8, 1, 1);
+        let mean = network.relu(mean);
+        let scale = network.conv(mean, 2 * made, 1, 1);
+        let scaled = network.times(inner, scale);
+        x = network.conv(scaled, made, 1, 1);
+    }
+    let graph = network.graph(x);
+    for name in ["sm_80", "sm_90a"] {
+        let target: Target = name.parse().unwrap();
+        let program = program(&graph, &target);
+        assert_eq!(copies(&program), 1, "{program}");
+        let kernels = kernels(&program, Family::Convolution, &target);
+        let of = |name: &str| kernels.iter().filter(|kernel| *kernel == name).count();
+        let all = of("conv_channels_last") + of("gemm");
+        assert_eq!((all, of("depthwise"), kernels.len()), (13, 3, 16), "{kernels:?}");
+    }
+    let refused = check_graph("depthwise", &graph, &["sm_80", "sm_90a"], &[sizes(&[("b", 2)])]);
+    assert!(refused.is_empty(), "{refused:?}");
 }
 
 #[test]

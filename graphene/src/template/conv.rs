@@ -13,13 +13,14 @@
 //! - `convolution`: what is computed, of which tensors;
 //! - `gather`: how tiles of pixels come;
 //! - `channels_last`: the same of images whose channels are innermost in memory;
+//! - `channelwise`: depthwise ones and poolings, likewise;
 //! - `sliding`: convolutions with few channels in a group, and poolings, by single threads.
 
 mod channels_last;
+mod channelwise;
 mod convolution;
 mod filled;
 mod gather;
-mod pooled;
 mod sliding;
 
 pub use self::channels_last::ChannelsLast;

@@ -124,7 +124,12 @@ fn seen(
             seen.extend(place.map(|place| match sizes.last {
                 true => [
                     (image * size + place) * channels + channel_of_all,
-                    (made * taps + tap) * channels + channel,
+                    // Of depthwise ones channels are innermost among weights, too.
+                    if group > 1 {
+                        tap * all_made + made
+                    } else {
+                        (made * taps + tap) * channels + channel
+                    },
                 ],
                 false => {
                     let first = image * (channels * size + sizes.apart) + channel_of_all * size;
@@ -449,8 +454,8 @@ fn convolutions_of_innermost_channels_are_right_in_any_order_and_read_back() {
     }
 }
 
-/// All poolings of channels that are innermost which this file tries, with sizes.
-pub(crate) fn pooled() -> Vec<(Sliding, Sizes)> {
+/// All depthwise convolutions and poolings of channels that are innermost which this file tries, with sizes.
+pub(crate) fn channelwise() -> Vec<(Sliding, Sizes)> {
     let last = |images, pixels: &[usize]| Sizes { last: true, ..sizes(images, pixels) };
     let of = |fold, channels: i64, scalar, axes: &[Axis]| {
         let (channels, group, axes) = ([channels; 2], channels, axes.to_vec());
@@ -460,7 +465,33 @@ pub(crate) fn pooled() -> Vec<(Sliding, Sizes)> {
     let three = [window(3, 2, 1, 1); 2];
     let mut after = of(Fold::Sum, 24, Scalar::F16, &three);
     after.convolution.epilogue = layer();
+    let of_pixels = |pixels, pool: Sliding| Sliding { pixels, ..pool };
+    let seven = [window(7, 1, 1, 3); 2];
+    let mut layered = of_pixels(4, of(Fold::Weighted, 16, Scalar::F16, &[window(3, 1, 1, 1); 2]));
+    layered.convolution.epilogue = layer();
     vec![
+        // Depthwise: windows of several pixels that lie in each other, next to each other, and with gaps between; rows that end
+        // within a thread's pixels, and before them.
+        (of(Fold::Weighted, 16, Scalar::F16, &three), last(2, &[7, 9])),
+        (of_pixels(4, of(Fold::Weighted, 8, Scalar::Bf16, &seven)), last(1, &[8, 10])),
+        (
+            of_pixels(2, of(Fold::Weighted, 8, Scalar::F16, &[window(5, 2, 1, 2); 2])),
+            last(2, &[9, 7]),
+        ),
+        (
+            of_pixels(
+                3,
+                of(Fold::Weighted, 4, Scalar::F32, &[window(2, 1, 2, 1), window(3, 4, 2, 1)]),
+            ),
+            last(2, &[6, 11]),
+        ),
+        (of_pixels(4, of(Fold::Weighted, 8, Scalar::F16, &[window(3, 1, 1, 0)])), last(3, &[4])),
+        (
+            of_pixels(2, of(Fold::Weighted, 8, Scalar::F16, &[window(2, 1, 1, 0); 3])),
+            last(1, &[3, 4, 5]),
+        ),
+        (layered, last(2, &[5, 6])),
+        (of_pixels(2, of(Fold::Max, 8, Scalar::F16, &three)), last(2, &[7, 9])),
         (of(Fold::Max, 16, Scalar::F16, &three), last(2, &[7, 9])),
         (
             of(Fold::Sum, 16, Scalar::Bf16, &[window(2, 1, 2, 1), window(3, 3, 1, 0)]),
@@ -473,8 +504,8 @@ pub(crate) fn pooled() -> Vec<(Sliding, Sizes)> {
 }
 
 #[test]
-fn poolings_of_innermost_channels_are_right_in_any_order_and_read_back() {
-    for (pool, sizes) in pooled() {
+fn each_of_innermost_channels_is_right_in_any_order_and_reads_back() {
+    for (pool, sizes) in channelwise() {
         let (name, kernel) = (format!("{pool:?}"), pool.kernel().unwrap());
         check_text(&name, &kernel);
         check(&name, (&pool.convolution, &kernel), pool.fold, &sizes, 1, |x| x);
@@ -489,6 +520,8 @@ fn poolings_of_innermost_channels_are_right_in_any_order_and_read_back() {
         of(&|pool| (pool.convolution.group, pool.convolution.channels) = (12, [12; 2])),
         of(&|pool| pool.fold = Fold::Mean),
         of(&|pool| pool.threads = 0),
+        of(&|pool| pool.pixels = 0),
+        of(&|pool| (pool.fold, pool.convolution.channels) = (Fold::Weighted, [64, 128])),
     ] {
         assert!(pool.kernel().is_err(), "{pool:?}");
     }

@@ -135,7 +135,12 @@ impl Case {
                     let (x_at, w_at) = match self.last {
                         true => (
                             (image * size + place) * all + of_all,
-                            (channel * taps + tap) * read + c,
+                            // Of depthwise ones channels are innermost among weights, too.
+                            if *group > 1 {
+                                tap * all + channel
+                            } else {
+                                (channel * taps + tap) * read + c
+                            },
                         ),
                         false => (
                             (image * all + of_all) * size + place,
@@ -349,11 +354,13 @@ fn check_channels_last(stream: &Stream, i: usize, random: &mut Random) -> Result
     let axes = axes.collect();
     let (channels, group, epilogue) = ([made; 2], made, Epilogue::default());
     let pooling = Convolution { channels, group, axes, epilogue, ..warps.convolution };
-    for fold in [Fold::Max, Fold::Sum] {
+    for (fold, pixels) in [(Fold::Max, 1), (Fold::Sum, 2), (Fold::Weighted, 1), (Fold::Weighted, 4)]
+    {
         let pooled = Sliding {
             convolution: pooling.clone(),
             fold,
             channels_last: true,
+            pixels,
             ..Sliding::default()
         };
         let case = Case::new(stream, pooling.clone(), fold, images, &seen, random)?;

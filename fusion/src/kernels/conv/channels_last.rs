@@ -2,9 +2,9 @@
 
 use super::super::matmul;
 use super::{Operands, UNKNOWN, Windows, packed_all};
-use crate::kernels::{Refusal, Site};
+use crate::kernels::{Refusal, Site, WIDTH};
 use crate::variants::{TILES_OF_PIXELS, Variant};
-use crate::view::{View, channels_last};
+use crate::view::{View, channels_last, depthwise_weights};
 use graphene_frontend::dim::Dim;
 use graphene_ir::arch::Feature;
 use graphene_ir::kernel::Kernel;
@@ -20,17 +20,46 @@ pub(crate) fn lies_channels_last(view: &View) -> bool {
     packed_all(&view.transpose(&channels_last(view.modes.len())))
 }
 
+/// The same of weights, whose output channels are innermost where each has a group of its own.
+pub(super) fn weights_lie_channels_last(view: &View, group: i64) -> bool {
+    match group {
+        1 => lies_channels_last(view),
+        _ => packed_all(&view.transpose(&depthwise_weights(view.modes.len()))),
+    }
+}
+
+/// Neighbouring pixels of which a thread computes the windows, where channels have groups of their own: as many as leave each
+/// core some threads.
+pub(super) fn pixels_of_thread(target: &Target, convolution: &Convolution, pixels: &Dim) -> i64 {
+    let channels = convolution.channels[0] * convolution.scalar.bytes() / WIDTH;
+    let threads = pixels.known().unwrap_or(UNKNOWN * 1024) * channels;
+    let last = convolution.axes.last().map_or(1, |axis| axis.stride);
+    let fills = |pixels: &i64| threads / pixels >= i64::from(target.cores) * THREADS;
+    // What windows further apart share of a row is little.
+    let most = if last == 1 { [4, 2] } else { [2, 1] };
+    most.into_iter().find(fills).unwrap_or(1)
+}
+
+/// Threads that hide what each of a core's waits for.
+const THREADS: i64 = 512;
+
 impl Operands<'_> {
     /// Whether the operands of a convolution or a pooling lie so, rather than with their pixels innermost.
     pub(super) fn lie_channels_last(&self, windows: &Windows<'_>) -> Result<bool, Refusal> {
-        let weights = match (windows.weights, windows.fold) {
-            (Some(w), None) => Some(self.read(w)?),
-            (None, Some(_)) => None,
-            _ => return Ok(false),
-        };
         let outputs = (0..self.site.step.outputs.len()).map(super::StepOperand::Output);
-        let all = [self.read(windows.x)?].into_iter().chain(weights).chain(outputs);
+        let all = [self.read(windows.x)?].into_iter().chain(outputs);
         let mut packed = true;
+        match (windows.weights, windows.fold) {
+            (Some(w), None) => {
+                let (_, view) = self.site.operand(self.read(w)?)?;
+                if !weights_lie_channels_last(view, windows.group) {
+                    return Ok(false);
+                }
+                packed &= packed_all(view);
+            }
+            (None, Some(_)) => {}
+            _ => return Ok(false),
+        }
         for operand in all {
             let (_, view) = self.site.operand(operand)?;
             if !lies_channels_last(view) {
@@ -38,7 +67,14 @@ impl Operands<'_> {
             }
             packed &= packed_all(view);
         }
-        Ok(!packed)
+        // Of single pixels, which are rows of a matmul, both orders are one.
+        let (scalar, _) = self.site.operand(self.read(windows.x)?)?;
+        let whole = |size: &i64| size * scalar.bytes() % WIDTH == 0;
+        let halves = matches!(scalar, Scalar::F16 | Scalar::Bf16);
+        let rows = windows.weights.is_some() && windows.group == 1 && halves;
+        let rows =
+            rows && windows.channels.iter().all(whole) && self.site.arch.has(Feature::CpAsync);
+        Ok(!packed || rows)
     }
 }
 

@@ -39,8 +39,10 @@ pub struct Sliding {
     pub convolution: Convolution,
     /// How.
     pub fold: Fold,
-    /// Whether channels are innermost in memory: of a packed image's largest elements or sums, 16 bytes of channels at a time.
+    /// Whether channels are innermost in memory, of packed images, each in a group of its own: 16 bytes of them at a time.
     pub channels_last: bool,
+    /// Neighbouring pixels of a thread along the last axis, where channels are innermost.
+    pub pixels: i64,
     /// What the kernel is written for; it runs on newer ones, too.
     pub arch: Arch,
     /// Threads of a block.
@@ -52,7 +54,7 @@ impl Default for Sliding {
     fn default() -> Sliding {
         let convolution = Convolution { group: 64, ..Convolution::default() };
         let (fold, channels_last) = (Fold::Weighted, false);
-        Sliding { convolution, fold, channels_last, arch: Arch::Sm80, threads: 256 }
+        Sliding { convolution, fold, channels_last, pixels: 1, arch: Arch::Sm80, threads: 256 }
     }
 }
 
@@ -65,7 +67,7 @@ impl Sliding {
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         if self.channels_last {
-            return self.pooled();
+            return self.channelwise();
         }
         let convolution = &self.convolution;
         let mut k = Builder::new("sliding", self.arch);

@@ -1,0 +1,181 @@
+//! Depthwise convolutions and poolings of images whose channels are innermost in memory: each thread has 16 bytes of channels
+//! of some neighbouring pixels. What their windows share of a row of the image is read once, and so are a row's weights.
+//!
+//! Weights are `[window, channels]`, addends and results `[images, pixels, channels]`.
+//!
+//! Levels: the kernel; channels of some pixels, by a thread; atoms.
+
+use super::convolution::{Place, Sizes};
+use super::sliding::WRITTEN_OUT;
+use super::{Axis, Convolution, Fold, Sliding};
+use crate::build::{Builder, Header};
+use crate::error::{MultipleOf, Result, Within, needs};
+use crate::index::{Cond, Expr};
+use crate::kernel::{Fused, Kernel, Kind, Number, Operand, TensorId, Test, Window};
+use crate::layout::Layout;
+use crate::schedule::pointwise::{WIDTH, each, vector, widen};
+use crate::schedule::vectors::neighbours;
+use crate::template::access::launch;
+use crate::template::epilogue::Run;
+use crate::tensor::Scalar;
+
+impl Sliding {
+    /// The kernel of what has channels innermost.
+    pub(super) fn channelwise(&self) -> Result<Kernel> {
+        let (convolution, (neutral, _)) = (&self.convolution, self.folded());
+        let Convolution { scalar, channels: [channels, made], group, .. } = *convolution;
+        let n = WIDTH / scalar.bytes();
+        MultipleOf(n).check("channels", channels)?;
+        Within(1, 8).check("pixels a thread", self.pixels)?;
+        let own = channels == group && made == group;
+        needs(own, "a group for each channel, of one result", (channels, made, group))?;
+        let weighted = self.fold == Fold::Weighted;
+        let folds = weighted || matches!(self.fold, Fold::Max | Fold::Sum);
+        needs(folds, "weights, largest elements or sums", self.fold)?;
+        let mut k = Builder::new(if weighted { "depthwise" } else { "pooled" }, self.arch);
+        let sizes = convolution.sizes(&mut k, false)?;
+        let x = [vec![Expr::from(&sizes.images)], sizes.seen.clone(), vec![channels.into()]];
+        let x = k.param("x", Layout::rows(x.concat()), scalar)?;
+        let of_weights = Layout::rows([convolution.taps(), channels]);
+        let w = weighted.then(|| k.param("w", of_weights, scalar)).transpose()?;
+        let declared = convolution.channels_last(&mut k, &sizes)?;
+        let epilogue = &declared.epilogue;
+        let of_pixel = Expr::from(channels / n);
+        // Runs of pixels along the last axis.
+        let mut runs = sizes.out.clone();
+        let across = runs.pop().expect("the check wants an axis");
+        runs.push(across.ceil_div(self.pixels));
+        let all = runs.iter().fold(of_pixel.clone(), |all, size| all * size) * &sizes.images;
+        let (block, begin) = launch(&mut k, all.ceil_div(self.threads), self.threads, "begin")?;
+        let [thread] = k.indices(block, ["thread"])?;
+        let number = begin * self.threads + Expr::from(thread);
+        k.if_(Cond::less(number.clone(), all), |k| {
+            let run = Expr::from(k.let_("run", number.div(&of_pixel))?);
+            let column = Expr::from(k.let_("column", number.rem(&of_pixel))?);
+            let mut place = Place::of(k, &run, &runs)?;
+            if let Some(first) = place.at.last_mut() {
+                *first = first.clone() * self.pixels;
+            }
+            let mut totals = Vec::new();
+            for _ in 0..self.pixels {
+                let total = vector(k, "total", n, Scalar::F32)?;
+                each(k, n, |k, i| k.init(Operand::at(total, [i]), neutral))?;
+                totals.push(total);
+            }
+            let thread =
+                Thread { sliding: self, x, w, place: &place, column: &column, totals: &totals };
+            thread.fold_windows(k)?;
+            let image = place.at[..place.at.len() - 1].iter().zip(&sizes.out);
+            let row = image.fold(place.image.clone(), |row, (at, size)| row * size + at);
+            let held = epilogue.across(k, Vec::new(), (&column, n))?;
+            for (pixel, &total) in (0..).zip(&totals) {
+                let at = place.at[place.at.len() - 1].clone() + pixel;
+                let row = row.clone() * &across + &at;
+                let run = Run { batch: None, row, column: column.clone(), n, held: held.clone() };
+                let leave = |k: &mut Builder| epilogue.leave(k, total, &run, &epilogue.all());
+                if pixel == 0 { leave(k)? } else { k.if_(Cond::less(at, &across), leave)? }
+            }
+            Ok(())
+        })?;
+        let ins: Vec<_> = [x].into_iter().chain(w).chain(epilogue.ins()).collect();
+        let folded = self.folded_pixels(&sizes);
+        let kind = Kind::Fused(epilogue.fused(folded, 1 + usize::from(weighted)));
+        k.finish_as(Header::new(kind, epilogue.results.clone(), ins, block))
+    }
+
+    /// What windows are folded to: `[images · pixels, channels]`.
+    fn folded_pixels(&self, sizes: &Sizes) -> Fused {
+        let (neutral, op) = self.folded();
+        let axes = self.convolution.axes.len();
+        let along: Vec<usize> = (2 + axes..2 + 2 * axes).collect();
+        let window = |axis: &Axis| Window { fill: Number(neutral), ..axis.windows() };
+        let mut windows = self.convolution.windows(1, Fused::input(0), sizes, window);
+        if self.fold == Fold::Weighted {
+            // `[window, channels]`, whose window has as many dimensions as axes, behind those of pixels and of channels.
+            let taps = self.convolution.axes.iter().skip(1).rev();
+            let weights = taps.fold(Fused::input(1), |w, axis| w.split(0, axis.window));
+            let dims = (0..1 + axes).map(|_| None).chain([Some(axes)]).chain((0..axes).map(Some));
+            windows = windows * weights.dims(dims.collect::<Vec<_>>());
+        }
+        let pixels = [0, 1].into_iter().flat_map(|dim| (0..axes).map(move |_| dim));
+        pixels.fold(windows.folded(op, along), Fused::merge)
+    }
+}
+
+/// A thread's part: the pixels that begin at a place, and what their windows are folded to.
+struct Thread<'a> {
+    sliding: &'a Sliding,
+    x: TensorId,
+    w: Option<TensorId>,
+    place: &'a Place,
+    /// Its channels.
+    column: &'a Expr,
+    totals: &'a [TensorId],
+}
+
+impl Thread<'_> {
+    /// Folds the windows of all pixels: a row of them after the other, and within a row what is seen of the image from
+    /// column to column.
+    fn fold_windows(&self, k: &mut Builder) -> Result {
+        let convolution = &self.sliding.convolution;
+        let (scalar, pixels) = (convolution.scalar, self.totals.len() as i64);
+        let &Axis { window, stride, dilation, .. } =
+            convolution.axes.last().expect("the check wants an axis");
+        let rows = convolution.taps() / window;
+        k.for_("row", 0..rows, 1, rows * window <= WRITTEN_OUT, |k, row| {
+            let first = Expr::from(row) * window;
+            let weight = |k: &mut Builder, w: TensorId, tap: i64| {
+                let at = [first.clone() + tap, self.column.clone()];
+                self.load(k, w, at)
+            };
+            let weights = self.w.map(|w| (0..window).map(|tap| weight(k, w, tap)).collect());
+            let weights: Option<Vec<TensorId>> = weights.transpose()?;
+            let mut seen = convolution.seen(&self.place.at, &first);
+            let begin = seen.pop().expect("the check wants an axis");
+            for step in 0..(pixels - 1) * stride + (window - 1) * dilation + 1 {
+                // The pixels whose windows have this column, and which of theirs it is.
+                let tap = |pixel: i64| (pixel, step - pixel * stride);
+                let of =
+                    |&(_, at): &(i64, i64)| at >= 0 && at % dilation == 0 && at / dilation < window;
+                let pixels: Vec<(i64, i64)> = (0..pixels).map(tap).filter(of).collect();
+                if pixels.is_empty() {
+                    continue;
+                }
+                let at = [self.place.image.clone()].into_iter().chain(seen.clone());
+                let at = at.chain([begin.clone() + step, self.column.clone()]);
+                let from = neighbours(k, self.x, at, WIDTH / scalar.bytes(), "from")?;
+                k.if_(Test::Inside(from.into()), |k| {
+                    let raw = vector(k, "raw", WIDTH / scalar.bytes(), scalar)?;
+                    k.move_(raw, from)?;
+                    let wide = widen(k, raw)?;
+                    pixels.iter().try_for_each(|&(pixel, at)| {
+                        let weights = weights.as_ref().map(|all| all[(at / dilation) as usize]);
+                        self.add(k, self.totals[pixel as usize], wide, weights)
+                    })
+                })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Sixteen bytes of channels of a tensor's row, in single precision.
+    fn load(&self, k: &mut Builder, of: TensorId, at: [Expr; 2]) -> Result<TensorId> {
+        let scalar = self.sliding.convolution.scalar;
+        let from = neighbours(k, of, at, WIDTH / scalar.bytes(), "from")?;
+        let raw = vector(k, "raw", WIDTH / scalar.bytes(), scalar)?;
+        k.move_(raw, from)?;
+        widen(k, raw)
+    }
+
+    /// Folds elements into what a pixel's window is folded to.
+    fn add(&self, k: &mut Builder, total: TensorId, x: TensorId, w: Option<TensorId>) -> Result {
+        let n = WIDTH / self.sliding.convolution.scalar.bytes();
+        each(k, n, |k, i| {
+            let [total, x] = [total, x].map(|of| Operand::at(of, [i.clone()]));
+            match w {
+                Some(w) => k.fma(total, [x, Operand::at(w, [i])]),
+                None => k.binary(self.sliding.folded().1, total.clone(), [total, x]),
+            }
+        })
+    }
+}
