@@ -240,7 +240,7 @@ impl<'a> Operands<'a> {
         (WIDTH / bytes.unwrap_or(1)).min(8)
     }
 
-    /// One reduction over axes that are not the last: neighbouring columns side by side.
+    /// One reduction over axes that are not innermost in memory: neighbouring columns side by side.
     fn columns(&self, rows: &Rows<'_>) -> Result<Option<Launch>, Refusal> {
         let rank = rows.full.len();
         let count = rows.body.inputs().len();
@@ -252,13 +252,18 @@ impl<'a> Operands<'a> {
             return Ok(None);
         };
         let run = last - first + 1 == own.len();
-        let after: Vec<usize> = (last + 1..rank).filter(|&axis| rows.full[axis] != 1).collect();
+        let mut after: Vec<usize> = (last + 1..rank).filter(|&axis| rows.full[axis] != 1).collect();
+        if after.is_empty() {
+            // Of images whose channels are innermost these come before the pixels, all the same.
+            let innermost = |axis: &usize| self.all[0].modes[*axis].stride == 1;
+            after = of(false).filter(|&axis| rows.full[axis] != 1).filter(innermost).collect();
+        }
         let of_total = (0..count).all(|input| !uses(out, input));
         let all_used = total.function.inputs() == count;
         if !run || after.is_empty() || !of_total || !all_used || !result.of_row {
             return Ok(None);
         }
-        let before: Vec<usize> = (0..first).collect();
+        let before: Vec<usize> = (0..first).filter(|axis| !after.contains(axis)).collect();
         let parts = [&before, &own, &after].map(|axes| self.merged(rows, axes));
         if parts.iter().any(|part| part.sizes.len() != 1) {
             return Ok(None);

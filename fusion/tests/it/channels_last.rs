@@ -237,6 +237,7 @@ fn all_of_a_network_of_depthwise_convolutions_has_innermost_channels() {
         let of = |name: &str| kernels.iter().filter(|kernel| *kernel == name).count();
         let all = of("conv_channels_last") + of("gemm");
         assert_eq!((all, of("depthwise"), kernels.len()), (13, 3, 16), "{kernels:?}");
+        assert_eq!(self::kernels(&program, Family::Reduction, &target), ["reduce"; 4]);
     }
     let refused = check_graph("depthwise", &graph, &["sm_80", "sm_90a"], &[sizes(&[("b", 2)])]);
     assert!(refused.is_empty(), "{refused:?}");
