@@ -91,8 +91,9 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
             operands.check_aligned(scalar)?;
             let pixels = &pixels * &windows.images;
             let pixels = channels_last::pixels_of_thread(site.target, &convolution, &pixels);
-            let (channels_last, arch) = (true, site.arch);
-            Sliding { convolution, channels_last, pixels, arch, ..Sliding::default() }.kernel()
+            let (channels_last, arch, threads) = (true, site.arch, 128);
+            Sliding { convolution, channels_last, pixels, arch, threads, ..Sliding::default() }
+                .kernel()
         }
         None if operands.last => {
             let pixels = &pixels * &windows.images;

@@ -19,6 +19,9 @@ use std::collections::BTreeMap;
 /// Threads of a block at least.
 const THREADS: i64 = 128;
 
+/// Threads side by side along columns.
+const COLUMNS: i64 = 32;
+
 /// The launch of a step with functions of the rows of one shape.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let rows = Rows::new(&site.step.body)?;
@@ -298,6 +301,21 @@ impl<'a> Operands<'a> {
         while vector > 1 && !begins(vector) {
             vector /= 2;
         }
+        // Narrower columns keep more cores busy, as more strands do that share what is long.
+        let [outer, reduced, inner] = [0, 1, 2].map(|axis| axes.sizes[axis].known());
+        let bytes = self.all.iter().map(|of| of.scalar.bytes()).max().unwrap_or(4);
+        let blocks =
+            |vector: i64| Some(outer? * ((inner? + COLUMNS * vector - 1) / (COLUMNS * vector)));
+        let few =
+            |vector: i64| blocks(vector).is_some_and(|n| n < i64::from(self.site.target.cores));
+        while vector * bytes > 4 && few(vector) {
+            vector /= 2;
+        }
+        let strands = match reduced {
+            Some(..128) => 8,
+            Some(128..512) | None => 16,
+            Some(_) => 32,
+        };
         let inputs = (0..count).map(Function::input);
         let finish = out.after(&Function::all(inputs.chain([total.finish.clone()])));
         let template = Reduce {
@@ -308,8 +326,8 @@ impl<'a> Operands<'a> {
             finish,
             out: out_access,
             vector,
-            threads: 32,
-            strands: 8,
+            threads: COLUMNS,
+            strands,
         };
         Ok(Some(self.launch(template.kernel()?, &dims)))
     }

@@ -102,6 +102,9 @@ impl Sliding {
     }
 }
 
+/// Columns of the image whose loads are on their way together.
+const TOGETHER: usize = 10;
+
 /// A thread's part: the pixels that begin at a place, and what their windows are folded to.
 struct Thread<'a> {
     sliding: &'a Sliding,
@@ -119,6 +122,7 @@ impl Thread<'_> {
     fn fold_windows(&self, k: &mut Builder) -> Result {
         let convolution = &self.sliding.convolution;
         let (scalar, pixels) = (convolution.scalar, self.totals.len() as i64);
+        let n = WIDTH / scalar.bytes();
         let &Axis { window, stride, dilation, .. } =
             convolution.axes.last().expect("the check wants an axis");
         let rows = convolution.taps() / window;
@@ -132,29 +136,38 @@ impl Thread<'_> {
             let weights: Option<Vec<TensorId>> = weights.transpose()?;
             let mut seen = convolution.seen(&self.place.at, &first);
             let begin = seen.pop().expect("the check wants an axis");
+            // Columns of the image that the pixels' windows have, with each of these pixels and the tap of its window there.
+            let mut columns = Vec::new();
             for step in 0..(pixels - 1) * stride + (window - 1) * dilation + 1 {
-                // The pixels whose windows have this column, and which of theirs it is.
                 let tap = |pixel: i64| (pixel, step - pixel * stride);
                 let of =
                     |&(_, at): &(i64, i64)| at >= 0 && at % dilation == 0 && at / dilation < window;
                 let pixels: Vec<(i64, i64)> = (0..pixels).map(tap).filter(of).collect();
-                if pixels.is_empty() {
-                    continue;
+                if !pixels.is_empty() {
+                    columns.push((step, pixels));
                 }
-                let at = [self.place.image.clone()].into_iter().chain(seen.clone());
-                let at = at.chain([begin.clone() + step, self.column.clone()]);
-                let from = neighbours(k, self.x, at, WIDTH / scalar.bytes(), "from")?;
-                k.if_(Test::Inside(from.into()), |k| {
-                    let raw = vector(k, "raw", WIDTH / scalar.bytes(), scalar)?;
-                    k.move_(raw, from)?;
-                    let wide = widen(k, raw)?;
-                    pixels.iter().try_for_each(|&(pixel, at)| {
-                        let weights = weights.as_ref().map(|all| all[(at / dilation) as usize]);
-                        self.add(k, self.totals[pixel as usize], wide, weights)
-                    })
-                })?;
             }
-            Ok(())
+            columns.chunks(TOGETHER).try_for_each(|columns| {
+                // All loads come before what waits for the first of them.
+                let mut raws = Vec::new();
+                for (step, _) in columns {
+                    let at = [self.place.image.clone()].into_iter().chain(seen.clone());
+                    let at = at.chain([begin.clone() + *step, self.column.clone()]);
+                    let from = neighbours(k, self.x, at, n, "from")?;
+                    let raw = vector(k, "raw", n, scalar)?;
+                    each(k, n, |k, i| k.init(Operand::at(raw, [i]), self.sliding.folded().0))?;
+                    k.if_(Test::Inside(from.into()), |k| k.move_(raw, from))?;
+                    raws.push(raw);
+                }
+                for (raw, (_, pixels)) in raws.into_iter().zip(columns) {
+                    let wide = widen(k, raw)?;
+                    for (pixel, at) in pixels {
+                        let weights = weights.as_ref().map(|all| all[(at / dilation) as usize]);
+                        self.add(k, self.totals[*pixel as usize], wide, weights)?;
+                    }
+                }
+                Ok(())
+            })
         })
     }
 
