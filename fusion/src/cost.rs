@@ -15,11 +15,15 @@ use graphene_frontend::graph::{NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op, ReduceOp, RnnCell, Unary};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Precision, Target};
+use graphene_ir::template::mlp::Mlp;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 /// Of the smaller of arithmetic and traffic, the part that the other does not hide.
 const NOT_HIDDEN: f64 = 0.25;
+/// How many times as long a GPU's warps take for a chain of layers as its warpgroups for matmuls of as few columns, where all
+/// cores are busy: 100 to 120 TFLOP/s on an H200 (20 layers of 128, 16384 rows; ConvNeXt's of 96, 384 and 96) and 400 to 500.
+const BY_WARPS: f64 = 4.0;
 /// Rows and columns of a matmul's tile, and of the one for small matmuls.
 const TILE: f64 = 128.0;
 const SMALL_TILE: f64 = 64.0;
@@ -164,19 +168,32 @@ impl<'a> Costs<'a> {
         cost.blocks = self.blocks(set, family).max(1.0);
         (cost.copies, cost.copied) = self.copies(set, family);
         cost.launch = self.target.launch_cost * f64::from(1 + cost.copies);
-        self.filled(set, cost)
+        self.filled(set, family, cost)
     }
 
     /// The cost with the times that its blocks take on the cores that they fill.
-    fn filled(&self, set: Set, mut cost: Cost) -> Cost {
+    fn filled(&self, set: Set, family: Family, mut cost: Cost) -> Cost {
         let cores = f64::from(self.target.cores);
         let filled = (cost.blocks / cores).min(1.0);
         let work = set.iter().map(|op| self.work[op.index()].seconds).sum::<f64>();
-        cost.arithmetic = work / filled;
+        // Where cores have nothing else to do, all wait for each other's layers alike.
+        let slow = family == Family::Mlp && filled == 1.0 && self.chain_is_by_warps(set);
+        cost.arithmetic = work / filled * if slow { BY_WARPS } else { 1.0 };
         let own = cost.read + cost.reread + cost.written;
         cost.memory = read_time(self.target, own, cost.blocks);
         cost.memory += 2.0 * cost.copied / self.target.memory_bandwidth;
         cost
+    }
+
+    /// Whether layers in half precision are multiplied by warps on a GPU whose matmuls are by warpgroups.
+    fn chain_is_by_warps(&self, set: Set) -> bool {
+        let matmuls = || set.iter().filter(|&op| self.net[op].role == Role::MatMul);
+        let known = |shape| self.net.known(shape).last().copied().flatten().unwrap_or(1);
+        let first = matmuls().next().and_then(|op| self.net.node(op).inputs()[0]);
+        let read = first.and_then(|x| self.net.graph.ty(x).shape.last()?.known());
+        let widths: Vec<i64> = matmuls().map(|op| known(self.net[op].shape)).chain(read).collect();
+        let half = matches!(self.net[set.first()].dtype, DType::F16 | DType::BF16);
+        self.target.has(Feature::Wgmma) && half && !Mlp::is_for_warpgroups(&widths)
     }
 
     /// The cost of two launches' work as one, by what each of them costs: an estimate of what a template would gain that
