@@ -37,6 +37,7 @@ mod precision;
 pub mod program;
 mod ranges;
 mod rebuild;
+mod resize;
 mod rewrite;
 mod rotary;
 mod set;
@@ -64,6 +65,7 @@ use integers::integer_arithmetic;
 use precision::half_weights;
 use program::Program;
 use ranges::without_ranges;
+use resize::without_resizes;
 use rotary::split_rotations;
 use split::split_reductions;
 
@@ -129,7 +131,10 @@ fn plan_by(
         (Granularity::PerOp, Kind::Cpu) => {
             Rewritten { graph: tidy(graph)?, report: Report::default() }
         }
-        (_, Kind::Cuda { .. }) => rewrite(&half_weights(&without_ranges(graph)?)?, target, hints)?,
+        (_, Kind::Cuda { .. }) => {
+            let graph = without_resizes(&half_weights(&without_ranges(graph)?)?)?;
+            rewrite(&graph, target, hints)?
+        }
         (Granularity::Fused, Kind::Cpu) => rewrite(&without_ranges(graph)?, target, hints)?,
     };
     if let Some(elements) = elements {

@@ -15,6 +15,7 @@ mod library;
 mod lowering;
 mod precision;
 mod reductions;
+mod resize;
 mod spellings;
 mod tf32;
 mod tuning;
