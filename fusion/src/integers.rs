@@ -5,10 +5,9 @@
 //! scale `t` for each filter, `Σ (q - z)s · nt = st · Σ (q - z)n`, and the last sum is one of integers: exact, where that
 //! of reals is rounded after each term. The result is scaled, biased and quantised once more, so that it differs from the
 //! other by the rounding of single precision: by one step of the next quantisation at most, where that rounds near a tie.
-//! A matmul is the same. The largest of dequantised bytes is that of the bytes, bit for bit.
+//! A matmul is the same. The largest of dequantised bytes is that of the bytes, bit for bit, and so is one that is chosen.
 //!
-//! Where a weight comes from does not matter: that single precision holds it as integers times a scale is found out, bit
-//! for bit.
+//! Weights are constants of bytes under the same conversions, which import leaves as they are.
 
 use crate::FusionError;
 use crate::rebuild::rebuilt;
@@ -20,14 +19,14 @@ use graphene_frontend::op::{Binary, Op, PoolKind, Unary};
 use graphene_frontend::tensor::Tensor;
 use std::collections::{HashMap, HashSet};
 
-/// Integers of a weight are at most this in magnitude: a byte less a zero point.
+/// Integers of a weight differ by no more than this.
 const MOST: i32 = 255;
 
 /// Terms of a sum that 32 bits hold, whatever they are.
 const DEEPEST: usize = 1 << 15;
 
 /// With fewer filters a group than this, sums are of reals: nothing is gained by integers.
-const FEW: usize = 4;
+pub(crate) const FEW: usize = 4;
 
 /// The graph with arithmetic on dequantised bytes as arithmetic on the bytes. Each matmul and convolution of integers has
 /// operations of its own that widen the bytes that it reads, so that they can be one launch.
@@ -55,6 +54,7 @@ fn on_bytes(graph: &Graph) -> Result<Graph, FusionError> {
             divided.extend(made.filter(|_| divisor.is_some()));
             Ok(made)
         }
+        Op::Gather { .. } => chosen(result, node, inputs),
         Op::Binary(Binary::Div) => Ok(inputs[0].filter(|x| divided.contains(x))),
         Op::Cast { to, .. } if is_byte(*to) => same_bytes(result, node, inputs[0]),
         _ => Ok(None),
@@ -89,27 +89,28 @@ fn number<T: graphene_frontend::tensor::Element>(graph: &Graph, value: ValueId) 
     tensor.as_slice::<T>().ok()?.first().copied()
 }
 
-/// Bytes less a zero point, times a scale.
+/// Bytes less a zero point, times a scale, if there is one.
 struct Dequantised {
     bytes: ValueId,
     zero: Option<ValueId>,
-    scale: ValueId,
+    scale: Option<ValueId>,
 }
 
 impl Dequantised {
     fn of(graph: &Graph, value: ValueId) -> Option<Self> {
         let input = |value: ValueId, slot: usize| graph.node(value.node).inputs()[slot];
         let op = |value: ValueId| graph.node(value.node).op();
-        let (mut x, mut scale) = match op(value) {
-            Op::Binary(Binary::Mul) => (input(value, 0)?, input(value, 1)?),
-            _ => return None,
+        let is_real = |x: ValueId| matches!(op(x), Op::Cast { to: DType::F32, .. });
+        let (x, scale) = match op(value) {
+            Op::Binary(Binary::Mul) => match (input(value, 0)?, input(value, 1)?) {
+                (x, scale) if is_real(x) => (x, Some(scale)),
+                (scale, x) => (x, Some(scale)),
+            },
+            _ => (value, None),
         };
-        if number::<f32>(graph, x).is_some() {
-            (x, scale) = (scale, x);
-        }
-        let scaled = number::<f32>(graph, scale)?;
-        let Op::Cast { to: DType::F32, .. } = op(x) else { return None };
-        if !(scaled.is_normal() && scaled > 0.0) || graph.ty(x).shape != graph.ty(value).shape {
+        let fits = |scale| number::<f32>(graph, scale).is_some_and(|x| x.is_normal() && x > 0.0);
+        let same = graph.ty(x).shape == graph.ty(value).shape;
+        if !is_real(x) || !same || !scale.is_none_or(fits) {
             return None;
         }
         let (bytes, zero) = centered(graph, input(x, 0)?)?;
@@ -178,6 +179,15 @@ impl Adds<'_> {
             None => Ok(wide),
         }
     }
+
+    fn dequantised(&mut self, x: &Dequantised) -> Result<ValueId, FusionError> {
+        let whole = self.centered(x.bytes, x.zero)?;
+        let real = self.cast(DType::F32, whole)?;
+        match x.scale {
+            Some(scale) => self.op(Op::Binary(Binary::Mul), &[real, scale]),
+            None => Ok(real),
+        }
+    }
 }
 
 /// A pooling of bytes that is dequantised, in place of one of dequantised bytes: scales are positive.
@@ -186,16 +196,25 @@ fn pooled(
     node: &Node,
     inputs: &[Option<ValueId>],
 ) -> Result<Option<ValueId>, FusionError> {
-    let Some(Dequantised { bytes, zero, scale }) =
-        inputs[0].and_then(|x| Dequantised::of(graph, x))
-    else {
+    let Some(dequantised) = inputs[0].and_then(|x| Dequantised::of(graph, x)) else {
         return Ok(None);
     };
     let mut adds = Adds { graph, node };
-    let most = adds.op(node.op().clone(), &[bytes])?;
-    let whole = adds.centered(most, zero)?;
-    let real = adds.cast(DType::F32, whole)?;
-    adds.op(Op::Binary(Binary::Mul), &[real, scale]).map(Some)
+    let bytes = adds.op(node.op().clone(), &[dequantised.bytes])?;
+    adds.dequantised(&Dequantised { bytes, ..dequantised }).map(Some)
+}
+
+/// A choice among bytes that is dequantised, in place of one among dequantised bytes.
+fn chosen(
+    graph: &mut Graph,
+    node: &Node,
+    inputs: &[Option<ValueId>],
+) -> Result<Option<ValueId>, FusionError> {
+    let &[Some(x), Some(indices)] = inputs else { return Ok(None) };
+    let Some(dequantised) = Dequantised::of(graph, x) else { return Ok(None) };
+    let mut adds = Adds { graph, node };
+    let bytes = adds.op(node.op().clone(), &[dequantised.bytes, indices])?;
+    adds.dequantised(&Dequantised { bytes, ..dequantised }).map(Some)
 }
 
 /// The bytes that a node gives, if it quantises what they are dequantised to: asked of each of the 256.
@@ -259,24 +278,23 @@ fn multiplied(
         },
         None => None,
     };
-    let weight = match node.op() {
-        Op::Conv(attrs) => Weight::of_filters(graph, w, attrs.group),
-        _ => Weight::of_matrix(graph, w),
-    };
-    let (Some(weight), Some(scale)) = (weight, number::<f32>(graph, scale)) else {
+    let weight = Weight::of(graph, w).filter(|weight| weight.is_taken(graph, node.op()));
+    let scale = scale.map_or(Some(1.0), |scale| number::<f32>(graph, scale));
+    let (Some(weight), Some(scale)) = (weight, scale) else { return Ok(None) };
+    let Some(scales) = weight.scales_along(graph, if *node.op() == Op::MatMul { 1 } else { 0 })
+    else {
         return Ok(None);
     };
     // One number for each filter, in a shape that broadcasts to the result.
-    let mut shape = vec![weight.scales.len()];
+    let mut shape = vec![scales.len()];
     if let Op::Conv(attrs) = node.op() {
         shape.extend(attrs.strides.iter().map(|_| 1));
     }
     let each = |numbers: Vec<f32>| Tensor::from_vec(shape.clone(), numbers).expect("one for each");
     let factor = f64::from(scale) / f64::from(divisor);
-    let factors = weight.scales.iter().map(|&own| (f64::from(own) * factor) as f32).collect();
+    let factors = scales.iter().map(|&own| (f64::from(own) * factor) as f32).collect();
     let name = node.name();
     let factors = graph.add_constant(name, each(factors));
-    let integers = graph.add_constant(name, weight.integers);
     let bias = bias.map(|bias| {
         let bias = bias.iter().map(|&own| (f64::from(own) / f64::from(divisor)) as f32);
         each(bias.collect())
@@ -284,6 +302,7 @@ fn multiplied(
     let bias = bias.map(|bias| graph.add_constant(name, bias));
     let mut adds = Adds { graph, node };
     let x = adds.centered(bytes, zero)?;
+    let integers = weight.integers(&mut adds)?;
     let sum = adds.op(node.op().clone(), &[x, integers])?;
     let real = adds.cast(DType::F32, sum)?;
     let mut y = adds.op(Op::Binary(Binary::Mul), &[real, factors])?;
@@ -293,65 +312,108 @@ fn multiplied(
     Ok(Some(y))
 }
 
-/// A weight as integers in its shape, and for each filter, or column, what they are to be multiplied by.
+/// A weight that is dequantised from constant bytes, and what is done with its dims then.
 struct Weight {
-    integers: Tensor,
-    scales: Vec<f32>,
+    bytes: ValueId,
+    zero: Option<ValueId>,
+    /// One for all, or for each index of an axis; none is 1.
+    scale: Option<ValueId>,
+    turned: Option<Vec<usize>>,
+    value: ValueId,
 }
 
 impl Weight {
-    /// Filters `[m, c, …]` of a convolution of so many groups.
-    fn of_filters(graph: &Graph, w: ValueId, groups: usize) -> Option<Self> {
-        let tensor = graph.constant(w)?;
-        let (&count, rest) = tensor.shape().split_first()?;
-        let depth: usize = rest.iter().product();
-        if count.checked_div(groups)? < FEW || depth == 0 {
-            return None;
-        }
-        let (integers, scales) = whole(tensor.as_slice::<f32>().ok()?, depth)?;
-        let integers = Tensor::from_vec(tensor.shape().to_vec(), integers).ok()?;
-        Some(Self { integers, scales })
+    fn of(graph: &Graph, value: ValueId) -> Option<Self> {
+        let node = graph.node(value.node);
+        let (turned, real) = match node.op() {
+            Op::Transpose(perm) => (Some(perm.clone()), node.inputs()[0]?),
+            _ => (None, value),
+        };
+        let node = graph.node(real.node);
+        let is_real = |x: ValueId| matches!(graph.node(x.node).op(), Op::Cast { to: DType::F32, .. });
+        let (scale, whole) = match (node.op(), node.inputs()) {
+            (Op::Binary(Binary::Mul), &[Some(x), Some(scale)]) if is_real(x) => (Some(scale), x),
+            (Op::Binary(Binary::Mul), &[Some(scale), Some(x)]) if is_real(x) => (Some(scale), x),
+            _ => (None, real),
+        };
+        let Op::Cast { to: DType::F32, .. } = graph.node(whole.node).op() else { return None };
+        let (bytes, zero) = widened(graph, graph.node(whole.node).inputs()[0]?)?;
+        let same = graph.ty(bytes).shape == graph.ty(real).shape;
+        (same && graph.ty(value).dtype == DType::F32).then_some(Self {
+            bytes,
+            zero,
+            scale,
+            turned,
+            value,
+        })
     }
 
-    /// A matrix `[k, n]`, which may be the transpose of a constant.
-    fn of_matrix(graph: &Graph, w: ValueId) -> Option<Self> {
-        let node = graph.node(w.node);
-        let (rows, columns, elements) = match (node.op(), graph.constant(w)) {
-            (_, Some(tensor)) => {
-                let &[k, n] = tensor.shape() else { return None };
-                let elements = tensor.as_slice::<f32>().ok()?;
-                (k, n, (0..k * n).map(|i| elements[i % k * n + i / k]).collect::<Vec<_>>())
+    /// Whether a matmul or convolution by it is one of integers.
+    fn is_taken(&self, graph: &Graph, op: &Op) -> bool {
+        let Some(shape) = graph.ty(self.value).known_shape() else { return false };
+        match (op, &shape[..]) {
+            (Op::MatMul, &[depth, columns]) => (1..=DEEPEST).contains(&depth) && columns > 0,
+            (Op::Conv(attrs), [count, rest @ ..]) => {
+                let depth = rest.iter().product();
+                let many = count.checked_div(attrs.group).is_some_and(|each| each >= FEW);
+                many && self.turned.is_none() && (1..=DEEPEST).contains(&depth)
             }
-            (Op::Transpose(perm), None) if perm[..] == [1, 0] => {
-                let tensor = graph.constant(node.inputs()[0]?)?;
-                let &[n, k] = tensor.shape() else { return None };
-                (k, n, tensor.as_slice::<f32>().ok()?.to_vec())
-            }
-            _ => return None,
-        };
-        if rows == 0 || columns == 0 {
+            _ => false,
+        }
+    }
+
+    /// A positive scale for each index of the axis, if they are known and differ along no other one.
+    fn scales_along(&self, graph: &Graph, axis: usize) -> Option<Vec<f32>> {
+        let size = usize::try_from(graph.ty(self.value).shape[axis].known()?).ok()?;
+        let Some(scale) = self.scale else { return Some(vec![1.0; size]) };
+        let own = self.turned.as_ref().map_or(axis, |perm| perm[axis]);
+        let tensor = graph.constant(scale)?;
+        let scales = tensor.as_slice::<f32>().ok()?;
+        if !scales.iter().all(|scale| scale.is_normal() && *scale > 0.0) {
             return None;
         }
-        let (of_columns, scales) = whole(&elements, rows)?;
-        let by_rows = (0..rows * columns).map(|i| of_columns[i % columns * rows + i / columns]);
-        let integers = Tensor::from_vec(vec![rows, columns], by_rows.collect()).ok()?;
-        Some(Self { integers, scales })
+        let rank = graph.ty(self.value).rank();
+        let from_end = tensor.shape().len().checked_sub(rank - own);
+        match from_end.map(|place| tensor.shape()[place]) {
+            Some(along) if along == size && scales.len() == size => Some(scales.to_vec()),
+            _ => (scales.len() == 1).then(|| vec![scales[0]; size]),
+        }
+    }
+
+    /// The integers, in the shape of the weight.
+    fn integers(&self, adds: &mut Adds<'_>) -> Result<ValueId, FusionError> {
+        let whole = adds.centered(self.bytes, self.zero)?;
+        match &self.turned {
+            Some(perm) => adds.op(Op::Transpose(perm.clone()), &[whole]),
+            None => Ok(whole),
+        }
     }
 }
 
-/// Rows of so many numbers as integers, each row with a scale of its own: single precision gives the numbers back.
-fn whole(elements: &[f32], depth: usize) -> Option<(Vec<i32>, Vec<f32>)> {
-    if depth > DEEPEST {
-        return None;
-    }
-    let mut integers = Vec::with_capacity(elements.len());
-    let rows = elements.chunks_exact(depth).map(|row| {
-        let scale = scale_of(row)?;
-        integers.extend(row.iter().map(|x| (x / scale).round_ties_even() as i32));
-        Some(scale)
-    });
-    let scales = rows.collect::<Option<Vec<f32>>>()?;
-    is_narrow(&integers).then_some((integers, scales))
+/// Constant bytes, and their zero points, of such bytes in 32 bits, or of these as they are.
+fn widened(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
+    let node = graph.node(value.node);
+    let (wide, zero) = match (node.op(), node.inputs()) {
+        (Op::Binary(Binary::Sub), &[Some(wide), Some(zero)]) => (wide, Some(zero)),
+        _ => (value, None),
+    };
+    let node = graph.node(wide.node);
+    let bytes = match node.op() {
+        Op::Cast { to: DType::I32, .. } => node.inputs()[0]?,
+        _ if zero.is_none() => value,
+        _ => return None,
+    };
+    let is_zero = |zero: ValueId| {
+        let numbers = graph.constant(zero).and_then(|zero| zero.as_slice::<i32>().ok());
+        let within = |x: &i32| match graph.ty(bytes).dtype {
+            DType::U8 => (0..=255).contains(x),
+            _ => (-128..=127).contains(x),
+        };
+        numbers.is_some_and(|numbers| numbers.iter().all(within))
+    };
+    let same = graph.ty(bytes).shape == graph.ty(value).shape;
+    let known = graph.constant(bytes).is_some() && is_byte(graph.ty(bytes).dtype);
+    (known && same && zero.is_none_or(is_zero)).then_some((bytes, zero))
 }
 
 /// Whether numbers, and zero, differ by no more than a byte holds.
@@ -359,28 +421,6 @@ fn is_narrow(integers: &[i32]) -> bool {
     let low = integers.iter().copied().fold(0, i32::min);
     let high = integers.iter().copied().fold(0, i32::max);
     i64::from(high) - i64::from(low) <= MOST.into()
-}
-
-/// The largest number of which all of these are multiples by small integers, as single precision rounds them.
-fn scale_of(numbers: &[f32]) -> Option<f32> {
-    let largest = numbers.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-    if !numbers.iter().all(|x| x.is_finite()) {
-        return None;
-    }
-    if largest == 0.0 {
-        return Some(1.0);
-    }
-    // The coarsest first, whose integers are the least: half of a scale fits too.
-    let mut near = (1..=MOST).flat_map(|step| {
-        let scale = (largest / step as f32).to_bits();
-        (-2..=2).map(move |ulp: i32| f32::from_bits(scale.wrapping_add_signed(ulp)))
-    });
-    let is_multiple = |x: &f32, scale: f32| {
-        let step = (x / scale).round_ties_even();
-        step.abs() <= MOST as f32 && step * scale == *x
-    };
-    let fits = |scale: &f32| scale.is_normal() && numbers.iter().all(|x| is_multiple(x, *scale));
-    near.find(fits)
 }
 
 /// The bytes, and their zero point, that a matmul or convolution of integers multiplies by a constant of bytes.
@@ -397,7 +437,12 @@ pub(crate) fn multiplies_narrow(graph: &Graph, node: &Node, w: ValueId) -> bool 
         _ => false,
     };
     let integers = || graph.constant(w).and_then(|tensor| tensor.as_slice::<i32>().ok());
-    kind && node.outputs()[0].dtype == DType::I32 && integers().is_some_and(is_narrow)
+    let source = match (graph.node(w.node).op(), graph.node(w.node).inputs()) {
+        (Op::Transpose(_), [Some(x)]) => *x,
+        _ => w,
+    };
+    let narrow = || widened(graph, source).is_some() || integers().is_some_and(is_narrow);
+    kind && node.outputs()[0].dtype == DType::I32 && narrow()
 }
 
 /// The graph in which each such operation widens the bytes itself that it reads.

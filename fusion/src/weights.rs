@@ -7,8 +7,9 @@ use graphene_frontend::op::{Binary, Op};
 use graphene_frontend::tensor::Tensor;
 use std::collections::BTreeMap;
 
-/// Weights made of constants take at most this many times the bytes of all constants, and [`MOST_BYTES`] beyond.
-const MOST_TIMES: u64 = 4;
+/// Weights made of constants take at most this many times the bytes of all constants, and [`MOST_BYTES`] beyond: bytes are
+/// dequantised by way of integers of 32 bits.
+const MOST_TIMES: u64 = 16;
 const MOST_BYTES: u64 = 1 << 24;
 /// Multiplications and additions of all matrix products among them at most.
 const MOST_WORK: u64 = 1 << 34;

@@ -289,9 +289,29 @@ pub(super) fn cast(x: &Tensor, to: DType, saturate: bool) -> Result<Tensor, Eval
     if x.dtype() == to {
         return Ok(x.clone());
     }
+    if let Some(wide) = widened(x, to) {
+        return wide;
+    }
     let narrow_real = to.is_float() && to.size() == 1;
     if x.dtype().is_float() || narrow_real {
         return from_reals(to, shape, &reals(x)?, saturate);
     }
     from_integers(to, shape, &integers(x)?)
+}
+
+/// Bytes as larger numbers, none of which is rounded.
+fn widened(x: &Tensor, to: DType) -> Option<Result<Tensor, EvalError>> {
+    macro_rules! each {
+        ($from:ty, $to:ty) => {{
+            let elements = x.as_slice::<$from>().ok()?.iter().map(|&x| <$to>::from(x)).collect();
+            Some(Tensor::from_vec::<$to>(x.shape().to_vec(), elements).map_err(EvalError::from))
+        }};
+    }
+    match (x.dtype(), to) {
+        (DType::I8, DType::I32) => each!(i8, i32),
+        (DType::U8, DType::I32) => each!(u8, i32),
+        (DType::I8, DType::F32) => each!(i8, f32),
+        (DType::U8, DType::F32) => each!(u8, f32),
+        _ => None,
+    }
 }

@@ -17,6 +17,9 @@ use std::collections::HashMap;
 /// Larger results are not computed at import: an operation on weights stays in the graph.
 const FOLD_BYTES: usize = 16 << 20;
 
+/// Larger matrices of bytes stay bytes: who multiplies by them knows whether as bytes or as larger numbers.
+const FOLD_WIDENED: usize = 1 << 10;
+
 /// A larger transposed weight stays one: matmuls take such operands as they are.
 const FOLD_TRANSPOSED: usize = 1 << 14;
 
@@ -166,6 +169,7 @@ impl Builder {
         let bytes = result_bytes(node)?;
         let free = matches!(node.op(), Op::Reshape(_) | Op::BitCast(_));
         let limit = match node.op() {
+            Op::Cast { .. } if self.widens(node) => FOLD_WIDENED,
             Op::Expand(_) => FOLD_UNIFORM * node.outputs()[0].dtype.size(),
             Op::Transpose(_) => FOLD_TRANSPOSED,
             _ => FOLD_BYTES,
@@ -188,6 +192,14 @@ impl Builder {
             return None;
         }
         Some(results.into_iter().map(|tensor| self.constant(tensor)).collect())
+    }
+
+    /// Whether a node makes larger elements of a matrix of bytes.
+    fn widens(&self, node: &Node) -> bool {
+        let &[Some(x)] = node.inputs() else { return false };
+        let from = self.graph.ty(x);
+        let bytes = matches!(from.dtype, DType::I8 | DType::U8);
+        bytes && from.rank() > 1 && node.outputs()[0].dtype.size() > from.dtype.size()
     }
 
     /// The constants behind values, if all are.

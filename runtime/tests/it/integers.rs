@@ -174,6 +174,46 @@ fn convolutions_of_bytes_are_exact() {
     }
 }
 
+/// The same where channels are innermost, as they are between convolutions.
+#[test]
+fn convolutions_of_bytes_between_others_are_exact() {
+    for (number, (sizes, spatial, kernel, attrs)) in rows().into_iter().enumerate() {
+        let [images, groups, channels, each] = sizes;
+        for (dtype, zero, low) in [(DType::U8, 77, -128), (DType::I8, -3, 0), (DType::U8, 0, -250)] {
+            let mut make = Make::new(number as u64 + 40);
+            let (all, filters) = (groups * channels, groups * each);
+            let shape = [images, 12, spatial[0], spatial[1]];
+            let x = make.input(dtype, &shape);
+            let single = attrs_of_single();
+            let mut at = x;
+            for (of_w, attrs) in [
+                ([all, 12, 1, 1], single.clone()),
+                ([filters, channels, kernel[0], kernel[1]], attrs.clone()),
+                ([20, filters, 1, 1], single.clone()),
+                ([70, 20, 1, 1], single),
+            ] {
+                let w = make.integers(&of_w, low, low + 255);
+                let w = make.constant(&of_w, w);
+                let whole = make.centered(at, zero);
+                let sum = make.op(Op::Conv(attrs), &[whole, w]);
+                let real = make.cast(DType::F32, sum);
+                let scales = (0..of_w[0]).map(|i| 1e-5 * (1 + i % 7) as f32).collect();
+                let scales = make.constant(&[of_w[0], 1, 1], scales);
+                let y = make.op(Op::Binary(Binary::Mul), &[real, scales]);
+                at = make.quantised(y, 0.037, zero, dtype);
+            }
+            let (graph, mut random) = make.finish(&[at]);
+            let x = [bytes(&mut random, dtype, &shape)];
+            let want = evaluate(&graph, &x).expect("the reference runs it");
+            assert_eq!(run(&graph, &x, &["int8-conv+epilogue"]), want, "{number} {dtype}");
+        }
+    }
+}
+
+fn attrs_of_single() -> ConvAttrs {
+    attrs([1, 1], [1, 1], [0, 0, 0, 0], 1)
+}
+
 /// Several results of one convolution, one of them its sums.
 #[test]
 fn sums_may_be_given() {
@@ -240,10 +280,11 @@ fn quantised_blocks_stay_bytes() {
         let x = make.input(dtype, &shape);
         let block = |make: &mut Make, x: ValueId| {
             let w = make.integers(&[16, 16, 3, 3], -127, 127);
-            let scales: Vec<f32> = (0..16).map(|i| 0.0009 * (i + 3) as f32).collect();
-            let elements = w.iter().enumerate().map(|(i, &w)| w as f32 * scales[i / 144]);
-            let elements = elements.collect();
-            let w = make.constant(&[16, 16, 3, 3], elements);
+            let w = make.constant(&[16, 16, 3, 3], w.into_iter().map(|w| w as i8).collect());
+            let w = make.cast(DType::F32, w);
+            let scales = (0..16).map(|i| 0.0009 * (i + 3) as f32).collect();
+            let scales = make.constant::<f32>(&[16, 1, 1, 1], scales);
+            let w = make.op(Op::Binary(Binary::Mul), &[w, scales]);
             let bias = make.constant(&[16], (0..16).map(|i| i as f32 * 0.1 - 0.7).collect());
             let conv = attrs([1, 1], [1, 1], [1, 1, 1, 1], 1);
             make.op(Op::Conv(conv), &[x, w, bias])
