@@ -1,6 +1,7 @@
 //! From a body of pointwise operations to instructions over registers.
 
 use super::held::{held, integer};
+use super::quantise::Quantise;
 use super::{Class, Instruction, Loop, Operation, Register, Scalar, Source};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
@@ -56,8 +57,13 @@ impl<'a> Compiler<'a> {
             (dtype, if held.contains(&value) { Class::F32 } else { own })
         };
         let inputs = body.inputs().iter().map(|id| input(id.value())).collect();
-        let program =
-            Loop { instructions: Vec::new(), inputs, outputs: Vec::new(), registers: [0; 4] };
+        let program = Loop {
+            instructions: Vec::new(),
+            inputs,
+            outputs: Vec::new(),
+            registers: [0; 4],
+            quantise: Vec::new(),
+        };
         let (sources, free) = (BTreeMap::new(), BTreeMap::new());
         Self { body, sources, last_use, held, free, program, place: 0 }
     }
@@ -189,6 +195,7 @@ impl<'a> Compiler<'a> {
             };
             self.program.outputs.push((dtype, source));
         }
+        self.program.quantise = Quantise::all(&self.program);
         self.program
     }
 }

@@ -50,6 +50,11 @@ pub(super) fn binary_f32(binary: Binary, target: &mut [f32], a: Elements<'_>, b:
         (Some(binary), Elements::Scalar(Scalar::F32(a)), Elements::F32(b)) => {
             binary.apply_left(target, a, b);
         }
+        (Some(binary), a @ Elements::Scalar(_), b @ Elements::Scalar(_)) => {
+            let [mut y, a, b] = [[0.0], [a.f32(0)], [b.f32(0)]];
+            binary.apply(&mut y, &a, &b);
+            target.fill(y[0]);
+        }
         (_, a, b) => {
             if let Some(real) = real_binary(binary) {
                 let each = target.iter_mut().enumerate();

@@ -35,6 +35,8 @@ pub(super) struct Registers {
     pub(super) f64: Vec<Vec<f64>>,
     pub(super) i64: Vec<Vec<i64>>,
     pub(super) bool: Vec<Vec<u8>>,
+    /// What a quantisation writes, until it takes the place of a register.
+    pub(super) quantised: Vec<f32>,
 }
 
 impl<'a> Elements<'a> {
@@ -273,6 +275,14 @@ fn gather_run<T: Copy, U: Copy>(
     }
 }
 
+/// A number of -128 to 255 as a byte, without its fraction; zero for what is none.
+#[inline(always)]
+pub(super) fn byte(x: f32) -> u8 {
+    /// 1.5 · 2²³: the last bits of a sum with it are those of the whole number.
+    const WHOLE: f32 = 12_582_912.0;
+    ((if x.is_nan() { 0.0 } else { x.trunc() }) + WHOLE).to_bits() as u8
+}
+
 /// Writes a block in its type.
 pub(super) fn store(dtype: DType, block: Elements<'_>, bytes: &mut [u8]) {
     macro_rules! write {
@@ -286,6 +296,7 @@ pub(super) fn store(dtype: DType, block: Elements<'_>, bytes: &mut [u8]) {
             match block {
                 Elements::I64(x) => map(typed_mut(bytes), x, |x| x as $ty),
                 // Held in single precision, which they are within.
+                Elements::F32(x) if size_of::<$ty>() == 1 => map(bytes, x, byte),
                 Elements::F32(x) => map(typed_mut(bytes), x, |x| x as $ty),
                 _ => write!($ty, i64, |x| x as $ty),
             }

@@ -2,8 +2,9 @@
 
 use super::compute::{binary_f32, compute_bool, compute_f64, compute_i64, move_f32, unary_f32};
 use super::elements::{Elements, ElementsMut, Registers, store, typed, typed_mut};
+use super::quantise::{Quantise, To};
 use super::scalar::round;
-use super::{BLOCK, Class, Domain, Instruction, Loop, Operation, Register, Source, Tile};
+use super::{BLOCK, Class, Domain, Instruction, Loop, Operation, Register, Scalar, Source, Tile};
 use crate::cpu::kernels::tile::TileMut;
 use crate::cpu::scratch::{self, Few, kept};
 use crate::threads::{self, chunks_mut};
@@ -150,7 +151,16 @@ impl Loop {
         inputs: (&Direct<'_>, &Registers),
     ) {
         let n = block.len;
-        for instruction in &self.instructions {
+        let (mut number, mut stored) = (0, 0_u64);
+        while let Some(instruction) = self.instructions.get(number) {
+            if let Some(quantise) = &self.quantise[number]
+                && self.quantise(quantise, block, outputs, registers, inputs)
+            {
+                number += quantise.len;
+                stored |= quantise.stored.map_or(0, |output| 1 << output.min(63));
+                continue;
+            }
+            number += 1;
             match instruction.stored {
                 Some(output) => {
                     let target = outputs[output].f32(block);
@@ -159,14 +169,42 @@ impl Loop {
                 None => self.compute(instruction, registers, inputs, n),
             }
         }
-        for ((dtype, source), output) in self.outputs.iter().zip(outputs) {
-            let Some(source) = source else { continue };
-            let elements = self.block(*source, registers, inputs, n);
+        for (number, ((dtype, source), output)) in self.outputs.iter().zip(outputs).enumerate() {
+            let Some(source) = source.filter(|_| stored >> number.min(63) & 1 == 0) else { continue };
+            let elements = self.block(source, registers, inputs, n);
             match output {
                 LoopOutput::Tile(tile) => tile.set(block.at, elements, n),
                 _ => store(*dtype, elements, output.bytes(block, dtype.size())),
             }
         }
+    }
+
+    /// Quantises in one pass; `false` where that is not done.
+    fn quantise(
+        &self,
+        quantise: &Quantise,
+        block: Block,
+        outputs: &mut [LoopOutput<'_>],
+        registers: &mut Registers,
+        inputs: (&Direct<'_>, &Registers),
+    ) -> bool {
+        let n = block.len;
+        let output = quantise.stored.map(|output| &mut outputs[output]);
+        if let Some(output) = output.filter(|output| !matches!(output, LoopOutput::Tile(_))) {
+            let to = To::Bytes(output.bytes(block, 1));
+            return quantise.run(to, |source| self.block(source, registers, inputs, n));
+        }
+        let index = quantise.target.index;
+        // The block may be read where it is written.
+        let mut target = std::mem::take(&mut registers.quantised);
+        target.resize(BLOCK, 0.0);
+        let to = To::Reals(&mut target[..n]);
+        let done = quantise.run(to, |source| self.block(source, registers, inputs, n));
+        if done {
+            std::mem::swap(&mut target, &mut registers.f32[index]);
+        }
+        registers.quantised = target;
+        done
     }
 
     /// An input's block: where it lies, or else it is gathered.
@@ -185,6 +223,10 @@ impl Loop {
             LoopInput::Bytes(bytes) => match run.or_else(|| domain.run(i, block.start, n)) {
                 Some((from, 1)) if dtype == DType::F32 => {
                     return Some(Elements::F32(&typed(bytes)[from..][..n]));
+                }
+                Some((from, 0)) if class == Class::F32 => {
+                    gathered.gather(register, dtype, bytes, from, 0, 0..1);
+                    return Some(Elements::Scalar(Scalar::F32(gathered.f32[i][0])));
                 }
                 Some((from, stride)) => gathered.gather(register, dtype, bytes, from, stride, 0..n),
                 None => {

@@ -13,6 +13,7 @@ mod elements;
 mod execute;
 mod fast;
 mod held;
+mod quantise;
 mod scalar;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub(crate) use scalar::{apply_unary, round};
 
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};
+use quantise::Quantise;
 
 /// Elements of a block.
 pub(crate) const BLOCK: usize = 1024;
@@ -99,6 +101,8 @@ pub(crate) struct Loop {
     outputs: Vec<(DType, Option<Source>)>,
     /// Registers needed of each class.
     registers: [usize; 4],
+    /// For each instruction the quantisation that begins with it, if one does.
+    quantise: Vec<Option<Quantise>>,
 }
 
 impl Class {
