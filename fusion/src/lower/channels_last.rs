@@ -3,6 +3,7 @@
 use super::Lowering;
 use crate::FusionError;
 use crate::groups::{Family, Group, Groups};
+use crate::integers::{FEW, multiplied_bytes};
 use crate::kernels::lies_channels_last;
 use crate::layout::is_view;
 use crate::program::{BufferKind, Operand, Weight};
@@ -36,7 +37,7 @@ pub(crate) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> B
             |value: &&ValueId| graph.ty(**value).shape.iter().skip(2).any(|size| *size != 1);
         let inputs = || node.inputs().iter().flatten().filter(has_pixels);
         let same = |value: &&ValueId| graph.ty(**value).shape == node.outputs()[0].shape;
-        if is_taken(graph, groups, target, node) {
+        if is_taken(graph, groups, target, id) {
             all.insert(id);
             let image = node.inputs()[0].filter(|x| has_pixels(&x));
             copied.extend(image.filter(|x| !cpu && !last.contains(x)));
@@ -109,9 +110,10 @@ fn whole(target: &Target, elements: DType) -> Option<i64> {
 }
 
 /// Whether a template takes the convolution or the pooling.
-fn is_taken(graph: &Graph, groups: &Groups, target: &Target, node: &Node) -> bool {
+fn is_taken(graph: &Graph, groups: &Groups, target: &Target, id: NodeId) -> bool {
+    let node = graph.node(id);
     if target.kind == Kind::Cpu {
-        return is_taken_by_cpu(graph, groups, node);
+        return is_taken_by_cpu(graph, groups, id);
     }
     let taken = match (node.op(), node.inputs()) {
         (Op::Conv(attrs), [_, Some(w), ..]) => {
@@ -143,8 +145,10 @@ fn merges_channels(graph: &Graph, node: &Node) -> bool {
     made.get(1) != graph.ty(x).shape.get(1)
 }
 
-/// Whether a CPU's kernel takes the convolution: one group, or one for each channel.
-fn is_taken_by_cpu(graph: &Graph, groups: &Groups, node: &Node) -> bool {
+/// Whether a CPU's kernel takes the convolution: one group, or one for each channel; of bytes one group, where what widens
+/// them is in the same launch.
+fn is_taken_by_cpu(graph: &Graph, groups: &Groups, id: NodeId) -> bool {
+    let node = graph.node(id);
     let (Op::Conv(attrs), [Some(x), Some(w), ..]) = (node.op(), node.inputs()) else {
         return false;
     };
@@ -152,8 +156,13 @@ fn is_taken_by_cpu(graph: &Graph, groups: &Groups, node: &Node) -> bool {
     let depthwise = filters[1] == 1 && filters[0].known() == Some(attrs.group as i64);
     let windows = filters.iter().all(|size| size.known().is_some_and(|size| size > 0));
     let axes = (1..=2).contains(&attrs.strides.len());
-    let known = single && windows && axes && groups.is_constant(w.node);
-    known && (attrs.group == 1 || depthwise)
+    let together = |group: &Group| group.nodes.contains(&id) && group.nodes.contains(&x.node);
+    let bytes = || {
+        let known = multiplied_bytes(graph, node).is_some() && filters[0].known() >= Some(FEW as i64);
+        known && attrs.group == 1 && groups.groups().iter().any(together)
+    };
+    let known = windows && axes && groups.is_constant(w.node);
+    known && (single && (attrs.group == 1 || depthwise) || bytes())
 }
 
 /// Whether the operation is a pooling of numbers alone.
@@ -191,13 +200,13 @@ impl Lowering<'_> {
     }
 
     /// The group's convolution, if its channels are to be innermost. A CPU's templates write one result in single precision
-    /// so.
+    /// so, and any where bytes are multiplied.
     pub(super) fn channels_last(&self, group: &Group, writes: &[ValueId]) -> Option<NodeId> {
-        let single = |value: &ValueId| self.graph.ty(*value).dtype == DType::F32;
-        if self.target.kind == Kind::Cpu && !(writes.len() == 1 && writes.iter().all(single)) {
-            return None;
-        }
-        group.nodes.iter().copied().find(|id| self.channels_last.contains(id))
+        let conv = group.nodes.iter().copied().find(|id| self.channels_last.contains(id))?;
+        let dtype = |value: ValueId| self.graph.ty(value).dtype;
+        let (single, bytes) = (DType::F32, dtype(conv.value()) == DType::I32);
+        let taken = bytes || writes.len() == 1 && writes.iter().all(|value| dtype(*value) == single);
+        (taken || self.target.kind != Kind::Cpu).then_some(conv)
     }
 
     /// Whether all that read a value are such convolutions, of which it is the image.

@@ -115,6 +115,9 @@ impl Kernel {
             return Self::ConvLayer(layer);
         }
         if is_fused(body) {
+            if let Some(layer) = IntegerLayer::compile_channels_last(step, prepacked) {
+                return Self::IntegerLayer(Box::new(layer));
+            }
             return Self::fused(step.family, body, prepacked);
         }
         let Some((id, node)) = body.nodes().last() else { return Self::Reference };

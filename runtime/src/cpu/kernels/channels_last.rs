@@ -74,7 +74,7 @@ impl Moves {
     }
 
     /// Rows and columns that all windows together stand on, with their borders.
-    fn reach(&self) -> Result<[usize; 2]> {
+    pub(super) fn reach(&self) -> Result<[usize; 2]> {
         let along = |axis: usize| {
             let all = self.outer[axis].saturating_sub(1).checked_mul(self.strides[axis])?;
             let own = (self.kernel[axis] - 1).checked_mul(self.dilations[axis])?;

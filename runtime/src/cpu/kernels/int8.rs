@@ -7,8 +7,10 @@
 
 mod images;
 mod units;
+mod windows;
 
 pub(crate) use images::{Images, deep, multiply_windows};
+pub(crate) use windows::{Bytes as ImagesOfBytes, Windows};
 
 use super::integer::matmul_integers;
 use super::matmul::{Matrix, MatrixMut, Size, Strides};
@@ -19,11 +21,11 @@ use super::view::{check_reach, check_size};
 use crate::cpu::scratch::{self, Buffer};
 use crate::error::{Error, Result};
 use crate::threads::{self, chunks_mut};
-use bytemuck::{Pod, Zeroable, cast_slice_mut};
+use bytemuck::{Pod, Zeroable, cast_slice_mut, try_cast_slice};
 use pulp::Simd;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use units::{Dots, Unit, Work};
+use units::{Dots, TALL, Unit, Work};
 
 /// Neighbours in a column that are multiplied at a time.
 const DEEP: usize = 4;
@@ -33,6 +35,9 @@ const LANES: usize = 16;
 
 /// Lines of a panel's row, at most.
 const LINES: usize = 3;
+
+/// Words behind those of a row of A: what was subtracted from its elements, and their sum. A row is whole lines of memory.
+const BEHIND: usize = 16;
 
 /// Multiplications that a thread takes at least, where several share a matmul.
 const SHARE: usize = 1 << 19;
@@ -49,6 +54,11 @@ const _: () = assert!(Packed::COLUMNS == LINES * LANES);
 #[derive(Clone, Copy, PartialEq, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(crate) struct Line([i8; LANES * DEEP]);
+
+/// The words of a row, or the lines of a column, of this depth: a unit's tiles are filled up with zeros.
+fn groups(depth: usize) -> usize {
+    depth.div_ceil(DEEP).next_multiple_of(Unit::best().deep())
+}
 
 /// A matrix of integers to multiply by.
 #[derive(PartialEq)]
@@ -82,7 +92,7 @@ impl fmt::Debug for PackedIntegers {
 impl PackedIntegers {
     /// The bytes that a matrix of these sizes takes at most; `None` if they are too many to count.
     pub(crate) fn bytes(depth: usize, columns: usize) -> Option<usize> {
-        let depth = depth.checked_add(2)?.checked_next_multiple_of(DEEP)?;
+        let depth = depth.checked_add(2)?.checked_next_multiple_of(DEEP * Unit::best().deep())?;
         columns.checked_next_multiple_of(LANES)?.checked_mul(depth)?.checked_mul(size_of::<i32>())
     }
 
@@ -136,7 +146,7 @@ impl PackedIntegers {
             if low >= -128 && high <= 127 || depth == 0 { 0 } else { low.wrapping_add(128) }
         };
         let offsets: Vec<i32> = ranges.iter().map(offset).collect();
-        let (groups, vectors) = (depth.div_ceil(DEEP), columns.div_ceil(LANES));
+        let (groups, vectors) = (groups(depth), columns.div_ceil(LANES));
         let mut lines = memory::<Line>(groups * vectors)?;
         let mut sums = vec![0_i32; columns];
         for (first, panel) in
@@ -160,6 +170,11 @@ impl PackedIntegers {
         Ok(Self { depth, columns, elements })
     }
 
+    /// Whether anything was subtracted from its elements.
+    fn is_moved(&self) -> bool {
+        matches!(self.elements, Elements::Bytes { moved: true, .. })
+    }
+
     fn right(&self) -> Result<Right<'_>> {
         match &self.elements {
             Elements::Bytes { lines, sums, offsets, moved } => {
@@ -175,7 +190,7 @@ impl PackedIntegers {
             Elements::Wide(elements) => return Ok(elements.clone()),
             Elements::Bytes { lines, offsets, .. } => (lines, offsets),
         };
-        let (groups, vectors) = (self.depth.div_ceil(DEEP), self.columns.div_ceil(LANES));
+        let (groups, vectors) = (groups(self.depth), self.columns.div_ceil(LANES));
         let mut elements = memory::<i32>(self.depth * self.columns)?;
         for (place, to) in elements.iter_mut().enumerate() {
             let (row, column) = (place / self.columns, place % self.columns);
@@ -196,22 +211,28 @@ fn memory<T: Zeroable>(len: usize) -> Result<Vec<T>> {
 
 /// Rows of A as bytes.
 pub(crate) struct Left {
-    /// For each row its bytes in fours, what was subtracted from its elements, and their sum.
+    /// For each row its bytes in fours, what was subtracted from its elements, and their sum. There are rows beyond the
+    /// last one, of any bytes, to whole tiles.
     words: Buffer<u32>,
     groups: usize,
 }
 
 impl Left {
+    /// The words of a row of `k` bytes, and memory for `m` such rows.
+    fn memory(k: usize, m: usize) -> Result<(usize, Buffer<u32>)> {
+        let groups = groups(k);
+        Ok((groups, scratch::take((m + TALL) * (groups + BEHIND))?))
+    }
+
     /// `None` if elements of a row differ by more than a byte holds.
     fn new(k: usize, a: Matrix<'_, i32>, m: usize) -> Result<Option<Self>> {
-        let groups = k.div_ceil(DEEP);
-        let mut words = scratch::take::<u32>(m * (groups + 2))?;
+        let (groups, mut words) = Self::memory(k, m)?;
         let fits = AtomicBool::new(true);
         if let (1, Ok(across)) = (a.at.row, usize::try_from(a.at.column))
             && k > 1
         {
             // Rows side by side: so many at a time that lines of memory are read whole.
-            let rows = chunks_mut(&mut words, LANES * (groups + 2));
+            let rows = chunks_mut(&mut words[..m * (groups + BEHIND)], LANES * (groups + BEHIND));
             threads::each((ELEMENTS / LANES / k).max(1), rows, |number, to| {
                 let data = &a.data[a.at.offset + number * LANES..];
                 if !dispatch(NarrowColumns { data, across, k, groups, to }) {
@@ -220,7 +241,7 @@ impl Left {
             });
             return Ok(fits.into_inner().then_some(Self { words, groups }));
         }
-        let rows = chunks_mut(&mut words, groups + 2);
+        let rows = chunks_mut(&mut words[..m * (groups + BEHIND)], groups + BEHIND);
         threads::try_each((ELEMENTS / k.max(1)).max(1), rows, |row, to| {
             let start = (a.at.offset as isize + row as isize * a.at.row) as usize;
             let narrow = match a.at.column {
@@ -252,30 +273,74 @@ impl Left {
         signed: bool,
     ) -> Result<Self> {
         check_reach("A", a.data.len(), a.at.offset, [(m, a.at.row), (k, a.at.column)])?;
-        let groups = k.div_ceil(DEEP);
-        let mut words = scratch::take::<u32>(m * (groups + 2))?;
-        let rows = chunks_mut(&mut words, groups + 2);
+        let (groups, mut words) = Self::memory(k, m)?;
+        let rows = chunks_mut(&mut words[..m * (groups + BEHIND)], groups + BEHIND);
         threads::each((ELEMENTS / k.max(1)).max(1), rows, |row, to| {
             let start = (a.at.offset as isize + row as isize * a.at.row) as usize;
-            dispatch(Bytes { data: a.data, start, across: a.at.column, k, zero, signed, to });
+            dispatch(RowOfBytes { data: a.data, start, across: a.at.column, k, zero, signed, to });
         });
         Ok(Self { words, groups })
     }
 
+    /// Its rows.
+    pub(crate) fn rows(&self) -> Rows<'_> {
+        Rows { words: &self.words, groups: self.groups, pitch: self.groups + BEHIND, offset: None }
+    }
+}
+
+/// Rows of bytes to multiply.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    words: &'a [u32],
+    /// Words of a row, and from one to the next.
+    groups: usize,
+    pitch: usize,
+    /// What was subtracted from all elements, if nothing else stands behind a row.
+    offset: Option<i32>,
+}
+
+impl<'a> Rows<'a> {
+    /// `m` rows of `k` bytes less a number where they lie, each so many bytes after the one before, if there are as many as
+    /// whole tiles need and a matrix of bytes that are not moved is multiplied by.
+    pub(crate) fn in_place(
+        data: &'a [u8],
+        [m, k, pitch]: [usize; 3],
+        zero: i32,
+        b: &PackedIntegers,
+    ) -> Option<Self> {
+        let need = (m.next_multiple_of(TALL).checked_sub(1)?).checked_mul(pitch)?.checked_add(k)?;
+        let whole = groups(k).checked_mul(DEEP) == Some(k) && pitch.is_multiple_of(DEEP);
+        if !whole || b.right().ok()?.offsets.is_some() {
+            return None;
+        }
+        let words = try_cast_slice(data.get(..need)?).ok()?;
+        let (groups, pitch) = (k / DEEP, pitch / DEEP);
+        Some(Self { words, groups, pitch, offset: Some(0_i32.wrapping_sub(zero)) })
+    }
+
     /// A row's bytes in fours.
-    fn row(&self, row: usize) -> &[u32] {
-        &self.words[row * (self.groups + 2)..][..self.groups]
+    fn row(self, row: usize) -> &'a [u32] {
+        &self.words[row * self.pitch..][..self.groups]
+    }
+
+    /// How many rows there are from this one on, with those that memory has behind the last.
+    fn after(self, row: usize) -> usize {
+        let words = self.words.len().saturating_sub(row * self.pitch);
+        words.checked_sub(self.groups).map_or(0, |words| words / self.pitch.max(1) + 1)
     }
 
     /// What was subtracted from a row's elements, and their sum.
-    fn of_row(&self, row: usize) -> [i32; 2] {
-        let at = row * (self.groups + 2) + self.groups;
+    fn of_row(self, row: usize) -> [i32; 2] {
+        if let Some(offset) = self.offset {
+            return [offset, 0];
+        }
+        let at = row * self.pitch + self.groups;
         [self.words[at] as i32, self.words[at + 1] as i32]
     }
 }
 
 /// Takes bytes of a row over.
-struct Bytes<'a> {
+struct RowOfBytes<'a> {
     data: &'a [u8],
     start: usize,
     /// From one element to the next.
@@ -286,14 +351,14 @@ struct Bytes<'a> {
     to: &'a mut [u32],
 }
 
-impl Kernel for Bytes<'_> {
+impl Kernel for RowOfBytes<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, _: S) {
         let Self { data, start, across, k, zero, signed, to } = self;
         let flip = if signed { 0x80 } else { 0 };
-        let (words, rest) = to.split_at_mut(to.len() - 2);
+        let (words, rest) = to.split_at_mut(to.len() - BEHIND);
         let (bytes, filling) = cast_slice_mut::<u32, u8>(words).split_at_mut(k);
         if across == 1 {
             bytes.iter_mut().zip(&data[start..]).for_each(|(to, &x)| *to = x ^ flip);
@@ -305,7 +370,7 @@ impl Kernel for Bytes<'_> {
         let sum: i32 = bytes.iter().map(|&x| i32::from(x)).sum();
         let offset = 0_i32.wrapping_sub(zero).wrapping_sub(flip.into());
         let sum = sum.wrapping_add(offset.wrapping_mul(k as i32));
-        rest.copy_from_slice(&[offset as u32, sum as u32]);
+        rest[..2].copy_from_slice(&[offset as u32, sum as u32]);
     }
 }
 
@@ -329,8 +394,8 @@ impl Kernel for Narrow<'_> {
         if i64::from(high) - i64::from(low) > 255 {
             return false;
         }
-        let (bytes, rest) = to.split_at_mut(to.len() - 2);
-        rest.copy_from_slice(&[offset as u32, sum as u32]);
+        let (bytes, rest) = to.split_at_mut(to.len() - BEHIND);
+        rest[..2].copy_from_slice(&[offset as u32, sum as u32]);
         let (bytes, filling) = cast_slice_mut::<u32, u8>(bytes).split_at_mut(row.len());
         bytes.iter_mut().zip(row).for_each(|(to, &x)| *to = x.wrapping_sub(offset) as u8);
         filling.fill(0);
@@ -354,7 +419,7 @@ impl Kernel for NarrowColumns<'_> {
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, _: S) -> bool {
         let Self { data, across, k, groups, to } = self;
-        let pitch = groups + 2;
+        let pitch = groups + BEHIND;
         let rows = to.len() / pitch;
         let (mut low, mut high, mut sum) = ([i32::MAX; LANES], [i32::MIN; LANES], [0_i32; LANES]);
         for column in 0..k {
@@ -373,7 +438,7 @@ impl Kernel for NarrowColumns<'_> {
                 return false;
             }
             *offset = if low >= 0 && high <= 255 { 0 } else { low };
-            row[groups..].copy_from_slice(&[*offset as u32, sum as u32]);
+            row[groups..][..2].copy_from_slice(&[*offset as u32, sum as u32]);
         }
         // Four columns make a word of each row.
         for group in 0..groups {
@@ -450,7 +515,8 @@ fn multiply_with(
     threads::each(if most < 2 { usize::MAX } else { 1 }, cut, |_, (block, tiles)| {
         for tile in tiles {
             let [row, column] = [block.row, block.column];
-            unit.run(MatMul { left: &left, right, row, column, columns: n, tile });
+            let left = left.rows();
+            unit.run(MatMul { left, right, row, column, columns: n, tile });
         }
     });
     Ok(())
@@ -461,7 +527,7 @@ fn multiply_with(
 /// # Errors
 /// [`Error::Unsupported`] for a B that is not of bytes.
 pub(crate) fn multiply_tile(
-    left: &Left,
+    left: Rows<'_>,
     b: &PackedIntegers,
     row: usize,
     column: usize,
@@ -483,7 +549,7 @@ struct Right<'a> {
 
 /// A tile of C, which begins at this row and column.
 struct MatMul<'a> {
-    left: &'a Left,
+    left: Rows<'a>,
     right: Right<'a>,
     row: usize,
     column: usize,
@@ -522,7 +588,11 @@ impl MatMul<'_> {
                 1 => self.block::<D, 1, V>(unit, row, panel, to),
                 2 | 3 => self.block::<D, 2, V>(unit, row, panel, to),
                 4..=7 => self.block::<D, 4, V>(unit, row, panel, to),
-                _ => self.block::<D, 8, V>(unit, row, panel, to),
+                8..TALL => self.block::<D, 8, V>(unit, row, panel, to),
+                _ if self.left.after(self.row + row) < TALL => {
+                    self.block::<D, 8, V>(unit, row, panel, to)
+                }
+                _ => self.tall::<D, V>(unit, row, panel, to),
             };
         }
     }
@@ -540,9 +610,37 @@ impl MatMul<'_> {
             std::array::from_fn(|i| &self.left.row(self.row + row + i)[..panel.len()]);
         let mut dots = [[[0_i32; LANES]; V]; H];
         unit.dots(left, panel, &mut dots);
-        for (i, dots) in dots.iter().enumerate() {
-            let [offset, total] = self.left.of_row(self.row + row + i);
-            let line = self.tile.row(row + i);
+        self.write(&dots, row, to);
+        H
+    }
+
+    /// Rows of a panel that fill a unit's tiles, or nearly; gives their number.
+    #[inline(always)]
+    fn tall<D: Dots, const V: usize>(
+        &mut self,
+        unit: D,
+        row: usize,
+        panel: &[[Line; V]],
+        to: usize,
+    ) -> usize {
+        let (rows, _) = self.tile.sizes();
+        let pitch = self.left.pitch;
+        let left = &self.left.words[(self.row + row) * pitch..];
+        let mut dots = [[[0_i32; LANES]; V]; 2 * TALL];
+        // Tiles may reach beyond the last row, but not beyond the memory.
+        let most = (self.left.after(self.row + row) / TALL * TALL).min(2 * TALL);
+        let own = (rows - row).min(most);
+        unit.tall((left, pitch), panel, &mut dots[..own.next_multiple_of(TALL)]);
+        self.write(&dots[..own], row, to);
+        own
+    }
+
+    /// Writes rows of dot products, from a row and a column of the tile on, with what belongs to offsets.
+    #[inline(always)]
+    fn write<const V: usize>(&mut self, dots: &[[[i32; LANES]; V]], row: usize, to: usize) {
+        for (dots, row) in dots.iter().zip(row..) {
+            let [offset, total] = self.left.of_row(self.row + row);
+            let line = self.tile.row(row);
             let line = &mut line[to..];
             let len = line.len().min(V * LANES);
             let line = &mut line[..len];
@@ -558,7 +656,6 @@ impl MatMul<'_> {
                 }
             }
         }
-        H
     }
 }
 

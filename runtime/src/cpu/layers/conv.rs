@@ -165,7 +165,10 @@ pub(super) fn row_major_domain(
 }
 
 /// The same with the axes in this order.
-fn domain(
+///
+/// # Errors
+/// As there.
+pub(super) fn domain(
     reads: impl Iterator<Item = ConvRead>,
     step: &BoundStep,
     order: &[usize],

@@ -1,7 +1,7 @@
 //! A matmul or a convolution of bytes, less their zero point, with its epilogue.
 
 use super::compile::epilogue;
-use super::conv::row_major_domain;
+use super::conv::{domain, row_major_domain};
 use super::{ConvRead, Read};
 use crate::bind::BoundStep;
 use crate::cpu::kernels::int8::PackedIntegers;
@@ -11,6 +11,8 @@ use crate::error::Result;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::{Binary, ConvAttrs, Op};
+use graphene_fusion::program::Step;
+use graphene_fusion::view::channels_last;
 use std::sync::Arc;
 
 /// A matmul or a convolution of integers that widens the bytes it reads, and the pointwise operations on its result, as
@@ -30,6 +32,8 @@ pub(crate) struct IntegerLayer {
     pub(crate) real: bool,
     pub(crate) epilogue: Loop,
     reads: Vec<Read>,
+    /// Whether images are read, and results written, with their channels innermost.
+    pub(crate) channels_last: bool,
 }
 
 /// What is subtracted from bytes.
@@ -100,7 +104,17 @@ impl IntegerLayer {
         let packed = prepacked.get(weight).into_iter().flatten();
         let packed = packed.filter_map(|packed| packed.integers()).collect();
         let real = cast.is_some();
-        Some(Self { conv, bytes, zero, weight, packed, bias, real, epilogue, reads })
+        let channels_last = false;
+        Some(Self { conv, bytes, zero, weight, packed, bias, real, epilogue, reads, channels_last })
+    }
+
+    /// The same of a step whose results have their channels innermost: a convolution of one group by packed filters.
+    pub(crate) fn compile_channels_last(step: &Step, prepacked: &Prepacked) -> Option<Self> {
+        let last = step.outputs.iter().all(|output| output.view.is_channels_last());
+        let layer = Self::compile(&step.body, prepacked).filter(|_| last)?;
+        let conv = layer.conv.as_ref()?;
+        let taken = conv.group == 1 && conv.strides.len() <= 2 && layer.packed.len() == 1;
+        taken.then_some(Self { channels_last: true, ..layer })
     }
 
     /// The name in profiles.
@@ -113,11 +127,14 @@ impl IntegerLayer {
         self.reads.iter().map(|&read| read.into())
     }
 
-    /// The epilogue's domain: the elements of the result, row-major.
+    /// The epilogue's domain: the elements of the result as they lie.
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) if shapes disagree under the step's sizes.
     pub(crate) fn domain(&self, step: &BoundStep) -> Result<Domain> {
-        row_major_domain(self.reads(), step)
+        match self.channels_last {
+            true => domain(self.reads(), step, &channels_last(step.outputs[0].shape.len())),
+            false => row_major_domain(self.reads(), step),
+        }
     }
 }

@@ -5,22 +5,26 @@ use super::{Io, with_row_major};
 use crate::bind::BoundOperand;
 use crate::cpu::kernels::conv::{Conv, Filters, conv_integers};
 use crate::cpu::kernels::copy::copy_between;
-use crate::cpu::kernels::int8::{Images, Left, Line, multiply_tile, multiply_windows};
+use crate::cpu::kernels::channels_last::Moves;
+use crate::cpu::kernels::int8::{
+    Images, ImagesOfBytes, Left, Line, Rows, Windows, multiply_tile, multiply_windows,
+};
 use crate::cpu::kernels::integer::matmul_integers;
 use crate::cpu::kernels::matmul::{Matrix, MatrixMut, Size, Strides};
-use crate::cpu::kernels::packed;
+use crate::cpu::kernels::packed::{self, Packed};
 use crate::cpu::kernels::simd::{Kernel, dispatch};
 use crate::cpu::kernels::tile::{Block, Cut, Grid, TileMut, Tiles};
-use crate::cpu::kernels::view::row_major;
+use crate::cpu::kernels::view::{check_size, row_major};
 use crate::cpu::layers::{ConvRead, IntegerLayer, Zero, loop_output};
 use crate::cpu::loops::{Domain, Elements, LoopInput, LoopOutput, Tile, Workspace};
 use crate::cpu::memory::Inputs;
 use crate::cpu::scratch::{self, Few, Numbers, kept, sized};
 use crate::error::{Error, Result};
 use crate::threads;
-use bytemuck::cast_slice;
+use bytemuck::{cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;
 use pulp::Simd;
+use std::ops::Range;
 
 /// Multiplications that a thread takes at least, where several share a step.
 const SHARE: usize = 1 << 19;
@@ -34,6 +38,9 @@ const NARROW: usize = 192;
 
 /// Filters of a tile, a multiple of a line's columns, where others take the rest of the same windows.
 const FILTERS: usize = 64;
+
+/// Windows of the shortest tile whose channels are innermost.
+const SHORT: usize = 32;
 
 /// Sums that a thread holds at a time, about.
 const HELD: usize = 1 << 16;
@@ -69,7 +76,6 @@ pub(crate) fn run_integer_layer(
 ) -> Result<()> {
     let Io { inputs, outputs } = &mut io;
     let (bytes, x, dtype) = inputs.bytes(layer.bytes)?;
-    let data = row_major_bytes(bytes, x)?;
     let zero = match layer.zero {
         Zero::Number(zero) => zero,
         Zero::Input(number) => {
@@ -96,6 +102,14 @@ pub(crate) fn run_integer_layer(
     if shape.contains(&0) {
         return Ok(());
     }
+    if let (Some(attrs), true) = (&layer.conv, layer.channels_last) {
+        let moves = Moves::new(sizes([&x.shape, weight], attrs, &shape, false)?.geometry)?;
+        let windows = Windows::new(images(bytes, x, zero, signed)?, &moves)?;
+        let run = Run { layer, domain, inputs, columns: shape[1] };
+        let outputs = outputs.iter_mut().map(|output| output.dense_bytes()).collect();
+        return run.slide(&windows, bias, outputs, &each);
+    }
+    let data = row_major_bytes(bytes, x)?;
     with_row_major(outputs, |outputs| {
         if let Some(attrs) = &layer.conv {
             let conv = sizes([&x.shape, weight], attrs, &shape, false)?;
@@ -111,12 +125,36 @@ pub(crate) fn run_integer_layer(
             let rows = data.len() / k.max(1);
             let at = Strides { offset: 0, batch: &[], row: k as isize, column: 1 };
             if k > 0 {
+                let in_place = match signed {
+                    true => None,
+                    false => Rows::in_place(&data, [rows, k, k], zero, packed),
+                };
+                if let Some(left) = in_place {
+                    return run.multiply(left, [rows, k, n], outputs, &each);
+                }
                 let left = Left::of_bytes(k, Matrix { data: &data, at }, rows, zero, signed)?;
-                return run.multiply(&left, [rows, k, n], outputs, &each);
+                return run.multiply(left.rows(), [rows, k, n], outputs, &each);
             }
         }
         run.whole(&data, signed, zero, bias, (&x.shape, &shape), outputs)
     })
+}
+
+/// Images as an operand has them.
+fn images<'a>(
+    data: &'a [u8],
+    operand: &BoundOperand,
+    zero: i32,
+    signed: bool,
+) -> Result<ImagesOfBytes<'a>> {
+    let (shape, strides) = match (&operand.shape[..], &operand.strides[..]) {
+        (&[n, c, w], &[image, channel, column]) => ([n, c, 1, w], [image, channel, 0, column]),
+        (&[n, c, h, w], &[image, channel, row, column]) => {
+            ([n, c, h, w], [image, channel, row, column])
+        }
+        _ => return Err(Error::Unsupported { what: "images of this rank" }),
+    };
+    Ok(ImagesOfBytes { data, offset: operand.offset, shape, strides, zero, signed })
 }
 
 /// The bytes of an operand in row-major order.
@@ -175,7 +213,7 @@ impl Run<'_, '_> {
 
     fn multiply(
         &self,
-        left: &Left,
+        left: Rows<'_>,
         [rows, k, n]: [usize; 3],
         outputs: Few<&mut [u8]>,
         each: &[usize],
@@ -188,6 +226,53 @@ impl Run<'_, '_> {
             let columns = block.columns.unwrap_or(n);
             let sums = TileMut::new(&mut space.sums[..block.rows * columns], columns);
             multiply_tile(left, &self.layer.packed[0], block.row, block.column, sums)
+        })
+    }
+
+    /// A convolution whose channels are innermost: a matmul of windows by filters.
+    fn slide(
+        &self,
+        windows: &Windows<'_>,
+        bias: Option<&[i32]>,
+        outputs: Few<&mut [u8]>,
+        each: &[usize],
+    ) -> Result<()> {
+        let packed = &*self.layer.packed[0];
+        let (depth, n) = packed.sizes();
+        check_size("rows of packed filters", windows.depth(), depth)?;
+        let rows = windows.count();
+        let wanted = if threads::count() == 1 { 1 } else { TASKS * threads::count() };
+        let wanted = wanted.min(rows.saturating_mul(n).saturating_mul(depth) / SHARE).max(1);
+        let tall = (HELD / 2 / n / SHORT * SHORT).clamp(SHORT, 4 * SHORT);
+        let tall = tall.min((rows / wanted / SHORT * SHORT).max(SHORT));
+        let across = wanted.div_ceil(rows.div_ceil(tall)).min(n.div_ceil(FILTERS));
+        let wide = n.div_ceil(across).next_multiple_of(Packed::COLUMNS).min(n);
+        let grid = Grid { matrices: 1, rows, tall, wide: Some([n, wide]) };
+        let in_place = |rows: &Range<usize>| windows.in_place(rows, packed);
+        let gathered = match wide < n && in_place(&(0..tall.min(rows))).is_none() {
+            true => Some(windows.all(packed)?),
+            false => None,
+        };
+        let lines = (windows.words(tall.min(rows)) * size_of::<u32>()).div_ceil(size_of::<Line>());
+        self.cut(grid, lines, wanted, (outputs, each), |block, space| {
+            let columns = block.columns.unwrap_or(n);
+            let Space { lines, sums, .. } = space;
+            let sums = &mut sums[..block.rows * columns];
+            let own = block.row..block.row + block.rows;
+            let (left, row) = match (&gathered, in_place(&own)) {
+                (Some(left), _) => (left.rows(), block.row),
+                (None, Some(left)) => (left, 0),
+                (None, None) => (windows.gather(own, packed, cast_slice_mut(lines)), 0),
+            };
+            let tile = TileMut::new(&mut *sums, columns);
+            multiply_tile(left, packed, row, block.column, tile)?;
+            if let Some(bias) = bias {
+                let bias = &bias[block.column..][..columns];
+                for sums in sums.chunks_exact_mut(columns) {
+                    sums.iter_mut().zip(bias).for_each(|(sum, &b)| *sum = sum.wrapping_add(b));
+                }
+            }
+            Ok(())
         })
     }
 

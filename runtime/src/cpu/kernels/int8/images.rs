@@ -6,7 +6,7 @@
 //! few that are dropped. Terms of a sum stand in the order of the window's elements, all channels of each.
 
 use super::units::{Dots, Unit, Words, Work};
-use super::{DEEP, LANES, LINES, Line, PackedIntegers, Right};
+use super::{DEEP, LANES, LINES, Line, PackedIntegers, Right, groups};
 use crate::cpu::kernels::conv::Conv;
 use crate::cpu::kernels::view::{check_size, elements};
 use crate::cpu::scratch::{self, Buffer};
@@ -248,7 +248,7 @@ impl Sums<'_> {
         let mut filter = self.filters.start;
         while filter < self.filters.end {
             filter += match D::ROWS {
-                8 => self.block::<D, 8, W>(unit, filter, runs),
+                8.. => self.block::<D, 8, W>(unit, filter, runs),
                 2 => self.block::<D, 2, W>(unit, filter, runs),
                 _ => self.block::<D, 1, W>(unit, filter, runs),
             };
@@ -284,9 +284,9 @@ impl Sums<'_> {
         filter: usize,
         runs: &Runs,
     ) -> usize {
-        let groups = self.images.depth() / DEEP;
         let (panel, _) = self.lines.as_chunks::<W>();
-        let panel = &panel[..groups];
+        let panel = &panel[..self.images.depth() / DEEP];
+        let groups = groups(self.images.depth());
         let (vector, vectors) = (filter / LANES, self.columns.div_ceil(LANES));
         let of_panel = vector / LINES * LINES;
         let across = LINES.min(vectors - of_panel);

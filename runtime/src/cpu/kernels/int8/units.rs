@@ -1,8 +1,13 @@
-//! Dot products of bytes by the machine's vector units: those with VNNI, those with AVX2, and any.
+//! Dot products of bytes by the machine's units: AMX's tiles, vectors with VNNI, those of AVX2, and any.
 
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
+
 use super::{DEEP, LANES, Line};
+#[cfg(target_arch = "x86_64")]
+use amx::Amx;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::kernels::prefetch::prefetch;
 #[cfg(target_arch = "x86_64")]
@@ -12,9 +17,15 @@ use pulp::x86::V3;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m128i, __m256i, __m512i, _mm512_dpbusd_epi32, _mm512_set1_epi32};
 
-/// A vector unit.
+/// Rows of a tile.
+pub(super) const TALL: usize = 16;
+
+/// A unit that multiplies bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unit {
+    /// Tiles, beside vectors with VNNI.
+    #[cfg(target_arch = "x86_64")]
+    Amx(Amx),
     /// AVX-512 with VNNI.
     #[cfg(target_arch = "x86_64")]
     Vnni(Vnni),
@@ -28,7 +39,9 @@ impl Unit {
     /// Those of this machine, the best one first.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn all() -> impl Iterator<Item = Self> {
-        let some = [Vnni::new().map(Self::Vnni), V3::try_new().map(Self::Avx2), Some(Self::Any)];
+        let amx = Amx::new().map(Self::Amx);
+        let some =
+            [amx, Vnni::new().map(Self::Vnni), V3::try_new().map(Self::Avx2), Some(Self::Any)];
         some.into_iter().flatten()
     }
 
@@ -43,9 +56,20 @@ impl Unit {
         Self::all().next().unwrap_or(Self::Any)
     }
 
+    /// Words of a column that it multiplies at once.
+    pub(super) fn deep(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(_) => LANES,
+            _ => 1,
+        }
+    }
+
     /// Works with its instructions.
     pub(super) fn run(self, work: impl Work) {
         match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(amx) => amx.run(work),
             #[cfg(target_arch = "x86_64")]
             Self::Vnni(vnni) => vnni.run(work),
             #[cfg(target_arch = "x86_64")]
@@ -85,7 +109,7 @@ impl<'a> Words<'a> {
 
 /// Dot products of rows of bytes from 0 to 255 and the columns of lines.
 pub(super) trait Dots: Copy {
-    /// Rows at a time, at most 8.
+    /// Rows at a time: at most 8, or [`TALL`].
     const ROWS: usize;
 
     /// Those of some rows, which are as long as the panel is deep. They are left modulo 2³².
@@ -95,6 +119,20 @@ pub(super) trait Dots: Copy {
         panel: &[[Line; V]],
         to: &mut [[[i32; LANES]; V]; H],
     );
+
+    /// Those of 16 or 32 rows, each so many words after the one before, by a unit with so many rows.
+    #[inline(always)]
+    fn tall<const V: usize>(
+        self,
+        (left, pitch): (&[u32], usize),
+        panel: &[[Line; V]],
+        to: &mut [[[i32; LANES]; V]],
+    ) {
+        for (row, to) in to.iter_mut().enumerate() {
+            let row = &left[row * pitch..][..panel.len()];
+            self.dots([row], panel, std::array::from_mut(to));
+        }
+    }
 
     /// Those of `H` columns and of lines of bytes from 0 to 255, of which there are `W` in a row.
     fn turned<const H: usize, const W: usize>(
