@@ -197,7 +197,7 @@ mod tests {
                 },
                 Param::Symbol(n),
             ],
-            grid: (rows.clone() + 7).div(&8.into()) * 2,
+            grid: (rows.clone() + 7).div(8) * 2,
             cluster: 2,
             block: 128,
             shared_bytes: 1024,
