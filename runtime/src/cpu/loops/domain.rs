@@ -172,6 +172,12 @@ impl Domain {
         Some((at as usize, *stride))
     }
 
+    /// Whether an input is the same in all rows.
+    pub(super) fn repeats(&self, input: usize) -> bool {
+        let (_, strides) = &self.inputs[input];
+        strides.split_last().is_some_and(|(_, outer)| outer.iter().all(|&stride| stride == 0))
+    }
+
     /// The places of a tile's elements in an input, if its rows are parts of as many rows of the domain,
     /// which all differ along one dim.
     pub(super) fn even(&self, input: usize, tile: Tile) -> Option<Even> {

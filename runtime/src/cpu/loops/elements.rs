@@ -165,6 +165,7 @@ impl Registers {
         fit(&mut self.f64, f64);
         fit(&mut self.i64, i64);
         fit(&mut self.bool, bool);
+        self.quantised.resize(BLOCK, 0.0);
     }
 
     /// Makes sure of a block of this number in a class.

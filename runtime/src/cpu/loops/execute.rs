@@ -2,7 +2,7 @@
 
 use super::compute::{binary_f32, compute_bool, compute_f64, compute_i64, move_f32, unary_f32};
 use super::elements::{Elements, ElementsMut, Registers, store, typed, typed_mut};
-use super::quantise::{Quantise, To};
+use super::quantise::{Quantise, STORED, To};
 use super::scalar::round;
 use super::{BLOCK, Class, Domain, Instruction, Loop, Operation, Register, Scalar, Source, Tile};
 use crate::cpu::kernels::tile::TileMut;
@@ -126,6 +126,8 @@ impl Loop {
         // Whole rows of the domain are taken one by one, for then most inputs move evenly.
         let tile = if rows { tile } else { tile.by_rows(domain.row(), LONG_ROW) };
         let walks: Few<_> = (0..inputs.len()).map(|i| domain.even(i, tile)).collect();
+        // Of each input that is the same in all rows how much is gathered already from a row's first element on.
+        let mut repeated: Few<usize> = inputs.iter().map(|_| 0).collect();
         for row in 0..tile.rows {
             let mut done = 0;
             while done < tile.width {
@@ -133,9 +135,17 @@ impl Loop {
                 let mut block =
                     Block { start, at: row * tile.width + done, row, column: done, len: 0 };
                 block.len = block_len(domain, start, tile.width - done);
+                let is_whole = start.is_multiple_of(domain.row());
                 for (i, input) in inputs.iter().enumerate() {
+                    let repeats = is_whole && matches!(input, LoopInput::Bytes(_));
+                    let repeats = repeats && domain.repeats(i);
+                    if repeats && repeated[i] >= block.len {
+                        direct[i] = None;
+                        continue;
+                    }
                     let run = walks[i].map(|even| even.at(row, done));
                     direct[i] = self.load((domain, run), i, input, block, outputs, gathered);
+                    repeated[i] = if repeats && direct[i].is_none() { block.len } else { 0 };
                 }
                 self.run_block(block, outputs, registers, (&direct, gathered));
                 done += block.len;
@@ -157,7 +167,7 @@ impl Loop {
                 && self.quantise(quantise, block, outputs, registers, inputs)
             {
                 number += quantise.len;
-                stored |= quantise.stored.map_or(0, |output| 1 << output.min(63));
+                stored |= quantise.stored.map_or(0, |output| 1 << output);
                 continue;
             }
             number += 1;
@@ -170,7 +180,8 @@ impl Loop {
             }
         }
         for (number, ((dtype, source), output)) in self.outputs.iter().zip(outputs).enumerate() {
-            let Some(source) = source.filter(|_| stored >> number.min(63) & 1 == 0) else { continue };
+            let is_stored = number < STORED && stored >> number & 1 == 1;
+            let Some(source) = source.filter(|_| !is_stored) else { continue };
             let elements = self.block(source, registers, inputs, n);
             match output {
                 LoopOutput::Tile(tile) => tile.set(block.at, elements, n),
@@ -197,7 +208,6 @@ impl Loop {
         let index = quantise.target.index;
         // The block may be read where it is written.
         let mut target = std::mem::take(&mut registers.quantised);
-        target.resize(BLOCK, 0.0);
         let to = To::Reals(&mut target[..n]);
         let done = quantise.run(to, |source| self.block(source, registers, inputs, n));
         if done {

@@ -8,6 +8,9 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};
 use pulp::Simd;
 
+/// Outputs that may be stored directly: the first ones.
+pub(super) const STORED: usize = u64::BITS as usize;
+
 /// Instructions that quantise, those of them that there are in this order: `x` less a zero point, times its scale, at least
 /// 0; times factors, plus addends, divided by a scale, rounded, plus a zero point, clamped.
 #[derive(Clone, PartialEq, Debug)]
@@ -78,33 +81,28 @@ impl Quantise {
             && program.readers(last).next().is_none()
             && let (Some((number, (DType::U8 | DType::I8, _))), None) = (given.next(), given.next())
         {
-            made.stored = Some(number);
+            made.stored = Some(number).filter(|&number| number < STORED);
         }
         Some(made)
     }
 
     /// Adds an instruction on a value, if it is a next one of a quantisation.
     fn takes(&mut self, instruction: &Instruction, value: Source) -> bool {
-        let (x, y) = match instruction.sources[..] {
-            [x] if x == value => (x, None),
-            [x, y] if x == value && y != value => (x, Some(y)),
-            // These are the same the other way round.
-            [y, x] if x == value && y != value => match instruction.operation {
-                Operation::Binary(Binary::Add | Binary::Mul) if !self.rounds => (x, Some(y)),
-                _ => return false,
-            },
+        let y = match (&instruction.sources[..], instruction.operation) {
+            (&[x], _) if x == value => None,
+            (&[x, y], _) if x == value && y != value => Some(y),
+            (&[y, x], Operation::Binary(Binary::Add | Binary::Mul)) if x == value && y != value => {
+                Some(y)
+            }
             _ => return false,
         };
-        debug_assert_eq!(x, value, "the chain goes through the first operand");
         let number = match y {
-            Some(Source::Scalar(Scalar::F32(number))) => Some(number),
+            Some(Source::Scalar(Scalar::F32(number))) if !number.is_nan() => Some(number),
             _ => None,
         };
         let unscaled = self.factors.is_none() && self.addends.is_none() && self.over.is_none();
-        let (fresh, unclamped) = (
-            unscaled && self.floor == f32::NEG_INFINITY && self.times == 1.0,
-            self.low == f32::NEG_INFINITY && self.high == f32::INFINITY,
-        );
+        let fresh = unscaled && self.floor == f32::NEG_INFINITY && self.times == 1.0;
+        let unclamped = self.low == f32::NEG_INFINITY && self.high == f32::INFINITY;
         match (self.rounds, instruction.operation, y, number) {
             (false, Operation::Binary(Binary::Sub), _, Some(minus)) if fresh && self.len == 0 => {
                 self.minus = minus;
@@ -128,7 +126,9 @@ impl Quantise {
             }
             (true, Operation::Unary(Unary::Relu), ..) => self.low = self.low.max(0.0),
             (true, Operation::Binary(Binary::Max), _, Some(low)) => self.low = self.low.max(low),
-            (true, Operation::Binary(Binary::Min), _, Some(high)) => self.high = self.high.min(high),
+            (true, Operation::Binary(Binary::Min), _, Some(high)) => {
+                self.high = self.high.min(high)
+            }
             _ => return false,
         }
         true
@@ -152,14 +152,15 @@ impl Quantise {
         let (Some(factors), Some(addends)) = (each(self.factors), each(self.addends)) else {
             return false;
         };
-        let over = match over.map(Quotient::new) {
+        let &Self { minus, times, floor, low, high, .. } = self;
+        let before = Before { minus, times, floor };
+        // Of all numbers this one is no addend to -0 either.
+        let after = After { zero: zero.unwrap_or(-0.0), low, high };
+        let over = match over.map(|over| Quotient::new(over).filter(|_| after.is_narrow())) {
             Some(None) => return false,
             Some(over) => over,
             None => None,
         };
-        let &Self { minus, times, floor, low, high, .. } = self;
-        let before = Before { minus, times, floor };
-        let after = After { zero: zero.unwrap_or(0.0), low, high };
         dispatch(Pass { x, before, factors, addends, over, after, to });
         true
     }
@@ -224,8 +225,8 @@ impl Quotient {
         usual.then(|| Self { by, reciprocal: 1.0 / by })
     }
 
-    /// The quotient of a number, if it is less than 2²⁴ in magnitude and not tiny; else some quotient that rounds and clamps
-    /// to the same.
+    /// The quotient of a number, if it is less than 2²⁴ in magnitude and not tiny; else one that rounds and clamps to the
+    /// same.
     #[inline(always)]
     fn of<const FMA: bool>(self, x: f32) -> f32 {
         if !FMA {
@@ -263,6 +264,11 @@ struct After {
 }
 
 impl After {
+    /// Whether all numbers from 2²⁴ on become one, and all from -2²⁴ down.
+    fn is_narrow(self) -> bool {
+        [self.zero, self.low, self.high].iter().all(|x| x.abs() < 4_194_304.0)
+    }
+
     /// What is no number stays none.
     #[inline(always)]
     fn of(self, x: f32) -> f32 {
@@ -359,17 +365,23 @@ mod tests {
     /// same, and so are quotients that are not tiny.
     #[test]
     fn quotients_are_rounded_once() {
-        let divisors = (1..4000).map(|i| f32::from_bits(0x3c00_0000 + i * 0x0001_0f35 % 0x0300_0000));
-        for by in divisors.chain([1.0 / 3.0, 1e-20, 7e24, f32::MIN_POSITIVE, f32::from_bits(0x3fff_ffff)]) {
+        let divisors =
+            (1..4000).map(|i| f32::from_bits(0x3c00_0000 + i * 0x0001_0f35 % 0x0300_0000));
+        for by in
+            divisors.chain([1.0 / 3.0, 1e-20, 7e24, f32::MIN_POSITIVE, f32::from_bits(0x3fff_ffff)])
+        {
             let Some(quotient) = Quotient::new(by) else { continue };
-            for x in (0..=u32::MAX).step_by(1 << 22).map(|bits| f32::from_bits(bits ^ by.to_bits() >> 7)) {
+            for x in
+                (0..=u32::MAX).step_by(1 << 22).map(|bits| f32::from_bits(bits ^ by.to_bits() >> 7))
+            {
                 let (got, want) = (quotient.of::<true>(x), x / by);
                 if want.abs() < 16_777_216.0 {
                     assert_eq!(got.round_ties_even(), want.round_ties_even(), "{x:e} / {by:e}");
                     let usual = x.abs() > 1e-30 && want.abs() > 1e-30;
                     assert!(got == want || !usual, "{x:e} / {by:e}");
                 } else {
-                    let far = got.abs() >= 16_777_215.0 && got.is_sign_negative() == want.is_sign_negative();
+                    let far = got.abs() >= 16_777_215.0
+                        && got.is_sign_negative() == want.is_sign_negative();
                     assert!(far || got.is_nan() && want.is_nan(), "{x:e} / {by:e}");
                 }
             }
