@@ -330,7 +330,8 @@ impl Weight {
             _ => (None, value),
         };
         let node = graph.node(real.node);
-        let is_real = |x: ValueId| matches!(graph.node(x.node).op(), Op::Cast { to: DType::F32, .. });
+        let is_real =
+            |x: ValueId| matches!(graph.node(x.node).op(), Op::Cast { to: DType::F32, .. });
         let (scale, whole) = match (node.op(), node.inputs()) {
             (Op::Binary(Binary::Mul), &[Some(x), Some(scale)]) if is_real(x) => (Some(scale), x),
             (Op::Binary(Binary::Mul), &[Some(scale), Some(x)]) if is_real(x) => (Some(scale), x),

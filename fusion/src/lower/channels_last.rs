@@ -158,7 +158,8 @@ fn is_taken_by_cpu(graph: &Graph, groups: &Groups, id: NodeId) -> bool {
     let axes = (1..=2).contains(&attrs.strides.len());
     let together = |group: &Group| group.nodes.contains(&id) && group.nodes.contains(&x.node);
     let bytes = || {
-        let known = multiplied_bytes(graph, node).is_some() && filters[0].known() >= Some(FEW as i64);
+        let known =
+            multiplied_bytes(graph, node).is_some() && filters[0].known() >= Some(FEW as i64);
         known && attrs.group == 1 && groups.groups().iter().any(together)
     };
     let known = windows && axes && groups.is_constant(w.node);
@@ -205,7 +206,8 @@ impl Lowering<'_> {
         let conv = group.nodes.iter().copied().find(|id| self.channels_last.contains(id))?;
         let dtype = |value: ValueId| self.graph.ty(value).dtype;
         let (single, bytes) = (DType::F32, dtype(conv.value()) == DType::I32);
-        let taken = bytes || writes.len() == 1 && writes.iter().all(|value| dtype(*value) == single);
+        let taken =
+            bytes || writes.len() == 1 && writes.iter().all(|value| dtype(*value) == single);
         (taken || self.target.kind != Kind::Cpu).then_some(conv)
     }
 

@@ -179,7 +179,8 @@ fn convolutions_of_bytes_are_exact() {
 fn convolutions_of_bytes_between_others_are_exact() {
     for (number, (sizes, spatial, kernel, attrs)) in rows().into_iter().enumerate() {
         let [images, groups, channels, each] = sizes;
-        for (dtype, zero, low) in [(DType::U8, 77, -128), (DType::I8, -3, 0), (DType::U8, 0, -250)] {
+        for (dtype, zero, low) in [(DType::U8, 77, -128), (DType::I8, -3, 0), (DType::U8, 0, -250)]
+        {
             let mut make = Make::new(number as u64 + 40);
             let (all, filters) = (groups * channels, groups * each);
             let shape = [images, 12, spatial[0], spatial[1]];

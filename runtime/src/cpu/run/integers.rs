@@ -3,9 +3,9 @@
 use super::conv::sizes;
 use super::{Io, with_row_major};
 use crate::bind::BoundOperand;
+use crate::cpu::kernels::channels_last::Moves;
 use crate::cpu::kernels::conv::{Conv, Filters, conv_integers};
 use crate::cpu::kernels::copy::copy_between;
-use crate::cpu::kernels::channels_last::Moves;
 use crate::cpu::kernels::int8::{
     Images, ImagesOfBytes, Left, Line, Rows, Windows, multiply_tile, multiply_windows,
 };

@@ -7,9 +7,9 @@ mod amx;
 
 use super::{DEEP, LANES, Line};
 #[cfg(target_arch = "x86_64")]
-use amx::Amx;
-#[cfg(target_arch = "x86_64")]
 use crate::cpu::kernels::prefetch::prefetch;
+#[cfg(target_arch = "x86_64")]
+use amx::Amx;
 #[cfg(target_arch = "x86_64")]
 use bytemuck::Zeroable;
 #[cfg(target_arch = "x86_64")]

@@ -61,7 +61,9 @@ impl<'a> Windows<'a> {
         let reach = moves.reach()?;
         let inside = moves.before == [0; 2] && reach[0] <= rows && reach[1] <= columns;
         let [of_image, of_channel, of_row, of_column] = x.strides;
-        let in_place = of_channel == 1 && channels == deep(channels) && !x.signed && inside;
+        let forward = x.strides.iter().all(|&stride| stride >= 0);
+        let whole = of_channel == 1 && channels == deep(channels);
+        let in_place = whole && forward && inside && !x.signed;
         let deep = deep(channels);
         let (bytes, offset, distances) = match in_place {
             true => {

@@ -45,13 +45,8 @@ struct Shape {
 
 impl Shape {
     const FULL: Self = {
-        let mut shape = Self {
-            palette: 1,
-            start: 0,
-            reserved: [0; 14],
-            bytes_of_rows: [0; 16],
-            rows: [0; 16],
-        };
+        let mut shape =
+            Self { palette: 1, start: 0, reserved: [0; 14], bytes_of_rows: [0; 16], rows: [0; 16] };
         let mut register = 0;
         while register < 8 {
             shape.bytes_of_rows[register] = size_of::<Line>() as u16;
@@ -68,7 +63,8 @@ fn has_tiles() -> bool {
     __get_cpuid_max(0).0 >= 7 && __cpuid_count(7, 0).edx >> 24 & 3 == 3
 }
 
-/// Asks Linux for tile registers, once for all threads (`Documentation/arch/x86/xstate.rst`). Other systems are not known.
+/// Asks Linux for tile registers, once for all threads (`Documentation/arch/x86/xstate.rst`): frames of signals are larger then,
+/// and it refuses where an alternate stack would be too small for them. Other systems are not known.
 #[cfg(target_os = "linux")]
 fn may_use_tiles() -> bool {
     const ARCH_PRCTL: isize = 158;
