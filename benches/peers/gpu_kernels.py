@@ -17,6 +17,7 @@ HALF = torch.float16
 MATMULS = [(4096, 4096, 4096), (8192, 8192, 8192), (5376, 5376, 2048), (12288, 768, 768), (12288, 2304, 768),
             (12288, 3072, 768), (12288, 768, 3072), (4096, 3072, 768), (4096, 768, 3072),
             (128, 768, 768), (128, 3072, 768), (128, 768, 3072)]
+GATED = [(4096, 8192, 2048), (16, 8192, 2048), (1, 8192, 2048)]
 ATTENTION = [(32, 12, 128, 64), (32, 12, 384, 64), (32, 16, 384, 64), (1, 12, 128, 64), (8, 16, 2048, 64),
              (32, 16, 384, 128), (4, 16, 4096, 128)]
 ROWS = [(12288, 768), (4096, 1024), (4096, 4096)]
@@ -73,6 +74,25 @@ def matmuls():
                "bias, GELU": graph_time(lambda: torch._addmm_activation(bias, a, w.t(), use_gelu=True))}
 
 
+def gated():
+    for m, n, k in GATED:
+        a, both = random(m, k), random(2 * n, k)
+        sums = torch.empty(m, 2 * n, device="cuda", dtype=HALF)
+        torch._dynamo.reset()
+        gate = torch.compile(lambda sums: F.silu(sums[:, :n]) * sums[:, n:], dynamic=False)
+        gate(sums)
+        layer = torch.compile(lambda a: F.silu(a @ both[:n].t()) * (a @ both[n:].t()), dynamic=False)
+        layer(a)
+
+        def run():
+            torch.matmul(a, both.t(), out=sums)
+            gate(sums)
+
+        yield {"row": "gated", "m": m, "n": n, "k": k, "cuBLASLt, then torch.compile": graph_time(run),
+               "matmul": graph_time(lambda: torch.matmul(a, both.t(), out=sums)),
+               "pointwise": graph_time(lambda: gate(sums)), "torch.compile": graph_time(lambda: layer(a))}
+
+
 def attention():
     for batch, heads, rows, dim in ATTENTION:
         q, k, v = (random(batch, heads, rows, dim) for _ in range(3))
@@ -119,7 +139,7 @@ def main():
     print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda,
                       "cudnn": torch.backends.cudnn.version(), "gpu": torch.cuda.get_device_name()}))
     with torch.inference_mode():
-        for part in (matmuls, attention, normalisations, recurrent):
+        for part in (matmuls, gated, attention, normalisations, recurrent):
             for row in part():
                 print(json.dumps(row), flush=True)
 

@@ -19,7 +19,7 @@
 //! | [`scan`] | running sums and products | all |
 //!
 //! A [`matmul`] says what is computed, and its [`epilogue`] what becomes of the sums; they are the
-//! same for all templates of matmuls.
+//! same for all templates of matmuls. So are [gated ones](matmul::MatMul::gated).
 
 pub mod access;
 pub mod conv;
@@ -27,6 +27,7 @@ pub mod epilogue;
 pub mod fmha;
 pub mod folds;
 mod fragments;
+mod gated;
 pub mod gather;
 pub mod gemm;
 pub mod matmul;

@@ -68,6 +68,7 @@ fn trials() -> Vec<Trial> {
     }
     let epilogue = Epilogue::layer(true, Some(Unary::Gelu), true);
     matmuls(&mut trials, "layer", &MatMul { epilogue, ..MatMul::default() });
+    matmuls(&mut trials, "gated", &MatMul::gated(Unary::Silu));
     matmuls(&mut trials, "two", &MatMul { terms: 2, batched: true, ..MatMul::default() });
     for arch in [Arch::Sm80, Arch::Sm86, Arch::Sm90a] {
         for (name, mlp) in layers(arch) {
@@ -356,19 +357,22 @@ fn matmuls(trials: &mut Vec<Trial>, name: &str, matmul: &MatMul) {
     let ping_pong = Gemm { ping_pong: true, strips: 2, columns: 128, stages: 6, ..gemm.clone() };
     add(trials, &name_of("gemm"), hopper, Arc::new(move || gemm.kernel()));
     // Blocks of a cluster leave too few registers for a long epilogue with a matrix.
-    if matmul.epilogue == Epilogue::default() {
+    if matmul.gated || matmul.epilogue == Epilogue::default() {
         let pairs = Gemm { cluster: 2, ..ping_pong.clone() };
         add(trials, &name_of("gemm_pairs"), hopper, Arc::new(move || pairs.kernel()));
     }
-    let wide = Gemm { columns: 192, ..ping_pong.clone() }.deepest();
+    // Each matrix of a gated matmul has as many columns of a tile: a multiple of 64.
+    let [most, least] = if matmul.gated { [128, 128] } else { [192, 64] };
+    let wide = Gemm { columns: most, ..ping_pong.clone() }.deepest();
     add(trials, &name_of("gemm_wide"), hopper, Arc::new(move || wide.kernel()));
     add(trials, &name_of("gemm_ping_pong"), hopper, Arc::new(move || ping_pong.kernel()));
     if !matmul.a_transposed && !matmul.b_transposed {
         let single = MatMul { scalar: Scalar::F32, ..matmul.clone() };
         let tf32 = Gemm { matmul: single, ..Gemm::default() };
-        let ping_pong = Gemm { ping_pong: true, strips: 2, columns: 192, ..tf32.clone() }.deepest();
+        let ping_pong =
+            Gemm { ping_pong: true, strips: 2, columns: most, ..tf32.clone() }.deepest();
         let few = Gemm {
-            columns: 64,
+            columns: least,
             consumers: 1,
             split: 4,
             weights: true,

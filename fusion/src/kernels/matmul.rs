@@ -75,6 +75,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         b_transposed,
         batched,
         terms: terms.len(),
+        gated: false,
         epilogue: Epilogue { function, operands: inputs, outputs },
     };
     let mut dims: BTreeMap<String, Dim> = BTreeMap::new();

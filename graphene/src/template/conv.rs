@@ -156,7 +156,7 @@ impl Conv {
         let images = Images { group, groups: convolution.group, pixels: &sizes.pixels };
         let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
         let origin = Place { batch: None, m, n };
-        mma.each_run(&mut k, acc, &epilogue, &origin, |k, sums, run| {
+        mma.each_run(&mut k, (acc, 1), &epilogue, &origin, |k, sums, run| {
             images.leave(k, &epilogue, sums, run)
         })?;
         let ins = [vec![x, w], outer.ins()].concat();
@@ -187,7 +187,7 @@ impl Conv {
             let (right, scalar) = (i == 1, self.convolution.scalar);
             let chunk = self.by.chunk(scalar, right);
             let (size, depth) = (self.tile[i], self.depth);
-            Side { right, size, depth, transposed: right, scalar, chunk }
+            Side { right, size, matrices: 1, depth, transposed: right, scalar, chunk }
         })
     }
 

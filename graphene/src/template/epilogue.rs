@@ -26,7 +26,8 @@ use crate::tensor::{Scalar, View};
 /// What becomes of the sums.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Epilogue {
-    /// Of the sum, which is input 0, and of an element of each operand; it has as many outputs.
+    /// Of the sum, which is input 0, and of an element of each operand; of a second sum, if there is one, the last input.
+    /// It has as many outputs.
     pub function: Function,
     /// The function's further inputs.
     pub operands: Vec<Input>,
@@ -97,10 +98,10 @@ impl Epilogue {
         Epilogue::new(function, operands)
     }
 
-    /// Whether the function is one of the sum and the operands, with the results as outputs.
-    pub(super) fn check(&self) -> Result {
+    /// Whether the function is one of so many sums and the operands, with the results as outputs.
+    pub(super) fn check(&self, sums: usize) -> Result {
         let results = self.function.outputs().len();
-        let known = self.function.inputs() <= 1 + self.operands.len();
+        let known = self.function.inputs() <= sums + self.operands.len();
         let known = known && results == self.outputs.len() && results > 0;
         let what = "a function of the sum and the operands that gives the results, one or more";
         needs(known, what, self)
@@ -173,19 +174,21 @@ impl Attached {
         Attached { function, operands, results, wide: edges == Edges::Bulk }
     }
 
-    /// What becomes of the sums, which are the first operand.
-    pub(super) fn kind(&self) -> Kind {
+    /// What becomes of so many sums, which are the first operands.
+    pub(super) fn kind(&self, sums: usize) -> Kind {
         if self.function == Function::identity() {
             return Kind::Move;
         }
-        Kind::Fused(self.fused(Fused::input(0), 1))
+        Kind::Fused(self.fused((0..sums).map(Fused::input), sums))
     }
 
     /// What becomes of sums and of the operands, which are those from this number on.
-    pub(super) fn fused(&self, sums: Fused, first: usize) -> Fused {
+    pub(super) fn fused(&self, sums: impl IntoIterator<Item = Fused>, first: usize) -> Fused {
+        let mut sums = sums.into_iter();
         let operands = self.operands.iter().zip(first..);
         let operands = operands.map(|(operand, number)| operand.0.broadcast(number));
-        Fused::of(&self.function, &std::iter::once(sums).chain(operands).collect::<Vec<_>>())
+        let inputs = sums.next().into_iter().chain(operands).chain(sums);
+        Fused::of(&self.function, &inputs.collect::<Vec<_>>())
     }
 
     /// What the kernel reads for it.

@@ -39,7 +39,7 @@ use super::matmul::{Edges, MatMul, Place};
 use super::split_k::{Holders, PAIR};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{AtLeast, AtMost, OneOf, Result, Within, needs};
+use crate::error::{AtLeast, AtMost, MultipleOf, OneOf, Result, Within, needs};
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind};
 use crate::tensor::Scalar;
@@ -52,7 +52,7 @@ pub struct Gemm {
     pub matmul: MatMul,
     /// How operands and results move.
     pub edges: Edges,
-    /// Columns of a tile: a multiple of 64, at most 256.
+    /// Columns of a tile: a multiple of 64, at most 256; if gated, of both matrices, each a multiple of 64.
     pub columns: i64,
     /// Pipeline stages.
     pub stages: i64,
@@ -116,6 +116,11 @@ impl Gemm {
         ROWS * self.strips * if self.ping_pong { 1 } else { self.consumers }
     }
 
+    /// Columns of a tile of the result.
+    pub fn width(&self) -> i64 {
+        self.columns / self.matmul.matrices()
+    }
+
     /// The depth of a stage.
     fn depth(&self) -> i64 {
         DEPTH / self.matmul.scalar.bytes()
@@ -162,6 +167,7 @@ impl Gemm {
         let fits = tf32 || matches!(scalar, Scalar::F16 | Scalar::Bf16);
         needs(fits, "fp16 or bf16 operands, or fp32 ones with a contiguous K", &self.matmul)?;
         OneOf(&[64, 128, 192, 256]).check("columns a tile", self.columns)?;
+        MultipleOf(PANEL).check("columns of the result a tile", self.width())?;
         AtLeast(2).check("stages", self.stages)?;
         AtLeast(1).check("consumers", self.consumers)?;
         AtLeast(1).check("rows of tiles to walk together", self.raster)?;
@@ -212,18 +218,18 @@ impl Gemm {
         self.weights && own && self.is_light()
     }
 
-    /// Rows and columns of a stage's tile of A, and of B.
+    /// Rows and columns of a stage's tile of A, and of B, or of each matrix that A is multiplied by.
     fn sizes(&self) -> [[i64; 2]; 2] {
-        [[self.rows(), self.depth()], [self.depth(), self.columns]]
+        [[self.rows(), self.depth()], [self.depth(), self.width()]]
     }
 
     /// Those of a copy. Of a cluster, each block brings its share of B to both: of the depth, or of the columns.
     fn boxes(&self) -> [[i64; 2]; 2] {
-        let [[rows, depth], [_, columns]] = self.sizes();
+        let [[rows, depth], [_, width]] = self.sizes();
         let a = [if self.matmul.a_transposed { PANEL } else { rows }, depth];
         match self.matmul.b_transposed {
             true => [a, [depth / self.cluster, PANEL]],
-            false => [a, [depth, columns / self.cluster]],
+            false => [a, [depth, width / self.cluster]],
         }
     }
 
@@ -243,7 +249,7 @@ impl Gemm {
 
     /// Panels of a consumer's rows of a tile.
     fn panels_of_consumer(&self) -> i64 {
-        self.strips * self.columns / PANEL
+        self.strips * self.width() / PANEL
     }
 
     /// How many 16-bit types results have: panels of each have buffers of their own.
@@ -273,7 +279,7 @@ impl Gemm {
         let MatMul { scalar, ref epilogue, .. } = self.matmul;
         let rows = epilogue.operands.iter().map(|row| (row.span, row.scalar.unwrap_or(scalar)));
         let copied = rows.filter(|&(span, scalar)| self.copies(span, scalar));
-        self.consumers * self.columns * copied.map(|(_, scalar)| scalar.bytes()).sum::<i64>()
+        self.consumers * self.width() * copied.map(|(_, scalar)| scalar.bytes()).sum::<i64>()
     }
 
     /// Whether an operand is a row that is copied: not where elements move alone, which need not be aligned, nor of eight

@@ -25,6 +25,9 @@ pub struct MatMul {
     pub batched: bool,
     /// How many matmuls are added, each of its own A, B and K: two in a cell of an LSTM (Graphene, Figure 12).
     pub terms: usize,
+    /// Whether A is multiplied by another matrix as well, `B_2`, whose sum is the last input of the epilogue's function:
+    /// then there is one term ([`gated`](MatMul::gated)).
+    pub gated: bool,
     /// What becomes of the sums.
     pub epilogue: Epilogue,
 }
@@ -47,6 +50,7 @@ impl Default for MatMul {
             b_transposed: false,
             batched: false,
             terms: 1,
+            gated: false,
             epilogue: Epilogue::default(),
         }
     }
@@ -64,7 +68,8 @@ pub(super) struct Declared {
 /// One of the matmuls that are added.
 pub(super) struct Term {
     pub(super) a: TensorId,
-    pub(super) b: TensorId,
+    /// B, and B_2 if gated.
+    pub(super) b: Vec<TensorId>,
     pub(super) depth: Expr,
 }
 
@@ -74,6 +79,7 @@ impl MatMul {
     pub(super) fn declare(&self, k: &mut Builder, edges: Edges, weights: bool) -> Result<Declared> {
         needs(self.terms >= 1, "one term or more", self)?;
         needs(!(self.a_strided && self.batched), "no batch of strided matrices", self)?;
+        needs(self.terms == 1 || !self.gated, "one term of a gated matmul", self)?;
         let [m, n] = k.symbols(["M", "N"])?;
         let depths: Vec<Var> = (0..self.terms).map(|_| k.symbol("K")).collect::<Result<_>>()?;
         let batch = if self.batched { Some(k.symbol("batch")?) } else { None };
@@ -84,13 +90,14 @@ impl MatMul {
             let a = matrix(batch.as_ref(), [&m, depth], self.a_transposed, apart.get(i));
             let a = k.param("A", a, self.scalar)?;
             let b = matrix(batch.as_ref(), [depth, &n], !self.b_transposed, None);
-            let b = match weights {
-                true => k.constant("B", b, self.scalar)?,
-                false => k.param("B", b, self.scalar)?,
-            };
+            let b = (0..self.matrices()).map(|_| match weights {
+                true => k.constant("B", b.clone(), self.scalar),
+                false => k.param("B", b.clone(), self.scalar),
+            });
+            let b = b.collect::<Result<_>>()?;
             terms.push(Term { a, b, depth: depth.into() });
         }
-        self.epilogue.check()?;
+        self.epilogue.check(self.matrices() as usize)?;
         let whole = matrix(batch.as_ref(), [&m, &n], false, None);
         // The results are C, C_2, ….
         let (operands, results) = self.epilogue.declare(k, self.scalar, 0, |span| match span {
@@ -121,13 +128,13 @@ impl Tile {
     }
 
     /// The sums of all its matmuls.
-    pub(super) fn sums(&self, kind: Kind, sums: TensorId, threads: ThreadsId) -> Header {
-        Header::new(kind, sums, self.factors.clone(), threads)
+    pub(super) fn sums(&self, kind: Kind, sums: &[TensorId], threads: ThreadsId) -> Header {
+        Header::new(kind, sums.to_vec(), self.factors.clone(), threads)
     }
 
     /// What becomes of these sums.
-    pub(super) fn epilogue(&self, kind: Kind, sums: TensorId, threads: ThreadsId) -> Header {
-        let ins = [&[sums], &self.operands[..]].concat();
+    pub(super) fn epilogue(&self, kind: Kind, sums: &[TensorId], threads: ThreadsId) -> Header {
+        let ins = [sums, &self.operands].concat();
         Header::new(kind, self.results.clone(), ins, threads)
     }
 }
@@ -135,17 +142,33 @@ impl Tile {
 impl Declared {
     /// What becomes of the sums of all matmuls of A and B.
     pub(super) fn kind(&self) -> Kind {
-        Kind::Fused(self.epilogue.fused(self.matmuls(), 2 * self.terms.len()))
+        let factors = self.terms.iter().map(|term| 1 + term.b.len()).sum();
+        Kind::Fused(self.epilogue.fused(self.matmuls(), factors))
     }
 
     /// The sums of all matmuls.
     pub(super) fn sums(&self) -> Kind {
-        if self.terms.len() == 1 { Kind::MATMUL } else { Kind::Fused(self.matmuls()) }
+        match (&self.terms[..], self.matrices()) {
+            ([_], 1) => Kind::MATMUL,
+            _ => Kind::Fused(Fused::all(self.matmuls())),
+        }
     }
 
-    fn matmuls(&self) -> Fused {
-        let of = |term: usize| Fused::input(2 * term).matmul(Fused::input(2 * term + 1));
-        (1..self.terms.len()).fold(of(0), |all, term| all + of(term))
+    /// What becomes of the sums.
+    pub(super) fn epilogue_kind(&self) -> Kind {
+        self.epilogue.kind(self.matrices())
+    }
+
+    /// How many matrices A is multiplied by.
+    fn matrices(&self) -> usize {
+        self.terms[0].b.len()
+    }
+
+    fn matmuls(&self) -> Vec<Fused> {
+        let of = |a: usize, b: usize| Fused::input(a).matmul(Fused::input(b));
+        let terms = 1..self.terms.len();
+        let first = terms.fold(of(0, 1), |all, i| all + of(2 * i, 2 * i + 1));
+        std::iter::once(first).chain((1..self.matrices()).map(|i| of(0, i + 1))).collect()
     }
 
     /// The tile at a place, of so many rows and columns.
@@ -156,7 +179,9 @@ impl Declared {
             let of_a = [Tiler::Size(rows), Tiler::Whole];
             factors.push(place.view(k, term.a, "A_tile", &of_a, [&place.m, &zero])?);
             let of_b = [Tiler::Whole, Tiler::Size(columns)];
-            factors.push(place.view(k, term.b, "B_tile", &of_b, [&zero, &place.n])?);
+            for &b in &term.b {
+                factors.push(place.view(k, b, "B_tile", &of_b, [&zero, &place.n])?);
+            }
         }
         Ok(Tile { factors, ..self.part(k, size, place)? })
     }
@@ -187,7 +212,7 @@ impl Declared {
 
     /// The kernel.
     pub(super) fn header(&self, block: ThreadsId) -> Header {
-        let matrices = self.terms.iter().flat_map(|term| [term.a, term.b]);
+        let matrices = self.terms.iter().flat_map(|term| [term.side(0), term.side(1)].concat());
         let ins: Vec<TensorId> = matrices.chain(self.epilogue.ins()).collect();
         Header::new(self.kind(), self.epilogue.results.clone(), ins, block)
     }

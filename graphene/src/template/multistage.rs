@@ -14,6 +14,7 @@
 //! - stage: adds a matmul of A's and B's in shared memory to the sums, or moves A's or B's there.
 
 use super::access::launch_clusters;
+use super::gated::sums;
 use super::matmul::{Edges, MatMul, Place, Walk};
 use super::split_k::{Holders, PAIR, Shares};
 use super::stage::{Movers, Side, Stages};
@@ -97,6 +98,8 @@ impl Multistage {
         if self.by == By::Warpgroups {
             arch.needs(&[Feature::Wgmma])?;
         }
+        let gated = self.by != By::Warpgroups || !self.matmul.gated;
+        needs(gated, "warps or threads for a gated matmul", self)?;
         AtLeast(if self.by == By::Warpgroups { 3 } else { 2 }).check("stages", self.stages)?;
         AtLeast(1).check("rows of tiles to walk together", self.raster)?;
         Within(1, 32).check("warps", self.warps)?;
@@ -138,7 +141,10 @@ impl Multistage {
         }
         let mut k = Builder::new(name, self.arch);
         let declared = self.matmul.declare(&mut k, edges, false)?;
-        let walk = Walk::new(&declared, self.tile, self.raster);
+        let (matrices, [rows, columns]) = (self.matmul.matrices(), self.tile);
+        // Of the result.
+        let size = [rows, columns / matrices];
+        let walk = Walk::new(&declared, size, self.raster);
         let (block, t, shares) = self.launch(&mut k, walk.count())?;
         let [thread] = k.indices(block, ["thread"])?;
         let place = walk.place(&mut k, t)?;
@@ -162,14 +168,14 @@ impl Multistage {
             mma.sum_up(k, acc, (self.stages, block), &count, fill, near)
         };
         let epilogue = &declared.epilogue;
-        let (m, n) = (place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]);
+        let (m, n) = (place.m.clone() * size[0], place.n.clone() * size[1]);
         let origin = Place { batch: place.batch.clone(), m, n };
         let store = |k: &mut Builder| {
-            mma.each_run(k, acc, epilogue, &origin, |k, sums, run| {
+            mma.each_run(k, (acc, matrices), epilogue, &origin, |k, sums, run| {
                 epilogue.leave(k, sums, run, &epilogue.all())
             })
         };
-        let tile = declared.tile(&mut k, self.tile, &place)?;
+        let tile = declared.tile(&mut k, size, &place)?;
         let header = tile.header(declared.kind(), block);
         match &shares {
             Some(shares) => {
@@ -178,15 +184,18 @@ impl Multistage {
                     mma.add_up(k, shares, block, acc, |k, warp| {
                         let (size, place) = mma.part(&place, sides);
                         let part = declared.part(k, size, &place)?;
-                        k.decompose(part.epilogue(epilogue.kind(), acc, warp), store)
+                        let sums = sums(k, acc, matrices, 1)?;
+                        k.decompose(part.epilogue(declared.epilogue_kind(), &sums, warp), store)
                     })
                 })?;
                 // A block stays while others may still write there: a rule of all clusters.
                 k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
             }
             None => k.decompose(header, |k| {
-                epilog(k, tile.sums(declared.sums(), acc, block), multiply, |k| {
-                    k.decompose(tile.epilogue(epilogue.kind(), acc, block), store)
+                let sums = sums(k, acc, matrices, 1)?;
+                epilog(k, tile.sums(declared.sums(), &sums, block), multiply, |k| {
+                    let end = tile.epilogue(declared.epilogue_kind(), &sums, block);
+                    k.decompose(end, store)
                 })
             })?,
         }

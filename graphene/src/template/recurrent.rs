@@ -288,6 +288,7 @@ impl Recurrent {
         [(false, self.rows), (true, self.columns())].map(|(right, size)| Side {
             right,
             size,
+            matrices: 1,
             depth: self.depth,
             transposed: false,
             scalar: self.scalar,

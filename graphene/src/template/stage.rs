@@ -1,6 +1,6 @@
 //! Operands of a matmul in shared memory, stage by stage.
 
-use super::matmul::{Declared, Edges, MatMul, Place, leaf};
+use super::matmul::{Declared, Edges, MatMul, Place, Term, leaf};
 use crate::build::{Builder, Header, Operands};
 use crate::choose::{Banks, ceil, swizzle};
 use crate::error::{Result, needs};
@@ -14,8 +14,8 @@ use crate::tensor::{Memory, Scalar, View};
 pub(super) struct Stages<'a> {
     sides: [Side; 2],
     shared: [TensorId; 2],
-    /// A and B of each term, in tiles.
-    terms: Vec<[TensorId; 2]>,
+    /// What tiles of A and of B are of, for each term, in tiles.
+    terms: Vec<[Vec<TensorId>; 2]>,
     movers: Movers<'a>,
 }
 
@@ -29,8 +29,11 @@ impl<'a> Stages<'a> {
         let [a, b] = sides;
         let shared = [a.allocate(k, "sA", stages)?, b.allocate(k, "sB", stages)?];
         let batched = declared.batch.is_some();
-        let terms = declared.terms.iter();
-        let terms = terms.map(|of| Ok([a.tiled(k, of.a, batched)?, b.tiled(k, of.b, batched)?]));
+        let mut tiled = |of: &Term, i: usize| {
+            let (side, matrices) = (sides[i].of_one(), of.side(i).iter());
+            matrices.map(|&matrix| side.tiled(k, matrix, batched)).collect::<Result<Vec<_>>>()
+        };
+        let terms = declared.terms.iter().map(|of| Ok([tiled(of, 0)?, tiled(of, 1)?]));
         let terms = terms.collect::<Result<_>>()?;
         Ok(Stages { sides, shared, terms, movers })
     }
@@ -55,9 +58,12 @@ impl<'a> Stages<'a> {
             let at = [[place.m.clone(), own.clone()], [own, place.n.clone()]];
             k.if_(conds, |k| {
                 at.into_iter().enumerate().try_for_each(|(i, at)| {
-                    let from = k.index(self.terms[term][i], "tile", place.at(at))?;
-                    let to = k.index(self.shared[i], "stage", [stage])?;
-                    self.sides[i].fill(k, from, to, self.movers)
+                    self.terms[term][i].iter().enumerate().try_for_each(|(number, &of)| {
+                        let from = k.index(of, "tile", place.at(at.clone()))?;
+                        let to = k.index(self.shared[i], "stage", [stage])?;
+                        let to = self.sides[i].part(k, to, number)?;
+                        self.sides[i].of_one().fill(k, from, to, self.movers)
+                    })
                 })
             })?;
             first = end;
@@ -83,6 +89,8 @@ pub(super) struct Side {
     pub(super) right: bool,
     /// The extent along M or N.
     pub(super) size: i64,
+    /// How many matrices' tiles it is, side by side.
+    pub(super) matrices: i64,
     pub(super) depth: i64,
     /// Whether M or N is contiguous, rather than K.
     pub(super) transposed: bool,
@@ -106,9 +114,11 @@ impl Side {
     /// A's and B's tiles of a matmul of `[m,n]` by `depth`.
     pub(super) fn both(matmul: &MatMul, tile: [i64; 2], depth: i64, chunk: i64) -> [Side; 2] {
         let transposed = [matmul.a_transposed, matmul.b_transposed];
+        let matrices = [1, matmul.matrices()];
         [0, 1].map(|i| Side {
             right: i == 1,
             size: tile[i],
+            matrices: matrices[i],
             depth,
             transposed: transposed[i],
             scalar: matmul.scalar,

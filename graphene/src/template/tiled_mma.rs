@@ -92,7 +92,7 @@ pub(super) struct Runs {
 
 /// Who has which sums of a block's tile, and adds to them.
 pub(super) trait TiledMma {
-    /// Rows and columns of a part of the tile, a warp's or a warpgroup's, and which of these parts the own one is.
+    /// Rows and columns of a part of the result's tile, a warp's or a warpgroup's, and which of these parts the own one is.
     fn own_part(&self) -> ([i64; 2], [Expr; 2]);
 
     /// Registers for the sums.
@@ -116,7 +116,7 @@ pub(super) trait TiledMma {
     fn column(&self, j: &Var) -> Expr;
 
     /// The sums of a run: of the first row or the one eight below, and the numbers of its row and column.
-    fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [&Var; 2]) -> Result<TensorId>;
+    fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [Expr; 2]) -> Result<TensorId>;
 
     /// Whether matmuls are asynchronous, and read what copies have written through another proxy.
     fn is_asynchronous(&self) -> bool {
@@ -166,7 +166,7 @@ impl dyn TiledMma + '_ {
     /// Rows and columns of a part, and which part of the result the own one is, of the tile at a place.
     pub(super) fn part(&self, tile: &Place, sides: [Side; 2]) -> ([i64; 2], Place) {
         let (size, [m, n]) = self.own_part();
-        let of_tile = [0, 1].map(|i| sides[i].size / size[i]);
+        let of_tile = [0, 1].map(|i| sides[i].of_one().size / size[i]);
         let (m, n) = (tile.m.clone() * of_tile[0] + m, tile.n.clone() * of_tile[1] + n);
         (size, Place { batch: tile.batch.clone(), m, n })
     }
@@ -188,25 +188,31 @@ impl dyn TiledMma + '_ {
         shares.add_up(k, &held, |k| go_on(k, warp))
     }
 
-    /// Goes through the own runs of sums, of a tile whose first element has this place.
+    /// Goes through the own runs of sums, of a tile whose first element has this place; those of a second matrix, in as many
+    /// columns behind, are held with the first one's.
     pub(super) fn each_run(
         &self,
         k: &mut Builder,
-        acc: TensorId,
+        (acc, matrices): (TensorId, i64),
         epilogue: &Attached,
         origin: &Place,
         finish: impl Fn(&mut Builder, TensorId, &Run) -> Result,
     ) -> Result {
         let Runs { n, columns, rows: (name, rows), eights } = self.runs();
+        let columns = columns / matrices;
         k.unroll("j", columns, |k, j| {
             let column = origin.n.div(n) + self.column(j);
             let held = epilogue.across(k, Vec::new(), (&column, n))?;
             k.unroll(name, rows, |k, i| {
                 for half in 0..eights {
                     let row = origin.m.clone() + self.row(i) + 8 * half;
-                    let (batch, column, held) =
+                    let (batch, column, mut held) =
                         (origin.batch.clone(), column.clone(), held.clone());
-                    let sums = self.run(k, acc, half, [i, j])?;
+                    let sums = self.run(k, acc, half, [i.into(), j.into()])?;
+                    for matrix in 1..matrices {
+                        let at = [i.into(), Expr::from(j) + matrix * columns];
+                        held.push(Some(self.run(k, acc, half, at)?));
+                    }
                     finish(k, sums, &Run { batch, row, column, n, held })?;
                 }
                 Ok(())

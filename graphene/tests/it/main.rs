@@ -16,6 +16,7 @@ mod fmha;
 mod folds;
 mod fragment;
 mod function;
+mod gated;
 mod gather;
 mod gemm;
 mod index;

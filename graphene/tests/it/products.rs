@@ -1,6 +1,7 @@
 //! What the tests of matrix products share: operands, and what becomes of them in double precision.
 
 use graphene_ir::function::Function;
+use graphene_ir::function::near::{By, propagate};
 use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::simulate::{Inputs, Outcome};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
@@ -83,7 +84,7 @@ fn numbered(name: &str, number: usize) -> String {
 /// they multiply by is within -1..1. Each of their steps has a value of at most V, the sum of the
 /// arguments' absolute values, and is rounded to single precision, which the steps behind multiply
 /// likewise: 2⁻²⁴·V for each, taken twice to cover the errors' products. The result is rounded to
-/// its type.
+/// its type. Where a gated matmul's two sums are multiplied, what each step makes of their errors is added up.
 fn expected(
     matmul: &MatMul,
     sizes: Sizes,
@@ -96,21 +97,22 @@ fn expected(
     let mut results = vec![Vec::new(); epilogue.outputs.len()];
     for at in 0..batch * m * n {
         let (p, row, column) = (at / (m * n), at / n % m, at % n);
-        let (mut sum, mut size, mut count) = (0.0, 0.0, 0);
-        for term in 0..matmul.terms {
-            let k = sizes.k[term];
-            let (a, b) = (data(inputs, &numbered("A", term)), data(inputs, &numbered("B", term)));
+        let (mut sum, mut size, mut count) = ([0.0; 2], [0.0; 2], 0);
+        for term in 0..if matmul.gated { 2 } else { matmul.terms } {
+            let (of_a, matrix) = if matmul.gated { (0, term) } else { (term, 0) };
+            let k = sizes.k[of_a];
+            let (a, b) = (data(inputs, &numbered("A", of_a)), data(inputs, &numbered("B", term)));
             let a_at = |i| p * m * k + if matmul.a_transposed { row + m * i } else { row * k + i };
             let b_at =
                 |i| p * n * k + if matmul.b_transposed { i * n + column } else { column * k + i };
             for i in 0..k {
                 let x = seen(a[a_at(i)]) * seen(b[b_at(i)]);
-                sum += x;
-                size += x.abs();
+                sum[matrix] += x;
+                size[matrix] += x.abs();
             }
             count += k;
         }
-        let mut arguments = vec![sum];
+        let mut arguments = vec![sum[0]];
         let mut spans = [0; 3];
         for input in &epilogue.operands {
             let (kind, name, at) = match input.span {
@@ -121,17 +123,29 @@ fn expected(
             arguments.push(data(inputs, &numbered(name, spans[kind]))[at]);
             spans[kind] += 1;
         }
-        let values = epilogue.function.eval(&arguments);
-        let all: f64 = arguments.iter().map(|argument| argument.abs()).sum();
-        let steps = epilogue.function.steps().len() - 1;
-        let error = 1.13 * 4.0 * count as f64 * single * size + 2.0 * single * all * steps as f64;
-        for (i, (y, scalar)) in values.iter().zip(&epilogue.outputs).enumerate() {
+        let off = |size: f64| 4.0 * count as f64 * single * size;
+        let values: Vec<(f64, f64)> = if matmul.gated {
+            let mut arguments: Vec<_> = arguments.into_iter().map(|of| (of, 0.0)).collect();
+            arguments[0].1 = off(size[0]);
+            arguments.push((sum[1], off(size[1])));
+            propagate(&epilogue.function, &arguments, By::Simulator)
+        } else {
+            let all: f64 = arguments.iter().map(|argument| argument.abs()).sum();
+            let steps = epilogue.function.steps().len() - 1;
+            let error = 1.13 * off(size[0]) + 2.0 * single * all * steps as f64;
+            let values = epilogue.function.eval(&arguments);
+            values.into_iter().map(|y| (y, error)).collect()
+        };
+        for (i, ((y, error), scalar)) in values.iter().zip(&epilogue.outputs).enumerate() {
             let half = match scalar.unwrap_or(matmul.scalar) {
                 Scalar::F16 => 2f64.powi(-11),
                 Scalar::Bf16 => 2f64.powi(-8),
                 _ => single,
             };
-            results[i].push((*y, half * y.abs() + (1.0 + half) * error));
+            // Products of two sums may be small: fp16 has no smaller steps than 2⁻²⁴.
+            let small = matmul.gated && scalar.unwrap_or(matmul.scalar) == Scalar::F16;
+            let least = if small { 2f64.powi(-25) } else { 0.0 };
+            results[i].push((*y, half * y.abs() + (1.0 + half) * error + least));
         }
     }
     results

@@ -1,8 +1,8 @@
 //! What can only be seen on a GPU: every atom against its meaning, and kernels against their peers.
 //!
 //! ```text
-//! device [--quick] [atoms] [matmuls] [speed] [single] [sustained] [attention] [convolutions] [recurrent] [templates]
-//! [models]     [library] [layers] [sdpa]
+//! device [--quick] [atoms] [matmuls] [speed] [single] [sustained] [gated] [attention] [convolutions] [recurrent]
+//! [templates] [models]     [library] [layers] [sdpa]
 //! ```
 //!
 //! Without rows, all of them run; `models=NAME` runs one model of the zoo. `--quick` runs fewer cases and times none, as
@@ -43,6 +43,7 @@ const ROWS: &[Row] = &[
     ("speed", |stream, _| matmuls::speed(stream)),
     ("single", |stream, _| matmuls::single(stream)),
     ("sustained", |stream, _| matmuls::sustained(stream)),
+    ("gated", |stream, _| matmuls::gated(stream)),
     ("attention", |stream, _| attention::check(stream)),
     ("convolutions", |stream, _| convolutions::check(stream)),
     ("recurrent", |stream, _| recurrent::check(stream)),

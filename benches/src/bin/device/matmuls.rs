@@ -1,5 +1,6 @@
 //! Matrix products: within their bound on random shapes; `speed`: as fast as cuBLASLt's.
 
+mod gated;
 mod single;
 mod speed;
 mod sustained;
@@ -24,6 +25,7 @@ use graphene_runtime::device::{Bound, Buffer, Stream};
 use crate::data::{Random, decode, encode};
 use crate::templates::image;
 
+pub(crate) use self::gated::gated;
 pub(crate) use self::single::single;
 pub(crate) use self::speed::speed;
 pub(crate) use self::sustained::sustained;
@@ -102,6 +104,9 @@ impl Case {
             input(numbered("A", term), batch * m * k)?;
             input(numbered("B", term), batch * k * n)?;
         }
+        if matmul.gated {
+            input(numbered("B", 1), batch * k * n)?;
+        }
         for operand in &matmul.epilogue.operands {
             match operand.span {
                 Span::Row => input("bias".to_owned(), n)?,
@@ -140,7 +145,7 @@ impl Case {
     fn blocks(&self, stream: &Stream, gemm: &Gemm) -> [(&'static str, i64); 2] {
         let [m, n, _] = self.size;
         let tiles =
-            m.div_ceil(gemm.rows() as usize) * n.div_ceil(gemm.columns as usize) * self.batch;
+            m.div_ceil(gemm.rows() as usize) * n.div_ceil(gemm.width() as usize) * self.batch;
         let blocks = tiles.min(stream.device().properties().multiprocessors as usize).max(1) as i64;
         let clusters = if gemm.split > 1 { tiles as i64 } else { (blocks / gemm.cluster).max(1) };
         [("blocks", blocks), ("clusters", clusters)]
@@ -165,7 +170,8 @@ impl Case {
     /// C's type.
     fn error(&self, random: &mut Random, seen: impl Fn(f64) -> f64) -> Result<f64, Error> {
         let [m, n, k] = self.size;
-        let MatMul { a_transposed, b_transposed, epilogue, scalar, terms, .. } = &self.matmul;
+        let MatMul { a_transposed, b_transposed, epilogue, scalar, terms, gated, .. } =
+            &self.matmul;
         let bytes = self.c.download()?;
         let width = scalar.bytes() as usize;
         let (half, single) = (scalar.unit(), 2f64.powi(-24));
@@ -175,23 +181,31 @@ impl Case {
             let [p, i, j] = at;
             let a_at = |l: usize| p * m * k + if *a_transposed { l * m + i } else { i * k + l };
             let b_at = |l: usize| p * k * n + if *b_transposed { l * n + j } else { j * k + l };
-            let (mut sum, mut size) = (0.0, 0.0);
-            for operands in self.ins[..2 * terms].chunks(2) {
-                for l in 0..k {
-                    let term = seen(operands[0].1[a_at(l)]) * seen(operands[1].1[b_at(l)]);
-                    sum += term;
-                    size += term.abs();
+            let sum = |terms: &[[usize; 2]]| {
+                let (mut sum, mut size) = (0.0, 0.0);
+                for [a, b] in terms.iter().map(|term| term.map(|of| &self.ins[of].1)) {
+                    for l in 0..k {
+                        let term = seen(a[a_at(l)]) * seen(b[b_at(l)]);
+                        sum += term;
+                        size += term.abs();
+                    }
                 }
-            }
+                (sum, 4.0 * (k * terms.len()) as f64 * single * size)
+            };
+            let added: Vec<_> = (0..*terms).map(|term| [2 * term, 2 * term + 1]).collect();
+            let factors = 2 * terms + usize::from(*gated);
             let place = (p * m + i) * n + j;
-            let mut arguments = vec![(sum, 4.0 * (k * terms) as f64 * single * size)];
-            for (operand, (_, values, _)) in epilogue.operands.iter().zip(&self.ins[2 * terms..]) {
+            let mut arguments = vec![sum(&added)];
+            for (operand, (_, values, _)) in epilogue.operands.iter().zip(&self.ins[factors..]) {
                 let value = match operand.span {
                     Span::Row => values[j],
                     Span::Column => values[i],
                     Span::Whole => values[place],
                 };
                 arguments.push((value, 0.0));
+            }
+            if *gated {
+                arguments.push(sum(&[[0, 2]]));
             }
             let (y, error) = propagate(&epilogue.function, &arguments, By::Device)[0];
             // fp16 has no smaller steps than 2⁻²⁴.
@@ -230,6 +244,7 @@ pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
             b_transposed: i / 4 % 2 == 1,
             batched: i % 3 == 1,
             terms: if i % 7 == 6 { 2 } else { 1 },
+            gated: false,
             epilogue: if i % 4 == 2 { full } else { Epilogue::default() },
         };
         let gemm = Gemm {

@@ -121,7 +121,7 @@ impl ChannelsLast {
         let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
         let origin = TilePlace { batch: None, m, n };
         let store = |k: &mut Builder| {
-            mma.each_run(k, acc, epilogue, &origin, |k, sums, run| {
+            mma.each_run(k, (acc, 1), epilogue, &origin, |k, sums, run| {
                 epilogue.leave(k, sums, run, &epilogue.all())
             })
         };
@@ -129,7 +129,7 @@ impl ChannelsLast {
             Some(shares) => {
                 let part = declared.part(&mut k, self.tile, &place)?;
                 let ins = [&[x, factor], &part.operands[..]].concat();
-                let kind = Kind::Fused(epilogue.fused(of_tile, 2));
+                let kind = Kind::Fused(epilogue.fused([of_tile], 2));
                 let tile = Header::new(kind, part.results, ins, block).on(shares.blocks);
                 k.decompose(tile, |k| {
                     multiply(k)?;
@@ -143,7 +143,7 @@ impl ChannelsLast {
                 epilog(&mut k, sums, multiply, store)?;
             }
         }
-        let kind = epilogue.fused(self.columns(&sizes).matmul(Fused::input(1)), 2);
+        let kind = epilogue.fused([self.columns(&sizes).matmul(Fused::input(1))], 2);
         let ins: Vec<TensorId> = [x, w].into_iter().chain(epilogue.ins()).collect();
         k.finish_as(Header::new(Kind::Fused(kind), epilogue.results.clone(), ins, block))
     }

@@ -79,7 +79,7 @@ impl Sliding {
         })?;
         let ins: Vec<_> = [x].into_iter().chain(w).chain(epilogue.ins()).collect();
         let folded = self.folded_pixels(&sizes);
-        let kind = Kind::Fused(epilogue.fused(folded, 1 + usize::from(weighted)));
+        let kind = Kind::Fused(epilogue.fused([folded], 1 + usize::from(weighted)));
         k.finish_as(Header::new(kind, epilogue.results.clone(), ins, block))
     }
 

@@ -144,7 +144,7 @@ impl Convolution {
         let spans = operands.iter().all(|input| input.span != Span::Row);
         needs(spans, "epilogue operands by channel or of the results' shape", operands)?;
         needs(self.image != Stride::Broadcast, "images that do not broadcast", self.image)?;
-        self.epilogue.check()
+        self.epilogue.check(1)
     }
 }
 

@@ -97,7 +97,7 @@ impl Store<'_> {
         Fetched { from, raw, panels: held, .. }: Fetched,
         number: &Expr,
     ) -> Result {
-        let panels = Expr::from(self.context.gemm.columns / PANEL);
+        let panels = Expr::from(self.context.gemm.width() / PANEL);
         let (strip, panel) = (number.div(&panels), number.rem(&panels));
         each(k, EIGHTS, |k, eight| {
             each(k, 2, |k, half| {
@@ -161,7 +161,7 @@ impl Store<'_> {
         for (&(_, from), row) in operands.iter().zip(&self.rows) {
             let &Some(row) = row else { continue };
             let run = WIDTH / k.tensor_of(from)?.scalar.bytes();
-            let runs = self.context.gemm.columns / run;
+            let runs = self.context.gemm.width() / run;
             let to = k.index(row, "row", [&self.group])?;
             k.role(self.own, 0..runs, |k| {
                 let at = place.n.clone() * runs + &thread;

@@ -11,6 +11,7 @@ use crate::schedule::PipelineState;
 use crate::schedule::matmul::{epilog, load};
 use crate::schedule::pointwise::each;
 use crate::template::fragments::{clear, each_pair, elected_warps, fragment, own_group};
+use crate::template::gated::sums;
 use crate::template::matmul::{Tile, tile_of};
 use crate::template::split_k::{Held, Visit};
 use crate::tensor::Scalar;
@@ -54,7 +55,8 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
         k.decompose(header.on(shares.map(|shares| shares.blocks)), |k| {
             let ahead = store.ask(k, place)?;
             let Some(shares) = shares else {
-                let sums = tile.sums(context.declared.sums(), consumer.acc, own);
+                let sums = sums(k, consumer.acc, gemm.matmul.matrices(), gemm.strips)?;
+                let sums = tile.sums(context.declared.sums(), &sums, own);
                 return epilog(k, sums, multiply, |k| {
                     if gemm.ping_pong {
                         consumer.skip(k, Expr::from(gemm.consumers - 1))?;
@@ -103,7 +105,7 @@ impl<'a> Consumer<'a> {
             false => place.m.clone() * gemm.consumers + Expr::from(group),
         };
         let place = Place { batch: place.batch.clone(), m, n: place.n.clone() };
-        context.declared.tile(k, [ROWS * gemm.strips, gemm.columns], &place)
+        context.declared.tile(k, [ROWS * gemm.strips, gemm.width()], &place)
     }
 
     /// Passes the stages of so many tiles by, which are others'.

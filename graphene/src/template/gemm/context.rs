@@ -67,7 +67,7 @@ impl Gemm {
         let residual_tma = ResidualTma::new(k, self, &declared.epilogue, block)?;
         let pipeline = Pipeline::new(k, self.stages, filled_by, emptied_by, block)?;
         k.add(Header::new(Kind::Sync, (), (), block).on(blocks))?;
-        let tile = [self.rows() * self.cluster, self.columns];
+        let tile = [self.rows() * self.cluster, self.width()];
         Ok(Context {
             gemm: self,
             block,

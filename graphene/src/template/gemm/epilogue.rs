@@ -2,7 +2,7 @@
 
 use super::ahead::Ahead;
 use super::residual_tma::{RESIDUAL_PANELS, ResidualTma};
-use super::{Context, Gemm, PANEL, PANELS, Place, ROWS};
+use super::{Context, PANEL, PANELS, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
@@ -11,7 +11,8 @@ use crate::layout::Tiler;
 use crate::schedule::pointwise::{each, widen};
 use crate::template::epilogue::{Held, Run};
 use crate::template::fragments::{Lane, Matrices, Panels as PanelLayout, matrix_fragment};
-use crate::template::matmul::leaf;
+use crate::template::gated::sums;
+use crate::template::matmul::{Declared, leaf};
 use crate::tensor::{Memory, Scalar, View};
 
 /// How a warpgroup's rows leave: results of 16 bits panel by panel through shared buffers and
@@ -86,7 +87,7 @@ impl<'a> Store<'a> {
         let (asking, group) = (context.residual_tma.as_ref(), group.clone());
         let lane = Lane::new(k, own)?;
         let matrices = Matrices::new(k, lane.warp)?;
-        let Gemm { consumers, columns, .. } = *context.gemm;
+        let (consumers, columns) = (context.gemm.consumers, context.gemm.width());
         let rows = context.declared.epilogue.operands.iter().map(|&(span, tensor)| {
             let scalar = k.tensor_of(tensor)?.scalar;
             if !context.gemm.copies(span, scalar) {
@@ -107,9 +108,9 @@ impl<'a> Store<'a> {
             let acc = k.index(strips, "strip", [Expr::from(0), strip.clone()])?;
             let header = self.strip(k, acc, ahead.place, &strip)?;
             k.decompose(header, |k| {
-                k.unroll("panel", gemm.columns / PANEL, |k, panel| {
+                k.unroll("panel", gemm.width() / PANEL, |k, panel| {
                     let panel = Expr::from(panel);
-                    let number = strip.clone() * (gemm.columns / PANEL) + &panel;
+                    let number = strip.clone() * (gemm.width() / PANEL) + &panel;
                     let panel = Panel { acc, strip, panel, number, ahead };
                     self.ask_for_next(k, &panel)?;
                     if let Some(asking) = &self.asking {
@@ -142,8 +143,9 @@ impl<'a> Store<'a> {
             None => (ROWS, m, self.own),
         };
         let place = Place { batch: place.batch.clone(), m, n: place.n.clone() };
-        let part = declared.part(k, [rows, gemm.columns], &place)?;
-        Ok(part.epilogue(declared.epilogue.kind(), acc, threads))
+        let part = declared.part(k, [rows, gemm.width()], &place)?;
+        let sums = sums(k, acc, gemm.matmul.matrices(), 1)?;
+        Ok(part.epilogue(declared.epilogue_kind(), &sums, threads))
     }
 
     /// What is still being read out of shared memory must not outlive the block.
@@ -210,7 +212,7 @@ impl<'a> Store<'a> {
         come: Option<(TensorId, i64)>,
         body: impl Fn(&mut Builder, i64, TensorId, &Run) -> Result,
     ) -> Result {
-        let epilogue = &self.context.declared.epilogue;
+        let Context { gemm, declared: Declared { epilogue, .. }, .. } = self.context;
         let rows = self.rows_at(k, panel, eight)?;
         let column = self.column_of(panel.ahead.place, &panel.panel, eight);
         let rows = epilogue.across(k, rows, (&column, 2))?;
@@ -223,7 +225,11 @@ impl<'a> Store<'a> {
                 held[asking.operand] = Some(widen(k, raw)?);
             }
             let at = panel.panel.clone() * (PANEL / 8) + eight;
-            let sums = k.index(panel.acc, "sums", [Expr::from(half), at])?;
+            let sums = k.index(panel.acc, "sums", [Expr::from(half), at.clone()])?;
+            for matrix in 1..gemm.matmul.matrices() {
+                let at = at.clone() + matrix * (gemm.width() / 8);
+                held.push(Some(k.index(panel.acc, "sums", [Expr::from(half), at])?));
+            }
             let (batch, column) = (panel.ahead.place.batch.clone(), column.clone());
             body(k, half, sums, &Run { batch, row, column, n: 2, held })?;
         }
@@ -232,7 +238,7 @@ impl<'a> Store<'a> {
 
     /// The panel of C, in panels.
     pub(super) fn at(&self, place: &Place, strip: &Expr, panel: &Expr) -> Vec<Expr> {
-        let of_tile = self.context.gemm.columns / PANEL;
+        let of_tile = self.context.gemm.width() / PANEL;
         let column = place.n.clone() * of_tile + panel;
         place.at([self.strip_of(place, strip), column])
     }
@@ -255,6 +261,6 @@ impl<'a> Store<'a> {
     pub(super) fn column_of(&self, place: &Place, panel: &Expr, eight: &Expr) -> Expr {
         let gemm = self.context.gemm;
         let eight = panel.clone() * (PANEL / 8) + eight;
-        place.n.clone() * (gemm.columns / 2) + eight * 4 + &self.lane.column
+        place.n.clone() * (gemm.width() / 2) + eight * 4 + &self.lane.column
     }
 }

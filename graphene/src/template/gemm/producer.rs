@@ -10,7 +10,8 @@ use crate::kernel::{Fence, Kind, Operand, TensorId, Test, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::number;
 use crate::template::fragments::own_group;
-use crate::template::matmul::MatMul;
+use crate::template::matmul::{MatMul, Term};
+use crate::template::stage::Side;
 
 /// What a stage is filled with.
 struct Fill<'a> {
@@ -21,15 +22,15 @@ struct Fill<'a> {
     stage: &'a Var,
     /// Of the block's first tile, which of its steps that is; of later ones, no less than there are stages.
     number: Expr,
-    /// A and B in tiles of global memory.
-    from: Both,
+    /// What tiles of A and of B are of, in tiles of global memory.
+    from: &'a Both,
     full: Operand,
     /// Who fills it.
     threads: ThreadsId,
 }
 
-/// A and B.
-type Both = [TensorId; 2];
+/// What tiles of A and of B are of: of one matrix, or of several side by side.
+type Both = [Vec<TensorId>; 2];
 
 impl Fill<'_> {
     /// The place of the step's tile of A and of B, along both of its dimensions.
@@ -82,6 +83,15 @@ impl Context<'_> {
 
     /// Copies the boxes of a step's tile of A (0) or B (1): of a cluster, the own share of B to both blocks.
     fn bring(&self, k: &mut Builder, i: usize, fill: &Fill<'_>) -> Result {
+        (0..fill.from[i].len()).try_for_each(|matrix| self.bring_matrix(k, (i, matrix), fill))
+    }
+
+    fn bring_matrix(
+        &self,
+        k: &mut Builder,
+        (i, matrix): (usize, usize),
+        fill: &Fill<'_>,
+    ) -> Result {
         let (size, box_) = (self.gemm.sizes()[i], self.gemm.boxes()[i]);
         let count = [size[0] / box_[0], size[1] / box_[1]];
         let pair = self.pair.as_ref().filter(|_| i == 1);
@@ -95,32 +105,61 @@ impl Context<'_> {
         };
         let to = k.index(self.shared[i], "stage", [fill.stage])?;
         let to = k.tile(to, "boxes", &box_.map(Tiler::Size))?;
-        let header = self.stage_of(k, i, fill)?.signals(fill.full.clone());
+        let header = self.stage_of(k, (i, matrix), fill)?.signals(fill.full.clone());
         k.decompose(on(header), |k| {
             own.into_iter().try_for_each(|[row, column]| {
                 let at = fill.at()[i];
                 let at = [at[0].clone() * count[0] + &row, at[1].clone() * count[1] + &column];
-                let from = Operand::at(fill.from[i], fill.place.at(at));
-                let to = Operand::at(to, [row, column]);
+                let from = Operand::at(fill.from[i][matrix], fill.place.at(at));
+                let to = Operand::at(to, [row, column + matrix as i64 * count[1]]);
                 k.add(on(Header::alone(Kind::Move, to, from).signals(fill.full.clone())))
             })
         })
     }
 
-    /// Moves a step's tile of A or of B to its stage.
-    fn stage_of(&self, k: &mut Builder, i: usize, fill: &Fill<'_>) -> Result<Header> {
-        let term = &self.declared.terms[fill.term];
-        let from = self.gemm.tiled(k, [term.a, term.b][i], "step", self.gemm.sizes()[i])?;
+    /// Moves a step's tile of a matrix of A or of B to its place in the stage.
+    fn stage_of(
+        &self,
+        k: &mut Builder,
+        (i, matrix): (usize, usize),
+        fill: &Fill<'_>,
+    ) -> Result<Header> {
+        let of = self.declared.terms[fill.term].side(i);
+        let from = self.gemm.tiled(k, of[matrix], "step", self.gemm.sizes()[i])?;
         let from = Operand::at(from, fill.place.at(fill.at()[i].map(Expr::clone)));
-        Ok(Header::new(Kind::Move, Operand::at(self.shared[i], [fill.stage]), from, fill.threads))
+        let to = match of.len() {
+            1 => Operand::at(self.shared[i], [fill.stage]),
+            _ => self.part_of(k, (i, matrix), fill.stage)?.into(),
+        };
+        Ok(Header::new(Kind::Move, to, from, fill.threads))
+    }
+
+    /// Where a matrix's tile lies in a stage.
+    fn part_of(
+        &self,
+        k: &mut Builder,
+        (i, matrix): (usize, usize),
+        stage: &Var,
+    ) -> Result<TensorId> {
+        let [a, b] = Side::both(
+            &self.gemm.matmul,
+            [self.gemm.rows(), self.gemm.columns],
+            self.gemm.depth(),
+            0,
+        );
+        let to = k.index(self.shared[i], "stage", [stage])?;
+        [a, b][i].part(k, to, matrix)
     }
 
     /// A and B of each term, in tiles of so many rows and columns.
-    fn operands(&self, k: &mut Builder, [of_a, of_b]: [[i64; 2]; 2]) -> Result<Vec<Both>> {
-        let (gemm, terms) = (self.gemm, self.declared.terms.iter());
-        terms
-            .map(|of| Ok([gemm.tiled(k, of.a, "gA", of_a)?, gemm.tiled(k, of.b, "gB", of_b)?]))
-            .collect()
+    fn operands(&self, k: &mut Builder, tiles: [[i64; 2]; 2]) -> Result<Vec<Both>> {
+        let mut tiled = |of: &Term, i: usize| {
+            let matrices = of.side(i).iter();
+            let tiled = matrices.map(|&of| self.gemm.tiled(k, of, ["gA", "gB"][i], tiles[i]));
+            tiled.collect::<Result<Vec<_>>>()
+        };
+        let terms = self.declared.terms.iter();
+        terms.map(|of| Ok([tiled(of, 0)?, tiled(of, 1)?])).collect()
     }
 
     /// Fills one stage after the other, for every step of every term, from tiles of so many rows and columns.
@@ -139,7 +178,7 @@ impl Context<'_> {
                     state.produce(k, threads, |k, full, stage| {
                         let tiles = Expr::from(t) - self.first.clone();
                         let number = tiles * self.gemm.stages + step - first.clone();
-                        let (step, from) = (step.into(), from[term]);
+                        let (step, from) = (step.into(), &from[term]);
                         fill(k, &Fill { term, place, step, stage, number, from, full, threads })
                     })
                 })
@@ -152,14 +191,16 @@ impl Context<'_> {
         let MatMul { scalar, a_transposed, b_transposed, .. } = self.gemm.matmul;
         let [thread] = k.indices(own, ["mover"])?;
         self.each_stage(k, own, self.gemm.sizes(), |k, fill| {
-            for (i, [rows, columns]) in self.gemm.sizes().into_iter().enumerate() {
-                let to = k.index(self.shared[i], "stage", [fill.stage])?;
+            let of_side = |i: usize| (0..fill.from[i].len()).map(move |matrix| (i, matrix));
+            for (i, matrix) in of_side(0).chain(of_side(1)) {
+                let [rows, columns] = self.gemm.sizes()[i];
+                let to = self.part_of(k, (i, matrix), fill.stage)?;
                 let at = fill.place.at(fill.at()[i].map(Expr::clone));
-                let from = k.index(fill.from[i], "tile", at)?;
+                let from = k.index(fill.from[i][matrix], "tile", at)?;
                 // Neighbouring threads read neighbours along the contiguous side.
                 let across = [a_transposed, !b_transposed][i];
                 let fast = Expr::from(if across { rows } else { columns });
-                let header = self.stage_of(k, i, fill)?;
+                let header = self.stage_of(k, (i, matrix), fill)?;
                 k.decompose(header, |k| {
                     k.for_("e", 0..rows * columns / GROUP, 1, false, |k, e| {
                         let linear = Expr::from(e) * GROUP + &thread;
@@ -197,7 +238,7 @@ impl Context<'_> {
     /// Copies of B into the first stages, whose barriers expect A as well. A tile of fewer steps fills no more of them.
     fn fill_prologue(&self, k: &mut Builder) -> Result {
         let place = &self.walk.place(k, self.first.clone())?;
-        let (from, threads) = (self.operands(k, self.gemm.boxes())?[0], k.one()?);
+        let (from, threads) = (&self.operands(k, self.gemm.boxes())?[0], k.one()?);
         let (first, steps) = self.own_steps(0);
         let stages = steps.min(self.gemm.stages);
         k.for_("early", Expr::from(0)..stages, 1, false, |k, stage| {
@@ -215,12 +256,14 @@ impl Context<'_> {
         let [thread] = k.indices(self.block, ["thread"])?;
         let place = self.walk.place(k, self.first.clone())?;
         let threads = GROUP * (gemm.consumers + 1);
-        for (number, term) in self.declared.terms.iter().enumerate() {
-            let b = self.gemm.tiled(k, term.b, "lines", [depth, gemm.columns])?;
+        let terms = self.declared.terms.iter().enumerate();
+        let matrices = terms.flat_map(|(number, term)| term.b.iter().map(move |&b| (number, b)));
+        for (number, b) in matrices {
+            let b = self.gemm.tiled(k, b, "lines", gemm.sizes()[1])?;
             // A line is 128 bytes: of a column's depth, or of a row's columns.
             let of_step = match gemm.matmul.b_transposed {
-                true => depth * (gemm.columns / PANEL),
-                false => gemm.columns,
+                true => depth * (gemm.width() / PANEL),
+                false => gemm.width(),
             };
             let (first, steps) = self.own_steps(number);
             let begun = match gemm.has_pdl_prologue() {

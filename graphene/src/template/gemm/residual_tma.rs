@@ -97,7 +97,7 @@ impl ResidualTma {
         stages_on: i64,
     ) -> Result {
         let Panels { buffers, ring, .. } = &store.by_panels[0];
-        let across = Expr::from(store.context.gemm.columns / PANEL);
+        let across = Expr::from(store.context.gemm.width() / PANEL);
         let at = store.at(place, &number.div(&across), &number.rem(&across));
         let from = Operand::at(self.panels, at);
         let stage = (Expr::from(ring.stage()) + stages_on).rem(RESIDUAL_PANELS);

@@ -219,7 +219,7 @@ impl Context<'_> {
         k.spec(Kind::Sync, (), (), self.block)?;
         let width = self.mlp.layers[l].width;
         let padded = self.mlp.padded(l) > width;
-        sums.each_run(k, acc, &epilogue, &Place::first(), |k, values, local| {
+        sums.each_run(k, (acc, 1), &epilogue, &Place::first(), |k, values, local| {
             let (outs, run) = self.finished(k, l, values, &epilogue, local)?;
             for (result, &out) in outs[1..].iter().enumerate() {
                 epilogue.put(k, result, out, &run)?;
@@ -241,7 +241,7 @@ impl Context<'_> {
     /// The last layer's results go.
     fn leave(&self, k: &mut Builder, l: usize, sums: &dyn TiledMma, acc: TensorId) -> Result {
         let epilogue = self.epilogue(k, l, &Expr::from(0))?;
-        sums.each_run(k, acc, &epilogue, &Place::first(), |k, values, local| {
+        sums.each_run(k, (acc, 1), &epilogue, &Place::first(), |k, values, local| {
             let (outs, run) = self.finished(k, l, values, &epilogue, local)?;
             let mut outs = outs.into_iter().enumerate();
             outs.try_for_each(|(result, out)| epilogue.put(k, result, out, &run))

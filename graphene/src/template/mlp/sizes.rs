@@ -158,7 +158,7 @@ impl Mlp {
         let threads = By::is_threads(self.scalar, self.tf32);
         let by = if threads { By::Threads([0; 2]) } else { By::Warps };
         let chunk = by.chunk(self.scalar, transposed);
-        Side { right, size, depth, transposed, scalar: self.scalar, chunk }
+        Side { right, size, matrices: 1, depth, transposed, scalar: self.scalar, chunk }
     }
 
     /// The rows where they are widest.

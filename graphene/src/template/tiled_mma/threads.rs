@@ -3,7 +3,7 @@
 use super::{Near, Runs, TiledMma};
 use crate::build::Builder;
 use crate::choose::warps;
-use crate::error::{Result, needs};
+use crate::error::{MultipleOf, Result, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
@@ -68,6 +68,8 @@ impl Threads {
         let layout = warps(count, [tile[0], tile[1], 1], [of_warp[0], of_warp[1], 1]);
         let made = (0..2).all(|i| of_warp[i] * layout.along[i] == tile[i]);
         needs(made, "a tile that warps make up", (tile, of_warp, count))?;
+        let unit = if sides[1].transposed { WIDE } else { 1 };
+        MultipleOf(sides[1].matrices * unit).check("columns a thread", part[1])?;
         let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [warp, lane] = k.indices(warps, ["warp", "lane"])?;
         let rows = Expr::from(layout.along[0]);
@@ -81,26 +83,28 @@ impl Threads {
         Ok(Threads {
             sides,
             part,
-            warp: [row * of_warp[0], column * of_warp[1]],
+            warp: [row * of_warp[0], column * (of_warp[1] / sides[1].matrices)],
             lane: place_in_warp(&lane),
         })
     }
 
-    /// Rows and columns of a warp.
+    /// Rows and columns of a warp, of each matrix.
     fn of_warp(&self) -> [i64; 2] {
-        [0, 1].map(|i| LANES[i] * self.part[i])
+        [0, 1].map(|i| LANES[i] * self.part[i] / self.sides[i].matrices)
     }
 
     /// The own rows or columns in the tile: where a warp's lanes read rows one below the other, they
     /// are neighbours; else each has fours of neighbours.
     fn position(&self, i: usize, number: &Expr) -> Expr {
-        let (warp, lane) = (self.warp[i].clone(), &self.lane[i]);
-        if self.sides[i].transposed {
+        let (side, lane) = (self.sides[i], &self.lane[i]);
+        let [first, number] = side.of_matrix(number.clone(), [self.part[i], side.size]);
+        let first = first + &self.warp[i];
+        if side.transposed {
             let wide = Expr::from(WIDE);
             let (four, within) = (number.div(&wide), number.rem(&wide));
-            warp + four * (LANES[i] * WIDE) + lane.clone() * WIDE + within
+            first + four * (LANES[i] * WIDE) + lane.clone() * WIDE + within
         } else {
-            warp + number.clone() * LANES[i] + lane
+            first + number * LANES[i] + lane
         }
     }
 
@@ -175,7 +179,7 @@ impl TiledMma for Threads {
         self.position(1, &(Expr::from(j) * n)).div(n)
     }
 
-    fn run(&self, k: &mut Builder, acc: TensorId, _: i64, at: [&Var; 2]) -> Result<TensorId> {
+    fn run(&self, k: &mut Builder, acc: TensorId, _: i64, at: [Expr; 2]) -> Result<TensorId> {
         let n = self.runs().n;
         let runs = k.tile(acc, "runs", &[Tiler::Size(1), Tiler::Size(n)])?;
         let sums = k.index(runs, "sums", at)?;

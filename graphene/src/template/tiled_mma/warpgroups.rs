@@ -55,7 +55,7 @@ impl Warpgroups {
 
 impl TiledMma for Warpgroups {
     fn own_part(&self) -> ([i64; 2], [Expr; 2]) {
-        ([ROWS * self.strips, self.sides[1].size], [self.group.clone(), 0.into()])
+        ([ROWS * self.strips, self.sides[1].of_one().size], [self.group.clone(), 0.into()])
     }
 
     fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
@@ -110,9 +110,10 @@ impl TiledMma for Warpgroups {
         Expr::from(j) * 4 + &self.lane.column
     }
 
-    fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [&Var; 2]) -> Result<TensorId> {
+    fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [Expr; 2]) -> Result<TensorId> {
         let sums = k.tile(acc, "strips", &[Tiler::Size(1), Tiler::Size(self.eights())])?;
-        let own = k.index(sums, "own", [Expr::from(half), at[0].into()])?;
-        k.index(own, "pair", [Expr::from(0), at[1].into()])
+        let [strip, j] = at;
+        let own = k.index(sums, "own", [Expr::from(half), strip])?;
+        k.index(own, "pair", [Expr::from(0), j])
     }
 }

@@ -49,7 +49,8 @@ impl Warps {
     ) -> Result<(Warps, Expr)> {
         let product = [sides[0].size, sides[1].size];
         let own = [0, 1].map(|i| product[i] / (16 * layout.along[i]));
-        let shared = (0..2).all(|i| own[i] >= 1 && own[i] * 16 * layout.along[i] == product[i]);
+        let whole = |i: usize| own[i] * 16 * layout.along[i] == product[i];
+        let shared = (0..2).all(|i| own[i] >= 1 && own[i] % sides[i].matrices == 0 && whole(i));
         needs(shared, "a tile that warps share by sixteens", (layout, product))?;
         let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [number, lane] = k.indices(warps, ["warp", "lane"])?;
@@ -87,7 +88,7 @@ impl Warps {
         // Registers of A run down its rows first (PTX, `mma.m16n8k16`): loaded in that order, none has to move.
         let (of_side, of_depth) = if side.right { (slow, fast) } else { (fast, slow) };
         k.unroll("part", self.own[i], |k, part| {
-            let sixteens = self.at[i].clone() * self.own[i] + Expr::from(part);
+            let sixteens = self.sixteens(i, part);
             let eights = [sixteens * 2 + &of_side, along.clone() * 2 + &of_depth];
             let [across, depth] = eights;
             let at = if side.transposed {
@@ -105,6 +106,13 @@ impl Warps {
         Ok(to)
     }
 
+    /// Where in the tile the own sixteen of a number is.
+    fn sixteens(&self, i: usize, part: &Var) -> Expr {
+        let (side, own) = (self.sides[i], self.own[i]);
+        let [first, part] = side.of_matrix(part.into(), [own, side.size / 16]);
+        first + self.at[i].clone() * (own / side.matrices) + part
+    }
+
     /// The 16×8 parts of an operand in single precision, rounded to TF32: `[16s].[eights, fours of K]`.
     fn words(&self, k: &mut Builder, i: usize, from: TensorId, along: &Expr) -> Result<TensorId> {
         let side = self.sides[i];
@@ -112,7 +120,7 @@ impl Warps {
         let four = Expr::from(4);
         let (row, column) = (self.lane.div(&four), self.lane.rem(&four));
         k.unroll("part", self.own[i], |k, part| {
-            let sixteens = self.at[i].clone() * self.own[i] + Expr::from(part);
+            let sixteens = self.sixteens(i, part);
             let to = k.index(to, "part", [part])?;
             for (eight, four) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                 let across = sixteens.clone() * 16 + &row + 8 * eight;
@@ -130,7 +138,8 @@ impl Warps {
 
 impl TiledMma for Warps {
     fn own_part(&self) -> ([i64; 2], [Expr; 2]) {
-        (self.own.map(|sixteens| 16 * sixteens), self.at.clone())
+        let size = [0, 1].map(|i| 16 * self.own[i] / self.sides[i].matrices);
+        (size, self.at.clone())
     }
 
     /// `[16s of rows, 8s of columns].[half].[pair]`
@@ -143,7 +152,7 @@ impl TiledMma for Warps {
     fn reset(&self, k: &mut Builder, acc: TensorId) -> Result {
         k.unroll_both([("i", self.own[0]), ("j", 2 * self.own[1])], |k, [i, j]| {
             for half in 0..2 {
-                let pair = self.run(k, acc, half, [i, j])?;
+                let pair = self.run(k, acc, half, [i, j].map(Expr::from))?;
                 for p in 0..2 {
                     k.init(Operand::at(pair, [p]), 0.0)?;
                 }
@@ -209,10 +218,11 @@ impl TiledMma for Warps {
     }
 
     fn column(&self, j: &Var) -> Expr {
-        (self.at[1].clone() * (2 * self.own[1]) + j) * 4 + self.lane.rem(4)
+        let eights = 2 * self.own[1] / self.sides[1].matrices;
+        (self.at[1].clone() * eights + j) * 4 + self.lane.rem(4)
     }
 
-    fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [&Var; 2]) -> Result<TensorId> {
+    fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [Expr; 2]) -> Result<TensorId> {
         let sums = k.index(acc, "sums", at)?;
         k.index(sums, "pair", [half])
     }
