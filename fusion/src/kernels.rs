@@ -36,6 +36,7 @@ mod scan;
 
 pub(crate) use conv::lies_channels_last;
 pub(crate) use function::Numbers;
+pub(crate) use matmul::is_gated;
 pub(crate) use matmul_layout::MatMulLayout;
 
 use crate::groups::Family;

@@ -155,7 +155,7 @@ fn matmuls(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     if !outer.filter(|read| !is_inner(set, read.from)).all(|read| is_met(net, read, first)) {
         return Err(Reason::Packed(Family::MatMul));
     }
-    if are_added(net, set) { Ok(Family::MatMul) } else { Err(Reason::Sum) }
+    if are_added(net, set) || are_gated(net, set) { Ok(Family::MatMul) } else { Err(Reason::Sum) }
 }
 
 /// What waits for none of the roots is computed where a root's result needs it, and not stored.
@@ -241,6 +241,21 @@ fn are_added(net: &FusionGraph<'_>, set: Set) -> bool {
         others.extend(net[op].producers.iter().copied().filter(|&op| within(op)));
     }
     added == matmuls.len()
+}
+
+/// Whether two matmuls of one value, each by a matrix of its own, meet: a function of both may follow.
+fn are_gated(net: &FusionGraph<'_>, set: Set) -> bool {
+    let matmuls: Vec<OpId> = set.iter().filter(|&op| net[op].role == Role::MatMul).collect();
+    let &[gate, value] = &matmuls[..] else { return false };
+    let own = |op: OpId| (net.node(op).inputs()[0], net[op].reads[1].shape);
+    // Of each member, which of the two it is made of.
+    let mut made_of: Vec<(OpId, u8)> = vec![(gate, 1), (value, 2)];
+    for op in set.iter().filter(|&op| op != gate && op != value) {
+        let of = made_of.iter().filter(|(own, _)| net[op].producers.contains(own));
+        let of = of.fold(0, |all, (_, of)| all | of);
+        made_of.push((op, of));
+    }
+    own(gate) == own(value) && made_of.iter().any(|(_, of)| *of == 3)
 }
 
 /// A chain: matmul by weights, expressions of its shape, matmul by weights, …; what lies between stays on chip.

@@ -4,7 +4,8 @@
 //!
 //! 1. [`rewrite`]: an equal, simpler graph, of one without indices that count (`ranges`); [`convert`] gives it half precision
 //!    where that is asked for; `split` makes two of a long reduction whose results are few; `integers` computes on a CPU
-//!    with bytes what models write between conversions to reals and back, `rotary` on a GPU each half of rotary embeddings.
+//!    with bytes what models write between conversions to reals and back, `rotary` on a GPU each half of rotary embeddings;
+//!    there `gates` makes two matmuls of one whose halves are multiplied.
 //! 2. [`partition`]: every operation into exactly one group. `fusion_graph` sees operations through changes of view, `legal`
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
@@ -23,6 +24,7 @@ mod cover;
 mod executor;
 mod explain;
 mod fusion_graph;
+mod gates;
 pub mod groups;
 mod integers;
 mod join;
@@ -55,6 +57,7 @@ pub use partition::{Granularity, partition};
 pub use precision::convert;
 pub use rewrite::{Report, Rewritten, egraphs, rewrite, tidy};
 
+use gates::split_gates;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node};
@@ -146,7 +149,7 @@ fn plan_by(
     if granularity == Granularity::Fused {
         graph = match target.kind {
             Kind::Cpu => integer_arithmetic(graph)?,
-            Kind::Cuda { .. } => tidy(&split_rotations(&graph)?)?,
+            Kind::Cuda { .. } => tidy(&split_gates(&split_rotations(&graph)?)?)?,
         };
     }
     if granularity == Granularity::PerOp && target.kind != Kind::Cpu {

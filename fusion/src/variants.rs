@@ -4,6 +4,7 @@
 
 use crate::cost::weight;
 use crate::groups::Family;
+use crate::kernels::is_gated;
 use crate::tuning::{MlpParameters, Parameters};
 use graphene_frontend::dim::{Bindings, Dim, DimError, Symbol};
 use graphene_frontend::dtype::DType;
@@ -307,6 +308,12 @@ fn matmul(body: &Graph) -> Option<(&[Dim], bool)> {
     Some((&node.outputs()[0].shape, body.ty(b).rank() == 2))
 }
 
+/// The columns of all matrices that tiles are cut from, if they are known.
+fn columns(body: &Graph) -> Option<i64> {
+    let columns = matmul(body)?.0.last()?.known()?;
+    if is_gated(body) { columns.checked_mul(2) } else { Some(columns) }
+}
+
 /// A tile that matmuls are cut into.
 pub(crate) struct Tile {
     /// The name of its variant.
@@ -319,13 +326,16 @@ pub(crate) struct Tile {
 
 /// The tiles that matmuls are cut into, largest first, and what ping-pongs before what shares.
 pub(crate) fn tiles_of_matmul(target: &Target, body: &Graph) -> Vec<Tile> {
-    let known = matmul(body).and_then(|(shape, _)| shape.last()?.known());
+    let (gated, known) = (is_gated(body), columns(body));
     let (cores, warpgroups) = (i64::from(target.cores), has_warpgroups(target, body));
     let by_threads = by_threads(target, body);
-    let [wide, narrow, few] = match (by_threads, warpgroups) {
-        (true, _) => [[128, 64], [64, 64], [32, 64]],
-        (false, false) => [[128, 128], [64, 64], [16, 64]],
-        (false, true) => {
+    let [wide, narrow, few] = match (by_threads, warpgroups, gated) {
+        (true, _, false) => [[128, 64], [64, 64], [32, 64]],
+        (true, _, true) => [[128, 64], [64, 64], [32, 128]],
+        (false, false, false) => [[128, 128], [64, 64], [16, 64]],
+        (false, false, true) => [[128, 128], [64, 128], [16, 128]],
+        (false, true, true) => [[128, 256], [64, 128], [64, 128]],
+        (false, true, false) => {
             // What leaves least of the last tile idle. Tiles of 192 are nearly as fast as those of 256, and divide work
             // better.
             let idle = |width: i64| known.map_or(0, |n| (n + width - 1) / width * width - n);
@@ -347,7 +357,7 @@ pub(crate) fn tiles_of_matmul(target: &Target, body: &Graph) -> Vec<Tile> {
         (false, true) => [cores * 10, several],
     };
     let tile = |name, size, enough| Tile { name, size, enough };
-    let mut tiles = match (warpgroups, is_ping_pong(body), wide) {
+    let mut tiles = match (warpgroups, !gated && is_ping_pong(body), wide) {
         (true, _, [_, 192]) => {
             vec![tile(PING_PONG, wide, cores + 1), tile("wide", wide, enough_wide)]
         }
@@ -387,8 +397,7 @@ fn counts_all(body: &Graph) -> bool {
 /// already.
 fn rows_for([height, width]: [i64; 2], enough: i64, body: &Graph) -> i64 {
     let Some((shape, shared)) = matmul(body) else { return height };
-    let columns = shape.last().and_then(Dim::known);
-    let across = columns.map_or(1, |n| (n + width - 1) / width).max(1);
+    let across = columns(body).map_or(1, |n| (n + width - 1) / width).max(1);
     let matrices = shape[..shape.len() - 2].iter().filter_map(Dim::known).filter(|_| !shared);
     let beside = matrices.fold(across, |beside, n| beside.saturating_mul(n.max(1)));
     let tiles = (enough.saturating_add(beside - 1) / beside).max(1);
@@ -409,13 +418,15 @@ fn rows_to_split(
     [height, width]: [i64; 2],
 ) -> Vec<(&'static str, i64)> {
     let mut matmuls = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
-    let (Some((_, node)), None) = (matmuls.next(), matmuls.next()) else { return Vec::new() };
+    let Some((_, node)) = matmuls.next() else { return Vec::new() };
+    if matmuls.next().is_some() && !is_gated(body) {
+        return Vec::new();
+    }
     let depth = node.inputs()[0].and_then(|a| {
         let ty = body.ty(a);
         Some(ty.shape.last()?.known()?.saturating_mul(ty.dtype.size() as i64))
     });
-    let columns = matmul(body).filter(|(_, shared)| *shared);
-    let columns = columns.and_then(|(shape, _)| shape.last()?.known());
+    let columns = matmul(body).filter(|(_, shared)| *shared).and_then(|_| columns(body));
     let (Some(depth), Some(columns)) = (depth, columns) else { return Vec::new() };
     // Threads split it among the blocks of a cluster.
     let threads = by_threads(target, body);

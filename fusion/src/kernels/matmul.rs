@@ -33,26 +33,39 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
 
     let mut operands =
         Operands { site, shape, scalar: None, whole: true, batched: false, pointers: Vec::new() };
-    let terms: Vec<Term> =
-        matmuls.iter().map(|&id| operands.term(body, id)).collect::<Result<_, _>>()?;
+    let gated = is_gated(body);
+    let terms = matmuls.iter().enumerate();
+    let mut terms: Vec<Term> = terms
+        .map(|(number, &id)| operands.term(body, id, gated && number > 0))
+        .collect::<Result<_, _>>()?;
     let batched = terms[0].batched;
     if terms.iter().any(|term| (term.batched, term.sides) != (batched, terms[0].sides)) {
         return Err(Refusal::Layout("matmuls of several layouts"));
     }
-    let sum = summed(body, &matmuls)?;
+    // What the template has of both gated matmuls: the function's first input and its last.
+    let (sum, value) = match &matmuls[..] {
+        [gate, value] if gated => {
+            terms.truncate(1);
+            (Sum { value: gate.value(), others: Vec::new() }, Some(value.value()))
+        }
+        _ => (summed(body, &matmuls)?, None),
+    };
     let given: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
-    let stops = |value| if value == sum.value { Walk::Stop } else { Walk::On };
+    let is_sum = |of: ValueId| of == sum.value || Some(of) == value;
+    let stops = |value| if is_sum(value) { Walk::Stop } else { Walk::On };
     let mut values = leaves(body, &given, &stops);
     values.extend(leaves(body, &sum.others, &|_| Walk::On));
     values.sort_unstable();
     values.dedup();
-    let place = |value: ValueId| values.iter().position(|x| *x == value).map(|i| i + 1);
+    let inputs = values.iter().chain(&value);
+    let inputs: Vec<ValueId> = inputs.copied().collect();
+    let place = |value: ValueId| inputs.iter().position(|x| *x == value).map(|i| i + 1);
     let outer = |value: ValueId| if value == sum.value { Some(0) } else { place(value) };
     let mut total = Function::input(0);
     for other in &sum.others {
         total = total + function(body, &[*other], &place)?;
     }
-    let inner = std::iter::once(total).chain((1..=values.len()).map(Function::input));
+    let inner = std::iter::once(total).chain((1..=inputs.len()).map(Function::input));
     let function = function(body, &given, &outer)?.after(&Function::all(inner));
     let inputs = values.iter().map(|&value| operands.epilogue_input(value));
     let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
@@ -75,7 +88,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         b_transposed,
         batched,
         terms: terms.len(),
-        gated: false,
+        gated,
         epilogue: Epilogue { function, operands: inputs, outputs },
     };
     let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
@@ -106,9 +119,10 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         false => Edges::Moves,
     };
     let sized = tiles_of_matmul(site.target, body);
-    // The first operand is A, the second B; and so on.
-    let terms = operands.pointers[..2 * terms.len()].chunks(2);
-    let weights = terms.filter_map(|term| term.last()).all(|b| site.is_weight(b.operand));
+    // The first operand is A, the second B; and so on, but that gated matmuls have one A.
+    let of_term = if gated { 3 } else { 2 };
+    let mut terms = operands.pointers[..of_term * terms.len()].chunks(of_term);
+    let weights = terms.all(|term| term[1..].iter().all(|b| site.is_weight(b.operand)));
     let variants = site.step.variants.all().iter();
     let launches = variants.map(|variant| {
         let mut dims = dims.clone();
@@ -228,10 +242,12 @@ fn kernel(
     }
     let kernel = match (warpgroups, single && !tf32) {
         (_, true) => {
-            let by = By::Threads(match rows {
-                128 => [8, 8],
-                64 => [8, 4],
-                _ => [4, 4],
+            let by = By::Threads(match (rows, matmul.gated) {
+                (128, _) => [8, 8],
+                // Gated ones read four neighbours of each matrix.
+                (_, true) => [4, 8],
+                (64, false) => [8, 4],
+                (_, false) => [4, 4],
             });
             // Parts of K wait longest for weights, and leave room for more of them.
             let stages = if cut.split == 1 { 3 } else { 5 };
@@ -243,7 +259,8 @@ fn kernel(
         (true, false) => {
             let (gemm, split) = (cut.gemm(matmul, edges), cut.split);
             let height = gemm.rows() * gemm.cluster;
-            let tiles = &tiles(&dims["M"], height) * &tiles(&dims["N"], columns);
+            let width = if gemm.matmul.gated { columns / 2 } else { columns };
+            let tiles = &tiles(&dims["M"], height) * &tiles(&dims["N"], width);
             let cores = Dim::from(i64::from(site.target.cores) / gemm.cluster);
             let tiles = &tiles * &dims["batch"];
             let blocks = tiles.minimum(&cores).maximum(&Dim::from(1));
@@ -261,6 +278,15 @@ fn kernel(
         }
     };
     Ok(kernel?)
+}
+
+/// Whether the body's matmuls are two of one A that are not added.
+pub(crate) fn is_gated(body: &Graph) -> bool {
+    let nodes = body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul));
+    let matmuls: Vec<NodeId> = nodes.map(|(id, _)| id).collect();
+    let left = |id: NodeId| body.node(id).inputs()[0];
+    matches!(matmuls[..], [gate, value] if left(gate) == left(value))
+        && summed(body, &matmuls).is_err()
 }
 
 /// What becomes of several matmuls: they are added, and with them other values.
@@ -347,7 +373,8 @@ impl<'a> Operands<'a> {
         self.pointers.push(Pointer { operand, offset: offset.clone() });
     }
 
-    fn term(&mut self, body: &Graph, id: NodeId) -> Result<Term, Refusal> {
+    /// The operands of a matmul; only B, if A is another one's.
+    fn term(&mut self, body: &Graph, id: NodeId, shares_a: bool) -> Result<Term, Refusal> {
         let inputs = body.node(id).inputs();
         let read = |place: usize| {
             let value = inputs.get(place).copied().flatten();
@@ -367,7 +394,9 @@ impl<'a> Operands<'a> {
         else {
             return Err(odd);
         };
-        self.push(a, &a_matrix.offset);
+        if !shares_a {
+            self.push(a, &a_matrix.offset);
+        }
         self.push(b, &b_matrix.offset);
         let MatMulLayout { depth, apart, batched, .. } = layout;
         self.batched |= batched;

@@ -8,6 +8,7 @@ mod coverage;
 mod decoders;
 mod explained;
 mod fixtures;
+mod gated;
 mod groups;
 mod kernels;
 mod layers;
