@@ -18,6 +18,20 @@
 //! | [`folds`] | functions of rows and of their totals | all |
 //! | [`scan`] | running sums and products | all |
 //!
+//! A head lists its kernels' levels, specs that others decompose, by these names and by who works together there:
+//!
+//! | level | computes |
+//! |---|---|
+//! | kernel | all results, by all blocks |
+//! | cluster, step | a tile of them, by several blocks; in steps, by blocks that wait for each other between two |
+//! | tile, item | results in global memory of operands there, by threads together; by a thread |
+//! | layer | a layer's result, of its input in shared memory |
+//! | reduction | sums or other totals in registers, of operands in global memory |
+//! | load | nothing: brings operands to shared memory or registers |
+//! | stage | sums in registers, of a stage of operands in shared memory |
+//! | registers | a function of what registers hold, and its totals among threads |
+//! | epilogue | results in global memory, of what registers or shared memory hold |
+//!
 //! A [`matmul`] says what is computed, and its [`epilogue`] what becomes of the sums; they are the
 //! same for all templates of matmuls. So are [gated ones](matmul::MatMul::gated).
 

@@ -1,4 +1,4 @@
-//! Templates make kernels of every step of the fixtures and of the zoo's models, on every target and in every type.
+//! Templates make kernels of every step of the fixtures, of the zoo's models and of two exports, on every target and in every type.
 //!
 //! With `EMITTED=FOLDER` the CUDA of all of them is left in that folder, for comparison with what another commit emits (this
 //! crate's README).
@@ -95,4 +95,10 @@ fn every_step_of_the_fixtures_has_a_kernel() {
 #[test]
 fn every_step_of_the_zoo_has_a_kernel() {
     assert_eq!(refused("zoo", zoo::imported()), [""; 0]);
+}
+
+#[test]
+fn every_step_of_the_exports_has_a_kernel() {
+    let all = ["resnet-18", "llama"].map(|name| (name.to_owned(), zoo::exported(name)));
+    assert_eq!(refused("exports", all.into_iter()), [""; 0]);
 }

@@ -19,6 +19,7 @@ mod reductions;
 mod resize;
 mod spellings;
 mod tf32;
+mod trees;
 mod tuning;
 mod zoo;
 

@@ -8,6 +8,8 @@ use graphene_frontend::import::{ExternalData, ExternalDataError, ImportOptions, 
 use graphene_fusion::{rewrite, verify};
 use graphene_ir::target::Target;
 use graphene_models::{Options, build, names};
+use std::fs;
+use std::path::Path;
 
 /// Weights that are all zero and take no memory: plans do not look at them.
 struct Zeros(Bytes);
@@ -18,17 +20,34 @@ impl ExternalData for Zeros {
     }
 }
 
+/// For files whose weights have so many bytes each, at most.
+fn zeros(most: usize) -> Zeros {
+    Zeros(Bytes::from(vec![0; most]))
+}
+
+fn imported_with(name: &str, options: &Options) -> Graph {
+    let model = build(name, options).unwrap();
+    import(model.encode(), &zeros(1 << 30), &ImportOptions::default()).unwrap().graph
+}
+
 /// All models, as they are imported.
 pub(crate) fn imported() -> impl Iterator<Item = (String, Graph)> {
-    let zeros = Zeros(Bytes::from(vec![0; 1 << 30]));
     let options = [false, true]
         .map(|decomposed_layer_norm| Options { decomposed_layer_norm, ..Options::default() });
     let rows = names().flat_map(move |(name, _)| options.clone().map(|options| (name, options)));
-    rows.map(move |(name, options)| {
-        let model = build(name, &options).unwrap();
-        let graph = import(model.encode(), &zeros, &ImportOptions::default()).unwrap().graph;
-        (name.to_owned(), graph)
-    })
+    rows.map(|(name, options)| (name.to_owned(), imported_with(name, &options)))
+}
+
+/// One of them.
+pub(crate) fn named(name: &str) -> Graph {
+    imported_with(name, &Options::default())
+}
+
+/// A model that `tests/data/exports.py` exported without its weights.
+pub(crate) fn exported(name: &str) -> Graph {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/{name}.onnx"));
+    let file = fs::read(file).unwrap().into();
+    import(file, &zeros(1 << 27), &ImportOptions::default()).unwrap().graph
 }
 
 fn models() -> impl Iterator<Item = (String, Graph)> {

@@ -6,8 +6,13 @@
 //! `[output channels, channels/group, …]`, as ONNX has both. Neighbouring columns are neighbouring
 //! pixels: results leave as they lie, and a tile goes on from one image to the next.
 //!
-//! Levels: the kernel; its tile's sums; stages, which move weights and gather pixels, or add a matmul of both to the sums. A
-//! tile of results may go on in the next image, so that it is no view of them: its sums leave run by run.
+//! Levels:
+//!
+//! - kernel: results of images and weights; a tile of them may go on in the next image, so that it is no view of them
+//!   - reduction by a block: a tile's sums
+//!     - load by a block: a stage of weights, or of what pixels see; what is too narrow for a copy comes through registers
+//!     - stage by a block: adds a matmul of both to the sums
+//!   - registers by a thread: what becomes of a run of sums, which leaves as it lies
 //!
 //! - this file: the parameters, the kernel's outline, and how the matmul is cut;
 //! - `convolution`: what is computed, of which tensors;

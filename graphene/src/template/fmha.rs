@@ -10,15 +10,21 @@
 //! Queries, keys, values and the result have strides of their own for the batch, heads and rows;
 //! elements of a row are contiguous. So a packed `[batch, row, 3, heads, dim]` is read in place.
 //!
-//! Levels, each one in the one above:
+//! Levels:
 //!
-//! - kernel: O, of Q, K, V and the mask;
-//! - tile: 64 rows of O, of as many queries and of all keys and values of their head, by a consumer; before Hopper a block's;
-//! - stage: scores, of queries and a stage of keys; sums, of weights and a stage of values; directly under the kernel, the
-//!   producer moves queries, keys and values there;
-//! - tile: rows of O, of their sums.
+//! - kernel: O, of Q, K, V and the mask
+//!   - load by a thread: a tile of queries, or a stage of keys or values, by the producer
+//!   - tile by a warpgroup: 64 rows of O, of as many queries and of all keys and values of their head, by a consumer
+//!     - stage by a warpgroup: scores, of queries and a stage of keys; or adds weights by a stage of values to the sums
+//!     - registers by a warpgroup: weights of scores, with the largest ones and the weights' sums so far; and their rounding
+//!     - epilogue by a warpgroup: the sums, finished, leave as rows of O
+//!   - tile by a block: before Hopper, as many rows of O as all warps of a block have
+//!     - load by a block: a tile of queries, or a stage of keys or values; queries to registers, weights to shared memory
+//!     - stage by a block: scores, of queries and a stage of keys; or adds weights by a stage of values to the sums
+//!     - registers by a block: weights of scores, with the largest ones and the weights' sums so far; and their rounding
+//!     - epilogue by a block: the sums, finished, leave as rows of O
 //!
-//! What becomes of scores between the matmuls is written in instructions under the tile: its state outlives a stage.
+//! Scale, cap and masks are instructions under the tile, or beside the producer where they are the same for all queries.
 //!
 //! - this file: the parameters, and the kernel's outline;
 //! - `operands`: global memory, the symbols of its sizes and strides, and what is computed;

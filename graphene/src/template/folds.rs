@@ -5,7 +5,14 @@
 //! read just before comes from a cache. [`rows`](super::rows) keeps rows in registers, and
 //! [`reduce`](super::reduce) reads neighbouring columns side by side: they are faster at what they do.
 //!
-//! Levels: the kernel; a row, by a team; each of its totals; atoms.
+//! Levels:
+//!
+//! - kernel: results of all rows
+//!   - tile by a team: a row's
+//!     - reduction by a team: one of its totals
+//!       - registers by a thread: what is folded, of some elements
+//!       - registers by a team: what all threads' parts make
+//!     - registers by a thread: a total, finished; or results, of some elements and all totals
 //!
 //! - this file: the parameters and the kernel's outline;
 //! - `passes`: what a team does with its row.

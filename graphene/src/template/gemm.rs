@@ -5,14 +5,20 @@
 //! the tile, and writes them while the producer already fills stages for the next; or each has
 //! tiles of its own (ping-pong), so that one multiplies while another writes.
 //!
-//! Levels, each one in the one above:
+//! Levels:
 //!
-//! - kernel: C, of A, B and what the epilogue meets;
-//! - tile: C's, of A's rows, B's columns and the epilogue's, by a consumer; of split-K by those of a cluster;
-//! - tile: its sums, of A's rows and B's columns, but of split-K;
-//! - stage: adds a matmul of A's and B's in shared memory to the sums; directly under the kernel, the producer moves
-//!   A's and B's there;
-//! - strip: 64 rows of C, of their sums and what the epilogue meets.
+//! - kernel: C, of A, B and what the epilogue meets
+//!   - load by a thread: a stage of A or B, by the producer; two blocks of a cluster share B's
+//!   - load by a warpgroup: the same by all threads of the producer, element by element
+//!   - tile by a warpgroup: C's, of A's rows, B's columns and the epilogue's, by a consumer
+//!     - reduction by a warpgroup: the tile's sums, of A's rows and B's columns
+//!       - stage by a warpgroup: adds a matmul of A's and B's stages to the sums
+//!     - epilogue by a warpgroup: 64 rows of C, of their sums and what the epilogue meets
+//!       - registers by a thread: the epilogue's function of a run of sums
+//!   - cluster: of split-K, a tile of C, by consumers of blocks that each multiply a part of K
+//!     - stage by a warpgroup: adds a matmul of A's and B's stages to the block's sums
+//!     - epilogue by a warp: what the warp finishes of C, of all blocks' sums
+//!       - registers by a thread: the epilogue's function of a run of sums
 //!
 //! - this file: the parameters, and the kernel's outline;
 //! - `context`: what its parts share, and the walk over tiles;

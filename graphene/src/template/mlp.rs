@@ -6,14 +6,20 @@
 //!
 //! Layers that are alike may be one [`Layer`] of several `times`: a loop, whose weights lie one after the other.
 //!
-//! Levels, each one in the one above:
+//! Levels:
 //!
-//! - kernel: all results, of X, weights and what epilogues meet;
-//! - tile: a block's rows of them;
-//! - layer: its result in shared memory, which its input lies in, and its results in global memory;
-//! - its sums, of the rows and the weights, unless the layer is a loop; and what becomes of them;
-//! - stage: adds a matmul of the rows and a stage of weights to the sums, or moves rows and weights there; those of the next
-//!   layer as well.
+//! - kernel: all results, of X, weights and what epilogues meet
+//!   - tile by a block: a block's rows of them
+//!     - load by a block: the rows of X, and the first stages of weights
+//!     - layer by a block: its result, of its input in shared memory, whose place it takes
+//!       - load by a block: a stage of weights, the next layer's among them
+//!       - stage by a block: adds a matmul of the rows and a stage of weights to the sums
+//!       - registers by a thread: what becomes of a run of sums, of a layer whose result stays
+//!       - reduction by a block: the last layer's sums, of the rows and its weights
+//!         - load by a block: a stage of weights
+//!         - stage by a block: adds a matmul of the rows and a stage of weights to the sums
+//!       - epilogue by a block: the last layer's results, of its sums
+//!         - registers by a thread: what becomes of a run of sums
 //!
 //! - this file: the parameters, the kernel's outline, and blocks that fit layers;
 //! - `sizes`: what a block has of everything, and what no kernel has;

@@ -5,13 +5,20 @@
 //! A thread has rows and columns of its own, and reads four neighbours at once, whatever is contiguous: four steps along K,
 //! or four rows or columns.
 //!
-//! Levels, each one in the one above:
+//! Levels:
 //!
-//! - kernel: C, of A, B and what the epilogue meets;
-//! - tile: C's, of A's rows, B's columns and the epilogue's; of split-K by those of a cluster;
-//! - tile: its sums, of A's rows and B's columns; and C's, of the sums and the epilogue's. Of split-K only what becomes of
-//!   each warp's sums;
-//! - stage: adds a matmul of A's and B's in shared memory to the sums, or moves A's or B's there.
+//! - kernel: C, of A, B and what the epilogue meets
+//!   - tile by a block: C's, of A's rows, B's columns and the epilogue's
+//!     - reduction by a block: the tile's sums, of A's rows and B's columns
+//!       - load by a block: a stage of A or B
+//!       - stage by a block: adds a matmul of both to the sums
+//!     - epilogue by a block: the tile of C, of its sums and what the epilogue meets
+//!       - registers by a thread: the epilogue's function of a run of sums
+//!   - cluster: of split-K, a tile of C, by blocks that each multiply a part of K
+//!     - load by a block: a stage of A or B
+//!     - stage by a block: adds a matmul of both to the block's sums
+//!     - epilogue by a warp: what the warp finishes of C, of all blocks' sums
+//!       - registers by a thread: the epilogue's function of a run of sums
 
 use super::access::launch_clusters;
 use super::gated::sums;

@@ -4,7 +4,10 @@
 //! The whole grid goes through one part after the other. An item of work is a vector of neighbours along a part's last
 //! axis, as in [`pointwise`](super::pointwise). Nothing is computed with elements: they are the same bits afterwards.
 //!
-//! Levels: the kernel; an item of a part, by a thread; atoms.
+//! Levels:
+//!
+//! - kernel: all parts
+//!   - item by a thread: a vector of a part
 
 use super::access::{self, Access, declare, launch};
 use crate::arch::Arch;

@@ -4,7 +4,11 @@
 //! An item of work is a vector of neighbours along the last axis. Each thread of the grid takes one item after the
 //! other, a grid's threads apart. The last items of a row may be partial: they are computed element by element.
 //!
-//! Levels: the kernel; an item, by a thread; the function of its elements in registers; atoms.
+//! Levels:
+//!
+//! - kernel: the function of all elements
+//!   - item by a thread: of a vector, in global memory
+//!     - registers by a thread: of the same vector, in registers
 //!
 //! What a result may err by: every step of the function once, as it does in single precision (see
 //! `atom/function.rs`), and the rounding to the output's type.

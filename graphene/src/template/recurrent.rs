@@ -6,13 +6,16 @@
 //! keeps stays with its threads, in single precision; its parts of W and R stay in shared memory where they fit. The
 //! input's matmuls need not wait, so that they hide what the barrier takes.
 //!
-//! Levels, each one in the one above:
+//! Levels:
 //!
-//! - kernel: all results, of all operands: what so many steps make of the states to begin with;
-//! - what units begin with, where that is given; and step: h, of the one before, the step's input, W, R and what else a cell
-//!   has, by the blocks of the same rows and direction; states that threads keep are operands as their registers hold them.
-//!   The loop over steps carries h of the step before and these states: what the steps so far make of the first ones;
-//! - stage: adds a matmul of rows of the input or of h and of weights to the sums.
+//! - kernel: all results, of all operands: what so many steps make of the states to begin with
+//!   - load by a block: what units begin with, where that is given
+//!   - step: h, of the one before, the step's input, W, R and what else a cell has, by the blocks of the same rows and
+//!     direction; states that threads keep are operands as their registers hold them
+//!     - stage by a block: adds a matmul of rows of the input or of h and of weights to the sums
+//!     - registers by a thread: the cell's function of a run of units
+//!
+//! The loop over steps carries h of the step before and the states: what the steps so far make of the first ones.
 //!
 //! - this file: the parameters, the kernel's outline, a layer that fits a device, and which layers there are;
 //! - `cell`: LSTM, GRU, plain;

@@ -6,7 +6,13 @@
 //! A total of n elements errs by at most n·2⁻²⁴ of the sum of their absolute values, as an element
 //! goes through no more than n additions.
 //!
-//! Levels: the kernel; a vector of columns by each thread of a block; its total, and what is made of it; atoms.
+//! Levels:
+//!
+//! - kernel: totals of all columns
+//!   - tile by a block: those of the columns of all its threads
+//!     - registers by a thread: the function of a vector of elements, which are folded then
+//!     - epilogue by a thread: a vector of totals leaves
+//!       - registers by a thread: what is made of them
 
 use super::access::{Access, declare, launch, product};
 use crate::arch::Arch;

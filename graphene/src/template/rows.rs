@@ -8,7 +8,14 @@
 //!
 //! Statistics are in single precision, in two passes: the mean, then the mean square of the differences.
 //!
-//! Levels: the kernel; a row, by a team; each of its statistics; atoms.
+//! Levels:
+//!
+//! - kernel: all normalised rows
+//!   - tile by a team: a row
+//!     - reduction by a team: one of its statistics, of all its elements
+//!       - registers by a thread: what is added up, of some elements
+//!       - registers by a team: what all threads' parts make
+//!     - registers by a thread: of some elements the prologue, or the result; or of the statistics what all elements need
 //!
 //! - this file: the parameters and the kernel's outline;
 //! - `operands`: its tensors, and which kernels there are;

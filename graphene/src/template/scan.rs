@@ -4,7 +4,11 @@
 //! the one 1, 2, 4, … before it (Hillis and Steele, 1986), between two copies of them in turn; what all
 //! of them make is carried on to the next.
 //!
-//! Levels: the kernel; a row, by a block; a chunk's elements, by its threads; atoms.
+//! Levels:
+//!
+//! - kernel: all running sums
+//!   - tile by a block: a row's
+//!     - registers by a block: those of a chunk, an element a thread
 //!
 //! What a sum of n elements may err by, in single precision: each is a sum along a tree of at most
 //! log₂(threads) + n/threads levels, each of which rounds once.

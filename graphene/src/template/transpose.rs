@@ -5,7 +5,12 @@
 //! banks, and the threads of a warp read `32/E` words' rows for `E` columns that share a word, `E`
 //! being the elements of a word: no two of them need the same bank.
 //!
-//! Levels: the kernel; a tile, by a block; its way to shared memory, and from there; atoms.
+//! Levels:
+//!
+//! - kernel: y, of x
+//!   - tile by a block: a tile of y, of one of x
+//!     - load by a block: the tile of x comes to shared memory, as it lies
+//!     - epilogue by a block: the tile leaves to y, as it lies there
 //!
 //! Copies that keep the contiguous axis are [`Pointwise`](super::pointwise::Pointwise).
 

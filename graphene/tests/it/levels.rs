@@ -198,6 +198,8 @@ fn trees_are_drawn() {
         let found = kernels.iter().find(|row| row.0 == name).unwrap();
         found.1.tree()
     };
+    let readme = include_str!("../../README.md");
+    assert!(readme.contains(&format!("```\n{}```\n", tree("columns' means"))), "draw it anew");
     expect![[r#"
         kernel pointwise sm_90a
         %y0:[@N0, @N1].GL <- Fused{gelu(%0 + %1)}<<<#grid:[@blocks], #block:[256]>>>(%x0:[@N0, @N1].GL, %x1:[@N0, @N1].GL)

@@ -5,8 +5,17 @@
 //! Weights are `[output channels, window, channels]`, addends and results `[images, pixels, output channels]`. There is
 //! one group.
 //!
-//! Levels: the kernel; its tile's sums, and what becomes of them; stages, which move weights and what pixels see, or add
-//! a matmul of both to the sums. Of split-K, by blocks of a cluster: the kernel; its tile; stages.
+//! Levels:
+//!
+//! - kernel: results of images and weights
+//!   - reduction by a block: a tile's sums
+//!     - load by a block: a stage of weights, or of what pixels see
+//!     - stage by a block: adds a matmul of both to the sums
+//!   - registers by a thread: what becomes of a run of sums, which leaves as it lies
+//!   - cluster: of split-K, a tile of results, by blocks that each multiply a part of the depth
+//!     - load by a block: a stage of weights, or of what pixels see
+//!     - stage by a block: adds a matmul of both to the block's sums
+//!     - registers by a thread: what becomes of a run of all blocks' sums
 
 use super::convolution::{Place, Sizes};
 use super::{Axis, Convolution};

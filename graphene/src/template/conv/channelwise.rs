@@ -3,7 +3,10 @@
 //!
 //! Weights are `[window, channels]`, addends and results `[images, pixels, channels]`.
 //!
-//! Levels: the kernel; channels of some pixels, by a thread; atoms.
+//! Levels:
+//!
+//! - kernel: results of images, and of weights where there are any
+//!   - registers by a thread: what becomes of some channels of a pixel
 
 use super::convolution::{Place, Sizes};
 use super::sliding::WRITTEN_OUT;

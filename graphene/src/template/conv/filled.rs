@@ -1,6 +1,8 @@
 //! Images with more channels, which are zeros, and with channels innermost in memory: each thread brings those of a pixel.
 //!
-//! Levels: the kernel; a pixel, by a thread; atoms.
+//! Levels:
+//!
+//! - kernel: images of more channels
 
 use crate::arch::Arch;
 use crate::build::{Builder, Header};

@@ -1,6 +1,11 @@
 //! Windows by single threads: convolutions with few channels in a group, transposed ones, and poolings.
 //!
 //! Each thread computes one pixel of a result, element by element of its window.
+//!
+//! Levels:
+//!
+//! - kernel: results of images, and of weights where there are any
+//!   - registers by a thread: what becomes of the sum of a pixel
 
 use super::convolution::{Place, Sizes};
 use super::{Axis, Convolution};

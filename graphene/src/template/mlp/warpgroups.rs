@@ -16,12 +16,16 @@
 //! All is cut into panels of 64 columns: weights, rows and results move by 64×64. X and results in single precision are
 //! read to registers and written from them instead.
 //!
-//! Levels, each one in the one above:
+//! Levels:
 //!
-//! - kernel: all results, of X, weights and what epilogues meet;
-//! - tile: 64 rows of them, by a consumer; nothing is in flight where its loop over layers begins again;
-//! - stage: a panel of the rows as it comes, adds a matmul of a panel and a stage of weights to the sums, what becomes of a
-//!   panel of sums, and of the last layer's as it leaves.
+//! - kernel: all results, of X, weights and what epilogues meet
+//!   - tile by a warpgroup: 64 rows of them, by a consumer; nothing is in flight where its loop over layers begins again
+//!     - load by a warpgroup: a panel of the rows of X
+//!     - stage by a warpgroup: adds a matmul of a panel and a stage of weights to the sums
+//!     - registers by a warpgroup: the panel that a panel of sums becomes
+//!       - registers by a thread: the epilogue's function of a run of sums
+//!     - epilogue by a warpgroup: the last layer's results, of a panel of sums
+//!       - registers by a thread: the epilogue's function of a run of sums
 
 mod consumer;
 mod rows;
