@@ -10,7 +10,7 @@ use crate::groups::Family;
 use crate::kernels::launches;
 use crate::program::{BufferKind, Operand, Program, Step};
 use crate::variants::Variants;
-use graphene_frontend::dim::{Dim, Symbol};
+use graphene_frontend::dim::Symbol;
 use graphene_frontend::op::Op;
 use graphene_ir::emit::emit;
 use graphene_ir::target::Target;
@@ -167,16 +167,17 @@ fn has_kernel(program: &Program, step: &Step, parameters: Parameters, target: &T
 /// shared memory that nothing else does.
 const DEEPEST: usize = 2;
 
-/// Into how many parts the depth of a step's matmul may be split: each has two stages or more of it, and all of A is
+/// Into how many parts the depth of a step's matmuls may be split: each has two stages or more of it, and all of A is
 /// one matrix.
 fn deepest_split(step: &Step) -> i64 {
     let body = &step.body;
-    let mut matmuls = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
-    let (Some((_, node)), None) = (matmuls.next(), matmuls.next()) else { return 1 };
-    let types = |place: usize| node.inputs().get(place).copied().flatten().map(|v| body.ty(v));
-    let (Some(a), Some(b)) = (types(0), types(1)) else { return 1 };
-    let depth = a.shape.last().and_then(Dim::known).unwrap_or(0);
-    if b.rank() == 2 { (depth / 128).max(1) } else { 1 }
+    let matmuls = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
+    let depths = matmuls.map(|(_, node)| {
+        let types = |place: usize| node.inputs().get(place).copied().flatten().map(|v| body.ty(v));
+        let (a, b) = (types(0)?, types(1)?);
+        a.shape.last()?.known().filter(|_| b.rank() == 2)
+    });
+    depths.map(|depth| depth.unwrap_or(0) / 128).min().unwrap_or(0).max(1)
 }
 
 fn matmuls(target: &Target, most: i64) -> Vec<Vec<Parameters>> {

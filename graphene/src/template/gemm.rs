@@ -168,7 +168,7 @@ impl Gemm {
     }
 
     fn check(&self) -> Result {
-        let MatMul { scalar, a_transposed, b_transposed, terms, .. } = self.matmul;
+        let MatMul { scalar, a_transposed, b_transposed, .. } = self.matmul;
         let tf32 = scalar == Scalar::F32 && !a_transposed && !b_transposed;
         let fits = tf32 || matches!(scalar, Scalar::F16 | Scalar::Bf16);
         needs(fits, "fp16 or bf16 operands, or fp32 ones with a contiguous K", &self.matmul)?;
@@ -184,8 +184,8 @@ impl Gemm {
         Within(1, 2).check("blocks a cluster", self.cluster)?;
         Within(1, 8).check("parts of a split-K", self.split)?;
         needs(!self.prefetch || self.weights, "constant weights to prefetch", self)?;
-        let alone = self.split == 1 || (self.cluster == 1 && terms == 1);
-        needs(alone, "one term and no other cluster for split-K", self)?;
+        let alone = self.split == 1 || self.cluster == 1;
+        needs(alone, "no other cluster for split-K", self)?;
         let multicast = self.cluster == 1 || self.edges == Edges::Bulk;
         needs(multicast, "tensor copies for a cluster of two", self)
     }

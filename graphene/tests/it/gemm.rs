@@ -199,6 +199,12 @@ pub(crate) fn rows() -> Vec<(Gemm, Sizes, u64)> {
         (Gemm { split: 4, ..ahead.clone() }, Sizes::of([64, 64, 256], 1), 3),
         (Gemm { split: 4, ..small() }, Sizes::of([72, 72, 328], 4), 2),
         (Gemm { split: 3, ..small() }, Sizes::of([8, 8, 64], 1), 2),
+        (Gemm { matmul: two.clone(), split: 2, ..small() }, Sizes { blocks: 4, ..deep }, 4),
+        (
+            Gemm { matmul: two.clone(), split: 4, ..small() },
+            Sizes { k: [0, 264], blocks: 4, ..deep },
+            4,
+        ),
         // More blocks than warps, so that some finish nothing; and warps that blocks do not share evenly.
         (Gemm { split: 8, ..small() }, Sizes::of([64, 64, 256], 1), 1),
         (Gemm { split: 3, consumers: 2, ..small() }, Sizes::of([128, 64, 192], 1), 1),
