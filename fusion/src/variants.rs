@@ -357,7 +357,7 @@ pub(crate) fn tiles_of_matmul(target: &Target, body: &Graph) -> Vec<Tile> {
         (false, true) => [cores * 10, several],
     };
     let tile = |name, size, enough| Tile { name, size, enough };
-    let mut tiles = match (warpgroups, !gated && is_ping_pong(body), wide) {
+    let mut tiles = match (warpgroups, gated || is_ping_pong(body), wide) {
         (true, _, [_, 192]) => {
             vec![tile(PING_PONG, wide, cores + 1), tile("wide", wide, enough_wide)]
         }

@@ -348,7 +348,7 @@ fn pointwise(entry: &str, arch: Arch, tensors: &[&str], more: &[&str]) -> Launch
         arch,
         params: pointers.chain(symbols.iter().cloned().map(Param::Symbol)).collect(),
         symbols,
-        grid: (Expr::from(&n) + 255).div(&256.into()),
+        grid: (Expr::from(&n) + 255).div(256),
         cluster: 1,
         block: 256,
         shared_bytes: 0,

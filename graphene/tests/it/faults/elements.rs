@@ -128,6 +128,7 @@ fn convolutions() -> Vec<Subject> {
     let single = of(&|c| (c.scalar, c.channels, c.group) = (Scalar::F32, [12, 80], 2));
     let by = By::Threads([4, 4]);
     let single = Conv { weights: Edges::Moves, by, depth: 16, ..single };
+    let of_halves = Convolution { epilogue: Epilogue::default(), ..halves.convolution.clone() };
     let point = Axis { window: 1, stride: 1, dilation: 1, pad: 0 };
     let flat = of(&|c| (c.axes, c.channels) = (vec![point; 2], [136, 56]));
     let slide = |fold, channels: [i64; 2], group, axis: Axis| {
@@ -140,6 +141,9 @@ fn convolutions() -> Vec<Subject> {
         Sliding { convolution, fold, threads, ..Sliding::default() }.kernel().unwrap()
     };
     let apart = Axis { window: 3, stride: 2, dilation: 1, pad: 1 };
+    let convolution = Convolution { channels: [8; 2], group: 8, axes: vec![apart; 2], ..of_halves };
+    let (channels_last, threads) = (true, 64);
+    let own = Sliding { convolution, channels_last, threads, pixels: 2, ..Sliding::default() };
     vec![
         ("conv", halves.kernel().unwrap(), images(2, pixels, pixels)),
         ("conv of singles", single.kernel().unwrap(), images(2, pixels, pixels)),
@@ -149,6 +153,7 @@ fn convolutions() -> Vec<Subject> {
             images(3, [4, 4], [4, 4])[..3].to_vec(),
         ),
         ("depthwise", slide(Fold::Weighted, [3, 6], 3, apart), images(2, [4, 3], [7, 5])),
+        ("channelwise", own.kernel().unwrap(), images(2, [4, 3], [7, 5])),
         ("transposed", slide(Fold::Transposed, [4, 2], 2, apart), images(1, [7, 5], [4, 3])),
         ("largest", slide(Fold::Max, [2, 2], 2, apart), images(2, [4, 3], [7, 5])),
         ("mean", slide(Fold::Mean, [2, 2], 2, apart), images(2, [4, 3], [7, 5])),

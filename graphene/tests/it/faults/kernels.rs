@@ -1,6 +1,6 @@
 //! Kernels of every template, small ones, and what they run on: here those whose warps wait for each other by barriers.
 
-use graphene_ir::kernel::Kernel;
+use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::simulate::{Buffer, Inputs};
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fmha::{Fmha, Mask};
@@ -54,6 +54,7 @@ fn more(name: &str, kernel: &Kernel) -> Option<Inputs> {
         "two consumers" | "epilogue" => product(400, 72, 64),
         "split" => vec![("M", 136), ("N", 136), ("K", 456), ("blocks", 9), ("clusters", 9)],
         "mma" => product(300, 40, 16),
+        "gated" => product(300, 72, 16),
         "embedding" => {
             vec![("rows", 2), ("columns", 1024), ("x0_rows", 7), ("x1_rows", 3), ("x2_rows", 2)]
         }
@@ -109,6 +110,8 @@ fn subjects() -> Vec<Tried> {
         given(name, kernel.unwrap(), sizes)
     };
     let mma = Multistage { tile: [32, 32], depth: 32, warps: 2, stages: 3, ..Multistage::mma() };
+    let gated = MatMul::gated(Unary::Silu);
+    let gated = Multistage { matmul: gated, tile: [32, 128], raster: 2, ..mma.clone() };
     // Four tiles, partial ones among them, with more steps than the ring has stages; and none.
     let mut subjects = vec![
         gemm("one consumer", &small, &[[72, 72, 136], [72, 72, 0]]),
@@ -140,6 +143,7 @@ fn subjects() -> Vec<Tried> {
         ),
         gemm("split", &Gemm { split: 2, ..small.clone() }, &[[64, 64, 456], [64, 64, 0]]),
         staged("mma", mma.kernel(), &[[40, 40, 136], [40, 40, 0]]),
+        staged("gated", gated.kernel(), &[[40, 72, 136], [40, 72, 0]]),
         example("mbarrier_cluster"),
         example("cluster_load"),
         example("cluster_store"),

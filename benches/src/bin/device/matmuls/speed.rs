@@ -20,7 +20,9 @@ use crate::data::{Random, encode};
 
 /// The shapes of the anchors, `m, n, k`, and whether their epilogues are timed as well; and those that models have, whose
 /// weights are the rows of B.
-const SHAPES: [([usize; 3], bool, bool); 20] = [
+const SHAPES: [([usize; 3], bool, bool); 22] = [
+    ([1024, 1024, 2048], true, false),
+    ([4096, 1024, 2048], true, false),
     ([4096, 4096, 4096], false, false),
     ([8192, 8192, 8192], false, false),
     ([5376, 5376, 2048], true, false),
