@@ -146,6 +146,13 @@ impl Expr {
         }
     }
 
+    /// Its variables, some more than once.
+    pub(crate) fn vars(&self) -> Vec<Var> {
+        let mut all = Vec::new();
+        self.each_var(&mut |var| all.push(var.clone()));
+        all
+    }
+
     /// Whether something in it is divided by what is never positive.
     pub fn divides_by_nothing(&self) -> bool {
         let never = |divisor: &Expr| divisor.range().1.is_some_and(|most| most < 1);

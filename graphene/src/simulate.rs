@@ -152,18 +152,16 @@ fn fill(global: &mut Space, root: &Root, inputs: &Inputs) -> Result {
     let Some(buffer) = inputs.buffers.get(name) else {
         return Err(Error::Kernel(format!("%{name} is not given")));
     };
-    let len = match buffer {
-        Buffer::Data(data) => data.len(),
-        Buffer::Undefined(len) => *len,
+    let (data, len) = match buffer {
+        Buffer::Data(data) => (&data[..], data.len()),
+        Buffer::Undefined(len) => (&[][..], *len),
     };
     if len < root.len {
         let wanted = root.len;
         return Err(Error::Kernel(format!("%{name} has {wanted} elements, but {len} are given")));
     }
-    if let Buffer::Data(data) = buffer {
-        for (i, &value) in data.iter().take(root.len).enumerate() {
-            global.fill(root.first + i, root.scalar.round(value));
-        }
+    for (i, &value) in data.iter().take(root.len).enumerate() {
+        global.fill(root.first + i, root.scalar.round(value));
     }
     Ok(())
 }

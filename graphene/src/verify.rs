@@ -43,7 +43,6 @@ mod predecessor;
 mod together;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
@@ -56,7 +55,8 @@ use crate::tensor::{Memory, Tensor};
 use together::Group;
 
 /// What is wrong, and where.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{rule:?}: spec {spec}: {message}")]
 pub struct Finding {
     /// The invariant that does not hold.
     pub rule: Rule,
@@ -82,12 +82,6 @@ pub enum Rule {
     Typed,
     Agents,
     Carried,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: spec {}: {}", self.rule, self.spec, self.message)
-    }
 }
 
 /// All that is wrong with a kernel; nothing, if it may be simulated and emitted.
@@ -246,7 +240,9 @@ impl Verifier<'_> {
                     self.report(Rule::Together, why);
                 }
                 self.inside(&site, &scope.tests, group);
-                self.budget(spec, group);
+                if let Kind::Registers(count) = spec.kind {
+                    self.budgets.push((group.active.clone(), count));
+                }
                 self.parity(spec, group);
             }
             Err(error) => self.report(Rule::Atomic, error.to_string()),
@@ -381,12 +377,6 @@ impl Verifier<'_> {
         while let Some(root) = left.pop() {
             let more = self.made_of.get(&root).into_iter().flatten();
             left.extend(more.filter(|of| read.insert(**of)));
-        }
-    }
-
-    fn budget(&mut self, spec: &Spec, group: &Group) {
-        if let Kind::Registers(count) = spec.kind {
-            self.budgets.push((group.active().to_vec(), count));
         }
     }
 

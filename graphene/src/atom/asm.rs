@@ -7,8 +7,7 @@ pub(super) fn asm(text: &str, outs: &[(&str, String)], ins: &[(&str, String)]) -
     let all = |operands: &[(&str, String)]| {
         list(operands.iter().map(|(constraint, value)| format!("\"{constraint}\"({value})")))
     };
-    let outs = all(outs);
-    let ins = all(ins);
+    let (outs, ins) = (all(outs), all(ins));
     format!("asm volatile(\"{text}\" : {outs} : {ins} : \"memory\");")
 }
 

@@ -113,16 +113,10 @@ fn levels_match(pattern: &[Vec<Extent>], view: &View, sizes: &mut Sizes) -> bool
 
 /// Threads as one list of modes: contiguous ones count as one, in any grouping.
 fn threads_match(pattern: &[Vec<Extent>], view: &View) -> bool {
-    let mut leaves: Vec<(i64, i64)> = Vec::new();
-    for leaf in view.leaves() {
-        let (Some(size), Some(stride)) = (leaf.size.constant(), view.stride(leaf).constant())
-        else {
-            return false;
-        };
-        if size > 1 {
-            leaves.push((size, stride));
-        }
-    }
+    let leaves = view.leaves().into_iter();
+    let leaves = leaves.map(|leaf| leaf.size.constant().zip(view.stride(leaf).constant()));
+    let Some(mut leaves) = leaves.collect::<Option<Vec<_>>>() else { return false };
+    leaves.retain(|leaf| leaf.0 > 1);
     leaves.sort_by_key(|leaf| leaf.1);
     let mut joined: Vec<(i64, i64)> = Vec::new();
     for (size, stride) in leaves {
@@ -131,17 +125,15 @@ fn threads_match(pattern: &[Vec<Extent>], view: &View) -> bool {
             Some(_) | None => joined.push((size, stride)),
         }
     }
-    let wanted: Vec<(i64, i64)> = pattern
-        .iter()
-        .flatten()
-        .filter_map(|extent| match extent.size {
-            Size::Is(size) => Some((size, extent.stride.unwrap_or(1))),
-            Size::Named(_) => None,
-        })
-        .collect();
-    // A name in the place of the threads takes any number of them.
-    let any = pattern.iter().flatten().any(|extent| matches!(extent.size, Size::Named(_)));
-    any || wanted == joined
+    let mut wanted = Vec::new();
+    for extent in pattern.iter().flatten() {
+        match extent.size {
+            Size::Is(size) => wanted.push((size, extent.stride.unwrap_or(1))),
+            // A name in the place of the threads takes any number of them.
+            Size::Named(_) => return true,
+        }
+    }
+    wanted == joined
 }
 
 impl Extent {

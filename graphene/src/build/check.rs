@@ -52,14 +52,9 @@ impl Builder {
 
     /// Variables must be known here, and be those that are: of one name there may be several.
     pub(super) fn check_expr(&self, expr: &Expr) -> Result {
-        let mut unknown: Option<Var> = None;
-        expr.each_var(&mut |var| {
-            let known = self.find_var(var.name()).is_some_and(|known| known.max() == var.max());
-            if !known && unknown.is_none() {
-                unknown = Some(var.clone());
-            }
-        });
-        match unknown {
+        let known =
+            |var: &Var| self.find_var(var.name()).is_some_and(|known| known.max() == var.max());
+        match expr.vars().into_iter().find(|var| !known(var)) {
             Some(var) => Err(Error::Kernel(format!("no {var} here"))),
             None if expr.divides_by_nothing() => {
                 Err(Error::Kernel(format!("{expr} divides by what is never positive")))

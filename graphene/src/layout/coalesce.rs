@@ -53,7 +53,10 @@ pub(super) fn reached<'a, I: Int, T>(
 pub fn flatten<I: Int>(layout: &Layout<I>) -> Result<Layout<I>> {
     match layout.as_leaf() {
         Some(_) => Ok(layout.clone()),
-        None => Layout::tuple(layout.leaves().into_iter().map(Layout::from).collect()),
+        None => {
+            let leaf = |leaf: &Leaf<I>| Layout::leaf(leaf.size.clone(), leaf.stride.clone());
+            Layout::tuple(layout.leaves().into_iter().map(leaf).collect())
+        }
     }
 }
 

@@ -277,12 +277,6 @@ impl<I: Int> Layout<I> {
     }
 }
 
-impl<I: Int> From<&Leaf<I>> for Layout<I> {
-    fn from(leaf: &Leaf<I>) -> Layout<I> {
-        Layout { node: Node::Leaf(leaf.clone()) }
-    }
-}
-
 impl Layout<Expr> {
     /// A dimension of a buffer to be declared: whether its size and stride can be is found out there.
     pub fn of(size: impl Into<Expr>, stride: impl Into<Expr>) -> Layout<Expr> {

@@ -42,7 +42,7 @@ impl Issue<'_, '_, '_> {
         let place = &self.task.places[operand];
         let number = place.number(element)?;
         let base = self.base_of(lane, operand);
-        let offset = base.offset + place.distance(number);
+        let offset = base.offset + place.distances[number];
         base.inside.then_some(Spot { lane, operand, element: number, base, offset })
     }
 
@@ -64,7 +64,7 @@ impl Issue<'_, '_, '_> {
             return Err(self.blame(lane, Fault::Invalid(text)));
         };
         let base = self.base_of(lane, operand);
-        let offset = base.offset + place.distance(number);
+        let offset = base.offset + place.distances[number];
         let spot = Spot { lane, operand, element: number, base, offset };
         let starts = &self.scratch.starts[base.starts..];
         let inside = starts

@@ -23,7 +23,7 @@ pub(super) struct Barrier {
     /// What threads of other blocks who arrive knew at their fences for the cluster, in this phase and before; those who
     /// wait know it after theirs.
     telling: Option<Knowledge>,
-    told: Option<Knowledge>,
+    pub(super) told: Option<Knowledge>,
     /// Whether threads' own stores have come (PTX `st.async`), rather than copies.
     pub(super) stored: bool,
     /// The phase, from 1 on, in which the last bytes came, and the statement that sent them.
@@ -74,11 +74,6 @@ impl Barrier {
         self.telling.get_or_insert_with(|| known.clone()).join(known);
     }
 
-    /// What those of other blocks who arrived in completed phases have fenced for the cluster.
-    pub(super) fn told(&self) -> Option<&Knowledge> {
-        self.told.as_ref()
-    }
-
     /// So many bytes have come.
     pub(super) fn land(&mut self, bytes: i64) -> Result<(), &'static str> {
         self.bytes -= bytes;
@@ -89,10 +84,10 @@ impl Barrier {
         }
     }
 
-    /// Completes the phase if nothing is lacking; says whether it did.
-    pub(super) fn settle(&mut self, unit: u32) -> bool {
+    /// Completes the phase if nothing is lacking.
+    pub(super) fn settle(&mut self, unit: u32) {
         if !self.exists() || self.pending > 0 || self.bytes != 0 {
-            return false;
+            return;
         }
         self.phase += 1;
         self.pending = self.count;
@@ -104,7 +99,6 @@ impl Barrier {
             }
         }
         self.complete.order.raise(unit, self.phase);
-        true
     }
 
     /// Whether the phase of a parity has completed.

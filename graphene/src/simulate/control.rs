@@ -1,22 +1,20 @@
 //! Variables, masks and loops: what a warp does between atoms.
 
 use super::clock::lanes_of;
-use super::formula::Check;
+use super::formula::{Check, Slot};
 use super::program::Op;
 use super::runner::Runner;
 use crate::atom::Fault;
 
 /// Carries out what is neither an atom nor the end; of loops, no more than so many rounds.
 pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), Fault> {
-    let first = runner.mask.trailing_zeros() as usize;
+    let (mask, first) = (runner.mask, runner.mask.trailing_zeros() as usize);
+    // Where a variable is the same for all lanes, the first one stands for them.
+    let lanes = |slot: &Slot| lanes_of(if slot.varying { mask } else { 1 << first });
     match op {
         Op::Set(slot, formula) => {
-            if slot.varying {
-                for lane in lanes_of(runner.mask) {
-                    runner.slots[slot.at + lane] = formula.value(&runner.slots, lane);
-                }
-            } else {
-                runner.slots[slot.at] = formula.value(&runner.slots, first);
+            for lane in lanes(slot) {
+                runner.slots[slot.of(lane)] = formula.value(&runner.slots, lane);
             }
         }
         Op::Look(slot, register) => {
@@ -32,8 +30,7 @@ pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), F
             }
         }
         Op::Advance { stage, parity, stages } => {
-            let lanes = if stage.varying { runner.mask } else { 1 };
-            for lane in lanes_of(lanes) {
+            for lane in lanes(stage) {
                 let next = runner.slots[stage.of(lane)] + 1;
                 runner.slots[stage.of(lane)] = next % stages;
                 runner.slots[parity.of(lane)] ^= i64::from(next == *stages);
@@ -82,8 +79,7 @@ pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), F
                 let text = format!("a loop goes on: the warp's loops have had {rounds} rounds");
                 return Err(Fault::Invalid(text));
             }
-            let lanes = if counter.varying { runner.mask } else { 1 << first };
-            for lane in lanes_of(lanes) {
+            for lane in lanes(counter) {
                 let step = step.value(&runner.slots, lane);
                 if step < 1 {
                     return Err(Fault::Invalid("a loop's step is not positive".to_owned()));
@@ -101,18 +97,15 @@ pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), F
 fn passing(runner: &Runner, checks: &[Check]) -> u32 {
     let mut mask = runner.mask;
     for check in checks {
-        if mask == 0 {
-            return 0;
-        }
-        if check.varying() {
-            for lane in lanes_of(mask) {
-                if !check.holds(&runner.slots, lane) {
-                    mask &= !(1 << lane);
-                }
+        let holds = |&lane: &usize| check.holds(&runner.slots, lane);
+        mask = match mask {
+            0 => return 0,
+            _ if check.varying() => {
+                lanes_of(mask).filter(holds).fold(0, |all, lane| all | 1 << lane)
             }
-        } else if !check.holds(&runner.slots, mask.trailing_zeros() as usize) {
-            return 0;
-        }
+            _ if holds(&(mask.trailing_zeros() as usize)) => mask,
+            _ => return 0,
+        };
     }
     mask
 }

@@ -44,7 +44,8 @@ pub(super) struct Scope {
     varying: HashSet<Var>,
     thread: Var,
     threads: i64,
-    size: usize,
+    /// The number of values that a warp has.
+    pub(super) size: usize,
 }
 
 /// The value; the quotient by a divisor that is not positive, which no kernel should have, is 0.
@@ -110,11 +111,6 @@ impl Scope {
     pub(super) fn new(symbols: HashMap<Var, i64>, thread: Var, threads: i64) -> Scope {
         let varying = HashSet::from([thread.clone()]);
         Scope { symbols, slots: BTreeMap::new(), varying, thread, threads, size: 0 }
-    }
-
-    /// The number of values that a warp has.
-    pub(super) fn size(&self) -> usize {
-        self.size
     }
 
     /// Notes that a variable is assigned, with values that differ among lanes or not. Says whether

@@ -26,7 +26,7 @@ pub(super) struct Fragment {
     first: Option<Vec<i64>>,
     steps: Vec<Option<Vec<i64>>>,
     /// Of each register, the number of its element: unknown, or none.
-    cells: Vec<Option<Option<usize>>>,
+    pub(super) cells: Vec<Option<Option<usize>>>,
 }
 
 /// The prime factors of a number, each a digit's.
@@ -104,11 +104,6 @@ impl Fragment {
 
     pub(super) fn is_complete(&self) -> bool {
         self.first.is_some() && self.steps.iter().all(Option::is_some)
-    }
-
-    /// The registers' elements: unknown, or none.
-    pub(super) fn cells(&self) -> &[Option<Option<usize>>] {
-        &self.cells
     }
 
     /// How far a register is from the first one.
@@ -196,7 +191,7 @@ impl Level<'_> {
     /// Where a thread's values of an operand lie among what they are a part of.
     pub(super) fn registers(&self, instance: &Instance, operand: usize) -> Vec<i64> {
         let (offset, place) = (self.offset(instance, operand), &self.operands[operand].place);
-        (0..place.size() as usize).map(|value| offset + place.distance(value)).collect()
+        (0..place.size() as usize).map(|value| offset + place.distances[value]).collect()
     }
 
     /// Notes what lanes that come to an instance hold.
@@ -209,7 +204,7 @@ impl Level<'_> {
                 let thread = (32 * runner.index + lane) as i64 - of.first;
                 let rank = self.rank(block - of.from, thread);
                 for value in 0..count {
-                    let at = (first + place.distance(value)) as usize * 32 + lane;
+                    let at = (first + place.distances[value]) as usize * 32 + lane;
                     if runner.marks[at].valid {
                         of.held[number][rank * count + value] = runner.registers[at];
                     }

@@ -2,7 +2,6 @@
 
 use super::clock::lanes_of;
 use super::machine::{Landing, Machine};
-use super::memory::Transfer;
 use super::place::Place;
 use super::program::{Mode, Program, Task};
 use super::tally::{self, Span};
@@ -239,7 +238,7 @@ impl Issue<'_, '_, '_> {
                 let barrier_block = if named { barrier_block } else { block };
                 self.check_barrier((lane, signal), (barrier_block, barrier), true)?;
                 let transfer = self.machine.transfers.len() as u32;
-                self.machine.transfers.push(Transfer { landed: None });
+                self.machine.transfers.push(None);
                 let target = Target { lane, transfer, block, barrier, barrier_block, bytes: 0 };
                 self.scratch.targets.push(target);
             }
@@ -267,8 +266,7 @@ impl Issue<'_, '_, '_> {
         runner.matmuls.used = runner.matmuls.committed + 1;
         runner.matmuls.at = self.task.number;
         if runner.fences == 0 {
-            let text = "none stands before the first matmul".to_owned();
-            return Err(Fault::MissingFence(text));
+            return Err(Fault::MissingFence("none stands before the first matmul".to_owned()));
         }
         Ok(())
     }
@@ -279,20 +277,14 @@ impl Issue<'_, '_, '_> {
         cost.executions += 1;
         cost.sectors += tally::count(&mut self.scratch.sectors);
         let matmul = self.task.mode == Mode::Group(Group::MatMul);
-        for (operand, place) in self.task.places.iter().enumerate() {
-            let spans = &self.scratch.spans[32 * operand..32 * operand + 32];
-            match place.memory {
-                Memory::Registers | Memory::Global => {}
-                // All of a warpgroup's lanes read one tile.
-                Memory::Shared if matmul => {
-                    if self.machine.runners[self.warp].index.is_multiple_of(4) {
-                        cost.shared.read += (place.size() * place.bytes) as u64;
-                    }
-                }
-                Memory::Shared if self.task.site.atom.proxy == Proxy::Generic => {
-                    cost.conflicts += tally::conflicts(spans);
-                }
-                Memory::Shared => {}
+        let places = self.task.places.iter().enumerate();
+        for (operand, place) in places.filter(|row| row.1.memory == Memory::Shared) {
+            // All of a warpgroup's lanes read one tile.
+            if matmul && self.machine.runners[self.warp].index.is_multiple_of(4) {
+                cost.shared.read += (place.size() * place.bytes) as u64;
+            } else if !matmul && self.task.site.atom.proxy == Proxy::Generic {
+                let spans = &self.scratch.spans[32 * operand..32 * operand + 32];
+                cost.conflicts += tally::conflicts(spans);
             }
         }
     }

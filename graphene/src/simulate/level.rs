@@ -105,17 +105,14 @@ impl<'k> Level<'k> {
             if tensor.peer.is_some() {
                 level.unchecked = Some(Unchecked::Peer);
             }
-            for start in tensor.view.start() {
-                start.each_var(&mut |var| {
-                    if !vars.contains(var) {
-                        vars.push(var.clone());
-                    }
-                });
+            for var in tensor.view.start().iter().flat_map(Expr::vars) {
+                if !vars.contains(&var) {
+                    vars.push(var);
+                }
             }
-            let mut shape = Vec::new();
-            for dim in tensor.view.dims() {
-                shape.push(usize::try_from(scope.fixed(&dim.size())?).unwrap_or(0));
-            }
+            let sizes = tensor.view.dims().map(|dim| scope.fixed(&dim.size()));
+            let sizes = sizes.map(|size| Ok(usize::try_from(size?).unwrap_or(0)));
+            let shape: Vec<usize> = sizes.collect::<Result<_>>()?;
             level.operands.push(Array { order: order(&shape), place, shape, spread });
         }
         let shared = level.operands.iter().any(|of| of.place.memory != Memory::Global);

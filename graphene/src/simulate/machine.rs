@@ -8,7 +8,8 @@ use super::control::control;
 use super::gather::{Gathering, Meeting};
 use super::instance::{self, Levels};
 use super::issue::{self, Failure};
-use super::memory::{Space, Transfer};
+use super::memory::Space;
+use super::place::Root;
 use super::program::{Op, Program, Task};
 use super::report::{Cost, Finding};
 use super::runner::{Runner, State, Units};
@@ -16,6 +17,8 @@ use super::{Options, Outcome};
 use crate::arch::registers_at_launch;
 use crate::atom::{Fault, Progress, Proxy};
 use crate::kernel::Kind;
+use crate::tensor::Memory;
+use crate::text::print::joined;
 
 /// A machine that runs a program.
 pub(super) struct Machine<'p, 'k> {
@@ -25,7 +28,8 @@ pub(super) struct Machine<'p, 'k> {
     pub(super) global: Space,
     pub(super) blocks: Vec<Block>,
     pub(super) runners: Vec<Runner>,
-    pub(super) transfers: Vec<Transfer>,
+    /// Of each asynchronous copy, its effects' epoch once it has landed.
+    pub(super) transfers: Vec<Option<Epoch>>,
     /// Transfers that have not landed.
     pub(super) landings: Vec<Landing>,
     pub(super) gatherings: HashMap<Meeting, Gathering>,
@@ -197,7 +201,7 @@ impl<'p, 'k> Machine<'p, 'k> {
                 bulk: at(3),
                 matmul: base + (4 * warps + warp / 4) as u32,
             };
-            let sizes = (program.scope.size(), program.registers);
+            let sizes = (program.scope.size, program.registers);
             let mut runner = Runner::new((block, warp), present, own, units, sizes, per_thread);
             for lane in 0..32 {
                 runner.slots[program.thread.of(lane)] = (32 * warp + lane) as i64;
@@ -334,15 +338,10 @@ impl<'p, 'k> Machine<'p, 'k> {
         let target = &mut self.blocks[block].barriers[barrier];
         target.filled = (target.phase + 1, at);
         target.stored |= proxy == Proxy::Generic;
-        self.transfers[transfer].landed = Some(Epoch::new(first + unit, 0, target.phase + 1));
+        self.transfers[transfer] = Some(Epoch::new(first + unit, 0, target.phase + 1));
         match target.land(bytes) {
-            Ok(()) => {
-                target.settle(unit);
-            }
-            Err(why) => {
-                let fault = Fault::Barrier(format!("a barrier {why}"));
-                self.record(from, fault, Some(at));
-            }
+            Ok(()) => target.settle(unit),
+            Err(why) => self.record(from, Fault::Barrier(format!("a barrier {why}")), Some(at)),
         }
     }
 
@@ -365,14 +364,11 @@ impl<'p, 'k> Machine<'p, 'k> {
                 None => waiting.push((place, block, vec![warp])),
             }
         }
-        let waiting: Vec<String> = waiting
-            .into_iter()
-            .map(|(place, block, warps)| {
-                format!("warps {} of block {block} wait at {place}", warps.join(", "))
-            })
-            .collect();
+        let waiting = waiting.into_iter().map(|(place, block, warps)| {
+            format!("warps {} of block {block} wait at {place}", warps.join(", "))
+        });
         if let Some((warp, number)) = first {
-            self.record(warp, Fault::Deadlock(waiting.join("; ")), Some(number));
+            self.record(warp, Fault::Deadlock(joined(waiting, "; ")), Some(number));
         }
         self.stopped = true;
     }
@@ -387,16 +383,15 @@ impl<'p, 'k> Machine<'p, 'k> {
         let starts = place.starts.iter().zip(&place.axes);
         let offset: i64 =
             starts.map(|(start, axis)| start.value(&runner.slots, lane) * axis.1).sum();
-        if let Kind::GridWait(_) = task.site.spec.kind {
-            let count = self.global.peek(place.first + usize::try_from(offset).ok()?);
-            return Some(format!(" (%{}[{offset}] is {count})", place.name));
+        let (name, at) = (&place.name, place.first + usize::try_from(offset).ok()?);
+        match task.site.spec.kind {
+            Kind::GridWait(_) => Some(format!(" (%{name}[{offset}] is {})", self.global.peek(at))),
+            Kind::Wait(..) => {
+                let barrier = self.blocks[runner.block].barriers.get(at)?;
+                Some(format!(" (%{name}[{offset}]: {})", barrier.describe()))
+            }
+            _ => None,
         }
-        if !matches!(task.site.spec.kind, Kind::Wait(..)) {
-            return None;
-        }
-        let barriers = &self.blocks[runner.block].barriers;
-        let barrier = barriers.get(place.first + usize::try_from(offset).ok()?)?;
-        Some(format!(" (%{}[{offset}]: {})", place.name, barrier.describe()))
     }
 
     /// What must not be left undone when a block leaves.
@@ -435,8 +430,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         for (number, barrier) in self.blocks[block].barriers.iter().enumerate() {
             let (phase, at) = barrier.filled;
             if known.order.time(self.barrier_unit(block, number)) < phase {
-                let what = "a copy that nobody has waited for";
-                faults.push((Fault::InFlight(what.to_owned()), at));
+                faults.push((Fault::InFlight("a copy that nobody has waited for".to_owned()), at));
             }
         }
         let first = self.first_unit;
@@ -457,13 +451,10 @@ impl<'p, 'k> Machine<'p, 'k> {
     }
 
     pub(super) fn outcome(self) -> Outcome {
-        let mut buffers = std::collections::BTreeMap::new();
-        for root in &self.program.roots {
-            if root.memory == crate::tensor::Memory::Global {
-                buffers.insert(root.name.clone(), self.global.contents(root.first, root.len));
-            }
-        }
         let program = self.program;
+        let global = program.roots.iter().filter(|root| root.memory == Memory::Global);
+        let contents = |root: &Root| self.global.contents(root.first, root.len);
+        let buffers = global.map(|root| (root.name.clone(), contents(root))).collect();
         let counts = self.levels.map(|levels| levels.counts).unwrap_or_default();
         let levels = program.levels.iter().map(|level| program.said(level.number)).zip(counts);
         let levels = levels.collect();

@@ -267,7 +267,7 @@ fn spread(
     let got = |register: usize| {
         let (rank, value) = (register / count, register % count);
         let (block, warp, lane) = level.lane(instance, rank);
-        let at = (place.first as i64 + offset + place.distance(value)) as usize * 32 + lane;
+        let at = (place.first as i64 + offset + place.distances[value]) as usize * 32 + lane;
         let element = Element::of(Memory::Registers, unit_of(block, warp), at);
         let before = held[register];
         let written = instance.log.get(&element);
@@ -299,10 +299,10 @@ fn spread(
     let name = &place.name;
     // Of several registers of an element, what only some are written to, the others need not hold.
     let mut renewed = vec![false; values.data.len()];
-    let holders = fragment.cells().iter().zip(&written).filter(|row| *row.1);
+    let holders = fragment.cells.iter().zip(&written).filter(|row| *row.1);
     holders.filter_map(|row| row.0.flatten()).for_each(|element| renewed[element] = true);
     let mut missing = vec![true; values.data.len()];
-    for (register, (cell, &(got, most))) in fragment.cells().iter().zip(&all).enumerate() {
+    for (register, (cell, &(got, most))) in fragment.cells.iter().zip(&all).enumerate() {
         match cell {
             Some(None) => {}
             Some(Some(element)) => {
@@ -388,7 +388,7 @@ fn elements(
             seen.at.push(None);
             continue;
         }
-        let mut at = place.first + (first + place.distance(number)) as usize;
+        let mut at = place.first + (first + place.distances[number]) as usize;
         if space.is_none() {
             at = at * 32 + instance.lane;
         }
@@ -422,21 +422,16 @@ pub(super) fn unit_of(block: i64, warp: usize) -> u64 {
 
 /// A spec, and which of its instances it is.
 fn said(program: &Program<'_>, level: &Level<'_>, instance: &Instance) -> String {
-    let vars: Vec<String> = level
-        .vars
-        .iter()
-        .zip(&instance.vars)
-        .map(|((var, _), value)| format!("@{} = {value}", var.name()))
-        .collect();
+    let vars = level.vars.iter().zip(&instance.vars);
+    let vars = list(vars.map(|((var, _), value)| format!("@{} = {value}", var.name())));
     let of = if level.number.is_none() { &program.kernel.name } else { "" };
     let name = |state: &Operand| format!("%{}", program.kernel.tensor_name(state.tensor));
     let kind = match level.form {
         Some(_) => format!("carried {}", list(level.spec.outs.iter().map(name))),
         None => level.spec.kind.to_string(),
     };
-    let all = [kind, of.to_owned(), vars.join(", ")];
-    let all: Vec<String> = all.into_iter().filter(|part| !part.is_empty()).collect();
-    all.join(" of ")
+    let all = [kind, of.to_owned(), vars];
+    joined(all.iter().filter(|part| !part.is_empty()), " of ")
 }
 
 /// An operand's element.

@@ -63,19 +63,13 @@ pub(super) enum Conflict {
     Twice(u32),
 }
 
-/// An asynchronous copy.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Transfer {
-    /// Its effects' epoch, once it has landed.
-    pub(super) landed: Option<Epoch>,
-}
-
 /// Who accesses memory, and what it knows.
 #[derive(Clone, Copy)]
 pub(super) struct Access<'a> {
     pub(super) runner: &'a Runner,
     pub(super) lane: usize,
-    pub(super) transfers: &'a [Transfer],
+    /// Of each asynchronous copy, its effects' epoch once it has landed.
+    pub(super) transfers: &'a [Option<Epoch>],
     /// How many units a block has, and how many of them are its warps.
     pub(super) units: (u32, u32),
     pub(super) proxy: Proxy,
@@ -90,18 +84,11 @@ pub(super) struct Access<'a> {
 impl Access<'_> {
     /// Whether what happened then is ordered before this access.
     fn knows(&self, epoch: Epoch) -> bool {
-        match self.resolve(epoch) {
-            Some(epoch) => self.runner.knows(self.lane, epoch),
-            None => false,
-        }
+        self.resolve(epoch).is_some_and(|epoch| self.runner.knows(self.lane, epoch))
     }
 
     fn resolve(&self, epoch: Epoch) -> Option<Epoch> {
-        if epoch.who == Who::TRANSFER {
-            self.transfers[epoch.time as usize].landed
-        } else {
-            Some(epoch)
-        }
+        if epoch.who == Who::TRANSFER { self.transfers[epoch.time as usize] } else { Some(epoch) }
     }
 
     fn fenced(&self, epoch: Epoch) -> bool {

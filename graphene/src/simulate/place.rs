@@ -48,7 +48,7 @@ pub(super) struct Place {
     /// The sizes of the dimensions that count.
     pub(super) dims: Vec<i64>,
     /// For each element, first dimension fastest, the distance from the first one.
-    distances: Vec<i64>,
+    pub(super) distances: Vec<i64>,
     /// Likewise the steps along each axis.
     steps: Vec<i64>,
 }
@@ -147,12 +147,6 @@ impl Place {
     /// How many elements there are.
     pub(super) fn size(&self) -> i64 {
         self.distances.len() as i64
-    }
-
-    /// The distance of an element from the first one.
-    #[inline]
-    pub(super) fn distance(&self, number: usize) -> i64 {
-        self.distances[number]
     }
 
     /// The steps along the axes from the first element.

@@ -272,30 +272,27 @@ impl<'k> Program<'k> {
             Stmt::Allocate(id) => {
                 let root = &self.roots[self.root_of(*id)?];
                 if root.memory == Memory::Registers {
-                    let forget = Op::Forget(root.first, root.len);
-                    self.push(forget, number);
+                    self.push(Op::Forget(root.first, root.len), number);
                 }
-                Ok(())
             }
-            Stmt::View(..) | Stmt::Threads(..) => Ok(()),
+            Stmt::View(..) | Stmt::Threads(..) => {}
             Stmt::Indices(vars, threads) => {
-                let values = self.kernel.coordinates(*threads)?;
-                vars.iter().zip(&values).try_for_each(|(var, value)| self.set(var, value, number))
+                for (var, value) in vars.iter().zip(self.kernel.coordinates(*threads)?) {
+                    self.set(var, &value, number)?;
+                }
             }
-            Stmt::Let(var, value) => self.set(var, value, number),
+            Stmt::Let(var, value) => self.set(var, value, number)?,
             Stmt::Value(var, of) => {
                 let (slot, register) = (self.slot(var)?, self.roots[self.root_of(*of)?].first);
                 self.push(Op::Look(slot, register), number);
-                Ok(())
             }
             Stmt::Ring(ring) => {
                 self.set(&ring.stage(), &Expr::from(0), number)?;
-                self.set(&ring.parity(), &Expr::from(0), number)
+                self.set(&ring.parity(), &Expr::from(0), number)?;
             }
             Stmt::Advance(ring) => {
                 let (stage, parity) = (self.slot(&ring.stage())?, self.slot(&ring.parity())?);
                 self.push(Op::Advance { stage, parity, stages: ring.stages }, number);
-                Ok(())
             }
             Stmt::Spec(spec) => match &spec.body {
                 Some(body) if !self.levels.is_empty() => {
@@ -304,19 +301,19 @@ impl<'k> Program<'k> {
                     self.push(Op::Enter(level), number);
                     self.statements(body)?;
                     self.push(Op::Leave, number);
-                    Ok(())
                 }
-                Some(body) => self.statements(body),
-                None => self.atom(spec, number),
+                Some(body) => self.statements(body)?,
+                None => self.atom(spec, number)?,
             },
-            Stmt::For(body) => self.repeat(body, number),
-            Stmt::If(test, body) => self.masked(&self.kernel.conditions(test)?, body, number),
+            Stmt::For(body) => self.repeat(body, number)?,
+            Stmt::If(test, body) => self.masked(&self.kernel.conditions(test)?, body, number)?,
             Stmt::Role(threads, first, end, body) => {
                 let at = role_coordinate(self.kernel, *threads);
                 let conds = [Cond::new(&at, Relation::AtLeast, *first), Cond::less(&at, *end)];
-                self.masked(&conds, body, number)
+                self.masked(&conds, body, number)?;
             }
         }
+        Ok(())
     }
 
     fn slot(&self, var: &Var) -> Result<Slot> {
@@ -333,13 +330,11 @@ impl<'k> Program<'k> {
     fn masked(&mut self, conds: &[Cond], body: &'k [Stmt], number: u32) -> Result {
         let checks: Vec<Check> =
             conds.iter().map(|cond| self.scope.check(cond)).collect::<Result<_>>()?;
-        let mask = self.push(Op::Mask { checks, end: 0 }, number);
+        // Where the mask and the loop go on is known once what is within them is there.
+        let mask = self.push(Op::Exit, number);
         self.statements(body)?;
         self.push(Op::Unmask, number);
-        let after = self.ops.len();
-        if let Op::Mask { end, .. } = &mut self.ops[mask] {
-            *end = after;
-        }
+        self.ops[mask] = Op::Mask { checks, end: self.ops.len() };
         Ok(())
     }
 
@@ -358,14 +353,11 @@ impl<'k> Program<'k> {
                 self.levels.push(level);
             }
         }
-        let test = self.push(Op::Loop { counter, end, exit: 0 }, number);
+        let test = self.push(Op::Exit, number);
         self.statements(&stmt.body)?;
         let step = self.scope.compile(&stmt.step)?;
         self.push(Op::Repeat { counter, step, head }, number);
-        let after = self.ops.len();
-        if let Op::Loop { exit, .. } = &mut self.ops[test] {
-            *exit = after;
-        }
+        self.ops[test] = Op::Loop { counter, end, exit: self.ops.len() };
         Ok(())
     }
 
@@ -382,17 +374,16 @@ impl<'k> Program<'k> {
             let tensor = self.kernel.operand(barrier)?;
             places.push(self.place(barrier.tensor, &tensor, None)?);
         }
-        let blocks = Team::of(self.kernel.threads(spec.blocks), &self.scope)?;
+        let (team, value) =
+            (|id| Team::of(self.kernel.threads(id), &self.scope), spec.kind.exprs());
+        let value = value.first().copied();
         let task = Task {
             number,
             places,
-            threads: Team::of(self.kernel.threads(spec.threads), &self.scope)?,
-            blocks,
+            threads: team(spec.threads)?,
+            blocks: team(spec.blocks)?,
             mode: mode(spec, site.operands()),
-            value: match spec.kind.exprs()[..] {
-                [expr, ..] => Some((expr, self.scope.compile(expr)?)),
-                [] => None,
-            },
+            value: value.map(|expr| Ok((expr, self.scope.compile(expr)?))).transpose()?,
             site,
         };
         let op = Op::Atom(self.tasks.len());

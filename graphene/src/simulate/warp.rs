@@ -49,11 +49,10 @@ impl Warp for Issue<'_, '_, '_> {
     fn init_barrier(&mut self, operand: usize, arrivals: i64) -> Step {
         for lane in lanes_of(self.mask) {
             let (block, barrier) = self.barrier_of(lane, operand)?;
-            let now = self.machine.runners[self.warp].now(lane);
-            let own = self.machine.runners[self.warp].block;
-            if block != own {
-                let text = "is initialised by another block";
-                return Err(self.barrier_fault(lane, operand, text));
+            let runner = &self.machine.runners[self.warp];
+            let now = runner.now(lane);
+            if block != runner.block {
+                return Err(self.barrier_fault(lane, operand, "is initialised by another block"));
             }
             let target = &mut self.machine.blocks[block].barriers[barrier];
             if let Err(why) = target.init(arrivals, now) {
@@ -109,8 +108,7 @@ impl Warp for Issue<'_, '_, '_> {
         for &(first, mask) in &lanes {
             let (block, barrier) = self.barrier_of(first, operand)?;
             if block != own {
-                let text = "of another block is waited for";
-                return Err(self.barrier_fault(first, operand, text));
+                return Err(self.barrier_fault(first, operand, "of another block is waited for"));
             }
             for lane in lanes_of(mask) {
                 self.check_barrier((lane, operand), (block, barrier), false)?;
@@ -125,13 +123,12 @@ impl Warp for Issue<'_, '_, '_> {
             let machine = &mut *self.machine;
             if scope == Scope::Block && machine.blocks[block].barriers[barrier].stored {
                 let text = "who waits for stores of the cluster does so in its scope".to_owned();
-                return self
-                    .complain(lane, Fault::MissingFence(text), None)
-                    .map(|()| Progress::Done);
+                self.complain(lane, Fault::MissingFence(text), None)?;
+                return Ok(Progress::Done);
             }
             let known = &machine.blocks[block].barriers[barrier].complete;
             machine.runners[self.warp].learn(mask, known);
-            if let Some(told) = machine.blocks[block].barriers[barrier].told() {
+            if let Some(told) = &machine.blocks[block].barriers[barrier].told {
                 machine.runners[self.warp].hear(mask, told);
             }
         }
@@ -259,7 +256,7 @@ impl Issue<'_, '_, '_> {
                 let runner = &mut self.machine.runners[self.warp];
                 let done = runner.matmuls.done;
                 for element in 0..place.size() as usize {
-                    let at = (first + place.distance(element)) as usize * 32 + lane;
+                    let at = (first + place.distances[element]) as usize * 32 + lane;
                     runner.marks[at].waited = done;
                 }
             }
@@ -267,10 +264,8 @@ impl Issue<'_, '_, '_> {
     }
 
     fn barrier_fault(&mut self, lane: usize, operand: usize, why: &str) -> Fault {
-        let name = &self.task.places[operand].name;
-        let fault =
-            Fault::Barrier(format!("%{name}[{}] {why}", self.base_of(lane, operand).offset));
-        self.blame(lane, fault)
+        let (name, base) = (&self.task.places[operand].name, self.base_of(lane, operand));
+        self.blame(lane, Fault::Barrier(format!("%{name}[{}] {why}", base.offset)))
     }
 
     /// A barrier may be used once its initialisation is ordered before; by other blocks and by
@@ -281,7 +276,7 @@ impl Issue<'_, '_, '_> {
         (block, barrier): (usize, usize),
         fenced: bool,
     ) -> Tried {
-        let runner = &self.machine.runners[self.warp];
+        let (runner, name) = (&self.machine.runners[self.warp], &self.task.places[operand].name);
         let Some(target) = self.machine.blocks[block].barriers.get(barrier) else {
             return Err(self.barrier_fault(lane, operand, "does not exist"));
         };
@@ -289,12 +284,10 @@ impl Issue<'_, '_, '_> {
             return Err(self.barrier_fault(lane, operand, "is used before it is initialised"));
         }
         if !runner.knows(lane, target.made) {
-            let name = &self.task.places[operand].name;
             let text = format!("%{name} is used while it is initialised");
             return self.complain(lane, Fault::Race(text), None);
         }
         if fenced && !target.fenced.is_some_and(|fence| runner.knows(lane, fence)) {
-            let name = &self.task.places[operand].name;
             let text = format!("the initialisation of %{name} is not fenced");
             return self.complain(lane, Fault::MissingFence(text), None);
         }

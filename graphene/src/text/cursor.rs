@@ -126,13 +126,11 @@ impl<'t> Parser<'t> {
         if !self.sees_digit() {
             return self.expected("an integer");
         }
-        match digits.parse() {
-            Ok(value) => {
-                self.at = self.next() + digits.len();
-                Ok(value)
-            }
-            Err(_) => self.expected("an integer of at most 63 bits"),
-        }
+        let Ok(value) = digits.parse() else {
+            return self.expected("an integer of at most 63 bits");
+        };
+        self.at = self.next() + digits.len();
+        Ok(value)
     }
 
     pub(crate) fn integer(&mut self) -> Result<i64> {

@@ -69,7 +69,6 @@ impl Parser<'_> {
 
     fn param(&mut self, k: &mut Builder) -> Result {
         let name = self.new_name::<TensorId>(k)?;
-        self.expect(":")?;
         let from = self.next();
         let tensor = self.tensor_type(k)?;
         let plain = tensor.swizzle.is_none() && tensor.peer.is_none();
@@ -81,7 +80,6 @@ impl Parser<'_> {
 
     fn launched(&mut self, k: &mut Builder) -> Result {
         let name = self.new_name::<ThreadsId>(k)?;
-        self.expect(":")?;
         let threads = self.threads_type(k)?;
         match threads.agent {
             Agent::Block => k.grid(name, threads.view),
@@ -111,7 +109,11 @@ impl Parser<'_> {
         if self.name('%').is_some() {
             let declares = self.sees(":");
             self.back(at);
-            return if declares { self.tensor(k) } else { self.computed(k) };
+            if declares {
+                return self.tensor(k);
+            }
+            let outs = self.outs(k)?;
+            return self.spec(k, outs);
         }
         if self.name('#').is_some() {
             self.back(at);
@@ -141,7 +143,6 @@ impl Parser<'_> {
     /// An allocation or a view.
     fn tensor(&mut self, k: &mut Builder) -> Result {
         let name = self.new_name::<TensorId>(k)?;
-        self.expect(":")?;
         let from = self.next();
         let printed = self.tensor_type(k)?;
         if !self.eat("=") {
@@ -159,7 +160,6 @@ impl Parser<'_> {
 
     fn threads(&mut self, k: &mut Builder) -> Result {
         let name = self.new_name::<ThreadsId>(k)?;
-        self.expect(":")?;
         let from = self.next();
         let printed = self.threads_type(k)?;
         self.expect("=")?;
@@ -231,12 +231,6 @@ impl Parser<'_> {
             Some(ring) => k.advance(&ring),
             None => self.fail(at, format!("no ring @{name} is known here")),
         }
-    }
-
-    /// What computes the operands that stand here.
-    fn computed(&mut self, k: &mut Builder) -> Result {
-        let outs = self.outs(k)?;
-        self.spec(k, outs)
     }
 
     fn outs(&mut self, k: &Builder) -> Result<Vec<Operand>> {
@@ -314,12 +308,14 @@ impl Parser<'_> {
 
 /// Names that a statement gives.
 impl<'t> Parser<'t> {
+    /// The name of a tensor, and the colon before its type.
     fn new_name<V: Viewed>(&mut self, k: &Builder) -> Result<&'t str> {
         let at = self.next();
         let name = self.sigil_name::<V>()?;
         if k.is_taken::<V>(name) {
             return self.fail(at, format!("{}{name} is declared twice", V::SIGIL));
         }
+        self.expect(":")?;
         Ok(name)
     }
 

@@ -36,9 +36,8 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn of(&self, expr: &Expr) -> Differs {
-        let mut all = Differs::new();
-        expr.each_var(&mut |var| all.extend(self.differs.get(var).into_iter().flatten().cloned()));
-        all
+        let vars = expr.vars();
+        vars.iter().flat_map(|var| self.differs.get(var)).flatten().cloned().collect()
     }
 
     fn of_all<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Differs {

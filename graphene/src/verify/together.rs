@@ -17,7 +17,7 @@ struct Value {
 /// The threads of a block that are active, and what their variables are.
 #[derive(Debug)]
 pub(super) struct Group {
-    active: Vec<bool>,
+    pub(super) active: Vec<bool>,
     /// Whether a condition that is not followed may have left some out.
     uncertain: bool,
     /// Threads with the same number here have come through the same conditions and loops.
@@ -68,10 +68,6 @@ impl Group {
             parities: HashSet::new(),
             advances: 0,
         }
-    }
-
-    pub(super) fn active(&self) -> &[bool] {
-        &self.active
     }
 
     fn value(&self, expr: &Expr) -> Option<Value> {
@@ -140,9 +136,7 @@ impl Group {
 
     /// The expression, its variables no larger than they are for the active threads.
     pub(super) fn tighten(&self, expr: &Expr) -> Expr {
-        let mut vars: Vec<Var> = Vec::new();
-        expr.each_var(&mut |var| vars.push(var.clone()));
-        vars.iter().fold(expr.clone(), |expr, var| {
+        expr.vars().iter().fold(expr.clone(), |expr, var| {
             let Some(Some(Value { numbers: Some(values), .. })) = self.values.get(var) else {
                 return expr;
             };
