@@ -374,9 +374,8 @@ impl<'k> Program<'k> {
             let tensor = self.kernel.operand(barrier)?;
             places.push(self.place(barrier.tensor, &tensor, None)?);
         }
-        let (team, value) =
-            (|id| Team::of(self.kernel.threads(id), &self.scope), spec.kind.exprs());
-        let value = value.first().copied();
+        let team = |id| Team::of(self.kernel.threads(id), &self.scope);
+        let value = spec.kind.exprs().first().copied();
         let task = Task {
             number,
             places,
