@@ -255,7 +255,8 @@ pub struct Site<'a> {
     pub spec: &'a Spec,
     /// The atom.
     pub atom: &'static Atom,
-    operands: Vec<Tensor>,
+    /// The operands' tensors: outputs first, then inputs.
+    pub operands: Vec<Tensor>,
     sizes: Sizes,
 }
 
@@ -263,11 +264,6 @@ impl Site<'_> {
     /// An operand's tensor: outputs first, then inputs.
     pub fn operand(&self, operand: usize) -> &Tensor {
         &self.operands[operand]
-    }
-
-    /// All operands' tensors.
-    pub fn operands(&self) -> &[Tensor] {
-        &self.operands
     }
 
     /// The barrier that it signals.

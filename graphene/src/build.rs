@@ -349,23 +349,13 @@ impl Builder {
         let Some(blocks) = header.blocks.or(self.blocks) else {
             return Err(Error::Kernel("the kernel has no grid yet".to_owned()));
         };
-        let threads = match header.threads {
-            Some(threads) => threads,
-            None => self.one()?,
-        };
-        Ok(Spec {
-            kind: match header.kind {
-                // One expression has one form, that in which its text reads back.
-                Kind::Fused(fused) => Kind::Fused(fused.ordered()),
-                kind => kind,
-            },
-            outs: header.outs,
-            ins: header.ins,
-            blocks,
-            threads,
-            completion: header.completion,
-            body: None,
-        })
+        let threads = header.threads.map_or_else(|| self.one(), Ok)?;
+        let Header { mut kind, outs, ins, completion, .. } = header;
+        // One expression has one form, that in which its text reads back.
+        if let Kind::Fused(fused) = &mut kind {
+            *fused = fused.ordered();
+        }
+        Ok(Spec { kind, outs, ins, blocks, threads, completion, body: None })
     }
 
     /// What holds at the head of a loop, [which carries](Builder::for_carrying) it; the body is given the counter there, and

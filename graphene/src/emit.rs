@@ -66,7 +66,7 @@ pub fn after(kernel: &Kernel, pass: &Pass) -> Result<String> {
 fn source(kernel: &Kernel, last: Option<&str>) -> Result<(String, Launch)> {
     let (names, storage) = (&Names::of(kernel), &Storage::of(kernel)?);
     let (body, mut uses) = lower::body(kernel, names)?;
-    let launch = launch::describe(kernel, names.entry(), storage.bytes, &uses)?;
+    let launch = launch::describe(kernel, &names.entry, storage.bytes, &uses)?;
     let signature = signature(kernel, names, &mut uses)?;
     let prelude = String::new();
     let mut source = Source { kernel, names, storage, uses, prelude, signature, body };
@@ -94,7 +94,7 @@ fn signature(kernel: &Kernel, names: &Names, uses: &mut Uses) -> Result<String> 
     for symbol in &kernel.symbols {
         params.push(format!("int {}", names.var(symbol)?));
     }
-    let (threads, name) = (kernel.block_size()?, names.entry());
+    let (threads, name) = (kernel.block_size()?, &names.entry);
     let head = format!("extern \"C\" __global__ void __launch_bounds__({threads}, 1)\n{name}(");
     let indent = format!(",\n{}", " ".repeat(name.len() + 1));
     Ok(format!("{head}{}) {{\n", params.join(&indent)))

@@ -200,20 +200,16 @@ impl For {
 }
 
 impl Operand {
-    /// The whole tensor.
-    pub fn all(tensor: TensorId) -> Operand {
-        Operand { tensor, index: Vec::new() }
-    }
-
     /// One element of its outermost level.
     pub fn at(tensor: TensorId, index: impl IntoIterator<Item = impl Into<Expr>>) -> Operand {
         Operand { tensor, index: IntTuple::list(index) }
     }
 }
 
+/// The whole tensor.
 impl From<TensorId> for Operand {
     fn from(tensor: TensorId) -> Operand {
-        Operand::all(tensor)
+        Operand { tensor, index: Vec::new() }
     }
 }
 

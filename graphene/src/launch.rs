@@ -67,12 +67,14 @@ pub struct TensorMap {
     pub swizzle: u32,
 }
 
-/// What must hold for a launch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What must hold for a launch, and is said where it does not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Condition {
     /// The pointer of this tensor is a multiple of so many bytes.
+    #[error("requires the pointer of %{0} to be a multiple of {1}")]
     Aligned(String, i64),
     /// The expression is a multiple of the number.
+    #[error("requires {0} to be a multiple of {1}")]
     Multiple(Expr, i64),
 }
 
@@ -111,19 +113,6 @@ impl fmt::Display for Param {
                     "map of %{tensor}: [{sizes}] of {scalar}, [{strides}] bytes apart, \
                      window {window:?}, swizzle {swizzle}"
                 )
-            }
-        }
-    }
-}
-
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Condition::Aligned(tensor, bytes) => {
-                write!(f, "requires the pointer of %{tensor} to be a multiple of {bytes}")
-            }
-            Condition::Multiple(expr, of) => {
-                write!(f, "requires {expr} to be a multiple of {of}")
             }
         }
     }

@@ -176,11 +176,6 @@ impl Tensor {
             op => Ok(Tensor { view: self.view.apply(op)?, ..self.clone() }),
         }
     }
-
-    /// The number of bytes of the buffer below the view, if it is known.
-    pub fn buffer_bytes(&self) -> Option<i64> {
-        Some(self.view.cosize()? * self.scalar.bytes())
-    }
 }
 
 impl Threads {

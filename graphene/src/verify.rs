@@ -266,12 +266,7 @@ impl Verifier<'_> {
         if spec.kind.meaning(&[], &[]).is_none() {
             return Err(format!("{} does not say what is carried", spec.kind));
         }
-        let mut written = BTreeSet::new();
-        each_stmt(body, &mut |stmt| {
-            if let Stmt::Spec(spec @ Spec { body: None, .. }) = stmt {
-                written.extend(self.buffers(&spec.outs));
-            }
-        });
+        let [written, _] = self.used(body);
         let kept = states.iter().zip(self.buffers(states)).find(|row| !written.contains(&row.1));
         kept.map_or(Ok(()), |(state, _)| {
             let name = self.kernel.tensor_name(state.tensor);
@@ -305,7 +300,7 @@ impl Verifier<'_> {
         }
         // Asynchronous copies leave out what lies beyond a global tensor's edge.
         let clips = site.spec.kind == Kind::Move && site.spec.completion != Completion::Now;
-        for tensor in site.operands() {
+        for tensor in &site.operands {
             if clips && tensor.memory == Memory::Global {
                 continue;
             }
@@ -343,8 +338,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// Rule 4: what a spec names, its decomposition uses.
-    fn complete(&mut self, spec: &Spec, body: &[Stmt]) {
+    /// The buffers that statements write, and those that they read.
+    fn used(&self, body: &[Stmt]) -> [BTreeSet<TensorId>; 2] {
         let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
         each_stmt(body, &mut |stmt| {
             if let Stmt::Spec(spec @ Spec { body: None, .. }) = stmt {
@@ -354,6 +349,12 @@ impl Verifier<'_> {
                 read.insert(self.roots[of.0 as usize]);
             }
         });
+        [written, read]
+    }
+
+    /// Rule 4: what a spec names, its decomposition uses.
+    fn complete(&mut self, spec: &Spec, body: &[Stmt]) {
+        let [written, mut read] = self.used(body);
         let unused = |operands: &[Operand], used: &BTreeSet<TensorId>| {
             self.buffers(operands).into_iter().find(|root| !used.contains(root))
         };

@@ -221,9 +221,8 @@ fn sync_text(site: &Site<'_>, code: &dyn Code) -> String {
 
 /// An instruction that accumulators stand by: the compiler may not move their uses across it.
 fn with_accumulators(site: &Site<'_>, code: &dyn Code, text: &str) -> String {
-    let outs: Vec<_> = super::wgmma::accumulators(site.size("n"))
-        .map(|element| ("+f", code.element(D, &element)))
-        .collect();
+    let elements = super::wgmma::accumulators(site.size("n"));
+    let outs: Vec<_> = elements.map(|element| ("+f", code.element(D, &element))).collect();
     asm(text, &outs, &[])
 }
 

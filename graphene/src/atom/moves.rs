@@ -24,7 +24,10 @@ pub(super) const ATOMS: &[Atom] = &[
     scalar("ld.shared", "[].*.RF <- Move<<<[]>>>([].*.SH)", same),
     scalar("st.shared", "[].*.SH <- Move<<<[]>>>([].*.RF)", same),
     scalar("mov", "[].*.RF <- Move<<<[]>>>([].*.RF)", same),
-    scalar("cvt", "[].*.RF <- Move<<<[]>>>([].*.RF)", floats),
+    scalar("cvt", "[].*.RF <- Move<<<[]>>>([].*.RF)", |s| {
+        let floats = [D, A].iter().all(|&side| s.operand(side).scalar.is_float());
+        given(floats, "it converts floating point only")
+    }),
     scalar("cvt.from", "[].fp32.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)", |_| Ok(())),
     // Towards 0; what the type does not hold, such as NaN, becomes any of its values.
     scalar("cvt.to", "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].fp32.RF)", |_| Ok(())),
@@ -182,12 +185,6 @@ pub(super) fn bytes(site: &Site<'_>, wanted: i64) -> Fits {
 /// Both sides have one type.
 pub(super) fn same(site: &Site<'_>) -> Fits {
     given(site.operand(D).scalar == site.operand(A).scalar, "it does not convert")
-}
-
-/// Both sides are floating point.
-fn floats(site: &Site<'_>) -> Fits {
-    let float = |operand: usize| site.operand(operand).scalar.is_float();
-    given(float(D) && float(A), "it converts floating point only")
 }
 
 /// `ld`/`st` of 4, 8 or 16 bytes as words of 32 bits.

@@ -173,13 +173,7 @@ impl AtomCode<'_> {
     fn register(&self, operand: usize, element: &[i64]) -> Result<String> {
         let name = self.names.tensor(self.root(operand))?;
         let offset = self.offset(operand, element)?;
-        let mut unknown = None;
-        offset.each_var(&mut |var| {
-            if !self.known.contains(var) {
-                unknown = Some(var.clone());
-            }
-        });
-        if let Some(var) = unknown {
+        if let Some(var) = offset.vars().iter().rev().find(|var| !self.known.contains(var)) {
             return refuse(format!(
                 "the register {name}[{offset}] depends on {var}, which is no counter of an \
                  unrolled loop"

@@ -88,7 +88,7 @@ struct Mode {
 /// shared memory first, then those along which the box has one element.
 pub(super) fn map_of(site: &Site<'_>, of: usize, name: &str) -> Result<(TensorMap, Vec<usize>)> {
     let tensor = site.operand(of);
-    let shared = (0..site.operands().len()).find(|&i| site.operand(i).memory == Memory::Shared);
+    let shared = (0..site.operands.len()).find(|&i| site.operand(i).memory == Memory::Shared);
     let modes = modes(site, of, shared)?;
     let axes = tensor.view.axes();
     let mut order: Vec<usize> = modes.iter().map(|mode| mode.axis).collect();
@@ -116,10 +116,7 @@ pub(super) fn map_of(site: &Site<'_>, of: usize, name: &str) -> Result<(TensorMa
         sizes: order.iter().map(|&axis| axes[axis].size.clone()).collect(),
         strides: order[1..].iter().map(|&axis| axes[axis].stride.clone() * bytes).collect(),
         window: order.iter().map(window).collect::<Result<_>>()?,
-        swizzle: match shared {
-            Some(shared) => swizzle_bytes(site.operand(shared))?,
-            None => 0,
-        },
+        swizzle: shared.map_or(Ok(0), |shared| swizzle_bytes(site.operand(shared)))?,
     };
     Ok((map, order))
 }
@@ -138,11 +135,7 @@ fn modes(site: &Site<'_>, operand: usize, shared: Option<usize>) -> Result<Vec<M
             let mut element = vec![0; dims.len()];
             element[i] = before;
             // Without a shared tensor, as the global one counts.
-            let distance = match shared {
-                Some(shared) => site.distance(shared, &element),
-                None => site.distance(operand, &element),
-            };
-            let Some(distance) = distance else {
+            let Some(distance) = site.distance(shared.unwrap_or(operand), &element) else {
                 return refuse("a tensor map's box has constant strides in shared memory");
             };
             modes.push(Mode { axis: *axis, size, distance });

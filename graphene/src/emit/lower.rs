@@ -63,9 +63,7 @@ impl Lowering<'_> {
                 }
             }
             Stmt::Let(var, value) => {
-                let mut known = true;
-                value.each_var(&mut |var| known &= self.known.contains(var));
-                if known {
+                if value.vars().iter().all(|var| self.known.contains(var)) {
                     self.known.insert(var.clone());
                 }
                 all.push(self.number(var, value)?);
@@ -170,12 +168,12 @@ impl Lowering<'_> {
             && stride * size == extent
         {
             let (first, last) = (start + from * stride, start + end * stride);
-            if let Some(warps) = self.names.warps()
+            if let Some(warps) = &self.names.warps
                 && let [Some(first), Some(last), Some(all)] =
                     [first, last, all].map(|thread| warps.begins(thread))
                 && threads.agent == Agent::Thread
             {
-                return Ok(between(Expr::from(warps.index()), first, last, all));
+                return Ok(between(Expr::from(&warps.warp), first, last, all));
             }
             return Ok(between(linear, first, last, all));
         }

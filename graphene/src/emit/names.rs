@@ -24,11 +24,13 @@ const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break
 /// The names of what a kernel declares.
 #[derive(Debug)]
 pub(super) struct Names {
-    entry: String,
+    /// The function's.
+    pub(super) entry: String,
     tensors: BTreeMap<TensorId, String>,
     vars: BTreeMap<String, String>,
     roots: Vec<TensorId>,
-    warps: Option<Warps>,
+    /// What a thread's number is made of, where blocks are several whole warps.
+    pub(super) warps: Option<Warps>,
     taken: BTreeSet<String>,
 }
 
@@ -47,7 +49,7 @@ impl Names {
             names.vars.insert(var.name().to_owned(), format!("(int){index}.x"));
         }
         if let Some(warps) = &names.warps {
-            names.vars.insert(warps.index().name().to_owned(), WARP_INDEX.to_owned());
+            names.vars.insert(warps.warp.name().to_owned(), WARP_INDEX.to_owned());
         }
         names.entry = names.free(identifier(&kernel.name));
         names.taken.insert(names.entry.clone());
@@ -67,16 +69,6 @@ impl Names {
             _ => {}
         });
         names
-    }
-
-    /// The function's name.
-    pub(super) fn entry(&self) -> &str {
-        &self.entry
-    }
-
-    /// What a thread's number is made of, where blocks are several whole warps.
-    pub(super) fn warps(&self) -> Option<&Warps> {
-        self.warps.as_ref()
     }
 
     /// The same value, by the own warp's number where that is enough.

@@ -176,8 +176,8 @@ fn unused(body: &mut Vec<Statement>, read: &mut BTreeSet<Var>) {
 }
 
 fn warp(source: &mut Source<'_>) {
-    if let Some(warps) = source.names.warps()
-        && source.body.iter().any(|statement| statement.mentions(warps.index()))
+    if let Some(warps) = &source.names.warps
+        && source.body.iter().any(|statement| statement.mentions(&warps.warp))
     {
         source.body.insert(0, Statement::line(DECLARED.to_owned()));
     }

@@ -63,9 +63,7 @@ impl Prelude {
         match scalar {
             Scalar::F16 => Some(Prelude::Half),
             Scalar::Bf16 => Some(Prelude::Bfloat16),
-            Scalar::F32 | Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
-                None
-            }
+            _ => None,
         }
     }
 

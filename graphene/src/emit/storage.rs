@@ -26,7 +26,7 @@ impl Storage {
         let mut storage = Storage { places: Vec::new(), align: 16, bytes: 0 };
         for id in tensors {
             let tensor = kernel.tensor(id);
-            let Some(bytes) = tensor.buffer_bytes() else {
+            let Some(size) = tensor.view.cosize() else {
                 let name = kernel.tensor_name(id);
                 return refuse(format!("the size of %{name} in shared memory is not a constant"));
             };
@@ -34,7 +34,8 @@ impl Storage {
             let start = (storage.bytes + align - 1) / align * align;
             storage.places.push((id, start));
             storage.align = storage.align.max(align);
-            storage.bytes = start.checked_add(bytes).ok_or(Error::Overflow)?;
+            storage.bytes =
+                start.checked_add(size * tensor.scalar.bytes()).ok_or(Error::Overflow)?;
             limit.check("bytes of shared memory a block", storage.bytes)?;
         }
         Ok(storage)

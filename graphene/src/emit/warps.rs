@@ -19,7 +19,8 @@ pub(super) const DECLARED: &str =
 #[derive(Debug)]
 pub(super) struct Warps {
     thread: Var,
-    warp: Var,
+    /// The own warp's number.
+    pub(super) warp: Var,
     lane: Var,
 }
 
@@ -32,11 +33,6 @@ impl Warps {
             warp: Var::new("warp!", Some(threads / WARP - 1)),
             lane: Var::new("lane!", Some(WARP - 1)),
         })
-    }
-
-    /// The own warp's number.
-    pub(super) fn index(&self) -> &Var {
-        &self.warp
     }
 
     /// The warp's number where its first thread has this one.

@@ -150,7 +150,7 @@ impl<I: Int> Domain<'_, I> {
     fn of<'a>(a: &'a Layout<I>, b: &'a Layout<I>) -> Result<Domain<'a, I>> {
         let mut radices: Vec<(Option<usize>, Radix<I>)> = Vec::new();
         let leaves = b.leaves();
-        for (axis, _) in leaves.iter().flat_map(|leaf| leaf.stride.terms()) {
+        for (axis, _) in leaves.iter().flat_map(|leaf| &leaf.stride.terms) {
             if radices.iter().any(|known| known.0 == *axis) {
                 continue;
             }
@@ -218,7 +218,7 @@ impl<I: Int> Domain<'_, I> {
 
     fn terms<'a>(&'a self, position: &'a Stride<I>) -> impl Iterator<Item = (&'a Radix<I>, &'a I)> {
         let of = |axis| self.radices.iter().find(move |radix| radix.0 == axis);
-        position.terms().iter().filter_map(move |(axis, by)| Some((&of(*axis)?.1, by)))
+        position.terms.iter().filter_map(move |(axis, by)| Some((&of(*axis)?.1, by)))
     }
 
     fn at(&self, position: &Stride<I>) -> Result<Stride<I>> {
@@ -229,7 +229,7 @@ impl<I: Int> Domain<'_, I> {
     fn digits(&self, position: &Stride<I>) -> Result<Vec<i64>> {
         let mut digits = Vec::new();
         for (axis, radix) in &self.radices {
-            let by = position.terms().iter().find(|term| term.0 == *axis).map(|term| &term.1);
+            let by = position.terms.iter().find(|term| term.0 == *axis).map(|term| &term.1);
             let mut rest = match by.map_or(Some(0), Int::constant) {
                 Some(rest) => rest,
                 None if radix.bounded.is_empty() => continue,
@@ -309,7 +309,7 @@ impl<I: Int> Domain<'_, I> {
                     (_, None) => return Ok(false),
                 }
             }
-            for by in part.position.terms().iter().filter_map(|term| term.1.constant()) {
+            for by in part.position.terms.iter().filter_map(|term| term.1.constant()) {
                 signs[usize::from(by > 0)] = true;
             }
         }

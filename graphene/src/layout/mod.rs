@@ -145,7 +145,7 @@ impl<I: Int> Layout<I> {
                 return Err(Error::Size(count));
             }
             size = size.checked_mul(count).ok_or(Error::Overflow)?;
-            for stride in leaf.stride.terms().iter().filter_map(|term| term.1.constant()) {
+            for stride in leaf.stride.terms.iter().filter_map(|term| term.1.constant()) {
                 let reach = (count - 1).checked_mul(stride).and_then(i64::checked_abs);
                 extent =
                     reach.and_then(|reach| extent.checked_add(reach)).ok_or(Error::Overflow)?;
@@ -225,7 +225,7 @@ impl<I: Int> Layout<I> {
 
     /// Where a coordinate lies that is given by its number, or by axes: the modes.
     pub(crate) fn image(&self, coordinate: &Stride<I>) -> Result<Stride<I>> {
-        coordinate.terms().iter().try_fold(Stride::zero(), |image, (axis, at)| {
+        coordinate.terms.iter().try_fold(Stride::zero(), |image, (axis, at)| {
             let Some(axis) = *axis else { return image.plus(&self.at(at)?) };
             let (modes, rank) = (axis.saturating_add(1), self.rank());
             let mode = self.modes().get(axis);
@@ -323,7 +323,7 @@ impl Layout {
     pub fn cosize(&self) -> i64 {
         let mut reach: Vec<(Option<usize>, i64)> = vec![];
         for leaf in self.leaves() {
-            for &(axis, step) in leaf.stride.terms() {
+            for &(axis, step) in &leaf.stride.terms {
                 let own = ((leaf.size - 1) * step).abs();
                 match reach.iter_mut().find(|along| along.0 == axis) {
                     Some(along) => along.1 += own,

@@ -10,7 +10,7 @@ use crate::error::Result;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Stride<I = i64> {
     /// In order, no coefficient 0; what has no axis is a number.
-    terms: Vec<(Option<usize>, I)>,
+    pub(super) terms: Vec<(Option<usize>, I)>,
 }
 
 impl<I: Int> Stride<I> {
@@ -26,10 +26,6 @@ impl<I: Int> Stride<I> {
 
     pub(super) fn term(axis: Option<usize>, by: I) -> Stride<I> {
         Stride { terms: if by.equals(0) { Vec::new() } else { vec![(axis, by)] } }
-    }
-
-    pub(super) fn terms(&self) -> &[(Option<usize>, I)] {
-        &self.terms
     }
 
     /// The number that this is, if it moves along no axis.

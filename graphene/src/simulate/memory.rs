@@ -102,11 +102,10 @@ impl Access<'_> {
     }
 
     fn reader(&self) -> Reader {
-        let (who, time) = (self.stamp.who, self.stamp.time);
-        if who == Who::TRANSFER {
-            return Reader { unit: TRANSFERS, time, mask: 1, at: self.at };
-        }
-        Reader { unit: who.unit(), time, mask: 1 << who.lane(), at: self.at }
+        let Epoch { who, time } = self.stamp;
+        let single = who == Who::TRANSFER;
+        let (unit, mask) = if single { (TRANSFERS, 1) } else { (who.unit(), 1 << who.lane()) };
+        Reader { unit, time, mask, at: self.at }
     }
 
     /// Whether a write by a thread precedes without a fence between, where there must be one.

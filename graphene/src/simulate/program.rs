@@ -381,7 +381,7 @@ impl<'k> Program<'k> {
             places,
             threads: team(spec.threads)?,
             blocks: team(spec.blocks)?,
-            mode: mode(spec, site.operands()),
+            mode: mode(spec, &site.operands),
             value: value.map(|expr| Ok((expr, self.scope.compile(expr)?))).transpose()?,
             site,
         };

@@ -1,6 +1,5 @@
 //! What a simulation reports: findings, and costs.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::atom::Fault;
@@ -80,15 +79,6 @@ impl Costs {
             }
         }
         sum
-    }
-
-    /// How often a warp carried out each atom.
-    pub fn atoms(&self) -> BTreeMap<&'static str, u64> {
-        let mut counts = BTreeMap::new();
-        for cost in &self.statements {
-            *counts.entry(cost.atom).or_insert(0) += cost.executions;
-        }
-        counts
     }
 }
 

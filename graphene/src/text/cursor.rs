@@ -98,10 +98,8 @@ impl<'t> Parser<'t> {
     }
 
     pub(crate) fn expect_name(&mut self, sigil: char, of: &str) -> Result<&'t str> {
-        match self.name(sigil) {
-            Some(name) => Ok(name),
-            None => self.expected(&format!("{of}, `{sigil}name`")),
-        }
+        let name = self.name(sigil);
+        name.map_or_else(|| self.expected(&format!("{of}, `{sigil}name`")), Ok)
     }
 
     /// Whether a `%` here is the remainder, which is then eaten: see the notation.

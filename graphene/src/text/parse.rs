@@ -33,22 +33,19 @@ fn next_kernel(p: &mut Parser<'_>) -> Result<Kernel> {
     if !p.eat_word("kernel") {
         return p.expected("`kernel`");
     }
-    if p.sees_digit() {
-        return p.expected("the kernel's name");
-    }
-    let Some(name) = p.word() else { return p.expected("the kernel's name") };
+    let name = if p.sees_digit() { None } else { p.word() };
+    let Some(name) = name else { return p.expected("the kernel's name") };
     let mut k = Builder::new(name, p.row("an architecture", &Arch::ALL)?);
     p.symbols(&mut k)?;
     loop {
         let at = p.next();
-        if p.name('%').is_some_and(|_| p.sees(":")) {
-            p.back(at);
+        let (param, launched) = (p.name('%').is_some() && p.sees(":"), p.name('#').is_some());
+        p.back(at);
+        if param {
             p.placed(|p| p.param(&mut k))?;
-        } else if p.name('#').is_some() {
-            p.back(at);
+        } else if launched {
             p.placed(|p| p.launched(&mut k))?;
         } else {
-            p.back(at);
             break;
         }
     }
