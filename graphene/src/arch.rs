@@ -3,6 +3,8 @@
 //! An atom's row says which features it needs, and templates, verifier and planning ask for
 //! features as well. Nobody asks whether one architecture is newer than another.
 
+use std::str::FromStr;
+
 use crate::error::{Error, Result};
 use crate::named::named;
 
@@ -128,4 +130,14 @@ impl Arch {
 /// a multiprocessor's: they are given out by eights, and a thread has at most 256.
 pub(crate) fn registers_at_launch(threads: i64) -> i64 {
     (65_536 / threads.max(1) / 8 * 8).min(256)
+}
+
+impl FromStr for Arch {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Arch> {
+        Arch::ALL.iter().find(|row| row.1 == name).map(|row| row.0).ok_or_else(|| {
+            let known: Vec<&str> = Arch::ALL.iter().map(|row| row.1).collect();
+            Error::UnknownTarget { name: name.to_owned(), known: known.join(", ") }
+        })
+    }
 }
