@@ -4,7 +4,7 @@
 //! or, if that is what a function computes with, in integers of 64 bits.
 
 use crate::arch::Feature;
-use crate::build::{Builder, Header};
+use crate::build::{Builder, Header, Operands};
 use crate::error::{Error, Result};
 use crate::function::{Function, Node, Step};
 use crate::index::Expr;
@@ -228,4 +228,23 @@ fn steps(
 pub fn number(k: &mut Builder, name: &str, scalar: Scalar) -> Result<TensorId> {
     let shape: [Layout<Expr>; 0] = [];
     k.allocate(name, shape, scalar, Memory::Registers, None)
+}
+
+/// A register that begins as this number.
+pub fn constant(k: &mut Builder, name: &str, scalar: Scalar, value: f64) -> Result<TensorId> {
+    let register = number(k, name, scalar)?;
+    k.init(register, value)?;
+    Ok(register)
+}
+
+/// A register that an element is moved to.
+pub fn moved(
+    k: &mut Builder,
+    name: &str,
+    scalar: Scalar,
+    from: impl Into<Operands>,
+) -> Result<TensorId> {
+    let register = number(k, name, scalar)?;
+    k.move_(register, from)?;
+    Ok(register)
 }

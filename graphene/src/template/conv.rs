@@ -188,12 +188,9 @@ impl Conv {
 
     /// The weights' tiles, and those of pixels.
     fn sides(&self) -> [Side; 2] {
-        [0, 1].map(|i| {
-            let (right, scalar) = (i == 1, self.convolution.scalar);
-            let chunk = self.by.chunk(scalar, right);
-            let (size, depth) = (self.tile[i], self.depth);
-            Side { right, size, matrices: 1, depth, transposed: right, scalar, chunk }
-        })
+        let scalar = self.convolution.scalar;
+        let matmul = MatMul { scalar, b_transposed: true, ..MatMul::default() };
+        Side::both(&matmul, self.tile, self.depth, self.by)
     }
 
     /// Tiles of each group, group by group.

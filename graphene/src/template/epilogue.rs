@@ -166,11 +166,12 @@ pub(super) type Held = Vec<Option<TensorId>>;
 impl Attached {
     /// A function of the sum and of operands, and where its outputs go.
     pub(super) fn new(
-        function: Function,
+        epilogue: &Epilogue,
         operands: Operands,
         results: Vec<TensorId>,
         edges: Edges,
     ) -> Attached {
+        let function = epilogue.function.clone();
         Attached { function, operands, results, wide: edges == Edges::Bulk }
     }
 

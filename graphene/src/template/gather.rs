@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Binary, Kind, TensorId, Test};
-use crate::schedule::pointwise::{computed, number};
+use crate::schedule::pointwise::{computed, constant, moved, number};
 use crate::tensor::Scalar;
 
 /// Which row of an input is taken.
@@ -57,8 +57,7 @@ pub fn embedding(scalar: Scalar, index: Scalar) -> Rows {
 /// The row of a table of so many rows that an index says.
 pub(super) fn look_up(k: &mut Builder, indices: TensorId, row: &Expr, rows: &Expr) -> Result<Expr> {
     let scalar = k.tensor_of(indices)?.scalar;
-    let raw = number(k, "index", scalar)?;
-    k.init(raw, 0.0)?;
+    let raw = constant(k, "index", scalar, 0.0)?;
     let from = k.index(indices, "from", [row.clone()])?;
     k.if_(Test::Inside(from.into()), |k| k.move_(raw, from))?;
     let [wide, count] = ["wide", "count"].map(|name| number(k, name, Scalar::F32));
@@ -71,7 +70,6 @@ pub(super) fn look_up(k: &mut Builder, indices: TensorId, row: &Expr, rows: &Exp
     let within = wrapped.binary(Binary::Min, size - 1.0).binary(Binary::Max, 0.0);
     let clipped = computed(k, &within, ("clipped", 1, Scalar::F32), &[wide, count])?[0];
     let clipped = k.index(clipped, "clipped", [0])?;
-    let place = number(k, "place", Scalar::I32)?;
-    k.move_(place, clipped)?;
+    let place = moved(k, "place", Scalar::I32, clipped)?;
     Ok(k.value("looked_up", place)?.into())
 }

@@ -106,7 +106,7 @@ impl MatMul {
             Some(Span::Whole) => (Span::Whole.name(), whole.clone()),
             None => ("C", whole.clone()),
         })?;
-        let epilogue = Attached::new(self.epilogue.function.clone(), operands, results, edges);
+        let epilogue = Attached::new(&self.epilogue, operands, results, edges);
         Ok(Declared { m: m.into(), n: n.into(), batch: batch.map(Expr::from), terms, epilogue })
     }
 }
@@ -195,19 +195,15 @@ impl Declared {
     ) -> Result<Tile> {
         let (m, n) = (&place.m, &place.n);
         let whole = [rows, columns].map(Tiler::Size);
-        let mut operands = Vec::new();
-        for &(span, of) in &self.epilogue.operands {
-            operands.push(match span {
-                Span::Row => tile_of(k, of, "bias_tile", &[Tiler::Size(columns)], [n])?,
-                Span::Column => tile_of(k, of, "column_tile", &[Tiler::Size(rows)], [m])?,
-                Span::Whole => place.view(k, of, "R_tile", &whole, [m, n])?,
-            });
-        }
-        let mut results = Vec::new();
-        for &of in &self.epilogue.results {
-            results.push(place.view(k, of, "C_tile", &whole, [m, n])?);
-        }
-        Ok(Tile { factors: Vec::new(), operands, results })
+        let operands = self.epilogue.operands.iter().map(|&(span, of)| match span {
+            Span::Row => tile_of(k, of, "bias_tile", &[Tiler::Size(columns)], [n]),
+            Span::Column => tile_of(k, of, "column_tile", &[Tiler::Size(rows)], [m]),
+            Span::Whole => place.view(k, of, "R_tile", &whole, [m, n]),
+        });
+        let operands = operands.collect::<Result<_>>()?;
+        let results = self.epilogue.results.iter();
+        let results = results.map(|&of| place.view(k, of, "C_tile", &whole, [m, n]));
+        Ok(Tile { factors: Vec::new(), operands, results: results.collect::<Result<_>>()? })
     }
 
     /// The kernel.

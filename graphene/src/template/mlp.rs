@@ -213,11 +213,10 @@ impl Mlp {
     /// The kernel: all results, of all that is given.
     fn header(&self, x: TensorId, given: &[Given], block: ThreadsId) -> Header {
         let outs = given.iter().flat_map(|given| given.results.clone()).collect::<Vec<_>>();
-        let of = |given: &Given| {
-            std::iter::once(given.weights).chain(given.operands.iter().map(|own| own.1)).collect()
-        };
-        let ins: Vec<TensorId> =
-            std::iter::once(x).chain(given.iter().flat_map::<Vec<_>, _>(of)).collect();
+        let mut ins = vec![x];
+        for Given { weights, operands, .. } in given {
+            ins.extend([*weights].into_iter().chain(operands.iter().map(|operand| operand.1)));
+        }
         Header::new(self.kind(), outs, ins, block)
     }
 

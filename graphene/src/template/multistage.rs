@@ -24,7 +24,7 @@ use super::access::launch_clusters;
 use super::gated::sums;
 use super::matmul::{Edges, MatMul, Place, Walk};
 use super::split_k::{Holders, PAIR, Shares};
-use super::stage::{Movers, Side, Stages};
+use super::stage::{Movers, Side, Stages, near};
 use super::tiled_mma;
 pub use super::tiled_mma::By;
 use crate::arch::{Arch, Feature};
@@ -141,11 +141,8 @@ impl Multistage {
             By::Warpgroups => "wgmma",
             By::Threads(_) => "simt",
         };
-        let mut sides = Side::both(&self.matmul, self.tile, self.depth, 16);
-        for side in &mut sides {
-            side.chunk = self.by.chunk(side.scalar, side.transposed);
-            side.check(edges)?;
-        }
+        let sides = Side::both(&self.matmul, self.tile, self.depth, self.by);
+        sides.iter().try_for_each(|side| side.check(edges))?;
         let mut k = Builder::new(name, self.arch);
         let declared = self.matmul.declare(&mut k, edges, false)?;
         let (matrices, [rows, columns]) = (self.matmul.matrices(), self.tile);
@@ -171,7 +168,7 @@ impl Multistage {
             let fill = |k: &mut Builder, step: &Expr, stage: &Var| {
                 stages.fill(k, (&steps, &(first.clone() + step)), &place, stage)
             };
-            let near = |k: &mut Builder, stage: &Var| stages.of(k, stage);
+            let near = |k: &mut Builder, stage: &Var| near(k, stages.shared, stage);
             mma.sum_up(k, acc, (self.stages, block), &count, fill, near)
         };
         let epilogue = &declared.epilogue;

@@ -38,9 +38,9 @@ use self::operands::{Sizes, Tensors};
 use self::steps::Context;
 use self::sums::Sums;
 use self::units::Ragged;
-use super::matmul::{Edges, line};
+use super::matmul::{Edges, MatMul, line};
 use super::stage::{Movers, Side};
-use super::tiled_mma;
+use super::tiled_mma::{self, By};
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
@@ -288,15 +288,8 @@ impl Recurrent {
     }
 
     fn sides(&self) -> [Side; 2] {
-        [(false, self.rows), (true, self.columns())].map(|(right, size)| Side {
-            right,
-            size,
-            matrices: 1,
-            depth: self.depth,
-            transposed: false,
-            scalar: self.scalar,
-            chunk: Sums::CHUNK,
-        })
+        let matmul = MatMul { scalar: self.scalar, ..MatMul::default() };
+        Side::both(&matmul, [self.rows, self.columns()], self.depth, By::Warps)
     }
 
     /// Whether there is such a kernel.

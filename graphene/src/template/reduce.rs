@@ -22,7 +22,7 @@ use crate::function::Function;
 use crate::index::{Cond, Expr};
 use crate::kernel::{Binary, Fused, Kernel, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Layout;
-use crate::schedule::pointwise::{computed, each, number, store, vector};
+use crate::schedule::pointwise::{computed, each, moved, number, store, vector};
 use crate::schedule::vectors::{Run, Runs, neighbours, part};
 use crate::tensor::{Memory, Scalar};
 
@@ -225,9 +225,8 @@ impl Own<'_> {
         k.if_(Cond::equal(strand.clone(), 0), |k| {
             k.for_("other", 1..strands, 1, false, |k, other| {
                 each(k, n, |k, e| {
-                    let value = number(k, "value", Scalar::F32)?;
                     let from = place(other.into(), e.clone());
-                    k.move_(value, from)?;
+                    let value = moved(k, "value", Scalar::F32, from)?;
                     k.reduce(op, Operand::at(total, [e]), value)
                 })
             })

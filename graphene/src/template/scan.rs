@@ -18,11 +18,9 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::index::{Cond, Expr, Relation};
-use crate::kernel::{
-    self, Binary, Fused, Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId,
-};
+use crate::kernel::{self, Binary, Fused, Kernel, Kind, Operand, TensorId, Test, ThreadsId};
 use crate::layout::Layout;
-use crate::schedule::pointwise::number;
+use crate::schedule::pointwise::{constant, moved, number};
 use crate::schedule::vectors::{coordinates, part};
 use crate::tensor::{Memory, Scalar};
 
@@ -99,8 +97,7 @@ impl Scan {
         let (from, to) = (part(&mut k, x, "x_row", &tiles)?, part(&mut k, y, "y_row", &tiles)?);
         let scan = self.of(outer.len(), self.exclusive);
         k.decompose(Header::new(Kind::Scan(scan.clone()), to, from, block), |k| {
-            let carry = number(k, "carry", self.numbers)?;
-            k.alone(Kind::Init(neutral), carry, ())?;
+            let carry = constant(k, "carry", self.numbers, neutral)?;
             let chunks = last.ceil_div(self.threads);
             let carried = k.carry("chunk", (&chunks, &1.into()), |_, chunk| {
                 // Those of all chunks before, and what has been written of them.
@@ -125,8 +122,7 @@ impl Scan {
                 at.push(from_end);
                 let before_end = Cond::less(place, last);
                 let (from, to) = (k.index(x, "from", at.clone())?, k.index(y, "to", at)?);
-                let value = number(k, "value", self.numbers)?;
-                k.alone(Kind::Init(neutral), value, ())?;
+                let value = constant(k, "value", self.numbers, neutral)?;
                 k.if_(before_end.clone(), |k| {
                     k.if_(Test::Inside(from.into()), |k| row.copy(k, [value, from], raw))
                 })?;
@@ -143,8 +139,8 @@ impl Scan {
                 k.if_(before_end, |k| {
                     k.if_(Test::Inside(to.into()), |k| row.copy(k, [to, own], narrow))
                 })?;
-                let all = number(k, "all", self.numbers)?;
-                k.move_(all, Operand::at(shared, [done, self.threads - 1]))?;
+                let last = Operand::at(shared, [done, self.threads - 1]);
+                let all = moved(k, "all", self.numbers, last)?;
                 row.fold(k, carry, all)?;
                 // All have read what the next chunk overwrites.
                 k.spec(Kind::Sync, (), (), block)
@@ -159,7 +155,7 @@ impl Scan {
     }
 
     /// What changes nothing.
-    fn check(&self) -> Result<Number> {
+    fn check(&self) -> Result<f64> {
         let rank = self.x.strides.len();
         let axes = rank > 0 && rank == self.y.strides.len();
         needs(axes, "operands of the same axes, one or more", self)?;
@@ -169,7 +165,7 @@ impl Scan {
         let power = (32..=1024).contains(&self.threads) && self.threads.count_ones() == 1;
         needs(power, "32, 64, … 1024 threads a block", self.threads)?;
         needs(matches!(self.op, Binary::Add | Binary::Mul), "a sum or a product", self.op)?;
-        Ok(Number(if self.op == Binary::Add { 0.0 } else { 1.0 }))
+        Ok(if self.op == Binary::Add { 0.0 } else { 1.0 })
     }
 }
 
@@ -184,8 +180,7 @@ impl Row<'_> {
         if scalar == self.scan.numbers {
             return k.move_(to, from);
         }
-        let near = number(k, name, scalar)?;
-        k.move_(near, from)?;
+        let near = moved(k, name, scalar, from)?;
         k.move_(to, near)
     }
 
@@ -203,9 +198,8 @@ impl Row<'_> {
         while distance < self.scan.threads {
             let far = Cond::new(self.thread.clone(), Relation::AtLeast, distance);
             k.if_(far, |k| {
-                let before = number(k, "before", self.scan.numbers)?;
                 let from = (self.thread.clone() - distance).max(0);
-                k.move_(before, at(copy, from))?;
+                let before = moved(k, "before", self.scan.numbers, at(copy, from))?;
                 self.fold(k, value, before)
             })?;
             copy = 1 - copy;
@@ -217,14 +211,14 @@ impl Row<'_> {
     }
 
     /// What the own element's is within the chunk.
-    fn own(&self, k: &mut Builder, own: TensorId, done: i64, neutral: Number) -> Result {
+    fn own(&self, k: &mut Builder, own: TensorId, done: i64, neutral: f64) -> Result {
         let read = |k: &mut Builder, thread: Expr| {
             k.move_(own, Operand::at(self.shared, [Expr::from(done), thread]))
         };
         if !self.scan.exclusive {
             return read(k, self.thread.clone());
         }
-        k.alone(Kind::Init(neutral), own, ())?;
+        k.init(own, neutral)?;
         let later = Cond::new(self.thread.clone(), Relation::AtLeast, 1);
         k.if_(later, |k| read(k, (self.thread.clone() - 1).max(0)))
     }

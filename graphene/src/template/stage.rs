@@ -1,19 +1,20 @@
 //! Operands of a matmul in shared memory, stage by stage.
 
 use super::matmul::{Declared, Edges, MatMul, Place, Term, leaf};
+use super::tiled_mma::By;
 use crate::build::{Builder, Header, Operands};
 use crate::choose::{Banks, ceil, swizzle};
 use crate::error::{Result, needs};
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Kind, Operand, TensorId, Test, ThreadsId};
 use crate::layout::{Swizzle, Tiler};
-use crate::schedule::pointwise::{WIDTH, number};
+use crate::schedule::pointwise::{WIDTH, constant, moved};
 use crate::tensor::{Memory, Scalar, View};
 
 /// The stages of both operands, and the tiles that fill them.
 pub(super) struct Stages<'a> {
     sides: [Side; 2],
-    shared: [TensorId; 2],
+    pub(super) shared: [TensorId; 2],
     /// What tiles of A and of B are of, for each term, in tiles.
     terms: Vec<[Vec<TensorId>; 2]>,
     movers: Movers<'a>,
@@ -70,11 +71,6 @@ impl<'a> Stages<'a> {
         }
         Ok(())
     }
-
-    /// A stage's tiles of A and B.
-    pub(super) fn of(&self, k: &mut Builder, stage: &Var) -> Result<[TensorId; 2]> {
-        near(k, self.shared, stage)
-    }
 }
 
 /// A stage of A's and of B's.
@@ -111,8 +107,8 @@ pub(super) struct Movers<'a> {
 }
 
 impl Side {
-    /// A's and B's tiles of a matmul of `[m,n]` by `depth`.
-    pub(super) fn both(matmul: &MatMul, tile: [i64; 2], depth: i64, chunk: i64) -> [Side; 2] {
+    /// A's and B's tiles of a matmul of `[m,n]` by `depth`, which these multiply.
+    pub(super) fn both(matmul: &MatMul, tile: [i64; 2], depth: i64, by: By) -> [Side; 2] {
         let transposed = [matmul.a_transposed, matmul.b_transposed];
         let matrices = [1, matmul.matrices()];
         [0, 1].map(|i| Side {
@@ -122,7 +118,7 @@ impl Side {
             depth,
             transposed: transposed[i],
             scalar: matmul.scalar,
-            chunk,
+            chunk: by.chunk(matmul.scalar, transposed[i]),
         })
     }
 
@@ -254,13 +250,10 @@ impl Side {
             return k.add(Header::alone(Kind::Move, to, from).async_());
         }
         let scalar = k.tensor_of(from)?.scalar;
-        let mut word = number(k, "word", scalar)?;
-        k.init(word, 0.0)?;
+        let mut word = constant(k, "word", scalar, 0.0)?;
         k.if_(Test::Inside(from.into()), |k| k.move_(word, Operand::at(from, [0])))?;
         if scalar != self.scalar {
-            let rounded = number(k, "rounded", self.scalar)?;
-            k.move_(rounded, word)?;
-            word = rounded;
+            word = moved(k, "rounded", self.scalar, word)?;
         }
         k.move_(Operand::at(to, [0]), word)
     }

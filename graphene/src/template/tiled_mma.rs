@@ -13,6 +13,7 @@ use super::split_k::{Held, Shares, Visit};
 use super::stage::Side;
 use crate::arch::{Feature, WARP};
 use crate::build::Builder;
+use crate::choose;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{TensorId, ThreadsId};
@@ -67,6 +68,15 @@ impl By {
             By::Warpgroups => Box::new(Warpgroups::new(k, block, sides, warps)?),
             By::Threads(part) => Box::new(Threads::new(k, block, sides, part, warps)?),
         })
+    }
+}
+
+/// The row and the column of warps in which the one of this number is.
+pub(super) fn place_of(layout: choose::Warps, number: &Expr) -> [Expr; 2] {
+    let [rows, columns] = layout.along;
+    match layout.rows_first {
+        true => [number.rem(rows), number.div(rows)],
+        false => [number.div(columns), number.rem(columns)],
     }
 }
 

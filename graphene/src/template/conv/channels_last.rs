@@ -169,7 +169,7 @@ impl ChannelsLast {
     /// The tiles of what pixels see, and the weights'.
     fn sides(&self) -> [Side; 2] {
         let matmul = MatMul { scalar: self.convolution.scalar, ..MatMul::default() };
-        Side::both(&matmul, self.tile, self.depth, WIDTH)
+        Side::both(&matmul, self.tile, self.depth, self.by)
     }
 
     /// The matmul that shares tiles likewise.

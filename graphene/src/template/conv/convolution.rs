@@ -200,8 +200,7 @@ impl Convolution {
         })?;
         let row = |(span, of)| (if span == Span::Column { Span::Row } else { span }, of);
         let operands = operands.into_iter().map(row).collect();
-        let function = self.epilogue.function.clone();
-        let epilogue = Attached::new(function, operands, results, Edges::Bulk);
+        let epilogue = Attached::new(&self.epilogue, operands, results, Edges::Bulk);
         Ok(Declared { m, n, batch: None, terms: Vec::new(), epilogue })
     }
 
@@ -237,20 +236,12 @@ impl Outer {
         edges: Edges,
     ) -> Result<Attached> {
         let made = convolution.channels[1] / convolution.group;
-        let mut operands = Vec::new();
-        for &(span, of) in &self.operands {
-            let own = match span {
-                Span::Column | Span::Row => {
-                    let tiles = [Tiler::Size(1), Tiler::Whole];
-                    let own = tile_of(k, of, "own", &tiles, [group, &0.into()])?;
-                    k.reshape(own, "own", 0, &[&[(made, 1)]])?
-                }
-                Span::Whole => of,
-            };
-            operands.push((span, own));
+        let mut operands = self.operands.clone();
+        for (_, of) in operands.iter_mut().filter(|operand| operand.0 != Span::Whole) {
+            let own = tile_of(k, *of, "own", &[Tiler::Size(1), Tiler::Whole], [group, &0.into()])?;
+            *of = k.reshape(own, "own", 0, &[&[(made, 1)]])?;
         }
-        let function = convolution.epilogue.function.clone();
-        Ok(Attached::new(function, operands, self.results.clone(), edges))
+        Ok(Attached::new(&convolution.epilogue, operands, self.results.clone(), edges))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::error::{Result, Within, needs};
 use crate::index::{Cond, Expr};
 use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, Test, Window};
 use crate::layout::Layout;
-use crate::schedule::pointwise::{number, vector};
+use crate::schedule::pointwise::{constant, moved, vector};
 use crate::template::access::{launch, product};
 use crate::template::epilogue::Run;
 use crate::template::matmul::Edges;
@@ -95,7 +95,8 @@ impl Sliding {
         let row = k.let_("row", channel.rem(&of_group))?.into();
         let total = vector(&mut k, "total", 1, Scalar::F32)?;
         k.init(Operand::at(total, [0]), self.folded().0)?;
-        let count = (self.fold == Fold::Mean).then(|| zero(&mut k, "count")).transpose()?;
+        let zero = |k: &mut Builder| constant(k, "count", Scalar::F32, 0.0);
+        let count = (self.fold == Fold::Mean).then(|| zero(&mut k)).transpose()?;
         let at = plane.at;
         let own = Own { sliding: self, x, w, image, group, row, at, total, count };
         own.window(&mut k)?;
@@ -187,13 +188,6 @@ impl Sliding {
     }
 }
 
-/// A register that is 0.
-fn zero(k: &mut Builder, name: &str) -> Result<TensorId> {
-    let zero = number(k, name, Scalar::F32)?;
-    k.init(zero, 0.0)?;
-    Ok(zero)
-}
-
 /// Up to so many elements of a window are written out.
 pub(super) const WRITTEN_OUT: i64 = 32;
 
@@ -268,21 +262,14 @@ impl Own<'_> {
         }
         k.reduce(self.sliding.folded().1, total, x)?;
         let Some(count) = self.count else { return Ok(()) };
-        let one = number(k, "one_more", Scalar::F32)?;
-        k.init(one, 1.0)?;
+        let one = constant(k, "one_more", Scalar::F32, 1.0)?;
         k.reduce(Binary::Add, count, one)
     }
 
     /// An element in single precision.
     fn load(&self, k: &mut Builder, from: Operand) -> Result<TensorId> {
         let scalar = self.sliding.convolution.scalar;
-        let raw = number(k, "raw", scalar)?;
-        k.move_(raw, from)?;
-        if scalar == Scalar::F32 {
-            return Ok(raw);
-        }
-        let wide = number(k, "wide", Scalar::F32)?;
-        k.move_(wide, raw)?;
-        Ok(wide)
+        let raw = moved(k, "raw", scalar, from)?;
+        if scalar == Scalar::F32 { Ok(raw) } else { moved(k, "wide", Scalar::F32, raw) }
     }
 }

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Binary, Kind, Operand, TensorId, Test, Unary};
 use crate::schedule::Units;
-use crate::schedule::pointwise::{number, vector};
+use crate::schedule::pointwise::{self, moved, number, vector};
 use crate::schedule::vectors::neighbours;
 use crate::template::matmul::registers;
 use crate::tensor::Scalar;
@@ -179,17 +179,14 @@ impl Constants {
             multiply(k, self.outer)?;
             return k.alone(Kind::Select, score.clone(), [term, score, fill.into()]);
         }
-        let sum = number(k, "sum", Scalar::F32)?;
-        k.move_(sum, term)?;
+        let sum = moved(k, "sum", Scalar::F32, term)?;
         k.fma(sum, [score.clone(), self.outer.into()])?;
         k.move_(score, sum)
     }
 }
 
 fn constant(k: &mut Builder, value: f64) -> Result<TensorId> {
-    let register = number(k, "constant", Scalar::F32)?;
-    k.init(register, value)?;
-    Ok(register)
+    pointwise::constant(k, "constant", Scalar::F32, value)
 }
 
 /// An element of the mask; beyond its edge one that forbids the key, or, where there is an element
@@ -212,8 +209,7 @@ pub(super) fn load<const N: usize>(
 
 /// What an element of the mask adds to a score; or, where scores are filled and that is not the same, whether it is not 0.
 pub(super) fn term(k: &mut Builder, fmha: &Fmha, scalar: Scalar, word: Operand) -> Result<Operand> {
-    let term = number(k, "term", Scalar::F32)?;
-    k.move_(term, word)?;
+    let term = moved(k, "term", Scalar::F32, word)?;
     if scalar == Scalar::U8 {
         if !fmha.fills() || fmha.sinks() {
             let never = if fmha.fills() { fmha.filling() } else { f64::NEG_INFINITY };

@@ -8,10 +8,11 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Kind, Operand, TensorId, Test, ThreadsId};
 use crate::layout::Tiler;
-use crate::schedule::pointwise::number;
+use crate::schedule::pointwise::constant;
 use crate::template::fragments::own_group;
 use crate::template::matmul::{MatMul, Term};
 use crate::template::stage::Side;
+use crate::template::tiled_mma::By;
 
 /// What a stage is filled with.
 struct Fill<'a> {
@@ -141,14 +142,10 @@ impl Context<'_> {
         (i, matrix): (usize, usize),
         stage: &Var,
     ) -> Result<TensorId> {
-        let [a, b] = Side::both(
-            &self.gemm.matmul,
-            [self.gemm.rows(), self.gemm.columns],
-            self.gemm.depth(),
-            0,
-        );
+        let (matmul, tile) = (&self.gemm.matmul, [self.gemm.rows(), self.gemm.columns]);
+        let sides = Side::both(matmul, tile, self.gemm.depth(), By::Warpgroups);
         let to = k.index(self.shared[i], "stage", [stage])?;
-        [a, b][i].part(k, to, matrix)
+        sides[i].part(k, to, matrix)
     }
 
     /// A and B of each term, in tiles of so many rows and columns.
@@ -207,8 +204,7 @@ impl Context<'_> {
                         let (slow, fast) = (linear.div(&fast), linear.rem(&fast));
                         let at = if across { [fast, slow] } else { [slow, fast] };
                         let from = k.index(from, "from", self.within(at.clone()))?;
-                        let word = number(k, "word", scalar)?;
-                        k.init(word, 0.0)?;
+                        let word = constant(k, "word", scalar, 0.0)?;
                         k.if_(Test::Inside(from.into()), |k| k.move_(word, from))?;
                         k.move_(Operand::at(to, at), word)
                     })

@@ -169,19 +169,13 @@ impl Context<'_> {
     /// What a layer does with its sums.
     fn epilogue(&self, k: &mut Builder, l: usize, layer: &Expr) -> Result<Attached> {
         let Layer { width, epilogue, .. } = &self.mlp.layers[l];
-        let mut operands = Vec::new();
-        for &(span, operand) in &self.given[l].operands {
-            let mut own = operand;
-            if span == Span::Row {
-                let tiles = [Tiler::Size(1), Tiler::Whole];
-                own = tile_of(k, operand, "row", &tiles, [layer, &0.into()])?;
-                own = k.reshape(own, "row", 0, &[&[(*width, 1)]])?;
-            }
-            operands.push((span, own));
+        let (mut operands, results) =
+            (self.given[l].operands.clone(), self.given[l].results.clone());
+        for (_, of) in operands.iter_mut().filter(|operand| operand.0 == Span::Row) {
+            let row = tile_of(k, *of, "row", &[Tiler::Size(1), Tiler::Whole], [layer, &0.into()])?;
+            *of = k.reshape(row, "row", 0, &[&[(*width, 1)]])?;
         }
-        let edges = self.mlp.edges(*width);
-        let results = self.given[l].results.clone();
-        Ok(Attached::new(epilogue.function.clone(), operands, results, edges))
+        Ok(Attached::new(epilogue, operands, results, self.mlp.edges(*width)))
     }
 
     /// A run's sums and what they meet, as results, and the run in global memory; `local` counts rows from the block's first.

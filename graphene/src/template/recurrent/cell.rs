@@ -68,8 +68,7 @@ impl Cell {
             gates: 4,
             function: Function::all([hidden, c]),
             own: Own::Cell,
-            reset: None,
-            constants: 0,
+            ..Cell::plain(f)
         }
     }
 
@@ -86,8 +85,7 @@ impl Cell {
             gates: 3,
             function: Function::all([next.clone(), next]),
             own: Own::Hidden,
-            reset: None,
-            constants: 0,
+            ..Cell::plain(f)
         }
     }
 

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{Binary, Kind, Operand, TensorId};
 use crate::layout::Layout;
-use crate::schedule::pointwise::{each, number};
+use crate::schedule::pointwise::{each, moved};
 use crate::template::matmul::registers;
 use crate::tensor::{Memory, Scalar};
 use std::ops::Range;
@@ -39,6 +39,16 @@ impl Sums {
                 body(k, at, gate, sums)
             })
         })
+    }
+
+    /// The sums of all gates of a run in a row.
+    pub(super) fn all_of(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        at: [&Expr; 2],
+    ) -> Result<Vec<TensorId>> {
+        (0..self.gates).map(|gate| self.of(k, acc, at, gate)).collect()
     }
 
     /// Sets sums to what each column begins with.
@@ -118,8 +128,8 @@ impl Sums {
             self.each_sum(k, acc, 0..self.gates, |k, at, gate, to| {
                 each(k, self.run(), |k, e| {
                     (0..self.slices - 1).try_for_each(|slice| {
-                        let part = number(k, "part", Scalar::F32)?;
-                        k.move_(part, place(Expr::from(slice), at, gate, e.clone()))?;
+                        let from = place(Expr::from(slice), at, gate, e.clone());
+                        let part = moved(k, "part", Scalar::F32, from)?;
                         k.reduce(Binary::Add, Operand::at(to, [&e]), part)
                     })
                 })

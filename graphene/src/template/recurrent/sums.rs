@@ -11,7 +11,7 @@ use crate::kernel::{Fused, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::template::matmul::registers;
 use crate::template::stage::Side;
-use crate::template::tiled_mma::{Near, TiledMma, Warps};
+use crate::template::tiled_mma::{Near, TiledMma, Warps, place_of};
 use crate::tensor::{Memory, Scalar};
 
 /// Elements that a thread reads at once from shared memory, in single precision.
@@ -71,10 +71,8 @@ impl Sums {
         let (who, at, lane, slice, rows) = if single {
             let tiles = k.tile(block, "warps", &[Tiler::Size(32)])?;
             let [number, lane] = k.indices(tiles, ["warp", "lane"])?;
-            let (number, rows) = (Expr::from(number), Expr::from(along[0]));
-            let count = Expr::from(along[0] * along[1]);
-            let (slice, number) = (number.div(&count), number.rem(&count));
-            let at = [number.rem(&rows), number.div(&rows)];
+            let (number, count) = (Expr::from(number), along[0] * along[1]);
+            let (slice, at) = (number.div(count), place_of(warps, &number.rem(count)));
             (Who::Threads, at, Expr::from(lane), slice, own[0])
         } else {
             let (fragments, slice) = Warps::arranged(k, block, part, warps)?;
@@ -213,9 +211,9 @@ impl Sums {
         let columns = 2 * self.eights * self.gates;
         let counts = [self.rows, columns];
         k.for_("four", 0..self.sides[0].depth / self.slices / WIDE, 1, false, |k, four| {
-            let mut own = near;
+            let (mut own, lane) = (near, [self.lane.rem(LANES[0]), self.lane.div(LANES[0])]);
             for (i, tile) in own.iter_mut().enumerate() {
-                let first = self.at[i].clone() * (counts[i] * LANES[i]) + self.lane_of(i);
+                let first = self.at[i].clone() * (counts[i] * LANES[i]) + &lane[i];
                 *tile = self.fours(k, i, *tile, counts[i], &first, &Expr::from(four))?;
             }
             k.unroll("kk", WIDE, |k, kk| {
@@ -225,10 +223,6 @@ impl Sums {
                 })
             })
         })
-    }
-
-    fn lane_of(&self, i: usize) -> Expr {
-        if i == 0 { self.lane.rem(LANES[0]) } else { self.lane.div(LANES[0]) }
     }
 
     /// Four steps of an operand's own rows or columns in registers: `[count,4]`.

@@ -87,10 +87,7 @@ impl Context<'_> {
     ) -> Result {
         let n = self.sums.run();
         self.sums.each(k, |k, at| {
-            let mut ins = Vec::new();
-            for gate in 0..self.layer.sums() {
-                ins.push(self.sums.of(k, self.acc, at, gate)?);
-            }
+            let mut ins = self.sums.all_of(k, self.acc, at)?;
             if let Some(own) = self.own {
                 ins.push(k.index(own, "own", at)?);
             }
@@ -114,10 +111,7 @@ impl Context<'_> {
     ) -> Result {
         let (n, layer) = (self.sums.run(), self.layer);
         self.sums.each(k, |k, at| {
-            let mut ins = Vec::new();
-            for gate in 0..layer.sums() {
-                ins.push(self.sums.of(k, self.acc, at, gate)?);
-            }
+            let mut ins = self.sums.all_of(k, self.acc, at)?;
             let mut h = vector(k, "h", n, Scalar::F32)?;
             let mut outs = vec![h];
             if let Some(own) = self.own {

@@ -1,6 +1,6 @@
 //! A thread's part of a tile: its sums in registers, and what it reads of the operands.
 
-use super::{Near, Runs, TiledMma};
+use super::{Near, Runs, TiledMma, place_of};
 use crate::build::Builder;
 use crate::choose::warps;
 use crate::error::{MultipleOf, Result, needs};
@@ -72,19 +72,12 @@ impl Threads {
         MultipleOf(sides[1].matrices * unit).check("columns a thread", part[1])?;
         let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [warp, lane] = k.indices(warps, ["warp", "lane"])?;
-        let rows = Expr::from(layout.along[0]);
-        let columns = Expr::from(layout.along[1]);
-        let (warp, lane) = (Expr::from(warp), Expr::from(lane));
-        let [row, column] = if layout.rows_first {
-            [warp.rem(&rows), warp.div(&rows)]
-        } else {
-            [warp.div(&columns), warp.rem(&columns)]
-        };
+        let [row, column] = place_of(layout, &warp.into());
         Ok(Threads {
             sides,
             part,
             warp: [row * of_warp[0], column * (of_warp[1] / sides[1].matrices)],
-            lane: place_in_warp(&lane),
+            lane: place_in_warp(&lane.into()),
         })
     }
 

@@ -1,6 +1,6 @@
 //! A warp's matmul by tensor cores: fragments of operands from shared memory, and sums in registers.
 
-use super::{Near, Runs, TiledMma};
+use super::{Near, Runs, TiledMma, place_of};
 use crate::build::Builder;
 use crate::choose::{self, warps};
 use crate::error::{Result, needs};
@@ -55,15 +55,8 @@ impl Warps {
         let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [number, lane] = k.indices(warps, ["warp", "lane"])?;
         let warp = k.index(warps, "warp", [&number])?;
-        let [rows, columns] = layout.along.map(Expr::from);
-        let number = Expr::from(number);
-        let count = rows.clone() * &columns;
-        let (times, number) = (number.div(&count), number.rem(&count));
-        let at = if layout.rows_first {
-            [number.rem(&rows), number.div(&rows)]
-        } else {
-            [number.div(&columns), number.rem(&columns)]
-        };
+        let (number, count) = (Expr::from(number), layout.along[0] * layout.along[1]);
+        let (times, at) = (number.div(count), place_of(layout, &number.rem(count)));
         Ok((Warps { sides, warp, at, lane: lane.into(), own }, times))
     }
 

@@ -286,9 +286,8 @@ impl<'a> Consumer<'a> {
     ) -> Result {
         let layer = &self.shared.mlp.layers[layer];
         let operands = terms.iter().map(|&term| (Span::Row, term)).collect();
-        let function = layer.epilogue.function.clone();
         let results = result.into_iter().copied().collect();
-        let attached = Attached::new(function, operands, results, Edges::Bulk);
+        let attached = Attached::new(&layer.epilogue, operands, results, Edges::Bulk);
         k.unroll("j", EIGHTS, |k, j| {
             let mut held = Vec::new();
             for &term in terms {
