@@ -1,4 +1,4 @@
-//! Gated layers, `f(x·W) * (x·V)`: one matmul by W and V side by side, whose halves are multiplied, becomes two. A kernel of two
+//! Gated layers, `f(x·W) * (x·V)`: one matmul by W and V side by side, whose two parts are multiplied, becomes two. A kernel of two
 //! matmuls of one operand has both sums of an element where it multiplies them, and none is stored.
 
 use crate::FusionError;
@@ -9,7 +9,7 @@ use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op, SliceAxis};
 use std::collections::BTreeSet;
 
-/// The graph with two matmuls in place of each by constant weights of which nothing but the two halves is read, and these are
+/// The graph with two matmuls in place of each by constant weights of which nothing but the two parts is read, and these are
 /// multiplied, one of them after functions of each element.
 ///
 /// # Errors
@@ -17,18 +17,18 @@ use std::collections::BTreeSet;
 pub(crate) fn split_gates(graph: &Graph) -> Result<Graph, FusionError> {
     let constant = constants(graph);
     let multiplied = graph.nodes().filter(|(_, node)| *node.op() == Op::Binary(Binary::Mul));
-    let halves: BTreeSet<NodeId> = multiplied
+    let gates: BTreeSet<NodeId> = multiplied
         .filter_map(|(_, node)| {
             let &[Some(a), Some(b)] = node.inputs() else { return None };
-            halves(graph, &constant, [half(graph, a), half(graph, b)])
+            gates(graph, &constant, [half(graph, a), half(graph, b)])
         })
         .flatten()
         .collect();
-    if halves.is_empty() {
+    if gates.is_empty() {
         return Ok(graph.clone());
     }
     rebuilt(graph, |result, (id, node), inputs| match (node.op(), inputs) {
-        (Op::Slice(range), &[Some(of)]) if halves.contains(&id) => {
+        (Op::Slice(range), &[Some(of)]) if gates.contains(&id) => {
             part(result, node.name(), of, &range[0]).map(Some)
         }
         _ => Ok(None),
@@ -45,8 +45,8 @@ fn half(graph: &Graph, mut value: ValueId) -> NodeId {
     value.node
 }
 
-/// The two, if they are the halves of a matmul by constant weights, and all that is read of it.
-fn halves(graph: &Graph, constant: &[bool], halves: [NodeId; 2]) -> Option<[NodeId; 2]> {
+/// The two, if they are the two parts of a matmul by constant weights, and all that is read of it.
+fn gates(graph: &Graph, constant: &[bool], gates: [NodeId; 2]) -> Option<[NodeId; 2]> {
     let of = |id: NodeId| match (graph.node(id).op(), graph.node(id).inputs()) {
         (Op::Slice(range), &[Some(of)]) => match &range[..] {
             [range @ SliceAxis { step: 1, .. }] => Some((of, range)),
@@ -54,7 +54,7 @@ fn halves(graph: &Graph, constant: &[bool], halves: [NodeId; 2]) -> Option<[Node
         },
         _ => None,
     };
-    let ((whole, a), (same, b)) = (of(halves[0])?, of(halves[1])?);
+    let ((whole, a), (same, b)) = (of(gates[0])?, of(gates[1])?);
     let shape = &graph.ty(whole).shape;
     let last = a.axis == b.axis && a.axis + 1 == shape.len();
     let [first, second] = if a.start == 0 { [a, b] } else { [b, a] };
@@ -78,7 +78,7 @@ fn halves(graph: &Graph, constant: &[bool], halves: [NodeId; 2]) -> Option<[Node
         }
         _ => is_matmul(whole.node),
     };
-    (all && alone && fits).then_some(halves)
+    (all && alone && fits).then_some(gates)
 }
 
 /// Adds what gives these columns of a matmul alone, or of its sum with a bias.

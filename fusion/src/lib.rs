@@ -5,7 +5,7 @@
 //! 1. [`rewrite`]: an equal, simpler graph, of one without indices that count (`ranges`); [`convert`] gives it half precision
 //!    where that is asked for; `split` makes two of a long reduction whose results are few; `integers` computes on a CPU
 //!    with bytes what models write between conversions to reals and back, `rotary` on a GPU each half of rotary embeddings;
-//!    there `gates` makes two matmuls of one whose halves are multiplied.
+//!    there `gates` makes two matmuls of one whose parts are multiplied.
 //! 2. [`partition`]: every operation into exactly one group. `fusion_graph` sees operations through changes of view, `legal`
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].

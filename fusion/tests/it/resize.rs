@@ -37,8 +37,11 @@ fn resized(
 
 #[test]
 fn whole_factors_are_views() {
-    use {CoordinateTransform::*, NearestMode::*};
-    let ways = [(Floor, Asymmetric), (RoundPreferFloor, HalfPixel), (Ceil, PytorchHalfPixel)];
+    let ways = [
+        (NearestMode::Floor, CoordinateTransform::Asymmetric),
+        (NearestMode::RoundPreferFloor, CoordinateTransform::HalfPixel),
+        (NearestMode::Ceil, CoordinateTransform::PytorchHalfPixel),
+    ];
     let target = "sm_90a".parse().unwrap();
     for (dtype, way) in [(DType::F32, ways[0]), (DType::F16, ways[1]), (DType::I64, ways[2])] {
         for (to, whole) in [

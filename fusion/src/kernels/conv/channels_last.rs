@@ -71,8 +71,8 @@ impl Operands<'_> {
         // Of single pixels, which are rows of a matmul, both orders are one.
         let (scalar, _) = self.site.operand(self.read(windows.x)?)?;
         let whole = |size: &i64| size * scalar.bytes() % WIDTH == 0;
-        let halves = matches!(scalar, Scalar::F16 | Scalar::Bf16);
-        let rows = windows.weights.is_some() && windows.group == 1 && halves;
+        let half = matches!(scalar, Scalar::F16 | Scalar::Bf16);
+        let rows = windows.weights.is_some() && windows.group == 1 && half;
         let rows =
             rows && windows.channels.iter().all(whole) && self.site.arch.has(Feature::CpAsync);
         Ok(!packed || rows)

@@ -69,7 +69,7 @@ pub(crate) fn gated(stream: &Stream) -> Result<usize, Error> {
     Ok(wrong)
 }
 
-/// Operands so small that no product of two sums is too large for a half.
+/// Operands so small that two sums multiplied are never too large for fp16.
 fn case(stream: &Stream, size: [usize; 3], random: &mut Random) -> Result<Case, Error> {
     Case::of(stream, MatMul::gated(Unary::Silu), size, |len| {
         let values = random.normal(len, SCALAR, false);
