@@ -210,8 +210,8 @@ pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> V
 ///
 /// - Matmuls on a GPU: the largest of some tiles (`tiles_of_matmul`) of which there are enough to keep the cores busy:
 ///   `wide`, `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where tiles are fewer, four
-///   blocks share the depth of one (`split4`), or two (`split2`); see `SPLITS`. Where cores have two tiles, or what follows
-///   the matmul takes long, warpgroups `ping-pong` rather than share `wide` ones.
+///   blocks share the depth of one (`split4`), or two (`split2`); see `SPLITS`. Where cores have two tiles, or the
+///   matmul is gated or what follows it takes long, warpgroups `ping-pong` rather than share `wide` ones.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
 /// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries. Three have a `tall` one
@@ -334,7 +334,7 @@ pub(crate) fn tiles_of_matmul(target: &Target, body: &Graph) -> Vec<Tile> {
         (true, _, true) => [[128, 64], [64, 64], [32, 128]],
         (false, false, false) => [[128, 128], [64, 64], [16, 64]],
         (false, false, true) => [[128, 128], [64, 128], [16, 128]],
-        (false, true, true) => [[128, 256], [64, 128], [64, 128]],
+        (false, true, true) => [[128, 128], [64, 128], [64, 128]],
         (false, true, false) => {
             // What leaves least of the last tile idle. Tiles of 192 are nearly as fast as those of 256, and divide work
             // better.

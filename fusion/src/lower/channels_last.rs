@@ -134,9 +134,9 @@ fn is_taken(graph: &Graph, groups: &Groups, target: &Target, id: NodeId) -> bool
 
 /// Whether each channel has a group of its own, with one result.
 fn is_depthwise(graph: &Graph, node: &Node) -> bool {
-    let (Op::Conv(attrs), [Some(x), ..]) = (node.op(), node.inputs()) else { return false };
-    let channels = [&graph.ty(*x).shape[1], &node.outputs()[0].shape[1]];
-    attrs.group > 1 && channels.iter().all(|size| size.known() == Some(attrs.group as i64))
+    let (Op::Conv(attrs), [_, Some(w), ..]) = (node.op(), node.inputs()) else { return false };
+    let filters = &graph.ty(*w).shape;
+    attrs.group > 1 && filters[1] == 1 && filters[0].known() == Some(attrs.group as i64)
 }
 
 /// Whether a change of shape makes one axis of channels and pixels.
@@ -153,7 +153,6 @@ fn is_taken_by_cpu(graph: &Graph, groups: &Groups, id: NodeId) -> bool {
         return false;
     };
     let (filters, single) = (&graph.ty(*w).shape, graph.ty(*x).dtype == DType::F32);
-    let depthwise = filters[1] == 1 && filters[0].known() == Some(attrs.group as i64);
     let windows = filters.iter().all(|size| size.known().is_some_and(|size| size > 0));
     let axes = (1..=2).contains(&attrs.strides.len());
     let together = |group: &Group| group.nodes.contains(&id) && group.nodes.contains(&x.node);
@@ -163,7 +162,7 @@ fn is_taken_by_cpu(graph: &Graph, groups: &Groups, id: NodeId) -> bool {
         known && attrs.group == 1 && groups.groups().iter().any(together)
     };
     let known = windows && axes && groups.is_constant(w.node);
-    known && (single && (attrs.group == 1 || depthwise) || bytes())
+    known && (single && (attrs.group == 1 || is_depthwise(graph, node)) || bytes())
 }
 
 /// Whether the operation is a pooling of numbers alone.
