@@ -20,7 +20,7 @@ mod sites;
 mod strides;
 mod swaps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,8 +28,8 @@ use std::sync::{LazyLock, Mutex};
 
 use graphene_ir::atom;
 use graphene_ir::emit::emit;
-use graphene_ir::kernel::{Kernel, Stmt};
-use graphene_ir::simulate::{Buffer, Finding, Inputs, Options, Outcome, simulate};
+use graphene_ir::kernel::{Kernel, Stmt, TensorId};
+use graphene_ir::simulate::{Buffer, Cost, Finding, Inputs, Options, Outcome, simulate};
 use graphene_ir::verify::verify;
 
 use crate::index::Random;
@@ -49,11 +49,11 @@ struct Subject {
 /// Elements by their bits, but that all that are no numbers are alike, and both zeros.
 type Bits = BTreeMap<String, Vec<Option<u64>>>;
 
-/// What a kernel runs on and leaves, and its bank conflicts, of which one with a fault may have more.
+/// What a kernel runs on and leaves, and what each instruction costs: with a fault, it may have more bank conflicts.
 struct Run {
     given: Inputs,
     expected: Bits,
-    conflicts: u64,
+    costs: Vec<Cost>,
 }
 
 /// Who finds a fault.
@@ -97,7 +97,8 @@ struct Found {
 /// Where something is, as seen from a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
-    /// In the innermost spec that says what it computes and that the fault is in, or what is declared wrongly.
+    /// In the innermost spec that says what it computes and that the fault is in; where a tensor or a view is declared wrongly,
+    /// at the declaration, or at an instruction that accesses it.
     Innermost,
     /// In one around that.
     Around,
@@ -202,11 +203,36 @@ fn levels_around(kernel: &Kernel, number: usize) -> Vec<usize> {
     around
 }
 
+/// The instructions with an operand that is the tensor, or the view, whose declaration is wrong, or a view of it. A declaration
+/// computes nothing: these are the innermost specs that it makes wrong, in whichever level each of them stands. What else a
+/// level around one of them accesses is as it should be.
+fn accesses(kernel: &Kernel, fault: &Fault) -> BTreeSet<usize> {
+    let declared = |id: &TensorId| Some(kernel.tensor_name(*id)) == fault.tensor.as_deref();
+    let mut wrong: BTreeSet<TensorId> = kernel.params.iter().copied().filter(declared).collect();
+    let (mut number, mut all) = (0, BTreeSet::new());
+    kernel.each_stmt(&mut |stmt| {
+        match stmt {
+            Stmt::Allocate(id) => wrong.extend(declared(id).then_some(*id)),
+            Stmt::View(id, of, _) => {
+                wrong.extend((declared(id) || wrong.contains(of)).then_some(*id));
+            }
+            Stmt::Spec(spec) if spec.body.is_none() => {
+                let mut operands = spec.outs.iter().chain(&spec.ins);
+                all.extend(operands.any(|of| wrong.contains(&of.tensor)).then_some(number));
+            }
+            _ => {}
+        }
+        number += 1;
+    });
+    all
+}
+
 /// Where a statement of a kernel with a fault is, or the kernel itself.
 fn level(kernel: &Kernel, fault: &Fault, number: Option<usize>) -> Level {
     let around = number.map_or_else(Vec::new, |number| levels_around(kernel, number));
     let within = fault.within.last().map_or(around.is_empty(), |last| around.contains(last));
-    match within || number.is_some() && fault.at == number {
+    let accesses = number.is_some_and(|number| accesses(kernel, fault).contains(&number));
+    match within || accesses || number.is_some() && fault.at == number {
         true => Level::Innermost,
         false if around.iter().all(|level| fault.within.contains(level)) => Level::Around,
         false => Level::Elsewhere,
@@ -220,8 +246,8 @@ impl Subject {
         let runs = inputs.into_iter().map(|inputs| {
             let outcome = run(&kernel, &inputs, None);
             check_clean(name, &outcome);
-            let conflicts = outcome.costs.total().conflicts;
-            Run { given: longer(inputs), expected: bits(&outcome), conflicts }
+            let expected = bits(&outcome);
+            Run { given: longer(inputs), expected, costs: outcome.costs.statements }
         });
         Subject { name, runs: runs.collect(), faults: faults(&kernel), kernel }
     }
@@ -266,7 +292,7 @@ impl Subject {
         let found = |by, name: &str, pair, level, says| {
             Verdict::Found(Found { by, name: name.to_owned(), pair, level, says })
         };
-        let (mut wrong, mut conflicts) = (None, 0);
+        let (mut wrong, mut conflicts) = (None, (0, None));
         'runs: for (number, run) in self.runs.iter().enumerate() {
             for seed in orders(if number == 0 { ORDERS } else { 0 }) {
                 let options =
@@ -295,19 +321,20 @@ impl Subject {
                 if wrong.is_some() && !fault.orders() {
                     break 'runs;
                 }
-                conflicts =
-                    conflicts.max(outcome.costs.total().conflicts.saturating_sub(run.conflicts));
+                conflicts = conflicts.max(more_conflicts(&outcome.costs.statements, &run.costs));
             }
         }
         if let Some(inputs) = wrong {
             let (level, says) = first_level(inputs).unzip();
             return found(By::Values, "Differs", false, level, says.unwrap_or_default());
         }
-        let says = format!("{conflicts} bank conflicts");
-        if conflicts > 0 {
-            return found(By::Simulator, "Conflicts", false, None, says);
+        let (more, at) = conflicts;
+        if more == 0 {
+            return Verdict::Silent;
         }
-        Verdict::Silent
+        let level = at.map(|at| level(kernel, fault, Some(at)));
+        let says = format!("{more} more bank conflicts, most of them in statement {at:?}");
+        found(By::Simulator, "Conflicts", false, level, says)
     }
 
     /// The level that is the first not to do what it says.
@@ -335,6 +362,17 @@ impl Subject {
         };
         Some((level, finding.to_string()))
     }
+}
+
+/// How many more bank conflicts a run has than another, and the instruction of most of them: what a run costs is told of each
+/// instruction. With a fault that adds or removes some, they do not stand at the same numbers, and none is told.
+fn more_conflicts(costs: &[Cost], expected: &[Cost]) -> (u64, Option<usize>) {
+    let sum = |costs: &[Cost]| costs.iter().map(|cost| cost.conflicts).sum::<u64>();
+    let alike = costs.iter().map(|of| of.statement).eq(expected.iter().map(|of| of.statement));
+    let rows = costs.iter().zip(expected).filter(|_| alike);
+    let more = rows.map(|(of, than)| (of.conflicts.saturating_sub(than.conflicts), of.statement));
+    let most = more.max().filter(|most| most.0 > 0);
+    (sum(costs).saturating_sub(sum(expected)), most.map(|most| most.1))
 }
 
 /// Whether a finding says which barrier it is, or which two accesses.
@@ -502,11 +540,6 @@ fn seeded_faults_are_found() {
     assert!(misnamed.is_empty(), "{misnamed:#?}");
     let orders = |judged: &&Judged| judged.fault.family == Family::Synchronisation;
     let (order, values): (Vec<&Judged>, Vec<&Judged>) = all.iter().partition(orders);
-    let told = |judged: &&&Judged| {
-        let Verdict::Found(found) = &judged.verdict else { return false };
-        matches!(found.by, By::Values | By::Launch)
-    };
-    let told = Row::of(values.iter().filter(told).copied());
     let [all, order, values] = [Row::of(&all), Row::of(order), Row::of(values)];
     let share = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
     let found = share(values.found(), values.found() + values.sum([Column::Missed]));
@@ -514,16 +547,11 @@ fn seeded_faults_are_found() {
     let argued = share(all.sum([Column::Argued]), all.sum([Column::Seeded]));
     println!("found: {found:.1} % of those that change values");
     println!("named: {named:.1} % of those in synchronisation; argued to be none: {argued:.1} %");
-    let innermost = |row: &Row| share(row.sum([Column::Innermost]), row.found());
-    let [each, told] = [innermost(&values), innermost(&told)];
-    println!(
-        "named at the innermost level: {told:.1} % of those that are refused or that only values tell,"
-    );
-    println!("{each:.1} % of all that change values and are found");
-    // Of forty faults a kernel 438 of 472 are named so, of the sample's few 60 of 69: five of the others are of what is made
-    // before a loop and no level says, biases of recurrent layers and how many stages a ring has.
-    let least = if (1..40).contains(&count) { 85.0 } else { 90.0 };
-    assert!(found >= 98.0 && named >= 95.0 && argued <= 5.0 && told >= least);
+    let innermost = share(values.sum([Column::Innermost]), values.found());
+    println!("named at the innermost level: {innermost:.1} % of those that change values");
+    // The few that the suite tries are the same each time, but for another seed: 92.3 % of them are named so.
+    let least = if (1..40).contains(&count) { 92.0 } else { 90.0 };
+    assert!(found >= 98.0 && named >= 95.0 && argued <= 5.0 && innermost >= least);
 }
 
 /// What is known to make no difference is found by nobody: one fault of one row in four is tried, all if there are to be all.

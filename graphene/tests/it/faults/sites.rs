@@ -45,7 +45,7 @@ pub(super) struct Fault {
     pub(super) at: Option<usize>,
     /// The specs with bodies, and the loops that say what they carry, that it is within, by the numbers of their statements, the innermost last.
     pub(super) within: Vec<usize>,
-    /// The tensor whose declaration is wrong, if one is.
+    /// The tensor or view whose declaration is wrong, if one is.
     pub(super) tensor: Option<String>,
     text: Text,
 }
@@ -161,18 +161,27 @@ impl<'k> Sites<'k> {
         Fault { family, change, line, none: None, at: Some(self.at), within, tensor: None, text }
     }
 
+    /// Likewise; a view may be what is declared wrongly.
+    fn fault_of(&self, stmt: &Stmt, family: Family, change: &'static str, text: Text) -> Fault {
+        let tensor = match stmt {
+            Stmt::View(id, ..) => Some(self.kernel.tensor_name(*id).to_owned()),
+            _ => None,
+        };
+        Fault { tensor, ..self.fault(family, change, text) }
+    }
+
     fn of_statements(&mut self, stmts: &'k [Stmt]) {
         for (i, stmt) in stmts.iter().enumerate() {
             let at = self.at;
             for (family, change, none, edit) in changes(self.kernel, stmt) {
                 let text = move |kernel: &Kernel| edited(kernel, at, &edit);
-                let fault = Fault { none, ..self.fault(family, change, Box::new(text)) };
-                self.add(fault);
+                let fault = self.fault_of(stmt, family, change, Box::new(text));
+                self.add(Fault { none, ..fault });
             }
             for &(family, change, from, to) in REPLACED {
                 if self.lines[at].contains(from) {
                     let text = move |kernel: &Kernel| replaced(kernel, at, from, to);
-                    self.add(self.fault(family, change, Box::new(text)));
+                    self.add(self.fault_of(stmt, family, change, Box::new(text)));
                 }
             }
             if let Some(next) = stmts.get(i + 1) {
