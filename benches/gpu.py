@@ -35,7 +35,7 @@ TOOLS = ["memcheck", "racecheck"]
 EXECUTORS = {"memcheck": "fused,library", "racecheck": "fused"}
 
 # The tools are also run over every template's kernels, at the sizes of the device program's checks.
-TEMPLATES = ["atoms", "templates", "attention", "matmuls", "gated", "recurrent", "convolutions"]
+TEMPLATES = ["atoms", "templates", "attention", "matmuls", "cell", "gated", "recurrent", "convolutions"]
 
 BERTS = ["bert-base", "bert-large", "roberta-base", "albert-base", "distilroberta", "xlm-roberta-base"]
 
@@ -51,7 +51,7 @@ def rows(binaries):
     """All rows, in the order in which they run."""
     device, run = str(binaries / "device"), str(binaries / "graphene-run")
     for name in ["atoms", "matmuls", "attention", "templates", "recurrent", "convolutions", "speed", "single",
-                 "sustained", "gated", "library", "layers", "sdpa", "models"]:
+                 "sustained", "cell", "gated", "library", "layers", "sdpa", "models"]:
         yield Row(name, [([device, name], 560)])
     for name in BERTS:
         yield Row(f"model-{name}", [([device, f"models={name}"], 560)])

@@ -59,8 +59,8 @@ struct Split {
     /// Into how many parts the depth is split.
     parts: i64,
     /// When it pays by warpgroups, and by single threads, where several blocks share a core; none where it never does.
-    /// Measured on an H200 at BERT's matmuls, whose depths are 768 and 3072: by warpgroups in half precision, by
-    /// threads in single precision.
+    /// Measured on an H200 and an H100 at BERT's matmuls, whose depths are 768 and 3072, and at those of a Llama, whose depths
+    /// are 2048 and 8192: by warpgroups in half precision, by threads in single precision.
     warpgroups: Option<Pays>,
     threads: Option<Pays>,
 }
@@ -78,13 +78,13 @@ const SPLITS: [Split; 2] = [
     Split {
         name: "split2",
         parts: 2,
-        warpgroups: None,
+        warpgroups: Some(Pays { tiles: 0.25, depth: 4096 }),
         threads: Some(Pays { tiles: 1.5, depth: 2048 }),
     },
     Split {
         name: "split4",
         parts: 4,
-        warpgroups: Some(Pays { tiles: 0.25, depth: 4096 }),
+        warpgroups: Some(Pays { tiles: 0.19, depth: 4096 }),
         threads: Some(Pays { tiles: 0.67, depth: 2048 }),
     },
 ];
@@ -440,7 +440,16 @@ fn rows_to_split(
         let tiles = (f64::from(target.cores) * pays.tiles) as i64;
         Some((split.name, tiles / across * height))
     });
-    rows.filter(|(_, rows)| *rows > 0).collect()
+    let mut rows: Vec<_> = rows.filter(|(_, rows)| *rows > 0).collect();
+    // One that is taken up to as many rows as the one with more parts is never the better.
+    rows.dedup_by(|more, fewer| {
+        let same = more.1 == fewer.1;
+        if same {
+            *fewer = *more;
+        }
+        same
+    });
+    rows
 }
 
 /// The sizes of the queries of attention that warpgroups make: batch, heads, and how many; and whether three warpgroups pay:

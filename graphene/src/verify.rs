@@ -24,8 +24,8 @@
 //!    other means might do.
 //! 8. *Grid.* Of the blocks that wait for each other by a counter, all reach it: what decides that,
 //!    and the numbers that they wait for, may differ between blocks only as the counter does.
-//! 9. *Predecessor.* A kernel that waits for its predecessors touches global memory only when all its threads have, but for
-//!    its constant parameters.
+//! 9. *Predecessor.* A thread of a kernel that waits for its predecessors touches global memory only when it has, but for
+//!    constant parameters; and all threads have in the end.
 //! 10. *Typed.* A spec with a body says what it computes: its kind has a meaning.
 //! 11. *Agents.* The agents of a spec are tiles of those of the spec around it: the threads that one of them is among
 //!     are all there; the blocks are the own one, or a view of those. What the whole block does without operands may stand

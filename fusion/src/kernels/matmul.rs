@@ -122,7 +122,19 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     // The first operand is A, the second B; and so on, but that gated matmuls have one A.
     let of_term = if gated { 3 } else { 2 };
     let mut terms = operands.pointers[..of_term * terms.len()].chunks(of_term);
-    let weights = terms.all(|term| term[1..].iter().all(|b| site.is_weight(b.operand)));
+    let constant = terms.all(|term| term[1..].iter().all(|b| site.is_weight(b.operand)));
+    let bytes = matmuls.iter().try_fold(0, |sum: i64, &id| {
+        let b = body.ty(body.node(id).inputs()[1]?);
+        let sizes = b.shape.iter().map(Dim::known);
+        let bytes = sizes.fold(Some(b.dtype.size() as i64), |n, dim| n?.checked_mul(dim?))?;
+        sum.checked_add(bytes)
+    });
+    let cached = site.target.l2_bytes as i64 / CACHED;
+    let weights = match constant {
+        true if bytes.is_some_and(|bytes| bytes <= cached) => Weights::Small,
+        true => Weights::Large,
+        false => Weights::None,
+    };
     let variants = site.step.variants.all().iter();
     let launches = variants.map(|variant| {
         let mut dims = dims.clone();
@@ -145,9 +157,24 @@ pub(super) fn by_weights(
     split: i64,
     dims: &mut BTreeMap<String, Dim>,
 ) -> Result<Kernel, Refusal> {
-    let (weights, prefetch) = (true, split > 1);
-    let cut = Cut { tile, ping_pong: false, split, weights, prefetch, found: None };
+    let weights = if split > 1 { Weights::Small } else { Weights::Large };
+    let cut = Cut { tile, ping_pong: false, split, weights, few: split > 1, found: None };
     kernel(site, matmul, Edges::Bulk, &cut, dims)
+}
+
+/// A matmul asks for weights of at most this part of the L2 cache while predecessors are still busy. More of them would
+/// crowd out what those read: so a block has only what its stages hold.
+const CACHED: i64 = 4;
+
+/// What B is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Weights {
+    /// A step makes it.
+    None,
+    /// Weights, which no step makes, and which are no more than a part of the L2 cache.
+    Small,
+    /// More of them.
+    Large,
 }
 
 /// How a variant cuts a matmul.
@@ -158,17 +185,17 @@ struct Cut {
     ping_pong: bool,
     /// Into how many parts the depth is split.
     split: i64,
-    /// Whether B is weights, which no step makes.
-    weights: bool,
-    /// Whether all of a tile of them is asked for before predecessors are done.
-    prefetch: bool,
+    /// What B is.
+    weights: Weights,
+    /// Whether tiles are so few that each block may ask for all of its weights before predecessors are done.
+    few: bool,
     /// Parameters of Hopper's template that were found, rather than those that follow from the above.
     found: Option<GemmParameters>,
 }
 
 impl Cut {
     /// Of a variant: one of these tiles, or the smallest with its depth split, by its name; or parameters of its own.
-    fn of(variant: &Variant, sized: &[Tile], weights: bool) -> Result<Self, Refusal> {
+    fn of(variant: &Variant, sized: &[Tile], weights: Weights) -> Result<Self, Refusal> {
         let &[.., Tile { name: few, size: smallest, .. }] = sized else {
             return Err(Refusal::Operation("a matmul without tiles"));
         };
@@ -178,35 +205,30 @@ impl Cut {
                 let rows = ROWS * found.strips * if found.ping_pong { 1 } else { found.consumers };
                 let tile = [rows, found.columns];
                 // As of the variants: where tiles are small, they are few.
-                let prefetch = weights && (found.split > 1 || tile == smallest);
+                let few = found.split > 1 || tile == smallest;
                 let GemmParameters { ping_pong, split, .. } = found;
-                Self { tile, ping_pong, split, weights, prefetch, found: Some(found) }
+                Self { tile, ping_pong, split, weights, few, found: Some(found) }
             }
             (Some(Parameters::Fmha(_) | Parameters::Mlp(_)), _) => {
                 return Err(Refusal::Operation("a matmul by other parameters"));
             }
             (None, Some(&Tile { name, size: tile, .. })) => {
-                let (ping_pong, prefetch) = (name == PING_PONG, weights && name == few);
-                Self { tile, ping_pong, split: 1, weights, prefetch, found: None }
+                let (ping_pong, few) = (name == PING_PONG, name == few);
+                Self { tile, ping_pong, split: 1, weights, few, found: None }
             }
             (None, None) => {
                 let split = parts(variant.name);
                 let split = split.ok_or(Refusal::Operation("a matmul of an unknown variant"))?;
-                Self {
-                    tile: smallest,
-                    ping_pong: false,
-                    split,
-                    weights,
-                    prefetch: weights,
-                    found: None,
-                }
+                Self { tile: smallest, ping_pong: false, split, weights, few: true, found: None }
             }
         })
     }
 
     /// Hopper's template with these parameters.
     fn gemm(&self, matmul: MatMul, edges: Edges) -> Gemm {
-        let Self { tile: [rows, columns], ping_pong, split, weights, prefetch, found } = *self;
+        let Self { tile: [rows, columns], ping_pong, split, weights, few, found } = *self;
+        let prefetch = few && weights == Weights::Small;
+        let weights = weights != Weights::None;
         let gemm = Gemm { matmul, edges, columns, split, weights, prefetch, ..Gemm::default() };
         match (found, ping_pong) {
             (Some(found), ping_pong) => Gemm {

@@ -639,7 +639,7 @@ fn deep_matmuls_of_few_rows_are_split() {
     let [step] = planned.program.steps() else { panic!("{}", planned.program) };
     assert_eq!(
         step.variants.to_string(),
-        "wide if b*s >= 12545, narrow if b*s >= 4161, few if b*s >= 1025, else split4"
+        "wide if b*s >= 12545, narrow if b*s >= 4161, few if b*s >= 1025, split2 if b*s >= 769, else split4"
     );
     let launches = launches(&planned.program, step, &target).unwrap();
     let said = |launch: &Launch, what| launch.kernel.to_string().contains(what);
@@ -647,7 +647,8 @@ fn deep_matmuls_of_few_rows_are_split() {
         .iter()
         .map(|launch| ["Prefetch", "peer", "GridDependencyWait"].map(|what| said(launch, what)))
         .collect();
-    let expected = [[false, false, true], [false, false, true], [true, false, true], [true; 3]];
+    let expected =
+        [[false, false, true], [false, false, true], [true, false, true], [true; 3], [true; 3]];
     assert_eq!(found, expected);
     for (launch, rows) in launches.iter().rev().zip([3, 2]) {
         let sizes = sizes(&[("b", rows), ("s", 33)]);

@@ -206,7 +206,7 @@ fn nothing_is_touched_before_predecessors_are_done() {
         "if(@t < 1) {\n    GridDependencyWait<<<#g, #one>>>()\n  }",
     );
     for (before, after, early) in
-        [("", "", 0), (wait, "", 0), (wait, wait, 0), ("", wait, 2), (some, "", 2)]
+        [("", "", 0), (wait, "", 0), (wait, wait, 0), ("", wait, 2), (some, "", 3)]
     {
         let text = about(before, after);
         let found = verify(&parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}")));

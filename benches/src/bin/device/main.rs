@@ -43,6 +43,7 @@ const ROWS: &[Row] = &[
     ("speed", |stream, _| matmuls::speed(stream)),
     ("single", |stream, _| matmuls::single(stream)),
     ("sustained", |stream, _| matmuls::sustained(stream)),
+    ("cell", |stream, _| matmuls::cell(stream)),
     ("gated", |stream, _| matmuls::gated(stream)),
     ("attention", |stream, _| attention::check(stream)),
     ("convolutions", |stream, _| convolutions::check(stream)),

@@ -1,5 +1,6 @@
 //! Matrix products: within their bound on random shapes; `speed`: as fast as cuBLASLt's.
 
+mod cell;
 mod gated;
 mod single;
 mod speed;
@@ -25,6 +26,7 @@ use graphene_runtime::device::{Bound, Buffer, Stream};
 use crate::data::{Random, decode, encode};
 use crate::templates::image;
 
+pub(crate) use self::cell::cell;
 pub(crate) use self::gated::gated;
 pub(crate) use self::single::single;
 pub(crate) use self::speed::speed;

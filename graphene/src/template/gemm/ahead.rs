@@ -7,7 +7,7 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{Group, Kind, TensorId};
-use crate::schedule::pointwise::{WIDTH, each, fetch_inside, load, widen};
+use crate::schedule::pointwise::{WIDTH, copy, each, fetch_inside, load, widen};
 use crate::schedule::vectors::neighbours;
 use crate::template::epilogue::{Held, Span};
 use crate::template::fragments::packed;
@@ -25,6 +25,8 @@ pub(super) struct Ahead<'a> {
     /// The tile.
     pub(super) place: &'a Place,
     held: Vec<Option<Fetched>>,
+    /// How many registers are left.
+    pub(super) spare: i64,
 }
 
 /// Registers that hold a tile's elements of an operand, as they are in memory.
@@ -86,7 +88,7 @@ impl Store<'_> {
             }
             held.push(Some(fetched));
         }
-        Ok(Ahead { place, held })
+        Ok(Ahead { place, held, spare })
     }
 
     /// The panel of this number, counting all of the consumer's rows: it takes the place of the oldest that is held.
@@ -113,7 +115,7 @@ impl Store<'_> {
     /// Asks for what the next panel meets of matrices, or this one where only one is held.
     pub(super) fn ask_for_next(&self, k: &mut Builder, panel: &Panel<'_>) -> Result {
         let panels = self.context.gemm.panels_of_consumer();
-        let Ahead { place, held } = panel.ahead;
+        let Ahead { place, held, .. } = panel.ahead;
         for &held in held.iter().flatten().filter(|held| !held.column) {
             if held.panels == 1 {
                 self.ask_for_panel(k, place, held, &panel.number)?;
@@ -193,15 +195,53 @@ impl Store<'_> {
         k.spec(Kind::Sync, (), (), self.own)
     }
 
-    /// The own lane's pairs in eight columns of a panel, in single precision.
-    pub(super) fn rows_at(&self, k: &mut Builder, panel: &Panel<'_>, eight: &Expr) -> Result<Held> {
-        let eight = panel.panel.clone() * (PANEL / 8) + eight;
+    /// The own lane's pairs of rows in a panel, `[eight].[2]`: asked for together, where there are registers for them.
+    pub(super) fn rows_of(&self, k: &mut Builder, panel: &Expr, mut spare: i64) -> Result<Held> {
         let rows = self.rows.iter().map(|row| {
             let &Some(row) = row else { return Ok(None) };
-            let row = k.index(row, "row", [&self.group])?;
-            let at = eight.clone() * 4 + &self.lane.column;
-            let pair = neighbours(k, row, [at], 2, "pair")?;
-            load(k, pair, true).map(Some)
+            let scalar = k.tensor_of(row)?.scalar;
+            let registers = EIGHTS * ((2 * scalar.bytes() + 3) / 4);
+            if registers > spare {
+                return Ok(None);
+            }
+            spare -= registers;
+            let view = View::levels_of(&[packed(&[EIGHTS], 2), vec![leaf(2, 1)]]);
+            let held = k.allocate("held", view, scalar, Memory::Registers, None)?;
+            each(k, EIGHTS, |k, eight| {
+                let pair = self.pair_of(k, row, panel, &eight)?;
+                let held = k.index(held, "pair", [eight])?;
+                copy(k, held, pair, true)
+            })?;
+            Ok(Some(held))
+        });
+        rows.collect()
+    }
+
+    /// The own lane's pair in eight columns of a panel of a row.
+    fn pair_of(
+        &self,
+        k: &mut Builder,
+        row: TensorId,
+        panel: &Expr,
+        eight: &Expr,
+    ) -> Result<TensorId> {
+        let row = k.index(row, "row", [&self.group])?;
+        let at = (panel.clone() * EIGHTS + eight) * 4 + &self.lane.column;
+        neighbours(k, row, [at], 2, "pair")
+    }
+
+    /// The own lane's pairs of rows in eight columns of a panel, in single precision.
+    pub(super) fn rows_at(&self, k: &mut Builder, panel: &Panel<'_>, eight: &Expr) -> Result<Held> {
+        let rows = self.rows.iter().zip(&panel.rows).map(|(row, held)| match (row, held) {
+            (_, &Some(held)) => {
+                let pair = k.index(held, "pair", [eight])?;
+                widen(k, pair).map(Some)
+            }
+            (&Some(row), None) => {
+                let pair = self.pair_of(k, row, &panel.panel, eight)?;
+                load(k, pair, true).map(Some)
+            }
+            (None, None) => Ok(None),
         });
         rows.collect()
     }

@@ -43,6 +43,8 @@ pub(super) struct Panel<'a> {
     pub(super) panel: Expr,
     /// Its number among all of the consumer's rows.
     pub(super) number: Expr,
+    /// What registers hold of operands that are rows.
+    pub(super) rows: Held,
     pub(super) ahead: &'a Ahead<'a>,
 }
 
@@ -111,7 +113,8 @@ impl<'a> Store<'a> {
                 k.unroll("panel", gemm.width() / PANEL, |k, panel| {
                     let panel = Expr::from(panel);
                     let number = strip.clone() * (gemm.width() / PANEL) + &panel;
-                    let panel = Panel { acc, strip, panel, number, ahead };
+                    let rows = self.rows_of(k, &panel, ahead.spare)?;
+                    let panel = Panel { acc, strip, panel, number, rows, ahead };
                     self.ask_for_next(k, &panel)?;
                     if let Some(asking) = &self.asking {
                         asking.beyond(k, self, &panel)?;

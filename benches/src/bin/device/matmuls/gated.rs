@@ -32,7 +32,7 @@ fn tiles(few: bool) -> Vec<Gemm> {
     let matmul = MatMul::gated(Unary::Silu);
     let gemm = Gemm { matmul, weights: true, ..Gemm::default() };
     if few {
-        let small = Gemm { consumers: 1, columns: 128, prefetch: true, ..gemm }.deepest();
+        let small = Gemm { consumers: 1, columns: 128, ..gemm }.deepest();
         let splits = [2, 4].map(|split| Gemm { split, ..small.clone() }.deepest());
         let wide = Gemm { columns: 256, ..small.clone() }.deepest();
         return [small, wide].into_iter().chain(splits).collect();
