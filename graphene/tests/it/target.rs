@@ -39,7 +39,6 @@ fn features() {
             Feature::MmaTf32,
             Feature::CpAsync,
             Feature::PackedCvt,
-            Feature::HalfMax,
         ],
         &[],
         &[
