@@ -1,9 +1,10 @@
 //! How far a simulated function's value may be from the exact one.
 
 use graphene_ir::function::Function;
-use graphene_ir::function::near::{self, By};
 pub(crate) use graphene_ir::function::near::{Near, SINGLE};
 use graphene_ir::tensor::Scalar;
+
+use crate::near::{self, By};
 
 /// Each output of a function of such values.
 pub(crate) fn propagate(function: &Function, inputs: &[Near]) -> Vec<Near> {

@@ -2,13 +2,13 @@
 
 use graphene_ir::arch::Arch;
 use graphene_ir::build::Builder;
-use graphene_ir::function::near::{By, propagate};
 use graphene_ir::function::{Function, Step};
 use graphene_ir::kernel::{Binary, Kernel, Kind, Unary};
 use graphene_ir::layout::{Layout, Tiler};
 use graphene_ir::schedule::pointwise::{load, pointwise, store, vector};
 use graphene_ir::tensor::Scalar;
 
+use crate::near::{By, propagate};
 use crate::support::{check_clean, check_text, gelu, inputs, orders, run, single};
 
 /// Arguments of every kind: ordinary, none, huge, tiny, not a number.

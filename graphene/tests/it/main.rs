@@ -26,6 +26,7 @@ mod levels;
 mod levels_matmul;
 mod mlp;
 mod mma;
+mod near;
 mod norms;
 mod parts;
 mod pointwise;

@@ -1,9 +1,11 @@
 //! What normalisations are by definition, and how far a kernel may be from it. Kernels on a device are checked by it too.
 
 use graphene_ir::function::Function;
-use graphene_ir::function::near::{By, Near, SINGLE, propagate};
+use graphene_ir::function::near::{Near, SINGLE};
 use graphene_ir::kernel::Unary;
 use graphene_ir::template::rows::Norm;
+
+use crate::near::{By, propagate};
 
 /// What the elements of a row are off after `n` of them were summed: 2⁻²⁴ of the sum of absolute
 /// values for each addition, of which an element goes through no more than n, and once for its own

@@ -1,7 +1,6 @@
 //! What the tests of matrix products share: operands, and what becomes of them in double precision.
 
 use graphene_ir::function::Function;
-use graphene_ir::function::near::{By, propagate};
 use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::simulate::{Inputs, Outcome};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
@@ -9,6 +8,7 @@ use graphene_ir::template::matmul::MatMul;
 use graphene_ir::tensor::Scalar;
 
 use crate::index::Random;
+use crate::near::{By, propagate};
 use crate::support::{check_clean, check_meaning, data, inputs, orders, run};
 
 /// The extents of a product, and the number of blocks that compute it.

@@ -3,7 +3,6 @@
 
 use graphene_ir::emit::emit;
 use graphene_ir::function::Function;
-use graphene_ir::function::near::By;
 use graphene_ir::kernel::{Number, Unary};
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::rows::{Norm, Rows};
@@ -11,6 +10,7 @@ use graphene_ir::tensor::Scalar;
 
 use crate::error::{Near, propagate, unit};
 use crate::index::Random;
+use crate::near::By;
 use crate::norms::normal_of;
 use crate::support::{check_clean, check_text, data, inputs, orders, run};
 

@@ -17,6 +17,8 @@ mod layers;
 mod library;
 mod matmuls;
 mod models;
+#[path = "../../../../graphene/tests/it/near.rs"]
+mod near;
 mod precision;
 mod recurrent;
 mod sdpa;

@@ -11,7 +11,6 @@ use std::rc::Rc;
 use graphene_ir::arch::Arch;
 use graphene_ir::atom::cut_to_tf32;
 use graphene_ir::emit::emit;
-use graphene_ir::function::near::{By, propagate};
 use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::schedule::dependent;
 use graphene_ir::template::epilogue::{Epilogue, Span};
@@ -24,6 +23,7 @@ use graphene_runtime::Error;
 use graphene_runtime::device::{Bound, Buffer, Stream};
 
 use crate::data::{Random, decode, encode};
+use crate::near::{By, propagate};
 use crate::templates::image;
 
 pub(crate) use self::cell::cell;

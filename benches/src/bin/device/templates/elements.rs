@@ -2,7 +2,7 @@
 
 use graphene_ir::arch::Arch;
 use graphene_ir::function::Function;
-use graphene_ir::function::near::{By, Near, SINGLE, propagate};
+use graphene_ir::function::near::{Near, SINGLE};
 use graphene_ir::kernel::{Binary, Unary};
 use graphene_ir::template::access::Access;
 use graphene_ir::template::folds::{Folds, Out, Total};
@@ -17,6 +17,7 @@ use graphene_ir::text::parse;
 use super::Case;
 use super::norms::sum;
 use crate::data::Random;
+use crate::near::{By, propagate};
 
 const F16: Scalar = Scalar::F16;
 const F32: Scalar = Scalar::F32;

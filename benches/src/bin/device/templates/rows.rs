@@ -2,7 +2,7 @@
 
 use graphene_ir::arch::Arch;
 use graphene_ir::function::Function;
-use graphene_ir::function::near::{By, Near, propagate};
+use graphene_ir::function::near::Near;
 use graphene_ir::template::access::Access;
 use graphene_ir::template::gather::{Place, embedding};
 use graphene_ir::template::rows::{Norm, Rows};
@@ -11,6 +11,7 @@ use graphene_ir::tensor::Scalar;
 use super::norms::normal_of;
 use super::{Case, Values};
 use crate::data::Random;
+use crate::near::{By, propagate};
 
 const F16: Scalar = Scalar::F16;
 const BF16: Scalar = Scalar::Bf16;
