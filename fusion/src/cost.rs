@@ -433,7 +433,10 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> Work {
     let input = |slot: usize| net.read(op, slot).map(|read| net.sizes(read.shape));
     let elements = |slot: usize| input(slot).map_or(0.0, |sizes| sizes.iter().product());
     let last = |slot: usize| input(slot).and_then(|sizes| sizes.last().copied()).unwrap_or(1.0);
-    let vector = |operations: f64| Work { seconds: operations / target.peak.f32, matmul: None };
+    let vector = |operations: f64| Work {
+        seconds: operations / target.peak.of(Precision::F32),
+        matmul: None,
+    };
     let peak = target.peak.of(precision(operation.dtype, target.single()));
     let matmuls = |operations: f64| Work { seconds: operations / peak, matmul: None };
     // Recurrent layers and transposed convolutions never round single precision.
@@ -454,7 +457,7 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> Work {
         Op::Attention(_) => {
             let keys = input(1).and_then(|sizes| sizes.get(2).copied()).unwrap_or(1.0);
             let scores = elements(0) / last(0).max(1.0) * keys;
-            let exps = scores * 20.0 / target.peak.f32;
+            let exps = scores * 20.0 / target.peak.of(Precision::F32);
             Work { seconds: exps + scores * 2.0 * (last(0) + last(2)) / peak, matmul: None }
         }
         Op::Conv(_) => {

@@ -58,29 +58,15 @@ pub enum Precision {
     Bf16,
 }
 
-/// Peak rates in FLOP/s, a multiply-add being two. Where a machine lacks a precision, the rate of
-/// the single precision that stands in for it.
+/// Peak rates in FLOP/s, a multiply-add being two, in the order of [`Precision`]'s variants. Where a machine lacks a precision,
+/// the rate of the single precision that stands in for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Peak {
-    /// Rate for [`Precision::F32`].
-    pub f32: f64,
-    /// Rate for [`Precision::Tf32`].
-    pub tf32: f64,
-    /// Rate for [`Precision::F16`].
-    pub f16: f64,
-    /// Rate for [`Precision::Bf16`].
-    pub bf16: f64,
-}
+pub struct Peak([f64; 4]);
 
 impl Peak {
     /// The rate of one class, in FLOP/s.
     pub fn of(&self, precision: Precision) -> f64 {
-        match precision {
-            Precision::F32 => self.f32,
-            Precision::Tf32 => self.tf32,
-            Precision::F16 => self.f16,
-            Precision::Bf16 => self.bf16,
-        }
+        self.0[precision as usize]
     }
 }
 
@@ -117,7 +103,7 @@ impl Target {
         let rate = 96e9 * f64::from(cores);
         Target {
             kind: Kind::Cpu,
-            peak: Peak { f32: rate, tf32: rate, f16: rate, bf16: rate },
+            peak: Peak([rate; 4]),
             memory_bandwidth: (10e9 * f64::from(cores)).min(200e9),
             launch_cost: 5e-6,
             cores,
@@ -129,10 +115,9 @@ impl Target {
     }
 
     fn gpu((arch, tflops, gigabytes, cores, l2): Gpu) -> Target {
-        let [f32, tf32, f16, bf16] = tflops.map(|tflops| tflops * 1e12);
         Target {
             kind: Kind::Cuda(arch),
-            peak: Peak { f32, tf32, f16, bf16 },
+            peak: Peak(tflops.map(|tflops| tflops * 1e12)),
             memory_bandwidth: gigabytes * 1e9,
             launch_cost: 2e-6,
             cores,
