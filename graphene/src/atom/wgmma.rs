@@ -115,14 +115,10 @@ fn descriptor(site: &Site<'_>, operand: usize) -> Result<Descriptor, &'static st
 }
 
 impl Descriptor {
-    /// All bits but the start address.
-    fn bits(&self) -> u64 {
-        let field = |bytes: i64| ((bytes as u64) >> 4) & 0x3fff;
-        field(self.leading) << 16 | field(self.stride) << 32 | self.swizzle << 62
-    }
-
     fn text(&self, start: &str) -> String {
-        format!("{:#x}ull | ({start})", self.bits())
+        let field = |bytes: i64| ((bytes as u64) >> 4) & 0x3fff;
+        let bits = field(self.leading) << 16 | field(self.stride) << 32 | self.swizzle << 62;
+        format!("{bits:#x}ull | ({start})")
     }
 }
 

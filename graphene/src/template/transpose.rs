@@ -18,11 +18,11 @@ use super::access::{Access, declare, launch, product, sizes};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
-use crate::index::{Cond, Expr};
-use crate::kernel::{Fused, Kernel, Kind, Operand, TensorId, Test};
+use crate::index::Expr;
+use crate::kernel::{Fused, Kernel, Kind, Operand, TensorId};
 use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::{copy, each, vector};
-use crate::schedule::vectors::{coordinates, neighbours, part};
+use crate::schedule::vectors::{Run, Runs, coordinates, neighbours, part};
 use crate::tensor::{Memory, Scalar};
 
 /// The parameters of a transpose. Its symbols are sizes of outer axes `N0`, `N1`, …, `rows`,
@@ -151,18 +151,18 @@ impl Moved {
         each(k, self.moves(), |k, i| {
             let (_, at) = place(&i);
             let to = k.index(own, "word", [&i])?;
-            self.guarded(k, x, columns, &at, |k, from, e| {
-                let Some(e) = e else { return copy(k, to, from, true) };
-                k.move_(Operand::at(to, [e]), Operand::at(from, [0]))
+            self.within(k, x, columns, &at, |k, run| {
+                let Some(e) = run.element else { return copy(k, to, run.view, true) };
+                k.move_(Operand::at(to, [e]), Operand::at(run.view, [0]))
             })
         })?;
         each(k, self.moves(), |k, i| {
             let (to, at) = place(&i);
             let word = k.index(own, "word", [&i])?;
             let to = neighbours(k, self.shared, to, n, "to")?;
-            self.guarded(k, x, columns, &at, |k, _, e| {
-                let Some(e) = e else { return copy(k, to, word, true) };
-                k.move_(Operand::at(to, [e]), Operand::at(word, [e]))
+            self.within(k, x, columns, &at, |k, run| {
+                let Some(e) = run.element else { return copy(k, to, word, true) };
+                k.move_(Operand::at(to, [&e]), Operand::at(word, [&e]))
             })
         })
     }
@@ -181,47 +181,33 @@ impl Moved {
             let word = vector(k, "word", n, self.scalar)?;
             let at = [column.clone() * self.side + &j, row.clone() * (self.side / n) + &q];
             let from = |e: Expr| Operand::at(self.shared, [q.clone() * n + e, j.clone()]);
-            self.guarded(k, y, rows, &at, |k, to, e| match e {
+            self.within(k, y, rows, &at, |k, run| match run.element {
                 Some(e) => {
-                    let element = Operand::at(word, [e]);
-                    k.move_(element.clone(), from(e.into()))?;
-                    k.move_(Operand::at(to, [0]), element)
+                    let element = Operand::at(word, [&e]);
+                    k.move_(element.clone(), from(e))?;
+                    k.move_(Operand::at(run.view, [0]), element)
                 }
                 None => {
                     each(k, n, |k, e| k.move_(Operand::at(word, [&e]), from(e.clone())))?;
-                    copy(k, to, word, true)
+                    copy(k, run.view, word, true)
                 }
             })
         })
     }
 
-    /// `body` for the word of an operand at a row and a column that counts words, if it is within; and for each of its
-    /// elements that is, if the word is not. It gets a view of the word, or of the element and the element's number.
-    fn guarded(
+    /// `body` for the word of an operand at a row and a column that counts words, or for those of its elements that are within.
+    fn within(
         &self,
         k: &mut Builder,
         of: TensorId,
         end: &Expr,
         [row, column]: &[Expr; 2],
-        body: impl Fn(&mut Builder, TensorId, Option<i64>) -> Result,
+        body: impl Fn(&mut Builder, Run) -> Result,
     ) -> Result {
-        let n = self.n;
-        let view = |k: &mut Builder, n: i64, column: Expr| {
-            let at = self.outer.iter().chain([row, &column]).cloned();
+        let view = |k: &mut Builder, n: i64, column: &Expr| {
+            let at = self.outer.iter().chain([row, column]).cloned();
             neighbours(k, of, at, n, "word")
         };
-        let word = view(k, n, column.clone())?;
-        k.if_(Test::Inside(word.into()), |k| body(k, word, None))?;
-        if n == 1 {
-            return Ok(());
-        }
-        let last = column.clone() * n + n;
-        k.if_(Cond::less(end, last), |k| {
-            for e in 0..n - 1 {
-                let element = view(k, 1, column.clone() * n + e)?;
-                k.if_(Test::Inside(element.into()), |k| body(k, element, Some(e)))?;
-            }
-            Ok(())
-        })
+        Runs { n: self.n, end: end.clone(), written_out: true }.within(k, column, view, body)
     }
 }
