@@ -5,7 +5,7 @@
 //! stays, once.
 
 use super::kernel::Kernel;
-use super::kernels::channels_last::pack_filters;
+use super::kernels::channels_last::{Form, pack_filters, winograd};
 use super::kernels::conv::are_packed;
 use super::kernels::int8::{PackedIntegers, deep};
 use super::kernels::matmul::{Matrix, Strides, widened};
@@ -316,9 +316,7 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
             [(Op::Conv(attrs), 1)] if is_integer(step) => {
                 filters(&weight()?, attrs.group, is_fused(step))?
             }
-            [(Op::Conv(_), 1)] => {
-                channels_last(step).and_then(|(_, by_channel)| images(&weight()?, by_channel))?
-            }
+            [(Op::Conv(_), 1)] => channels_last(step).and_then(|form| images(&weight()?, form))?,
             [_, ..] if places.iter().all(is_right) && wants_panels(step) => {
                 vec![single(weight()?)?]
             }
@@ -374,17 +372,17 @@ fn filters(weight: &BoundOperand, groups: usize, bytes: bool) -> Option<Vec<Boun
 }
 
 /// Filters `[m, c, kernel…]` of a convolution whose images have their channels innermost as a matrix `[kernel, c, m]`; of a
-/// group for each channel `[kernel, m]`.
-fn images(weight: &BoundOperand, depthwise: bool) -> Option<Vec<BoundOperand>> {
+/// group for each channel `[kernel, m]`. Those that are transformed have a kernel of two axes, `[3, 3, c, m]`.
+fn images(weight: &BoundOperand, form: Form) -> Option<Vec<BoundOperand>> {
     let [filters, channels, ref kernel @ ..] = weight.shape[..] else { return None };
     let taps: usize = kernel.iter().product();
     let axes = row_major(&weight.shape).into_iter().zip(&weight.strides).zip(&weight.shape);
     let is_row_major = axes.into_iter().all(|((a, &b), &size)| size == 1 || a == b);
-    let (shape, strides) = match depthwise {
-        true => (vec![taps, filters], vec![1, taps as isize]),
-        false => {
-            (vec![taps, channels, filters], vec![1, taps as isize, (taps * channels) as isize])
-        }
+    let (of_channel, of_filter) = (taps as isize, (taps * channels) as isize);
+    let (shape, strides) = match form {
+        Form::Depthwise => (vec![taps, filters], vec![1, of_channel]),
+        Form::Windows => (vec![taps, channels, filters], vec![1, of_channel, of_filter]),
+        Form::Winograd => (vec![3, 3, channels, filters], vec![3, 1, of_channel, of_filter]),
     };
     let BoundOperand { buffer, offset, .. } = *weight;
     is_row_major.then(|| vec![BoundOperand { buffer, offset, shape, strides }])
@@ -452,6 +450,7 @@ fn sizes(matrix: &BoundOperand, dtype: DType) -> [usize; 2] {
     match matrix.shape[..] {
         [taps, channels, filters] if dtype == DType::I32 => [taps * deep(channels), filters],
         [taps, channels, filters] => [taps * channels, filters],
+        [_, _, channels, filters] => [winograd::PATCH * channels, filters],
         _ => [matrix.shape[0], matrix.shape[1]],
     }
 }
@@ -495,6 +494,9 @@ pub(crate) fn pack(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<
         DType::BF16 => Numbers::Own(widened::<bf16>(&cast_slice(bytes)[span])?),
         _ => return Err(Error::Unsupported { what: "an element type" }),
     };
+    if let [_, _, channels, filters] = matrix.shape[..] {
+        return winograd::pack(&elements, [filters, channels]);
+    }
     if let [taps, channels, filters] = matrix.shape[..] {
         return pack_filters(&elements, [filters, channels, taps], false);
     }

@@ -2,11 +2,13 @@
 //!
 //! An element of the windows is a run of channels wherever it stands, so a convolution is a matmul of windows by
 //! prepacked filters whose rows of A are read in place, run by run: nothing is unrolled. Images of few channels, and
-//! those that lie in another order, are copied once with their borders; a run is then a row of a window.
+//! those that lie in another order, are copied once with their borders; a run is then a row of a window. Windows of 3 × 3
+//! that move by one are transformed where that saves multiplications.
 
 mod depthwise;
 mod matmul;
 mod pool;
+pub(crate) mod winograd;
 
 pub(crate) use pool::pool;
 
@@ -247,6 +249,17 @@ fn vectors<S: Simd, const V: usize>(elements: &[f32]) -> [S::f32s; V] {
     std::array::from_fn(|i| vectors[i])
 }
 
+/// How windows and filters are multiplied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// Windows as they are, of one group.
+    Windows,
+    /// A group for each channel.
+    Depthwise,
+    /// Transformed, of one group: windows of 3 × 3 that move by one.
+    Winograd,
+}
+
 /// A tile of `y`: its first row and column, and how many it has of each.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
@@ -256,7 +269,7 @@ pub(crate) struct Part {
     pub(crate) columns: usize,
 }
 
-/// A convolution into `y[n·h·w, m]`, as bytes of f32, of one group, or with `depthwise` of a group a channel.
+/// A convolution into `y[n·h·w, m]`, as bytes of f32, by filters that were packed for this form.
 /// `then(part, tile)` runs on each tile of it right after it is computed, while it may be in cache.
 ///
 /// # Errors
@@ -266,17 +279,21 @@ pub(crate) fn convolve(
     x: Images<'_>,
     filters: &Packed,
     bias: Option<&[f32]>,
-    (moves, depthwise): (&Moves, bool),
+    (moves, form): (&Moves, Form),
     then: impl Fn(Part, &mut TileMut<'_, u8>) + Sync,
 ) -> Result<()> {
     let (depth, columns) = filters.sizes();
     let rows = x.shape[0] * moves.outer[0] * moves.outer[1];
     let channels = x.shape[1];
     check_size("length of a convolution", rows * columns * size_of::<f32>(), y.len())?;
-    let deep = if depthwise { moves.taps() } else { moves.taps() * channels };
+    let deep = match form {
+        Form::Windows => moves.taps() * channels,
+        Form::Depthwise => moves.taps(),
+        Form::Winograd => winograd::PATCH * channels,
+    };
     check_size("rows of packed filters", deep, depth)?;
     check_size("filters of a bias", columns, bias.map_or(columns, <[f32]>::len))?;
-    if depthwise {
+    if form == Form::Depthwise {
         check_size("filters of single channels", channels, columns)?;
     }
     if y.is_empty() {
@@ -287,25 +304,34 @@ pub(crate) fn convolve(
     if let Some(bias) = bias {
         first[..columns].copy_from_slice(bias);
     }
-    let (tall, wide) = match depthwise {
-        true => depthwise::tile(rows, columns, moves),
-        false => matmul::tile([rows, columns], depth),
+    if form == Form::Winograd {
+        let moved = [moves.kernel, moves.strides, moves.dilations] != [[3; 2], [1; 2], [1; 2]];
+        if moved || !channels.is_multiple_of(16) {
+            return Err(Error::Unsupported { what: "other windows, transformed" });
+        }
+    }
+    let (tall, wide) = match form {
+        Form::Windows => matmul::tile([rows, columns], depth),
+        Form::Depthwise => depthwise::tile(rows, columns, moves),
+        Form::Winograd => winograd::tile(moves, x.shape[0], columns),
     };
-    let grid = Grid { matrices: 1, rows, tall, wide: Some([columns, wide]) };
+    let (matrices, rows) = match form {
+        Form::Windows | Form::Depthwise => (1, rows),
+        Form::Winograd => (x.shape[0], rows / x.shape[0]),
+    };
+    let grid = Grid { matrices, rows, tall, wide: Some([columns, wide]) };
     let tile = TileMut::new(y, columns * size_of::<f32>());
     let cut = Cut::new(grid, [(tile, size_of::<f32>())]);
     let cut = cut.ok_or(Error::Unsupported { what: "an output of another shape" })?;
-    let windows = match depthwise {
-        true => None,
-        false => Some(Windows::new(x, moves)?),
+    let (windows, of_channels) = match form {
+        Form::Windows => (Some(Windows::new(x, moves)?), None),
+        Form::Depthwise | Form::Winograd => (None, Some(depthwise::Channels::new(x, moves)?)),
     };
-    let of_channels = match depthwise {
-        true => Some(depthwise::Channels::new(x, moves)?),
-        false => None,
-    };
+    let each = if form == Form::Winograd { winograd::memory(moves, channels) } else { 0 };
+    let mut memory = scratch::take::<f32>(each * threads::count())?;
     let work = rows.saturating_mul(columns).saturating_mul(depth);
     let least = if work < matmul::PARALLEL { usize::MAX } else { 1 };
-    threads::try_each(least, cut, |_, (block, mut tiles)| {
+    threads::try_each_within(&mut memory, least, cut, |memory, _, (block, mut tiles)| {
         for tile in &mut tiles {
             let mut c = tile
                 .typed::<f32>()
@@ -314,13 +340,16 @@ pub(crate) fn convolve(
                 (Some(windows), _) => {
                     matmul::run(windows, filters, &first, [block.row, block.column], &mut c);
                 }
+                (_, Some(channels)) if form == Form::Winograd => {
+                    winograd::run(channels, filters, &first, block, memory, &mut c);
+                }
                 (_, Some(channels)) => {
                     depthwise::run(channels, filters, &first, [block.row, block.column], &mut c);
                 }
                 _ => {}
             }
-            let (rows, own) = (block.rows, block.columns.unwrap_or(columns));
-            then(Part { row: block.row, rows, column: block.column, columns: own }, tile);
+            let (row, own) = (block.matrix * rows + block.row, block.columns.unwrap_or(columns));
+            then(Part { row, rows: block.rows, column: block.column, columns: own }, tile);
         }
         Ok(())
     })

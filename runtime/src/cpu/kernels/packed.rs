@@ -219,7 +219,8 @@ impl<'a> Panels<'a> {
             let offset = (a.at.offset as isize + block.row as isize * a.at.row) as usize;
             let at = Strides { offset, ..a.at };
             for c in &mut tiles {
-                dispatch(MatMul { a: a.data, at, b: self, column: block.column, c });
+                let deep = 0..self.depth;
+                dispatch(MatMul { a: a.data, at, b: self, deep, column: block.column, c });
             }
         });
     }
@@ -227,8 +228,20 @@ impl<'a> Panels<'a> {
     /// C = A·B on the calling thread, for an A of contiguous rows, none of which lies before another, and a C of as
     /// many rows and B's columns.
     pub(crate) fn multiply(self, a: Matrix<'_, f32>, c: &mut TileMut<'_, f32>) {
+        self.multiply_rows(a, 0..self.depth, 0, c);
+    }
+
+    /// C = A·B of these rows of B and as many columns of A, for the columns of B from `column` on that C has, on the calling
+    /// thread. Rows of A are contiguous and none lies before another.
+    pub(super) fn multiply_rows(
+        self,
+        a: Matrix<'_, f32>,
+        deep: Range<usize>,
+        column: usize,
+        c: &mut TileMut<'_, f32>,
+    ) {
         debug_assert!(a.at.column == 1 && a.at.row >= 0, "rows of A are contiguous");
-        dispatch(MatMul { a: a.data, at: a.at, b: self, column: 0, c });
+        dispatch(MatMul { a: a.data, at: a.at, b: self, deep, column, c });
     }
 }
 
@@ -369,7 +382,7 @@ pub(crate) fn multiply(
         check_size("columns of a tile", n.next_multiple_of(Packed::COLUMNS), n)?;
     }
     if a.at.column == 1 && a.at.row >= 0 || k == 0 {
-        dispatch(MatMul { a: a.data, at: a.at, b: b.panels(), column, c });
+        b.panels().multiply_rows(a, 0..k, column, c);
         return Ok(());
     }
     let Strides { offset, row, column: across, .. } = a.at;
@@ -378,7 +391,7 @@ pub(crate) fn multiply(
     let mut dense = scratch::take::<f32>(m * k)?;
     dense.iter_mut().zip(places).for_each(|(to, (i, k))| *to = a.data[element(i, k) as usize]);
     let at = Strides { offset: 0, batch: &[], row: k as isize, column: 1 };
-    dispatch(MatMul { a: &dense, at, b: b.panels(), column, c });
+    b.panels().multiply_rows(Matrix { data: &dense, at }, 0..k, column, c);
     Ok(())
 }
 
@@ -387,6 +400,8 @@ struct MatMul<'a, 'b, 'c> {
     a: &'a [f32],
     at: Strides<'a>,
     b: Panels<'a>,
+    /// The rows of B, and columns of A, that are multiplied.
+    deep: Range<usize>,
     column: usize,
     c: &'b mut TileMut<'c, f32>,
 }
@@ -399,16 +414,17 @@ impl Kernel for MatMul<'_, '_, '_> {
         const { assert!(WIDEST.is_multiple_of(VECTORS * S::F32_LANES)) }
         debug_assert_eq!(S::F32_LANES, self.b.lanes, "panels are packed for this machine");
         let (height, _) = self.c.sizes();
-        if self.b.depth == 0 {
+        let Range { start, end } = self.deep;
+        if start == end {
             (0..height).for_each(|row| self.c.row(row).fill(0.0));
             return;
         }
-        let blocks = self.b.depth.div_ceil(DEPTH);
-        let deep = self.b.depth.div_ceil(blocks);
+        let blocks = (end - start).div_ceil(DEPTH);
+        let deep = (end - start).div_ceil(blocks);
         for first in (0..height).step_by(HEIGHT) {
             let rows = first..height.min(first + HEIGHT);
-            for k in (0..self.b.depth).step_by(deep) {
-                self.panels(simd, rows.clone(), k..self.b.depth.min(k + deep));
+            for k in (start..end).step_by(deep) {
+                self.panels(simd, rows.clone(), k..end.min(k + deep));
             }
         }
     }
@@ -504,7 +520,7 @@ impl MatMul<'_, '_, '_> {
         for (row, sums) in rows.clone().zip(&sums) {
             let row = self.c.row(row);
             let end = row.len().min(to + V * S::F32_LANES);
-            leave(simd, &mut row[to..end], sums, k.start > 0);
+            leave(simd, &mut row[to..end], sums, k.start > self.deep.start);
         }
         rows.len()
     }

@@ -3,11 +3,13 @@
 use super::Read;
 use super::compile::epilogue;
 use crate::bind::{BoundOperand, BoundStep};
+use crate::cpu::kernels::channels_last::{Form, winograd};
 use crate::cpu::kernels::packed::Packed;
 use crate::cpu::kernels::view::row_major;
 use crate::cpu::loops::{Domain, Loop};
 use crate::cpu::packing::Prepacked;
 use crate::error::Result;
+use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::{ConvAttrs, Op};
@@ -32,15 +34,15 @@ pub(crate) struct ConvLayer {
 /// Filters for images whose channels are innermost.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Filters {
-    /// A group for each channel, rather than one.
-    pub(crate) depthwise: bool,
+    /// How they are multiplied; as they are, unless they were prepacked.
+    pub(crate) form: Form,
     /// `None` where they were not prepacked.
     pub(crate) packed: Option<Arc<Packed>>,
 }
 
-/// The convolution of a step whose results have their channels innermost, if its images may too, and whether it has a group
-/// for each channel, rather than one.
-pub(crate) fn channels_last(step: &Step) -> Option<(&ConvAttrs, bool)> {
+/// The convolution of a step whose results have their channels innermost, if its images may too, and how its filters are
+/// multiplied.
+pub(crate) fn channels_last(step: &Step) -> Option<Form> {
     let body = &step.body;
     let mut convs = body.nodes().filter(|(_, node)| matches!(node.op(), Op::Conv(_)));
     let ((id, node), None) = (convs.next()?, convs.next()) else { return None };
@@ -53,7 +55,26 @@ pub(crate) fn channels_last(step: &Step) -> Option<(&ConvAttrs, bool)> {
     let single = body.ty(id.value()).dtype == DType::F32;
     let depthwise = attrs.group > 1 && filters[1] == 1 && filters[0] == attrs.group as i64;
     let taken = step.executor != Executor::Reference && last && windows && axes && single;
-    (taken && (attrs.group == 1 || depthwise)).then_some((attrs, depthwise))
+    let form = match (depthwise, attrs.group) {
+        (true, _) => Form::Depthwise,
+        (false, 1) if is_winograd(attrs, filters, &body.ty(id.value()).shape) => Form::Winograd,
+        (false, 1) => Form::Windows,
+        (false, _) => return None,
+    };
+    taken.then_some(form)
+}
+
+/// Whether windows and filters are worth transforming, by the sizes that are known.
+fn is_winograd(attrs: &ConvAttrs, filters: &[Dim], result: &[Dim]) -> bool {
+    let known = |size: &Dim| size.known().and_then(|size| usize::try_from(size).ok());
+    let sizes = |shape: &[Dim]| shape.iter().map(known).collect::<Option<Vec<_>>>();
+    let windows = attrs.strides == [1, 1] && attrs.dilations == [1, 1];
+    match (sizes(filters).as_deref(), result.get(2..).and_then(sizes).as_deref()) {
+        (Some(&[filters, channels, 3, 3]), Some(&[rows, columns])) => {
+            windows && winograd::is_worth([channels, filters], [rows, columns])
+        }
+        _ => false,
+    }
 }
 
 /// What an epilogue of a convolution reads.
@@ -106,11 +127,11 @@ impl ConvLayer {
 
     /// The same of a step whose results have their channels innermost.
     pub(crate) fn compile_channels_last(step: &Step, prepacked: &Prepacked) -> Option<Self> {
-        let (_, depthwise) = channels_last(step)?;
+        let form = channels_last(step)?;
         let layer = Self::compile(&step.body)?;
         let [Some(_), Some(w), _] = layer.operands else { return None };
         let packed = prepacked.get(w).and_then(|matrices| matrices.first()?.real());
-        let filters = Filters { depthwise, packed };
+        let filters = Filters { form, packed };
         Some(Self { channels_last: Some(filters), ..layer })
     }
 

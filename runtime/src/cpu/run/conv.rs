@@ -3,7 +3,7 @@
 use super::wide::Wide;
 use super::{Io, input_number, lies_row_major, output_number, required_input, with_row_major};
 use crate::bind::BoundOperand;
-use crate::cpu::kernels::channels_last::{self, Images, Moves, Part, convolve, pack_filters};
+use crate::cpu::kernels::channels_last::{self, Form, Images, Moves, Part, convolve, pack_filters};
 use crate::cpu::kernels::conv::{Conv, Filters, conv, conv_integers, conv_then, conv_transpose};
 use crate::cpu::kernels::int8::PackedIntegers;
 use crate::cpu::kernels::matmul::narrowed;
@@ -209,12 +209,14 @@ fn run_channels_last(
     let kernel = io.inputs.shape(w);
     let geometry = sizes([&image.shape, kernel], &layer.attrs, shape, false)?.geometry;
     let moves = Moves::new(geometry)?;
-    let packed = match &filters.packed {
-        Some(packed) => Arc::clone(packed),
-        None => {
+    let (packed, form) = match (&filters.packed, filters.form) {
+        (Some(packed), form) => (Arc::clone(packed), form),
+        (None, form) => {
             let taps = kernel[2..].iter().product();
             let sizes = [kernel[0], kernel[1], taps];
-            Arc::new(pack_filters(io.dense(w)?.0, sizes, filters.depthwise)?)
+            let depthwise = form == Form::Depthwise;
+            let form = if depthwise { form } else { Form::Windows };
+            (Arc::new(pack_filters(io.dense(w)?.0, sizes, depthwise)?), form)
         }
     };
     let columns = shape[1];
@@ -235,7 +237,7 @@ fn run_channels_last(
         layer.epilogue.run_tile(domain, of, &inputs, &mut outputs, &mut workspace[0]);
     };
     let y = outputs[0].dense_bytes();
-    convolve(y, images, &packed, bias, (&moves, filters.depthwise), then)
+    convolve(y, images, &packed, bias, (&moves, form), then)
 }
 
 fn epilogue_inputs<'a, 'b: 'a>(

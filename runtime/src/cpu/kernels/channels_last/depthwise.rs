@@ -18,13 +18,13 @@ const TOGETHER: usize = 4;
 
 /// Images whose channels are side by side.
 pub(super) struct Channels<'a> {
-    data: Numbers<'a, f32>,
-    offset: usize,
-    inner: [usize; 2],
-    channels: usize,
+    pub(super) data: Numbers<'a, f32>,
+    pub(super) offset: usize,
+    pub(super) inner: [usize; 2],
+    pub(super) channels: usize,
     /// Of images, rows and columns.
-    distances: [isize; 3],
-    moves: Moves,
+    pub(super) distances: [isize; 3],
+    pub(super) moves: Moves,
 }
 
 impl<'a> Channels<'a> {

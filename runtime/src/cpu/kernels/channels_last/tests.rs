@@ -1,7 +1,8 @@
 //! Convolutions of images in both orders beside sums in double precision, on every vector unit that the machine has.
 
 use super::depthwise::{self, Channels};
-use super::{Images, Moves, Windows, matmul};
+use super::winograd::{self, Lines, PATCH, Part, Patches};
+use super::{Form, Images, Moves, Windows, convolve, matmul};
 use crate::cpu::kernels::matmul::{Matrix, Strides};
 use crate::cpu::kernels::packed::Packed;
 use crate::cpu::kernels::simd::Kernel;
@@ -110,6 +111,130 @@ fn every_vector_unit_convolves() {
         }
         if let Some(simd) = pulp::x86::V4::try_new() {
             check_unit::<_, true>(simd);
+        }
+    }
+}
+
+/// Images, channels and filters; rows and columns; pads before and after.
+type Transformed = ([usize; 3], [usize; 2], [i64; 2], [i64; 2]);
+
+const TRANSFORMED: &[Transformed] = &[
+    ([1, 32, 33], [12, 12], [1, 1], [1, 1]),
+    ([2, 48, 100], [7, 9], [1, 1], [1, 1]),
+    ([1, 64, 64], [30, 31], [1, 1], [1, 1]),
+    ([3, 16, 16], [5, 4], [2, 0], [0, 3]),
+    ([1, 800, 49], [3, 3], [0, 0], [0, 0]),
+    ([2, 16, 16], [8, 140], [1, -1], [1, 2]),
+];
+
+/// Sums of magnitudes: what a patch's elements, a filter's and the sums of their multiplications are made of.
+fn magnitude(d: &[[f64; 4]; 4], g: &[f64; 9], window: [usize; 2]) -> f64 {
+    const B: [[f64; 4]; 4] =
+        [[1., 0., 1., 0.], [0., 1., 1., 0.], [0., 1., 1., 0.], [0., 1., 0., 1.]];
+    const G: [[f64; 3]; 4] = [[1., 0., 0.], [0.5, 0.5, 0.5], [0.5, 0.5, 0.5], [0., 0., 1.]];
+    const A: [[f64; 4]; 2] = [[1., 1., 1., 0.], [0., 1., 1., 1.]];
+    let mut sum = 0.0;
+    for (i, j) in (0..4).flat_map(|i| (0..4).map(move |j| (i, j))) {
+        let patch = (0..16).map(|k| B[i][k / 4] * d[k / 4][k % 4].abs() * B[j][k % 4]);
+        let filter = (0..9).map(|k| G[i][k / 3] * g[k].abs() * G[j][k % 3]);
+        sum += A[window[0]][i] * A[window[1]][j] * patch.sum::<f64>() * filter.sum::<f64>();
+    }
+    sum
+}
+
+/// Each number is rounded once for the filter, twice for the patch, once for each channel, and at most eight times for sums
+/// of blocks of the depth, of the windows and of the bias.
+#[test]
+fn transformed_windows_are_within_the_bound() {
+    for (row, last) in TRANSFORMED.iter().flat_map(|row| [(row, true), (row, false)]) {
+        let &([n, c, m], [h, w], before, after) = row;
+        let outer: [usize; 2] =
+            std::array::from_fn(|i| ([h, w][i] as i64 + before[i] + after[i]) as usize - 2);
+        let moves = Moves { outer, kernel: [3; 2], strides: [1; 2], dilations: [1; 2], before };
+        let (data, filters, bias) =
+            (numbers(n * c * h * w, 1), numbers(m * c * 9, 3), numbers(m, 9));
+        let [of_c, of_h, of_w] = if last { [1, w * c, c] } else { [h * w, w, 1] };
+        let apart = [c * h * w, of_c, of_h, of_w].map(|stride| stride as isize);
+        let x = Images { data: &data, offset: 0, shape: [n, c, h, w], strides: apart };
+        let packed = winograd::pack(&filters, [m, c]).unwrap();
+        let mut y = vec![f32::NAN; n * outer[0] * outer[1] * m];
+        let bytes = bytemuck::cast_slice_mut(&mut y);
+        convolve(bytes, x, &packed, Some(&bias), (&moves, Form::Winograd), |_, _| {}).unwrap();
+        for (place, &got) in y.iter().enumerate() {
+            let (window, filter) = (place / m, place % m);
+            let (image, line) = (window / outer[1] / outer[0], window / outer[1] % outer[0]);
+            let (mut want, mut size) = (f64::from(bias[filter]), f64::from(bias[filter]).abs());
+            let at = [line, window % outer[1]];
+            for channel in 0..c {
+                let first = [0, 1].map(|i| (at[i] / 2 * 2) as i64 - before[i]);
+                let patch: [[f64; 4]; 4] = std::array::from_fn(|i| {
+                    std::array::from_fn(|j| {
+                        let (row, column) = (first[0] + i as i64, first[1] + j as i64);
+                        if !(0..h as i64).contains(&row) || !(0..w as i64).contains(&column) {
+                            return 0.0;
+                        }
+                        let from = image * c * h * w + channel * of_c;
+                        f64::from(data[from + row as usize * of_h + column as usize * of_w])
+                    })
+                });
+                let g = &filters[(filter * c + channel) * 9..][..9];
+                let g: [f64; 9] = std::array::from_fn(|i| f64::from(g[i]));
+                let own = at.map(|place| place % 2);
+                want += (0..9).map(|k| patch[own[0] + k / 3][own[1] + k % 3] * g[k]).sum::<f64>();
+                size += magnitude(&patch, &g, own);
+            }
+            let roundings = (c + 11) as f64 * f64::from(f32::EPSILON) / 2.0;
+            let off = (f64::from(got) - want).abs();
+            let bound = size * roundings / (1.0 - roundings);
+            assert!(off <= bound, "{row:?} at {place}: {got} {want}, {off} of {bound}");
+        }
+    }
+}
+
+/// Patches are transformed exactly where numbers are small integers, on every vector unit alike.
+fn check_patches<S: Simd, const FMA: bool>(simd: S) {
+    let data: Vec<f32> = (0..6 * 7 * 16).map(|i| (i * 37 % 101) as f32).collect();
+    let x = Images { data: &data, offset: 0, shape: [1, 16, 6, 7], strides: [672, 1, 112, 16] };
+    let moves =
+        Moves { outer: [6, 7], kernel: [3; 2], strides: [1; 2], dilations: [1; 2], before: [1; 2] };
+    let x = Channels::new(x, &moves).unwrap();
+    let packed = Packed::with_lanes(
+        Matrix { data: &[0.0; 16 * PATCH][..], at: strides(1, 1) },
+        16 * PATCH,
+        1,
+        S::F32_LANES,
+    );
+    let packed = packed.unwrap();
+    let part = Part { x: &x, b: packed.panels(), bias: &[], image: 0, column: 0 };
+    let pitch = PATCH * 16 + 16;
+    let mut to = vec![f32::NAN; 12 * pitch];
+    let lines = Lines { from: 0, first: 0, count: 3 };
+    simd.vectorize(Run::<_, S, FMA>(Patches { part: &part, lines, to: &mut to }, simd));
+    const B: [[f32; 4]; 4] =
+        [[1., 0., -1., 0.], [0., 1., 1., 0.], [0., -1., 1., 0.], [0., 1., 0., -1.]];
+    for (patch, element, channel) in
+        (0..12).flat_map(|p| (0..PATCH).flat_map(move |e| (0..16).map(move |c| (p, e, c))))
+    {
+        let d = |place: usize| {
+            let (row, column) = (patch / 4 * 2 + place / 4, patch % 4 * 2 + place % 4);
+            let inside = (1..7).contains(&row) && (1..8).contains(&column);
+            if inside { data[((row - 1) * 7 + column - 1) * 16 + channel] } else { 0.0 }
+        };
+        let terms = (0..16).map(|k| B[element / 4][k / 4] * d(k) * B[element % 4][k % 4]);
+        assert_eq!(to[patch * pitch + element * 16 + channel], terms.sum::<f32>());
+    }
+}
+
+#[test]
+fn every_vector_unit_transforms_patches() {
+    check_patches::<_, false>(Scalar::new());
+    #[cfg(target_arch = "x86_64")]
+    {
+        if let Some(simd) = pulp::x86::V3::try_new() {
+            check_patches::<_, true>(simd);
+        }
+        if let Some(simd) = pulp::x86::V4::try_new() {
+            check_patches::<_, true>(simd);
         }
     }
 }
