@@ -77,7 +77,7 @@ fn check_unit<S: Simd, const FMA: bool>(simd: S) {
         let mut c = vec![f32::NAN; m * n];
         let tile = &mut TileMut::new(&mut c, n);
         simd.vectorize(Run::<S, FMA>(
-            MatMul { a: &a, at: a_at, b: packed.panels(), column: 0, c: tile },
+            MatMul { a: &a, at: a_at, b: packed.panels(), deep: 0..k, column: 0, c: tile },
             simd,
         ));
         for (place, &got) in c.iter().enumerate() {
