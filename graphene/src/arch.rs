@@ -17,10 +17,16 @@ named! {
         Sm75 = "sm_75",
         /// Ampere, A100.
         Sm80 = "sm_80",
-        /// Ampere, A6000.
+        /// Ampere, A10 and A6000.
         Sm86 = "sm_86",
+        /// Ada, L4.
+        Sm89 = "sm_89",
         /// Hopper, with the instructions that only it has.
         Sm90a = "sm_90a",
+        /// Blackwell of data centres, B200.
+        Sm100a = "sm_100a",
+        /// Blackwell, RTX 5090.
+        Sm120 = "sm_120",
     }
 }
 
@@ -72,12 +78,15 @@ pub const WARPGROUP: i64 = 4 * WARP;
 type Row = (Arch, (i32, i32), i64, &'static [&'static [Feature]]);
 
 #[rustfmt::skip]
-const ROWS: [Row; 5] = [
-    (Arch::Sm70,  (7, 0),  96, &[VOLTA]),
-    (Arch::Sm75,  (7, 5),  64, &[VOLTA, TURING]),
-    (Arch::Sm80,  (8, 0), 163, &[VOLTA, TURING, AMPERE]),
-    (Arch::Sm86,  (8, 6),  99, &[VOLTA, TURING, AMPERE]),
-    (Arch::Sm90a, (9, 0), 227, &[VOLTA, TURING, AMPERE, HOPPER]),
+const ROWS: [Row; 8] = [
+    (Arch::Sm70,   (7, 0),   96, &[VOLTA]),
+    (Arch::Sm75,   (7, 5),   64, &[VOLTA, TURING]),
+    (Arch::Sm80,   (8, 0),  163, &[VOLTA, TURING, AMPERE]),
+    (Arch::Sm86,   (8, 6),   99, &[VOLTA, TURING, AMPERE]),
+    (Arch::Sm89,   (8, 9),   99, &[VOLTA, TURING, AMPERE]),
+    (Arch::Sm90a,  (9, 0),  227, &[VOLTA, TURING, AMPERE, CLUSTERS, HOPPER]),
+    (Arch::Sm100a, (10, 0), 227, &[VOLTA, TURING, AMPERE, CLUSTERS]),
+    (Arch::Sm120,  (12, 0),  99, &[VOLTA, TURING, AMPERE, CLUSTERS]),
 ];
 
 const VOLTA: &[Feature] = &[Feature::QuadPairs];
@@ -87,10 +96,10 @@ const AMPERE: &[Feature] = &[
     Feature::MmaK16, Feature::MmaBf16, Feature::MmaTf32, Feature::CpAsync, Feature::PackedCvt,
 ];
 #[rustfmt::skip]
-const HOPPER: &[Feature] = &[
-    Feature::Stmatrix, Feature::Mbarrier, Feature::Tma, Feature::Cluster, Feature::Wgmma, Feature::Setmaxnreg,
-    Feature::GridDependency,
+const CLUSTERS: &[Feature] = &[
+    Feature::Stmatrix, Feature::Mbarrier, Feature::Tma, Feature::Cluster, Feature::GridDependency,
 ];
+const HOPPER: &[Feature] = &[Feature::Wgmma, Feature::Setmaxnreg];
 
 impl Arch {
     fn row(self) -> &'static Row {
@@ -113,9 +122,21 @@ impl Arch {
         }
     }
 
+    /// Whether warps multiply fp16 by their quad pairs: they have no matmuls of a warp.
+    pub fn multiplies_by_quad_pairs(self) -> bool {
+        !self.has(Feature::MmaK8)
+    }
+
     /// Major and minor compute capability: 9 and 0 of `sm_90a`.
     pub fn capability(self) -> (i32, i32) {
         self.row().1
+    }
+
+    /// Whether GPUs of this compute capability run its machine code: those of its own major and of the same minor one, or a
+    /// later one if its name does not end in a letter.
+    pub fn runs_on(self, (major, minor): (i32, i32)) -> bool {
+        let own = self.capability();
+        own.0 == major && (own.1 == minor || own.1 < minor && !self.name().ends_with('a'))
     }
 
     /// Shared memory that one block may use, in bytes.

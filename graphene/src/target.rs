@@ -83,14 +83,21 @@ type Gpu = (Arch, [f64; 4], f64, u32, u64);
 /// - `sm_86`: A10 data sheet; a GeForce RTX 3080 has similar rates.
 /// - `sm_90a`: H200 SXM. The data sheet says 989 TFLOP/s dense for f16 and 4.8 TB/s; about 790 and
 ///   4.0 are reachable, so these are used, tf32 at half of f16; f32 as in the data sheet.
+/// - `sm_89`: L4 data sheet (dense) and Ada architecture whitepaper.
+/// - `sm_100a`: HGX B200 data sheet for f32 and memory. Of the tensor cores, what warps have by Ampere's instructions, if that is
+///   as much of each multiprocessor and cycle as on an A100 (not measured): the data sheet's 2250 need instructions that we lack.
+/// - `sm_120`: GeForce RTX 5090 of the RTX Blackwell architecture whitepaper, f16 summed in single precision.
 #[rustfmt::skip]
 const GPUS: &[Gpu] = &[
-    //   arch       f32   tf32   f16    bf16     GB/s   SMs MiB
-    (Arch::Sm70,  [15.7,  15.7, 125.0,  15.7],  900.0,  80,  6),
-    (Arch::Sm75,  [ 8.1,   8.1,  65.0,   8.1],  320.0,  40,  4),
-    (Arch::Sm80,  [19.5, 156.0, 312.0, 312.0], 1500.0, 108, 40),
-    (Arch::Sm86,  [31.2,  62.5, 125.0, 125.0],  600.0,  72,  6),
-    (Arch::Sm90a, [66.9, 395.0, 790.0, 790.0], 4000.0, 132, 50),
+    //   arch         f32    tf32   f16    bf16     GB/s   SMs  MiB
+    (Arch::Sm70,   [ 15.7,  15.7, 125.0,  15.7],  900.0,  80,   6),
+    (Arch::Sm75,   [  8.1,   8.1,  65.0,   8.1],  320.0,  40,   4),
+    (Arch::Sm80,   [ 19.5, 156.0, 312.0, 312.0], 1500.0, 108,  40),
+    (Arch::Sm86,   [ 31.2,  62.5, 125.0, 125.0],  600.0,  72,   6),
+    (Arch::Sm89,   [ 30.3,  60.0, 121.0, 121.0],  300.0,  58,  48),
+    (Arch::Sm90a,  [ 66.9, 395.0, 790.0, 790.0], 4000.0, 132,  50),
+    (Arch::Sm100a, [ 75.0, 280.0, 560.0, 560.0], 8000.0, 148, 126),
+    (Arch::Sm120,  [104.8, 104.8, 209.5, 209.5], 1792.0, 170,  96),
 ];
 
 impl Target {

@@ -379,7 +379,7 @@ fn errors_say_where_and_what() {
     let heads = [
         (
             "kernel k sm_91 ()",
-            "1:10: expected an architecture (sm_70, sm_75, sm_80, sm_86, sm_90a), found `sm_91`",
+            "1:10: expected an architecture (sm_70, sm_75, sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_120), found `sm_91`",
         ),
         ("kernel 7 sm_70 ()", "1:8: expected the kernel's name, found `7`"),
         ("kernel k sm_70 (@a, @a)", "1:21: @a has a meaning here already"),

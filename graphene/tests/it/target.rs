@@ -24,43 +24,35 @@ fn targets() {
     check_target("sm_75", Kind::Cuda(Arch::Sm75), 40, 64 << 10, 65e12, 320e9);
     check_target("sm_80", Kind::Cuda(Arch::Sm80), 108, 163 << 10, 312e12, 1.5e12);
     check_target("sm_86", Kind::Cuda(Arch::Sm86), 72, 99 << 10, 125e12, 600e9);
+    check_target("sm_89", Kind::Cuda(Arch::Sm89), 58, 99 << 10, 121e12, 300e9);
+    check_target("sm_100a", Kind::Cuda(Arch::Sm100a), 148, 227 << 10, 560e12, 8e12);
+    check_target("sm_120", Kind::Cuda(Arch::Sm120), 170, 99 << 10, 209.5e12, 1.792e12);
     check_target("sm_90a", Kind::Cuda(Arch::Sm90a), 132, 227 << 10, 790e12, 4e12);
 }
 
-/// What each architecture has that the one before it lacks.
+/// What each architecture has that some before it lack; but for those of Hopper alone, later ones have it as well.
 #[test]
 fn features() {
-    let news: [&[Feature]; 5] = [
-        &[Feature::QuadPairs],
-        &[Feature::Ldmatrix, Feature::MmaK8],
-        &[
-            Feature::MmaK16,
-            Feature::MmaBf16,
-            Feature::MmaTf32,
-            Feature::CpAsync,
-            Feature::PackedCvt,
-        ],
-        &[],
-        &[
-            Feature::Stmatrix,
-            Feature::Mbarrier,
-            Feature::Tma,
-            Feature::Cluster,
-            Feature::Wgmma,
-            Feature::Setmaxnreg,
-            Feature::GridDependency,
-        ],
+    let news: &[(Arch, &[Feature])] = &[
+        (Arch::Sm70, &[Feature::QuadPairs]),
+        (Arch::Sm75, &[Feature::Ldmatrix, Feature::MmaK8]),
+        (Arch::Sm80, &[Feature::MmaK16, Feature::MmaBf16, Feature::MmaTf32]),
+        (Arch::Sm80, &[Feature::CpAsync, Feature::PackedCvt]),
+        (Arch::Sm90a, &[Feature::Stmatrix, Feature::Mbarrier, Feature::Tma]),
+        (Arch::Sm90a, &[Feature::Cluster, Feature::GridDependency]),
     ];
-    let mut had = Vec::new();
-    for ((arch, name), news) in Arch::ALL.into_iter().zip(news) {
-        assert!(arch.needs(&had).is_ok(), "{name} has what others had");
-        for &feature in news {
-            let lacking = Arch::ALL.iter().take_while(|row| row.0 != arch);
-            assert!(arch.has(feature), "{name} has {feature}");
-            assert!(lacking.clone().all(|row| !row.0.has(feature)), "{feature} is new on {name}");
+    let hopper = [Feature::Wgmma, Feature::Setmaxnreg];
+    for (arch, name) in Arch::ALL {
+        for (first, features) in news {
+            for &feature in *features {
+                let has = arch.capability() >= first.capability();
+                assert_eq!(arch.has(feature), has, "{name}: {feature}");
+            }
         }
-        had.extend_from_slice(news);
+        assert!(hopper.iter().all(|&feature| arch.has(feature) == (arch == Arch::Sm90a)), "{name}");
     }
+    let known = news.iter().map(|row| row.1.len()).sum::<usize>() + hopper.len();
+    assert_eq!(known, Feature::ALL.len());
     let lacks =
         Arch::Sm75.needs(&[Feature::Ldmatrix, Feature::CpAsync, Feature::Wgmma]).unwrap_err();
     assert_eq!(lacks.to_string(), "needs cp.async, which sm_75 lacks");
@@ -75,9 +67,24 @@ fn unknown_targets_list_the_known() {
         assert_eq!(
             message,
             format!(
-                "unknown target `{name}`; known: cpu, sm_70, sm_75, sm_80, sm_86, sm_90a, \
-                 and cpu:N for N cores"
+                "unknown target `{name}`; known: cpu, sm_70, sm_75, sm_80, sm_86, sm_89, \
+                 sm_90a, sm_100a, sm_120, and cpu:N for N cores"
             )
         );
     }
+}
+
+/// Machine code of which architecture a GPU runs: of its own major capability, of architectures that have instructions that no
+/// later one has, its own minor one only.
+#[test]
+fn capabilities() {
+    let runs = |capability| -> Vec<&str> {
+        Arch::ALL.iter().filter(|row| row.0.runs_on(capability)).map(|row| row.1).collect()
+    };
+    assert_eq!(runs((7, 2)), ["sm_70"]);
+    assert_eq!(runs((8, 9)), ["sm_80", "sm_86", "sm_89"]);
+    assert_eq!(runs((9, 0)), ["sm_90a"]);
+    assert_eq!(runs((10, 0)), ["sm_100a"]);
+    assert_eq!(runs((10, 3)), [""; 0]);
+    assert_eq!(runs((12, 1)), ["sm_120"]);
 }

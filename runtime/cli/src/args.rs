@@ -131,8 +131,8 @@ pub(crate) struct Data {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Execution")]
 pub(crate) struct Run {
-    /// Plan for a target: cpu, cpu:N (cores), sm_70, sm_75, sm_80, sm_86, sm_90a [default: the device's]. For another
-    /// than the device's GPU the model is planned only
+    /// Plan for a target: cpu, cpu:N (cores), sm_70, sm_75, sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_120 [default: the
+    /// device's]. For another than the device's GPU the model is planned only
     #[arg(long, value_name = "TARGET", value_parser = Target::from_str)]
     pub(crate) target: Option<Target>,
     /// Where to run: auto (a GPU if there is one), cpu, cuda or cuda:N

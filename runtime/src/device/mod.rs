@@ -60,13 +60,11 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// The architecture whose machine code it runs: of its own major capability, and of the newest such minor one.
+    /// The newest architecture whose machine code it runs.
     pub fn arch(&self) -> Option<Arch> {
-        let (major, minor) = self.capability;
-        let of = |arch: &Arch| arch.capability();
-        let mut runs = Arch::ALL.map(|row| row.0);
-        runs.sort_by_key(of);
-        runs.into_iter().rfind(|arch| of(arch).0 == major && of(arch).1 <= minor)
+        let runs =
+            Arch::ALL.map(|row| row.0).into_iter().filter(|arch| arch.runs_on(self.capability));
+        runs.max_by_key(|arch| arch.capability())
     }
 }
 
