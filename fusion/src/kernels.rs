@@ -45,7 +45,7 @@ use crate::view::View;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::ValueId;
-use graphene_ir::arch::Arch;
+use graphene_ir::arch::{Arch, Feature};
 use graphene_ir::kernel::Kernel;
 use graphene_ir::schedule::dependent;
 use graphene_ir::target::Target;
@@ -171,6 +171,11 @@ pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<L
 }
 
 impl Site<'_> {
+    /// Stages in shared memory: so many where copies are asynchronous; else one is filled while one is used.
+    fn stages(&self, ahead: i64) -> i64 {
+        if self.arch.has(Feature::CpAsync) { ahead } else { 2 }
+    }
+
     /// An operand's type, and how it is seen.
     fn operand(&self, operand: StepOperand) -> Result<(Scalar, &View), Refusal> {
         let Operand { buffer, view } = match operand {

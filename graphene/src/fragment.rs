@@ -52,6 +52,10 @@ fragments! {
     QUAD_8X4_A = "(8,4):(1@0,1@1)";
     /// Of its right one, 4×8: a column.
     QUAD_4X8_B = "(8,4):(1@1,1@0)";
+    /// Of a right one whose columns are contiguous: four neighbours of a row.
+    QUAD_4X8_B_ROW = "((4,2),4):((1@0,4@1),1@1)";
+    /// Of its accumulator by pairs of columns four apart, then rows two apart, then neighbours.
+    QUAD_8X8_C_PAIRS = "((2,2,2),(2,2,2)):((1@0,2@1,4@0),(4@1,2@0,1@1))";
     /// Of a left operand of `wgmma` in registers, 64×16: each warp's as of `mma`.
     WGMMA_64X16_A = "((4,8,4),(2,2,2)):((2@1,1@0,16@0),(8@0,8@1,1@1))";
 }

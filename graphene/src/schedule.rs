@@ -4,6 +4,7 @@
 //! A decomposition adds statements to a kernel under construction and hands on what is smaller. It fails as the
 //! [builder](crate::build) does, and as the functions that it is given.
 
+mod copies;
 mod dependent;
 mod grid;
 pub mod matmul;
@@ -16,6 +17,7 @@ pub mod together;
 
 pub mod vectors;
 
+pub use copies::{begin_copy, commit_copies, copying, wait_for_copies};
 pub use dependent::dependent;
 pub use grid::GridBarrier;
 pub use multistage::{Ahead, Fetch, multistage, multistage_through_registers, within};

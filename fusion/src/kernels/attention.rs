@@ -51,6 +51,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let scalar = site.operand(operands[0])?.0;
     let fmha = Fmha {
         scalar,
+        // It runs on newer ones as well.
+        arch: if site.arch.has(Feature::CpAsync) { Arch::Sm80 } else { site.arch },
         tf32: scalar == Scalar::F32 && site.target.tf32,
         head_dim: known(&q[3])?,
         value_dim: known(&v[3])?,
@@ -156,7 +158,7 @@ fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
     let mut fmha = Fmha { consumers, keys: most, stages, ..fmha.clone() };
     let bytes = |fmha: &Fmha| if hopper { fmha.bytes() } else { fmha.ampere_bytes() };
     // Where it is written for an architecture before the target's, it has no more than that.
-    let arch = if hopper { Arch::Sm90a } else { Arch::Sm80 };
+    let arch = if hopper { Arch::Sm90a } else { fmha.arch };
     let budget = site.target.shared_memory_per_block.min(arch.shared_memory().unsigned_abs());
     while fmha.keys > 16 && bytes(&fmha) > budget {
         fmha.keys -= 16;

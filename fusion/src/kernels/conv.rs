@@ -151,7 +151,7 @@ fn tiled(
         let widest = usize::from(single);
         let tile = tile(&[[128, 128], [64, 128], [64, 64], [32, 64], [16, 64]][widest..]);
         // What older GPUs have room for.
-        let stages = if single { 3 } else { 4 };
+        let stages = site.stages(if single { 3 } else { 4 });
         return Conv { tile, stages, ..conv }.kernel();
     }
     let tile = tile(&[[128, 128], [64, 64], [32, 64]]);
@@ -160,7 +160,8 @@ fn tiled(
         [64, _] => ([4, 4], 8),
         _ => ([4, 4], 4),
     };
-    Conv { by: By::Threads(thread), tile, warps, depth: 16, stages: 3, ..conv }.kernel()
+    let stages = site.stages(3);
+    Conv { by: By::Threads(thread), tile, warps, depth: 16, stages, ..conv }.kernel()
 }
 
 /// The operation of a body that has windows.

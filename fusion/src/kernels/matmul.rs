@@ -272,7 +272,7 @@ fn kernel(
                 (_, false) => [4, 4],
             });
             // Parts of K wait longest for weights, and leave room for more of them.
-            let stages = if cut.split == 1 { 3 } else { 5 };
+            let stages = site.stages(if cut.split == 1 { 3 } else { 5 });
             let (tile, split) = ([rows, columns], cut.split);
             let simt =
                 Multistage { matmul, arch, edges, tile, by, split, stages, ..Multistage::simt() };
@@ -295,8 +295,8 @@ fn kernel(
         (false, false) => {
             let tile = [rows, columns.min(128)];
             // Stages of as many bytes.
-            let depth = if single { 16 } else { 32 };
-            Multistage { matmul, arch, edges, tile, depth, ..Multistage::mma() }.kernel()
+            let (depth, stages) = (if single { 16 } else { 32 }, site.stages(4));
+            Multistage { matmul, arch, edges, tile, depth, stages, ..Multistage::mma() }.kernel()
         }
     };
     Ok(kernel?)

@@ -6,27 +6,44 @@
 
 use super::asm::mma;
 use super::matrix::{accumulate, gather};
-use super::{A, Atom, B, D, Fault, Progress, Site, Step, Warp};
+use super::{A, Atom, B, D, Fault, Progress, Site, Step, Warp, When, given};
 use crate::arch::Feature;
-use crate::fragment::{QUAD_4X8_B, QUAD_8X4_A, QUAD_8X8_C};
+use crate::fragment::{QUAD_4X8_B, QUAD_4X8_B_ROW, QUAD_8X4_A, QUAD_8X8_C, QUAD_8X8_C_PAIRS};
 
-pub(super) const ATOMS: &[Atom] = &[Atom::new(
-    "mma.m8n8k4",
-    "[2,4].fp32.RF <- MatMul+=<<<[(4,2):(1,16)]>>>([4:1].fp16.RF, [4:1].fp16.RF)",
-    meaning,
-    |_, code| {
-        let sums = SUMS.iter().map(|sum| code.element(D, sum)).collect();
+#[rustfmt::skip]
+pub(super) const ATOMS: &[Atom] = &[
+    quads("mma.m8n8k4", "[2,4].fp32.RF <- MatMul+=<<<[(4,2):(1,16)]>>>([4:1].fp16.RF, [4:1].fp16.RF)", |_| Ok(())),
+    quads("mma.m8n8k4.pairs", "[2].[2].[2].fp32.RF <- MatMul+=<<<[(4,2):(1,16)]>>>([4:1].fp16.RF, [4:1].fp16.RF)", |s| given(!has_row(s), "a lane's values of B are a row")),
+    quads("mma.m8n8k4.row", "[2].[2].[2].fp32.RF <- MatMul+=<<<[(4,2):(1,16)]>>>([4:1].fp16.RF, [4:1].fp16.RF)", |s| given(has_row(s), "they are a column")),
+];
+
+const fn quads(name: &'static str, pattern: &'static str, when: When) -> Atom {
+    Atom::new(name, pattern, meaning, |site, code| {
+        // Registers are pairs of columns, then rows, then the other pairs.
+        let sums = (0..8).map(|i| match (i % 2, i / 2 % 2, i / 4, is_by_pairs(site)) {
+            (pair, row, eight, true) => code.element(D, &[eight, row, pair]),
+            (pair, row, eight, false) => code.element(D, &[row, 2 * eight + pair]),
+        });
         let [a, b] = [A, B].map(|of| [0, 2].map(|k| code.word(of, &[k])).to_vec());
-        mma("m8n8k4.row.col.f32.f16.f16.f32", sums, a, b)
-    },
-)
-.needs(&[Feature::QuadPairs])
-.align(&[4, 4, 4])];
+        let of_b = if has_row(site) { "row" } else { "col" };
+        mma(&format!("m8n8k4.row.{of_b}.f32.f16.f16.f32"), sums.collect(), a, b)
+    })
+    .needs(&[Feature::QuadPairs])
+    .align(&[4, 4, 4])
+    .when(when)
+}
 
-/// A thread's sums in the order of its registers: pairs of columns, then rows, then the other pairs.
-const SUMS: [[i64; 2]; 8] = [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2], [0, 3], [1, 2], [1, 3]];
+fn is_by_pairs(site: &Site<'_>) -> bool {
+    site.dims(D).len() == 3
+}
 
-fn meaning(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
+/// Whether a lane's values of B are neighbours in a row: `[1,4]`.
+fn has_row(site: &Site<'_>) -> bool {
+    let level = site.operand(B).view.levels().last();
+    level.is_some_and(|level| level.rank() == 2 && level.modes()[0].size().is(1))
+}
+
+fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     if warp.lanes().len() < 32 {
         return Err(Fault::Divergence("quad pairs of the warp are absent".to_owned()));
     }
@@ -38,8 +55,10 @@ fn meaning(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
             return Err(Fault::Invalid(text));
         }
         let a = gather(warp, A, &lanes, &QUAD_8X4_A, |x| x)?;
-        let b = gather(warp, B, &lanes, &QUAD_4X8_B, |x| x)?;
-        accumulate(warp, &lanes, &QUAD_8X8_C, [&a, &b], false)?;
+        let of_b = if has_row(site) { &QUAD_4X8_B_ROW } else { &QUAD_4X8_B };
+        let b = gather(warp, B, &lanes, of_b, |x| x)?;
+        let sums = if is_by_pairs(site) { &QUAD_8X8_C_PAIRS } else { &QUAD_8X8_C };
+        accumulate(warp, &lanes, sums, [&a, &b], false)?;
     }
     Ok(Progress::Done)
 }

@@ -1,10 +1,11 @@
 //! Software pipelining by groups of copies: while threads work on one stage of shared memory, their
-//! own asynchronous copies fill the others.
+//! own copies fill the others.
 
+use super::{commit_copies, wait_for_copies};
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Fence, Group, Kind, Ring, ThreadsId};
+use crate::kernel::{Fence, Kind, Ring, ThreadsId};
 
 /// Goes through `steps` steps. `fetch` begins the copies of a step into a stage, and does nothing for
 /// a step that is none; `work` uses a stage whose copies are there.
@@ -109,13 +110,13 @@ impl Ahead {
 
     /// All copies of a step have begun.
     fn close(&self, k: &mut Builder) -> Result {
-        k.alone(Kind::Commit(Group::Copy), (), ())?;
+        commit_copies(k)?;
         k.advance(&self.filling)
     }
 
     /// The next step's copies are there, and the stage before it is free.
     fn meet(&self, k: &mut Builder) -> Result {
-        k.alone(Kind::WaitGroup(Group::Copy, self.steps - 1, false), (), ())?;
+        wait_for_copies(k, self.steps - 1)?;
         if self.asynchronous {
             k.spec(Kind::Fence(Fence::Proxy), (), (), self.block)?;
         }

@@ -103,17 +103,22 @@ pub fn store(k: &mut Builder, to: TensorId, from: TensorId, contiguous: bool) ->
     copy(k, to, narrow, contiguous)
 }
 
-/// A vector rounded from single precision to the type of `to`: two elements at a time where one instruction
-/// does that.
+/// A vector rounded from single precision to the type of `to`.
 fn narrowed(k: &mut Builder, from: TensorId, to: TensorId) -> Result<TensorId> {
     let (n, scalar) = (count(k, from)?, k.tensor_of(to)?.scalar);
     if scalar == k.tensor_of(from)?.scalar {
         return Ok(from);
     }
     let narrow = vector(k, "narrow", n, scalar)?;
-    let pairs = scalar.is_float() && n % 2 == 0 && k.arch().has(Feature::PackedCvt);
-    moves(k, [narrow, from], ["narrow_pairs", "wide_pairs"], if pairs { 2 } else { 1 })?;
+    round(k, narrow, from)?;
     Ok(narrow)
+}
+
+/// Rounds registers `[n]` of single precision, two at a time where one instruction does that.
+pub fn round(k: &mut Builder, to: TensorId, from: TensorId) -> Result {
+    let (n, scalar) = (count(k, to)?, k.tensor_of(to)?.scalar);
+    let pairs = scalar.is_float() && n % 2 == 0 && k.arch().has(Feature::PackedCvt);
+    moves(k, [to, from], ["narrow_pairs", "wide_pairs"], if pairs { 2 } else { 1 })
 }
 
 /// Copies elements `[n]` of one type, by the widest moves that their number admits.

@@ -1,8 +1,8 @@
 //! Softmax over rows that come in tiles, one after the other (online softmax: Milakov and
 //! Gimelshein, 2018), in the accumulators of matmuls.
 //!
-//! A lane has, of two rows, two neighbouring elements of each eight: `[2,n].[2]`. The four lanes of
-//! a quad have the rest of these rows. For each row, the largest score so far and the sum of the
+//! A lane has, of two rows, two neighbouring elements of each eight: `[2,n].[2]`. Four lanes
+//! have the rest of these rows: a quad, or those of two quad pairs. For each row, the largest score so far and the sum of the
 //! weights so far are kept; where a tile brings a larger score, what was summed before is multiplied
 //! by the weight that the old one has now.
 
@@ -43,9 +43,6 @@ pub struct Softmax {
     /// `[2]`: by what the tile before must be multiplied.
     pub(crate) factors: TensorId,
 }
-
-/// The lanes of a quad exchange along these bits of their numbers.
-const QUAD: [i64; 2] = [1, 2];
 
 /// The rows of a lane, and its neighbouring columns.
 const TWO: i64 = 2;
@@ -213,7 +210,8 @@ impl Softmax {
     fn over_quad(&self, k: &mut Builder, of: TensorId, half: &Var, op: Binary) -> Result<Operand> {
         let part = |p: i64| Operand::at(of, [Expr::from(half), Expr::from(p)]);
         k.reduce(op, part(0), part(1))?;
-        for bits in QUAD {
+        // The bits of lanes' numbers along which they have other columns.
+        for bits in if k.arch().multiplies_by_quad_pairs() { [2, 4] } else { [1, 2] } {
             let other = number(k, "others", Scalar::F32)?;
             k.spec(Kind::Shfl(bits), other, part(0), self.warp)?;
             k.reduce(op, part(0), other)?;

@@ -31,7 +31,7 @@
 //! - `context`: shared memory, its pipelines and their barriers, and the walk over tiles of queries;
 //! - `producer`, `consumer`: how stages are filled and used;
 //! - `scores`: scale, cap and masks;
-//! - `ampere`: the same before Hopper, by `mma`, `ldmatrix` and `cp.async`, and for single precision.
+//! - `ampere`: the same by warps, before Hopper and after it, and for single precision.
 
 mod ampere;
 mod consumer;
@@ -48,8 +48,9 @@ use crate::arch::{Arch, Feature, WARP};
 use crate::build::Builder;
 use crate::choose::ceil;
 use crate::error::{AtLeast, AtMost, MultipleOf, Result, Within, needs};
-use crate::kernel::{Kernel, Number, Operand, TensorId};
+use crate::kernel::{Kernel, Number, TensorId};
 use crate::schedule::Units;
+use crate::schedule::pointwise::round;
 use crate::tensor::Scalar;
 
 /// The parameters of attention.
@@ -61,6 +62,8 @@ pub struct Fmha {
     pub scalar: Scalar,
     /// Whether matmuls of single precision are of TF32, rather than IEEE's.
     pub tf32: bool,
+    /// What the kernel by warps is written for; it runs on newer ones, too.
+    pub arch: Arch,
     /// Elements of a query and of a key: two vectors of 16 bytes or more, at most 256. Tiles have zeros
     /// up to the next multiple of 16.
     pub head_dim: i64,
@@ -111,6 +114,7 @@ impl Default for Fmha {
         Fmha {
             scalar: Scalar::F16,
             tf32: false,
+            arch: Arch::Sm80,
             head_dim: 64,
             value_dim: 64,
             consumers: 2,
@@ -157,7 +161,7 @@ impl Fmha {
         (elements * self.scalar.bytes() + self.stages * self.keys * 4 + BARRIERS).unsigned_abs()
     }
 
-    /// The kernel for `sm_80` and later, with the symbols of [`kernel`](Fmha::kernel): each of
+    /// The kernel by warps, for any architecture, with the symbols of [`kernel`](Fmha::kernel): each of
     /// `consumers` four warps. It always has two stages, and needs no tensor map.
     ///
     /// # Errors
@@ -169,16 +173,21 @@ impl Fmha {
 
     /// What that kernel needs of an architecture.
     pub fn ampere_features(&self) -> &'static [Feature] {
-        tiled_mma::features(self.scalar, self.tf32)
+        tiled_mma::features(self.arch, self.scalar, self.tf32)
     }
 
     /// Bytes of shared memory that a block of that kernel uses.
     pub fn ampere_bytes(&self) -> u64 {
         let (keys, head, value) = (self.keys, self.head_width(), self.value_width());
         let threads = self.scalar == Scalar::F32 && !self.tf32;
-        let weights = if threads { self.rows() * keys } else { 0 };
+        let weights = if threads || self.is_by_quad_pairs() { self.rows() * keys } else { 0 };
         let elements = self.rows() * head + STAGES * keys * (head + value) + weights;
         (elements * self.scalar.bytes()).unsigned_abs()
+    }
+
+    /// Whether quad pairs multiply, in the kernel by warps.
+    fn is_by_quad_pairs(&self) -> bool {
+        self.scalar == Scalar::F16 && self.arch.multiplies_by_quad_pairs()
     }
 
     fn check(&self) -> Result {
@@ -251,7 +260,8 @@ impl Fmha {
     /// fragments of operands.
     fn pack(&self, k: &mut Builder, from: TensorId, to: TensorId) -> Result {
         k.unroll_both([("j", self.keys / 8), ("half", 2)], |k, [j, half]| {
-            k.move_(Operand::at(to, [half, j]), Operand::at(from, [half, j]))
+            let [to, from] = [k.index(to, "to", [half, j])?, k.index(from, "from", [half, j])?];
+            round(k, to, from)
         })
     }
 

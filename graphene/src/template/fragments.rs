@@ -2,7 +2,7 @@
 
 use super::matmul::{leaf, registers};
 use super::split_k::Visit;
-use crate::arch::registers_at_launch;
+use crate::arch::{Arch, Feature, registers_at_launch};
 use crate::build::Builder;
 use crate::choose::swizzle;
 use crate::error::Result;
@@ -92,11 +92,85 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(k: &mut Builder, threads: ThreadsId) -> Result<Lane> {
         let warps = k.tile(threads, "warps", &[Tiler::Size(32)])?;
+        if k.arch().multiplies_by_quad_pairs() {
+            let [number, lane] = k.indices(warps, ["warp", "lane"])?;
+            let warp = k.index(warps, "warp", [&number])?;
+            let [row, column] = spot(k.arch(), &lane.into());
+            return Ok(Lane { warp, number: number.into(), row, column });
+        }
         let quads = k.reshape(warps, "quads", 1, &[&[(4, 1)], &[(8, 4)]])?;
         let [number, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
         let warp = k.index(warps, "warp", [&number])?;
         Ok(Lane { warp, number: number.into(), row: row.into(), column: column.into() })
     }
+}
+
+/// The own lane's row of eight, and its pair of an eight's columns: what it has of accumulators of 16×16, in the rows eight
+/// further on and in the other eight of columns as well.
+pub(super) fn spot(arch: Arch, lane: &Expr) -> [Expr; 2] {
+    let [two, four, eight] = [2, 4, 8].map(Expr::from);
+    match arch.multiplies_by_quad_pairs() {
+        true => [lane.rem(&two) + lane.div(&eight) * 2, lane.div(&two).rem(&four)],
+        false => [lane.div(&four), lane.rem(&four)],
+    }
+}
+
+/// How the quad pairs of a warp multiply 16×4 by 4×16: each adds to its own 8×8, of such rows and columns that lanes have of the
+/// sums what [`spot`] says.
+pub(super) struct QuadPairs {
+    pub(super) pair: ThreadsId,
+    /// The own lane's row of the left operand, of which it holds four steps along K.
+    pub(super) row: Expr,
+    /// Its column of the right one, likewise.
+    pub(super) column: Expr,
+    /// Where columns are contiguous: its step along K, of which it holds the columns of this four.
+    pub(super) step: Expr,
+    pub(super) four: Expr,
+}
+
+impl QuadPairs {
+    pub(super) fn new(k: &mut Builder, warp: ThreadsId) -> Result<QuadPairs> {
+        let [lane] = k.indices(warp, ["in_warp"])?.map(Expr::from);
+        let quads = Tiler::Layout(Layout::of_modes(&[(4, 1), (2, 16)])?);
+        let pairs = k.tile(warp, "pairs", &[quads])?;
+        let [two, four, eight, sixteen] = [2, 4, 8, 16].map(Expr::from);
+        let pair = k.index(pairs, "pair", [lane.rem(&sixteen).div(&four)])?;
+        let upper = lane.div(&sixteen);
+        Ok(QuadPairs {
+            pair,
+            row: spot(k.arch(), &lane)[0].clone() + lane.div(&two).rem(&two) * 8,
+            column: upper.clone() * 8 + lane.rem(&eight),
+            step: lane.rem(&four),
+            four: upper * 2 + lane.rem(&eight).div(&four),
+        })
+    }
+
+    /// The registers of four elements: of a column of the right operand and of any of the left one, or `across` the right
+    /// one's columns.
+    pub(super) fn four(across: bool) -> [(i64, i64); 2] {
+        if across { [(1, 0), (4, 1)] } else { [(4, 1), (1, 0)] }
+    }
+}
+
+/// Adds the matmul of 16×16 by an eight of 16×16 to 16×8, by a warp: at once, or in two steps of half as much along K.
+pub(super) fn multiply_16(
+    k: &mut Builder,
+    to: Operand,
+    a: TensorId,
+    (b, eight): (TensorId, impl Into<Expr>),
+    warp: ThreadsId,
+) -> Result {
+    let (zero, eight) = (Expr::from(0), eight.into());
+    if k.arch().has(Feature::MmaK16) {
+        let b = k.tile(b, "eights", &[Tiler::Size(1), Tiler::Whole])?;
+        return k.spec(Kind::MATMUL_ADD, to, [a.into(), Operand::at(b, [eight, zero])], warp);
+    }
+    let a = k.tile(a, "steps", &[Tiler::Whole, Tiler::Size(1)])?;
+    let b = k.tile(b, "eights", &[Tiler::Size(1), Tiler::Size(1)])?;
+    k.unroll("step", 2, |k, step| {
+        let ins = [Operand::at(a, [&zero, &step.into()]), Operand::at(b, [&eight, &step.into()])];
+        k.spec(Kind::MATMUL_ADD, to, ins, warp)
+    })
 }
 
 /// Which of 2×2 matrices, and which row of it, the own lane points to.

@@ -101,7 +101,7 @@ impl Multistage {
         let Multistage { arch, tile, depth, .. } = *self;
         let scalar = self.matmul.scalar;
         let threads = matches!(self.by, By::Threads(_));
-        arch.needs(tiled_mma::features(scalar, !threads))?;
+        arch.needs(tiled_mma::features(arch, scalar, !threads))?;
         if self.by == By::Warpgroups {
             arch.needs(&[Feature::Wgmma])?;
         }

@@ -306,7 +306,7 @@ impl Recurrent {
         let aligned = sizes.iter().all(|size| size * self.scalar.bytes() % 16 == 0);
         let wide = self.edges == Edges::Moves || aligned;
         needs(wide, "rows of a multiple of 16 bytes for wide copies", sizes)?;
-        self.arch.needs(tiled_mma::features(self.scalar, false))?;
+        self.arch.needs(tiled_mma::features(self.arch, self.scalar, false))?;
         Within(1, 1024).check("threads a block", self.threads())?;
         needs(self.results != [false; 3], "1 or more results", self.results)?;
         let state = self.cell.own == Own::Cell || !(self.results[2] || self.initial[1]);

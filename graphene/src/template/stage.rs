@@ -2,13 +2,14 @@
 
 use super::matmul::{Declared, Edges, MatMul, Place, Term, leaf};
 use super::tiled_mma::By;
-use crate::build::{Builder, Header, Operands};
+use crate::build::{Builder, Header};
 use crate::choose::{Banks, ceil, swizzle};
 use crate::error::{Result, needs};
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Kind, Operand, TensorId, Test, ThreadsId};
 use crate::layout::{Swizzle, Tiler};
 use crate::schedule::pointwise::{WIDTH, constant, moved};
+use crate::schedule::{begin_copy, copying};
 use crate::tensor::{Memory, Scalar, View};
 
 /// The stages of both operands, and the tiles that fill them.
@@ -156,6 +157,11 @@ impl Side {
         }
     }
 
+    /// Whether they move as they are: words or more at once.
+    fn copies(&self, edges: Edges) -> bool {
+        self.piece(edges) * self.scalar.bytes() >= 4
+    }
+
     /// How the tiles of shared memory lie, without bank conflicts for those who read a chunk of each of
     /// several neighbouring rows: swizzled, or in rows of so many elements.
     fn lies(&self) -> (Option<Swizzle>, i64) {
@@ -189,7 +195,9 @@ impl Side {
         to: TensorId,
         movers: Movers<'_>,
     ) -> Result {
-        k.decompose(self.moves(from, to, movers), |k| {
+        let header = Header::new(Kind::Move, to, from, movers.block);
+        let header = if self.copies(movers.edges) { copying(k, header) } else { header };
+        k.decompose(header, |k| {
             let batch = k.tensor_of(from)?.view.levels()[0].rank() > 2;
             let batch = |of: Tiler| batch.then_some(of).into_iter();
             let piece = self.piece(movers.edges);
@@ -200,18 +208,6 @@ impl Side {
                 (from, first.iter().cloned().chain(self.along(place, row)).collect())
             })
         })
-    }
-
-    /// Moves a tile to its stage.
-    pub(super) fn moves(
-        &self,
-        from: impl Into<Operands>,
-        to: TensorId,
-        movers: Movers<'_>,
-    ) -> Header {
-        let header = Header::new(Kind::Move, to, from, movers.block);
-        let copies = self.piece(movers.edges) * self.scalar.bytes() >= 4;
-        if copies { header.async_() } else { header }
     }
 
     /// Brings all pieces of a tile: `from` says of which pieces, and where there, one of a row and a place in it comes.
@@ -246,8 +242,8 @@ impl Side {
 
     /// Brings a piece, by a copy where its bytes are a word or more.
     fn bring(&self, k: &mut Builder, from: TensorId, to: TensorId, by: Movers<'_>) -> Result {
-        if self.piece(by.edges) * self.scalar.bytes() >= 4 {
-            return k.add(Header::alone(Kind::Move, to, from).async_());
+        if self.copies(by.edges) {
+            return begin_copy(k, to, from);
         }
         let scalar = k.tensor_of(from)?.scalar;
         let mut word = constant(k, "word", scalar, 0.0)?;

@@ -11,7 +11,7 @@ use super::epilogue::{Attached, Run};
 use super::matmul::Place;
 use super::split_k::{Held, Shares, Visit};
 use super::stage::Side;
-use crate::arch::{Feature, WARP};
+use crate::arch::{Arch, Feature, WARP};
 use crate::build::Builder;
 use crate::choose;
 use crate::error::Result;
@@ -80,15 +80,14 @@ pub(super) fn place_of(layout: choose::Warps, number: &Expr) -> [Expr; 2] {
     }
 }
 
-/// What matmuls need of an architecture, from stages that copies fill.
-pub(super) fn features(scalar: Scalar, tf32: bool) -> &'static [Feature] {
+/// What matmuls need of an architecture: of fp16 the best that it has.
+pub(super) fn features(arch: Arch, scalar: Scalar, tf32: bool) -> &'static [Feature] {
     match scalar {
-        Scalar::Bf16 => &[Feature::CpAsync, Feature::Ldmatrix, Feature::MmaBf16],
-        Scalar::F16 => &[Feature::CpAsync, Feature::Ldmatrix, Feature::MmaK16],
-        Scalar::F32 if tf32 => &[Feature::CpAsync, Feature::MmaTf32],
-        Scalar::F32 | Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
-            &[Feature::CpAsync]
-        }
+        Scalar::Bf16 => &[Feature::Ldmatrix, Feature::MmaBf16],
+        Scalar::F16 if arch.multiplies_by_quad_pairs() => &[Feature::QuadPairs],
+        Scalar::F16 => &[Feature::Ldmatrix, Feature::MmaK8],
+        Scalar::F32 if tf32 => &[Feature::MmaTf32],
+        Scalar::F32 | Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => &[],
     }
 }
 

@@ -132,7 +132,9 @@ const EXPECTED: &[(&[&str], &str, Expected)] = &[
     }),
     (&["mma", "mma_bf16"], "C", |x, i| x.product(i / 8, i % 8, [8, 16]) + 0.5),
     (&["mma_k8", "mma_tf32"], "C", |x, i| x.product(i / 8, i % 8, [8, 8]) + 0.5),
-    (&["quad_pairs"], "C", |x, i| x.product(i / 8, i % 8, [8, 4]) + 0.5),
+    (&["quad_pairs", "quad_pairs_by_pairs", "quad_pairs_of_rows"], "C", |x, i| {
+        x.product(i / 8, i % 8, [8, 4]) + 0.5
+    }),
     (&["wgmma", "wgmma_registers"], "C", |x, i| x.product(i / 16, i % 16, [16, 16]) + 1.0),
     (&["wgmma_set", "wgmma_registers_set"], "C", |x, i| x.product(i / 16, i % 16, [16, 16])),
     (&["wgmma_tf32"], "C", |x, i| x.product(i / 16, i % 16, [16, 8]) + 1.0),

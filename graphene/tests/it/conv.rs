@@ -15,7 +15,9 @@ use graphene_ir::template::matmul::Edges;
 use graphene_ir::tensor::Scalar;
 
 use crate::index::Random;
-use crate::support::{check_clean, check_meaning, check_text, data, inputs, orders, run};
+use crate::support::{
+    OLDER, check_clean, check_features, check_meaning, check_text, data, inputs, orders, run,
+};
 
 /// The number of images, and the sizes of one; how many zeros more there are behind an image than before
 /// it; x has so many elements more between images, or its channels are innermost.
@@ -451,6 +453,31 @@ fn convolutions_of_innermost_channels_are_right_in_any_order_and_read_back() {
         let seen = |x: f64| if single { Unary::Tf32.value(x) } else { x };
         let outcome = check(&name, (&conv.convolution, &kernel), Fold::Weighted, &sizes, 1, seen);
         assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
+    }
+}
+
+#[test]
+fn convolutions_of_older_architectures_are_right() {
+    let half = |conv: &Convolution| conv.scalar == Scalar::F16;
+    let tiled = rows().into_iter().filter(|row| half(&row.0.convolution) || row.0.by != By::Warps);
+    let last = channels_last()
+        .into_iter()
+        .filter(|(conv, _)| half(&conv.convolution) && conv.by == By::Warps && conv.split == 1);
+    let (tiled, last): (Vec<_>, Vec<_>) = (tiled.collect(), last.collect());
+    for arch in OLDER {
+        let check_one = |name: &str, convolution: &Convolution, kernel: &Kernel, sizes: &Sizes| {
+            check_text(name, kernel);
+            check_features(name, kernel, half(convolution));
+            check(name, (convolution, kernel), Fold::Weighted, sizes, 0, |x| x);
+        };
+        for (conv, sizes, _) in tiled.iter().step_by(3) {
+            let conv = Conv { arch, ..conv.clone() };
+            check_one(&format!("{conv:?}"), &conv.convolution, &conv.kernel().unwrap(), sizes);
+        }
+        for (conv, sizes) in last.iter().step_by(2) {
+            let conv = ChannelsLast { arch, ..conv.clone() };
+            check_one(&format!("{conv:?}"), &conv.convolution, &conv.kernel().unwrap(), sizes);
+        }
     }
 }
 

@@ -8,7 +8,9 @@ use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
 
 use crate::index::Random;
-use crate::support::{check_clean, check_meaning, check_text, data, inputs, orders, run};
+use crate::support::{
+    OLDER, check_clean, check_features, check_meaning, check_text, data, inputs, orders, run,
+};
 
 /// How queries, keys, values and the result lie in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -434,6 +436,27 @@ fn causal_heads_in_groups_are_right() {
 #[test]
 fn attention_for_ampere_is_right_in_any_order() {
     check_rows(|fmha| fmha.ampere().unwrap());
+}
+
+/// By Volta's quad pairs, by Turing's instructions, and by threads.
+#[test]
+fn attention_of_older_architectures_is_right_in_any_order() {
+    let halves = rows().into_iter().filter(|row| row.0.scalar == Scalar::F16);
+    for (fmha, sizes, random_orders) in halves.filter(|row| row.1.scores() <= 7500) {
+        let few = sizes.scores() <= 1000;
+        for fmha in [Some(fmha.clone()), few.then(|| single(&fmha))].into_iter().flatten() {
+            for arch in OLDER {
+                let fmha = Fmha { arch, ..fmha.clone() };
+                if fmha.ampere_bytes() > arch.shared_memory().unsigned_abs() {
+                    continue;
+                }
+                let (name, kernel) = (format!("{fmha:?}"), fmha.ampere().unwrap());
+                check_text(&name, &kernel);
+                check_features(&name, &kernel, fmha.scalar == Scalar::F16);
+                check_attention(&fmha, &kernel, sizes, random_orders.min(1));
+            }
+        }
+    }
 }
 
 /// The same in single precision.

@@ -77,6 +77,28 @@ const MANUAL: &[(&str, &[&[i64]], Manual)] = &[
     ("QUAD_4X8_B", &[&[0], &[1], &[2], &[3]], |thread, i| {
         [i, if thread < 4 { thread % 4 } else { thread % 4 + 4 }]
     }),
+    // The same registers by pairs of columns, rows, and columns of a pair.
+    (
+        "QUAD_8X8_C_PAIRS",
+        &[
+            &[0, 0, 0],
+            &[0, 0, 1],
+            &[0, 1, 0],
+            &[0, 1, 1],
+            &[1, 0, 0],
+            &[1, 0, 1],
+            &[1, 1, 0],
+            &[1, 1, 1],
+        ],
+        |thread, i| {
+            let row = (thread & 1) + (i & 2) + if thread < 4 { 0 } else { 4 };
+            [row, (i & 4) + (thread & 2) + (i & 1)]
+        },
+    ),
+    // Of B in rows: a step along K a thread, four columns of it.
+    ("QUAD_4X8_B_ROW", &[&[0], &[1], &[2], &[3]], |thread, i| {
+        [thread % 4, if thread < 4 { i } else { i + 4 }]
+    }),
     // "wgmma", fragment of A: each warp of the four has 16 rows.
     (
         "WGMMA_64X16_A",

@@ -11,7 +11,7 @@ use graphene_ir::template::multistage::Multistage;
 use graphene_ir::tensor::Scalar;
 
 use crate::products::{Sizes, check_product, layer, two_results};
-use crate::support::check_text;
+use crate::support::{OLDER, check_features, check_text};
 
 fn small() -> Multistage {
     Multistage { tile: [32, 32], depth: 32, warps: 2, stages: 3, raster: 2, ..Multistage::mma() }
@@ -82,6 +82,7 @@ fn mma_kernels_verify_read_back_and_become_cuda() {
 
 #[test]
 fn mma_parameters_that_no_kernel_has_are_refused() {
+    let of = |scalar| MatMul { scalar, ..MatMul::default() };
     for mma in [
         Multistage { depth: 0, ..small() },
         Multistage { depth: 24, ..small() },
@@ -90,12 +91,15 @@ fn mma_parameters_that_no_kernel_has_are_refused() {
         Multistage { tile: [32, 32], warps: 3, ..small() },
         Multistage { warps: 0, ..small() },
         Multistage { stages: 1, ..small() },
-        Multistage { arch: Arch::Sm75, ..small() },
+        Multistage { arch: Arch::Sm75, matmul: of(Scalar::Bf16), ..small() },
+        Multistage { arch: Arch::Sm75, matmul: of(Scalar::F32), ..small() },
         Multistage { tile: [256, 256], ..Multistage::mma() },
         Multistage { matmul: MatMul { terms: 0, ..MatMul::default() }, ..small() },
     ] {
         assert!(mma.kernel().is_err(), "{mma:?}");
     }
+    let refused = Multistage { arch: Arch::Sm70, matmul: of(Scalar::Bf16), ..small() }.kernel();
+    assert_eq!(refused.unwrap_err().to_string(), "needs ldmatrix, which sm_70 lacks");
     let refused = Multistage { warps: 40, ..small() }.kernel().unwrap_err();
     let warps = Constraint::Number { what: "warps", allowed: Allowed::Within(1, 32), got: 40 };
     assert_eq!(refused, Error::Constraint(warps));
@@ -110,6 +114,21 @@ fn mma_products_are_right_in_any_order_and_free_of_bank_conflicts() {
         let seen = |x| if single { Unary::Tf32.value(x) } else { x };
         let outcome = check_product(&name, &mma.matmul, &kernel, sizes, random_orders, seen);
         assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
+    }
+}
+
+/// Volta's quad pairs and Turing's instructions multiply half precision; copies are loads and stores.
+#[test]
+fn products_of_older_architectures_are_right_in_any_order() {
+    let halves = rows().into_iter().filter(|row| row.0.matmul.scalar == Scalar::F16);
+    for (mma, sizes, random_orders) in halves.step_by(2) {
+        for arch in OLDER {
+            let mma = Multistage { arch, ..mma.clone() };
+            let (name, kernel) = (format!("{mma:?}"), mma.kernel().unwrap());
+            check_text(&name, &kernel);
+            check_features(&name, &kernel, true);
+            check_product(&name, &mma.matmul, &kernel, sizes, random_orders.min(1), |x| x);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use graphene_ir::template::matmul::Edges;
 use graphene_ir::template::recurrent::{Cell, Direction, Own, Recurrent};
 use graphene_ir::tensor::Scalar;
 
-use crate::support::{check_clean, check_text, data, inputs, orders, run};
+use crate::support::{OLDER, check_clean, check_features, check_text, data, inputs, orders, run};
 
 /// Steps, rows of the batch, parts, and in how many random orders.
 pub(crate) type Sizes = (usize, usize, i64, u64);
@@ -459,6 +459,22 @@ fn recurrent_kernels_verify_read_back_and_become_cuda() {
 }
 
 #[test]
+fn recurrent_layers_of_older_architectures_are_right() {
+    let known = rows().into_iter().filter(|row| row.0.scalar != Scalar::Bf16);
+    for (layer, sizes) in known.step_by(4) {
+        for arch in OLDER {
+            let layer = Recurrent { arch, ..layer.clone() };
+            let (name, kernel) = (format!("{layer:?} {sizes:?}"), layer.kernel().unwrap());
+            check_features(&name, &kernel, layer.scalar == Scalar::F16);
+            let given = given(&layer, &kernel, sizes);
+            let outcome = run(&kernel, &given, None);
+            check_clean(&name, &outcome);
+            check(&layer, sizes, &given, &outcome);
+        }
+    }
+}
+
+#[test]
 fn recurrent_layers_are_right_in_any_order_and_free_of_bank_conflicts() {
     for (layer, sizes) in rows() {
         let kernel = layer.kernel().unwrap();
@@ -491,7 +507,7 @@ fn recurrent_parameters_that_no_kernel_has_are_refused() {
         Recurrent { slices: 0, ..small() },
         Recurrent { stages: 1, ..small() },
         Recurrent { depth: 24, ..small() },
-        Recurrent { arch: Arch::Sm75, ..small() },
+        Recurrent { arch: Arch::Sm75, scalar: Scalar::Bf16, ..small() },
         Recurrent { scalar: Scalar::I32, ..small() },
         Recurrent { results: [false; 3], ..small() },
         Recurrent { cell: gru(), ..small() },

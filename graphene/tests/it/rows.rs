@@ -12,7 +12,7 @@ use crate::error::{Near, propagate, unit};
 use crate::index::Random;
 use crate::near::By;
 use crate::norms::normal_of;
-use crate::support::{check_clean, check_text, data, inputs, orders, run};
+use crate::support::{OLDER, check_clean, check_features, check_text, data, inputs, orders, run};
 
 const F16: Scalar = Scalar::F16;
 const F32: Scalar = Scalar::F32;
@@ -213,6 +213,17 @@ fn check_row((template, [rows, columns], strides): &Row) {
 #[test]
 fn rows_are_right_in_any_order() {
     rows().iter().for_each(check_row);
+}
+
+#[test]
+fn rows_of_older_architectures_are_right() {
+    for (rows, sizes, strides) in rows().into_iter().step_by(3) {
+        for arch in OLDER {
+            let rows = Rows { arch, ..rows.clone() };
+            check_features(&format!("{rows:?}"), &rows.kernel().unwrap(), false);
+            check_row(&(rows, sizes, strides));
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use graphene_ir::template::multistage::{By, Multistage};
 use graphene_ir::tensor::Scalar;
 
 use crate::products::{Sizes, check_product, layer, two_results};
-use crate::support::check_text;
+use crate::support::{OLDER, check_features, check_text};
 
 fn small() -> Multistage {
     Multistage {
@@ -120,6 +120,18 @@ fn simt_parameters_that_no_kernel_has_are_refused() {
         Multistage { matmul: MatMul { terms: 2, ..small().matmul }, ..split(2) },
     ] {
         assert!(simt.kernel().is_err(), "{simt:?}");
+    }
+}
+
+#[test]
+fn simt_products_of_older_architectures_are_right() {
+    for (simt, sizes, _) in rows().into_iter().filter(|row| row.0.split == 1).step_by(3) {
+        for arch in OLDER {
+            let simt = Multistage { arch, ..simt.clone() };
+            let (name, kernel) = (format!("{simt:?}"), simt.kernel().unwrap());
+            check_features(&name, &kernel, false);
+            check_product(&name, &simt.matmul, &kernel, sizes, 0, |x| x);
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use graphene_ir::atom::Fault;
+use graphene_ir::arch::{Arch, Feature};
+use graphene_ir::atom::{self, Fault};
 use graphene_ir::function::{Function, Node};
 use graphene_ir::index::{Cond, Expr, Var};
 use graphene_ir::kernel::{Array, Kernel, Kind, Operand, Spec, Stmt, TensorId};
@@ -178,6 +179,17 @@ pub(crate) fn check_meaning(name: &str, kernel: &Kernel, inputs: &Inputs, outcom
 }
 
 /// A kernel is well formed, and reads back.
+/// The architectures before Ampere.
+pub(crate) const OLDER: [Arch; 2] = [Arch::Sm70, Arch::Sm75];
+
+/// The kernel's architecture has all that its atoms need, and matmuls are by the best atoms that it has.
+pub(crate) fn check_features(name: &str, kernel: &Kernel, multiplies: bool) {
+    let needs = atom::features(kernel).unwrap();
+    assert_eq!(kernel.arch.needs(&needs), Ok(()), "{name}");
+    let best = if kernel.arch == Arch::Sm70 { Feature::QuadPairs } else { Feature::MmaK8 };
+    assert_eq!(needs.contains(&best), multiplies, "{name}: {needs:?}");
+}
+
 pub(crate) fn check_text(name: &str, kernel: &Kernel) {
     for kernel in [kernel, &dependent(kernel.clone())] {
         let findings: Vec<String> = verify(kernel).iter().map(ToString::to_string).collect();

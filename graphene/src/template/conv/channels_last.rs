@@ -29,7 +29,7 @@ use crate::layout::{Layout, Tiler};
 use crate::schedule::matmul::epilog;
 use crate::schedule::pointwise::WIDTH;
 use crate::schedule::vectors::neighbours;
-use crate::schedule::within;
+use crate::schedule::{begin_copy, copying, within};
 use crate::template::access::Stride;
 use crate::template::matmul::{Edges, MatMul, Place as TilePlace, Walk, leaf, tile_of};
 use crate::template::multistage::Multistage;
@@ -258,7 +258,7 @@ impl Rows<'_> {
         let of_step = [Expr::from(k.let_("tap", tap)?), Expr::from(k.let_("run", run)?)];
         let part = self.columns.clone().slice(1, step.clone() * depth, depth);
         let to = k.index(stages, "stage", [stage])?;
-        let header = Header::new(Kind::Fused(part), to, self.x, self.movers.block).async_();
+        let header = copying(k, Header::new(Kind::Fused(part), to, self.x, self.movers.block));
         k.decompose(header, |k| self.bring(k, of_step, to))
     }
 
@@ -282,7 +282,7 @@ impl Rows<'_> {
                 let seen = convolution.seen(&place.at, &tap.rem(&taps));
                 let at = [image].into_iter().chain(seen).chain([run.clone()]);
                 let from = neighbours(k, self.x, at, piece, "from")?;
-                k.add(Header::alone(Kind::Move, to, from).async_())
+                begin_copy(k, to, from)
             };
             if (e + 1) * self.rows <= self.side.size {
                 move_(k)?;

@@ -10,6 +10,7 @@ use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Fused, Kind, Operand, TensorId, Test};
 use crate::schedule::pointwise::{WIDTH, copy};
 use crate::schedule::vectors::neighbours;
+use crate::schedule::{begin_copy, copying};
 use crate::template::matmul::registers;
 use crate::template::stage::{Movers, Side};
 
@@ -119,7 +120,8 @@ impl Gather<'_> {
         if let Some(words) = self.words {
             return k.decompose(self.header(words.into(), step), |k| rows(k, None));
         }
-        k.decompose(self.header(Operand::at(stages, [stage]), step).async_(), |k| {
+        let header = copying(k, self.header(Operand::at(stages, [stage]), step));
+        k.decompose(header, |k| {
             let to = self.runs(k, stages, stage)?;
             rows(k, Some(to))
         })
@@ -182,12 +184,8 @@ impl Gather<'_> {
     /// Copies the own run of a row.
     fn bring(&self, k: &mut Builder, to: TensorId, row: &Expr) -> Result {
         let seen = self.seen(&self.places[0], row);
-        if !self.flat {
-            let (to, from) = (Operand::at(to, [0]), Operand::at(self.x, seen));
-            return k.add(Header::alone(Kind::Move, to, from).async_());
-        }
         let from = neighbours(k, self.x, seen, self.run, "from")?;
-        k.add(Header::alone(Kind::Move, to, from).async_())
+        begin_copy(k, to, from)
     }
 
     /// Loads the own run of a row, element by element.

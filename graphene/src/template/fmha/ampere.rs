@@ -1,5 +1,5 @@
-//! The same attention before Hopper: each warp has 16 queries, all warps of a block share its tiles
-//! of keys and values, which asynchronous copies bring into two stages each.
+//! The same attention by warps: each warp has 16 queries, all warps of a block share its tiles
+//! of keys and values, which come into two stages each.
 mod matmuls;
 
 use self::matmuls::{By, Left};
@@ -7,15 +7,14 @@ use super::context::{Place, order};
 use super::operands::Given;
 use super::scores::Spot;
 use super::{Fmha, GROUP, ROWS, STAGES};
-use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::choose::ceil;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Fused, Group, Kernel, Kind, Operand, Ring, TensorId, Test, ThreadsId, Unary};
+use crate::kernel::{Fused, Kernel, Kind, Ring, TensorId, Test, ThreadsId, Unary};
 use crate::layout::Tiler;
-use crate::schedule::Softmax;
-use crate::schedule::pointwise::{WIDTH, vector};
+use crate::schedule::pointwise::{WIDTH, round, vector};
+use crate::schedule::{Softmax, begin_copy, commit_copies, copying, wait_for_copies};
 use crate::template::fragments::{Lane, Panels, clear, fragment};
 use crate::tensor::Scalar;
 
@@ -38,7 +37,7 @@ struct Block<'a> {
 
 /// The kernel.
 pub(super) fn kernel(fmha: &Fmha) -> Result<Kernel> {
-    let mut k = Builder::new("fmha", Arch::Sm80);
+    let mut k = Builder::new("fmha", fmha.arch);
     let given = Given::new(&mut k, fmha, GROUP * fmha.consumers)?;
     let parts = Block::new(&mut k, &given)?;
     given.each_tile(&mut k, |k, place| {
@@ -81,9 +80,9 @@ impl<'a> Block<'a> {
         k.spec(Kind::Sync, (), (), self.block)?;
         self.copy(k, 0, place, [place.m.clone(), 0.into()])?;
         self.copy(k, 1, place, [place.tile(0), 0.into()])?;
-        k.spec(Kind::Commit(Group::Copy), (), (), self.block)?;
+        commit_copies(k)?;
         self.copy(k, 2, place, [place.tile(0), 0.into()])?;
-        k.spec(Kind::Commit(Group::Copy), (), (), self.block)?;
+        commit_copies(k)?;
         self.softmax.begin(k)?;
         clear(k, self.sums, fmha.value_width() / 8)?;
         self.meet(k)?;
@@ -109,6 +108,7 @@ impl<'a> Block<'a> {
             let scores = Header::new(keyed, self.scores, ins, self.block);
             k.decompose(scores, |k| match by {
                 By::TensorCores => self.by_tensor_cores(k, self.scores, ins, false),
+                By::QuadPairs => self.by_quad_pairs(k, self.scores, ins, false),
                 By::Rounded => self.keys_rounded(k, keys),
                 By::Threads => self.keys_by_threads(k, keys),
             })?;
@@ -118,7 +118,7 @@ impl<'a> Block<'a> {
             k.decompose(converted, |k| match by {
                 By::TensorCores => fmha.pack(k, self.scores, weights),
                 By::Rounded => self.weights_rounded(k),
-                By::Threads => self.weights_by_threads(k),
+                By::Threads | By::QuadPairs => self.weights_to_shared(k),
             })?;
             self.meet(k)?;
             self.next(k, 2, place, step, &ring)?;
@@ -127,6 +127,7 @@ impl<'a> Block<'a> {
             let sums = Header::new(summed, self.sums, [weights, values], self.block);
             k.decompose(sums, |k| match by {
                 By::TensorCores => self.by_tensor_cores(k, self.sums, [weights, values], true),
+                By::QuadPairs => self.by_quad_pairs(k, self.sums, [weights, values], true),
                 By::Rounded => self.values_rounded(k, values),
                 By::Threads => self.values_by_threads(k, values),
             })?;
@@ -157,7 +158,7 @@ impl<'a> Block<'a> {
 
     /// All but the youngest group of copies is there, for all threads.
     fn meet(&self, k: &mut Builder) -> Result {
-        k.spec(Kind::WaitGroup(Group::Copy, 1, false), (), (), self.block)?;
+        wait_for_copies(k, 1)?;
         k.spec(Kind::Sync, (), (), self.block)
     }
 
@@ -175,7 +176,7 @@ impl<'a> Block<'a> {
             let stage = (Expr::from(ring.stage()) + 1).rem(STAGES);
             self.copy(k, which, place, [place.tile(next), stage])
         })?;
-        k.spec(Kind::Commit(Group::Copy), (), (), self.block)
+        commit_copies(k)
     }
 
     /// A tile of queries, keys or values into a stage; zeros beyond the end.
@@ -196,7 +197,8 @@ impl<'a> Block<'a> {
             1 => Kind::Fused(Fused::input(0).dims([0, 1, 3, 2].map(Some))),
             _ => Kind::Move,
         };
-        k.decompose(Header::new(kind, to, whole, self.block).async_(), |k| {
+        let header = copying(k, Header::new(kind, to, whole, self.block));
+        k.decompose(header, |k| {
             let to = k.tile(to, "chunks", &[Tiler::Size(1), Tiler::Size(piece)])?;
             let [first, second] = order(which, 1, piece);
             let tiles = [1, 1, first, second].map(Tiler::Size);
@@ -219,7 +221,7 @@ impl<'a> Block<'a> {
                     let of_all = tile.clone() * rows + &row;
                     let from = k.index(from, "chunk", place.at(which, of_all, chunk.clone()))?;
                     let to = k.index(to, "to", [&row, &chunk])?;
-                    k.add(Header::alone(Kind::Move, to, from).async_())
+                    begin_copy(k, to, from)
                 };
                 if all % threads == 0 { body(k) } else { k.if_(inside, body) }
             })
@@ -234,11 +236,11 @@ impl<'a> Block<'a> {
             let row = place.m.clone() * self.fmha.rows() + self.row();
             let eights = self.fmha.value_width() / 8;
             k.unroll_both([("j", eights), ("half", 2)], |k, [j, half]| {
-                let mut out = Operand::at(self.sums, [half, j]);
+                let mut out = k.index(self.sums, "pair", [half, j])?;
                 if self.fmha.scalar != Scalar::F32 {
                     let narrow = vector(k, "out", 2, self.fmha.scalar)?;
-                    k.move_(narrow, out)?;
-                    out = narrow.into();
+                    round(k, narrow, out)?;
+                    out = narrow;
                 }
                 let row = row.clone() + Expr::from(half) * 8;
                 let to = k.index(to, "to", place.at(3, row, self.column(j)))?;

@@ -17,7 +17,7 @@ impl Mlp {
     pub(super) fn check(&self) -> Result {
         self.check_layers()?;
         MultipleOf(16).check("as the depth of a stage", self.depth)?;
-        self.arch.needs(tiled_mma::features(self.scalar, self.tf32))?;
+        self.arch.needs(tiled_mma::features(self.arch, self.scalar, self.tf32))?;
         AtLeast(2).check("stages", self.stages)?;
         Within(1, 32).check("warps", self.warps)?;
         MultipleOf(16).check("rows a block", self.rows)?;

@@ -41,7 +41,7 @@ pub(super) struct Sums {
 
 pub(super) enum Who {
     /// By tensor cores: a thread has pairs of neighbouring units.
-    Warps(Warps),
+    Warps(Box<Warps>),
     /// By fused multiply-adds: a thread has every fourth unit.
     Threads,
 }
@@ -77,7 +77,7 @@ impl Sums {
         } else {
             let (fragments, slice) = Warps::arranged(k, block, part, warps)?;
             let (at, lane) = (fragments.at.clone(), fragments.lane.clone());
-            (Who::Warps(fragments), at, lane, slice, 2 * own[0])
+            (Who::Warps(Box::new(fragments)), at, lane, slice, 2 * own[0])
         };
         let eights = own[1];
         let sums = Sums { who, sides, gates, rows, eights, at, lane, slice, slices, warps, block };
@@ -105,12 +105,12 @@ impl Sums {
 
     /// The place in the block's tile of the own row of this number.
     pub(super) fn row(&self, number: &Expr) -> Expr {
-        let (two, four, eight) = (Expr::from(2), Expr::from(4), Expr::from(8));
+        let (two, eight) = (Expr::from(2), Expr::from(8));
         let warp = self.at[0].clone();
-        match self.who {
-            Who::Warps(_) => {
+        match &self.who {
+            Who::Warps(fragments) => {
                 let sixteen = warp * (self.rows / 2) + number.div(&two);
-                sixteen * 16 + self.lane.div(&four) + number.rem(&two) * 8
+                sixteen * 16 + &fragments.spot[0] + number.rem(&two) * 8
             }
             Who::Threads => (warp * self.rows + number) * LANES[0] + self.lane.rem(&eight),
         }
@@ -118,10 +118,10 @@ impl Sums {
 
     /// The place among the block's units of the own run of this number, in runs.
     pub(super) fn unit(&self, number: &Expr) -> Expr {
-        let (two, four, eight) = (Expr::from(2), Expr::from(4), Expr::from(8));
+        let (two, eight) = (Expr::from(2), Expr::from(8));
         let first = self.at[1].clone() * self.eights;
-        match self.who {
-            Who::Warps(_) => (first + number) * 4 + self.lane.rem(&four),
+        match &self.who {
+            Who::Warps(fragments) => (first + number) * 4 + &fragments.spot[1],
             Who::Threads => {
                 let half = number.rem(&two) * LANES[1];
                 (first + number.div(&two)) * 8 + half + self.lane.div(&eight)

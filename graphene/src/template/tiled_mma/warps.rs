@@ -7,6 +7,7 @@ use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Tiler;
+use crate::template::fragments::{QuadPairs, multiply_16, spot};
 use crate::template::matmul::registers;
 use crate::template::split_k::Visit;
 use crate::template::stage::Side;
@@ -22,6 +23,10 @@ pub(crate) struct Warps {
     /// The own warp's row and column of warps.
     pub(crate) at: [Expr; 2],
     pub(crate) lane: Expr,
+    /// Its row and its pair of columns in sums of 16×16.
+    pub(crate) spot: [Expr; 2],
+    /// Who multiplies where no warps do.
+    quads: Option<QuadPairs>,
     /// Sixteens of rows and of columns that a warp has.
     own: [i64; 2],
 }
@@ -57,7 +62,11 @@ impl Warps {
         let warp = k.index(warps, "warp", [&number])?;
         let (number, count) = (Expr::from(number), layout.along[0] * layout.along[1]);
         let (times, at) = (number.div(count), place_of(layout, &number.rem(count)));
-        Ok((Warps { sides, warp, at, lane: lane.into(), own }, times))
+        let lane = Expr::from(lane);
+        let by_quads = k.arch().multiplies_by_quad_pairs() && sides[0].scalar != Scalar::F32;
+        let quads = by_quads.then(|| QuadPairs::new(k, warp)).transpose()?;
+        let spot = spot(k.arch(), &lane);
+        Ok((Warps { sides, warp, at, lane, spot, quads, own }, times))
     }
 
     /// All 16×16 parts of an operand at the step `along` K: `[16s].[eights of its side, of K].[pair]`.
@@ -97,6 +106,41 @@ impl Warps {
             k.spec(Kind::Move, to, row, self.warp)
         })?;
         Ok(to)
+    }
+
+    /// The own 16×4 parts of an operand at the step of eight `along` K, as quad pairs have them: `[16s, fours of K].[four]`.
+    fn fours(
+        &self,
+        k: &mut Builder,
+        quads: &QuadPairs,
+        (i, from): (usize, TensorId),
+        along: &Expr,
+    ) -> Result<TensorId> {
+        let side = self.sides[i];
+        let across = side.right && side.transposed;
+        let levels: [&[(i64, i64)]; 2] = [&[(self.own[i], 8), (2, 4)], &QuadPairs::four(across)];
+        let near = registers(k, "near", &levels, side.scalar)?;
+        let pieces = k.tile(from, "pieces", &side.pieces(4))?;
+        k.unroll_both([("part", self.own[i]), ("four", 2)], |k, [part, four]| {
+            let to = k.index(near, "four", [part, four])?;
+            let to = k.reshape(to, "four", 0, &[&[(4, 1)]])?;
+            let (sixteens, four) = (self.sixteens(i, part), along.clone() * 2 + four);
+            let own = sixteens.clone() * 16 + if side.right { &quads.column } else { &quads.row };
+            if side.transposed && !side.right {
+                return k.unroll("step", 4, |k, step| {
+                    let at = side.order(own.clone(), four.clone() * 4 + step);
+                    k.move_(Operand::at(to, [step]), Operand::at(from, at))
+                });
+            }
+            let at = match across {
+                true => side.order(sixteens * 4 + &quads.four, four * 4 + &quads.step),
+                false => side.order(own, four),
+            };
+            let piece = k.index(pieces, "piece", at)?;
+            let piece = k.reshape(piece, "piece", 0, &[&[(4, 1)]])?;
+            k.move_(to, piece)
+        })?;
+        Ok(near)
     }
 
     /// Where in the tile the own sixteen of a number is.
@@ -156,33 +200,41 @@ impl TiledMma for Warps {
 
     fn multiply(&self, k: &mut Builder, near: Near, skipped: &Expr) -> Result {
         let single = self.sides[0].scalar == Scalar::F32;
-        // TF32's instructions are eight deep.
-        let deep = if single { 8 } else { 16 };
+        // TF32's instructions are eight deep, two of quad pairs as well.
+        let deep = if single || self.quads.is_some() { 8 } else { 16 };
         k.unroll("kk", self.sides[1].depth / deep, |k, kk| {
             let along = [skipped.clone() * (16 / deep) + Expr::from(kk), Expr::from(kk)];
             let mut both = [near.a, near.b];
             for (i, from) in both.iter_mut().enumerate() {
-                *from = if single {
-                    self.words(k, i, *from, &along[i])?
-                } else {
-                    self.matrices(k, i, *from, &along[i])?
+                *from = match &self.quads {
+                    Some(quads) => self.fours(k, quads, (i, *from), &along[i])?,
+                    None if single => self.words(k, i, *from, &along[i])?,
+                    None => self.matrices(k, i, *from, &along[i])?,
                 };
             }
             let [a, b] = both;
+            if let Some(quads) = &self.quads {
+                let sixteens = k.tile(near.c, "sixteens", &[Tiler::Size(1), Tiler::Size(2)])?;
+                return k.unroll_both([("i", self.own[0]), ("j", self.own[1])], |k, [i, j]| {
+                    k.unroll("four", 2, |k, four| {
+                        let ins = [k.index(a, "row", [i, four])?, k.index(b, "column", [j, four])?];
+                        k.spec(Kind::MATMUL_ADD, Operand::at(sixteens, [i, j]), ins, quads.pair)
+                    })
+                });
+            }
             k.unroll("i", self.own[0], |k, i| {
                 let a = k.index(a, "rows", [i])?;
                 k.unroll("j", self.own[1], |k, j| {
                     let b = k.index(b, "columns", [j])?;
-                    let b = k.tile(b, "eights", &[Tiler::Size(1), Tiler::Whole])?;
                     for half in 0..2 {
-                        let b = Operand::at(b, [half, 0]);
-                        let to = [Expr::from(i), Expr::from(j) * 2 + half];
-                        k.spec(
-                            Kind::MATMUL_ADD,
-                            Operand::at(near.c, to),
-                            [a.into(), b],
-                            self.warp,
-                        )?;
+                        let to = Operand::at(near.c, [Expr::from(i), Expr::from(j) * 2 + half]);
+                        if single {
+                            let b = k.tile(b, "eights", &[Tiler::Size(1), Tiler::Whole])?;
+                            let ins = [a.into(), Operand::at(b, [half, 0])];
+                            k.spec(Kind::MATMUL_ADD, to, ins, self.warp)?;
+                        } else {
+                            multiply_16(k, to, a, (b, half), self.warp)?;
+                        }
                     }
                     Ok(())
                 })
@@ -207,12 +259,12 @@ impl TiledMma for Warps {
     }
 
     fn row(&self, i: &Var) -> Expr {
-        (self.at[0].clone() * self.own[0] + i) * 16 + self.lane.div(4)
+        (self.at[0].clone() * self.own[0] + i) * 16 + &self.spot[0]
     }
 
     fn column(&self, j: &Var) -> Expr {
         let eights = 2 * self.own[1] / self.sides[1].matrices;
-        (self.at[1].clone() * eights + j) * 4 + self.lane.rem(4)
+        (self.at[1].clone() * eights + j) * 4 + &self.spot[1]
     }
 
     fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [Expr; 2]) -> Result<TensorId> {

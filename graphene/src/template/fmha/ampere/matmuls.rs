@@ -16,10 +16,10 @@ use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, Operand, TensorId, Unary};
 use crate::layout::Tiler;
-use crate::schedule::pointwise::vector;
+use crate::schedule::pointwise::{store, vector};
 use crate::schedule::vectors::neighbours;
 use crate::template::fmha::Fmha;
-use crate::template::fragments::{Lane, Matrices, Panels, fragment};
+use crate::template::fragments::{Lane, Matrices, Panels, QuadPairs, fragment, multiply_16};
 use crate::template::matmul::registers;
 use crate::tensor::{Memory, Scalar, View};
 
@@ -28,6 +28,8 @@ use crate::tensor::{Memory, Scalar, View};
 pub(super) enum By {
     /// Tensor cores of fp16 or bf16.
     TensorCores,
+    /// Those of fp16 by quad pairs.
+    QuadPairs,
     /// Those of TF32, to which operands are rounded.
     Rounded,
     /// Threads.
@@ -43,28 +45,33 @@ pub(super) struct Left {
     pub(super) weights: TensorId,
     /// The row of fragments in shared memory whose address a lane holds.
     matrices: Option<Matrices>,
+    quads: Option<QuadPairs>,
 }
 
 impl Left {
     pub(super) fn new(k: &mut Builder, fmha: &Fmha, lane: &Lane) -> Result<Left> {
         let (rows, keys, single) = (fmha.rows(), fmha.keys, Scalar::F32);
-        let (mut queries, mut matrices) = (None, None);
+        let (mut queries, mut matrices, mut quads) = (None, None, None);
         let (by, weights) = if fmha.tf32 {
             let levels: [&[(i64, i64)]; 2] = [&[(keys / 8, 4)], &[(2, 2), (2, 1)]];
             (By::Rounded, registers(k, "weights", &levels, single)?)
-        } else if fmha.scalar == single {
-            let panels = Panels { rows, columns: keys, scalar: single };
+        } else if fmha.scalar == single || fmha.is_by_quad_pairs() {
+            let panels = Panels { rows, columns: keys, scalar: fmha.scalar };
             let view = View::buffer(&panels.dims());
-            // Half a warp writes 32 bytes of each of four rows at once.
-            let swizzle = swizzle(panels.width() * 4 / 32, 32).xor();
-            (By::Threads, k.allocate("sP", view, single, Memory::Shared, swizzle)?)
+            // Lanes write eight neighbours of a row at once.
+            let swizzle = swizzle(panels.width() / 8, 8 * fmha.scalar.bytes()).xor();
+            if fmha.is_by_quad_pairs() {
+                quads = Some(QuadPairs::new(k, lane.warp)?);
+            }
+            let by = if quads.is_some() { By::QuadPairs } else { By::Threads };
+            (by, k.allocate("sP", view, fmha.scalar, Memory::Shared, swizzle)?)
         } else {
             queries = Some(fragment(k, "queries", fmha.head_width() / 8, fmha.scalar)?);
             let weights = fragment(k, "weights", keys / 8, fmha.scalar)?;
             matrices = Some(Matrices::new(k, lane.warp)?);
             (By::TensorCores, weights)
         };
-        Ok(Left { by, queries, weights, matrices })
+        Ok(Left { by, queries, weights, matrices, quads })
     }
 
     /// The own lane's row of one of the 16×16 tiles of `[rows, dim]`.
@@ -101,13 +108,45 @@ impl Block<'_> {
             let b = registers(k, "b", &[&[(2, 4), (2, 2)], &pairs], self.fmha.scalar)?;
             let row = self.left.row(k, tiles, if values { [kk, n] } else { [n, kk] }, values)?;
             k.spec(Kind::Move, b, row, self.lane.warp)?;
-            let eights = k.tile(b, "halves", &[Tiler::Size(1), Tiler::Whole])?;
+            let a = k.index(a, "a", [&Expr::from(0), &kk.into()])?;
             k.unroll("half", 2, |k, half| {
-                let zero = Expr::from(0);
-                let c = Operand::at(columns, [zero.clone(), Expr::from(n) * 2 + half]);
-                let a = Operand::at(a, [zero.clone(), kk.into()]);
-                let b = Operand::at(eights, [half.into(), zero]);
-                k.spec(Kind::MATMUL_ADD, c, [a, b], self.lane.warp)
+                let c = Operand::at(columns, [Expr::from(0), Expr::from(n) * 2 + half]);
+                multiply_16(k, c, a, (b, half), self.lane.warp)
+            })
+        })
+    }
+
+    /// Likewise, four steps along K at a time: left operands are rows of shared memory.
+    pub(super) fn by_quad_pairs(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        [a, b]: [TensorId; 2],
+        values: bool,
+    ) -> Result {
+        let quads = self.left.quads.as_ref().expect("quad pairs multiply");
+        let [head, keys, value] = [self.fmha.head_width(), self.fmha.keys, self.fmha.value_width()];
+        let (deep, wide) = if values { (keys / 4, value / 16) } else { (head / 4, keys / 16) };
+        let row = self.lane.number.clone() * 16 + &quads.row;
+        let eights = k.tile(acc, "eights", &[Tiler::Whole, Tiler::Size(1)])?;
+        let sixteens = k.tile(eights, "sixteens", &[Tiler::Size(1), Tiler::Size(2)])?;
+        k.for_("four", 0..deep, 1, false, |k, four| {
+            let four = Expr::from(four);
+            let a = near_four(k, a, [row.clone(), four.clone()])?;
+            k.unroll("n", wide, |k, n| {
+                let n = Expr::from(n);
+                let b = if values {
+                    let near = registers(k, "four", &[&QuadPairs::four(true)], self.fmha.scalar)?;
+                    let at = [four.clone() * 4 + &quads.step, n.clone() * 4 + &quads.four];
+                    let from = neighbours(k, b, at, WIDE, "from")?;
+                    let to = k.reshape(near, "four", 0, &[&[(WIDE, 1)]])?;
+                    k.move_(to, from)?;
+                    near
+                } else {
+                    near_four(k, b, [n.clone() * 16 + &quads.column, four.clone()])?
+                };
+                let sums = Operand::at(sixteens, [0.into(), n]);
+                k.spec(Kind::MATMUL_ADD, sums, [a, b], quads.pair)
             })
         })
     }
@@ -197,7 +236,7 @@ const WIDE: i64 = 4;
 
 /// Four elements of a row of shared memory, in registers.
 fn near_four(k: &mut Builder, rows: TensorId, at: [Expr; 2]) -> Result<TensorId> {
-    let near = vector(k, "four", WIDE, Scalar::F32)?;
+    let near = vector(k, "four", WIDE, k.tensor_of(rows)?.scalar)?;
     let from = neighbours(k, rows, at, WIDE, "from")?;
     k.move_(near, from)?;
     Ok(near)
@@ -230,12 +269,13 @@ impl Block<'_> {
         })
     }
 
-    pub(super) fn weights_by_threads(&self, k: &mut Builder) -> Result {
+    pub(super) fn weights_to_shared(&self, k: &mut Builder) -> Result {
         k.unroll_both([("j", self.fmha.keys / 8), ("half", 2)], |k, [j, half]| {
             let row = self.row() + Expr::from(half) * 8;
             let at = [row, Expr::from(j) * 4 + &self.lane.column];
             let to = neighbours(k, self.left.weights, at, 2, "to")?;
-            k.move_(to, Operand::at(self.scores, [half, j]))
+            let pair = k.index(self.scores, "pair", [half, j])?;
+            store(k, to, pair, true)
         })
     }
 
