@@ -1,14 +1,22 @@
 //! NVRTC takes what is emitted: the kernels that try the atoms, the paper's figures and the templates, for
-//! every architecture that they are for. What NVRTC does not compile for is reported as ignored.
+//! architectures that they are for: of each template one kernel for every target, and all of BERT-base's; others for one with
+//! warpgroups and one without. What NVRTC does not compile for is reported as ignored.
 //!
 //! NVRTC compiles one program at a time in a process: each trial runs in one of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::{env, fs};
 
+use bytes::Bytes;
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::import::{ExternalData, ExternalDataError, ImportOptions, import};
+use graphene_fusion::kernels::launches;
+use graphene_fusion::{Granularity, plan_in};
+use graphene_ir::Target;
 use graphene_ir::arch::{Arch, Feature};
 use graphene_ir::atom;
 use graphene_ir::emit::emit;
@@ -51,7 +59,17 @@ fn trials() -> Vec<Trial> {
         let exists = |arch: Arch| arch.needs(&needs).is_ok();
         add(&mut trials, &name, exists, Arc::new(move || Ok(kernel.clone())));
     }
-    let later = |arch: Arch| arch.has(Feature::CpAsync);
+    for (arch, name) in Arch::ALL {
+        for (kind, kernel) in templates(arch) {
+            let only = |other| other == arch;
+            add(&mut trials, &format!("one_{kind}"), only, Arc::new(move || kernel.clone()));
+        }
+        for half in [true, false] {
+            let model = format!("bert_base_{}::{name}", if half { "f16" } else { "f32" });
+            trial(&mut trials, model, arch, move || check_bert_base(arch, half));
+        }
+    }
+    let later = |arch: Arch| WITH_AND_WITHOUT_WARPGROUPS.contains(&arch);
     add(&mut trials, "pointwise", later, Arc::new(|| Pointwise::default().kernel()));
     add(&mut trials, "pointwise_all", later, Arc::new(|| all_functions().kernel()));
     add(&mut trials, "transpose", later, Arc::new(|| Transpose::default().kernel()));
@@ -70,7 +88,7 @@ fn trials() -> Vec<Trial> {
     matmuls(&mut trials, "layer", &MatMul { epilogue, ..MatMul::default() });
     matmuls(&mut trials, "gated", &MatMul::gated(Unary::Silu));
     matmuls(&mut trials, "two", &MatMul { terms: 2, batched: true, ..MatMul::default() });
-    for arch in [Arch::Sm80, Arch::Sm86, Arch::Sm90a] {
+    for arch in WITH_AND_WITHOUT_WARPGROUPS {
         for (name, mlp) in layers(arch) {
             add(&mut trials, &name, |other| other == arch, Arc::new(move || mlp.kernel()));
         }
@@ -119,6 +137,87 @@ fn trials() -> Vec<Trial> {
         }
     }
     trials
+}
+
+/// What kernels are compiled for of which others are compiled for every target.
+const WITH_AND_WITHOUT_WARPGROUPS: [Arch; 2] = [Arch::Sm80, Arch::Sm90a];
+
+/// A kernel of each template that all targets have, in half and in single precision where it multiplies.
+fn templates(arch: Arch) -> Vec<(&'static str, graphene_ir::Result<Kernel>)> {
+    let single = |matmul: &MatMul| MatMul { scalar: Scalar::F32, ..matmul.clone() };
+    let epilogue = Epilogue::layer(true, Some(Unary::Gelu), true);
+    let matmul = MatMul { b_transposed: true, epilogue, ..MatMul::default() };
+    let simt = Multistage { matmul: single(&matmul), arch, stages: 2, ..Multistage::simt() };
+    let mma = Multistage { matmul, arch, stages: 2, ..Multistage::mma() };
+    let moves = Multistage { edges: Edges::Moves, ..mma.clone() };
+    let fmha = Fmha { arch, consumers: 1, keys: 64, ..Fmha::default() };
+    let of_single = Fmha { scalar: Scalar::F32, keys: 32, ..fmha.clone() };
+    let conv = Conv { arch, stages: 2, ..Conv::default() };
+    let by_threads = Conv {
+        convolution: Convolution { scalar: Scalar::F32, ..Convolution::default() },
+        by: By::Threads([4, 4]),
+        tile: [64, 64],
+        warps: 8,
+        depth: 16,
+        ..conv.clone()
+    };
+    let last = ChannelsLast { arch, stages: 2, ..ChannelsLast::default() };
+    let mlp = Mlp { arch, ..Mlp::alike(4, Layer::default()) }.fitting(32, arch.shared_memory());
+    let layer = Recurrent { arch, inputs: 64, hidden: 64, ..Recurrent::default() };
+    let means = Reduce { arch, finish: Reduce::mean(), ..Reduce::default() };
+    let softmax = Rows { norm: Norm::Softmax, scale: None, shift: None, ..Rows::default() };
+    vec![
+        ("mma", mma.kernel()),
+        ("mma_moves", moves.kernel()),
+        ("simt", simt.kernel()),
+        ("fmha", fmha.ampere()),
+        ("fmha_single", of_single.ampere()),
+        ("conv", conv.kernel()),
+        ("conv_simt", by_threads.kernel()),
+        ("conv_channels_last", last.kernel()),
+        ("sliding", Sliding { arch, ..Sliding::default() }.kernel()),
+        ("mlp", mlp.and_then(|mlp| mlp.kernel())),
+        ("recurrent", layer.kernel()),
+        ("norm", Rows { arch, ..Rows::default() }.kernel()),
+        ("softmax", Rows { arch, ..softmax }.kernel()),
+        ("reduce", means.kernel()),
+        ("folds", Folds { arch, ..Folds::default() }.kernel()),
+        ("pointwise", Pointwise { arch, ..Pointwise::default() }.kernel()),
+        ("transpose", Transpose { arch, ..Transpose::default() }.kernel()),
+    ]
+}
+
+/// Weights that are all zero: plans do not look at them.
+struct Zeros(Bytes);
+
+impl ExternalData for Zeros {
+    fn read(&self, _: &str, _: u64, length: Option<u64>) -> Result<Bytes, ExternalDataError> {
+        Ok(self.0.slice(..length.unwrap_or(0) as usize))
+    }
+}
+
+/// All kernels of BERT-base compile for a target. Registers may be spilled: on sm_70 a matmul of single precision lacks some.
+fn check_bert_base(arch: Arch, half: bool) -> Result<(), Failed> {
+    let target: Target = arch.name().parse()?;
+    let model = graphene_models::build("bert-base", &graphene_models::Options::default())?;
+    let zeros = Zeros(Bytes::from(vec![0; 1 << 27]));
+    let graph = import(model.encode(), &zeros, &ImportOptions::default())?.graph;
+    let elements = half.then_some(DType::F16);
+    let planned = plan_in(&graph, &target, Granularity::Fused, &Bindings::new(), elements)?;
+    let mut sources = BTreeSet::new();
+    for step in planned.program.steps() {
+        let step_launches = launches(&planned.program, step, &target);
+        for launch in step_launches.map_err(|why| format!("{}: {why}", step.name))? {
+            sources.insert(emit(&launch.kernel)?.source);
+        }
+    }
+    if sources.len() < 5 {
+        return Err(Failed::from(format!("only {} kernels", sources.len())));
+    }
+    for source in sources {
+        compile(&source, arch, "kernel.cu")?;
+    }
+    Ok(())
 }
 
 /// The kernels that try the atoms, and the paper's figures, with names.
@@ -392,7 +491,7 @@ fn matmuls(trials: &mut Vec<Trial>, name: &str, matmul: &MatMul) {
         let small = Multistage { tile: [64, 64], ..tf32.clone() };
         let simt = Multistage { matmul: single, edges, ..Multistage::simt() };
         let split = Multistage { split: 2, arch: Arch::Sm90a, ..simt.clone() };
-        let ampere = |arch: Arch| arch.has(Feature::CpAsync);
+        let ampere = |arch: Arch| WITH_AND_WITHOUT_WARPGROUPS.contains(&arch);
         let name_of = |template: &str| format!("{template}_{name}{suffix}");
         add(trials, &name_of("mma"), ampere, Arc::new(move || mma.kernel()));
         add(trials, &name_of("tf32"), ampere, Arc::new(move || tf32.kernel()));
@@ -406,18 +505,26 @@ fn matmuls(trials: &mut Vec<Trial>, name: &str, matmul: &MatMul) {
 
 /// A trial for each architecture.
 fn add(trials: &mut Vec<Trial>, name: &str, exists: impl Fn(Arch) -> bool, make: Make) {
-    let nvrtc = Library::Nvrtc.found();
     for (arch, arch_name) in Arch::ALL.into_iter().filter(|row| exists(row.0)) {
-        let can = nvrtc && compiles_for(arch).unwrap_or(true);
         let make = Arc::clone(&make);
-        let name = format!("{name}::{arch_name}");
-        let of_its_own = name.clone();
-        let trial = Trial::test(name, move || match env::var_os(APART) {
-            Some(_) => check(&*make, arch),
-            None => apart(&of_its_own),
-        });
-        trials.push(trial.with_ignored_flag(!can));
+        trial(trials, format!("{name}::{arch_name}"), arch, move || check(&*make, arch));
     }
+}
+
+/// A trial in a process of its own.
+fn trial(
+    trials: &mut Vec<Trial>,
+    name: String,
+    arch: Arch,
+    check: impl Fn() -> Result<(), Failed> + Send + 'static,
+) {
+    let can = Library::Nvrtc.found() && compiles_for(arch).unwrap_or(true);
+    let of_its_own = name.clone();
+    let trial = Trial::test(name, move || match env::var_os(APART) {
+        Some(_) => check(),
+        None => apart(&of_its_own),
+    });
+    trials.push(trial.with_ignored_flag(!can));
 }
 
 /// Runs the trial of a name in a process of its own.
@@ -446,15 +553,19 @@ fn add_ptx(trials: &mut Vec<Trial>) {
     trials.push(trial.with_ignored_flag(!Library::Nvrtc.found()));
 }
 
-/// The kernel compiles, without a stack: every register has a number that the compiler knows.
+/// The kernel compiles.
 fn check(make: &dyn Fn() -> graphene_ir::Result<Kernel>, arch: Arch) -> Result<(), Failed> {
     let mut kernel = make()?;
     kernel.arch = arch;
-    let source = emit(&kernel)?.source;
+    check_source(&emit(&kernel)?.source, arch)
+}
+
+/// A kernel's source compiles, without a stack: every register has a number that the compiler knows.
+fn check_source(source: &str, arch: Arch) -> Result<(), Failed> {
     if source.contains("#include") {
         return Err(Failed::from(format!("it includes what NVRTC may not have:\n{source}")));
     }
-    let cubin = compile(&source, arch, "kernel.cu")?;
+    let cubin = compile(source, arch, "kernel.cu")?;
     let log = cubin.log();
     let clean = log.stack + log.spill_loads + log.spill_stores == 0;
     if clean && !log.serialized_wgmma && !log.setmaxnreg_ignored && !log.text.contains("kernel.cu(")

@@ -9,9 +9,11 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_fusion::kernels::{Launch, launches};
 use graphene_fusion::{Granularity, plan_in};
+use graphene_ir::arch::{Arch, Feature};
+use graphene_ir::atom;
 use graphene_ir::emit::emit;
 use graphene_ir::target::Target;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::{env, fs};
@@ -95,6 +97,42 @@ fn every_step_of_the_fixtures_has_a_kernel() {
 #[test]
 fn every_step_of_the_zoo_has_a_kernel() {
     assert_eq!(refused("zoo", zoo::imported()), [""; 0]);
+}
+
+/// On every GPU that there is a target for, in half and in single precision: all steps have kernels, and so nothing is left to the
+/// host. Where there are no tensor cores for a type, threads multiply; there are kernels of each kind that it consists of.
+#[test]
+fn bert_base_has_kernels_on_every_target() {
+    let graph = zoo::named("bert-base");
+    for (arch, name) in Arch::ALL {
+        for elements in [None, Some(DType::F16)] {
+            let (target, hints) = (name.parse().unwrap(), Bindings::new());
+            let planned = plan_in(&graph, &target, Granularity::Fused, &hints, elements).unwrap();
+            let mut found: BTreeSet<String> = BTreeSet::new();
+            for step in planned.program.steps() {
+                let place = format!("{} on {name} in {elements:?}", step.name);
+                let launches = launches(&planned.program, step, &target);
+                let launches = launches.unwrap_or_else(|why| panic!("{place}: {why}"));
+                assert!(!launches.is_empty(), "{place}");
+                for launch in launches {
+                    let needs = atom::features(&launch.kernel).unwrap();
+                    assert_eq!(arch.needs(&needs), Ok(()), "{place}");
+                    let emitted = emit(&launch.kernel).unwrap();
+                    let bytes = i64::from(emitted.launch.shared_bytes);
+                    assert!(bytes <= arch.shared_memory(), "{place}: {bytes} bytes");
+                    found.insert(format!("{} {}", step.family.name(), launch.kernel.name));
+                }
+            }
+            let matmul = match (elements, arch.has(Feature::Wgmma)) {
+                (None, _) => "simt",
+                (Some(_), true) => "gemm",
+                (Some(_), false) => "mma",
+            };
+            for kind in [&format!("MatMul {matmul}"), "FMHA fmha", "Normalization rows"] {
+                assert!(found.contains(kind), "no {kind} on {name} in {elements:?}: {found:?}");
+            }
+        }
+    }
 }
 
 #[test]
