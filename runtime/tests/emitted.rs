@@ -152,7 +152,7 @@ fn templates(arch: Arch) -> Vec<(&'static str, graphene_ir::Result<Kernel>)> {
     let moves = Multistage { edges: Edges::Moves, ..mma.clone() };
     let fmha = Fmha { arch, consumers: 1, keys: 64, ..Fmha::default() };
     let of_single = Fmha { scalar: Scalar::F32, keys: 32, ..fmha.clone() };
-    let conv = Conv { arch, stages: 2, ..Conv::default() };
+    let conv = Conv { arch, stages: 2, tile: [64, 128], ..Conv::default() };
     let by_threads = Conv {
         convolution: Convolution { scalar: Scalar::F32, ..Convolution::default() },
         by: By::Threads([4, 4]),

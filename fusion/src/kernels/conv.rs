@@ -147,8 +147,8 @@ fn tiled(
         ..Conv::default()
     };
     if !by_threads {
-        // Of words, registers do not hold the sums of the widest and all that their copies need.
-        let widest = usize::from(single);
+        // Of words, and by quad pairs, registers do not hold the sums of the widest and all that their copies need.
+        let widest = usize::from(single || site.arch.multiplies_by_quad_pairs());
         let tile = tile(&[[128, 128], [64, 128], [64, 64], [32, 64], [16, 64]][widest..]);
         // What older GPUs have room for.
         let stages = site.stages(if single { 3 } else { 4 });
