@@ -123,15 +123,15 @@ fn a_gemm_is_a_tree() {
                 WaitGroup, Sync
                 %C_tile_2:[64, 256].GL <- Fused{gelu(%0 + %1)}<<<#cta:[], #own:[128]>>>(%strip:[2, 32].[2].RF, %bias_tile_2:[256].GL)
                   for(@panel = 0; @panel < 4; @panel += 1) unroll
-                    WaitGroup, Sync
+                    Move, WaitGroup, Sync
                     for(@strip = 0; @strip < 4; @strip += 1) unroll
-                      Move x2
+                      Move
                       %result:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums:[2].RF, %wide:[2].RF)
                         BinaryPointwise, UnaryPointwise, Move
                       Move
                       %result_2:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums_2:[2].RF, %wide:[2].RF)
                         BinaryPointwise, UnaryPointwise, Move
-                      Move x3
+                      Move x2
                       %result_3:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums_3:[2].RF, %wide_2:[2].RF)
                         BinaryPointwise, UnaryPointwise, Move
                       Move
@@ -169,8 +169,9 @@ fn a_gemm_is_a_tree() {
                 WaitGroup x2, Arrive, Sync, Move x2, Wait, BinaryPointwise
                 %C_tile_2:[16, 256].GL <- Fused{gelu(%0 + %1)}<<<#cta:[], #warp:[32]>>>(%strip:[2, 32].[2].RF, %bias_tile_2:[256].GL)
                   for(@panel = 0; @panel < 4; @panel += 1) unroll
+                    Move
                     for(@e = 0; @e < 8; @e += 1) unroll
-                      Move x2
+                      Move
                       %result:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums_2:[2].RF, %wide:[2].RF)
                         BinaryPointwise, UnaryPointwise, Move
                       Move x2
