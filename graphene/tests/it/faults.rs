@@ -549,8 +549,8 @@ fn seeded_faults_are_found() {
     println!("named: {named:.1} % of those in synchronisation; argued to be none: {argued:.1} %");
     let innermost = share(values.sum([Column::Innermost]), values.found());
     println!("named at the innermost level: {innermost:.1} % of those that change values");
-    // The few that the suite tries are the same each time, but for another seed: 92.3 % of them are named so.
-    let least = if (1..40).contains(&count) { 92.0 } else { 90.0 };
+    // Of the few that the suite tries, as of all, but for chance.
+    let least = 90.0;
     assert!(found >= 98.0 && named >= 95.0 && argued <= 5.0 && innermost >= least);
 }
 
