@@ -125,8 +125,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let constant = terms.all(|term| term[1..].iter().all(|b| site.is_weight(b.operand)));
     let bytes = matmuls.iter().try_fold(0, |sum: i64, &id| {
         let b = body.ty(body.node(id).inputs()[1]?);
-        let sizes = b.shape.iter().map(Dim::known);
-        let bytes = sizes.fold(Some(b.dtype.size() as i64), |n, dim| n?.checked_mul(dim?))?;
+        let mut sizes = b.shape.iter().map(Dim::known);
+        let bytes = sizes.try_fold(b.dtype.size() as i64, |n, dim| n.checked_mul(dim?))?;
         sum.checked_add(bytes)
     });
     let cached = site.target.l2_bytes as i64 / CACHED;

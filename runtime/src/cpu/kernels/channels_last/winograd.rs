@@ -242,8 +242,9 @@ impl Kernel for Windows<'_, '_, '_> {
                 };
                 let half: [[S::f32s; 2]; SIDE] =
                     std::array::from_fn(|j| two([m[j], m[4 + j], m[8 + j], m[12 + j]]));
-                for i in 0..2.min(rows - row) {
-                    let sums = two(std::array::from_fn(|j| half[j][i]));
+                let sums: [[S::f32s; 2]; 2] =
+                    std::array::from_fn(|i| two(std::array::from_fn(|j| half[j][i])));
+                for (i, sums) in sums.into_iter().enumerate().take(rows - row) {
                     for (j, sum) in sums.into_iter().enumerate().take(columns - column) {
                         let line = y.row((row + i) * columns + column + j);
                         let end = line.len().min(to + first + S::F32_LANES);
