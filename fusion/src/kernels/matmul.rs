@@ -149,7 +149,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     launches.collect()
 }
 
-/// The kernel of a matmul by weights, in tiles of a size, its depth split into so many parts.
+/// The kernel of a matmul by small weights, as filters are, in tiles of a size, its depth split into so many parts.
 pub(super) fn by_weights(
     site: &Site<'_>,
     matmul: &MatMul,
@@ -157,8 +157,8 @@ pub(super) fn by_weights(
     split: i64,
     dims: &mut BTreeMap<String, Dim>,
 ) -> Result<Kernel, Refusal> {
-    let weights = if split > 1 { Weights::Small } else { Weights::Large };
-    let cut = Cut { tile, ping_pong: false, split, weights, few: split > 1, found: None };
+    let (weights, few) = (Weights::Small, split > 1);
+    let cut = Cut { tile, ping_pong: false, split, weights, few, found: None };
     kernel(site, matmul, Edges::Bulk, &cut, dims)
 }
 

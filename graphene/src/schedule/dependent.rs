@@ -84,15 +84,13 @@ impl Executors {
         if let Some(each) = self.each {
             self.threads = each;
         }
-        let mut needing = role.iter_mut().filter(|stmt| depends(kernel, stmt));
-        match (needing.next(), needing.next()) {
-            (Some(Stmt::For(For { body, unroll: false, .. })), None) => {
-                self.await_predecessors(kernel, body);
-            }
-            _ => {
-                self.await_predecessors(kernel, role);
-            }
-        }
+        let needing: Vec<usize> =
+            (0..role.len()).filter(|&at| depends(kernel, &role[at])).collect();
+        let stmts = match &mut role[needing[0]] {
+            Stmt::For(For { body, unroll: false, .. }) if needing.len() == 1 => body,
+            _ => role,
+        };
+        self.await_predecessors(kernel, stmts);
     }
 }
 

@@ -152,7 +152,8 @@ impl QuadPairs {
     }
 }
 
-/// Adds the matmul of 16×16 by an eight of 16×16 to 16×8, by a warp: at once, or in two steps of half as much along K.
+/// Adds the matmul of 16×16 by an eight of 16×16 to 16×8, of TF32 half as deep, by a warp: at once, or in two steps of half as
+/// much along K.
 pub(super) fn multiply_16(
     k: &mut Builder,
     to: Operand,

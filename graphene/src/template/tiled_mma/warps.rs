@@ -228,13 +228,7 @@ impl TiledMma for Warps {
                     let b = k.index(b, "columns", [j])?;
                     for half in 0..2 {
                         let to = Operand::at(near.c, [Expr::from(i), Expr::from(j) * 2 + half]);
-                        if single {
-                            let b = k.tile(b, "eights", &[Tiler::Size(1), Tiler::Whole])?;
-                            let ins = [a.into(), Operand::at(b, [half, 0])];
-                            k.spec(Kind::MATMUL_ADD, to, ins, self.warp)?;
-                        } else {
-                            multiply_16(k, to, a, (b, half), self.warp)?;
-                        }
+                        multiply_16(k, to, a, (b, half), self.warp)?;
                     }
                     Ok(())
                 })

@@ -260,6 +260,14 @@ pub(crate) enum Form {
     Winograd,
 }
 
+/// What a form reads of the images.
+#[allow(clippy::large_enum_variant)] // There is one for a convolution, on the stack.
+enum Way<'a> {
+    Windows(Windows<'a>),
+    Depthwise(depthwise::Channels<'a>),
+    Winograd(depthwise::Channels<'a>),
+}
+
 /// A tile of `y`: its first row and column, and how many it has of each.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
@@ -310,24 +318,25 @@ pub(crate) fn convolve(
             return Err(Error::Unsupported { what: "other windows, transformed" });
         }
     }
-    let (tall, wide) = match form {
-        Form::Windows => matmul::tile([rows, columns], depth),
-        Form::Depthwise => depthwise::tile(rows, columns, moves),
-        Form::Winograd => winograd::tile(moves, x.shape[0], columns),
+    let way = match form {
+        Form::Windows => Way::Windows(Windows::new(x, moves)?),
+        Form::Depthwise => Way::Depthwise(depthwise::Channels::new(x, moves)?),
+        Form::Winograd => Way::Winograd(depthwise::Channels::new(x, moves)?),
     };
-    let (matrices, rows) = match form {
-        Form::Windows | Form::Depthwise => (1, rows),
-        Form::Winograd => (x.shape[0], rows / x.shape[0]),
+    // Transformed windows are cut image by image.
+    let ((tall, wide), matrices, each) = match form {
+        Form::Windows => (matmul::tile([rows, columns], depth), 1, 0),
+        Form::Depthwise => (depthwise::tile(rows, columns, moves), 1, 0),
+        Form::Winograd => {
+            let (images, each) = (x.shape[0], winograd::memory(moves, channels));
+            (winograd::tile(moves, images, columns), images, each)
+        }
     };
-    let grid = Grid { matrices, rows, tall, wide: Some([columns, wide]) };
+    let of_matrix = rows / matrices;
+    let grid = Grid { matrices, rows: of_matrix, tall, wide: Some([columns, wide]) };
     let tile = TileMut::new(y, columns * size_of::<f32>());
     let cut = Cut::new(grid, [(tile, size_of::<f32>())]);
     let cut = cut.ok_or(Error::Unsupported { what: "an output of another shape" })?;
-    let (windows, of_channels) = match form {
-        Form::Windows => (Some(Windows::new(x, moves)?), None),
-        Form::Depthwise | Form::Winograd => (None, Some(depthwise::Channels::new(x, moves)?)),
-    };
-    let each = if form == Form::Winograd { winograd::memory(moves, channels) } else { 0 };
     let mut memory = scratch::take::<f32>(each * threads::count())?;
     let work = rows.saturating_mul(columns).saturating_mul(depth);
     let least = if work < matmul::PARALLEL { usize::MAX } else { 1 };
@@ -336,19 +345,16 @@ pub(crate) fn convolve(
             let mut c = tile
                 .typed::<f32>()
                 .ok_or(Error::Unsupported { what: "elements that are not aligned" })?;
-            match (&windows, &of_channels) {
-                (Some(windows), _) => {
-                    matmul::run(windows, filters, &first, [block.row, block.column], &mut c);
-                }
-                (_, Some(channels)) if form == Form::Winograd => {
+            let at = [block.row, block.column];
+            match &way {
+                Way::Windows(windows) => matmul::run(windows, filters, &first, at, &mut c),
+                Way::Depthwise(channels) => depthwise::run(channels, filters, &first, at, &mut c),
+                Way::Winograd(channels) => {
                     winograd::run(channels, filters, &first, block, memory, &mut c);
                 }
-                (_, Some(channels)) => {
-                    depthwise::run(channels, filters, &first, [block.row, block.column], &mut c);
-                }
-                _ => {}
             }
-            let (row, own) = (block.matrix * rows + block.row, block.columns.unwrap_or(columns));
+            let row = block.matrix * of_matrix + block.row;
+            let own = block.columns.unwrap_or(columns);
             then(Part { row, rows: block.rows, column: block.column, columns: own }, tile);
         }
         Ok(())
