@@ -52,8 +52,6 @@ named! {
         CpAsync = "cp.async",
         /// Conversions of two numbers at once to 16 bits each.
         PackedCvt = "cvt.f16x2",
-        /// The larger and the smaller of two fp16 numbers.
-        HalfMax = "max.f16x2",
         /// Barriers in shared memory that threads wait for.
         Mbarrier = "mbarrier.try_wait",
         /// Tensor copies.
@@ -95,7 +93,7 @@ const VOLTA: &[Feature] = &[Feature::QuadPairs];
 const TURING: &[Feature] = &[Feature::Ldmatrix, Feature::MmaK8];
 #[rustfmt::skip]
 const AMPERE: &[Feature] = &[
-    Feature::MmaK16, Feature::MmaBf16, Feature::MmaTf32, Feature::CpAsync, Feature::PackedCvt, Feature::HalfMax,
+    Feature::MmaK16, Feature::MmaBf16, Feature::MmaTf32, Feature::CpAsync, Feature::PackedCvt,
 ];
 #[rustfmt::skip]
 const CLUSTERS: &[Feature] = &[

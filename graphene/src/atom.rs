@@ -174,8 +174,6 @@ pub trait Warp {
     fn write(&mut self, at: At<'_>, value: f64) -> Tried;
     /// Likewise; nothing where it lies outside of its buffer.
     fn write_if_inside(&mut self, at: At<'_>, value: f64) -> Tried;
-    /// An element of a global tensor, replaced in one step by what `change` makes of it.
-    fn update(&mut self, at: At<'_>, change: &dyn Fn(f64) -> f64) -> Tried<f64>;
     /// Initialises the barrier that an operand is, for so many arrivals a phase.
     fn init_barrier(&mut self, operand: usize, arrivals: i64) -> Step;
     /// `lane` arrives at a barrier; so many bytes are expected as well.

@@ -29,7 +29,7 @@ mod warps;
 
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{Fence, Kernel, Kind};
+use crate::kernel::{Kernel, Kind};
 use crate::launch::Launch;
 use code::{Map, Uses};
 use names::Names;
@@ -102,10 +102,8 @@ fn signature(kernel: &Kernel, names: &Names, uses: &mut Uses) -> Result<String> 
 
 /// Whether other kernels, or other blocks of this one, write what it reads.
 fn waits_for_others(kernel: &Kernel) -> bool {
-    kernel.leaves().iter().any(|leaf| {
-        let kind = &leaf.spec.kind;
-        matches!(kind, Kind::GridDependencyWait | Kind::GridWait(_) | Kind::Fence(Fence::Global))
-    })
+    let waits = |kind: &Kind| matches!(kind, Kind::GridDependencyWait | Kind::GridWait(_));
+    kernel.leaves().iter().any(|leaf| waits(&leaf.spec.kind))
 }
 
 /// An error of emission.

@@ -177,10 +177,6 @@ named! {
         Proxy = "proxy",
         /// Initialised barriers before their use by the cluster (`fence.mbarrier_init`).
         Init = "init",
-        /// Own accesses before an arrival at another block's barrier, and what its waiters do after theirs (`fence.acq_rel`).
-        Cluster = "cluster",
-        /// Writes to global memory before those of other blocks that see a later one (`membar.gl`).
-        Global = "global",
     }
 }
 

@@ -2,23 +2,11 @@
 
 use super::asm::{asm, group};
 use super::moves::{bytes, copy, same};
-use super::{A, Atom, Code, D, Fits, Site, Text, When, given};
+use super::{A, Atom, Code, D, Fits, Site, When, given};
 use crate::arch::Feature;
 
 #[rustfmt::skip]
 pub(super) const ATOMS: &[Atom] = &[
-    row("ld.shared::cluster", "[].fp32|i32|u32.RF <- Move<<<[]>>>([].fp32|i32|u32.SH@)", |_, code| {
-        let ins = [("r", code.address(A, &[])), ("r", peer(code, A))];
-        let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %1, %2; \
-                    ld.shared::cluster.u32 %0, [a]; }";
-        asm(text, &[("=r", code.word(D, &[]))], &ins)
-    }).when(same),
-    row("st.shared::cluster", "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF)", |_, code| {
-        let ins = [code.address(D, &[]), peer(code, D), code.word(A, &[])].map(|at| ("r", at));
-        let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; \
-                    st.shared::cluster.u32 [a], %2; }";
-        asm(text, &[], &ins)
-    }).when(same),
     st_async("st.async.v4.b32", WORDS, |s| bytes(s, 16).and(tells_its_block(s))).align(&[16, 4]),
     st_async("st.async.v2.b32", WORDS, |s| bytes(s, 8).and(tells_its_block(s))).align(&[8, 4]),
     st_async("st.async.b32", WORD, |s| same(s).and(tells_its_block(s))),
@@ -26,10 +14,6 @@ pub(super) const ATOMS: &[Atom] = &[
 
 const WORD: &str = "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF) signals";
 const WORDS: &str = "[n:1].fp32|i32|u32.SH@ <- Move<<<[]>>>([n:1].fp32|i32|u32.RF) signals";
-
-const fn row(name: &'static str, pattern: &'static str, cuda: Text) -> Atom {
-    Atom::new(name, pattern, copy, cuda).needs(&[Feature::Cluster])
-}
 
 /// A store of words of which a barrier of the block that they go to learns: who has waited for it in the cluster's scope sees
 /// them, without a fence of either (PTX ISA, `st.async`: its complete-tx releases in that scope).
@@ -44,7 +28,8 @@ const fn st_async(name: &'static str, pattern: &'static str, when: When) -> Atom
             1 => (String::new(), "%3".to_owned()),
             n => (format!(".v{n}"), group(3, n)),
         };
-        let ins = [code.address(D, &first), code.signal(), peer(code, D)].into_iter().chain(words);
+        let peer = code.peer(D).expect("the pattern asks for a peer's memory");
+        let ins = [code.address(D, &first), code.signal(), peer].into_iter().chain(words);
         let ins: Vec<_> = ins.map(|at| ("r", at)).collect();
         let text = format!(
             "{{ .reg .u32 a, b; mapa.shared::cluster.u32 a, %0, %2; \
@@ -53,15 +38,12 @@ const fn st_async(name: &'static str, pattern: &'static str, when: When) -> Atom
         );
         asm(&text, &[], &ins)
     };
-    row(name, pattern, text).needs(&[Feature::Cluster, Feature::Mbarrier]).when(when)
+    let needs = &[Feature::Cluster, Feature::Mbarrier];
+    Atom::new(name, pattern, copy, text).needs(needs).when(when)
 }
 
 fn tells_its_block(site: &Site<'_>) -> Fits {
     given(!site.across_blocks(), "it is for threads of one block")?;
     let there = site.signalled().is_some_and(|barrier| barrier.peer == site.operand(D).peer);
     given(there, "the barrier that it signals is in the block that it writes to")
-}
-
-fn peer(code: &dyn Code, operand: usize) -> String {
-    code.peer(operand).expect("the pattern asks for a peer's memory")
 }

@@ -3,8 +3,7 @@
 use super::asm::asm;
 use super::function::{float_text, whole_binary_text, whole_unary_text};
 use super::moves::{each, same};
-use super::{A, Atom, B, C, Code, D, Fault, Fits, Progress, Site, Step, Text, Warp, given};
-use crate::arch::Feature;
+use super::{A, Atom, B, C, Code, D, Fault, Progress, Site, Step, Text, Warp, given};
 use crate::emit::Prelude;
 use crate::kernel::{Binary, Kind, Number, Unary};
 use crate::tensor::Scalar;
@@ -17,7 +16,10 @@ pub(super) const ATOMS: &[Atom] = &[
     row("hfma", "[].fp16.RF <- MatMul+=<<<[]>>>([].fp16.RF, [].fp16.RF)", |_, c| fma(c.prelude(Prelude::Hfma), c)),
     row("hfma.global", "[].fp16.GL <- MatMul+=<<<[]>>>([].fp16.GL, [].fp16.GL)", |_, c| fma(c.prelude(Prelude::Hfma), c)),
     row("hfma2", "[2:1].fp16.RF <- MatMul+=<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
-        |_, c| packed("fma.rn.f16x2 %0, %1, %2, %0;", "+r", c)),
+        |_, c| {
+            let [d, a, b] = [D, A, B].map(|operand| c.word(operand, &[0]));
+            asm("fma.rn.f16x2 %0, %1, %2, %0;", &[("+r", d)], &[("r", a), ("r", b)])
+        }),
     row("unary.f32", "[].fp32.RF <- UnaryPointwise<<<[]>>>([].fp32.RF)",
         |s, c| set(c, &unary_of(s).text(&element(c, A)))),
     row("binary.f32", "[].fp32.RF <- BinaryPointwise<<<[]>>>([].fp32.RF, [].fp32.RF)",
@@ -30,26 +32,8 @@ pub(super) const ATOMS: &[Atom] = &[
     row("binary.i64", "[].i64.RF <- BinaryPointwise<<<[]>>>([].i64.RF, [].i64.RF)",
         |s, c| set(c, &whole_binary_text(binary_of(s), &element(c, A), &element(c, B)).unwrap_or_default()))
         .when(|s| given(whole_binary_text(binary_of(s), "", "").is_some(), "integers have no such function")),
-    row("binary.f16x2", PAIRS, pair_text).when(adds),
-    row("max.f16x2", PAIRS, pair_text).needs(&[Feature::HalfMax]).when(orders),
-    row("binary.f16", SINGLE, single_text).when(adds),
-    row("max.f16", SINGLE, single_text).needs(&[Feature::HalfMax]).when(orders),
     row("fold.f32", "[].fp32.RF <- Reduction<<<[]>>>([].fp32.RF)",
         |s, c| set(c, &binary_of(s).text(&element(c, D), &element(c, A)))),
-    Atom::new("red.global", "[].i32|u32.GL <- Reduction<<<[]>>>([].i32|u32.RF)", update,
-        |s, c| {
-            let op = red_name(binary_of(s)).expect("the precondition refuses others");
-            let t = if s.operand(D).scalar == Scalar::I32 { "s32" } else { "u32" };
-            let text = format!("red.relaxed.gpu.global.{op}.{t} [%0], %1;");
-            asm(&text, &[], &[("l", c.pointer(D, &[])), ("r", c.word(A, &[]))])
-        })
-        .when(|s| same(s).and(given(red_name(binary_of(s)).is_some(), "memory folds by +, max and min only"))),
-    Atom::new("red.global.f32", "[].fp32.GL <- Reduction<<<[]>>>([].fp32.RF)", update,
-        |_, c| {
-            let text = "red.relaxed.gpu.global.add.f32 [%0], %1;";
-            asm(text, &[], &[("l", c.pointer(D, &[])), ("f", element(c, A))])
-        })
-        .when(|s| given(binary_of(s) == Binary::Add, "memory folds floating point by + only")),
     Atom::new("shfl.sync.bfly", "[].*.RF <- Shfl<<<[threads]>>>([].*.RF)", shuffle, |s, c| {
             let Kind::Shfl(bits) = s.spec.kind else { return String::new() };
             let text = format!("shfl.sync.bfly.b32 %0, %1, {bits}, 0x1f, 0xffffffff;");
@@ -76,20 +60,8 @@ pub(super) const ATOMS: &[Atom] = &[
     }),
 ];
 
-const PAIRS: &str = "[2:1].fp16.RF <- BinaryPointwise<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)";
-const SINGLE: &str = "[].fp16.RF <- BinaryPointwise<<<[]>>>([].fp16.RF, [].fp16.RF)";
-
 const fn row(name: &'static str, pattern: &'static str, cuda: Text) -> Atom {
     Atom::new(name, pattern, compute, cuda)
-}
-
-fn adds(site: &Site<'_>) -> Fits {
-    let adds = matches!(binary_of(site), Binary::Add | Binary::Sub | Binary::Mul);
-    given(adds, "it adds, subtracts and multiplies")
-}
-
-fn orders(site: &Site<'_>) -> Fits {
-    given(matches!(binary_of(site), Binary::Max | Binary::Min), "it is the larger or the smaller")
 }
 
 /// What each lane's elements become.
@@ -120,15 +92,6 @@ fn compute(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
             kind => unreachable!("no pattern here asks for {kind}"),
         };
         warp.write((lane, D, at), value)
-    })
-}
-
-/// Folds into memory in one step.
-fn update(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let op = binary_of(site);
-    each(site, warp, |warp, lane, at| {
-        let a = warp.read((lane, A, at))?;
-        warp.update((lane, D, at), &|d| op.value(d, a)).map(drop)
     })
 }
 
@@ -173,36 +136,4 @@ fn set(code: &dyn Code, value: &str) -> String {
 fn fma(name: &str, code: &dyn Code) -> String {
     let [d, a, b] = [D, A, B].map(|operand| element(code, operand));
     set(code, &format!("{name}({a}, {b}, {d})"))
-}
-
-fn half_name(op: Binary) -> &'static str {
-    match op {
-        Binary::Add => "add.rn",
-        Binary::Sub => "sub.rn",
-        Binary::Mul => "mul.rn",
-        Binary::Max => "max",
-        Binary::Min => "min",
-        _ => unreachable!("the precondition refuses others"),
-    }
-}
-
-fn pair_text(site: &Site<'_>, code: &dyn Code) -> String {
-    packed(&format!("{}.f16x2 %0, %1, %2;", half_name(binary_of(site))), "=r", code)
-}
-
-fn single_text(site: &Site<'_>, code: &dyn Code) -> String {
-    let bits = |operand| format!("{}.bits", element(code, operand));
-    let text = format!("{}.f16 %0, %1, %2;", half_name(binary_of(site)));
-    asm(&text, &[("=h", bits(D))], &[("h", bits(A)), ("h", bits(B))])
-}
-
-/// Which functions memory itself folds by.
-fn red_name(op: Binary) -> Option<&'static str> {
-    matches!(op, Binary::Add | Binary::Max | Binary::Min)
-        .then(|| if op == Binary::Add { "add" } else { op.name() })
-}
-
-fn packed(text: &str, out: &str, code: &dyn Code) -> String {
-    let word = |operand| code.word(operand, &[0]);
-    asm(text, &[(out, word(D))], &[("r", word(A)), ("r", word(B))])
 }

@@ -72,10 +72,6 @@ pub enum Monoid {
     Softmax,
     /// The mean, and the mean of the squares of differences from it.
     Welford,
-    /// The largest element, and the first index that has it.
-    ArgMax,
-    /// So many largest elements, the largest first, and their indices, along one dimension, which stays.
-    TopK(i64),
 }
 
 /// What becomes of each element and those before it along a dimension.
@@ -115,7 +111,6 @@ impl Monoid {
             Monoid::Of(_) => &[""],
             Monoid::Softmax => &["max", "sum"],
             Monoid::Welford => &["mean", "variance"],
-            Monoid::ArgMax | Monoid::TopK(_) => &["value", "index"],
         }
     }
 }

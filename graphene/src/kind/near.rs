@@ -323,7 +323,5 @@ fn folded(fold: &Fold, part: usize, both: &Both, own: &Array, by: Given<'_>) -> 
             });
             each(&of(Binary::Add, &squares)?, |x| x / terms)
         }
-        (Monoid::ArgMax | Monoid::TopK(_), 0) => each(own, |_| most),
-        (Monoid::ArgMax | Monoid::TopK(_), _) => each(own, |_| 0.0),
     })
 }

@@ -250,9 +250,6 @@ fn folded(x: &Array, fold: &Fold, part: usize) -> Array {
         kept[dim] = 1;
         inner[dim] = x.shape[dim];
     }
-    if let (Monoid::TopK(count), [dim]) = (fold.monoid, &fold.along[..]) {
-        kept[*dim] = usize::try_from(count).unwrap_or(0);
-    }
     // Where the elements of one fold lie, and where each fold begins.
     let number = |at: &[usize], kept: bool| {
         let own = |dim: usize| if kept && fold.along.contains(&dim) { 0 } else { at[dim] };
@@ -265,14 +262,13 @@ fn folded(x: &Array, fold: &Fold, part: usize) -> Array {
         let first = number(at, true);
         elements.clear();
         elements.extend(along.iter().map(|further| x.data[first + further]));
-        let rank = fold.along.first().map_or(0, |&dim| at[dim]);
-        fold.monoid.value(part, &elements, rank)
+        fold.monoid.value(part, &elements)
     })
 }
 
 impl Monoid {
-    /// A part of what it makes of these elements; of the largest, the one of a rank.
-    pub fn value(self, part: usize, elements: &[f64], rank: usize) -> f64 {
+    /// A part of what it makes of these elements.
+    pub fn value(self, part: usize, elements: &[f64]) -> f64 {
         let count = elements.len() as f64;
         let sum = |of: &dyn Fn(f64) -> f64| elements.iter().map(|&x| of(x)).sum::<f64>();
         let max = elements.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -287,12 +283,6 @@ impl Monoid {
             (Monoid::Welford, _) => {
                 let mean = sum(&|x| x) / count;
                 sum(&|x| (x - mean).powi(2)) / count
-            }
-            (Monoid::ArgMax | Monoid::TopK(_), part) => {
-                let mut order: Vec<usize> = (0..elements.len()).collect();
-                order.sort_by(|&a, &b| elements[b].total_cmp(&elements[a]));
-                let found = order.get(rank).copied();
-                found.map_or(f64::NAN, |i| if part == 0 { elements[i] } else { i as f64 })
             }
         }
     }

@@ -144,7 +144,7 @@ impl Issue<'_, '_, '_> {
     fn put(&mut self, spot: Spot, stamp: Epoch, value: f64) -> Tried {
         self.note(spot);
         self.touch(spot, stamp, Deed::Write)?;
-        self.poke(spot, value, false);
+        self.poke(spot, value);
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl Issue<'_, '_, '_> {
         self.note(spot);
         self.touch(spot, self.stamp(spot.lane, true), Deed::Update)?;
         let before = self.peek(spot);
-        self.poke(spot, place.scalar.round(change(before)), true);
+        self.poke(spot, place.scalar.round(change(before)));
         Ok(before)
     }
 
@@ -183,7 +183,7 @@ impl Issue<'_, '_, '_> {
         }
     }
 
-    fn poke(&mut self, spot: Spot, value: f64, adds: bool) {
+    fn poke(&mut self, spot: Spot, value: f64) {
         let (place, at) = (&self.task.places[spot.operand], self.counter(spot));
         let machine = &mut *self.machine;
         let (space, unit) = match place.memory {
@@ -197,7 +197,7 @@ impl Issue<'_, '_, '_> {
             let element = Element::of(place.memory, unit, at);
             let values = (space.peek(at), value);
             let by = (&machine.runners[self.warp], spot.lane);
-            levels.note(machine.program, by, (place.number, element), values, adds);
+            levels.note(machine.program, by, (place.number, element), values);
             space.date(at, levels.now);
         }
         space.poke(at, value);
@@ -392,7 +392,7 @@ impl Issue<'_, '_, '_> {
             let root = self.task.places[spot.operand].number;
             let element = (root, Element::of(Memory::Registers, unit, at));
             let values = (replaced, value);
-            levels.note(self.machine.program, (runner, spot.lane), element, values, false);
+            levels.note(self.machine.program, (runner, spot.lane), element, values);
         }
         // A matmul may add to what an earlier one of its warpgroup still writes.
         if !matmul && before.in_flight(matmuls.done) {

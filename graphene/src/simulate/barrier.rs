@@ -20,10 +20,6 @@ pub(super) struct Barrier {
     pub(super) arriving: Knowledge,
     /// What those knew who have arrived in completed phases.
     pub(super) complete: Knowledge,
-    /// What threads of other blocks who arrive knew at their fences for the cluster, in this phase and before; those who
-    /// wait know it after theirs.
-    telling: Option<Knowledge>,
-    pub(super) told: Option<Knowledge>,
     /// Whether threads' own stores have come (PTX `st.async`), rather than copies.
     pub(super) stored: bool,
     /// The phase, from 1 on, in which the last bytes came, and the statement that sent them.
@@ -69,11 +65,6 @@ impl Barrier {
         if self.bytes > MOST { Err("expects 2^20 bytes or more") } else { Ok(()) }
     }
 
-    /// What one of another block who arrives has fenced for the cluster.
-    pub(super) fn tell(&mut self, known: &Knowledge) {
-        self.telling.get_or_insert_with(|| known.clone()).join(known);
-    }
-
     /// So many bytes have come.
     pub(super) fn land(&mut self, bytes: i64) -> Result<(), &'static str> {
         self.bytes -= bytes;
@@ -92,12 +83,6 @@ impl Barrier {
         self.phase += 1;
         self.pending = self.count;
         self.complete.join(&self.arriving);
-        if let Some(telling) = self.telling.take() {
-            match &mut self.told {
-                Some(told) => told.join(&telling),
-                None => self.told = Some(telling),
-            }
-        }
         self.complete.order.raise(unit, self.phase);
     }
 

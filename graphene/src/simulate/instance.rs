@@ -33,8 +33,6 @@ pub(super) struct Written {
     pub(super) last: u64,
     pub(super) before: f64,
     pub(super) after: f64,
-    /// What was added to it in single steps, if that is how it was written.
-    pub(super) added: Option<f64>,
 }
 
 /// A level, how often an agent has come to it, the first thread, and the block, if it is one block's.
@@ -196,7 +194,6 @@ impl Levels {
         (runner, lane): (&Runner, usize),
         (root, element): (usize, Element),
         (before, after): (f64, f64),
-        adds: bool,
     ) {
         self.now += 1;
         let Some(id) = runner.frames.last().map(|frame| frame.of[lane]) else { return };
@@ -206,8 +203,8 @@ impl Levels {
         let now = self.now;
         let Some(id) = self.whose(program, id as usize, root) else { return };
         let Some(instance) = &mut self.instances[id] else { return };
-        let (root, added) = (root as u32, adds.then_some(after - before));
-        instance.add(element, Written { root, first: now, last: now, before, after, added });
+        let root = root as u32;
+        instance.add(element, Written { root, first: now, last: now, before, after });
     }
 }
 
@@ -371,7 +368,6 @@ impl Instance {
         if new.last > known.last {
             (known.last, known.after) = (new.last, new.after);
         }
-        known.added = known.added.and_then(|sum| Some(sum + new.added?));
     }
 }
 

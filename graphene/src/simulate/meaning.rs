@@ -209,17 +209,14 @@ fn compare(
         let (values, errors) = (fit(values)?, fit(errors)?);
         for (element, at) in of.at.iter().enumerate() {
             let Some(at) = at else { continue };
-            let (want, error) = (values.data[element], errors.data[element]);
+            let (want, error) = (place.scalar.round(values.data[element]), errors.data[element]);
             let written = instance.log.get(at);
-            let (got, want) = match written.and_then(|written| written.added) {
-                Some(added) => (added, want - olds[which].data[element]),
-                None => (written.map_or(of.now[element], |written| written.after), want),
-            };
-            let right = agree(got, place.scalar.round(want), error, place.scalar.unit());
+            let got = written.map_or(of.now[element], |written| written.after);
+            let right = agree(got, want, error, place.scalar.unit());
             if !(right || written.is_none() && mark(which, element)) {
                 let what = name(machine.program, level, which, element);
                 let not = if written.is_none() { "not written, and " } else { "" };
-                let [got, want] = [got, place.scalar.round(want)].map(Number);
+                let [got, want] = [got, want].map(Number);
                 let text = format!("{what}: {not}{got}, expected {want}");
                 return found(Fault::Differs, text);
             }

@@ -34,10 +34,6 @@ pub(super) struct Runner {
     pub(super) marks: Vec<Mark>,
     /// How many fences of registers before matmuls there were.
     pub(super) fences: u32,
-    /// What some lanes have heard of other blocks' threads, and know once they fence for the cluster.
-    heard: Vec<(u32, Knowledge)>,
-    /// What a lane knew at its last fence for the cluster.
-    told: Vec<(usize, Knowledge)>,
     pub(super) matmuls: Matmuls,
     pub(super) copies: Groups,
     pub(super) bulk: Groups,
@@ -249,38 +245,6 @@ impl Runner {
     fn number_classes(&mut self) {
         for (number, class) in self.classes.iter().enumerate() {
             lanes_of(class.0).for_each(|lane| self.class_of[lane] = number as u8);
-        }
-    }
-
-    /// Some lanes fence what they do for the cluster: they know what they have heard of other blocks' threads, and what
-    /// they know now they will tell them.
-    pub(super) fn fence_for_cluster(&mut self, mask: u32) {
-        for (lanes, heard) in std::mem::take(&mut self.heard) {
-            if lanes & mask != 0 {
-                self.learn(lanes & mask, &heard);
-            }
-            if lanes & !mask != 0 {
-                self.heard.push((lanes & !mask, heard));
-            }
-        }
-        for lane in lanes_of(mask) {
-            let mut known = Knowledge::new(self.classes[0].1.order.units());
-            self.publish(1 << lane, &mut known);
-            self.told.retain(|told| told.0 != lane);
-            self.told.push((lane, known));
-        }
-    }
-
-    /// What a lane has fenced for the cluster.
-    pub(super) fn told(&self, lane: usize) -> Option<&Knowledge> {
-        self.told.iter().find(|told| told.0 == lane).map(|told| &told.1)
-    }
-
-    /// Some lanes hear what others fenced for the cluster.
-    pub(super) fn hear(&mut self, mask: u32, news: &Knowledge) {
-        match self.heard.iter_mut().find(|heard| heard.0 == mask) {
-            Some((_, known)) => known.join(news),
-            None => self.heard.push((mask, news.clone())),
         }
     }
 

@@ -41,11 +41,6 @@ impl Warp for Issue<'_, '_, '_> {
         self.spot(at)?.map_or(Ok(()), |spot| self.store(spot, value))
     }
 
-    fn update(&mut self, at: At<'_>, change: &dyn Fn(f64) -> f64) -> Tried<f64> {
-        let spot = self.inner_spot(at)?;
-        self.exchange(spot, change)
-    }
-
     fn init_barrier(&mut self, operand: usize, arrivals: i64) -> Step {
         for lane in lanes_of(self.mask) {
             let (block, barrier) = self.barrier_of(lane, operand)?;
@@ -74,15 +69,11 @@ impl Warp for Issue<'_, '_, '_> {
         let (of_block, warps) = machine.units;
         let target = &mut machine.blocks[block].barriers[barrier];
         if remote {
-            // Of other blocks, only asynchronous units' accesses are ordered so, and what was fenced.
-            let runner = &mut machine.runners[self.warp];
+            // Of other blocks, only asynchronous units' accesses are ordered so.
             let mut known = Knowledge::new(target.arriving.order.units());
-            runner.publish(1 << lane, &mut known);
+            machine.runners[self.warp].publish(1 << lane, &mut known);
             known.forget(|unit| unit % of_block < warps);
             target.arriving.join(&known);
-            if let Some(told) = runner.told(lane) {
-                target.tell(told);
-            }
         } else {
             machine.runners[self.warp].publish(1 << lane, &mut target.arriving);
         }
@@ -128,9 +119,6 @@ impl Warp for Issue<'_, '_, '_> {
             }
             let known = &machine.blocks[block].barriers[barrier].complete;
             machine.runners[self.warp].learn(mask, known);
-            if let Some(told) = &machine.blocks[block].barriers[barrier].told {
-                machine.runners[self.warp].hear(mask, told);
-            }
         }
         Ok(Progress::Done)
     }
@@ -174,10 +162,6 @@ impl Warp for Issue<'_, '_, '_> {
                 self.fence_barriers();
             }
             Fence::Init => self.fence_barriers(),
-            Fence::Cluster => runner.fence_for_cluster(self.mask),
-            // Its meaning lies in what is read after it of what others write after theirs; those
-            // who wait for a value in global memory count and await, which order by themselves.
-            Fence::Global => {}
         }
         Ok(Progress::Done)
     }

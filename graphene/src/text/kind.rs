@@ -123,14 +123,11 @@ impl Parser<'_> {
         }
     }
 
-    /// `softmax`, `topk 4`, or a function of two numbers.
+    /// `softmax`, `welford`, or a function of two numbers.
     pub(super) fn monoid(&mut self) -> Result<Monoid> {
-        let named = [Monoid::Softmax, Monoid::Welford, Monoid::ArgMax];
-        if let Some(monoid) = named.into_iter().find(|of| self.eat_word(&of.to_string())) {
-            return Ok(monoid);
-        }
-        let count = self.eat_word("topk").then(|| self.natural()).transpose()?;
-        count.map_or_else(|| self.binary().map(Monoid::Of), |count| Ok(Monoid::TopK(count)))
+        let mut named = [Monoid::Softmax, Monoid::Welford].into_iter();
+        let found = named.find(|of| self.eat_word(&of.to_string()));
+        found.map_or_else(|| self.binary().map(Monoid::Of), Ok)
     }
 
     fn fold(&mut self) -> Result<Fold> {
@@ -198,8 +195,6 @@ impl Display for Monoid {
             Monoid::Of(op) => write!(f, "{op}"),
             Monoid::Softmax => f.write_str("softmax"),
             Monoid::Welford => f.write_str("welford"),
-            Monoid::ArgMax => f.write_str("argmax"),
-            Monoid::TopK(count) => write!(f, "topk {count}"),
         }
     }
 }

@@ -139,10 +139,10 @@ fn passes_are_printed() {
         )
     };
     let text = format!(
-        "kernel k sm_90a ()\n%in:[64:1].fp16.GL\n%out:[64:1].fp16.GL\n#grid:[1:1].block\n#block:[64:1].thread\n\
+        "kernel k sm_90a ()\n%in:[64:1].fp32.GL\n%out:[64:1].fp32.GL\n#grid:[1:1].block\n#block:[64:1].thread\n\
          %out <- Fused{{8 * %0}}<<<#grid, #block>>>(%in) {{\n  #warps:[2:32].[32:1].thread = #block.tile(32)\n  \
          @own, @lane = #warps.indices()\n  #warp:[32:1].thread = #warps[@own]\n  #one:[].thread = #block.scalar()\n  \
-         %s:[2:1].fp16.SH\n  %r:[].fp16.RF\n  %r <- Move<<<#grid, #one>>>(%in[32*@own + @lane])\n  {}{}{}  \
+         %s:[2:1].fp32.SH\n  %r:[].fp32.RF\n  %r <- Move<<<#grid, #one>>>(%in[32*@own + @lane])\n  {}{}{}  \
          %out[32*@own + @lane] <- Move<<<#grid, #one>>>(%r)\n}}",
         level("w", 1),
         level("w", 2),

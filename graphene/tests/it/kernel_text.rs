@@ -362,7 +362,7 @@ fn errors_say_where_and_what() {
         ("%A <- Init<x><<<#g, #t>>>()", "6:12: expected a number, found `x`"),
         (
             "Fence<all><<<#g, #t>>>()",
-            "6:7: expected a fence (matmul, proxy, init, cluster, global), found `all`",
+            "6:7: expected a fence (matmul, proxy, init), found `all`",
         ),
         ("if(@M) {\n}", "6:6: expected a comparison: `<`, `>=`, `==` or `!=`, found `)`"),
         ("// what follows is missing\n@x =", "8:1: expected an expression, found `}`"),

@@ -36,7 +36,7 @@ fn kind_of(kernel: &Kernel) -> Kind {
 }
 
 /// Texts of kinds that compute, with their numbers of operands.
-const KINDS: [(&str, usize, usize); 24] = [
+const KINDS: [(&str, usize, usize); 22] = [
     ("Move", 1, 1),
     ("MatMul", 1, 2),
     ("MatMul+=", 1, 2),
@@ -45,8 +45,6 @@ const KINDS: [(&str, usize, usize); 24] = [
     ("Fold<+, 0, 1>", 1, 1),
     ("Fold<softmax, 1>", 2, 1),
     ("Fold<welford, 1>", 2, 1),
-    ("Fold<argmax, 1>", 2, 1),
-    ("Fold<topk 2, 1>", 2, 1),
     ("Scan<+, 1>", 1, 1),
     ("Scan<*, 0, exclusive, reverse>", 1, 1),
     ("Fused{gelu(matmul(%0, %1) + %2)}", 1, 3),
@@ -126,15 +124,13 @@ fn values(text: &str, outs: &[&[usize]], ins: &[&[usize]]) -> Vec<Vec<f64>> {
 fn kinds_have_values() {
     type Row =
         (&'static str, &'static [&'static [usize]], &'static [&'static [usize]], &'static [f64]);
-    let rows: [Row; 21] = [
+    let rows: [Row; 19] = [
         ("Move", &[&[3]], &[&[1, 3]], &[1.0, 4.0, 0.0]),
         ("MatMul", &[&[2, 2]], &[&[2, 3], &[3, 2]], &[1.0, 16.0, 1.0, 13.0]),
         ("MatMul+=", &[&[2, 2]], &[&[2, 3], &[3, 2]], &[2.0, 20.0, 1.0, 16.0]),
         ("MatMul", &[&[2, 1, 1]], &[&[2, 1, 2], &[2, 1]], &[17.0, 12.0]),
         ("Reduction<+>", &[&[2]], &[&[3, 2]], &[1.0 + 0.0, 4.0 + 9.0]),
         ("Fold<+, 1>", &[&[2]], &[&[2, 3]], &[5.0, 4.0]),
-        ("Fold<argmax, 1>", &[&[2, 1], &[2]], &[&[2, 3]], &[4.0, 3.0]),
-        ("Fold<topk 2, 1>", &[&[2, 2], &[2, 2]], &[&[2, 3]], &[4.0, 1.0, 3.0, 2.0]),
         ("Fold<welford, 0>", &[&[], &[]], &[&[4]], &[2.0]),
         ("Fold<softmax, 0>", &[&[], &[]], &[&[3]], &[4.0]),
         ("Scan<+, 1>", &[&[2, 3]], &[&[2, 3]], &[1.0, 5.0, 5.0, 3.0, 2.0, 4.0]),
@@ -157,7 +153,6 @@ fn kinds_have_values() {
     for (text, outs, ins, expected) in rows {
         assert_eq!(values(text, outs, ins)[0], expected, "{text}");
     }
-    assert_eq!(values("Fold<argmax, 1>", &[&[2], &[2]], &[&[2, 3]])[1], [1.0, 0.0]);
     assert_eq!(values("Fold<welford, 0>", &[&[], &[]], &[&[4]])[1], [2.5]);
     let sum = values("Fold<softmax, 0>", &[&[], &[]], &[&[2]])[1][0];
     assert!((sum - (1.0 + (-3f64).exp())).abs() < 1e-12);

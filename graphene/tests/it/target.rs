@@ -37,7 +37,7 @@ fn features() {
         (Arch::Sm70, &[Feature::QuadPairs]),
         (Arch::Sm75, &[Feature::Ldmatrix, Feature::MmaK8]),
         (Arch::Sm80, &[Feature::MmaK16, Feature::MmaBf16, Feature::MmaTf32]),
-        (Arch::Sm80, &[Feature::CpAsync, Feature::PackedCvt, Feature::HalfMax]),
+        (Arch::Sm80, &[Feature::CpAsync, Feature::PackedCvt]),
         (Arch::Sm90a, &[Feature::Stmatrix, Feature::Mbarrier, Feature::Tma]),
         (Arch::Sm90a, &[Feature::Cluster, Feature::GridDependency]),
     ];

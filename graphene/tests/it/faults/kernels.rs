@@ -58,7 +58,7 @@ fn more(name: &str, kernel: &Kernel) -> Option<Inputs> {
         "embedding" => {
             vec![("rows", 2), ("columns", 1024), ("x0_rows", 7), ("x1_rows", 3), ("x2_rows", 2)]
         }
-        "cluster_load" | "cluster_store" | "mbarrier_cluster" | "st_async_2" => product(1, 1, 1),
+        "mbarrier_cluster" | "st_async_2" => product(1, 1, 1),
         "transpose" => {
             vec![("rows", 34), ("columns", 66), ("x_stride0", 68), ("y_stride0", 36)]
         }
@@ -145,8 +145,6 @@ fn subjects() -> Vec<Tried> {
         staged("mma", mma.kernel(), &[[40, 40, 136], [40, 40, 0]]),
         staged("gated", gated.kernel(), &[[40, 72, 136], [40, 72, 0]]),
         example("mbarrier_cluster"),
-        example("cluster_load"),
-        example("cluster_store"),
         example("st_async_2"),
     ];
     subjects.extend(layers());
