@@ -18,6 +18,7 @@ MATMULS = [(4096, 4096, 4096), (8192, 8192, 8192), (5376, 5376, 2048), (12288, 7
             (12288, 3072, 768), (12288, 768, 3072), (4096, 3072, 768), (4096, 768, 3072),
             (128, 768, 768), (128, 3072, 768), (128, 768, 3072)]
 GATED = [(4096, 8192, 2048), (16, 8192, 2048), (1, 8192, 2048)]
+CELLS = [(1024, 1024, 1024), (4096, 1024, 1024)]
 ATTENTION = [(32, 12, 128, 64), (32, 12, 384, 64), (32, 16, 384, 64), (1, 12, 128, 64), (8, 16, 2048, 64),
              (32, 16, 384, 128), (4, 16, 4096, 128)]
 ROWS = [(12288, 768), (4096, 1024), (4096, 4096)]
@@ -93,6 +94,22 @@ def gated():
                "pointwise": graph_time(lambda: gate(sums)), "torch.compile": graph_time(lambda: layer(a))}
 
 
+def cells():
+    """relu(x·W + h·U + b) by a kernel for each of its five operations."""
+    for m, n, k in CELLS:
+        x, h, w, u, bias = random(m, k), random(m, k), random(k, n), random(k, n), random(n)
+        sums, others = (torch.empty(m, n, device="cuda", dtype=HALF) for _ in range(2))
+
+        def run():
+            torch.matmul(x, w, out=sums)
+            torch.matmul(h, u, out=others)
+            torch.add(sums, others, out=sums)
+            torch.add(sums, bias, out=sums)
+            torch.relu_(sums)
+
+        yield {"row": "cell", "m": m, "n": n, "k": k, "five kernels": graph_time(run)}
+
+
 def attention():
     for batch, heads, rows, dim in ATTENTION:
         q, k, v = (random(batch, heads, rows, dim) for _ in range(3))
@@ -139,7 +156,7 @@ def main():
     print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda,
                       "cudnn": torch.backends.cudnn.version(), "gpu": torch.cuda.get_device_name()}))
     with torch.inference_mode():
-        for part in (matmuls, gated, attention, normalisations, recurrent):
+        for part in (matmuls, gated, cells, attention, normalisations, recurrent):
             for row in part():
                 print(json.dumps(row), flush=True)
 

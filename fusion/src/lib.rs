@@ -5,7 +5,8 @@
 //! 1. [`rewrite`]: an equal, simpler graph, of one without indices that count (`ranges`); [`convert`] gives it half precision
 //!    where that is asked for; `split` makes two of a long reduction whose results are few; `integers` computes on a CPU
 //!    with bytes what models write between conversions to reals and back, `rotary` on a GPU each half of rotary embeddings;
-//!    there `gates` makes two matmuls of one whose parts are multiplied.
+//!    there `gates` makes two matmuls of one whose parts are multiplied, `resize` views of what grows by whole factors, and
+//!    `lookups` rows of tables of all that is taken by indices.
 //! 2. [`partition`]: every operation into exactly one group. `fusion_graph` sees operations through changes of view, `legal`
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
@@ -32,6 +33,7 @@ pub mod kernels;
 mod layout;
 mod legal;
 pub mod library;
+mod lookups;
 mod lower;
 pub mod pad;
 mod partition;
@@ -136,7 +138,7 @@ fn plan_by(
         }
         (_, Kind::Cuda { .. }) => {
             let graph = without_resizes(&half_weights(&without_ranges(graph)?)?)?;
-            rewrite(&graph, target, hints)?
+            rewrite(&lookups::as_rows(&graph)?, target, hints)?
         }
         (Granularity::Fused, Kind::Cpu) => rewrite(&without_ranges(graph)?, target, hints)?,
     };

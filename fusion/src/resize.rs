@@ -1,5 +1,6 @@
 //! Resizing to nearest elements, as views: every so many elements along an axis are a slice, and elements that repeat a number
-//! of times each are an expanded dim. So masks shrink and images grow in most models, by factors that are whole.
+//! of times each are an expanded dim. So masks shrink and images grow in most models, by factors that are whole. By others,
+//! elements are looked up.
 
 use crate::FusionError;
 use crate::rebuild::rebuilt;
@@ -7,8 +8,9 @@ use graphene_frontend::dim::Dim;
 use graphene_frontend::eval::nearest_sources;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::{CoordinateTransform, Op, ResizeMode, SliceAxis};
+use graphene_frontend::tensor::Tensor;
 
-/// The graph with slices and expansions in place of resizes to nearest elements, where they are such.
+/// The graph with slices, expansions and lookups in place of resizes to nearest elements.
 ///
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
@@ -16,26 +18,33 @@ pub(crate) fn without_resizes(graph: &Graph) -> Result<Graph, FusionError> {
     rebuilt(graph, |result, (_, node), inputs| {
         let Some(axes) = axes(graph, node) else { return Ok(None) };
         let Some(mut value) = inputs[0] else { return Ok(None) };
-        let mut add = |op: Op, value: ValueId| {
-            let made = result.add(node.name(), op, &[Some(value)]).map(NodeId::value);
+        let add = |result: &mut Graph, op: Op, inputs: &[ValueId]| {
+            let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+            let made = result.add(node.name(), op, &inputs).map(NodeId::value);
             made.map_err(|error| FusionError::rebuild(node, error))
         };
         let mut shape = node_shape(graph, node);
         for (axis, along) in axes.into_iter().enumerate() {
             match along {
                 Axis::Same => {}
+                Axis::Sources(places) => {
+                    shape[axis] = Dim::from(places.len() as i64);
+                    let places = Tensor::from_vec(vec![places.len()], places);
+                    let places = result.add_constant(node.name(), places.expect("a vector"));
+                    value = add(result, Op::Gather { axis }, &[value, places])?;
+                }
                 Axis::Slice(slice) => {
                     shape[axis] = slice.len.clone();
-                    value = add(Op::Slice(vec![slice]), value)?;
+                    value = add(result, Op::Slice(vec![slice]), &[value])?;
                 }
                 Axis::Repeats(times) => {
                     let mut apart = shape.clone();
                     apart.insert(axis + 1, Dim::from(1));
-                    value = add(Op::Reshape(apart.clone()), value)?;
+                    value = add(result, Op::Reshape(apart.clone()), &[value])?;
                     apart[axis + 1] = Dim::from(times);
-                    value = add(Op::Expand(apart), value)?;
+                    value = add(result, Op::Expand(apart), &[value])?;
                     shape[axis] = &shape[axis] * &Dim::from(times);
-                    value = add(Op::Reshape(shape.clone()), value)?;
+                    value = add(result, Op::Reshape(shape.clone()), &[value])?;
                 }
             }
         }
@@ -49,6 +58,8 @@ enum Axis {
     Slice(SliceAxis),
     /// Each element so many times.
     Repeats(i64),
+    /// The elements at these places.
+    Sources(Vec<i64>),
 }
 
 fn node_shape(graph: &Graph, node: &Node) -> Vec<Dim> {
@@ -90,8 +101,10 @@ fn axes(graph: &Graph, node: &Node) -> Option<Vec<Axis>> {
         }
         let times = places.len() / given[axis];
         let repeats = places.iter().enumerate().all(|(i, place)| *place == i / times.max(1));
-        (times > 1 && places.len() % given[axis] == 0 && repeats)
-            .then_some(Axis::Repeats(times as i64))
+        Some(match times > 1 && places.len() % given[axis] == 0 && repeats {
+            true => Axis::Repeats(times as i64),
+            false => Axis::Sources(places.into_iter().map(|place| place as i64).collect()),
+        })
     };
     sources.into_iter().enumerate().map(along).collect()
 }

@@ -211,7 +211,8 @@ pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> V
 /// - Matmuls on a GPU: the largest of some tiles (`tiles_of_matmul`) of which there are enough to keep the cores busy:
 ///   `wide`, `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where tiles are fewer, four
 ///   blocks share the depth of one (`split4`), or two (`split2`); see `SPLITS`. Where cores have two tiles, or the
-///   matmul is gated or what follows it takes long, warpgroups `ping-pong` rather than share `wide` ones.
+///   matmul is gated or what follows it takes long, warpgroups `ping-pong` rather than share `wide` ones; of very
+///   many tiles of a gated one, they share the widest.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
 /// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries. Three have a `tall` one
@@ -364,6 +365,9 @@ pub(crate) fn tiles_of_matmul(target: &Target, body: &Graph) -> Vec<Tile> {
         (true, true, _) => vec![tile(PING_PONG, [128, 128], several)],
         (true, false, _) | (false, ..) => vec![tile("wide", wide, enough_wide)],
     };
+    if warpgroups && gated {
+        tiles.insert(0, tile("wide", [128, 256], cores * 4));
+    }
     tiles.push(tile("narrow", narrow, enough_narrow));
     tiles.push(tile("few", few, 0));
     tiles

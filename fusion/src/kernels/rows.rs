@@ -13,8 +13,8 @@ use graphene_ir::template::rows::{Norm, Rows};
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
-/// Rows of a table at most: indices go through single precision.
-const ROWS: i64 = 1 << 24;
+/// Rows of a table at most: a register of 32 bits has the number of one.
+const ROWS: i64 = i32::MAX as i64;
 
 /// The launch of a step with a normalisation of rows, or with rows of tables, or both.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
@@ -248,10 +248,8 @@ impl Operands<'_> {
             return Err(Refusal::Layout("rows of a table that are not those of the result"));
         }
         let matrix = Matrix::of(view, &own, 1)?;
-        match own[0].upper_bound() {
-            Some(rows) if rows <= ROWS => {}
-            Some(_) => return Err(Refusal::Layout("a table of more than 2²⁴ rows")),
-            None => return Err(Refusal::Layout("a table whose number of rows is a symbol")),
+        if own[0].lower_bound().is_some_and(|rows| rows > ROWS) {
+            return Err(Refusal::Layout("a table of 2³¹ rows or more"));
         }
         self.dims.insert(format!("{name}_rows"), own[0].clone());
         let (index, view) = self.site.operand(indices)?;

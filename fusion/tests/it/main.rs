@@ -13,6 +13,7 @@ mod groups;
 mod kernels;
 mod layers;
 mod library;
+mod lookups;
 mod lowering;
 mod precision;
 mod reductions;

@@ -1,9 +1,8 @@
 //! Rows of tables: `y[r] = Σ tableᵢ[indexᵢ[r]]`, and what [`super::rows::Rows`] computes of
 //! them, such as the layer normalisation of an embedding layer.
 //!
-//! Indices are converted to single precision and back, so that a table has at most 2²⁴ rows.
-//! Negative ones count from the table's end. Others than those of the table are taken for its first
-//! or last row, so that no memory beyond it is read.
+//! Negative indices count from the table's end. Others than those of the table are taken for its first or last row, so that
+//! no memory beyond it is read. A table has fewer than 2³¹ rows.
 
 use super::access::Access;
 use super::rows::{Norm, Rows};
@@ -60,15 +59,15 @@ pub(super) fn look_up(k: &mut Builder, indices: TensorId, row: &Expr, rows: &Exp
     let raw = constant(k, "index", scalar, 0.0)?;
     let from = k.index(indices, "from", [row.clone()])?;
     k.if_(Test::Inside(from.into()), |k| k.move_(raw, from))?;
-    let [wide, count] = ["wide", "count"].map(|name| number(k, name, Scalar::F32));
-    let (wide, count) = (wide?, count?);
+    let wide = number(k, "wide", Scalar::I64)?;
+    let count = number(k, "count", Scalar::I64)?;
     k.move_(wide, raw)?;
     k.alone(Kind::Index(rows.clone()), count, ())?;
     let [index, size] = [0, 1].map(Function::input);
     let negative = index.clone().binary(Binary::Less, 0.0);
     let wrapped = negative.select(index.clone() + size.clone(), index);
     let within = wrapped.binary(Binary::Min, size - 1.0).binary(Binary::Max, 0.0);
-    let clipped = computed(k, &within, ("clipped", 1, Scalar::F32), &[wide, count])?[0];
+    let clipped = computed(k, &within, ("clipped", 1, Scalar::I64), &[wide, count])?[0];
     let clipped = k.index(clipped, "clipped", [0])?;
     let place = moved(k, "place", Scalar::I32, clipped)?;
     Ok(k.value("looked_up", place)?.into())

@@ -266,9 +266,9 @@ pub(crate) fn rows() -> Vec<(Conv, Sizes, u64)> {
     for conv in [halves(), singles(), Conv { by: By::Warps, depth: 16, ..singles() }] {
         let with = |axes: &[Axis]| of(conv.clone(), |c| c.axes = axes.to_vec());
         rows.extend([
-            (conv.clone(), sizes(2, &[5, 7]), 3),
+            (conv.clone(), sizes(2, &[5, 7]), 1),
             // Pixels that fill whole vectors; several tiles of them; an image of one.
-            (bulk(conv.clone()), sizes(3, &[4, 8]), 2),
+            (bulk(conv.clone()), sizes(3, &[4, 8]), 1),
             (conv.clone(), sizes(5, &[3, 7]), 1),
             (conv.clone(), sizes(2, &[1, 1]), 1),
             // Strides, dilations, uneven pads, none at all, and less than none.
@@ -284,7 +284,7 @@ pub(crate) fn rows() -> Vec<(Conv, Sizes, u64)> {
             (with(&[window(3, 2, 1, 1)]), sizes(3, &[21]), 1),
             (with(&[window(2, 1, 1, 0); 3]), sizes(2, &[3, 4, 5]), 1),
             // Single elements, of pixels next to one another or apart.
-            (bulk(with(&[window(1, 1, 1, 0); 2])), sizes(3, &[4, 4]), 2),
+            (bulk(with(&[window(1, 1, 1, 0); 2])), sizes(3, &[4, 4]), 1),
             (with(&[window(1, 1, 1, 0); 2]), sizes(3, &[5, 3]), 1),
             (bulk(with(&[window(1, 2, 1, 0); 2])), sizes(1, &[7, 15]), 1),
             // Groups; depths that are no multiple of a stage's, nor weights' rows of 16 bytes.

@@ -324,20 +324,20 @@ pub(crate) fn rows() -> Vec<(Fmha, Sizes, u64)> {
     let no_row = Sizes { masked: [true, true, false], ..many };
     vec![
         // Exact, partial, smaller than a tile, one of each.
-        (small.clone(), of(64, 32), 3),
-        (small.clone(), of(128, 96), 3),
-        (small.clone(), of(67, 75), 3),
-        (small.clone(), of(1, 1), 2),
-        (small.clone(), of(5, 33), 2),
-        (bf16.clone(), of(67, 75), 2),
-        (Fmha { stages: 1, ..small.clone() }, of(64, 96), 3),
-        (Fmha { stages: 3, ..small.clone() }, of(65, 130), 2),
+        (small.clone(), of(64, 32), 1),
+        (small.clone(), of(128, 96), 1),
+        (small.clone(), of(67, 75), 1),
+        (small.clone(), of(1, 1), 1),
+        (small.clone(), of(5, 33), 1),
+        (bf16.clone(), of(67, 75), 1),
+        (Fmha { stages: 1, ..small.clone() }, of(64, 96), 1),
+        (Fmha { stages: 3, ..small.clone() }, of(65, 130), 1),
         // Many heads, several tiles a block, grouped queries, each layout.
         (small.clone(), many, 2),
         (two.clone(), Sizes { layout: Layout::Rows, ..many }, 2),
         (two.clone(), Sizes { layout: Layout::Packed, ..many }, 3),
         (Fmha { consumers: 3, ..bf16.clone() }, Sizes { blocks: 1, ..of(200, 40) }, 2),
-        (Fmha { stages: 1, ..two.clone() }, of(130, 96), 2),
+        (Fmha { stages: 1, ..two.clone() }, of(130, 96), 1),
         // Dimensions.
         (Fmha { head_dim: 16, value_dim: 16, ..small.clone() }, of(65, 40), 1),
         (Fmha { head_dim: 64, value_dim: 64, ..small.clone() }, of(65, 40), 1),
@@ -350,10 +350,10 @@ pub(crate) fn rows() -> Vec<(Fmha, Sizes, u64)> {
         (Fmha { head_dim: 24, value_dim: 40, ..small.clone() }, of(65, 40), 1),
         (Fmha { head_dim: 72, value_dim: 16, ..small.clone() }, of(20, 40), 0),
         // Causal: more keys than queries, fewer, as many; tiles wider and narrower than rows.
-        (causal.clone(), of(70, 70), 3),
-        (causal.clone(), of(40, 100), 2),
-        (causal.clone(), of(150, 40), 2),
-        (Fmha { keys: 128, consumers: 2, ..causal.clone() }, of(200, 200), 2),
+        (causal.clone(), of(70, 70), 1),
+        (causal.clone(), of(40, 100), 1),
+        (causal.clone(), of(150, 40), 1),
+        (Fmha { keys: 128, consumers: 2, ..causal.clone() }, of(200, 200), 1),
         (Fmha { consumers: 2, ..causal.clone() }, Sizes { blocks: 2, ..of(300, 300) }, 2),
         (Fmha { consumers: 3, ..causal.clone() }, Sizes { blocks: 2, ..of(400, 400) }, 1),
         (Fmha { mask: Mask::PerKey(Scalar::F32), ..causal.clone() }, many, 1),
@@ -365,8 +365,8 @@ pub(crate) fn rows() -> Vec<(Fmha, Sizes, u64)> {
         (Fmha { softcap: cap, mask: Mask::PerKey(Scalar::F32), ..causal }, many, 1),
         // Masks.
         (with(Mask::PerKey(Scalar::F32)), many, 3),
-        (Fmha { stages: 1, keys: 48, ..with(Mask::PerKey(Scalar::U8)) }, of(70, 150), 2),
-        (Fmha { stages: 3, keys: 16, ..with(Mask::PerKey(Scalar::F16)) }, of(20, 70), 2),
+        (Fmha { stages: 1, keys: 48, ..with(Mask::PerKey(Scalar::U8)) }, of(70, 150), 1),
+        (Fmha { stages: 3, keys: 16, ..with(Mask::PerKey(Scalar::F16)) }, of(20, 70), 1),
         (Fmha { consumers: 2, ..with(Mask::PerKey(Scalar::F32)) }, many, 2),
         (with(Mask::PerKey(Scalar::F16)), many, 1),
         (

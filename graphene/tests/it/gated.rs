@@ -30,8 +30,8 @@ fn matmuls() -> Vec<(MatMul, Edges, Sizes, u64)> {
     let swiglu = || MatMul::gated(Unary::Silu);
     let odd = Sizes::of([67, 71, 45], 2);
     let mut rows = vec![
-        (swiglu(), Edges::Bulk, Sizes::of([64, 64, 64], 1), 2),
-        (swiglu(), Edges::Bulk, Sizes::of([72, 200, 136], 2), 2),
+        (swiglu(), Edges::Bulk, Sizes::of([64, 64, 64], 1), 1),
+        (swiglu(), Edges::Bulk, Sizes::of([72, 200, 136], 2), 1),
         (swiglu(), Edges::Bulk, Sizes::of([1, 8, 16], 1), 1),
         (swiglu(), Edges::Bulk, Sizes::of([40, 72, 0], 1), 0),
         (MatMul::gated(Unary::Gelu), Edges::Bulk, Sizes::of([72, 72, 72], 1), 0),

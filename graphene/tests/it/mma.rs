@@ -23,13 +23,13 @@ pub(crate) fn rows() -> Vec<(Multistage, Sizes, u64)> {
     let moves = Multistage { edges: Edges::Moves, ..small() };
     let deep = Sizes { k: [40, 72], ..Sizes::of([40, 40, 0], 1) };
     let mut rows = vec![
-        (small(), Sizes::of([32, 32, 32], 1), 3),
-        (small(), Sizes::of([40, 72, 136], 1), 3),
+        (small(), Sizes::of([32, 32, 32], 1), 1),
+        (small(), Sizes::of([40, 72, 136], 1), 1),
         (small(), Sizes::of([1, 8, 8], 1), 1),
         (small(), Sizes::of([33, 40, 0], 1), 1),
-        (Multistage { warps: 1, stages: 2, ..small() }, Sizes::of([40, 40, 200], 1), 2),
-        (Multistage { warps: 4, stages: 4, depth: 64, ..small() }, Sizes::of([40, 40, 264], 1), 2),
-        (Multistage { tile: [64, 48], warps: 4, ..small() }, Sizes::of([72, 104, 72], 1), 2),
+        (Multistage { warps: 1, stages: 2, ..small() }, Sizes::of([40, 40, 200], 1), 1),
+        (Multistage { warps: 4, stages: 4, depth: 64, ..small() }, Sizes::of([40, 40, 264], 1), 1),
+        (Multistage { tile: [64, 48], warps: 4, ..small() }, Sizes::of([72, 104, 72], 1), 1),
         (
             Multistage { tile: [16, 96], depth: 16, warps: 2, ..small() },
             Sizes::of([33, 104, 40], 1),
@@ -40,7 +40,7 @@ pub(crate) fn rows() -> Vec<(Multistage, Sizes, u64)> {
         (Multistage { matmul: MatMul { terms: 2, ..plain() }, ..small() }, deep, 2),
         (Multistage { matmul: MatMul { terms: 2, ..plain() }, ..moves.clone() }, deep, 1),
         (moves.clone(), Sizes::of([1, 1, 1], 1), 1),
-        (moves.clone(), Sizes::of([37, 43, 71], 1), 2),
+        (moves.clone(), Sizes::of([37, 43, 71], 1), 1),
     ];
     let batched = Sizes { batch: 3, ..Sizes::of([40, 24, 40], 1) };
     let odd = Sizes { batch: 2, ..Sizes::of([35, 37, 41], 1) };

@@ -31,10 +31,10 @@ pub(crate) fn rows() -> Vec<(Multistage, Sizes, u64)> {
     let plain = small().matmul;
     let deep = Sizes { k: [12, 20], ..Sizes::of([36, 36, 0], 1) };
     let mut rows = vec![
-        (small(), Sizes::of([32, 32, 32], 1), 3),
-        (small(), Sizes::of([36, 68, 28], 1), 3),
+        (small(), Sizes::of([32, 32, 32], 1), 1),
+        (small(), Sizes::of([36, 68, 28], 1), 1),
         (small(), Sizes::of([33, 36, 0], 1), 1),
-        (Multistage { stages: 4, ..small() }, Sizes::of([4, 36, 100], 1), 2),
+        (Multistage { stages: 4, ..small() }, Sizes::of([4, 36, 100], 1), 1),
         (Multistage { by: By::Threads([4, 8]), tile: [64, 64], warps: 4, ..small() }, deep, 2),
         (Multistage::simt(), Sizes::of([132, 68, 36], 1), 0),
         (Multistage { matmul: MatMul { terms: 2, ..plain.clone() }, ..small() }, deep, 2),
@@ -50,15 +50,15 @@ pub(crate) fn rows() -> Vec<(Multistage, Sizes, u64)> {
     };
     let low = Multistage { tile: [32, 64], by: By::Threads([4, 4]), ..wide.clone() };
     rows.extend([
-        (split(4), Sizes::of([32, 32, 128], 1), 3),
-        (split(2), Sizes::of([36, 68, 44], 1), 3),
-        (split(3), Sizes::of([4, 36, 16], 1), 2),
+        (split(4), Sizes::of([32, 32, 128], 1), 1),
+        (split(2), Sizes::of([36, 68, 44], 1), 1),
+        (split(3), Sizes::of([4, 36, 16], 1), 1),
         (split(2), Sizes::of([33, 36, 0], 1), 1),
         (Multistage { matmul: layers.clone(), ..split(4) }, Sizes::of([68, 36, 100], 1), 1),
         (
             Multistage { matmul: layers.clone(), edges: Edges::Moves, ..split(2) },
             Sizes::of([35, 37, 45], 1),
-            2,
+            1,
         ),
         (
             Multistage { matmul: MatMul { batched: true, ..layers }, ..split(2) },
