@@ -39,14 +39,13 @@ pub use self::matrix::cut_to_tf32;
 
 use std::collections::BTreeSet;
 
-use crate::arch::Feature;
 use crate::emit::Prelude;
-use crate::error::{Error, Result};
-use crate::index::{Expr, Factor};
-use crate::kernel::{Completion, Fence, Group, Kernel, Kind, Scope, Spec};
+use crate::index::Factor;
 use crate::launch::Condition;
-use crate::layout::Layout;
-use crate::tensor::Tensor;
+use crate::{
+    Completion, Error, Expr, Feature, Fence, Group, Kernel, Kind, Layout, Result, Scope, Spec,
+    Tensor,
+};
 use pattern::{Pattern, Sizes};
 
 /// The operands of most: the destination, and the sources.
@@ -369,11 +368,8 @@ pub fn all() -> impl Iterator<Item = &'static Atom> {
     .flatten()
 }
 
-/// The atom that carries out a spec.
-///
-/// # Errors
-/// [`Error::NoAtom`], saying which atoms came near and why they are not the one; errors of
-/// operands.
+/// The atom that carries out a spec. Fails with [`Error::NoAtom`], saying which atoms came near and why they are not
+/// the one, or as its operands do.
 pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
     let operands = spec.outs.iter().chain(&spec.ins).map(|operand| kernel.operand(operand));
     let operands: Vec<Tensor> = operands.collect::<Result<_>>()?;

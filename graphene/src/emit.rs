@@ -27,10 +27,8 @@ mod storage;
 mod swizzle;
 mod warps;
 
-use crate::error::{Error, Result};
-use crate::index::Expr;
-use crate::kernel::{Kernel, Kind};
 use crate::launch::Launch;
+use crate::{Error, Expr, Kernel, Kind, Result};
 use code::{Map, Uses};
 use names::Names;
 use passes::Source;
@@ -47,12 +45,9 @@ pub struct Emitted {
     pub launch: Launch,
 }
 
-/// Prints a kernel as CUDA C++ for its architecture.
-///
-/// # Errors
-/// [`Error::Emission`], naming the spec, for what is neither decomposed nor an atom, and for what C
-/// cannot say: registers whose number is not known, sizes that are no constants, more shared memory
-/// than a block may have. [`Error::Shape`] for blocks and clusters of unknown sizes.
+/// Prints a kernel as CUDA C++ for its architecture. Fails with [`Error::Emission`], naming the spec, for what is
+/// neither decomposed nor an atom, and for what C cannot say: registers whose number is not known, sizes that are no
+/// constants, more shared memory than a block may have; with [`Error::Shape`] for blocks and clusters of unknown sizes.
 pub fn emit(kernel: &Kernel) -> Result<Emitted> {
     let (source, launch) = source(kernel, None)?;
     Ok(Emitted { source, launch })

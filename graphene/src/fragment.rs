@@ -7,7 +7,7 @@
 
 use std::sync::LazyLock;
 
-use crate::layout::Layout;
+use crate::Layout;
 
 /// Which elements of a tile each thread of a group holds.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,8 +18,7 @@ pub mod near;
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-use crate::kernel::{Binary, Number, Unary};
-use crate::tensor::Scalar;
+use crate::{Binary, Number, Scalar, Unary};
 
 /// The result of a [`Step`], by its place in the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

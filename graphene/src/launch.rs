@@ -5,10 +5,8 @@
 
 use std::fmt;
 
-use crate::arch::Arch;
-use crate::index::{Expr, Var};
-use crate::tensor::Scalar;
 use crate::text::print::list;
+use crate::{Arch, Expr, Scalar, Var};
 
 /// How to launch a kernel. Expressions are over [`symbols`](Launch::symbols).
 #[derive(Debug, Clone, PartialEq, Eq)]

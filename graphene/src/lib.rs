@@ -16,13 +16,14 @@
 //! 6. [`function`]s of elements, as data; [`choose`]: decisions as pure functions. [`schedule`] and
 //!    [`template`]: decompositions, and the kernels that are composed of them.
 //!
-//! Every fallible function returns the one [`Error`]. Nothing here reads a device, a clock, the
-//! environment or a file.
+//! Every fallible function returns the one [`Error`]. Nothing here reads a device, a clock, the environment or a file. Names that
+//! much of the crate is written with are at its root, too.
 
 pub mod arch;
 pub mod atom;
 pub mod build;
 pub mod choose;
+mod convert;
 pub mod emit;
 pub mod error;
 pub mod fragment;
@@ -41,6 +42,16 @@ pub mod tensor;
 pub mod text;
 pub mod verify;
 
+pub use arch::{Arch, Feature, WARP};
+pub use build::{Builder, Header};
+pub(crate) use error::{AtLeast, MultipleOf, Within, needs};
 pub use error::{Error, Result};
-pub use layout::Layout;
+pub use function::{Function, Step};
+pub use index::{Cond, Expr, Relation, Var};
+pub use kernel::{
+    Binary, Completion, Fence, For, Fused, Group, Kernel, Kind, Number, Operand, Ring, Scope, Spec,
+    Stmt, TensorId, Test, ThreadsId, Unary, Window,
+};
+pub use layout::{IntTuple, Layout, Swizzle, Tiler};
 pub use target::Target;
+pub use tensor::{Agent, Memory, Scalar, Tensor, Threads, View};

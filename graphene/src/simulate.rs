@@ -67,10 +67,7 @@ pub use instance::Checked;
 pub use level::Unchecked;
 pub use report::{Cost, Costs, Finding, Statement, Traffic};
 
-use crate::error::{Error, Result};
-use crate::index::Var;
-use crate::kernel::Kernel;
-use crate::tensor::Memory;
+use crate::{Error, Kernel, Memory, Result, Var};
 use machine::Machine;
 use memory::Space;
 use place::Root;
@@ -123,11 +120,9 @@ pub struct Outcome {
     pub levels: Vec<(Statement, Checked)>,
 }
 
-/// Runs a kernel.
-///
-/// # Errors
-/// [`Error::Kernel`] if an input is missing or too short, [`Error::NoAtom`] if a spec is neither decomposed nor an atom,
-/// [`Error::Shape`] if a size is not fixed at launch, [`Error::Overlap`] if elements of a tensor lie in one place.
+/// Runs a kernel. Fails with [`Error::Kernel`] if an input is missing or too short, [`Error::NoAtom`] if a spec is
+/// neither decomposed nor an atom, [`Error::Shape`] if a size is not fixed at launch, [`Error::Overlap`] if elements
+/// of a tensor lie in one place.
 pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<Outcome> {
     let symbols: HashMap<Var, i64> = kernel
         .symbols

@@ -6,8 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::arch::{Arch, Feature};
-use crate::error::Error;
+use crate::{Arch, Error, Feature};
 
 /// A machine with the rates and limits that planning uses.
 #[derive(Debug, Clone, PartialEq)]

@@ -12,9 +12,9 @@ mod view;
 
 use std::sync::Arc;
 
-use crate::index::{Expr, Var};
-use crate::layout::{IntTuple, Layout, Leaf, Stride, Swizzle, Tiler};
+use crate::layout::{Leaf, Stride};
 use crate::named::named;
+use crate::{Expr, IntTuple, Layout, Swizzle, Tiler, Var};
 
 /// An axis of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -163,10 +163,8 @@ impl Tensor {
         Tensor { view, scalar, memory, swizzle: None, peer: None, constant: false, scratch: false }
     }
 
-    /// The tensor that an operation gives.
-    ///
-    /// # Errors
-    /// Those of the view, and [`Error::Shape`](crate::Error::Shape) for a peer's registers.
+    /// The tensor that an operation gives. Fails as the view does, or with [`Error::Shape`](crate::Error::Shape) for
+    /// a peer's registers.
     pub fn apply(&self, op: &ViewOp) -> crate::Result<Tensor> {
         match op {
             ViewOp::Peer(block) if self.memory == Memory::Shared => {

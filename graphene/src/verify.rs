@@ -48,10 +48,8 @@ use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
 use crate::emit::Storage;
 use crate::error::AtMost;
-use crate::kernel::{
-    Completion, Kernel, Kind, Leaf, Operand, Spec, Stmt, TensorId, ThreadsId, each_stmt,
-};
-use crate::tensor::{Memory, Tensor};
+use crate::kernel::{Leaf, each_stmt};
+use crate::{Completion, Kernel, Kind, Memory, Operand, Spec, Stmt, Tensor, TensorId, ThreadsId};
 use together::Group;
 
 /// What is wrong, and where.

@@ -16,12 +16,8 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use super::Atom;
-use crate::error::Result;
-use crate::index::Expr;
-use crate::kernel::{Completion, Kernel, Spec};
-use crate::layout::Layout;
-use crate::tensor::{Memory, Scalar, Tensor, View};
 use crate::text::cursor::Parser;
+use crate::{Completion, Expr, Kernel, Layout, Memory, Result, Scalar, Spec, Tensor, View};
 
 /// A parsed pattern.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Elements, threads and blocks of a loop over independent elements (AKG, "Auto-Mapping").
 
 use super::ceil;
-use crate::arch::WARP;
+use crate::WARP;
 use crate::target::Target;
 
 /// How a loop is spread over a GPU.

@@ -1,7 +1,7 @@
 //! How a tile in shared memory avoids bank conflicts (Mirage, "Decide How to Swizzle").
 
 use super::gcd;
-use crate::layout::Swizzle;
+use crate::Swizzle;
 
 /// What keeps the rows of a tile apart in the banks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

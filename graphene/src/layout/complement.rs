@@ -1,7 +1,7 @@
 //! Complement and inverses.
 
 use super::{Int, Layout, Leaf, Stride, coalesce};
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 /// The layout of the repetitions of `layout` that fill `[0,cotarget)`: the ordered layout `R` such
 /// that every integer from 0 up to `cotarget`, rounded up to whole repetitions, is the sum of one

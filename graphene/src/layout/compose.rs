@@ -17,7 +17,7 @@
 
 use super::coalesce::{continues, merged, reached};
 use super::{Int, IntTuple, Layout, Leaf, Node, Stride};
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 /// The work, in elements times modes, spent on trying elements when carries leave it unclear
 /// whether there is an answer.

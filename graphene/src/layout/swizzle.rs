@@ -1,7 +1,7 @@
 //! Swizzles, and layouts composed with what no layout is composed with.
 
 use super::{IntTuple, Layout, Stride, crd2idx};
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 /// CuTe's `S<bits,base,shift>`: xors the `bits` bits of an offset that start at bit `base` with
 /// those that start `shift` further up (for a negative `shift`, changes the upper field by the

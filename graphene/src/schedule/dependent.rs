@@ -1,7 +1,6 @@
 //! Kernels that start before their predecessors are done (programmatic dependent launch).
 
-use crate::arch::Feature;
-use crate::kernel::{Completion, For, Kernel, Kind, Spec, Stmt, ThreadsId};
+use crate::{Completion, Feature, For, Kernel, Kind, Spec, Stmt, ThreadsId};
 
 /// The kernel, such that the next of its stream may start while it runs, and that it waits for those before it where it
 /// first needs their results: what comes before that, such as its barriers, is done while they finish (PTX

@@ -2,10 +2,7 @@
 //! own copies fill the others.
 
 use super::{commit_copies, wait_for_copies};
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Fence, Kind, Ring, ThreadsId};
+use crate::{Builder, Cond, Expr, Fence, Kind, Result, Ring, ThreadsId, Var};
 
 /// Goes through `steps` steps. `fetch` begins the copies of a step into a stage, and does nothing for
 /// a step that is none; `work` uses a stage whose copies are there.

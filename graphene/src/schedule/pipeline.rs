@@ -5,12 +5,10 @@
 //! fills a stage; since no stage has been filled at first, its first lap waits on the parity that
 //! counts as complete from the start.
 
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Fence, Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
-use crate::layout::Layout;
-use crate::tensor::{Memory, Scalar};
+use crate::{
+    Builder, Expr, Fence, Kind, Layout, Memory, Number, Operand, Result, Ring, Scalar, Scope,
+    TensorId, ThreadsId, Var,
+};
 
 /// The barriers of a pipeline.
 #[derive(Debug, Clone, Copy)]

@@ -7,12 +7,10 @@
 //! by the weight that the old one has now.
 
 use super::pointwise::{number, vector};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Fused, Kind, Operand, TensorId, ThreadsId, Unary};
-use crate::layout::Layout;
-use crate::tensor::{Memory, Scalar};
+use crate::{
+    Binary, Builder, Expr, Fused, Header, Kind, Layout, Memory, Operand, Result, Scalar, TensorId,
+    ThreadsId, Unary, Var,
+};
 
 /// What scores count in.
 #[derive(Debug, Clone, Copy, PartialEq)]

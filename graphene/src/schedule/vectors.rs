@@ -1,11 +1,7 @@
 //! Neighbours along a tensor's last axis, which a thread takes together: where they are, and what is
 //! done where a row ends within them.
 
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{TensorId, Test};
-use crate::layout::Tiler;
+use crate::{Builder, Cond, Expr, Result, TensorId, Test, Tiler, Var};
 
 /// The coordinates of a place among axes of these sizes, of which the last one runs fastest and the
 /// first one takes what is left.

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::error::{Error, Result};
-use crate::index::{Cond, Expr, Factor, Op, Relation, Var};
+use crate::index::{Factor, Op};
+use crate::{Cond, Error, Expr, Relation, Result, Var};
 
 /// Where a variable's value lies among a warp's; a varying one has a value for each lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,10 +3,7 @@
 use std::ops::Deref;
 
 use super::formula::{Formula, Scope};
-use crate::error::{Error, Result};
-use crate::index::Expr;
-use crate::layout::{Layout, Swizzle};
-use crate::tensor::{Memory, Scalar, Tensor, Threads, View};
+use crate::{Error, Expr, Layout, Memory, Result, Scalar, Swizzle, Tensor, Threads, View};
 
 /// A tensor that others are views of: memory of its own.
 #[derive(Debug, Clone)]

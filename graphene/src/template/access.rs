@@ -1,15 +1,9 @@
 //! How a kernel's operand lies in memory, where that is a parameter: its type, and its stride along
 //! each of the kernel's axes.
 
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{TensorId, ThreadsId};
-use crate::layout::Layout;
-use crate::schedule::pointwise::load_as;
-use crate::schedule::vectors::neighbours;
 pub(super) use crate::schedule::vectors::product;
-use crate::tensor::{Scalar, View};
+use crate::schedule::{load_as, neighbours};
+use crate::{Builder, Expr, Layout, Result, Scalar, TensorId, ThreadsId, Var, View};
 
 /// An operand's type and strides, one for each axis, the last axis running fastest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -7,13 +7,8 @@
 
 use super::access::Access;
 use super::rows::{Norm, Rows};
-use crate::build::Builder;
-use crate::error::Result;
-use crate::function::Function;
-use crate::index::Expr;
-use crate::kernel::{Binary, Kind, TensorId, Test};
-use crate::schedule::pointwise::{computed, constant, moved, number};
-use crate::tensor::Scalar;
+use crate::schedule::{computed, constant, moved, number};
+use crate::{Binary, Builder, Expr, Function, Kind, Result, Scalar, TensorId, Test};
 
 /// Which row of an input is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind, Operand, Spec, Stmt, TensorId};
-use crate::tensor::Agent;
+use crate::{Agent, Expr, Kernel, Kind, Operand, Spec, Stmt, TensorId, Var};
 
 /// What is wrong, with the number of a spec, counting the kernel's own as 1.
 ///

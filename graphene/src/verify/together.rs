@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Ring, thread_var};
-use crate::tensor::{Agent, Threads};
+use crate::kernel::thread_var;
+use crate::{Agent, Cond, Expr, Ring, Threads, Var};
 
 /// What a variable is for each thread: whatever it is, the same for threads of the same class.
 #[derive(Debug, Clone)]

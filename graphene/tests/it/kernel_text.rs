@@ -360,10 +360,7 @@ fn errors_say_where_and_what() {
         ("Arrive<<<#g, #t>>>", "7:1: expected `(`, found `}`"),
         ("Frobnicate<<<#g, #t>>>()", "6:1: `Frobnicate` is neither a statement nor a spec"),
         ("%A <- Init<x><<<#g, #t>>>()", "6:12: expected a number, found `x`"),
-        (
-            "Fence<all><<<#g, #t>>>()",
-            "6:7: expected a fence (matmul, proxy, init), found `all`",
-        ),
+        ("Fence<all><<<#g, #t>>>()", "6:7: expected a fence (matmul, proxy, init), found `all`"),
         ("if(@M) {\n}", "6:6: expected a comparison: `<`, `>=`, `==` or `!=`, found `)`"),
         ("// what follows is missing\n@x =", "8:1: expected an expression, found `}`"),
         (

@@ -6,17 +6,13 @@
 //! thread does for its own columns, whose elements it asks for before the matmuls.
 
 use super::context::Place;
-use super::operands::Given;
-use super::{Fmha, Mask};
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Binary, Kind, Operand, TensorId, Test, Unary};
-use crate::schedule::Units;
-use crate::schedule::pointwise::{self, moved, number, vector};
-use crate::schedule::vectors::neighbours;
+use super::{Fmha, Given, Mask};
+use crate::schedule::{Units, moved, neighbours, number, pointwise, vector};
 use crate::template::matmul::registers;
-use crate::tensor::Scalar;
+use crate::{
+    Binary, Builder, Cond, Expr, Kind, Operand, Relation, Result, Scalar, TensorId, Test, Unary,
+    Var,
+};
 
 /// The mask of a tile of keys that has one element a key.
 pub(super) enum Terms {

@@ -1,8 +1,6 @@
 //! Cells of recurrent layers: which rows of the weights make a sum, and what becomes of the sums.
 
-use crate::error::{Result, needs};
-use crate::function::Function;
-use crate::kernel::Unary;
+use crate::{Function, Result, Unary, needs};
 
 /// A cell, by ONNX's equations. A unit has several sums, and maybe a state of its own in single precision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
