@@ -4,9 +4,8 @@
 //! [`Error::Kernel`] says what is not known or not well formed, [`Error::Shape`] what does not fit its view. After an
 //! error the kernel is given up.
 //!
-//! Statements go to the innermost open scope. What is declared in a scope is known until it closes.
-//! Where a wanted name is taken, `_2`, `_3`, … is appended, so that a decomposition can be used
-//! more than once.
+//! Statements go to the innermost open scope. What is declared in a scope is known until it closes. Where a wanted name is taken,
+//! `_2`, `_3`, … is appended, so that a decomposition can be used more than once.
 
 mod check;
 mod header;
@@ -84,8 +83,7 @@ impl Builder {
         Ok(all.try_into().expect("there is a variable for every name"))
     }
 
-    /// A tensor in global memory, given at launch. Fails after statements, or if the view is not one of a whole
-    /// buffer.
+    /// A tensor in global memory, given at launch. Fails after statements, or if the view is not one of a whole buffer.
     pub fn param(&mut self, name: &str, view: impl Into<View>, of: Scalar) -> Result<TensorId> {
         self.add_param(name, Tensor::new(view.into(), of, Memory::Global))
     }
@@ -225,9 +223,8 @@ impl Builder {
         Ok(var)
     }
 
-    /// A variable with the value of an integer in a register, which must not be negative: an index
-    /// that memory holds. Nothing is known of it but that. Fails if the tensor is not one integer in a register of
-    /// its own.
+    /// A variable with the value of an integer in a register, which must not be negative: an index that memory holds. Nothing is
+    /// known of it but that. Fails if the tensor is not one integer in a register of its own.
     pub fn value(&mut self, name: &str, of: TensorId) -> Result<Var> {
         let tensor = self.tensor_of(of)?;
         let own = tensor.view.levels().is_empty() && tensor.view.axes().is_empty();

@@ -1,10 +1,9 @@
 //! Emission: kernels as CUDA C++, and what they need of their host (Graphene, section 5.5).
 //!
-//! Nothing is decided here. Every statement is printed where it stands, with its names; views
-//! become index expressions; every spec without a body becomes the text of its
-//! [atom](crate::atom). What emission leaves out, adds or moves is a pass of [`PASSES`], each of
-//! which can be printed. The source includes nothing, so that NVRTC needs no toolkit: what CUDA's
-//! headers would bring is in `emit/prelude.rs`, of which a source has the parts that it uses.
+//! Nothing is decided here. Every statement is printed where it stands, with its names; views become index expressions; every
+//! spec without a body becomes the text of its [atom](crate::atom). What emission leaves out, adds or moves is a pass of
+//! [`PASSES`], each of which can be printed. The source includes nothing, so that NVRTC needs no toolkit: what CUDA's headers
+//! would bring is in `emit/prelude.rs`, of which a source has the parts that it uses.
 //!
 //! - `lower`: statements of kernels become those of C;
 //! - `passes`: statements of C, and passes over them;
@@ -69,8 +68,7 @@ fn source(kernel: &Kernel, last: Option<&str>) -> Result<(String, Launch)> {
     Ok((source.to_string(), launch))
 }
 
-/// `extern "C" __global__ void … {`: pointers, tensor maps, symbols, as [`Launch::params`] has
-/// them.
+/// `extern "C" __global__ void … {`: pointers, tensor maps, symbols, as [`Launch::params`] has them.
 fn signature(kernel: &Kernel, names: &Names, uses: &mut Uses) -> Result<String> {
     let mut params = Vec::new();
     // A kernel that waits for writes of others must not read through the cache for constants.
@@ -106,8 +104,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::Emission(why.into()))
 }
 
-/// Whether an expression is known to stay below 2³⁰ in every use of it, so that sums of two of
-/// them are 32-bit integers.
+/// Whether an expression is known to stay below 2³⁰ in every use of it, so that sums of two of them are 32-bit integers.
 fn small(expr: &Expr) -> bool {
     expr.range().1.is_some_and(|high| high < 1 << 30)
 }

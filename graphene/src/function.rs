@@ -140,8 +140,7 @@ impl<S: Node> Program<S> {
         all
     }
 
-    /// This function of the outputs of `inner`: output `i` is input `i`. Inputs that `inner` has no
-    /// output for stay.
+    /// This function of the outputs of `inner`: output `i` is input `i`. Inputs that `inner` has no output for stay.
     pub fn after(&self, inner: &Program<S>) -> Program<S> {
         let mut all = Program::EMPTY;
         let given = all.absorb(inner, &[]);

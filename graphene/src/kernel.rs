@@ -264,8 +264,7 @@ impl Kernel {
         }
     }
 
-    /// For each tensor, in the order of their identities, the parameter or allocation that it is a
-    /// view of.
+    /// For each tensor, in the order of their identities, the parameter or allocation that it is a view of.
     pub fn roots(&self) -> Vec<TensorId> {
         let mut roots: Vec<TensorId> = (0..self.tensors.len() as u32).map(TensorId).collect();
         self.each_stmt(&mut |stmt| {

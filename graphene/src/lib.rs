@@ -1,9 +1,8 @@
 //! Graphene: an intermediate representation for tensor computations on GPUs.
 //!
-//! After Hagedorn et al., *Graphene: An IR for Optimized Tensor Computations on GPUs* (ASPLOS
-//! 2023): data and threads are both tensors, described by layouts that tile hierarchically, and a
-//! kernel is a specification decomposed step by step until every part is an atom, one machine
-//! instruction. In reading order:
+//! After Hagedorn et al., *Graphene: An IR for Optimized Tensor Computations on GPUs* (ASPLOS 2023): data and threads are both
+//! tensors, described by layouts that tile hierarchically, and a kernel is a specification decomposed step by step until every
+//! part is an atom, one machine instruction. In reading order:
 //!
 //! 1. [`target`]: the machines to plan for, as plain values with their rates and limits.
 //! 2. [`layout`]: layouts and CuTe's algebra on them, swizzles, and the textual notation. [`fragment`]: what each thread

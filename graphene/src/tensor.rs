@@ -1,10 +1,9 @@
 //! Tensors of data and of threads (Graphene, sections 3 and 4).
 //!
-//! A [`View`] is a layout over a buffer: a hierarchy of tiles, whose strides are steps along the
-//! buffer's axes. So it knows the coordinates in the buffer of everything it reaches: offsets, bounds
-//! of partial tiles (section 3.4) and the coordinates that a tensor map wants all follow from them.
-//! A [`Tensor`] is a view of elements in a memory, [`Threads`] one of the block's threads or the
-//! grid's blocks.
+//! A [`View`] is a layout over a buffer: a hierarchy of tiles, whose strides are steps along the buffer's axes. So it knows the
+//! coordinates in the buffer of everything it reaches: offsets, bounds of partial tiles (section 3.4) and the coordinates that a
+//! tensor map wants all follow from them. A [`Tensor`] is a view of elements in a memory, [`Threads`] one of the block's threads
+//! or the grid's blocks.
 
 mod round;
 mod text;
@@ -117,8 +116,7 @@ pub enum ViewOp {
     Tile(Vec<Tiler>),
     /// Picks one element of the outermost level.
     Index(Vec<IntTuple<Expr>>),
-    /// Gives the level at a depth new dimensions, each a layout of the level's colexicographic
-    /// numbers.
+    /// Gives the level at a depth new dimensions, each a layout of the level's colexicographic numbers.
     Reshape(usize, Vec<Layout>),
     /// No dimensions: for threads, each one on its own.
     Scalar,

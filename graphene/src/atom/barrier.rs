@@ -175,8 +175,7 @@ fn expects(site: &Site<'_>, wanted: bool) -> Fits {
     given(expects == wanted, "it differs in whether bytes are expected")
 }
 
-/// The number of groups left is an immediate operand that is not negative, and only bulk copies tell
-/// their reads apart.
+/// The number of groups left is an immediate operand that is not negative, and only bulk copies tell their reads apart.
 fn waits(site: &Site<'_>) -> Fits {
     match site.spec.kind {
         Kind::WaitGroup(Group::MatMul | Group::Copy, _, true) => Err("its reads are not apart"),

@@ -200,8 +200,7 @@ impl Expr {
         (self.clone() - other).range().0.is_some_and(|low| low >= 0)
     }
 
-    /// The whole part by `by`, and what is left, so that `self = whole * by + rest`; the constant
-    /// of the rest lies in `0..by`.
+    /// The whole part by `by`, and what is left, so that `self = whole * by + rest`; the constant of the rest lies in `0..by`.
     fn split(&self, by: i64) -> (Expr, Expr) {
         let (mut whole, mut rest) = (Expr::default(), Expr::default());
         for (product, &coefficient) in &self.terms {

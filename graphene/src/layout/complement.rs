@@ -7,8 +7,7 @@ use crate::{Error, Result};
 /// that every integer from 0 up to `cotarget`, rounded up to whole repetitions, is the sum of one
 /// offset of `layout` and one of `R`, in one way. Modes of stride 0 are left out of account.
 ///
-/// Fails where no such `R` exists: the strides in order must each be a multiple of the extent of
-/// the modes before.
+/// Fails where no such `R` exists: the strides in order must each be a multiple of the extent of the modes before.
 pub fn complement<I: Int>(layout: &Layout, cotarget: &I) -> Result<Layout<I>> {
     coalesce(&repetitions(layout, cotarget)?)
 }

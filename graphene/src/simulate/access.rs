@@ -293,8 +293,7 @@ impl Issue<'_, '_, '_> {
         self.complain(spot.lane, fault, other)
     }
 
-    /// Hands a fault back if enough has been found; otherwise notes it, once for a statement and
-    /// kind of fault.
+    /// Hands a fault back if enough has been found; otherwise notes it, once for a statement and kind of fault.
     pub(super) fn complain(&mut self, lane: usize, fault: Fault, other: Option<u32>) -> Tried {
         let number = self.task.number;
         let kind = std::mem::discriminant(&fault);

@@ -419,8 +419,7 @@ fn role_coordinate(kernel: &Kernel, id: ThreadsId) -> Expr {
     sum
 }
 
-/// Notes which variables are assigned, and which of them vary among a warp's lanes. Says whether
-/// there is news.
+/// Notes which variables are assigned, and which of them vary among a warp's lanes. Says whether there is news.
 fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -> bool {
     let mut news = false;
     for stmt in stmts {

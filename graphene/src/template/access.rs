@@ -1,5 +1,4 @@
-//! How a kernel's operand lies in memory, where that is a parameter: its type, and its stride along
-//! each of the kernel's axes.
+//! How a kernel's operand lies in memory, where that is a parameter: its type, and its stride along each of the kernel's axes.
 
 pub(super) use crate::schedule::vectors::product;
 use crate::schedule::{load_as, neighbours};
@@ -70,8 +69,7 @@ impl Access {
         load_as(k, (from, self.contiguous()), numbers)
     }
 
-    /// The symbols of an operand's strides, `None` where there are none. All operands' symbols come
-    /// before the first parameter.
+    /// The symbols of an operand's strides, `None` where there are none. All operands' symbols come before the first parameter.
     pub(super) fn symbols(&self, k: &mut Builder, name: &str) -> Result<Vec<Option<Var>>> {
         let each = |(axis, stride): (usize, &Stride)| match stride {
             Stride::Symbol => k.symbol(&format!("{name}_stride{axis}")).map(Some),

@@ -80,10 +80,9 @@ parameters! {
         pub softcap: Option<Number> = None,
         /// What is added to the scores.
         pub mask: Mask = Mask::None,
-        /// What the score of a key becomes that a mask of type `u8` forbids: -∞, or a finite number, so
-        /// that a row all of whose keys are forbidden has the same weight for each of them. Keys beyond
-        /// the last, and those that come after the query if it is `causal`, have a weight of 0 always. What
-        /// a forbidden key's score was makes no difference where it is finite.
+        /// What the score of a key becomes that a mask of type `u8` forbids: -∞, or a finite number, so that a row all of whose
+        /// keys are forbidden has the same weight for each of them. Keys beyond the last, and those that come after the query if
+        /// it is `causal`, have a weight of 0 always. What a forbidden key's score was makes no difference where it is finite.
         pub fill: Number = Number(f64::NEG_INFINITY),
         /// Query i attends keys 0 to i only.
         pub causal: bool = false,
@@ -115,9 +114,8 @@ impl Fmha {
         ROWS * self.consumers
     }
 
-    /// The kernel, with the symbols batch, heads, kv_heads (which divides heads), queries, keys (at
-    /// least 1), the number of blocks, and strides in elements: `q_batch`, `q_head`, `q_row`,
-    /// likewise of k, v and o, and those of the mask.
+    /// The kernel, with the symbols batch, heads, kv_heads (which divides heads), queries, keys (at least 1), the number of
+    /// blocks, and strides in elements: `q_batch`, `q_head`, `q_row`, likewise of k, v and o, and those of the mask.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         needs(self.scalar.bytes() == 2, "fp16 or bf16 operands", self.scalar)?;
@@ -229,8 +227,7 @@ impl Fmha {
         Panels { rows, columns, scalar: self.scalar }
     }
 
-    /// Weights become the left operand of their matmul with the values: fragments of accumulators are
-    /// fragments of operands.
+    /// Weights become the left operand of their matmul with the values: fragments of accumulators are fragments of operands.
     fn pack(&self, k: &mut Builder, from: TensorId, to: TensorId) -> Result {
         k.unroll_both([("j", self.keys / 8), ("half", 2)], |k, [j, half]| {
             let [to, from] = [k.index(to, "to", [half, j])?, k.index(from, "from", [half, j])?];

@@ -1,9 +1,8 @@
 //! Rows of tables: `y[r] = Σ tableᵢ[indexᵢ[r]]`, and what [`super::rows::Rows`] computes of
 //! them, such as the layer normalisation of an embedding layer.
 //!
-//! Indices are converted to single precision and back, so that a table has at most 2²⁴ rows.
-//! Negative ones count from the table's end. Others than those of the table are taken for its first
-//! or last row, so that no memory beyond it is read.
+//! Indices are converted to single precision and back, so that a table has at most 2²⁴ rows. Negative ones count from the table's
+//! end. Others than those of the table are taken for its first or last row, so that no memory beyond it is read.
 
 use super::access::Access;
 use super::rows::{Norm, Rows};
@@ -38,8 +37,7 @@ pub fn gather(scalar: Scalar, places: &[Place]) -> Rows {
     }
 }
 
-/// The layer normalisation of the sum of a word's, a position's and a token type's embedding, with
-/// indices of this type.
+/// The layer normalisation of the sum of a word's, a position's and a token type's embedding, with indices of this type.
 pub fn embedding(scalar: Scalar, index: Scalar) -> Rows {
     Rows {
         norm: Norm::Layer,

@@ -1,9 +1,8 @@
 //! Matmuls `C[m,n] = f(A[m,k]·B[k,n])` for Hopper.
 //!
-//! Blocks are persistent: each takes one tile of C after the other. One warpgroup produces: it
-//! copies tiles of A and B into pipeline stages. The others consume: each multiplies its rows of
-//! the tile, and writes them while the producer already fills stages for the next; or each has
-//! tiles of its own (ping-pong), so that one multiplies while another writes.
+//! Blocks are persistent: each takes one tile of C after the other. One warpgroup produces: it copies tiles of A and B into
+//! pipeline stages. The others consume: each multiplies its rows of the tile, and writes them while the producer already fills
+//! stages for the next; or each has tiles of its own (ping-pong), so that one multiplies while another writes.
 //!
 //! Levels:
 //!

@@ -232,9 +232,8 @@ impl Mlp {
         Mlp { width, layers, ..Mlp::default() }
     }
 
-    /// With as many warps, stages and so on as these layers want, and as many rows, from `rows` down,
-    /// as registers and so much shared memory let a block have. Fails with [`crate::Error::Constraint`] if a block of
-    /// 16 rows does not fit.
+    /// With as many warps, stages and so on as these layers want, and as many rows, from `rows` down, as registers and so much
+    /// shared memory let a block have. Fails with [`crate::Error::Constraint`] if a block of 16 rows does not fit.
     pub fn fitting(self, rows: i64, shared: i64) -> Result<Mlp> {
         let heights = std::iter::successors(Some(rows), |rows| Some(rows / 2));
         for rows in heights.take_while(|rows| *rows >= 16) {

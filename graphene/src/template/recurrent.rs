@@ -101,9 +101,8 @@ pub enum Direction {
 }
 
 impl Recurrent {
-    /// The kernel, with symbols `steps` (1 at least), `batch`, and `parts`: how many tiles of rows of
-    /// the batch are worked on at a time. All blocks, which are as many times the layer's
-    /// [`blocks`](Recurrent::blocks), must be resident together.
+    /// The kernel, with symbols `steps` (1 at least), `batch`, and `parts`: how many tiles of rows of the batch are worked on at
+    /// a time. All blocks, which are as many times the layer's [`blocks`](Recurrent::blocks), must be resident together.
     ///
     /// It reads `X[steps,batch,inputs]`, `W[direction,gate,hidden,inputs]`, `R[direction,gate,hidden,hidden]`,
     /// `bias[direction,2,gate,hidden]` (of W, of R), and `h0`, `c0` of `[direction,batch,hidden]`,

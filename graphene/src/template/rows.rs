@@ -1,10 +1,9 @@
 //! Normalisations of rows (Graphene, Figure 13): layer normalisation, root mean square
 //! normalisation, softmax and its logarithm, over the last axis of a matrix `[rows, columns]`.
 //!
-//! The row is that of a *prologue*, a function of some inputs such as a sum with a residual, which
-//! may itself be stored; an *epilogue* is applied to the result. A team of threads takes a row: part
-//! of a warp, a warp, or all of a block. Each thread has some of the row's vectors of 16 bytes, in
-//! registers where they fit; otherwise it computes the prologue again for every pass.
+//! The row is that of a *prologue*, a function of some inputs such as a sum with a residual, which may itself be stored; an
+//! *epilogue* is applied to the result. A team of threads takes a row: part of a warp, a warp, or all of a block. Each thread has
+//! some of the row's vectors of 16 bytes, in registers where they fit; otherwise it computes the prologue again for every pass.
 //!
 //! Statistics are in single precision, in two passes: the mean, then the mean square of the differences.
 //!

@@ -1,8 +1,7 @@
 //! Running sums and products along an axis, one block for each row.
 //!
-//! A block takes as many elements as it has threads at a time. In shared memory each is combined with
-//! the one 1, 2, 4, … before it (Hillis and Steele, 1986), between two copies of them in turn; what all
-//! of them make is carried on to the next.
+//! A block takes as many elements as it has threads at a time. In shared memory each is combined with the one 1, 2, 4, … before
+//! it (Hillis and Steele, 1986), between two copies of them in turn; what all of them make is carried on to the next.
 //!
 //! Levels:
 //!

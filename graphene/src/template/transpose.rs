@@ -1,9 +1,8 @@
 //! Copies whose contiguous axis changes: `y[…, j, i] = x[…, i, j]`, through tiles in shared memory.
 //!
-//! Both sides move words of 32 bits, neighbours by neighbouring threads: rows of a tile come as they
-//! lie in `x`, and leave as they lie in `y`. Rows of the tile are a word apart from a multiple of the
-//! banks, and the threads of a warp read `32/E` words' rows for `E` columns that share a word, `E`
-//! being the elements of a word: no two of them need the same bank.
+//! Both sides move words of 32 bits, neighbours by neighbouring threads: rows of a tile come as they lie in `x`, and leave as
+//! they lie in `y`. Rows of the tile are a word apart from a multiple of the banks, and the threads of a warp read `32/E` words'
+//! rows for `E` columns that share a word, `E` being the elements of a word: no two of them need the same bank.
 //!
 //! Levels:
 //!

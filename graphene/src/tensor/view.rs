@@ -133,8 +133,7 @@ impl View {
         first.chain(last.map(|(last, axis)| Cond::less(last, &axis.size))).collect()
     }
 
-    /// The view that an operation gives. Fails with [`Error::Shape`] where it does not fit, or as the layouts' algebra
-    /// does.
+    /// The view that an operation gives. Fails with [`Error::Shape`] where it does not fit, or as the layouts' algebra does.
     pub fn apply(&self, op: &ViewOp) -> Result<View> {
         match op {
             ViewOp::Tile(tiles) => self.tile(tiles),

@@ -22,8 +22,7 @@ parameters! {
         pub axes: Vec<Axis> = vec![Axis { window: 3, stride: 1, dilation: 1, pad: 1 }; 2],
         /// From image to image of x.
         pub image: Stride = Stride::Packed,
-        /// What becomes of the sums: of its operands, columns are those `[output channels]`, whole ones
-        /// have the results' shape.
+        /// What becomes of the sums: of its operands, columns are those `[output channels]`, whole ones have the results' shape.
         pub epilogue: Epilogue = Epilogue::default(),
     }
 }

@@ -120,8 +120,7 @@ impl Spot<'_> {
         self.tile.clone() * keys + Expr::from(j) * 8 + self.column.clone() * 2 + p
     }
 
-    /// The elements of the own lane's columns, of a mask that has one a key: they can be had before
-    /// the scores are there.
+    /// The elements of the own lane's columns, of a mask that has one a key: they can be had before the scores are there.
     pub(super) fn fetch(&self, k: &mut Builder) -> Result<Option<Terms>> {
         let Place { given, batch, .. } = self.place;
         let Mask::PerKey(scalar) = given.fmha.mask else { return Ok(None) };
@@ -185,8 +184,7 @@ fn constant(k: &mut Builder, value: f64) -> Result<TensorId> {
     pointwise::constant(k, "constant", Scalar::F32, value)
 }
 
-/// An element of the mask; beyond its edge one that forbids the key, or, where there is an element
-/// for each score, adds nothing.
+/// An element of the mask; beyond its edge one that forbids the key, or, where there is an element for each score, adds nothing.
 pub(super) fn load<const N: usize>(
     k: &mut Builder,
     given: &Given<'_>,

@@ -13,9 +13,8 @@ use crate::{
     ThreadsId, Tiler, Var, View,
 };
 
-/// How a warpgroup's rows leave: results of 16 bits panel by panel through shared buffers and
-/// tensor copies; others, where elements move alone, and where blocks share a tile, of which each finishes some warps' part,
-/// straight from registers.
+/// How a warpgroup's rows leave: results of 16 bits panel by panel through shared buffers and tensor copies; others, where
+/// elements move alone, and where blocks share a tile, of which each finishes some warps' part, straight from registers.
 pub(super) struct Store<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) own: ThreadsId,

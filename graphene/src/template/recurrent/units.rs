@@ -210,8 +210,7 @@ impl Context<'_> {
         })
     }
 
-    /// What a run gives, and its h, after the element `now` of the sequence: the cell's results, if it has
-    /// that element.
+    /// What a run gives, and its h, after the element `now` of the sequence: the cell's results, if it has that element.
     pub(super) fn go_on(
         &self,
         k: &mut Builder,

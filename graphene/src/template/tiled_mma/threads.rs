@@ -27,8 +27,7 @@ fn place_in_warp(lane: &Expr) -> [Expr; 2] {
     [row, column]
 }
 
-/// The rows and columns of a thread, of a tile that so many warps share so that it can be: those whose
-/// operands are the fewest.
+/// The rows and columns of a thread, of a tile that so many warps share so that it can be: those whose operands are the fewest.
 pub(crate) fn part(tile: [i64; 2], warps: i64) -> [i64; 2] {
     let of = |rows: i64| [tile[0] / (LANES[0] * rows), tile[1] * rows / (LANES[1] * warps)];
     let whole = |&rows: &i64| {

@@ -42,8 +42,7 @@ impl Warps {
         Warps::arranged(k, block, sides, layout).map(|(fragments, _)| fragments)
     }
 
-    /// Warps as they are arranged; where there are several times as many, also which of these times
-    /// the own one belongs to.
+    /// Warps as they are arranged; where there are several times as many, also which of these times the own one belongs to.
     pub(crate) fn arranged(
         k: &mut Builder,
         block: ThreadsId,
