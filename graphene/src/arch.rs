@@ -5,8 +5,8 @@
 
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
 use crate::named::named;
+use crate::{Error, Result};
 
 named! {
     /// An architecture, a row of `ROWS`.
@@ -111,10 +111,7 @@ impl Arch {
         self.row().3.iter().any(|some| some.contains(&feature))
     }
 
-    /// That it has all of these features.
-    ///
-    /// # Errors
-    /// [`Error::Lacks`] for the first that it has not.
+    /// That it has all of these features. Fails with [`Error::Lacks`] for the first that it has not.
     pub fn needs(self, features: &[Feature]) -> Result {
         match features.iter().find(|feature| !self.has(**feature)) {
             Some(&feature) => Err(Error::Lacks { arch: self, feature }),

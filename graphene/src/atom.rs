@@ -1,9 +1,8 @@
 //! Atoms: specs that are one machine instruction (Graphene, section 5.2 and Table 2).
 //!
-//! An [`Atom`] is a row of a table, and all that is known of its instruction stands in that row:
-//! the pattern of the specs that it carries out, what it needs of an architecture, what it does to
-//! memory, and the text that it becomes. Emission, verifier and simulator read that row and nothing
-//! else. Kernels that try it are in `tests/atoms/`.
+//! An [`Atom`] is a row of a table, and all that is known of its instruction stands in that row: the pattern of the specs that it
+//! carries out, what it needs of an architecture, what it does to memory, and the text that it becomes. Emission, verifier and
+//! simulator read that row and nothing else. Kernels that try it are in `tests/atoms/`.
 //!
 //! To add an instruction, add a row to the file of its kind:
 //!
@@ -18,9 +17,8 @@
 //! | `atom/bulk.rs` | tensor copies (TMA) |
 //! | `atom/wgmma.rs` | asynchronous matmuls |
 //!
-//! In a row, operands are numbered as the pattern writes them: outputs first, then inputs.
-//! An element of an operand is named by a coordinate for each dimension of the pattern that is not
-//! 1, outermost level first.
+//! In a row, operands are numbered as the pattern writes them: outputs first, then inputs. An element of an operand is named by a
+//! coordinate for each dimension of the pattern that is not 1, outermost level first.
 
 mod asm;
 mod barrier;
@@ -39,14 +37,13 @@ pub use self::matrix::cut_to_tf32;
 
 use std::collections::BTreeSet;
 
-use crate::arch::Feature;
 use crate::emit::Prelude;
-use crate::error::{Error, Result};
-use crate::index::{Expr, Factor};
-use crate::kernel::{Completion, Fence, Group, Kernel, Kind, Scope, Spec};
+use crate::index::Factor;
 use crate::launch::Condition;
-use crate::layout::Layout;
-use crate::tensor::Tensor;
+use crate::{
+    Completion, Error, Expr, Feature, Fence, Group, Kernel, Kind, Layout, Result, Scope, Spec,
+    Tensor,
+};
 use pattern::{Pattern, Sizes};
 
 /// The operands of most: the destination, and the sources.
@@ -180,11 +177,9 @@ pub trait Warp {
     fn arrive(&mut self, lane: usize, operand: usize, bytes: i64) -> Step;
     /// Waits for a phase of a barrier.
     fn wait(&mut self, operand: usize, parity: i64, scope: Scope) -> Step;
-    /// Adds 1 to a counter in global memory, 0 where it would reach `below`; publishes what the lane
-    /// has done and knows.
+    /// Adds 1 to a counter in global memory, 0 where it would reach `below`; publishes what the lane has done and knows.
     fn count(&mut self, lane: usize, operand: usize, below: i64) -> Tried;
-    /// Waits until a counter in global memory is at least `count`; the lane learns what those
-    /// published who counted.
+    /// Waits until a counter in global memory is at least `count`; the lane learns what those published who counted.
     fn await_count(&mut self, lane: usize, operand: usize, count: i64) -> Step;
     /// Waits for all of the spec's threads, of all of its blocks.
     fn rendezvous(&mut self) -> Step;
@@ -275,8 +270,7 @@ impl Site<'_> {
         self.spec.outs.len()
     }
 
-    /// Whether it is issued by whole warps though the spec is of a part of one: matmuls by quad
-    /// pairs, exchanges.
+    /// Whether it is issued by whole warps though the spec is of a part of one: matmuls by quad pairs, exchanges.
     pub fn is_the_warps(&self) -> bool {
         let threads = self.kernel.threads(self.spec.threads).view.size().constant();
         matches!(self.spec.kind, Kind::MATMUL_ADD | Kind::Shfl(_))
@@ -312,8 +306,7 @@ impl Site<'_> {
         Some(steps)
     }
 
-    /// The element's distance from the operand's first one, in elements. `None` where a stride is
-    /// not a constant.
+    /// The element's distance from the operand's first one, in elements. `None` where a stride is not a constant.
     pub fn distance(&self, operand: usize, element: &[i64]) -> Option<i64> {
         let axes = self.operands[operand].view.axes();
         self.steps(operand, element)?.into_iter().zip(axes).try_fold(0, |sum, (steps, axis)| {
@@ -369,11 +362,8 @@ pub fn all() -> impl Iterator<Item = &'static Atom> {
     .flatten()
 }
 
-/// The atom that carries out a spec.
-///
-/// # Errors
-/// [`Error::NoAtom`], saying which atoms came near and why they are not the one; errors of
-/// operands.
+/// The atom that carries out a spec. Fails with [`Error::NoAtom`], saying which atoms came near and why they are not
+/// the one, or as its operands do.
 pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
     let operands = spec.outs.iter().chain(&spec.ins).map(|operand| kernel.operand(operand));
     let operands: Vec<Tensor> = operands.collect::<Result<_>>()?;

@@ -4,9 +4,8 @@
 //! [`Error::Kernel`] says what is not known or not well formed, [`Error::Shape`] what does not fit its view. After an
 //! error the kernel is given up.
 //!
-//! Statements go to the innermost open scope. What is declared in a scope is known until it closes.
-//! Where a wanted name is taken, `_2`, `_3`, … is appended, so that a decomposition can be used
-//! more than once.
+//! Statements go to the innermost open scope. What is declared in a scope is known until it closes. Where a wanted name is taken,
+//! `_2`, `_3`, … is appended, so that a decomposition can be used more than once.
 
 mod check;
 mod header;
@@ -18,15 +17,13 @@ use self::check::refuse_if;
 pub use self::header::{Header, Operands};
 use self::scope::{Scope, Table};
 pub(crate) use self::scope::{Viewed, free};
-use crate::arch::Arch;
-use crate::error::{Error, Result};
-use crate::index::{Expr, Var};
-use crate::kernel::{
-    Binary, Carry, Completion, For, Fused, Kernel, Kind, Number, Operand, Ring, Spec, Stmt,
-    TensorId, Test, ThreadsId, Unary,
+use crate::kernel::Carry;
+use crate::tensor::ViewOp;
+use crate::{
+    Agent, Arch, Binary, Completion, Error, Expr, For, Fused, IntTuple, Kernel, Kind, Layout,
+    Memory, Number, Operand, Result, Ring, Scalar, Spec, Stmt, Swizzle, Tensor, TensorId, Test,
+    Threads, ThreadsId, Tiler, Unary, Var, View,
 };
-use crate::layout::{IntTuple, Layout, Swizzle, Tiler};
-use crate::tensor::{Agent, Memory, Scalar, Tensor, Threads, View, ViewOp};
 
 /// How deep scopes may nest.
 pub const MAX_NESTING: usize = 64;
@@ -71,10 +68,7 @@ impl Builder {
         self.arch
     }
 
-    /// An integer given at launch.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] after statements, or if it is not a name.
+    /// An integer given at launch. Fails after statements, or if it is not a name.
     pub fn symbol(&mut self, name: &str) -> Result<Var> {
         self.before_statements()?;
         let var = Var::new(&self.free_var(name)?, None);
@@ -89,10 +83,7 @@ impl Builder {
         Ok(all.try_into().expect("there is a variable for every name"))
     }
 
-    /// A tensor in global memory, given at launch.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] after statements, or if the view is not one of a whole buffer.
+    /// A tensor in global memory, given at launch. Fails after statements, or if the view is not one of a whole buffer.
     pub fn param(&mut self, name: &str, view: impl Into<View>, of: Scalar) -> Result<TensorId> {
         self.add_param(name, Tensor::new(view.into(), of, Memory::Global))
     }
@@ -117,10 +108,8 @@ impl Builder {
         Ok(id)
     }
 
-    /// The blocks: one level, or clusters and the blocks of one.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if there are some already, or the view is not one of a whole buffer.
+    /// The blocks: one level, or clusters and the blocks of one. Fails if there are some already, or the view is not
+    /// one of a whole buffer.
     pub fn grid(&mut self, name: &str, view: impl Into<View>) -> Result<ThreadsId> {
         refuse_if(self.grid.is_some(), "a kernel has one grid")?;
         let id = self.launched(name, view.into(), Agent::Block)?;
@@ -128,10 +117,7 @@ impl Builder {
         Ok(id)
     }
 
-    /// The threads of a block.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if there are some already, or the view is not one of a whole buffer.
+    /// The threads of a block. Fails if there are some already, or the view is not one of a whole buffer.
     pub fn block(&mut self, name: &str, view: impl Into<View>) -> Result<ThreadsId> {
         refuse_if(self.block.is_some(), "a kernel has one block")?;
         let id = self.launched(name, view.into(), Agent::Thread)?;
@@ -146,10 +132,8 @@ impl Builder {
         self.declare(name, Threads { view, agent })
     }
 
-    /// A new tensor in shared memory or registers; for what is swizzled, only in shared memory.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] for other memories, or if the view is not one of a whole buffer.
+    /// A new tensor in shared memory or registers; for what is swizzled, only in shared memory. Fails for other
+    /// memories, or if the view is not one of a whole buffer.
     pub fn allocate(
         &mut self,
         name: &str,
@@ -205,10 +189,8 @@ impl Builder {
         self.view(of, name, ViewOp::Peer(block.into()))
     }
 
-    /// The own coordinate in every leaf of a tensor of threads or blocks, outermost level first.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] unless there is one name for each leaf.
+    /// The own coordinate in every leaf of a tensor of threads or blocks, outermost level first. Fails unless there
+    /// is one name for each leaf.
     pub fn indices<const N: usize>(&mut self, of: ThreadsId, names: [&str; N]) -> Result<[Var; N]> {
         let vars = self.indices_named(of, &names)?;
         Ok(vars.try_into().expect("there is a variable for every name"))
@@ -230,10 +212,8 @@ impl Builder {
         Ok(vars)
     }
 
-    /// A variable with a value, which must be known not to be negative.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if it may be, or uses variables that are not known here.
+    /// A variable with a value, which must be known not to be negative. Fails if it may be, or uses variables that
+    /// are not known here.
     pub fn let_(&mut self, name: &str, value: impl Into<Expr>) -> Result<Var> {
         let value = value.into();
         self.check_expr(&value)?;
@@ -243,11 +223,8 @@ impl Builder {
         Ok(var)
     }
 
-    /// A variable with the value of an integer in a register, which must not be negative: an index
-    /// that memory holds. Nothing is known of it but that.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if the tensor is not one integer in a register of its own.
+    /// A variable with the value of an integer in a register, which must not be negative: an index that memory holds. Nothing is
+    /// known of it but that. Fails if the tensor is not one integer in a register of its own.
     pub fn value(&mut self, name: &str, of: TensorId) -> Result<Var> {
         let tensor = self.tensor_of(of)?;
         let own = tensor.view.levels().is_empty() && tensor.view.axes().is_empty();
@@ -259,10 +236,7 @@ impl Builder {
         Ok(var)
     }
 
-    /// A counter of a pipeline's stage and parity, at 0.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] without stages, or if it is not a name.
+    /// A counter of a pipeline's stage and parity, at 0. Fails without stages, or if it is not a name.
     pub fn ring(&mut self, name: &str, stages: i64) -> Result<Ring> {
         refuse_if(stages < 1, format_args!("needs 1 or more stages; got {stages}"))?;
         let ring = Ring { name: self.free_var(name)?, stages };
@@ -273,10 +247,7 @@ impl Builder {
         Ok(ring)
     }
 
-    /// Moves a ring to its next stage.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if it is not known here.
+    /// Moves a ring to its next stage. Fails if it is not known here.
     pub fn advance(&mut self, ring: &Ring) -> Result {
         let known = self.find_ring(&ring.name) == Some(ring);
         refuse_if(!known, format_args!("no ring @{} here", ring.name))?;
@@ -300,21 +271,14 @@ impl Builder {
         self.add(Header::new(kind, outs, ins, threads))
     }
 
-    /// A spec without a body.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] for what is not known here, [`Error::Shape`] for an index that does not
-    /// fit its operand.
+    /// A spec without a body. Fails for what is not known here, or an index that does not fit its operand.
     pub fn add(&mut self, header: Header) -> Result {
         let spec = self.headed(header)?;
         self.push(Stmt::Spec(spec));
         Ok(())
     }
 
-    /// Every thread of the block on its own.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] without a block.
+    /// Every thread of the block on its own. Fails without a block.
     pub fn one(&mut self) -> Result<ThreadsId> {
         if let Some(one) = self.one.filter(|&one| self.tensor_of(one).is_ok()) {
             return Ok(one);
@@ -385,11 +349,8 @@ impl Builder {
         Ok(all)
     }
 
-    /// A loop from `first` to below `end`; the body is given the counter.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if the counter may be negative or does not grow, or a loop to unroll has
-    /// bounds that are not constant; those of the body.
+    /// A loop from `first` to below `end`; the body is given the counter. Fails if the counter may be negative or
+    /// does not grow, if a loop to unroll has bounds that are not constant, or as the body does.
     pub fn for_(
         &mut self,
         name: &str,
@@ -445,10 +406,7 @@ impl Builder {
         Ok(())
     }
 
-    /// A conditional.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] for what is not known here; those of the body.
+    /// A conditional. Fails for what is not known here, or as the body does.
     pub fn if_(
         &mut self,
         test: impl Into<Test>,
@@ -467,11 +425,8 @@ impl Builder {
         Ok(())
     }
 
-    /// What only these coordinates of the outermost level's only dimension do.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if there are none, or they are not within that dimension; those of the
-    /// body.
+    /// What only these coordinates of the outermost level's only dimension do. Fails if there are none, if they
+    /// are not within that dimension, or as the body does.
     pub fn role(
         &mut self,
         threads: ThreadsId,
@@ -491,10 +446,8 @@ impl Builder {
         Ok(())
     }
 
-    /// The kernel, which computes `outs` from `ins`: what, its kind says.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] without a grid or block, or for what is not a parameter.
+    /// The kernel, which computes `outs` from `ins`: what, its kind says. Fails without a grid or block, or for what
+    /// is not a parameter.
     pub fn finish(
         self,
         kind: Kind,

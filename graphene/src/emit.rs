@@ -1,10 +1,9 @@
 //! Emission: kernels as CUDA C++, and what they need of their host (Graphene, section 5.5).
 //!
-//! Nothing is decided here. Every statement is printed where it stands, with its names; views
-//! become index expressions; every spec without a body becomes the text of its
-//! [atom](crate::atom). What emission leaves out, adds or moves is a pass of [`PASSES`], each of
-//! which can be printed. The source includes nothing, so that NVRTC needs no toolkit: what CUDA's
-//! headers would bring is in `emit/prelude.rs`, of which a source has the parts that it uses.
+//! Nothing is decided here. Every statement is printed where it stands, with its names; views become index expressions; every
+//! spec without a body becomes the text of its [atom](crate::atom). What emission leaves out, adds or moves is a pass of
+//! [`PASSES`], each of which can be printed. The source includes nothing, so that NVRTC needs no toolkit: what CUDA's headers
+//! would bring is in `emit/prelude.rs`, of which a source has the parts that it uses.
 //!
 //! - `lower`: statements of kernels become those of C;
 //! - `passes`: statements of C, and passes over them;
@@ -27,10 +26,8 @@ mod storage;
 mod swizzle;
 mod warps;
 
-use crate::error::{Error, Result};
-use crate::index::Expr;
-use crate::kernel::{Kernel, Kind};
 use crate::launch::Launch;
+use crate::{Error, Expr, Kernel, Kind, Result};
 use code::{Map, Uses};
 use names::Names;
 use passes::Source;
@@ -47,12 +44,9 @@ pub struct Emitted {
     pub launch: Launch,
 }
 
-/// Prints a kernel as CUDA C++ for its architecture.
-///
-/// # Errors
-/// [`Error::Emission`], naming the spec, for what is neither decomposed nor an atom, and for what C
-/// cannot say: registers whose number is not known, sizes that are no constants, more shared memory
-/// than a block may have. [`Error::Shape`] for blocks and clusters of unknown sizes.
+/// Prints a kernel as CUDA C++ for its architecture. Fails with [`Error::Emission`], naming the spec, for what is
+/// neither decomposed nor an atom, and for what C cannot say: registers whose number is not known, sizes that are no
+/// constants, more shared memory than a block may have; with [`Error::Shape`] for blocks and clusters of unknown sizes.
 pub fn emit(kernel: &Kernel) -> Result<Emitted> {
     let (source, launch) = source(kernel, None)?;
     Ok(Emitted { source, launch })
@@ -74,8 +68,7 @@ fn source(kernel: &Kernel, last: Option<&str>) -> Result<(String, Launch)> {
     Ok((source.to_string(), launch))
 }
 
-/// `extern "C" __global__ void … {`: pointers, tensor maps, symbols, as [`Launch::params`] has
-/// them.
+/// `extern "C" __global__ void … {`: pointers, tensor maps, symbols, as [`Launch::params`] has them.
 fn signature(kernel: &Kernel, names: &Names, uses: &mut Uses) -> Result<String> {
     let mut params = Vec::new();
     // A kernel that waits for writes of others must not read through the cache for constants.
@@ -111,8 +104,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::Emission(why.into()))
 }
 
-/// Whether an expression is known to stay below 2³⁰ in every use of it, so that sums of two of
-/// them are 32-bit integers.
+/// Whether an expression is known to stay below 2³⁰ in every use of it, so that sums of two of them are 32-bit integers.
 fn small(expr: &Expr) -> bool {
     expr.range().1.is_some_and(|high| high < 1 << 30)
 }

@@ -3,9 +3,8 @@
 use std::fmt;
 
 pub(crate) use self::Allowed::{AtLeast, AtMost, MultipleOf, OneOf, Within};
-use crate::arch::{Arch, Feature};
-use crate::index::Expr;
-use crate::layout::{Layout, Stride, Swizzle};
+use crate::layout::Stride;
+use crate::{Arch, Expr, Feature, Layout, Swizzle};
 
 /// Shorthand for results of this crate.
 pub type Result<T = ()> = std::result::Result<T, Error>;

@@ -1,13 +1,12 @@
 //! Fragments: which elements of a tile each thread of a group holds, by name.
 //!
-//! A fragment is a layout `(thread, value) -> coordinate`, of rows along axis 0 and columns along
-//! axis 1. The modes of its values are the dimensions of an operand as one thread sees it. What the
-//! PTX manual draws of an instruction's registers stands here and nowhere else: the atoms' meanings
-//! go by it, and `graphene-opt layout` draws it.
+//! A fragment is a layout `(thread, value) -> coordinate`, of rows along axis 0 and columns along axis 1. The modes of its values
+//! are the dimensions of an operand as one thread sees it. What the PTX manual draws of an instruction's registers stands here
+//! and nowhere else: the atoms' meanings go by it, and `graphene-opt layout` draws it.
 
 use std::sync::LazyLock;
 
-use crate::layout::Layout;
+use crate::Layout;
 
 /// Which elements of a tile each thread of a group holds.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,8 +18,7 @@ pub mod near;
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-use crate::kernel::{Binary, Number, Unary};
-use crate::tensor::Scalar;
+use crate::{Binary, Number, Scalar, Unary};
 
 /// The result of a [`Step`], by its place in the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,8 +140,7 @@ impl<S: Node> Program<S> {
         all
     }
 
-    /// This function of the outputs of `inner`: output `i` is input `i`. Inputs that `inner` has no
-    /// output for stay.
+    /// This function of the outputs of `inner`: output `i` is input `i`. Inputs that `inner` has no output for stay.
     pub fn after(&self, inner: &Program<S>) -> Program<S> {
         let mut all = Program::EMPTY;
         let given = all.absorb(inner, &[]);

@@ -1,10 +1,8 @@
-//! Index expressions: integers computed from loop counters, coordinates of threads and blocks, and
-//! a kernel's parameters.
+//! Index expressions: integers computed from loop counters, coordinates of threads and blocks, and a kernel's parameters.
 //!
-//! An expression is a polynomial kept in one canonical form, so that equal sums compare equal and
-//! print alike. What is not polynomial (division, remainder, minimum, maximum) is a factor of it.
-//! Constructors simplify by the variables' ranges (Graphene, section 5.5): with `@t < 32`,
-//! `(16*@m + @t) / 16` stays, and `(32*@m + @t) / 32` is `@m`.
+//! An expression is a polynomial kept in one canonical form, so that equal sums compare equal and print alike. What is not
+//! polynomial (division, remainder, minimum, maximum) is a factor of it. Constructors simplify by the variables' ranges
+//! (Graphene, section 5.5): with `@t < 32`, `(16*@m + @t) / 16` stays, and `(32*@m + @t) / 32` is `@m`.
 
 mod simplify;
 mod text;

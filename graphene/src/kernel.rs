@@ -7,15 +7,14 @@
 //! ([`Completion`]), barriers as tensors ([`Kind::Arrive`], [`Kind::Wait`]), [roles](Stmt::Role)
 //! as tiles of a block's threads, and [rings](Ring) that carry a pipeline's stage and parity.
 
-use crate::arch::Arch;
-use crate::error::{Error, Result, Within};
-use crate::index::{Cond, Expr, Var};
 pub use crate::kind::{
     Array, Binary, Fence, Fold, Fused, Group, Kind, Monoid, Number, Scan, Scope, Term, Unary,
     Window,
 };
-use crate::layout::IntTuple;
-use crate::tensor::{Agent, Memory, Tensor, Threads, ViewOp};
+use crate::tensor::ViewOp;
+use crate::{
+    Agent, Arch, Cond, Error, Expr, IntTuple, Memory, Result, Tensor, Threads, Var, Within,
+};
 
 /// Names a tensor of a [`Kernel`]; prints as `%name` through [`Kernel::tensor_name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -248,10 +247,7 @@ impl Kernel {
         &self.threads[id.0 as usize].0
     }
 
-    /// What an operand refers to.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] where the index does not fit.
+    /// What an operand refers to. Fails with [`Error::Shape`] where the index does not fit.
     pub fn operand(&self, operand: &Operand) -> Result<Tensor> {
         let tensor = self.tensor(operand.tensor);
         if operand.index.is_empty() {
@@ -268,8 +264,7 @@ impl Kernel {
         }
     }
 
-    /// For each tensor, in the order of their identities, the parameter or allocation that it is a
-    /// view of.
+    /// For each tensor, in the order of their identities, the parameter or allocation that it is a view of.
     pub fn roots(&self) -> Vec<TensorId> {
         let mut roots: Vec<TensorId> = (0..self.tensors.len() as u32).map(TensorId).collect();
         self.each_stmt(&mut |stmt| {
@@ -322,10 +317,8 @@ impl Kernel {
         spec.kind != Kind::Prefetch && spec.outs.iter().chain(&spec.ins).any(depends)
     }
 
-    /// The number of threads of a block.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if it is not a constant, [`Error::Constraint`] if it is more than a block can have.
+    /// The number of threads of a block. Fails with [`Error::Shape`] if it is not a constant, [`Error::Constraint`]
+    /// if it is more than a block can have.
     pub fn block_size(&self) -> Result<i64> {
         let size = self.threads(self.block).view.size();
         let Some(threads) = size.constant() else {
@@ -340,10 +333,8 @@ impl Kernel {
         self.leaves().iter().any(|leaf| matches!(leaf.spec.kind, Kind::GridWait(_)))
     }
 
-    /// The number of blocks of a cluster: the size of the grid's second level, or 1.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if it is not a constant.
+    /// The number of blocks of a cluster: the size of the grid's second level, or 1. Fails with [`Error::Shape`] if
+    /// it is not a constant.
     pub fn cluster_size(&self) -> Result<i64> {
         let levels = self.threads(self.grid).view.levels();
         let size = match levels {

@@ -18,9 +18,8 @@ mod value;
 pub use self::fused::{Fold, Fused, Monoid, Scan, Term, Window};
 pub use self::value::Array;
 pub use crate::atom::{Binary, Unary};
-use crate::function::Function;
-use crate::index::Expr;
 use crate::named::named;
+use crate::{Expr, Function};
 
 /// What a spec computes.
 #[derive(Debug, Clone, PartialEq, Eq)]

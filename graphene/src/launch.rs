@@ -1,14 +1,11 @@
 //! What a kernel needs of its host: emission's second result, beside the source.
 //!
-//! The description is plain data. A runtime encodes tensor maps and launches from it, and knows no
-//! kernel by name.
+//! The description is plain data. A runtime encodes tensor maps and launches from it, and knows no kernel by name.
 
 use std::fmt;
 
-use crate::arch::Arch;
-use crate::index::{Expr, Var};
-use crate::tensor::Scalar;
 use crate::text::print::list;
+use crate::{Arch, Expr, Scalar, Var};
 
 /// How to launch a kernel. Expressions are over [`symbols`](Launch::symbols).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +28,7 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// Whether the kernel waits for its predecessor itself (programmatic dependent launch).
     pub dependent: bool,
-    /// Whether all blocks must be resident together, because they wait for each other (a
-    /// cooperative launch).
+    /// Whether all blocks must be resident together, because they wait for each other (a cooperative launch).
     pub cooperative: bool,
     /// What must hold of the symbols and pointers; otherwise the kernel may not be launched.
     pub conditions: Vec<Condition>,

@@ -23,4 +23,9 @@ pub use grid::GridBarrier;
 pub use multistage::{Ahead, Fetch, multistage, multistage_through_registers, within};
 pub use ordered_barrier::{OrderedBarrier, OrderedConsumer};
 pub use pipeline::{Pipeline, PipelineState};
+pub use pointwise::{
+    WIDTH, computed, constant, copy, each, fetch_inside, load, load_as, load_inside, moved, number,
+    pointwise, round, store, store_inside, vector, widen,
+};
 pub use softmax::{Softmax, Units};
+pub use vectors::{Run, Runs, coordinates, each_vector, neighbours, part};

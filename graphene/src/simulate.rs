@@ -1,25 +1,20 @@
-//! The simulator: runs a kernel on the CPU by the meanings of its atoms, and finds what no
-//! compiler would.
+//! The simulator: runs a kernel on the CPU by the meanings of its atoms, and finds what no compiler would.
 //!
-//! **Agents are warps.** The kernel's body is flattened to a linear program, and every warp has its
-//! own counter in it. The blocks of a cluster run together, clusters one after the other; where
-//! blocks wait for others of the grid, all of them run together. The scheduler steps warps round
-//! robin, or in an order that a seed chooses, and lands asynchronous copies in between. Where nobody
-//! can go on while someone waits, that is a deadlock.
+//! **Agents are warps.** The kernel's body is flattened to a linear program, and every warp has its own counter in it. The blocks
+//! of a cluster run together, clusters one after the other; where blocks wait for others of the grid, all of them run together.
+//! The scheduler steps warps round robin, or in an order that a seed chooses, and lands asynchronous copies in between. Where
+//! nobody can go on while someone waits, that is a deadlock.
 //!
-//! **Order is happens-before.** Each warp has a vector clock, joined where warps wait for each
-//! other: rendezvous, phases of barriers, groups of asynchronous specs. The lanes of a warp are told
-//! apart until they meet. Asynchronous units have components of their own in these clocks, so that
-//! what has not been waited for is what is not ordered before. All of this is independent of the
-//! order in which warps happen to run, but for what a kernel decides by it.
+//! **Order is happens-before.** Each warp has a vector clock, joined where warps wait for each other: rendezvous, phases of
+//! barriers, groups of asynchronous specs. The lanes of a warp are told apart until they meet. Asynchronous units have components
+//! of their own in these clocks, so that what has not been waited for is what is not ordered before. All of this is independent
+//! of the order in which warps happen to run, but for what a kernel decides by it.
 //!
-//! **What is checked of an access**: bounds along each axis, alignment, that what is read was
-//! written, that no unordered access conflicts (races, and copies in flight), that what threads
-//! wrote is fenced before asynchronous units access it. What a matmul writes to registers is in
-//! flight until a wait that names it has waited for its group: of two accumulators, a wait for one
-//! leaves the other in flight, even if its group is done. An element of global memory that is
-//! written a second time must have been read in between, by anybody, or both must be updates in
-//! one step.
+//! **What is checked of an access**: bounds along each axis, alignment, that what is read was written, that no unordered access
+//! conflicts (races, and copies in flight), that what threads wrote is fenced before asynchronous units access it. What a matmul
+//! writes to registers is in flight until a wait that names it has waited for its group: of two accumulators, a wait for one
+//! leaves the other in flight, even if its group is done. An element of global memory that is written a second time must have
+//! been read in between, by anybody, or both must be updates in one step.
 //!
 //! **Levels.** With [`Options::levels`], each instance of a spec with a body is compared with what its kind says: one execution by
 //! its agents, which closes when the last of them leaves. What it has done is the log of its atoms' writes, never what memory
@@ -29,14 +24,12 @@
 //! instances, and that values tell: there must be one, and who reads these registers reads the elements that it says. What
 //! cannot be compared is counted with why ([`Unchecked`]).
 //!
-//! **At a block's end**, no copy or matmul may be left that nobody has waited for (the writes of
-//! bulk copies to global memory excepted: they are done when the kernel is), and no other block may
-//! be about to access its shared memory.
+//! **At a block's end**, no copy or matmul may be left that nobody has waited for (the writes of bulk copies to global memory
+//! excepted: they are done when the kernel is), and no other block may be about to access its shared memory.
 //!
-//! Two things are not modelled. Fences of global memory order nothing: blocks of different clusters
-//! wait for each other by counters alone, and an element that one writes and another reads without
-//! one between is a race. And matmuls compute with the precision of their atom's meaning, which is
-//! that of `f64` sums rounded once.
+//! Two things are not modelled. Fences of global memory order nothing: blocks of different clusters wait for each other by
+//! counters alone, and an element that one writes and another reads without one between is a race. And matmuls compute with the
+//! precision of their atom's meaning, which is that of `f64` sums rounded once.
 //!
 //! A warp that goes through more rounds of loops than [`Options::rounds`] is taken to go on for ever:
 //! a fault of the loop that it is in.
@@ -67,10 +60,7 @@ pub use instance::Checked;
 pub use level::Unchecked;
 pub use report::{Cost, Costs, Finding, Statement, Traffic};
 
-use crate::error::{Error, Result};
-use crate::index::Var;
-use crate::kernel::Kernel;
-use crate::tensor::Memory;
+use crate::{Error, Kernel, Memory, Result, Var};
 use machine::Machine;
 use memory::Space;
 use place::Root;
@@ -112,8 +102,7 @@ pub struct Options {
 /// What came of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// What the pointers' elements are at the end, by the tensors' names; `None` for those that
-    /// nothing has ever written.
+    /// What the pointers' elements are at the end, by the tensors' names; `None` for those that nothing has ever written.
     pub buffers: BTreeMap<String, Vec<Option<f64>>>,
     /// What is wrong with the kernel.
     pub findings: Vec<Finding>,
@@ -123,11 +112,9 @@ pub struct Outcome {
     pub levels: Vec<(Statement, Checked)>,
 }
 
-/// Runs a kernel.
-///
-/// # Errors
-/// [`Error::Kernel`] if an input is missing or too short, [`Error::NoAtom`] if a spec is neither decomposed nor an atom,
-/// [`Error::Shape`] if a size is not fixed at launch, [`Error::Overlap`] if elements of a tensor lie in one place.
+/// Runs a kernel. Fails with [`Error::Kernel`] if an input is missing or too short, [`Error::NoAtom`] if a spec is
+/// neither decomposed nor an atom, [`Error::Shape`] if a size is not fixed at launch, [`Error::Overlap`] if elements
+/// of a tensor lie in one place.
 pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<Outcome> {
     let symbols: HashMap<Var, i64> = kernel
         .symbols

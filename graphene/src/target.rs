@@ -6,8 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::arch::{Arch, Feature};
-use crate::error::Error;
+use crate::{Arch, Error, Feature};
 
 /// A machine with the rates and limits that planning uses.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,11 +22,9 @@ pub struct Target {
     pub launch_cost: f64,
     /// The number of streaming multiprocessors, or of CPU cores.
     pub cores: u32,
-    /// Shared memory that one block may use, in bytes; on a CPU, the cache that a core has to
-    /// itself.
+    /// Shared memory that one block may use, in bytes; on a CPU, the cache that a core has to itself.
     pub shared_memory_per_block: u64,
-    /// Registers of 32 bits of a multiprocessor; on a CPU, lanes of 32 bits in a core's vector
-    /// registers.
+    /// Registers of 32 bits of a multiprocessor; on a CPU, lanes of 32 bits in a core's vector registers.
     pub registers_per_core: u32,
     /// The second-level cache of a GPU, or the last-level cache of a CPU, in bytes.
     pub l2_bytes: u64,
@@ -73,9 +70,8 @@ impl Peak {
 /// One GPU: architecture, TFLOP/s by precision, GB/s, multiprocessors, MiB of second-level cache.
 type Gpu = (Arch, [f64; 4], f64, u32, u64);
 
-/// Rates are those of one common board of each architecture; a plan needs their ratios more than
-/// their last digit. The register file has 65536 registers on all of them (CUDA C++ Programming
-/// Guide, compute capabilities).
+/// Rates are those of one common board of each architecture; a plan needs their ratios more than their last digit. The register
+/// file has 65536 registers on all of them (CUDA C++ Programming Guide, compute capabilities).
 ///
 /// - `sm_70`: Tesla V100 SXM2 data sheet and Volta architecture whitepaper. No tf32, no bf16.
 /// - `sm_75`: Tesla T4 data sheet and Turing architecture whitepaper. No tf32, no bf16.
@@ -101,10 +97,9 @@ const GPUS: &[Gpu] = &[
 ];
 
 impl Target {
-    /// A host with `cores` cores (at least one is assumed). Per core, at 3 GHz with two 256-bit
-    /// multiply-adds a cycle, 96 GFLOP/s in every precision, since all are computed in single; 10
-    /// GB/s of memory bandwidth up to 200 GB/s; 1 MiB of cache of its own and 1.5 MiB of the last
-    /// level. These are estimates of a common server core, not of a particular one.
+    /// A host with `cores` cores (at least one is assumed). Per core, at 3 GHz with two 256-bit multiply-adds a cycle, 96 GFLOP/s
+    /// in every precision, since all are computed in single; 10 GB/s of memory bandwidth up to 200 GB/s; 1 MiB of cache of its
+    /// own and 1.5 MiB of the last level. These are estimates of a common server core, not of a particular one.
     pub fn cpu(cores: u32) -> Target {
         let cores = cores.max(1);
         let rate = 96e9 * f64::from(cores);

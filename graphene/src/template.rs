@@ -32,8 +32,13 @@
 //! | registers | a function of what registers hold, and its totals among threads |
 //! | epilogue | results in global memory, of what registers or shared memory hold |
 //!
+//! Each fails with [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
+//!
 //! A [`matmul`] says what is computed, and its [`epilogue`] what becomes of the sums; they are the
 //! same for all templates of matmuls. So are [gated ones](matmul::MatMul::gated).
+
+#[macro_use]
+mod parameters;
 
 pub mod access;
 pub mod conv;

@@ -1,10 +1,9 @@
 //! Tensors of data and of threads (Graphene, sections 3 and 4).
 //!
-//! A [`View`] is a layout over a buffer: a hierarchy of tiles, whose strides are steps along the
-//! buffer's axes. So it knows the coordinates in the buffer of everything it reaches: offsets, bounds
-//! of partial tiles (section 3.4) and the coordinates that a tensor map wants all follow from them.
-//! A [`Tensor`] is a view of elements in a memory, [`Threads`] one of the block's threads or the
-//! grid's blocks.
+//! A [`View`] is a layout over a buffer: a hierarchy of tiles, whose strides are steps along the buffer's axes. So it knows the
+//! coordinates in the buffer of everything it reaches: offsets, bounds of partial tiles (section 3.4) and the coordinates that a
+//! tensor map wants all follow from them. A [`Tensor`] is a view of elements in a memory, [`Threads`] one of the block's threads
+//! or the grid's blocks.
 
 mod round;
 mod text;
@@ -12,9 +11,9 @@ mod view;
 
 use std::sync::Arc;
 
-use crate::index::{Expr, Var};
-use crate::layout::{IntTuple, Layout, Leaf, Stride, Swizzle, Tiler};
+use crate::layout::{Leaf, Stride};
 use crate::named::named;
+use crate::{Expr, IntTuple, Layout, Swizzle, Tiler, Var};
 
 /// An axis of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -117,8 +116,7 @@ pub enum ViewOp {
     Tile(Vec<Tiler>),
     /// Picks one element of the outermost level.
     Index(Vec<IntTuple<Expr>>),
-    /// Gives the level at a depth new dimensions, each a layout of the level's colexicographic
-    /// numbers.
+    /// Gives the level at a depth new dimensions, each a layout of the level's colexicographic numbers.
     Reshape(usize, Vec<Layout>),
     /// No dimensions: for threads, each one on its own.
     Scalar,
@@ -163,10 +161,8 @@ impl Tensor {
         Tensor { view, scalar, memory, swizzle: None, peer: None, constant: false, scratch: false }
     }
 
-    /// The tensor that an operation gives.
-    ///
-    /// # Errors
-    /// Those of the view, and [`Error::Shape`](crate::Error::Shape) for a peer's registers.
+    /// The tensor that an operation gives. Fails as the view does, or with [`Error::Shape`](crate::Error::Shape) for
+    /// a peer's registers.
     pub fn apply(&self, op: &ViewOp) -> crate::Result<Tensor> {
         match op {
             ViewOp::Peer(block) if self.memory == Memory::Shared => {

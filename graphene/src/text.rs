@@ -1,7 +1,6 @@
 //! The text form of kernels: [`Kernel`](crate::kernel::Kernel) prints it, [`parse`] reads it back to the same kernel.
 //!
-//! It is the paper's, with strides always written, and with what Hopper adds (see
-//! [`kernel`](crate::kernel)):
+//! It is the paper's, with strides always written, and with what Hopper adds (see [`kernel`](crate::kernel)):
 //!
 //! ```text
 //! kernel   = "kernel" name arch "(" { @symbol } ")" { param | launched } spec

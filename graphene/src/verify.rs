@@ -2,26 +2,23 @@
 //!
 //! 1. *Atomic.* Every spec is decomposed by a body, or is an atom of the kernel's architecture; so
 //!    its operands have the shapes, scalars, memories and alignments that the atom asks for.
-//! 2. *Together.* The threads of a collective spec all reach it: no thread outside of its role, none
-//!    left out by a condition, all in one group. A condition that may differ among the threads of
-//!    a collective spec, and a loop whose bounds may, are refused; and in any case a loop whose bounds
-//!    may differ among the threads of a warp. So does a ring that some of its threads have advanced, and
-//!    others not, further up in the text. A matmul by a part of a warp is reached by the whole warp,
-//!    which is who issues the instruction.
+//! 2. *Together.* The threads of a collective spec all reach it: no thread outside of its role, none left out by a condition, all
+//!    in one group. A condition that may differ among the threads of a collective spec, and a loop whose bounds may, are refused;
+//!    and in any case a loop whose bounds may differ among the threads of a warp. So does a ring that some of its threads have
+//!    advanced, and others not, further up in the text. A matmul by a part of a warp is reached by the whole warp, which is who
+//!    issues the instruction.
 //! 3. *Inside.* Every access lies within its buffer: provably, or under a condition that says so,
 //!    or because the instruction leaves out what is beyond the edge.
 //! 4. *Declared.* Of global memory, a decomposition writes only outputs of its spec. Besides, it uses scratch: what it or a
 //!    spec around it allocates, such as stages and barriers, and parameters that are declared so, such as counters. It
 //!    writes all outputs and reads all inputs. Instead of an input in global memory it may read what others filled from
 //!    it: a tile's operands lie in global memory, although its matmuls read stages that a producer fills.
-//! 5. *Fits.* Shared memory fits the architecture. Register budgets are stated by whole
-//!    warpgroups, once by every thread if by any, and the sum over the block is at most what it has at launch: a warpgroup that
-//!    asked for more would wait for ever.
+//! 5. *Fits.* Shared memory fits the architecture. Register budgets are stated by whole warpgroups, once by every thread if by
+//!    any, and the sum over the block is at most what it has at launch: a warpgroup that asked for more would wait for ever.
 //! 6. *Rings.* A barrier's parity comes from a ring, or is a constant.
-//! 7. *Clusters.* If a block accesses shared memory of another one, the cluster meets before the
-//!    first such access, after barriers are initialised and that is fenced; and once more after
-//!    the last, so that no block leaves too early. This is asked of the order of the text, though
-//!    other means might do.
+//! 7. *Clusters.* If a block accesses shared memory of another one, the cluster meets before the first such access, after
+//!    barriers are initialised and that is fenced; and once more after the last, so that no block leaves too early. This is asked
+//!    of the order of the text, though other means might do.
 //! 8. *Grid.* Of the blocks that wait for each other by a counter, all reach it: what decides that,
 //!    and the numbers that they wait for, may differ between blocks only as the counter does.
 //! 9. *Predecessor.* A thread of a kernel that waits for its predecessors touches global memory only when it has, but for
@@ -33,8 +30,7 @@
 //! 12. *Carried.* What a loop says of its head has a meaning, by agents who are there and of what is known there; and its body
 //!     writes the states.
 //!
-//! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the
-//! simulator's to find.
+//! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the simulator's to find.
 
 mod bounds;
 mod clusters;
@@ -48,10 +44,8 @@ use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
 use crate::emit::Storage;
 use crate::error::AtMost;
-use crate::kernel::{
-    Completion, Kernel, Kind, Leaf, Operand, Spec, Stmt, TensorId, ThreadsId, each_stmt,
-};
-use crate::tensor::{Memory, Tensor};
+use crate::kernel::{Leaf, each_stmt};
+use crate::{Completion, Kernel, Kind, Memory, Operand, Spec, Stmt, Tensor, TensorId, ThreadsId};
 use together::Group;
 
 /// What is wrong, and where.

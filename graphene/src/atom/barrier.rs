@@ -3,10 +3,8 @@
 use super::asm::asm;
 use super::moves::only_one;
 use super::{Atom, Code, D, Fits, Progress, Site, Step, Text, Warp, When, always, given};
-use crate::arch::{Feature, WARPGROUP, registers_at_launch};
-use crate::index::Expr;
-use crate::kernel::{Group, Kind, Number, Scope};
-use crate::tensor::Agent;
+use crate::arch::{WARPGROUP, registers_at_launch};
+use crate::{Agent, Expr, Feature, Group, Kind, Number, Scope};
 
 /// Where one pattern is another's, the first whose precondition agrees is taken.
 #[rustfmt::skip]
@@ -177,8 +175,7 @@ fn expects(site: &Site<'_>, wanted: bool) -> Fits {
     given(expects == wanted, "it differs in whether bytes are expected")
 }
 
-/// The number of groups left is an immediate operand that is not negative, and only bulk copies tell
-/// their reads apart.
+/// The number of groups left is an immediate operand that is not negative, and only bulk copies tell their reads apart.
 fn waits(site: &Site<'_>) -> Fits {
     match site.spec.kind {
         Kind::WaitGroup(Group::MatMul | Group::Copy, _, true) => Err("its reads are not apart"),

@@ -3,10 +3,7 @@
 use super::asm::asm;
 use super::moves::only_one;
 use super::{A, Atom, Code, D, Fits, Progress, Proxy, Site, Step, Text, Warp, given};
-use crate::arch::Feature;
-use crate::index::Expr;
-use crate::layout::Layout;
-use crate::tensor::{Memory, Tensor};
+use crate::{Expr, Feature, Layout, Memory, Tensor};
 
 #[rustfmt::skip]
 pub(super) const ATOMS: &[Atom] = &[

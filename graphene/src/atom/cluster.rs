@@ -3,7 +3,7 @@
 use super::asm::{asm, group};
 use super::moves::{bytes, copy, same};
 use super::{A, Atom, Code, D, Fits, Site, When, given};
-use crate::arch::Feature;
+use crate::Feature;
 
 #[rustfmt::skip]
 pub(super) const ATOMS: &[Atom] = &[

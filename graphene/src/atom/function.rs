@@ -23,8 +23,7 @@ macro_rules! unary {
                 match self { $(Unary::$op => format!($text),)* }
             }
 
-            /// The most that the function's text is off at `x`, in units in the last place of its value in single
-            /// precision.
+            /// The most that the function's text is off at `x`, in units in the last place of its value in single precision.
             pub fn units(self, $x: f64) -> f64 {
                 match self { $(Unary::$op => $units,)* }
             }

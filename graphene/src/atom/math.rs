@@ -5,8 +5,7 @@ use super::function::{float_text, whole_binary_text, whole_unary_text};
 use super::moves::{each, same};
 use super::{A, Atom, B, C, Code, D, Fault, Progress, Site, Step, Text, Warp, given};
 use crate::emit::Prelude;
-use crate::kernel::{Binary, Kind, Number, Unary};
-use crate::tensor::Scalar;
+use crate::{Binary, Kind, Number, Scalar, Unary};
 
 /// Registers hold what they hold wherever it lies; only pairs of 16 bits must share one, which
 /// `[2:1]` and the emitter's alignment of arrays see to.

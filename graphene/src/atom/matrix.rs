@@ -3,12 +3,11 @@
 use super::asm::{asm, group, mma};
 use super::moves::same;
 use super::{A, Atom, B, Code, D, Fits, Progress, Site, Step, Tried, Warp, When, given};
-use crate::arch::Feature;
 use crate::fragment::{
     Fragment, MATRIX_8X8, MATRIX_8X8_TRANS, MMA_8X8_B, MMA_8X8_B_TF32, MMA_16X8_A_TF32, MMA_16X8_B,
     MMA_16X8_C, MMA_16X16_A,
 };
-use crate::tensor::Scalar;
+use crate::{Feature, Scalar};
 
 #[rustfmt::skip]
 pub(super) const ATOMS: &[Atom] = &[

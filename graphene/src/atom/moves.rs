@@ -2,9 +2,7 @@
 
 use super::asm::{asm, group};
 use super::{A, Atom, Code, D, Fault, Fits, Progress, Site, Step, Tried, Warp, When, given};
-use crate::arch::Feature;
-use crate::index::Expr;
-use crate::tensor::{Memory, Scalar};
+use crate::{Expr, Feature, Memory, Scalar};
 
 pub(super) const ATOMS: &[Atom] = &[
     vector("ld.global.128", LOAD_GLOBAL, |s| bytes(s, 16)).align(&[4, 16]),

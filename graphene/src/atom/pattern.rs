@@ -5,23 +5,18 @@
 //! [64,n/…].fp32.RF <- MatMul+=<<<[128]>>>(…) async
 //! ```
 //!
-//! A size is a number, or a name for one that is left open; a name that occurs twice is one size.
-//! After a colon follow strides, `_` where any will do; without a colon any will do. Dimensions of
-//! 1 do not count, nor do levels that have no others. Scalars may be alternatives:
-//! `fp16|bf16`, `*` for any. `SH@` is the shared memory of another block. The threads are a
-//! shape of numbers, with strides where they are not contiguous: `[]` is each thread on its own.
-//! The kind may have its first parameter, `Fence<proxy>`; without, `UnaryPointwise` is any of them.
+//! A size is a number, or a name for one that is left open; a name that occurs twice is one size. After a colon follow strides,
+//! `_` where any will do; without a colon any will do. Dimensions of 1 do not count, nor do levels that have no others. Scalars
+//! may be alternatives: `fp16|bf16`, `*` for any. `SH@` is the shared memory of another block. The threads are a shape of
+//! numbers, with strides where they are not contiguous: `[]` is each thread on its own. The kind may have its first parameter,
+//! `Fence<proxy>`; without, `UnaryPointwise` is any of them.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use super::Atom;
-use crate::error::Result;
-use crate::index::Expr;
-use crate::kernel::{Completion, Kernel, Spec};
-use crate::layout::Layout;
-use crate::tensor::{Memory, Scalar, Tensor, View};
 use crate::text::cursor::Parser;
+use crate::{Completion, Expr, Kernel, Layout, Memory, Result, Scalar, Spec, Tensor, View};
 
 /// A parsed pattern.
 #[derive(Debug)]

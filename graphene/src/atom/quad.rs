@@ -7,7 +7,7 @@
 use super::asm::mma;
 use super::matrix::{accumulate, gather};
 use super::{A, Atom, B, D, Fault, Progress, Site, Step, Warp, When, given};
-use crate::arch::Feature;
+use crate::Feature;
 use crate::fragment::{QUAD_4X8_B, QUAD_4X8_B_ROW, QUAD_8X4_A, QUAD_8X8_C, QUAD_8X8_C_PAIRS};
 
 #[rustfmt::skip]

@@ -3,10 +3,8 @@
 use super::asm::{asm, group};
 use super::matrix::{accumulate, cut_to_tf32, gather};
 use super::{A, Atom, B, Code, D, Fault, Fits, Proxy, Site, Step, Tried, Warp, given};
-use crate::arch::Feature;
 use crate::fragment::{WGMMA_64X16_A, wgmma_c};
-use crate::kernel::Kind;
-use crate::tensor::{Memory, Scalar};
+use crate::{Feature, Kind, Memory, Scalar};
 
 /// Of each two the second sets its output rather than adds to it (PTX: `scale-d` is false).
 #[rustfmt::skip]

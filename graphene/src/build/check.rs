@@ -1,12 +1,11 @@
 //! What the builder refuses.
 
 use super::Builder;
-use crate::error::{Error, Result};
-use crate::index::{Expr, Var};
-use crate::kernel::{Completion, Kind, Operand, Spec};
-use crate::layout::{IntTuple, Layout};
-use crate::tensor::{Scalar, View, ViewOp};
+use crate::tensor::ViewOp;
 use crate::text::kind::row_of;
+use crate::{
+    Completion, Error, Expr, IntTuple, Kind, Layout, Operand, Result, Scalar, Spec, Var, View,
+};
 
 /// Refuses what is not well formed.
 pub(super) fn refuse_if(wrong: bool, why: impl std::fmt::Display) -> Result {

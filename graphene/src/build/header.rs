@@ -1,7 +1,7 @@
 //! What stands before a spec's body.
 
-use crate::index::Cond;
-use crate::kernel::{Completion, Kind, Operand, TensorId, Test, ThreadsId};
+use crate::convert::from;
+use crate::{Completion, Cond, Kind, Operand, TensorId, Test, ThreadsId};
 
 /// A spec without its body.
 #[derive(Debug, Clone)]
@@ -52,44 +52,12 @@ impl Header {
     }
 }
 
-impl From<()> for Operands {
-    fn from((): ()) -> Operands {
-        Operands(Vec::new())
-    }
-}
-
-impl From<TensorId> for Operands {
-    fn from(tensor: TensorId) -> Operands {
-        Operands(vec![tensor.into()])
-    }
-}
-
-impl From<Operand> for Operands {
-    fn from(operand: Operand) -> Operands {
-        Operands(vec![operand])
-    }
-}
-
-impl<T: Into<Operand>> From<Vec<T>> for Operands {
-    fn from(operands: Vec<T>) -> Operands {
-        Operands(operands.into_iter().map(T::into).collect())
-    }
-}
-
-impl<T: Into<Operand>, const N: usize> From<[T; N]> for Operands {
-    fn from(operands: [T; N]) -> Operands {
-        Operands(operands.into_iter().map(T::into).collect())
-    }
-}
-
-impl From<Cond> for Test {
-    fn from(cond: Cond) -> Test {
-        Test::All(vec![cond])
-    }
-}
-
-impl From<Vec<Cond>> for Test {
-    fn from(conds: Vec<Cond>) -> Test {
-        Test::All(conds)
-    }
+from! {
+    () => Operands: |()| Operands(Vec::new());
+    TensorId => Operands: |tensor| Operands(vec![tensor.into()]);
+    Operand => Operands: |operand| Operands(vec![operand]);
+    {T: Into<Operand>} Vec<T> => Operands: |all| Operands(all.into_iter().map(T::into).collect());
+    {T: Into<Operand>, const N: usize} [T; N] => Operands: |all| Vec::<T>::from(all).into();
+    Cond => Test: |cond| Test::All(vec![cond]);
+    Vec<Cond> => Test: |conds| Test::All(conds);
 }

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::{Builder, MAX_NESTING, check};
-use crate::error::{Error, Result};
-use crate::index::Var;
-use crate::kernel::{Ring, Stmt, TensorId, ThreadsId};
-use crate::tensor::{Tensor, Threads, ViewOp};
+use crate::tensor::ViewOp;
+use crate::{Error, Result, Ring, Stmt, Tensor, TensorId, Threads, ThreadsId, Var};
 
 /// Tensors of data and of threads, which have the same operations.
 pub trait Viewed: Copy {
@@ -81,10 +79,7 @@ viewed!(TensorId, Tensor, tensors, '%', View);
 viewed!(ThreadsId, Threads, threads, '#', Threads);
 
 impl Builder {
-    /// A tensor of data, or of threads or blocks.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if its scope has closed.
+    /// A tensor of data, or of threads or blocks. Fails with [`Error::Kernel`] if its scope has closed.
     pub fn tensor_of<V: Viewed>(&self, id: V) -> Result<&V::Of> {
         let table = V::table(self);
         let (name, of) = &table.rows[id.number()];

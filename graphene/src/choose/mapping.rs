@@ -1,7 +1,7 @@
 //! Elements, threads and blocks of a loop over independent elements (AKG, "Auto-Mapping").
 
 use super::ceil;
-use crate::arch::WARP;
+use crate::WARP;
 use crate::target::Target;
 
 /// How a loop is spread over a GPU.
@@ -21,8 +21,7 @@ const THREADS: i64 = 256;
 /// Threads that a multiprocessor holds, on every architecture that is planned for at least.
 const RESIDENT: i64 = 1536;
 
-/// The mapping of a loop over `elements` elements, of which an instruction moves up to `vector`, a
-/// power of two, at a time.
+/// The mapping of a loop over `elements` elements, of which an instruction moves up to `vector`, a power of two, at a time.
 ///
 /// - A tile is as many elements as an instruction moves, halved until it divides their number: then
 ///   no thread asks whether its tile is whole.

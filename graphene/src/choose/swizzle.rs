@@ -1,7 +1,7 @@
 //! How a tile in shared memory avoids bank conflicts (Mirage, "Decide How to Swizzle").
 
 use super::gcd;
-use crate::layout::Swizzle;
+use crate::Swizzle;
 
 /// What keeps the rows of a tile apart in the banks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,14 +25,12 @@ impl Banks {
 /// Bytes that all banks hold side by side: 32 banks of 4.
 const LINE: i64 = 128;
 
-/// The swizzle of a tile whose rows have `chunks` chunks of `chunk` bytes, which stay together and
-/// are read from one column of several rows at a time, as `ldmatrix` does. `chunk` is a power of two,
-/// at most 128.
+/// The swizzle of a tile whose rows have `chunks` chunks of `chunk` bytes, which stay together and are read from one column of
+/// several rows at a time, as `ldmatrix` does. `chunk` is a power of two, at most 128.
 ///
-/// Where the number of chunks is a power of two, the row's number is xored into the chunk's;
-/// elsewhere a row is made longer by one chunk if its length in chunks and the number of chunks in
-/// a line of banks have a common divisor: then as many rows as a line has chunks begin in different
-/// banks.
+/// Where the number of chunks is a power of two, the row's number is xored into the chunk's; elsewhere a row is made longer by
+/// one chunk if its length in chunks and the number of chunks in a line of banks have a common divisor: then as many rows as a
+/// line has chunks begin in different banks.
 pub fn swizzle(chunks: i64, chunk: i64) -> Banks {
     let line = LINE / chunk;
     if !chunks.max(1).unsigned_abs().is_power_of_two() {

@@ -30,8 +30,7 @@ impl Warps {
         ceil(m, self.along[0]) * ceil(n, self.along[1]) * k
     }
 
-    /// Elements that all groups read and write: each reads its rows of A and its columns of B, once,
-    /// and writes its part of C.
+    /// Elements that all groups read and write: each reads its rows of A and its columns of B, once, and writes its part of C.
     pub fn elements(&self, shape: [i64; 3], instruction: [i64; 3]) -> i64 {
         let side = |i: usize| {
             let own = ceil(ceil(shape[i], instruction[i]), self.along[i]);

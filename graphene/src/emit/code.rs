@@ -4,17 +4,14 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::launch::map_of;
-use super::names::Names;
-use super::prelude::Prelude;
 use super::swizzle::Swizzled;
-use super::{refuse, small};
+use super::{Names, Prelude, refuse, small};
 use crate::atom::{Code, Site};
-use crate::error::{Error, Result};
-use crate::index::{Expr, Var};
-use crate::kernel::{Completion, Operand, TensorId};
 use crate::launch::{Condition, TensorMap};
-use crate::layout::Swizzle;
-use crate::tensor::{Axis, Memory, Scalar, Tensor};
+use crate::tensor::Axis;
+use crate::{
+    Completion, Error, Expr, Memory, Operand, Result, Scalar, Swizzle, Tensor, TensorId, Var,
+};
 
 /// What the body of a kernel turned out to use.
 #[derive(Debug, Default)]

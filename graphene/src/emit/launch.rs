@@ -1,13 +1,10 @@
 //! What a kernel needs of its host, from what its text uses.
 
-use super::code::Uses;
-use super::refuse;
+use super::{Uses, refuse};
 use crate::atom::Site;
-use crate::error::{Error, Result};
-use crate::index::Expr;
-use crate::kernel::{Kernel, TensorId};
 use crate::launch::{Condition, Launch, Param, TensorMap};
-use crate::tensor::{Axis, Memory, Tensor};
+use crate::tensor::Axis;
+use crate::{Error, Expr, Kernel, Memory, Result, Tensor, TensorId};
 
 /// Tensor maps want addresses and strides that are multiples of so many bytes.
 const MAP_ALIGN: i64 = 16;

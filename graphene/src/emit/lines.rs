@@ -27,8 +27,7 @@ pub(super) fn broken(statement: &str, indent: usize) -> String {
     text
 }
 
-/// Where to break a text that does not fit: behind a sign that ends something, unless that would
-/// leave most of the line empty.
+/// Where to break a text that does not fit: behind a sign that ends something, unless that would leave most of the line empty.
 fn last_space(text: &str, width: usize) -> Option<usize> {
     if text.len() <= width + 2 || text.starts_with("//") || !text.is_ascii() {
         return None;

@@ -3,16 +3,14 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::code::{AtomCode, Uses, declare_registers, render};
-use super::names::Names;
+use super::code::{AtomCode, declare_registers, render};
 use super::passes::{Form, Statement};
-use super::prelude::Prelude;
-use super::refuse;
+use super::{Names, Prelude, Uses, refuse};
 use crate::atom;
-use crate::error::{Error, Result};
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{For, Kernel, Kind, Spec, Stmt, ThreadsId};
-use crate::tensor::{Agent, Memory};
+use crate::{
+    Agent, Cond, Error, Expr, For, Kernel, Kind, Memory, Relation, Result, Spec, Stmt, ThreadsId,
+    Var,
+};
 
 /// The statements of a kernel's body, and what they use.
 pub(super) fn body(kernel: &Kernel, names: &Names) -> Result<(Vec<Statement>, Uses)> {

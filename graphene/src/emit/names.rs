@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::warps::{WARP_INDEX, Warps};
 use crate::build::free;
-use crate::error::{Error, Result};
-use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Stmt, TensorId, block_var, thread_var};
+use crate::kernel::{block_var, thread_var};
+use crate::{Error, Expr, Kernel, Result, Stmt, TensorId, Var};
 
 /// Words that a tensor or variable cannot have: C++'s, CUDA's, and those of the emitter's texts.
 const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break case catch char \

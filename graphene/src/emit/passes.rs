@@ -7,14 +7,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::code::Uses;
 use super::lines::broken;
-use super::names::Names;
-use super::prelude::Prelude;
-use super::storage::Storage;
 use super::warps::DECLARED;
-use crate::index::Var;
-use crate::kernel::Kernel;
+use super::{Names, Prelude, Storage, Uses};
+use crate::{Kernel, Var};
 
 /// A step towards the source.
 #[derive(Debug)]

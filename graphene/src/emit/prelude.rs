@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::kernel::Unary;
 use crate::named::named;
-use crate::tensor::Scalar;
+use crate::{Scalar, Unary};
 
 named! {
     /// A part of the prelude, by its name in C.

@@ -1,12 +1,8 @@
 //! Where tensors lie in shared memory: one after the other, in the order of their allocation.
 
-use super::code::Uses;
-use super::names::Names;
-use super::prelude::Prelude;
-use super::refuse;
-use crate::error::{AtMost, Error, Result};
-use crate::kernel::{Kernel, TensorId};
-use crate::tensor::{Memory, Scalar, Tensor};
+use super::{Names, Prelude, Uses, refuse};
+use crate::error::AtMost;
+use crate::{Error, Kernel, Memory, Result, Scalar, Tensor, TensorId};
 
 /// The shared memory of a block.
 #[derive(Debug)]

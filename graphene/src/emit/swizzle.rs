@@ -1,8 +1,6 @@
 //! Swizzled offsets, with as little inside of the swizzle as can be.
 
-use crate::error::Result;
-use crate::index::Expr;
-use crate::layout::Swizzle;
+use crate::{Expr, Result, Swizzle};
 
 /// An offset after a swizzle: `outside + swizzle(inside)`.
 #[derive(Debug)]

@@ -4,9 +4,9 @@
 //! from it alone, such as descriptors and addresses of tensor copies, is then computed once for a warp, in uniform
 //! registers, rather than by each lane and brought there (`R2UR`).
 
-use crate::arch::WARP;
-use crate::index::{Expr, Factor, Op, Var};
-use crate::kernel::{Kernel, thread_var};
+use crate::index::{Factor, Op};
+use crate::kernel::thread_var;
+use crate::{Expr, Kernel, Var, WARP};
 
 /// The name of the own warp's number in C.
 pub(super) const WARP_INDEX: &str = "warp_index";

@@ -3,38 +3,17 @@
 use std::ops::{Add, Mul, Sub};
 
 use super::{Expr, Factor, Op, Var};
+use crate::convert::from;
 
 /// The least and greatest value that are known; `None` where there is no bound.
 type Range = (Option<i64>, Option<i64>);
 
-impl From<i64> for Expr {
-    fn from(value: i64) -> Expr {
-        Expr::term(Vec::new(), value)
-    }
-}
-
-impl From<&Var> for Expr {
-    fn from(var: &Var) -> Expr {
-        if var.max == Some(0) { Expr::from(0) } else { Factor::Var(var.clone()).into() }
-    }
-}
-
-impl From<Var> for Expr {
-    fn from(var: Var) -> Expr {
-        Expr::from(&var)
-    }
-}
-
-impl From<&Expr> for Expr {
-    fn from(expr: &Expr) -> Expr {
-        expr.clone()
-    }
-}
-
-impl From<Factor> for Expr {
-    fn from(factor: Factor) -> Expr {
-        Expr::term(vec![factor], 1)
-    }
+from! {
+    i64 => Expr: |value| Expr::term(Vec::new(), value);
+    &Var => Expr: |var| if var.max == Some(0) { 0.into() } else { Factor::Var(var.clone()).into() };
+    Var => Expr: |var| Expr::from(&var);
+    &Expr => Expr: |expr| expr.clone();
+    Factor => Expr: |factor| Expr::term(vec![factor], 1);
 }
 
 impl<T: Into<Expr>> Add<T> for Expr {
@@ -221,8 +200,7 @@ impl Expr {
         (self.clone() - other).range().0.is_some_and(|low| low >= 0)
     }
 
-    /// The whole part by `by`, and what is left, so that `self = whole * by + rest`; the constant
-    /// of the rest lies in `0..by`.
+    /// The whole part by `by`, and what is left, so that `self = whole * by + rest`; the constant of the rest lies in `0..by`.
     fn split(&self, by: i64) -> (Expr, Expr) {
         let (mut whole, mut rest) = (Expr::default(), Expr::default());
         for (product, &coefficient) in &self.terms {

@@ -11,9 +11,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::function::{Function, Node, Program, Step, Value, operands};
-use crate::index::Expr;
-use crate::kernel::{Binary, Number};
+use crate::function::{Node, Program, Value, operands};
+use crate::{Binary, Expr, Function, Number, Step};
 
 /// An expression for each of a spec's outputs, over its operands.
 pub type Fused = Program<Term>;

@@ -4,12 +4,9 @@ use std::borrow::Cow;
 
 use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
 use super::value::{Array, broadcast, value};
-use crate::error::Result;
 use crate::function::near::{Near, SINGLE, moves};
-use crate::function::{Node, Step, Value};
-use crate::index::Expr;
-use crate::kernel::{Binary, Number, Unary};
-use crate::tensor::Scalar;
+use crate::function::{Node, Value};
+use crate::{Binary, Expr, Number, Result, Scalar, Step, Unary};
 
 /// The whole numbers up to this are exact in single precision.
 const WHOLE: f64 = 1.0 / SINGLE;

@@ -2,9 +2,7 @@
 
 use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
 use super::near::{Given, Numbers};
-use crate::error::{Error, Result};
-use crate::function::Step;
-use crate::index::Expr;
+use crate::{Error, Expr, Result, Step};
 
 /// A tensor of numbers, the last dimension running fastest.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,9 +33,7 @@ impl Array {
         self.data[dims.fold(0, |offset, (&size, &at)| offset * size + at.min(size - 1))]
     }
 
-    /// The tensor as one of another shape, which differs from its own in dimensions of 1 or broadcasts it.
-    ///
-    /// # Errors
+    /// The tensor as one of another shape, which differs from its own in dimensions of 1 or broadcasts it. Fails with
     /// [`Error::Shape`] where it does neither.
     pub fn fit(self, shape: &[usize]) -> Result<Array> {
         if self.shape == shape {
@@ -91,11 +87,8 @@ pub(super) fn broadcast(shapes: &[&[usize]]) -> Result<Vec<usize>> {
 }
 
 impl Fused {
-    /// The outputs, of the inputs and of what the outputs held before, in double precision. `number` says
-    /// what the kernel's expressions are.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] where the shapes do not fit, or a number is not known.
+    /// The outputs, of the inputs and of what the outputs held before, in double precision. `number` says what the kernel's
+    /// expressions are. Fails with [`Error::Shape`] where the shapes do not fit, or a number is not known.
     pub fn values(&self, ins: &[Array], outs: &[Array], number: Numbers<'_>) -> Result<Vec<Array>> {
         let all = self.nearly(ins, Given { outs, number, unit: 0.0 })?;
         all.into_iter().zip(outs).map(|((value, _), out)| value.fit(&out.shape)).collect()

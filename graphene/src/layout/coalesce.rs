@@ -1,7 +1,7 @@
 //! Fewer modes for the same function.
 
 use super::{Int, IntTuple, Layout, Leaf, Stride};
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 /// The layout with the fewest modes that is the same function on `[0,size)`; depth at most 1.
 pub fn coalesce<I: Int>(layout: &Layout<I>) -> Result<Layout<I>> {

@@ -1,14 +1,13 @@
 //! Complement and inverses.
 
 use super::{Int, Layout, Leaf, Stride, coalesce};
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 /// The layout of the repetitions of `layout` that fill `[0,cotarget)`: the ordered layout `R` such
 /// that every integer from 0 up to `cotarget`, rounded up to whole repetitions, is the sum of one
 /// offset of `layout` and one of `R`, in one way. Modes of stride 0 are left out of account.
 ///
-/// Fails where no such `R` exists: the strides in order must each be a multiple of the extent of
-/// the modes before.
+/// Fails where no such `R` exists: the strides in order must each be a multiple of the extent of the modes before.
 pub fn complement<I: Int>(layout: &Layout, cotarget: &I) -> Result<Layout<I>> {
     coalesce(&repetitions(layout, cotarget)?)
 }

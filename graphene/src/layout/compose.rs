@@ -1,9 +1,8 @@
 //! Functional composition.
 //!
-//! `R = A o B` means `R(i) = A(B(i))` for every `i` below `size(B)`, with a shape that refines
-//! `B`'s. A step of `B` along an axis, `d@k`, is one in mode `k` of `A`. The parts of such an `R`
-//! are determined: the part of a mode `s:d` must be the function `c -> A(d*c)`, and the parts must
-//! add up. So there is at most one `R` up to merging of modes, and it exists exactly if
+//! `R = A o B` means `R(i) = A(B(i))` for every `i` below `size(B)`, with a shape that refines `B`'s. A step of `B` along an
+//! axis, `d@k`, is one in mode `k` of `A`. The parts of such an `R` are determined: the part of a mode `s:d` must be the function
+//! `c -> A(d*c)`, and the parts must add up. So there is at most one `R` up to merging of modes, and it exists exactly if
 //!
 //! 1. each `c -> A(d*c)` on `[0,s)` is a layout. Its first mode can only be the longest run that
 //!    follows one stride, and that run must divide `s`; then the same holds for the next stride;
@@ -17,14 +16,12 @@
 
 use super::coalesce::{continues, merged, reached};
 use super::{Int, IntTuple, Layout, Leaf, Node, Stride};
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
-/// The work, in elements times modes, spent on trying elements when carries leave it unclear
-/// whether there is an answer.
+/// The work, in elements times modes, spent on trying elements when carries leave it unclear whether there is an answer.
 const MAX_WORK: i64 = 1 << 22;
 
-/// What a layout is composed with, divided by or multiplied by: one layout for the whole, or one
-/// tiler per mode.
+/// What a layout is composed with, divided by or multiplied by: one layout for the whole, or one tiler per mode.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Tiler {
     /// `_`: leaves its mode as it is.
@@ -56,8 +53,7 @@ impl From<&IntTuple> for Tiler {
     }
 }
 
-/// `a o b` by a tiler: by mode where the tiler is a tuple. Modes of `a` that the tiler does not
-/// reach are dropped, as in CuTe.
+/// `a o b` by a tiler: by mode where the tiler is a tuple. Modes of `a` that the tiler does not reach are dropped, as in CuTe.
 pub fn composition_by<I: Int>(a: &Layout<I>, b: &Tiler) -> Result<Layout<I>> {
     match b {
         Tiler::Whole => Ok(a.clone()),
@@ -87,8 +83,7 @@ struct Part<I> {
     offset: Stride<I>,
 }
 
-/// A layout as a function on all integers: bounded modes, fastest first, and the stride of the last
-/// mode, which has no bound.
+/// A layout as a function on all integers: bounded modes, fastest first, and the stride of the last mode, which has no bound.
 struct Radix<I> {
     bounded: Vec<(i64, Stride<I>)>,
     last: Stride<I>,
@@ -317,9 +312,8 @@ impl<I: Int> Domain<'_, I> {
         Ok(signs != [true; 2] && below)
     }
 
-    /// Compares the offset of each coordinate with the sum of its parts' offsets, over all
-    /// combinations of the coordinates that `choices` lists for each part, as many of them as the limit
-    /// allows.
+    /// Compares the offset of each coordinate with the sum of its parts' offsets, over all combinations of the coordinates that
+    /// `choices` lists for each part, as many of them as the limit allows.
     fn try_all(&self, parts: &[&Part<I>], choices: impl Fn(usize, usize) -> Option<i64>) -> Result {
         let mut steps = vec![0_usize; parts.len()];
         for _ in 0..self.trials(parts.len()) {

@@ -3,8 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 
-use crate::error::{Error, Result};
-use crate::index::Expr;
+use crate::{Error, Expr, Result};
 
 /// A constant, `i64`, or an expression of a kernel's symbols and variables, [`Expr`].
 pub trait Int: Clone + Eq + Hash + Debug + Display + From<i64> + Into<Expr> {

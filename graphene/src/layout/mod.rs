@@ -43,8 +43,7 @@ pub use tile::{
     tile_to_shape, tiled_divide, tiled_product, zipped_divide, zipped_product,
 };
 
-use crate::error::{Error, Result};
-use crate::index::Expr;
+use crate::{Error, Expr, Result};
 
 /// The deepest nesting of a layout, so that recursion over one is bounded.
 pub const MAX_DEPTH: usize = 64;

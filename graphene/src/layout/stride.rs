@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Int;
-use crate::error::Result;
+use crate::Result;
 
 /// A number, `4`; a multiple of a basis vector, `64@1`, which moves 64 along axis 1 of whatever the layout's values are
 /// coordinates of; or a sum of such. Equal strides are equal values.

@@ -1,11 +1,10 @@
 //! Swizzles, and layouts composed with what no layout is composed with.
 
 use super::{IntTuple, Layout, Stride, crd2idx};
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
-/// CuTe's `S<bits,base,shift>`: xors the `bits` bits of an offset that start at bit `base` with
-/// those that start `shift` further up (for a negative `shift`, changes the upper field by the
-/// lower). A permutation of the offsets and its own inverse.
+/// CuTe's `S<bits,base,shift>`: xors the `bits` bits of an offset that start at bit `base` with those that start `shift` further
+/// up (for a negative `shift`, changes the upper field by the lower). A permutation of the offsets and its own inverse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Swizzle {
     bits: i64,
@@ -127,8 +126,7 @@ impl Composed {
         }
     }
 
-    /// The same after another domain. Composition, division and product of a composed layout all
-    /// act on its domain alone.
+    /// The same after another domain. Composition, division and product of a composed layout all act on its domain alone.
     pub fn map(&self, domain: impl FnOnce(&Layout) -> Result<Layout>) -> Result<Composed> {
         Ok(Composed { layout: domain(&self.layout)?, ..self.clone() })
     }

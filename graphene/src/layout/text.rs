@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{Composed, Int, IntTuple, Layout, Outer, Stride, Swizzle, Tiler};
-use crate::error::{Error, Result};
 use crate::text::cursor::Parser;
 use crate::text::print::joined;
+use crate::{Error, Result};
 
 impl<T: fmt::Display> fmt::Display for IntTuple<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

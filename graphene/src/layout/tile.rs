@@ -12,7 +12,7 @@
 use super::coalesce::reached;
 use super::complement::repetitions;
 use super::{Int, IntTuple, Layout, Tiler, coalesce, complement, composition};
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 /// Splits a layout into the elements that the tiler points to and the repetitions of that tile:
 /// `a o (b, complement(b, size(a)))`. Where the tile does not divide `a`, the last repetition

@@ -2,10 +2,7 @@
 //! and stores, which are done at once.
 
 use super::pointwise::{each, vector};
-use crate::arch::Feature;
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::kernel::{Group, Kind, Operand, TensorId, Test};
+use crate::{Builder, Feature, Group, Header, Kind, Operand, Result, TensorId, Test};
 
 fn is_asynchronous(k: &Builder) -> bool {
     k.arch().has(Feature::CpAsync)

@@ -1,11 +1,9 @@
 //! Kernels that start before their predecessors are done (programmatic dependent launch).
 
-use crate::arch::Feature;
-use crate::kernel::{Completion, For, Kernel, Kind, Spec, Stmt, ThreadsId};
+use crate::{Completion, Feature, For, Kernel, Kind, Spec, Stmt, ThreadsId};
 
-/// The kernel, such that the next of its stream may start while it runs, and that it waits for those before it where it
-/// first needs their results: what comes before that, such as its barriers, is done while they finish (PTX
-/// `griddepcontrol`).
+/// The kernel, such that the next of its stream may start while it runs, and that it waits for those before it where it first
+/// needs their results: what comes before that, such as its barriers, is done while they finish (PTX `griddepcontrol`).
 ///
 /// Threads that have different roles wait on their own, once they know their tile: those that only meet at barriers with
 /// threads that wait need not. All wait at the end, whichever way they came there, so that who waits for this kernel waits for

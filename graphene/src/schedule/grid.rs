@@ -1,9 +1,6 @@
 //! Barriers of blocks that are resident together: each counts its arrivals in global memory.
 
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Kind, Operand, ThreadsId};
+use crate::{Builder, Cond, Expr, Kind, Operand, Result, ThreadsId, Var};
 
 /// A barrier of some blocks, which meet there so many times in a launch.
 ///

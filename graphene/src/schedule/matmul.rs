@@ -4,9 +4,7 @@
 //! `epilog` keeps sums in registers until they are complete. What `tile` and `split` do, templates do by a walk over tiles and
 //! by loops over stages.
 
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::kernel::{Kind, TensorId, ThreadsId};
+use crate::{Builder, Header, Kind, Result, TensorId, ThreadsId};
 
 /// `c += a·b`, with `a` of `[m,k]`, `b` of `[k,n]`, `c` of `[m,n]`. In registers, `c` is each thread's own part.
 #[derive(Debug, Clone, Copy)]

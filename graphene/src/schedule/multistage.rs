@@ -1,18 +1,13 @@
-//! Software pipelining by groups of copies: while threads work on one stage of shared memory, their
-//! own copies fill the others.
+//! Software pipelining by groups of copies: while threads work on one stage of shared memory, their own copies fill the others.
 
 use super::{commit_copies, wait_for_copies};
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Fence, Kind, Ring, ThreadsId};
+use crate::{Builder, Cond, Expr, Fence, Kind, Result, Ring, ThreadsId, Var};
 
 /// Goes through `steps` steps. `fetch` begins the copies of a step into a stage, and does nothing for
 /// a step that is none; `work` uses a stage whose copies are there.
 ///
-/// All copies of a step form one group. After it has waited for its own, a thread waits for the
-/// others', and by then nobody uses the stage of the step before any more: that one is filled next.
-/// Afterwards the last stages may still be in use.
+/// All copies of a step form one group. After it has waited for its own, a thread waits for the others', and by then nobody uses
+/// the stage of the step before any more: that one is filled next. Afterwards the last stages may still be in use.
 pub fn multistage(
     k: &mut Builder,
     ahead: &Ahead,
@@ -123,8 +118,7 @@ impl Ahead {
         k.spec(Kind::Sync, (), (), self.block)
     }
 
-    /// Goes through `steps` more steps; `fetch` is given the number of the step that is ahead,
-    /// counted from the first of these.
+    /// Goes through `steps` more steps; `fetch` is given the number of the step that is ahead, counted from the first of these.
     pub fn each(
         &self,
         k: &mut Builder,

@@ -6,12 +6,10 @@
 //! multiplied, as attention does, one's exponentials have the other's matmuls beside them (FlashAttention-3: Shah et al.,
 //! 2024). So a consumer waits until the one before has issued its matmuls.
 
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Kind, Operand, Ring, Scope, TensorId, ThreadsId};
-use crate::layout::Layout;
-use crate::tensor::{Memory, Scalar};
+use crate::{
+    Builder, Expr, Kind, Layout, Memory, Operand, Result, Ring, Scalar, Scope, TensorId, ThreadsId,
+    Var,
+};
 
 /// One barrier for each consumer, complete when it may multiply; none where there is one consumer, who always may.
 #[derive(Debug, Clone, Copy)]

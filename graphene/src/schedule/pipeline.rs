@@ -1,16 +1,13 @@
 //! The pipeline of producers and consumers: its protocol is written once, here.
 //!
-//! It has stages, each with two barriers. *Full* completes a phase when a stage's data has
-//! arrived, *empty* when all of its readers have left it. A producer waits for *empty* before it
-//! fills a stage; since no stage has been filled at first, its first lap waits on the parity that
-//! counts as complete from the start.
+//! It has stages, each with two barriers. *Full* completes a phase when a stage's data has arrived, *empty* when all of its
+//! readers have left it. A producer waits for *empty* before it fills a stage; since no stage has been filled at first, its first
+//! lap waits on the parity that counts as complete from the start.
 
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Fence, Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
-use crate::layout::Layout;
-use crate::tensor::{Memory, Scalar};
+use crate::{
+    Builder, Expr, Fence, Kind, Layout, Memory, Number, Operand, Result, Ring, Scalar, Scope,
+    TensorId, ThreadsId, Var,
+};
 
 /// The barriers of a pipeline.
 #[derive(Debug, Clone, Copy)]
@@ -24,8 +21,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Allocates the barriers, and lets one thread, `first`, initialise them. What follows must
-    /// begin with a synchronisation.
+    /// Allocates the barriers, and lets one thread, `first`, initialise them. What follows must begin with a synchronisation.
     pub fn new(
         k: &mut Builder,
         stages: i64,

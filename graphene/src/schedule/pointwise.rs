@@ -3,14 +3,12 @@
 //! A thread holds vectors: register tensors `[n:1]`, where they are computed on in single precision,
 //! or, if that is what a function computes with, in integers of 64 bits.
 
-use crate::arch::Feature;
-use crate::build::{Builder, Header, Operands};
-use crate::error::{Error, Result};
-use crate::function::{Function, Node, Step};
-use crate::index::Expr;
-use crate::kernel::{Fused, Kind, Operand, TensorId, Test};
-use crate::layout::{Layout, Tiler};
-use crate::tensor::{Memory, Scalar};
+use crate::build::Operands;
+use crate::function::Node;
+use crate::{
+    Builder, Error, Expr, Feature, Function, Fused, Header, Kind, Layout, Memory, Operand, Result,
+    Scalar, Step, TensorId, Test, Tiler,
+};
 
 /// The bytes that a thread loads or stores at once.
 pub const WIDTH: i64 = 16;

@@ -1,18 +1,15 @@
 //! Softmax over rows that come in tiles, one after the other (online softmax: Milakov and
 //! Gimelshein, 2018), in the accumulators of matmuls.
 //!
-//! A lane has, of two rows, two neighbouring elements of each eight: `[2,n].[2]`. Four lanes
-//! have the rest of these rows: a quad, or those of two quad pairs. For each row, the largest score so far and the sum of the
-//! weights so far are kept; where a tile brings a larger score, what was summed before is multiplied
-//! by the weight that the old one has now.
+//! A lane has, of two rows, two neighbouring elements of each eight: `[2,n].[2]`. Four lanes have the rest of these rows: a quad,
+//! or those of two quad pairs. For each row, the largest score so far and the sum of the weights so far are kept; where a tile
+//! brings a larger score, what was summed before is multiplied by the weight that the old one has now.
 
 use super::pointwise::{number, vector};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Fused, Kind, Operand, TensorId, ThreadsId, Unary};
-use crate::layout::Layout;
-use crate::tensor::{Memory, Scalar};
+use crate::{
+    Binary, Builder, Expr, Fused, Header, Kind, Layout, Memory, Operand, Result, Scalar, TensorId,
+    ThreadsId, Unary, Var,
+};
 
 /// What scores count in.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,8 +17,7 @@ pub enum Units {
     /// So much of log₂ of a weight, more than 0: a weight is one fused multiplication and addition
     /// and a power of two. Scores are larger than -2¹⁰⁰, or -∞.
     Binary(f64),
-    /// log₂ of a weight: a weight is a difference and a power of two. Scores may be as large as numbers
-    /// of single precision can.
+    /// log₂ of a weight: a weight is a difference and a power of two. Scores may be as large as numbers of single precision can.
     Powers,
     /// ln of a weight. Scores may be as large as numbers of single precision can, such as those
     /// that masks add: their difference is taken first.
@@ -37,8 +33,7 @@ pub struct Softmax {
     warp: ThreadsId,
     /// `[2]`: the largest score of each row so far, the same in all lanes of a quad.
     pub(crate) largest: TensorId,
-    /// `[2,2]`: of each row, the sum of the weights so far in even and in odd columns of the own
-    /// lane.
+    /// `[2,2]`: of each row, the sum of the weights so far in even and in odd columns of the own lane.
     pub(crate) sums: TensorId,
     /// `[2]`: by what the tile before must be multiplied.
     pub(crate) factors: TensorId,
@@ -182,8 +177,7 @@ impl Softmax {
         })
     }
 
-    /// Divides by the sum of all weights. A row without any, or with one that is no number, becomes
-    /// NaN; `guarded`: zeros.
+    /// Divides by the sum of all weights. A row without any, or with one that is no number, becomes NaN; `guarded`: zeros.
     pub fn finish(&self, k: &mut Builder, acc: TensorId, eights: i64, guarded: bool) -> Result {
         let inverse = vector(k, "inverse", TWO, Scalar::F32)?;
         k.unroll("half", TWO, |k, half| {

@@ -1,17 +1,13 @@
-//! Folds over the threads that work on one thing: within a warp by exchanges, across warps through
-//! shared memory.
+//! Folds over the threads that work on one thing: within a warp by exchanges, across warps through shared memory.
 
-use super::pointwise::{copy, each, number, vector};
-use super::vectors::neighbours;
-use crate::build::{Builder, Header};
-use crate::error::{Result, needs};
-use crate::index::{Cond, Expr};
-use crate::kernel::{Binary, Fold, Kind, Monoid, Operand, TensorId, ThreadsId};
-use crate::layout::{Layout, Tiler};
-use crate::tensor::{Memory, Scalar};
+use super::{copy, each, neighbours, number, vector};
+use crate::kernel::{Fold, Monoid};
+use crate::{
+    Binary, Builder, Cond, Expr, Header, Kind, Layout, Memory, Operand, Result, Scalar, TensorId,
+    ThreadsId, Tiler, needs,
+};
 
-/// The threads of a block in groups of equal size, each of which reduces together: a power of two within a warp, or whole
-/// warps.
+/// The threads of a block in groups of equal size, each of which reduces together: a power of two within a warp, or whole warps.
 #[derive(Debug, Clone)]
 pub struct ThreadGroups {
     /// Threads of a group.
@@ -29,8 +25,7 @@ pub struct ThreadGroups {
 }
 
 impl ThreadGroups {
-    /// Whether a block can have such groups: of a power of two threads or of whole warps, which fill
-    /// whole warps together.
+    /// Whether a block can have such groups: of a power of two threads or of whole warps, which fill whole warps together.
     pub fn check(size: i64, count: i64) -> Result {
         let shape = if size <= 32 { size > 0 && 32 % size == 0 } else { size % 32 == 0 };
         let threads = size.saturating_mul(count);

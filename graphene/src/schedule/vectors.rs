@@ -1,14 +1,9 @@
 //! Neighbours along a tensor's last axis, which a thread takes together: where they are, and what is
 //! done where a row ends within them.
 
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{TensorId, Test};
-use crate::layout::Tiler;
+use crate::{Builder, Cond, Expr, Result, TensorId, Test, Tiler, Var};
 
-/// The coordinates of a place among axes of these sizes, of which the last one runs fastest and the
-/// first one takes what is left.
+/// The coordinates of a place among axes of these sizes, of which the last one runs fastest and the first one takes what is left.
 pub fn coordinates(k: &mut Builder, place: Expr, sizes: &[Expr]) -> Result<Vec<Expr>> {
     let mut rest = place;
     let mut at: Vec<Expr> = Vec::new();
@@ -66,9 +61,8 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Handles the run of this number: `body` is given a view of it if it lies within the row; if it
-    /// does not, of each of its elements that does, as runs of one. `view` makes those of so many
-    /// elements, from a number of such.
+    /// Handles the run of this number: `body` is given a view of it if it lies within the row; if it does not, of each of its
+    /// elements that does, as runs of one. `view` makes those of so many elements, from a number of such.
     pub fn within(
         &self,
         k: &mut Builder,

@@ -9,8 +9,7 @@ use super::program::Mode;
 use super::runner::{Mark, Runner};
 use super::tally;
 use crate::atom::{At, Fault, Tried};
-use crate::kernel::Group;
-use crate::tensor::Memory;
+use crate::{Group, Memory};
 
 /// Where an element of an operand lies.
 #[derive(Debug, Clone, Copy)]
@@ -78,22 +77,18 @@ impl Issue<'_, '_, '_> {
     /// An element that must lie inside of its buffer.
     #[inline]
     pub(super) fn inner_spot(&mut self, at: At<'_>) -> Tried<Spot> {
-        match self.sure_spot(at) {
+        match self.spot(at)? {
             Some(spot) => Ok(spot),
-            None => self.inner_edge_spot(at),
+            None => Err(self.outside(at)),
         }
     }
 
     #[cold]
-    fn inner_edge_spot(&mut self, at: At<'_>) -> Tried<Spot> {
-        if let Some(spot) = self.edge_spot(at)? {
-            return Ok(spot);
-        }
-        let (lane, operand, element) = at;
+    fn outside(&mut self, (lane, operand, element): At<'_>) -> Fault {
         let base = self.base_of(lane, operand);
         let number = self.task.places[operand].number(element).unwrap_or(0);
         let fault = Fault::OutOfBounds(self.text(operand, number, base));
-        Err(self.blame(lane, fault))
+        self.blame(lane, fault)
     }
 
     /// An element's name and its coordinates along its buffer's axes.
@@ -298,8 +293,7 @@ impl Issue<'_, '_, '_> {
         self.complain(spot.lane, fault, other)
     }
 
-    /// Hands a fault back if enough has been found; otherwise notes it, once for a statement and
-    /// kind of fault.
+    /// Hands a fault back if enough has been found; otherwise notes it, once for a statement and kind of fault.
     pub(super) fn complain(&mut self, lane: usize, fault: Fault, other: Option<u32>) -> Tried {
         let number = self.task.number;
         let kind = std::mem::discriminant(&fault);

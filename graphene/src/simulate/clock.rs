@@ -1,9 +1,8 @@
 //! Who has seen what: vector clocks with a component for each unit of the machine.
 //!
-//! A unit is a warp, something asynchronous that works for one, or a barrier's copies. Its time
-//! grows; what it does at one time is known or unknown to others together, except that the lanes
-//! of a unit can be told apart: a lane that arrives at a barrier on its own publishes what it did
-//! itself, not what its warp's other lanes did.
+//! A unit is a warp, something asynchronous that works for one, or a barrier's copies. Its time grows; what it does at one time
+//! is known or unknown to others together, except that the lanes of a unit can be told apart: a lane that arrives at a barrier on
+//! its own publishes what it did itself, not what its warp's other lanes did.
 
 /// A lane of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

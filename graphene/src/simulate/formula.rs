@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::error::{Error, Result};
-use crate::index::{Cond, Expr, Factor, Op, Relation, Var};
+use crate::index::{Factor, Op};
+use crate::{Cond, Error, Expr, Relation, Result, Var};
 
 /// Where a variable's value lies among a warp's; a varying one has a value for each lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +113,7 @@ impl Scope {
         Scope { symbols, slots: BTreeMap::new(), varying, thread, threads, size: 0 }
     }
 
-    /// Notes that a variable is assigned, with values that differ among lanes or not. Says whether
-    /// that is news.
+    /// Notes that a variable is assigned, with values that differ among lanes or not. Says whether that is news.
     pub(super) fn assign(&mut self, var: &Var, varying: bool) -> bool {
         let fresh = !self.slots.contains_key(var);
         if fresh {
@@ -189,8 +188,7 @@ impl Scope {
         Ok(Check { left, relation: cond.relation, right })
     }
 
-    /// Compiles an expression.
-    /// Fails with [`Error::Shape`] for variables that nothing assigns, and divisors that are not fixed at
+    /// Compiles an expression. Fails with [`Error::Shape`] for variables that nothing assigns, and divisors that are not fixed at
     /// launch or not positive.
     pub(super) fn compile(&self, expr: &Expr) -> Result<Formula> {
         let mut formula = Formula::default();

@@ -10,7 +10,7 @@ use super::clock::lanes_of;
 use super::instance::{Instance, Levels};
 use super::level::{Array, Level, Unchecked};
 use super::runner::Runner;
-use crate::kernel::{self, Kind};
+use crate::{Kind, kernel};
 
 /// Which elements registers hold.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,8 +6,7 @@ use super::program::Task;
 use super::runner::Gathered;
 use crate::atom::{Fault, Progress, Step};
 
-/// Which threads meet: those of some blocks, given by the first, the last and their number; so too
-/// the blocks.
+/// Which threads meet: those of some blocks, given by the first, the last and their number; so too the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Meeting {
     blocks: (i64, i64, usize),

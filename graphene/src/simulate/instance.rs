@@ -12,12 +12,10 @@ use std::rc::Rc;
 use super::clock::lanes_of;
 use super::formula::Check;
 use super::fragment::Fragment;
-use super::level::Unchecked;
-use super::machine::Machine;
-use super::program::Program;
 use super::runner::Runner;
+use super::{Machine, Program, Unchecked};
+use crate::Memory;
 use crate::kernel::Array;
-use crate::tensor::Memory;
 
 /// An element of any memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

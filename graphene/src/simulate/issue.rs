@@ -6,8 +6,7 @@ use super::place::Place;
 use super::program::{Mode, Program, Task};
 use super::tally::{self, Span};
 use crate::atom::{Fault, Progress, Proxy, Tried};
-use crate::kernel::Group;
-use crate::tensor::Memory;
+use crate::{Group, Memory};
 
 /// What went wrong, and with whom.
 #[derive(Debug)]

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use super::formula::{Check, Formula};
 use super::place::{Place, Team};
 use super::program::Program;
-use crate::error::Result;
-use crate::function::{Step, Value};
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Binary, Carry, For, Fused, Kernel, Spec, Stmt, Term, block_var};
-use crate::tensor::{Agent, Memory};
+use crate::function::Value;
+use crate::kernel::{Carry, Term, block_var};
+use crate::{
+    Agent, Binary, Cond, Expr, For, Fused, Kernel, Memory, Relation, Result, Spec, Step, Stmt, Var,
+};
 
 /// A spec with a body.
 pub(super) struct Level<'k> {

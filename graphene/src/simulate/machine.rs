@@ -8,17 +8,13 @@ use super::control::control;
 use super::gather::{Gathering, Meeting};
 use super::instance::{self, Levels};
 use super::issue::{self, Failure};
-use super::memory::Space;
-use super::place::Root;
-use super::program::{Op, Program, Task};
-use super::report::{Cost, Finding};
+use super::program::{Op, Task};
 use super::runner::{Runner, State, Units};
-use super::{Options, Outcome};
+use super::{Cost, Finding, Options, Outcome, Program, Root, Space};
 use crate::arch::registers_at_launch;
 use crate::atom::{Fault, Progress, Proxy};
-use crate::kernel::Kind;
-use crate::tensor::Memory;
 use crate::text::print::joined;
+use crate::{Kind, Memory};
 
 /// A machine that runs a program.
 pub(super) struct Machine<'p, 'k> {

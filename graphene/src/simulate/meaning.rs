@@ -6,16 +6,14 @@ use super::clock::Epoch;
 use super::formula::Check;
 use super::fragment::{Fragment, coordinates};
 use super::instance::{Element, Evaluated, Instance};
-use super::level::{self, Level, Unchecked};
-use super::machine::Machine;
+use super::level::{self, Level};
 use super::memory::Access;
-use super::program::Program;
+use super::{Machine, Program, Unchecked};
 use crate::atom::{Fault, Proxy};
-use crate::index::Expr;
-use crate::kernel::{Array, Number, Operand, Term};
+use crate::kernel::{Array, Term};
 use crate::kind::near::{Given, LEAST};
-use crate::tensor::{Memory, Scalar};
 use crate::text::print::{joined, list};
+use crate::{Expr, Memory, Number, Operand, Scalar};
 
 /// An operand's elements as they are now, and where; `None` outside of its buffer.
 #[derive(Default)]

@@ -3,10 +3,7 @@
 use std::ops::Deref;
 
 use super::formula::{Formula, Scope};
-use crate::error::{Error, Result};
-use crate::index::Expr;
-use crate::layout::{Layout, Swizzle};
-use crate::tensor::{Memory, Scalar, Tensor, Threads, View};
+use crate::{Error, Expr, Layout, Memory, Result, Scalar, Swizzle, Tensor, Threads, View};
 
 /// A tensor that others are views of: memory of its own.
 #[derive(Debug, Clone)]
@@ -73,8 +70,7 @@ pub(super) struct Team {
 }
 
 impl Place {
-    /// Compiles an operand that lies in `root`.
-    /// Fails with [`Error::Shape`] for sizes and strides that are not fixed at launch.
+    /// Compiles an operand that lies in `root`. Fails with [`Error::Shape`] for sizes and strides that are not fixed at launch.
     pub(super) fn of(tensor: &Tensor, root: &Root, align: i64, scope: &Scope) -> Result<Place> {
         let view = &tensor.view;
         let axes = axes_of(view, scope)?;
@@ -199,8 +195,7 @@ impl Team {
         self.offsets.binary_search(&offset).unwrap_or_default()
     }
 
-    /// Compiles the threads or blocks that a tensor reaches.
-    /// Fails with [`Error::Shape`] for sizes that are not fixed at launch.
+    /// Compiles the threads or blocks that a tensor reaches. Fails with [`Error::Shape`] for sizes that are not fixed at launch.
     pub(super) fn of(threads: &Threads, scope: &Scope) -> Result<Team> {
         let view = &threads.view;
         let mut offsets = vec![0];

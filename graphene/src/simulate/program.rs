@@ -6,13 +6,12 @@ use super::formula::{Check, Formula, Scope, Slot};
 use super::level::{Level, of_block};
 use super::place::{Place, Root, Team, axes_of, span};
 use super::report::Statement;
-use crate::atom::{self, Site};
-use crate::error::{Error, Result};
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{
-    Completion, For, Group, Kernel, Kind, Spec, Stmt, TensorId, ThreadsId, block_var, thread_var,
+use crate::atom::Site;
+use crate::kernel::{block_var, thread_var};
+use crate::{
+    Completion, Cond, Error, Expr, For, Group, Kernel, Kind, Memory, Relation, Result, Scalar,
+    Spec, Stmt, Tensor, TensorId, ThreadsId, Var, atom,
 };
-use crate::tensor::{Memory, Scalar, Tensor};
 
 /// A step of a program.
 #[derive(Debug)]
@@ -111,11 +110,9 @@ const MAX_ELEMENTS: usize = 1 << 28;
 const MAX_BLOCKS: i64 = 1 << 20;
 
 impl<'k> Program<'k> {
-    /// Compiles a kernel, given the values of its symbols.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] for symbols without a value, [`Error::NoAtom`] for specs that are neither decomposed nor atoms,
-    /// [`Error::Shape`] for what is not fixed at launch but must be, [`Error::Overlap`] for tensors that overlap.
+    /// Compiles a kernel, given the values of its symbols. Fails with [`Error::Kernel`] for symbols without a value,
+    /// [`Error::NoAtom`] for specs that are neither decomposed nor atoms, [`Error::Shape`] for what is not fixed at
+    /// launch but must be, [`Error::Overlap`] for tensors that overlap.
     pub(super) fn of(
         kernel: &'k Kernel,
         values: &HashMap<Var, i64>,
@@ -422,8 +419,7 @@ fn role_coordinate(kernel: &Kernel, id: ThreadsId) -> Expr {
     sum
 }
 
-/// Notes which variables are assigned, and which of them vary among a warp's lanes. Says whether
-/// there is news.
+/// Notes which variables are assigned, and which of them vary among a warp's lanes. Says whether there is news.
 fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -> bool {
     let mut news = false;
     for stmt in stmts {

@@ -2,7 +2,7 @@
 
 use super::clock::{Epoch, Knowledge, lanes_of};
 use super::instance::Frame;
-use crate::kernel::Group;
+use crate::Group;
 
 /// A warp that runs a program.
 #[derive(Debug, Default)]

@@ -28,9 +28,8 @@ const SECTOR: i64 = 32;
 
 /// How many phases the lanes' accesses to shared memory need beyond the least.
 ///
-/// A phase serves 128 bytes: all lanes' words, half of the lanes' pairs, or a quarter of the
-/// lanes' quadruples. It takes as many cycles as the most words that one bank must give; lanes
-/// that ask for one word share it.
+/// A phase serves 128 bytes: all lanes' words, half of the lanes' pairs, or a quarter of the lanes' quadruples. It takes as many
+/// cycles as the most words that one bank must give; lanes that ask for one word share it.
 pub(super) fn conflicts(spans: &[Span]) -> u64 {
     let widest = spans.iter().map(|span| span.bytes()).max().unwrap_or(0).max(WORD);
     let width = widest.min(WIDEST);

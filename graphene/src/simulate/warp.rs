@@ -5,8 +5,7 @@ use super::gather::rendezvous;
 use super::issue::Issue;
 use super::runner::State;
 use crate::atom::{At, Fault, Progress, Step, Tried, Warp};
-use crate::index::Expr;
-use crate::kernel::{Fence, Group, Scope};
+use crate::{Expr, Fence, Group, Scope};
 
 impl Warp for Issue<'_, '_, '_> {
     fn lanes(&self) -> Vec<usize> {

@@ -1,15 +1,8 @@
-//! How a kernel's operand lies in memory, where that is a parameter: its type, and its stride along
-//! each of the kernel's axes.
+//! How a kernel's operand lies in memory, where that is a parameter: its type, and its stride along each of the kernel's axes.
 
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{TensorId, ThreadsId};
-use crate::layout::Layout;
-use crate::schedule::pointwise::load_as;
-use crate::schedule::vectors::neighbours;
 pub(super) use crate::schedule::vectors::product;
-use crate::tensor::{Scalar, View};
+use crate::schedule::{load_as, neighbours};
+use crate::{Builder, Expr, Layout, Result, Scalar, TensorId, ThreadsId, Var, View};
 
 /// An operand's type and strides, one for each axis, the last axis running fastest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -76,8 +69,7 @@ impl Access {
         load_as(k, (from, self.contiguous()), numbers)
     }
 
-    /// The symbols of an operand's strides, `None` where there are none. All operands' symbols come
-    /// before the first parameter.
+    /// The symbols of an operand's strides, `None` where there are none. All operands' symbols come before the first parameter.
     pub(super) fn symbols(&self, k: &mut Builder, name: &str) -> Result<Vec<Option<Var>>> {
         let each = |(axis, stride): (usize, &Stride)| match stride {
             Stride::Symbol => k.symbol(&format!("{name}_stride{axis}")).map(Some),

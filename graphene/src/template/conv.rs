@@ -39,63 +39,39 @@ use super::matmul::{Edges, MatMul, Place, Walk, tile_of};
 use super::multistage::Multistage;
 use super::stage::{Movers, Side, near};
 pub use super::tiled_mma::By;
-use crate::arch::Arch;
-use crate::build::{Builder, Header};
-use crate::error::{Result, needs};
-use crate::index::{Expr, Var};
-use crate::kernel::{Fused, Kernel, Kind};
-use crate::layout::{Layout, Tiler};
 use crate::schedule::{multistage_through_registers, within};
+use crate::{Arch, Builder, Expr, Fused, Header, Kernel, Kind, Layout, Result, Tiler, Var, needs};
 
-/// The parameters of a convolution.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Conv {
-    /// What is computed.
-    pub convolution: Convolution,
-    /// What the kernel is written for; it runs on newer ones, too.
-    pub arch: Arch,
-    /// Who multiplies.
-    pub by: By,
-    /// How weights move: in bulk, they start at a multiple of 16 bytes, and so does each output channel's.
-    pub weights: Edges,
-    /// How pixels move: in bulk, each channel's pixels of the results start at a multiple of 16 bytes,
-    /// and those of the image as well where windows are of one element and see all of them.
-    pub pixels: Edges,
-    /// Output channels and pixels of a block's tile, as of a matmul by warps or by threads.
-    pub tile: [i64; 2],
-    /// The depth of a stage.
-    pub depth: i64,
-    /// Warps of a block.
-    pub warps: i64,
-    /// Stages in shared memory.
-    pub stages: i64,
-    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
-    pub raster: i64,
-}
-
-impl Default for Conv {
-    fn default() -> Conv {
-        Conv {
-            convolution: Convolution::default(),
-            arch: Arch::Sm80,
-            by: By::Warps,
-            weights: Edges::Bulk,
-            pixels: Edges::Bulk,
-            tile: [128, 128],
-            depth: 32,
-            warps: 4,
-            stages: 4,
-            raster: 8,
-        }
+parameters! {
+    /// The parameters of a convolution.
+    pub struct Conv {
+        /// What is computed.
+        pub convolution: Convolution = Convolution::default(),
+        /// What the kernel is written for; it runs on newer ones, too.
+        pub arch: Arch = Arch::Sm80,
+        /// Who multiplies.
+        pub by: By = By::Warps,
+        /// How weights move: in bulk, they start at a multiple of 16 bytes, and so does each output channel's.
+        pub weights: Edges = Edges::Bulk,
+        /// How pixels move: in bulk, each channel's pixels of the results start at a multiple of 16 bytes,
+        /// and those of the image as well where windows are of one element and see all of them.
+        pub pixels: Edges = Edges::Bulk,
+        /// Output channels and pixels of a block's tile, as of a matmul by warps or by threads.
+        pub tile: [i64; 2] = [128, 128],
+        /// The depth of a stage.
+        pub depth: i64 = 32,
+        /// Warps of a block.
+        pub warps: i64 = 4,
+        /// Stages in shared memory.
+        pub stages: i64 = 4,
+        /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
+        pub raster: i64 = 8,
     }
 }
 
 impl Conv {
     /// The kernel, with symbols `images`, `out0`, `out1`, … for the sizes of results along the spatial
     /// axes, and `in0`, `in1`, … for those of the images, unless [`is_flat`](Conv::is_flat).
-    ///
-    /// # Errors
-    /// [`crate::Error::Constraint`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let convolution = &self.convolution;
@@ -169,9 +145,7 @@ impl Conv {
         let kind = convolution.kind(sums, 2, &sizes);
         k.finish_as(Header::new(kind, outer.results.clone(), ins, block))
     }
-}
 
-impl Conv {
     /// Whether all pixels of an image are one axis: windows are single elements.
     pub fn is_flat(&self) -> bool {
         self.pixels == Edges::Bulk && self.convolution.is_pointwise()

@@ -13,15 +13,12 @@
 //! ```
 
 use super::matmul::{Edges, tile_of};
-use crate::build::Builder;
-use crate::error::{Result, needs};
-use crate::function::Function;
-use crate::index::Expr;
-use crate::kernel::{Fused, Kind, Operand, TensorId, Unary};
-use crate::layout::Tiler;
-use crate::schedule::pointwise::{computed, each, load_inside, store_inside, vector};
-use crate::schedule::vectors::neighbours;
-use crate::tensor::{Scalar, View};
+use crate::named::named;
+use crate::schedule::{computed, each, load_inside, neighbours, store_inside, vector};
+use crate::{
+    Builder, Expr, Function, Fused, Kind, Operand, Result, Scalar, TensorId, Tiler, Unary, View,
+    needs,
+};
 
 /// What becomes of the sums.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,27 +41,20 @@ pub struct Input {
     pub scalar: Option<Scalar>,
 }
 
-/// Which elements an epilogue's operand has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Span {
-    /// A row `[n]`, the same for every row of the result, such as a bias.
-    Row,
-    /// A column `[m]`, the same for every column of the result.
-    Column,
-    /// `[m,n]`, such as a residual.
-    Whole,
+named! {
+    /// Which elements an epilogue's operand has. Its name is the parameter's, which is followed by `_2`, `_3`, … where there
+    /// are more.
+    pub enum Span {
+        /// A row `[n]`, the same for every row of the result, such as a bias.
+        Row = "bias",
+        /// A column `[m]`, the same for every column of the result.
+        Column = "column",
+        /// `[m,n]`, such as a residual.
+        Whole = "R",
+    }
 }
 
 impl Span {
-    /// The parameter's name, which is followed by `_2`, `_3`, … where there are more.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Span::Row => "bias",
-            Span::Column => "column",
-            Span::Whole => "R",
-        }
-    }
-
     /// The operand of this number, such that it is broadcast to `[m,n]`.
     pub(super) fn broadcast(self, number: usize) -> Fused {
         let operand = Fused::input(number);

@@ -44,53 +44,52 @@ use self::context::Context;
 use self::operands::Given;
 use super::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS};
 use super::tiled_mma;
-use crate::arch::{Arch, Feature, WARP};
-use crate::build::Builder;
 use crate::choose::ceil;
-use crate::error::{AtLeast, AtMost, MultipleOf, Result, Within, needs};
-use crate::kernel::{Kernel, Number, TensorId};
-use crate::schedule::Units;
-use crate::schedule::pointwise::round;
-use crate::tensor::Scalar;
+use crate::error::AtMost;
+use crate::schedule::{Units, round};
+use crate::{
+    Arch, AtLeast, Builder, Feature, Kernel, MultipleOf, Number, Result, Scalar, TensorId, WARP,
+    Within, needs,
+};
 
-/// The parameters of attention.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Fmha {
-    /// The type of queries, keys, values and the result: fp16 or bf16, or, but for Hopper's tensor
-    /// cores, fp32. Scores, weights and sums are of single precision; weights are rounded to
-    /// this type for their matmul with the values, or to TF32.
-    pub scalar: Scalar,
-    /// Whether matmuls of single precision are of TF32, rather than IEEE's.
-    pub tf32: bool,
-    /// What the kernel by warps is written for; it runs on newer ones, too.
-    pub arch: Arch,
-    /// Elements of a query and of a key: two vectors of 16 bytes or more, at most 256. Tiles have zeros
-    /// up to the next multiple of 16.
-    pub head_dim: i64,
-    /// Elements of a value: likewise.
-    pub value_dim: i64,
-    /// Consumer warpgroups, 1 to 3, with 64 queries each.
-    pub consumers: i64,
-    /// Keys of a tile: a multiple of 16, at most 256.
-    pub keys: i64,
-    /// Pipeline stages of keys, and of values.
-    pub stages: i64,
-    /// Multiplies the scores.
-    pub scale: Number,
-    /// Scores become `softcap·tanh(score/softcap)`, before the mask.
-    pub softcap: Option<Number>,
-    /// What is added to the scores.
-    pub mask: Mask,
-    /// What the score of a key becomes that a mask of type `u8` forbids: -∞, or a finite number, so
-    /// that a row all of whose keys are forbidden has the same weight for each of them. Keys beyond
-    /// the last, and those that come after the query if it is `causal`, have a weight of 0 always. What
-    /// a forbidden key's score was makes no difference where it is finite.
-    pub fill: Number,
-    /// Query i attends keys 0 to i only.
-    pub causal: bool,
-    /// Whether a row that may attend nowhere, or has a score that is no number, gives zeros rather
-    /// than NaN. A NaN among the values becomes zero as well.
-    pub guarded: bool,
+parameters! {
+    /// The parameters of attention.
+    pub struct Fmha {
+        /// The type of queries, keys, values and the result: fp16 or bf16, or, but for Hopper's tensor
+        /// cores, fp32. Scores, weights and sums are of single precision; weights are rounded to
+        /// this type for their matmul with the values, or to TF32.
+        pub scalar: Scalar = Scalar::F16,
+        /// Whether matmuls of single precision are of TF32, rather than IEEE's.
+        pub tf32: bool = false,
+        /// What the kernel by warps is written for; it runs on newer ones, too.
+        pub arch: Arch = Arch::Sm80,
+        /// Elements of a query and of a key: two vectors of 16 bytes or more, at most 256. Tiles have zeros
+        /// up to the next multiple of 16.
+        pub head_dim: i64 = 64,
+        /// Elements of a value: likewise.
+        pub value_dim: i64 = 64,
+        /// Consumer warpgroups, 1 to 3, with 64 queries each.
+        pub consumers: i64 = 2,
+        /// Keys of a tile: a multiple of 16, at most 256.
+        pub keys: i64 = 128,
+        /// Pipeline stages of keys, and of values.
+        pub stages: i64 = 2,
+        /// Multiplies the scores.
+        pub scale: Number = Number(0.125),
+        /// Scores become `softcap·tanh(score/softcap)`, before the mask.
+        pub softcap: Option<Number> = None,
+        /// What is added to the scores.
+        pub mask: Mask = Mask::None,
+        /// What the score of a key becomes that a mask of type `u8` forbids: -∞, or a finite number, so that a row all of whose
+        /// keys are forbidden has the same weight for each of them. Keys beyond the last, and those that come after the query if
+        /// it is `causal`, have a weight of 0 always. What a forbidden key's score was makes no difference where it is finite.
+        pub fill: Number = Number(f64::NEG_INFINITY),
+        /// Query i attends keys 0 to i only.
+        pub causal: bool = false,
+        /// Whether a row that may attend nowhere, or has a score that is no number, gives zeros rather
+        /// than NaN. A NaN among the values becomes zero as well.
+        pub guarded: bool = false,
+    }
 }
 
 /// What is added to the scores. Of type `u8`, it says which keys may be attended: 0 forbids one, which adds -∞, or
@@ -109,39 +108,14 @@ pub enum Mask {
 /// Stages of keys, and of values, before Hopper.
 const STAGES: i64 = 2;
 
-impl Default for Fmha {
-    fn default() -> Fmha {
-        Fmha {
-            scalar: Scalar::F16,
-            tf32: false,
-            arch: Arch::Sm80,
-            head_dim: 64,
-            value_dim: 64,
-            consumers: 2,
-            keys: 128,
-            stages: 2,
-            scale: Number(0.125),
-            softcap: None,
-            mask: Mask::None,
-            fill: Number(f64::NEG_INFINITY),
-            causal: false,
-            guarded: false,
-        }
-    }
-}
-
 impl Fmha {
     /// Queries of a tile.
     pub fn rows(&self) -> i64 {
         ROWS * self.consumers
     }
 
-    /// The kernel, with the symbols batch, heads, kv_heads (which divides heads), queries, keys (at
-    /// least 1), the number of blocks, and strides in elements: `q_batch`, `q_head`, `q_row`,
-    /// likewise of k, v and o, and those of the mask.
-    ///
-    /// # Errors
-    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
+    /// The kernel, with the symbols batch, heads, kv_heads (which divides heads), queries, keys (at least 1), the number of
+    /// blocks, and strides in elements: `q_batch`, `q_head`, `q_row`, likewise of k, v and o, and those of the mask.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         needs(self.scalar.bytes() == 2, "fp16 or bf16 operands", self.scalar)?;
@@ -163,9 +137,6 @@ impl Fmha {
 
     /// The kernel by warps, for any architecture, with the symbols of [`kernel`](Fmha::kernel): each of
     /// `consumers` four warps. It always has two stages, and needs no tensor map.
-    ///
-    /// # Errors
-    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn ampere(&self) -> Result<Kernel> {
         self.check()?;
         ampere::kernel(self)
@@ -256,8 +227,7 @@ impl Fmha {
         Panels { rows, columns, scalar: self.scalar }
     }
 
-    /// Weights become the left operand of their matmul with the values: fragments of accumulators are
-    /// fragments of operands.
+    /// Weights become the left operand of their matmul with the values: fragments of accumulators are fragments of operands.
     fn pack(&self, k: &mut Builder, from: TensorId, to: TensorId) -> Result {
         k.unroll_both([("j", self.keys / 8), ("half", 2)], |k, [j, half]| {
             let [to, from] = [k.index(to, "to", [half, j])?, k.index(from, "from", [half, j])?];

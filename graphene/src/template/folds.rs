@@ -21,81 +21,58 @@ mod passes;
 
 use self::passes::Row;
 use super::access::{Access, declare, launch, product, sizes};
-use crate::arch::Arch;
-use crate::build::Builder;
-use crate::error::{Result, Within, needs};
-use crate::function::Function;
-use crate::index::Expr;
-use crate::kernel::{Binary, Fused, Kernel, Kind};
 use crate::schedule::together::ThreadGroups;
-use crate::tensor::Scalar;
+use crate::{
+    Arch, Binary, Builder, Expr, Function, Fused, Kernel, Kind, Result, Scalar, Within, needs,
+};
 
-/// The parameters. Symbols are the sizes `N0`, `N1`, … of the axes, and strides of the operands, which
-/// are the inputs `x0`, `x1`, … and the results `y0`, `y1`, ….
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Folds {
-    /// What it is compiled for.
-    pub arch: Arch,
-    /// How many axes rows have; the others are those of columns.
-    pub kept: usize,
-    /// The inputs: of all axes, or of those of rows alone. One at least is of all.
-    pub ins: Vec<Access>,
-    /// The totals, in their order.
-    pub totals: Vec<Total>,
-    /// The results.
-    pub outs: Vec<Out>,
-    /// Elements of a vector; the last axis must be a multiple. 1 for any number and alignment.
-    pub vector: i64,
-    /// Threads of a team: a power of two up to 32, or a multiple of 32.
-    pub threads: i64,
-    /// Rows, that is teams, of a block.
-    pub teams: i64,
+parameters! {
+    /// The parameters. Symbols are the sizes `N0`, `N1`, … of the axes, and strides of the operands, which
+    /// are the inputs `x0`, `x1`, … and the results `y0`, `y1`, …. By default the sums of rows of fp16.
+    pub struct Folds {
+        /// What it is compiled for.
+        pub arch: Arch = Arch::Sm80,
+        /// How many axes rows have; the others are those of columns.
+        pub kept: usize = 1,
+        /// The inputs: of all axes, or of those of rows alone. One at least is of all.
+        pub ins: Vec<Access> = vec![Access::packed(Scalar::F16, 2)],
+        /// The totals, in their order.
+        pub totals: Vec<Total> = vec![Total::default()],
+        /// The results.
+        pub outs: Vec<Out> = vec![Out::default()],
+        /// Elements of a vector; the last axis must be a multiple. 1 for any number and alignment.
+        pub vector: i64 = 1,
+        /// Threads of a team: a power of two up to 32, or a multiple of 32.
+        pub threads: i64 = 32,
+        /// Rows, that is teams, of a block.
+        pub teams: i64 = 4,
+    }
 }
 
-/// A total of each row.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Total {
-    /// What folds elements: one that has a neutral number.
-    pub op: Binary,
-    /// What is folded: of the inputs, and of the totals before.
-    pub function: Function,
-    /// What it then becomes: of the total, the number of columns, and the totals before.
-    pub finish: Function,
+parameters! {
+    /// A total of each row. By default a sum.
+    pub struct Total {
+        /// What folds elements: one that has a neutral number.
+        pub op: Binary = Binary::Add,
+        /// What is folded: of the inputs, and of the totals before.
+        pub function: Function = Function::identity(),
+        /// What it then becomes: of the total, the number of columns, and the totals before.
+        pub finish: Function = Function::identity(),
+    }
 }
 
-/// A result.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Out {
-    /// What is stored: of the inputs, and of all totals.
-    pub function: Function,
-    /// Where: of all axes, or of those of rows alone.
-    pub access: Access,
-}
-
-impl Default for Folds {
-    /// The sums of rows of fp16.
-    fn default() -> Folds {
-        let total =
-            Total { op: Binary::Add, function: Function::identity(), finish: Function::identity() };
-        let out = Out { function: Function::input(1), access: Access::packed(Scalar::F16, 1) };
-        Folds {
-            arch: Arch::Sm80,
-            kept: 1,
-            ins: vec![Access::packed(Scalar::F16, 2)],
-            totals: vec![total],
-            outs: vec![out],
-            vector: 1,
-            threads: 32,
-            teams: 4,
-        }
+parameters! {
+    /// A result. By default a row's first total.
+    pub struct Out {
+        /// What is stored: of the inputs, and of all totals.
+        pub function: Function = Function::input(1),
+        /// Where: of all axes, or of those of rows alone.
+        pub access: Access = Access::packed(Scalar::F16, 1),
     }
 }
 
 impl Folds {
     /// The kernel.
-    ///
-    /// # Errors
-    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         let whole = self.check()?;
         let rank = self.ins[whole].strides.len();

@@ -2,14 +2,12 @@
 
 use super::matmul::{leaf, registers};
 use super::split_k::Visit;
-use crate::arch::{Arch, Feature, registers_at_launch};
-use crate::build::Builder;
+use crate::arch::registers_at_launch;
 use crate::choose::swizzle;
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
-use crate::layout::{Layout, Tiler};
-use crate::tensor::{Memory, Scalar, View};
+use crate::{
+    Arch, Builder, Expr, Feature, Kind, Layout, Memory, Operand, Result, Scalar, TensorId,
+    ThreadsId, Tiler, Var, View,
+};
 
 pub(super) use crate::arch::WARPGROUP as GROUP;
 

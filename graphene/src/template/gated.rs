@@ -20,12 +20,7 @@
 use super::epilogue::Epilogue;
 use super::matmul::{MatMul, Term};
 use super::stage::Side;
-use crate::build::Builder;
-use crate::error::Result;
-use crate::function::Function;
-use crate::index::Expr;
-use crate::kernel::{TensorId, Unary};
-use crate::layout::{Layout, Tiler};
+use crate::{Builder, Expr, Function, Layout, Result, TensorId, Tiler, Unary};
 
 impl MatMul {
     /// `f(A·B) * (A·B_2)`.

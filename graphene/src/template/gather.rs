@@ -6,13 +6,8 @@
 
 use super::access::Access;
 use super::rows::{Norm, Rows};
-use crate::build::Builder;
-use crate::error::Result;
-use crate::function::Function;
-use crate::index::Expr;
-use crate::kernel::{Binary, Kind, TensorId, Test};
-use crate::schedule::pointwise::{computed, constant, moved, number};
-use crate::tensor::Scalar;
+use crate::schedule::{computed, constant, moved, number};
+use crate::{Binary, Builder, Expr, Function, Kind, Result, Scalar, TensorId, Test};
 
 /// Which row of an input is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,8 +37,7 @@ pub fn gather(scalar: Scalar, places: &[Place]) -> Rows {
     }
 }
 
-/// The layer normalisation of the sum of a word's, a position's and a token type's embedding, with
-/// indices of this type.
+/// The layer normalisation of the sum of a word's, a position's and a token type's embedding, with indices of this type.
 pub fn embedding(scalar: Scalar, index: Scalar) -> Rows {
     Rows {
         norm: Norm::Layer,

@@ -1,9 +1,8 @@
 //! Matmuls `C[m,n] = f(A[m,k]·B[k,n])` for Hopper.
 //!
-//! Blocks are persistent: each takes one tile of C after the other. One warpgroup produces: it
-//! copies tiles of A and B into pipeline stages. The others consume: each multiplies its rows of
-//! the tile, and writes them while the producer already fills stages for the next; or each has
-//! tiles of its own (ping-pong), so that one multiplies while another writes.
+//! Blocks are persistent: each takes one tile of C after the other. One warpgroup produces: it copies tiles of A and B into
+//! pipeline stages. The others consume: each multiplies its rows of the tile, and writes them while the producer already fills
+//! stages for the next; or each has tiles of its own (ping-pong), so that one multiplies while another writes.
 //!
 //! Levels:
 //!
@@ -43,46 +42,45 @@ pub use super::fragments::ROWS;
 use super::fragments::{BARRIERS, GROUP, consumer_registers};
 use super::matmul::{Edges, MatMul, Place};
 use super::split_k::{Holders, PAIR};
-use crate::arch::Arch;
-use crate::build::{Builder, Header};
-use crate::error::{AtLeast, AtMost, MultipleOf, OneOf, Result, Within, needs};
-use crate::index::Expr;
-use crate::kernel::{Kernel, Kind};
-use crate::tensor::Scalar;
+use crate::error::{AtMost, OneOf};
+use crate::{
+    Arch, AtLeast, Builder, Expr, Header, Kernel, Kind, MultipleOf, Result, Scalar, Within, needs,
+};
 use std::collections::HashSet;
 
-/// The parameters of a matmul.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Gemm {
-    /// What is computed, of fp16 or bf16; or of single precision cut to TF32, whose operands both have a contiguous K.
-    pub matmul: MatMul,
-    /// How operands and results move.
-    pub edges: Edges,
-    /// Columns of a tile: a multiple of 64, at most 256; if gated, of both matrices, each a multiple of 64.
-    pub columns: i64,
-    /// Pipeline stages.
-    pub stages: i64,
-    /// Consumer warpgroups.
-    pub consumers: i64,
-    /// How many times 64 rows of a tile each consumer has.
-    pub strips: i64,
-    /// Whether consumers have tiles of their own, in an order, rather than each its rows of all tiles: while one
-    /// computes what becomes of its sums, another multiplies. It pays where that takes long, and blocks have several tiles.
-    pub ping_pong: bool,
-    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
-    pub raster: i64,
-    /// Whether B is a layer's weights, which no kernel before makes: blocks that fit beside a predecessor's copy the
-    /// first of them before it is done.
-    pub weights: bool,
-    /// Whether what no stage holds of a block's first tile of such weights is prefetched into the L2 cache as well: few
-    /// blocks read each of them.
-    pub prefetch: bool,
-    /// Into how many parts K is split, each a block of a cluster, which adds them up: where few tiles leave most of the
-    /// GPU idle. There is one cluster for each tile then.
-    pub split: i64,
-    /// Blocks of a cluster, 1 or 2: two take neighbouring rows of tiles, and each brings half of
-    /// their common tile of B to both.
-    pub cluster: i64,
+parameters! {
+    /// The parameters of a matmul.
+    pub struct Gemm {
+        /// What is computed, of fp16 or bf16; or of single precision cut to TF32, whose operands both have a contiguous K.
+        pub matmul: MatMul = MatMul::default(),
+        /// How operands and results move.
+        pub edges: Edges = Edges::Bulk,
+        /// Columns of a tile: a multiple of 64, at most 256; if gated, of both matrices, each a multiple of 64.
+        pub columns: i64 = 256,
+        /// Pipeline stages.
+        pub stages: i64 = 4,
+        /// Consumer warpgroups.
+        pub consumers: i64 = 2,
+        /// How many times 64 rows of a tile each consumer has.
+        pub strips: i64 = 1,
+        /// Whether consumers have tiles of their own, in an order, rather than each its rows of all tiles: while one
+        /// computes what becomes of its sums, another multiplies. It pays where that takes long, and blocks have several tiles.
+        pub ping_pong: bool = false,
+        /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
+        pub raster: i64 = 8,
+        /// Whether B is a layer's weights, which no kernel before makes: blocks that fit beside a predecessor's copy the
+        /// first of them before it is done.
+        pub weights: bool = false,
+        /// Whether what no stage holds of a block's first tile of such weights is prefetched into the L2 cache as well: few
+        /// blocks read each of them.
+        pub prefetch: bool = false,
+        /// Into how many parts K is split, each a block of a cluster, which adds them up: where few tiles leave most of the
+        /// GPU idle. There is one cluster for each tile then.
+        pub split: i64 = 1,
+        /// Blocks of a cluster, 1 or 2: two take neighbouring rows of tiles, and each brings half of
+        /// their common tile of B to both.
+        pub cluster: i64 = 1,
+    }
 }
 
 /// Bytes of a stage's depth: the width of the swizzle.
@@ -96,25 +94,6 @@ const PANEL: i64 = 64;
 
 /// Panels of C that a consumer has buffers for: one is computed while one leaves.
 const PANELS: i64 = 2;
-
-impl Default for Gemm {
-    fn default() -> Gemm {
-        Gemm {
-            matmul: MatMul::default(),
-            edges: Edges::Bulk,
-            columns: 256,
-            stages: 4,
-            consumers: 2,
-            strips: 1,
-            ping_pong: false,
-            raster: 8,
-            weights: false,
-            prefetch: false,
-            split: 1,
-            cluster: 1,
-        }
-    }
-}
 
 impl Gemm {
     /// Rows of a tile.
@@ -134,9 +113,6 @@ impl Gemm {
 
     /// The kernel, with symbols M, N, a K for each term (K, K_2, …), the number of blocks or clusters,
     /// and that of matmuls if batched.
-    ///
-    /// # Errors
-    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("gemm", Arch::Sm90a);

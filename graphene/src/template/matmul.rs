@@ -2,34 +2,33 @@
 //! which order blocks walk over the tiles of the result.
 
 use super::epilogue::{Attached, Epilogue, Span};
-use crate::build::{Builder, Header};
-use crate::error::{Result, needs};
-use crate::index::{Expr, Var};
-use crate::kernel::{Fused, Kind, TensorId, ThreadsId};
-use crate::layout::{Layout, Tiler};
-use crate::tensor::{Memory, Scalar, View};
+use crate::{
+    Builder, Expr, Fused, Header, Kind, Layout, Memory, Result, Scalar, TensorId, ThreadsId, Tiler,
+    Var, View, needs,
+};
 
-/// `C[m,n] = f(A[m,k]·B[k,n] + …)`: what is computed, however a template does it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct MatMul {
-    /// The type of A and B; matmuls accumulate in single precision.
-    pub scalar: Scalar,
-    /// Whether A is column-major, that is, M is contiguous.
-    pub a_transposed: bool,
-    /// Whether A's rows, or columns if it is transposed, are apart as a symbol says, `A_row` (of the
-    /// second term `A_row_2`, …), rather than packed. There is no batch then.
-    pub a_strided: bool,
-    /// Whether B is row-major, that is, N is contiguous; otherwise K is, as in a linear layer's weights.
-    pub b_transposed: bool,
-    /// Whether there is a batch of matmuls: operands and results of two dimensions have one more, outermost.
-    pub batched: bool,
-    /// How many matmuls are added, each of its own A, B and K: two in a cell of an LSTM (Graphene, Figure 12).
-    pub terms: usize,
-    /// Whether A is multiplied by another matrix as well, `B_2`, whose sum is the last input of the epilogue's function:
-    /// then there is one term ([`gated`](MatMul::gated)).
-    pub gated: bool,
-    /// What becomes of the sums.
-    pub epilogue: Epilogue,
+parameters! {
+    /// `C[m,n] = f(A[m,k]·B[k,n] + …)`: what is computed, however a template does it.
+    pub struct MatMul {
+        /// The type of A and B; matmuls accumulate in single precision.
+        pub scalar: Scalar = Scalar::F16,
+        /// Whether A is column-major, that is, M is contiguous.
+        pub a_transposed: bool = false,
+        /// Whether A's rows, or columns if it is transposed, are apart as a symbol says, `A_row` (of the
+        /// second term `A_row_2`, …), rather than packed. There is no batch then.
+        pub a_strided: bool = false,
+        /// Whether B is row-major, that is, N is contiguous; otherwise K is, as in a linear layer's weights.
+        pub b_transposed: bool = false,
+        /// Whether there is a batch of matmuls: operands and results of two dimensions have one more, outermost.
+        pub batched: bool = false,
+        /// How many matmuls are added, each of its own A, B and K: two in a cell of an LSTM (Graphene, Figure 12).
+        pub terms: usize = 1,
+        /// Whether A is multiplied by another matrix as well, `B_2`, whose sum is the last input of the epilogue's function:
+        /// then there is one term ([`gated`](MatMul::gated)).
+        pub gated: bool = false,
+        /// What becomes of the sums.
+        pub epilogue: Epilogue = Epilogue::default(),
+    }
 }
 
 /// How operands and results move.
@@ -39,21 +38,6 @@ pub enum Edges {
     Bulk,
     /// By predicated moves of single elements, into the same tiles: any sizes.
     Moves,
-}
-
-impl Default for MatMul {
-    fn default() -> MatMul {
-        MatMul {
-            scalar: Scalar::F16,
-            a_transposed: false,
-            a_strided: false,
-            b_transposed: false,
-            batched: false,
-            terms: 1,
-            gated: false,
-            epilogue: Epilogue::default(),
-        }
-    }
 }
 
 /// A kernel's tensors and sizes.

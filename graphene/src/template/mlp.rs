@@ -35,59 +35,58 @@ use super::epilogue::{Epilogue, Operands, Span};
 use super::matmul::{Edges, leaf, tile_of};
 use super::stage::Movers;
 use super::tiled_mma::By;
-use crate::arch::Arch;
-use crate::build::{Builder, Header};
-use crate::error::{Result, needs};
-use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, TensorId, ThreadsId, Unary};
-use crate::layout::{Layout, Tiler};
-use crate::tensor::Scalar;
+use crate::{
+    Arch, Builder, Expr, Header, Kernel, Layout, Result, Scalar, TensorId, ThreadsId, Tiler, Unary,
+    Var, needs,
+};
 
-/// The parameters of a chain of layers.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Mlp {
-    /// The type of rows and weights, and of operands and results that say nothing else; sums are in single precision.
-    pub scalar: Scalar,
-    /// Whether matmuls of single precision are of TF32, rather than IEEE's.
-    pub tf32: bool,
-    /// What the kernel is written for; it runs on newer ones, too.
-    pub arch: Arch,
-    /// The type of `X`, which is that of rows, or single precision, which is rounded to it; none: that of rows.
-    pub x: Option<Scalar>,
-    /// Columns of `X`.
-    pub width: i64,
-    /// From one row of `X` to the next: packed, or the symbol `X_stride0`.
-    pub stride: Stride,
-    /// The layers, from the first on; the last one is there once.
-    pub layers: Vec<Layer>,
-    /// How operands and results move. Several elements at a time move only where rows begin at a multiple of 16 bytes.
-    pub edges: Edges,
-    /// Rows of a block: a multiple of 16.
-    pub rows: i64,
-    /// The depth of a stage: a multiple of 16.
-    pub depth: i64,
-    /// Warps of a block.
-    pub warps: i64,
-    /// Stages in shared memory.
-    pub stages: i64,
+parameters! {
+    /// The parameters of a chain of layers. One layer by default.
+    pub struct Mlp {
+        /// The type of rows and weights, and of operands and results that say nothing else; sums are in single precision.
+        pub scalar: Scalar = Scalar::F16,
+        /// Whether matmuls of single precision are of TF32, rather than IEEE's.
+        pub tf32: bool = false,
+        /// What the kernel is written for; it runs on newer ones, too.
+        pub arch: Arch = Arch::Sm80,
+        /// The type of `X`, which is that of rows, or single precision, which is rounded to it; none: that of rows.
+        pub x: Option<Scalar> = None,
+        /// Columns of `X`.
+        pub width: i64 = 128,
+        /// From one row of `X` to the next: packed, or the symbol `X_stride0`.
+        pub stride: Stride = Stride::Packed,
+        /// The layers, from the first on; the last one is there once.
+        pub layers: Vec<Layer> = vec![Layer::default()],
+        /// How operands and results move. Several elements at a time move only where rows begin at a multiple of 16 bytes.
+        pub edges: Edges = Edges::Bulk,
+        /// Rows of a block: a multiple of 16.
+        pub rows: i64 = 64,
+        /// The depth of a stage: a multiple of 16.
+        pub depth: i64 = 32,
+        /// Warps of a block.
+        pub warps: i64 = 4,
+        /// Stages in shared memory.
+        pub stages: i64 = 4,
+    }
 }
 
-/// A layer, or several that are alike and follow each other.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Layer {
-    /// Columns of the result.
-    pub width: i64,
-    /// Whether weights are row-major `[in,out]`, that is, the output's column is contiguous; otherwise
-    /// the input's is, as in a linear layer's weights.
-    pub transposed: bool,
-    /// How many such layers there are. If several, they have as many columns as their input, no
-    /// operands but rows, and one result.
-    pub times: i64,
-    /// Whether the function has the layer's input as its last input: a skip connection.
-    pub skip: bool,
-    /// What becomes of the sums. The first output is the next layer's input, the others are results;
-    /// of the last layer, all are.
-    pub epilogue: Epilogue,
+parameters! {
+    /// A layer, or several that are alike and follow each other. By default ReLU of sums and biases.
+    pub struct Layer {
+        /// Columns of the result.
+        pub width: i64 = 128,
+        /// Whether weights are row-major `[in,out]`, that is, the output's column is contiguous; otherwise
+        /// the input's is, as in a linear layer's weights.
+        pub transposed: bool = false,
+        /// How many such layers there are. If several, they have as many columns as their input, no
+        /// operands but rows, and one result.
+        pub times: i64 = 1,
+        /// Whether the function has the layer's input as its last input: a skip connection.
+        pub skip: bool = false,
+        /// What becomes of the sums. The first output is the next layer's input, the others are results;
+        /// of the last layer, all are.
+        pub epilogue: Epilogue = Epilogue::layer(true, Some(Unary::Relu), false),
+    }
 }
 
 /// Rows of the smallest block that is worth it: it reads its weights for so many.
@@ -95,39 +94,6 @@ const LEAST_ROWS: i64 = 32;
 
 /// Sums of a thread, at most, so that the compiler keeps them and their operands in registers.
 const SUMS: i64 = 64;
-
-impl Default for Mlp {
-    /// One layer.
-    fn default() -> Mlp {
-        Mlp {
-            scalar: Scalar::F16,
-            tf32: false,
-            arch: Arch::Sm80,
-            x: None,
-            width: 128,
-            stride: Stride::Packed,
-            layers: vec![Layer::default()],
-            edges: Edges::Bulk,
-            rows: 64,
-            depth: 32,
-            warps: 4,
-            stages: 4,
-        }
-    }
-}
-
-impl Default for Layer {
-    /// ReLU of sums and biases.
-    fn default() -> Layer {
-        Layer {
-            width: 128,
-            transposed: false,
-            times: 1,
-            skip: false,
-            epilogue: Epilogue::layer(true, Some(Unary::Relu), false),
-        }
-    }
-}
 
 /// A layer's tensors.
 struct Given {
@@ -156,9 +122,6 @@ impl Mlp {
     /// The kernel, with the symbol M, the number of rows, and maybe that of X's stride. It reads `X[M,width]`, and of
     /// each layer the weights `W[times,in,out]` and its operands, rows as `[times,out]`; it writes each layer's
     /// results. Parameters are in this order, each layer's results after its operands.
-    ///
-    /// # Errors
-    /// [`crate::Error::Constraint`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("mlp", self.arch);
@@ -269,11 +232,8 @@ impl Mlp {
         Mlp { width, layers, ..Mlp::default() }
     }
 
-    /// With as many warps, stages and so on as these layers want, and as many rows, from `rows` down,
-    /// as registers and so much shared memory let a block have.
-    ///
-    /// # Errors
-    /// [`crate::Error::Constraint`] if a block of 16 rows does not fit.
+    /// With as many warps, stages and so on as these layers want, and as many rows, from `rows` down, as registers and so much
+    /// shared memory let a block have. Fails with [`crate::Error::Constraint`] if a block of 16 rows does not fit.
     pub fn fitting(self, rows: i64, shared: i64) -> Result<Mlp> {
         let heights = std::iter::successors(Some(rows), |rows| Some(rows / 2));
         for rows in heights.take_while(|rows| *rows >= 16) {

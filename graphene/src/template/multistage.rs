@@ -27,57 +27,45 @@ use super::split_k::{Holders, PAIR, Shares};
 use super::stage::{Movers, Side, Stages, near};
 use super::tiled_mma;
 pub use super::tiled_mma::By;
-use crate::arch::{Arch, Feature};
-use crate::build::{Builder, Header};
 use crate::choose::in_registers;
-use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
-use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind, ThreadsId};
 use crate::schedule::matmul::epilog;
-use crate::tensor::Scalar;
+use crate::{
+    Arch, AtLeast, Builder, Expr, Feature, Header, Kernel, Kind, MultipleOf, Result, Scalar,
+    ThreadsId, Var, Within, needs,
+};
 
-/// The parameters of a matmul.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Multistage {
-    /// What is computed: of fp16 or bf16, or of single precision, which warps round to TF32, to nearest with ties away from 0.
-    pub matmul: MatMul,
-    /// What the kernel is written for; it runs on newer ones, too.
-    pub arch: Arch,
-    /// How operands and results move.
-    pub edges: Edges,
-    /// Who multiplies: threads, single precision only, of which a warp has 8 by 4, with multiples of 4 rows and columns each.
-    pub by: By,
-    /// Rows and columns of a block's tile: each a multiple of 16, or of a warp's threads' rows or columns, for each warp
-    /// along it.
-    pub tile: [i64; 2],
-    /// The depth of a stage: a multiple of 16, or by threads of 4.
-    pub depth: i64,
-    /// Warps of a block.
-    pub warps: i64,
-    /// Stages in shared memory.
-    pub stages: i64,
-    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
-    pub raster: i64,
-    /// Split-K: into how many parts K is split, each a block's of a cluster, which add them up, where few tiles leave most of
-    /// the GPU idle. By threads, on Hopper, of one term.
-    pub split: i64,
+parameters! {
+    /// The parameters of a matmul. By warps by default.
+    pub struct Multistage {
+        /// What is computed: of fp16 or bf16, or of single precision, which warps round to TF32: to nearest, ties away from 0.
+        pub matmul: MatMul = MatMul::default(),
+        /// What the kernel is written for; it runs on newer ones, too.
+        pub arch: Arch = Arch::Sm80,
+        /// How operands and results move.
+        pub edges: Edges = Edges::Bulk,
+        /// Who multiplies: threads, single precision only, of which a warp has 8 by 4, with multiples of 4 rows and columns each.
+        pub by: By = By::Warps,
+        /// Rows and columns of a block's tile: each a multiple of 16, or of a warp's threads' rows or columns, for each warp
+        /// along it.
+        pub tile: [i64; 2] = [128, 128],
+        /// The depth of a stage: a multiple of 16, or by threads of 4.
+        pub depth: i64 = 32,
+        /// Warps of a block.
+        pub warps: i64 = 4,
+        /// Stages in shared memory.
+        pub stages: i64 = 4,
+        /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
+        pub raster: i64 = 8,
+        /// Split-K: into how many parts K is split, each a block's of a cluster, which add them up, where few tiles leave most of
+        /// the GPU idle. By threads, on Hopper, of one term.
+        pub split: i64 = 1,
+    }
 }
 
 impl Multistage {
     /// By warps.
     pub fn mma() -> Multistage {
-        Multistage {
-            matmul: MatMul::default(),
-            arch: Arch::Sm80,
-            edges: Edges::Bulk,
-            by: By::Warps,
-            tile: [128, 128],
-            depth: 32,
-            warps: 4,
-            stages: 4,
-            raster: 8,
-            split: 1,
-        }
+        Multistage::default()
     }
 
     /// In single precision, by threads.
@@ -130,9 +118,6 @@ impl Multistage {
     }
 
     /// The kernel, with symbols M, N, a K for each term (K, K_2, …), and the batch's size if batched.
-    ///
-    /// # Errors
-    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let (threads, edges) = (32 * self.warps, self.edges);

@@ -10,14 +10,11 @@
 //!   - item by a thread: a vector of a part
 
 use super::access::{self, Access, declare, launch};
-use crate::arch::Arch;
-use crate::build::{Builder, Header};
-use crate::error::{Result, Within, needs};
-use crate::index::{Expr, Var};
-use crate::kernel::{Fused, Kernel, Kind, Number, Operand, TensorId};
-use crate::schedule::pointwise::{copy, each, vector};
-use crate::schedule::vectors::{each_vector, neighbours};
-use crate::tensor::Scalar;
+use crate::schedule::{copy, each, each_vector, neighbours, vector};
+use crate::{
+    Arch, Builder, Expr, Fused, Header, Kernel, Kind, Number, Operand, Result, Scalar, TensorId,
+    Var, Within, needs,
+};
 
 /// The parameters of a kernel that makes its results part by part. Its symbols are, for each part `p`,
 /// the sizes `Np_0`, `Np_1`, … of its axes; the number of `blocks`; for each part that is counted the
@@ -74,9 +71,6 @@ struct Place<'a> {
 
 impl Parts {
     /// The kernel.
-    ///
-    /// # Errors
-    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("parts", self.arch);

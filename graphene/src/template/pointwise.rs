@@ -14,47 +14,30 @@
 //! `atom/function.rs`), and the rounding to the output's type.
 
 use super::access::{Access, declare, launch, sizes};
-use crate::arch::Arch;
-use crate::build::{Builder, Header};
-use crate::error::{Result, Within, needs};
-use crate::function::Function;
-use crate::kernel::{Kernel, Kind, TensorId};
-use crate::schedule::pointwise::{computed, store};
-use crate::schedule::vectors::{each_vector, neighbours};
-use crate::tensor::Scalar;
+use crate::schedule::{computed, each_vector, neighbours, store};
+use crate::{
+    Arch, Builder, Function, Header, Kernel, Kind, Result, Scalar, TensorId, Within, needs,
+};
 
-/// The parameters of a pointwise kernel. Its symbols are the axes' sizes `N0`, `N1`, …, the number
-/// of `blocks`, and strides of the operands `x0`, `x1`, …, `y0`, …, in this order.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Pointwise {
-    /// What it is compiled for.
-    pub arch: Arch,
-    /// The function: input `i` is `ins[i]`, output `i` is `outs[i]`.
-    pub function: Function,
-    /// What it computes with: single precision, or integers of 64 bits, in which all operands are integers.
-    pub numbers: Scalar,
-    /// The inputs; all axes of all operands have the same sizes.
-    pub ins: Vec<Access>,
-    /// The outputs, each of whose elements has its own place.
-    pub outs: Vec<Access>,
-    /// Elements of an item: where an operand is contiguous along the last axis, so many lie at a
-    /// multiple of 16 bytes, or of their size if that is less. 1 for any alignment.
-    pub vector: i64,
-    /// Threads of a block.
-    pub threads: i64,
-}
-
-impl Default for Pointwise {
-    fn default() -> Pointwise {
-        Pointwise {
-            arch: Arch::Sm90a,
-            function: Function::identity(),
-            numbers: Scalar::F32,
-            ins: vec![Access::packed(Scalar::F16, 1)],
-            outs: vec![Access::packed(Scalar::F16, 1)],
-            vector: 8,
-            threads: 256,
-        }
+parameters! {
+    /// The parameters of a pointwise kernel. Its symbols are the axes' sizes `N0`, `N1`, …, the number
+    /// of `blocks`, and strides of the operands `x0`, `x1`, …, `y0`, …, in this order.
+    pub struct Pointwise {
+        /// What it is compiled for.
+        pub arch: Arch = Arch::Sm90a,
+        /// The function: input `i` is `ins[i]`, output `i` is `outs[i]`.
+        pub function: Function = Function::identity(),
+        /// What it computes with: single precision, or integers of 64 bits, in which all operands are integers.
+        pub numbers: Scalar = Scalar::F32,
+        /// The inputs; all axes of all operands have the same sizes.
+        pub ins: Vec<Access> = vec![Access::packed(Scalar::F16, 1)],
+        /// The outputs, each of whose elements has its own place.
+        pub outs: Vec<Access> = vec![Access::packed(Scalar::F16, 1)],
+        /// Elements of an item: where an operand is contiguous along the last axis, so many lie at a
+        /// multiple of 16 bytes, or of their size if that is less. 1 for any alignment.
+        pub vector: i64 = 8,
+        /// Threads of a block.
+        pub threads: i64 = 256,
     }
 }
 
@@ -72,9 +55,6 @@ impl Pointwise {
     }
 
     /// The kernel.
-    ///
-    /// # Errors
-    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("pointwise", self.arch);

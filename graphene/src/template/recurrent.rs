@@ -41,54 +41,52 @@ use self::units::Ragged;
 use super::matmul::{Edges, MatMul, line};
 use super::stage::{Movers, Side};
 use super::tiled_mma::{self, By};
-use crate::arch::Arch;
-use crate::build::Builder;
-use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
-use crate::index::Expr;
-use crate::kernel::{Kernel, TensorId};
-use crate::layout::{Layout, Tiler};
-use crate::tensor::Scalar;
+use crate::{
+    Arch, AtLeast, Builder, Expr, Kernel, Layout, MultipleOf, Result, Scalar, TensorId, Tiler,
+    Within, needs,
+};
 
-/// The parameters of a layer.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Recurrent {
-    /// The type of all operands and results; sums are in single precision. Single precision is
-    /// multiplied by IEEE fused multiply-adds.
-    pub scalar: Scalar,
-    /// What the kernel is written for; it runs on newer ones, too.
-    pub arch: Arch,
-    /// How operands move. By several elements at a time, `inputs` and `hidden` are multiples of 16 bytes.
-    pub edges: Edges,
-    /// What a unit computes.
-    pub cell: Cell,
-    /// Which way the layer runs.
-    pub direction: Direction,
-    /// Elements of an input.
-    pub inputs: i64,
-    /// Units of a direction.
-    pub hidden: i64,
-    /// Whether there are biases.
-    pub bias: bool,
-    /// Whether h, and c of an LSTM, are given to begin with; otherwise they are 0.
-    pub initial: [bool; 2],
-    /// Whether sequences have lengths of their own: of steps beyond, Y is 0, and states stay as they are.
-    pub ragged: bool,
-    /// Whether h of all steps is a result, and h and c of the last.
-    pub results: [bool; 3],
-    /// Units of a block: a multiple of 8, of 16 if a unit has an odd number of sums.
-    pub units: i64,
-    /// Rows of the batch that a block has: a multiple of 16, or 8 in single precision.
-    pub rows: i64,
-    /// The depth of a stage: a multiple of 16.
-    pub depth: i64,
-    /// Warps along the rows and along the units.
-    pub warps: [i64; 2],
-    /// How many times as many warps there are, each of which multiplies a part of the depth.
-    pub slices: i64,
-    /// Stages in shared memory.
-    pub stages: i64,
-    /// Whether the block's part of W, and of R, stays in shared memory.
-    pub resident: [bool; 2],
+parameters! {
+    /// The parameters of a layer.
+    pub struct Recurrent {
+        /// The type of all operands and results; sums are in single precision. Single precision is
+        /// multiplied by IEEE fused multiply-adds.
+        pub scalar: Scalar = Scalar::F16,
+        /// What the kernel is written for; it runs on newer ones, too.
+        pub arch: Arch = Arch::Sm80,
+        /// How operands move. By several elements at a time, `inputs` and `hidden` are multiples of 16 bytes.
+        pub edges: Edges = Edges::Bulk,
+        /// What a unit computes.
+        pub cell: Cell = Cell::default(),
+        /// Which way the layer runs.
+        pub direction: Direction = Direction::Forward,
+        /// Elements of an input.
+        pub inputs: i64 = 512,
+        /// Units of a direction.
+        pub hidden: i64 = 512,
+        /// Whether there are biases.
+        pub bias: bool = true,
+        /// Whether h, and c of an LSTM, are given to begin with; otherwise they are 0.
+        pub initial: [bool; 2] = [false; 2],
+        /// Whether sequences have lengths of their own: of steps beyond, Y is 0, and states stay as they are.
+        pub ragged: bool = false,
+        /// Whether h of all steps is a result, and h and c of the last.
+        pub results: [bool; 3] = [true; 3],
+        /// Units of a block: a multiple of 8, of 16 if a unit has an odd number of sums.
+        pub units: i64 = 8,
+        /// Rows of the batch that a block has: a multiple of 16, or 8 in single precision.
+        pub rows: i64 = 32,
+        /// The depth of a stage: a multiple of 16.
+        pub depth: i64 = 64,
+        /// Warps along the rows and along the units.
+        pub warps: [i64; 2] = [2, 1],
+        /// How many times as many warps there are, each of which multiplies a part of the depth.
+        pub slices: i64 = 4,
+        /// Stages in shared memory.
+        pub stages: i64 = 4,
+        /// Whether the block's part of W, and of R, stays in shared memory.
+        pub resident: [bool; 2] = [true; 2],
+    }
 }
 
 /// Which way a layer runs.
@@ -102,35 +100,9 @@ pub enum Direction {
     Both,
 }
 
-impl Default for Recurrent {
-    fn default() -> Recurrent {
-        Recurrent {
-            scalar: Scalar::F16,
-            arch: Arch::Sm80,
-            edges: Edges::Bulk,
-            cell: Cell::default(),
-            direction: Direction::Forward,
-            inputs: 512,
-            hidden: 512,
-            bias: true,
-            initial: [false; 2],
-            ragged: false,
-            results: [true; 3],
-            units: 8,
-            rows: 32,
-            depth: 64,
-            warps: [2, 1],
-            slices: 4,
-            stages: 4,
-            resident: [true; 2],
-        }
-    }
-}
-
 impl Recurrent {
-    /// The kernel, with symbols `steps` (1 at least), `batch`, and `parts`: how many tiles of rows of
-    /// the batch are worked on at a time. All blocks, which are as many times the layer's
-    /// [`blocks`](Recurrent::blocks), must be resident together.
+    /// The kernel, with symbols `steps` (1 at least), `batch`, and `parts`: how many tiles of rows of the batch are worked on at
+    /// a time. All blocks, which are as many times the layer's [`blocks`](Recurrent::blocks), must be resident together.
     ///
     /// It reads `X[steps,batch,inputs]`, `W[direction,gate,hidden,inputs]`, `R[direction,gate,hidden,hidden]`,
     /// `bias[direction,2,gate,hidden]` (of W, of R), and `h0`, `c0` of `[direction,batch,hidden]`,
@@ -139,9 +111,6 @@ impl Recurrent {
     /// is scratch of `[2,direction,batch,hidden]`, which ragged sequences have as `h` in any case, and without a result
     /// no Y; if the cell resets, `reset` is scratch of `[direction,batch,hidden]`. The `counter`s, one for each direction
     /// and tile of rows, are 0 before and after a launch; where a block has all units there are none.
-    ///
-    /// # Errors
-    /// [`crate::Error::Constraint`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut builder = Builder::new("recurrent", self.arch);
@@ -209,9 +178,7 @@ impl Recurrent {
         })?;
         builder.finish(kind, outs, ins)
     }
-}
 
-impl Recurrent {
     /// The layer with as few units a block as so many cores allow, each of which has one block; with the warps that
     /// share its rows and units, and with the weights in shared memory that fit into so many bytes: R before W,
     /// whose matmuls need not wait. `None` if there are more units than that.

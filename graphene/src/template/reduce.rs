@@ -15,54 +15,34 @@
 //!       - registers by a thread: what is made of them
 
 use super::access::{Access, declare, launch, product};
-use crate::arch::Arch;
-use crate::build::{Builder, Header};
-use crate::error::{Result, Within, needs};
-use crate::function::Function;
-use crate::index::{Cond, Expr};
-use crate::kernel::{Binary, Fused, Kernel, Kind, Operand, TensorId, ThreadsId};
-use crate::layout::Layout;
-use crate::schedule::pointwise::{computed, each, moved, number, store, vector};
-use crate::schedule::vectors::{Run, Runs, neighbours, part};
-use crate::tensor::{Memory, Scalar};
+use crate::schedule::{Run, Runs, computed, each, moved, neighbours, number, part, store, vector};
+use crate::{
+    Arch, Binary, Builder, Cond, Expr, Function, Fused, Header, Kernel, Kind, Layout, Memory,
+    Operand, Result, Scalar, TensorId, ThreadsId, Within, needs,
+};
 
-/// The parameters of a reduction. Its symbols are the sizes `outer`, `reduced` and `inner`, and strides of the operands
-/// `x0`, `x1`, …, `y`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Reduce {
-    /// What it is compiled for.
-    pub arch: Arch,
-    /// What folds elements: one that has a neutral number.
-    pub op: Binary,
-    /// What is folded: input `i` is `ins[i]`.
-    pub function: Function,
-    /// The inputs, of axes `[outer, reduced, inner]`.
-    pub ins: Vec<Access>,
-    /// What is stored: input 0 is the total, input 1 the number of elements.
-    pub finish: Function,
-    /// The result, of axes `[outer, inner]`.
-    pub out: Access,
-    /// Elements of a vector, along the last axis; 1 for any alignment.
-    pub vector: i64,
-    /// Threads along the columns of a block, a multiple of 32.
-    pub threads: i64,
-    /// Strands of a block.
-    pub strands: i64,
-}
-
-impl Default for Reduce {
-    fn default() -> Reduce {
-        Reduce {
-            arch: Arch::Sm90a,
-            op: Binary::Add,
-            function: Function::identity(),
-            ins: vec![Access::packed(Scalar::F16, 3)],
-            finish: Function::identity(),
-            out: Access::packed(Scalar::F16, 2),
-            vector: 8,
-            threads: 32,
-            strands: 4,
-        }
+parameters! {
+    /// The parameters of a reduction. Its symbols are the sizes `outer`, `reduced` and `inner`, and strides of the operands
+    /// `x0`, `x1`, …, `y`.
+    pub struct Reduce {
+        /// What it is compiled for.
+        pub arch: Arch = Arch::Sm90a,
+        /// What folds elements: one that has a neutral number.
+        pub op: Binary = Binary::Add,
+        /// What is folded: input `i` is `ins[i]`.
+        pub function: Function = Function::identity(),
+        /// The inputs, of axes `[outer, reduced, inner]`.
+        pub ins: Vec<Access> = vec![Access::packed(Scalar::F16, 3)],
+        /// What is stored: input 0 is the total, input 1 the number of elements.
+        pub finish: Function = Function::identity(),
+        /// The result, of axes `[outer, inner]`.
+        pub out: Access = Access::packed(Scalar::F16, 2),
+        /// Elements of a vector, along the last axis; 1 for any alignment.
+        pub vector: i64 = 8,
+        /// Threads along the columns of a block, a multiple of 32.
+        pub threads: i64 = 32,
+        /// Strands of a block.
+        pub strands: i64 = 4,
     }
 }
 
@@ -73,9 +53,6 @@ impl Reduce {
     }
 
     /// The kernel.
-    ///
-    /// # Errors
-    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("reduce", self.arch);

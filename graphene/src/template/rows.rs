@@ -1,10 +1,9 @@
 //! Normalisations of rows (Graphene, Figure 13): layer normalisation, root mean square
 //! normalisation, softmax and its logarithm, over the last axis of a matrix `[rows, columns]`.
 //!
-//! The row is that of a *prologue*, a function of some inputs such as a sum with a residual, which
-//! may itself be stored; an *epilogue* is applied to the result. A team of threads takes a row: part
-//! of a warp, a warp, or all of a block. Each thread has some of the row's vectors of 16 bytes, in
-//! registers where they fit; otherwise it computes the prologue again for every pass.
+//! The row is that of a *prologue*, a function of some inputs such as a sum with a residual, which may itself be stored; an
+//! *epilogue* is applied to the result. A team of threads takes a row: part of a warp, a warp, or all of a block. Each thread has
+//! some of the row's vectors of 16 bytes, in registers where they fit; otherwise it computes the prologue again for every pass.
 //!
 //! Statistics are in single precision, in two passes: the mean, then the mean square of the differences.
 //!
@@ -29,61 +28,58 @@ mod row;
 use self::row::{Row, Source};
 use super::access::{Access, launch};
 use super::gather::{self, Place};
-use crate::arch::Arch;
-use crate::build::{Builder, Header};
 use crate::choose::ceil;
-use crate::error::Result;
-use crate::function::Function;
-use crate::index::Expr;
-use crate::kernel::{Kernel, Kind, Number, TensorId};
+use crate::schedule::part;
 use crate::schedule::together::ThreadGroups;
-use crate::schedule::vectors::part;
-use crate::tensor::Scalar;
+use crate::{
+    Arch, Builder, Expr, Function, Header, Kernel, Kind, Number, Result, Scalar, TensorId,
+};
 
-/// The parameters of a normalisation. Its symbols are `rows`, `columns` unless that is a constant,
-/// and strides of the operands.
-///
-/// Operands are, in this order: the prologue's inputs `x0`, `x1`, …; its value `sum`; `scale` and
-/// `shift`; the epilogue's other inputs `e1`, `e2`, …; the results `y`, `y1`, `y2`, ….
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Rows {
-    /// What it is compiled for.
-    pub arch: Arch,
-    /// What is computed of a row.
-    pub norm: Norm,
-    /// The columns, if they are not a symbol.
-    pub columns: Option<i64>,
-    /// The prologue: input `i` is `ins[i]`. What is normalised is its value in single precision.
-    pub prologue: Function,
-    /// The prologue's inputs.
-    pub ins: Vec<Access>,
-    /// Which of an input's rows is taken for a row; none: the same of all inputs.
-    pub places: Vec<Place>,
-    /// Where the prologue's value is stored, if it is.
-    pub sum: Option<Access>,
-    /// The type of the vector `[columns]` that the normalised value is multiplied by, if it is.
-    pub scale: Option<Scalar>,
-    /// Likewise of the one that is added.
-    pub shift: Option<Scalar>,
-    /// The epilogue: input 0 is the normalised, scaled and shifted value, input `i` is `extras[i - 1]`.
-    pub epilogue: Function,
-    /// The epilogue's other inputs.
-    pub extras: Vec<Access>,
-    /// The result, the epilogue's first output.
-    pub out: Access,
-    /// The results that its other outputs are.
-    pub more: Vec<Access>,
-    /// What is added to the variance or the mean square.
-    pub epsilon: Number,
-    /// Elements of a vector; the columns must be a multiple. 1 for any number and alignment.
-    pub vector: i64,
-    /// Threads of a team: a power of two up to 32, or a multiple of 32.
-    pub threads: i64,
-    /// Rows, that is teams, of a block.
-    pub teams: i64,
-    /// The vectors that each thread holds: as many as a row has at most, divided by the threads.
-    /// `None`: the row is read again for each pass.
-    pub held: Option<i64>,
+parameters! {
+    /// The parameters of a normalisation. Its symbols are `rows`, `columns` unless that is a constant,
+    /// and strides of the operands.
+    ///
+    /// Operands are, in this order: the prologue's inputs `x0`, `x1`, …; its value `sum`; `scale` and
+    /// `shift`; the epilogue's other inputs `e1`, `e2`, …; the results `y`, `y1`, `y2`, ….
+    pub struct Rows {
+        /// What it is compiled for.
+        pub arch: Arch = Arch::Sm90a,
+        /// What is computed of a row.
+        pub norm: Norm = Norm::Layer,
+        /// The columns, if they are not a symbol.
+        pub columns: Option<i64> = None,
+        /// The prologue: input `i` is `ins[i]`. What is normalised is its value in single precision.
+        pub prologue: Function = Function::identity(),
+        /// The prologue's inputs.
+        pub ins: Vec<Access> = vec![Access::packed(Scalar::F16, 2)],
+        /// Which of an input's rows is taken for a row; none: the same of all inputs.
+        pub places: Vec<Place> = Vec::new(),
+        /// Where the prologue's value is stored, if it is.
+        pub sum: Option<Access> = None,
+        /// The type of the vector `[columns]` that the normalised value is multiplied by, if it is.
+        pub scale: Option<Scalar> = Some(Scalar::F16),
+        /// Likewise of the one that is added.
+        pub shift: Option<Scalar> = Some(Scalar::F16),
+        /// The epilogue: input 0 is the normalised, scaled and shifted value, input `i` is `extras[i - 1]`.
+        pub epilogue: Function = Function::identity(),
+        /// The epilogue's other inputs.
+        pub extras: Vec<Access> = Vec::new(),
+        /// The result, the epilogue's first output.
+        pub out: Access = Access::packed(Scalar::F16, 2),
+        /// The results that its other outputs are.
+        pub more: Vec<Access> = Vec::new(),
+        /// What is added to the variance or the mean square.
+        pub epsilon: Number = Number(1e-5),
+        /// Elements of a vector; the columns must be a multiple. 1 for any number and alignment.
+        pub vector: i64 = 8,
+        /// Threads of a team: a power of two up to 32, or a multiple of 32.
+        pub threads: i64 = 32,
+        /// Rows, that is teams, of a block.
+        pub teams: i64 = 4,
+        /// The vectors that each thread holds: as many as a row has at most, divided by the threads.
+        /// `None`: the row is read again for each pass.
+        pub held: Option<i64> = Some(4),
+    }
 }
 
 /// What is computed of a row.
@@ -102,31 +98,6 @@ pub enum Norm {
 }
 
 /// Layer normalisation of up to 1024 columns of fp16: a row per warp.
-impl Default for Rows {
-    fn default() -> Rows {
-        Rows {
-            arch: Arch::Sm90a,
-            norm: Norm::Layer,
-            columns: None,
-            prologue: Function::identity(),
-            ins: vec![Access::packed(Scalar::F16, 2)],
-            places: Vec::new(),
-            sum: None,
-            scale: Some(Scalar::F16),
-            shift: Some(Scalar::F16),
-            epilogue: Function::identity(),
-            extras: Vec::new(),
-            out: Access::packed(Scalar::F16, 2),
-            more: Vec::new(),
-            epsilon: Number(1e-5),
-            vector: 8,
-            threads: 32,
-            teams: 4,
-            held: Some(4),
-        }
-    }
-}
-
 impl Rows {
     /// The team and the vectors it holds for this many columns, as measured on Hopper: as long as three vectors a lane
     /// do, a warp or part of one; then 128 threads, and more from four vectors a thread on.
@@ -147,9 +118,6 @@ impl Rows {
     }
 
     /// The kernel.
-    ///
-    /// # Errors
-    /// [`crate::Error::Constraint`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("rows", self.arch);

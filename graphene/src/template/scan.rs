@@ -1,8 +1,7 @@
 //! Running sums and products along an axis, one block for each row.
 //!
-//! A block takes as many elements as it has threads at a time. In shared memory each is combined with
-//! the one 1, 2, 4, … before it (Hillis and Steele, 1986), between two copies of them in turn; what all
-//! of them make is carried on to the next.
+//! A block takes as many elements as it has threads at a time. In shared memory each is combined with the one 1, 2, 4, … before
+//! it (Hillis and Steele, 1986), between two copies of them in turn; what all of them make is carried on to the next.
 //!
 //! Levels:
 //!
@@ -14,50 +13,32 @@
 //! log₂(threads) + n/threads levels, each of which rounds once.
 
 use super::access::{Access, declare, launch, product, sizes};
-use crate::arch::Arch;
-use crate::build::{Builder, Header};
-use crate::error::{Result, needs};
-use crate::index::{Cond, Expr, Relation};
-use crate::kernel::{self, Binary, Fused, Kernel, Kind, Operand, TensorId, Test, ThreadsId};
-use crate::layout::Layout;
-use crate::schedule::pointwise::{constant, moved, number};
-use crate::schedule::vectors::{coordinates, part};
-use crate::tensor::{Memory, Scalar};
+use crate::schedule::{constant, coordinates, moved, number, part};
+use crate::{
+    Arch, Binary, Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, Memory, Operand,
+    Relation, Result, Scalar, TensorId, Test, ThreadsId, kernel, needs,
+};
 
-/// The parameters of a scan. The kernel's symbols are the axes' sizes `N0`, `N1`, …, and strides of the
-/// operands `x` and `y`; it goes along the last axis.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Scan {
-    /// What it is compiled for.
-    pub arch: Arch,
-    /// What elements are combined by: sum or product.
-    pub op: Binary,
-    /// What it computes with: single precision, or integers of 64 bits, in which the operands are integers.
-    pub numbers: Scalar,
-    /// The input.
-    pub x: Access,
-    /// The output, whose elements each have their own place.
-    pub y: Access,
-    /// Whether an element's own is left out.
-    pub exclusive: bool,
-    /// Whether it goes from the end to the beginning.
-    pub reverse: bool,
-    /// Threads of a block: a power of two, at most 1024.
-    pub threads: i64,
-}
-
-impl Default for Scan {
-    fn default() -> Scan {
-        Scan {
-            arch: Arch::Sm80,
-            op: Binary::Add,
-            numbers: Scalar::F32,
-            x: Access::packed(Scalar::F32, 2),
-            y: Access::packed(Scalar::F32, 2),
-            exclusive: false,
-            reverse: false,
-            threads: 256,
-        }
+parameters! {
+    /// The parameters of a scan. The kernel's symbols are the axes' sizes `N0`, `N1`, …, and strides of the
+    /// operands `x` and `y`; it goes along the last axis.
+    pub struct Scan {
+        /// What it is compiled for.
+        pub arch: Arch = Arch::Sm80,
+        /// What elements are combined by: sum or product.
+        pub op: Binary = Binary::Add,
+        /// What it computes with: single precision, or integers of 64 bits, in which the operands are integers.
+        pub numbers: Scalar = Scalar::F32,
+        /// The input.
+        pub x: Access = Access::packed(Scalar::F32, 2),
+        /// The output, whose elements each have their own place.
+        pub y: Access = Access::packed(Scalar::F32, 2),
+        /// Whether an element's own is left out.
+        pub exclusive: bool = false,
+        /// Whether it goes from the end to the beginning.
+        pub reverse: bool = false,
+        /// Threads of a block: a power of two, at most 1024.
+        pub threads: i64 = 256,
     }
 }
 
@@ -72,9 +53,6 @@ struct Row<'a> {
 
 impl Scan {
     /// The kernel.
-    ///
-    /// # Errors
-    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         let neutral = self.check()?;
         let mut k = Builder::new("scan", self.arch);

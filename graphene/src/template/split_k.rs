@@ -3,13 +3,11 @@
 
 use super::fragments::packed;
 use super::matmul::leaf;
-use crate::arch::WARP;
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Cond, Expr, Relation};
-use crate::kernel::{Binary, Fence, Kind, Operand, Scope, TensorId, ThreadsId};
-use crate::schedule::pointwise::vector;
-use crate::tensor::{Memory, Scalar, View};
+use crate::schedule::vector;
+use crate::{
+    Binary, Builder, Cond, Expr, Fence, Header, Kind, Memory, Operand, Relation, Result, Scalar,
+    Scope, TensorId, ThreadsId, View, WARP,
+};
 
 /// Neighbouring sums that move at once.
 pub(super) const PAIR: i64 = 2;

@@ -2,15 +2,12 @@
 
 use super::matmul::{Declared, Edges, MatMul, Place, Term, leaf};
 use super::tiled_mma::By;
-use crate::build::{Builder, Header};
 use crate::choose::{Banks, ceil, swizzle};
-use crate::error::{Result, needs};
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Kind, Operand, TensorId, Test, ThreadsId};
-use crate::layout::{Swizzle, Tiler};
-use crate::schedule::pointwise::{WIDTH, constant, moved};
-use crate::schedule::{begin_copy, copying};
-use crate::tensor::{Memory, Scalar, View};
+use crate::schedule::{WIDTH, begin_copy, constant, copying, moved};
+use crate::{
+    Builder, Cond, Expr, Header, Kind, Memory, Operand, Relation, Result, Scalar, Swizzle,
+    TensorId, Test, ThreadsId, Tiler, Var, View, needs,
+};
 
 /// The stages of both operands, and the tiles that fill them.
 pub(super) struct Stages<'a> {
@@ -144,6 +141,19 @@ impl Side {
         self.along(along, 1).map(Tiler::Size)
     }
 
+    /// The piece of so many contiguous elements of a tile that has these coordinates, in the operand's order.
+    pub(super) fn piece_of(
+        &self,
+        k: &mut Builder,
+        of: TensorId,
+        n: i64,
+        at: [Expr; 2],
+    ) -> Result<TensorId> {
+        let pieces = k.tile(of, "pieces", &self.pieces(n))?;
+        let piece = k.index(pieces, "piece", at)?;
+        k.reshape(piece, "piece", 0, &[&[(n, 1)]])
+    }
+
     /// Whether tiles can be brought so.
     pub(super) fn check(&self, edges: Edges) -> Result {
         needs(self.extents()[0] % self.piece(edges) == 0, "rows of a multiple of 16 bytes", self)
@@ -220,7 +230,6 @@ impl Side {
     ) -> Result {
         let piece = self.piece(movers.edges);
         let [contiguous, other] = self.extents();
-        let to = k.tile(to, "to_pieces", &self.pieces(piece))?;
         let per_row = Expr::from(contiguous / piece);
         let all = contiguous * other / piece;
         let count = ceil(all, movers.threads);
@@ -232,8 +241,7 @@ impl Side {
             let body = |k: &mut Builder| {
                 let from = k.index(of, "from", at)?;
                 let from = k.reshape(from, "from", 0, &[&[(piece, 1)]])?;
-                let to = k.index(to, "to", self.along(place, row))?;
-                let to = k.reshape(to, "to", 0, &[&[(piece, 1)]])?;
+                let to = self.piece_of(k, to, piece, self.along(place, row))?;
                 self.bring(k, from, to, movers)
             };
             if all % movers.threads == 0 { body(k) } else { k.if_(inside, body) }

@@ -11,17 +11,11 @@ use super::epilogue::{Attached, Run};
 use super::matmul::Place;
 use super::split_k::{Held, Shares, Visit};
 use super::stage::Side;
-use crate::arch::{Arch, Feature, WARP};
-use crate::build::Builder;
 use crate::choose;
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{TensorId, ThreadsId};
-use crate::layout::Tiler;
 pub(super) use crate::schedule::matmul::MatMul as Near;
 use crate::schedule::matmul::load;
 use crate::schedule::{Ahead, multistage};
-use crate::tensor::Scalar;
+use crate::{Arch, Builder, Expr, Feature, Result, Scalar, TensorId, ThreadsId, Tiler, Var, WARP};
 
 /// Who multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,9 +1,8 @@
 //! Copies whose contiguous axis changes: `y[…, j, i] = x[…, i, j]`, through tiles in shared memory.
 //!
-//! Both sides move words of 32 bits, neighbours by neighbouring threads: rows of a tile come as they
-//! lie in `x`, and leave as they lie in `y`. Rows of the tile are a word apart from a multiple of the
-//! banks, and the threads of a warp read `32/E` words' rows for `E` columns that share a word, `E`
-//! being the elements of a word: no two of them need the same bank.
+//! Both sides move words of 32 bits, neighbours by neighbouring threads: rows of a tile come as they lie in `x`, and leave as
+//! they lie in `y`. Rows of the tile are a word apart from a multiple of the banks, and the threads of a warp read `32/E` words'
+//! rows for `E` columns that share a word, `E` being the elements of a word: no two of them need the same bank.
 //!
 //! Levels:
 //!
@@ -15,34 +14,24 @@
 //! Copies that keep the contiguous axis are [`Pointwise`](super::pointwise::Pointwise).
 
 use super::access::{Access, declare, launch, product, sizes};
-use crate::arch::Arch;
-use crate::build::{Builder, Header};
-use crate::error::{Result, needs};
-use crate::index::Expr;
-use crate::kernel::{Fused, Kernel, Kind, Operand, TensorId};
-use crate::layout::{Layout, Tiler};
-use crate::schedule::pointwise::{copy, each, vector};
-use crate::schedule::vectors::{Run, Runs, coordinates, neighbours, part};
-use crate::tensor::{Memory, Scalar};
+use crate::schedule::{Run, Runs, coordinates, copy, each, neighbours, part, vector};
+use crate::{
+    Arch, Builder, Expr, Fused, Header, Kernel, Kind, Layout, Memory, Operand, Result, Scalar,
+    TensorId, Tiler, needs,
+};
 
-/// The parameters of a transpose. Its symbols are sizes of outer axes `N0`, `N1`, …, `rows`,
-/// `columns`, and strides of the operands `x` and `y`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Transpose {
-    /// What it is compiled for.
-    pub arch: Arch,
-    /// The input, of axes `[N0, …, rows, columns]`, the last of them contiguous.
-    pub x: Access,
-    /// The result, of axes `[N0, …, columns, rows]`, the last of them contiguous.
-    pub y: Access,
-    /// Whether words of several elements are moved, which must be aligned; otherwise single elements.
-    pub words: bool,
-}
-
-impl Default for Transpose {
-    fn default() -> Transpose {
-        let matrix = Access::packed(Scalar::F16, 2);
-        Transpose { arch: Arch::Sm90a, x: matrix.clone(), y: matrix, words: true }
+parameters! {
+    /// The parameters of a transpose. Its symbols are sizes of outer axes `N0`, `N1`, …, `rows`,
+    /// `columns`, and strides of the operands `x` and `y`.
+    pub struct Transpose {
+        /// What it is compiled for.
+        pub arch: Arch = Arch::Sm90a,
+        /// The input, of axes `[N0, …, rows, columns]`, the last of them contiguous.
+        pub x: Access = Access::packed(Scalar::F16, 2),
+        /// The result, of axes `[N0, …, columns, rows]`, the last of them contiguous.
+        pub y: Access = Access::packed(Scalar::F16, 2),
+        /// Whether words of several elements are moved, which must be aligned; otherwise single elements.
+        pub words: bool = true,
     }
 }
 
@@ -54,9 +43,6 @@ fn swapped(outer: usize) -> Kind {
 
 impl Transpose {
     /// The kernel.
-    ///
-    /// # Errors
-    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("transpose", self.arch);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Tensor, Threads, View, ViewOp};
-use crate::layout::Layout;
+use crate::Layout;
 use crate::text::print::joined;
 
 impl fmt::Display for View {

@@ -1,12 +1,9 @@
 //! What views do.
 
 use super::{Axis, View, ViewOp};
-use crate::error::{Error, Result};
-use crate::index::{Cond, Expr, Relation};
-use crate::layout::{
-    IntTuple, Layout, Leaf, Stride, Tiler, coalesce, composition, crd2idx, divide_dim,
-    right_inverse,
-};
+use crate::convert::from;
+use crate::layout::{Leaf, Stride, coalesce, composition, crd2idx, divide_dim, right_inverse};
+use crate::{Cond, Error, Expr, IntTuple, Layout, Relation, Result, Tiler};
 
 impl View {
     /// The view of a whole buffer whose axes are the leaves of `dims`, whose strides are numbers.
@@ -136,10 +133,7 @@ impl View {
         first.chain(last.map(|(last, axis)| Cond::less(last, &axis.size))).collect()
     }
 
-    /// The view that an operation gives.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] where it does not fit, and those of the layouts' algebra.
+    /// The view that an operation gives. Fails with [`Error::Shape`] where it does not fit, or as the layouts' algebra does.
     pub fn apply(&self, op: &ViewOp) -> Result<View> {
         match op {
             ViewOp::Tile(tiles) => self.tile(tiles),
@@ -217,21 +211,9 @@ fn check_counts(modes: &Layout) -> Result {
     }
 }
 
-impl From<Vec<Layout<Expr>>> for View {
-    fn from(dims: Vec<Layout<Expr>>) -> View {
-        View::buffer(&dims)
-    }
-}
-
-impl<const N: usize> From<[Layout<Expr>; N]> for View {
-    fn from(dims: [Layout<Expr>; N]) -> View {
-        View::buffer(&dims)
-    }
-}
-
-/// Levels, outermost first.
-impl<const N: usize> From<[Vec<Layout<Expr>>; N]> for View {
-    fn from(levels: [Vec<Layout<Expr>>; N]) -> View {
-        View::levels_of(&levels)
-    }
+from! {
+    Vec<Layout<Expr>> => View: |dims| View::buffer(&dims);
+    {const N: usize} [Layout<Expr>; N] => View: |dims| View::buffer(&dims);
+    // Levels, outermost first.
+    {const N: usize} [Vec<Layout<Expr>>; N] => View: |levels| View::levels_of(&levels);
 }

@@ -1,6 +1,6 @@
 //! Words, names and signs of the text, and where they stand.
 
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 /// How deep expressions and types may nest.
 const MAX_DEPTH: usize = 100;

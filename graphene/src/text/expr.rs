@@ -1,10 +1,7 @@
 //! Expressions, comparisons, and trees of expressions.
 
 use super::cursor::Parser;
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Cond, Expr, Relation};
-use crate::layout::IntTuple;
+use crate::{Builder, Cond, Expr, IntTuple, Relation, Result};
 
 /// How many terms a multiplication may give before they are simplified.
 const MAX_TERMS: usize = 1024;

@@ -5,11 +5,9 @@ use std::fmt::{Display, Formatter};
 
 use super::cursor::Parser;
 use super::print::list;
-use crate::build::Builder;
-use crate::error::Result;
-use crate::function::{Node, Step, Value};
-use crate::kernel::{Binary, Fold, Fused, Monoid, Number, Term, Unary, Window};
-use crate::tensor::Scalar;
+use crate::function::{Node, Value};
+use crate::kernel::{Fold, Monoid, Term};
+use crate::{Binary, Builder, Fused, Number, Result, Scalar, Step, Unary, Window};
 
 /// How deep an expression nests before a part of it gets a name.
 const DEPTH: usize = 6;

@@ -4,9 +4,8 @@ use std::fmt::{Display, Formatter};
 use std::ops::RangeInclusive;
 
 use super::cursor::Parser;
-use crate::build::Builder;
-use crate::error::Result;
-use crate::kernel::{Binary, Fence, Fold, Group, Kind, Monoid, Number, Scan, Scope, Unary};
+use crate::kernel::{Fold, Monoid, Scan};
+use crate::{Binary, Builder, Fence, Group, Kind, Number, Result, Scope, Unary};
 
 /// How a kind is written, and how many operands it has.
 pub(crate) struct Row {

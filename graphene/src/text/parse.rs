@@ -2,16 +2,13 @@
 
 use super::cursor::Parser;
 use super::print::index_groups;
-use crate::arch::Arch;
-use crate::build::{Builder, Header, Viewed};
-use crate::error::Result;
-use crate::kernel::{Fused, Kernel, Operand, TensorId, Test, ThreadsId};
-use crate::tensor::{Agent, Memory, Tensor};
+use crate::build::Viewed;
+use crate::{
+    Agent, Arch, Builder, Fused, Header, Kernel, Memory, Operand, Result, Tensor, TensorId, Test,
+    ThreadsId,
+};
 
-/// The kernel that a text describes.
-///
-/// # Errors
-/// [`Error::Text`](crate::Error::Text), with the line and column.
+/// The kernel that a text describes. Fails with [`Error::Text`](crate::Error::Text), with the line and column.
 pub fn parse(text: &str) -> Result<Kernel> {
     let mut p = Parser::new(text);
     let kernel = next_kernel(&mut p)?;

@@ -2,10 +2,8 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use crate::kernel::{
-    Carry, Completion, For, Kernel, Operand, Spec, Stmt, TensorId, Test, ThreadsId,
-};
-use crate::tensor::View;
+use crate::kernel::Carry;
+use crate::{Completion, For, Kernel, Operand, Spec, Stmt, TensorId, Test, ThreadsId, View};
 
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {

@@ -1,9 +1,8 @@
 //! What stands before a spec's body.
 
 use super::cursor::Parser;
-use crate::build::{Builder, Header, Viewed};
-use crate::error::Result;
-use crate::kernel::{Operand, ThreadsId};
+use crate::build::Viewed;
+use crate::{Builder, Header, Operand, Result, ThreadsId};
 
 impl Parser<'_> {
     /// A spec from its kind on.

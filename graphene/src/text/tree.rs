@@ -1,9 +1,7 @@
 //! A kernel's levels: its specs, each within the one that it decomposes, as far as they have bodies.
 
 use super::print::{joined, list};
-use crate::kernel::{Kernel, Operand, Spec, Stmt};
-use crate::layout::Layout;
-use crate::tensor::View;
+use crate::{Kernel, Layout, Operand, Spec, Stmt, View};
 
 impl Kernel {
     /// The levels, a line each, with the shapes of operands and of threads. The atoms of a level are a line: which, and

@@ -1,11 +1,11 @@
 //! Types, and the operations that give a view of a view.
 
 use super::cursor::Parser;
-use crate::build::Builder;
-use crate::error::{Error, Result};
-use crate::index::Expr;
-use crate::layout::{IntTuple, Layout, Swizzle, Tiler};
-use crate::tensor::{Agent, Memory, Scalar, Tensor, Threads, View, ViewOp};
+use crate::tensor::ViewOp;
+use crate::{
+    Agent, Builder, Error, Expr, IntTuple, Layout, Memory, Result, Scalar, Swizzle, Tensor,
+    Threads, Tiler, View,
+};
 
 impl Parser<'_> {
     /// `[2,2:2,16].[2,4:1,4].fp32.GL`

@@ -1,7 +1,6 @@
 //! What is known of indices where a statement is reached.
 
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::tensor::View;
+use crate::{Cond, Expr, Relation, Var, View};
 
 use super::together::Group;
 

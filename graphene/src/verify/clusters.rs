@@ -1,7 +1,7 @@
 //! What blocks of a cluster do to each other's shared memory, in the order of the text.
 
-use crate::kernel::{Fence, Kernel, Kind, Leaf, Operand};
-use crate::tensor::Scalar;
+use crate::kernel::Leaf;
+use crate::{Fence, Kernel, Kind, Operand, Scalar};
 
 /// What a spec has to do with other blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,15 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind, Operand, Spec, Stmt, TensorId};
-use crate::tensor::Agent;
+use crate::{Agent, Expr, Kernel, Kind, Operand, Spec, Stmt, TensorId, Var};
 
 /// What is wrong, with the number of a spec, counting the kernel's own as 1.
 ///
-/// Blocks that count and await at one counter must all do so, as often as each other: what decides
-/// whether, how often and up to which number they do may differ between blocks only as the choice of
-/// the counter does.
+/// Blocks that count and await at one counter must all do so, as often as each other: what decides whether, how often and up to
+/// which number they do may differ between blocks only as the choice of the counter does.
 pub(super) fn check(kernel: &Kernel) -> Vec<(usize, String)> {
     let mut walk = Walk { kernel, specs: 1, differs: BTreeMap::new(), wrong: Vec::new() };
     walk.block(kernel.spec.body.as_deref().unwrap_or_default(), &Differs::new());

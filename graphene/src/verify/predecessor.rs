@@ -1,6 +1,6 @@
 //! What a kernel that starts before its predecessors are done does before it has waited for them.
 
-use crate::kernel::{Kernel, Kind, Stmt};
+use crate::{Kernel, Kind, Stmt};
 
 /// What is wrong, with the number of the spec as in the text.
 pub(super) fn check(kernel: &Kernel) -> Vec<(usize, String)> {

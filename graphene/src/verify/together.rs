@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Ring, thread_var};
-use crate::tensor::{Agent, Threads};
+use crate::kernel::thread_var;
+use crate::{Agent, Cond, Expr, Ring, Threads, Var};
 
 /// What a variable is for each thread: whatever it is, the same for threads of the same class.
 #[derive(Debug, Clone)]
@@ -98,8 +97,7 @@ impl Group {
         }
     }
 
-    /// The active threads advance a ring. What comes of it is followed in the order of the text: of a
-    /// loop, within one round.
+    /// The active threads advance a ring. What comes of it is followed in the order of the text: of a loop, within one round.
     pub(super) fn advance(&mut self, ring: &Ring) {
         self.advances += 1;
         for var in [ring.stage(), ring.parity()] {
@@ -199,8 +197,7 @@ impl Group {
         }
     }
 
-    /// Keeps the threads for which all conditions hold; gives back what [`widen`](Group::widen)
-    /// takes.
+    /// Keeps the threads for which all conditions hold; gives back what [`widen`](Group::widen) takes.
     pub(super) fn narrow(&mut self, conds: &[Cond]) -> Before {
         let before = self.before();
         for cond in conds {

@@ -265,7 +265,7 @@ fn matmuls_by_warps_and_threads_are_trees() {
               for(@j = 0; @j < 8; @j += 1) unroll
                 Init, Move
                 for(@i = 0; @i < 8; @i += 1) unroll
-                  %result:[1].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums_2:[1].RF, %raw:[1].RF)
+                  %result:[1].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums:[1].RF, %raw:[1].RF)
                     BinaryPointwise, UnaryPointwise, Move
                   Move
     "#]].assert_eq(&Multistage { matmul, ..Multistage::simt() }.kernel().unwrap().tree());

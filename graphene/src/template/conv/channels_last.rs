@@ -19,70 +19,47 @@
 
 use super::convolution::{Place, Sizes};
 use super::{Axis, Convolution};
-use crate::arch::Arch;
-use crate::build::{Builder, Header};
 use crate::choose::ceil;
-use crate::error::{MultipleOf, Result, needs};
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Fused, Kernel, Kind, TensorId};
-use crate::layout::{Layout, Tiler};
 use crate::schedule::matmul::epilog;
-use crate::schedule::pointwise::WIDTH;
-use crate::schedule::vectors::neighbours;
-use crate::schedule::{begin_copy, copying, within};
+use crate::schedule::{WIDTH, begin_copy, copying, neighbours, within};
 use crate::template::access::Stride;
 use crate::template::matmul::{Edges, MatMul, Place as TilePlace, Walk, leaf, tile_of};
 use crate::template::multistage::Multistage;
 use crate::template::stage::{Movers, Side, near};
 use crate::template::tiled_mma::By;
-use crate::tensor::View;
+use crate::{
+    Arch, Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, MultipleOf, Result, TensorId,
+    Tiler, Var, View, needs,
+};
 
-/// The parameters of a convolution whose channels are innermost.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ChannelsLast {
-    /// What is computed: of packed images in one group, whose channels fill whole sixteens of bytes.
-    pub convolution: Convolution,
-    /// What the kernel is written for; it runs on newer ones, too.
-    pub arch: Arch,
-    /// Who multiplies: not threads.
-    pub by: By,
-    /// Pixels and output channels of a block's tile, as of a matmul by these.
-    pub tile: [i64; 2],
-    /// The depth of a stage.
-    pub depth: i64,
-    /// Warps of a block.
-    pub warps: i64,
-    /// Stages in shared memory.
-    pub stages: i64,
-    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
-    pub raster: i64,
-    /// Into how many parts the depth is split, each a block of a cluster, which adds them up: where few tiles leave most of
-    /// the GPU idle.
-    pub split: i64,
-}
-
-impl Default for ChannelsLast {
-    fn default() -> ChannelsLast {
-        ChannelsLast {
-            convolution: Convolution::default(),
-            arch: Arch::Sm80,
-            by: By::Warps,
-            tile: [128, 64],
-            depth: 32,
-            warps: 4,
-            stages: 4,
-            raster: 8,
-            split: 1,
-        }
+parameters! {
+    /// The parameters of a convolution whose channels are innermost.
+    pub struct ChannelsLast {
+        /// What is computed: of packed images in one group, whose channels fill whole sixteens of bytes.
+        pub convolution: Convolution = Convolution::default(),
+        /// What the kernel is written for; it runs on newer ones, too.
+        pub arch: Arch = Arch::Sm80,
+        /// Who multiplies: not threads.
+        pub by: By = By::Warps,
+        /// Pixels and output channels of a block's tile, as of a matmul by these.
+        pub tile: [i64; 2] = [128, 64],
+        /// The depth of a stage.
+        pub depth: i64 = 32,
+        /// Warps of a block.
+        pub warps: i64 = 4,
+        /// Stages in shared memory.
+        pub stages: i64 = 4,
+        /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
+        pub raster: i64 = 8,
+        /// Into how many parts the depth is split, each a block of a cluster, which adds them up: where few tiles leave most of
+        /// the GPU idle.
+        pub split: i64 = 1,
     }
 }
 
 impl ChannelsLast {
     /// The kernel, with symbols `images`, `out0`, `out1`, … for the sizes of results along the spatial axes, and `in0`,
     /// `in1`, … for those of the images.
-    ///
-    /// # Errors
-    /// [`crate::Error::Constraint`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let Convolution { scalar, channels: [read, made], .. } = self.convolution;
@@ -272,12 +249,11 @@ impl Rows<'_> {
             0 => Expr::from(0),
             _ => tap.div(&taps) * &self.images,
         };
-        let pieces = k.tile(to, "to_pieces", &self.side.pieces(piece))?;
         for (e, place) in (0..).zip(&self.places) {
             let row = self.row.clone() + e * self.rows;
             let move_ = |k: &mut Builder| {
-                let to = k.index(pieces, "to", self.side.order(row.clone(), self.own.clone()))?;
-                let to = k.reshape(to, "to", 0, &[&[(piece, 1)]])?;
+                let at = self.side.order(row.clone(), self.own.clone());
+                let to = self.side.piece_of(k, to, piece, at)?;
                 let image = place.image.clone() + &beyond;
                 let seen = convolution.seen(&place.at, &tap.rem(&taps));
                 let at = [image].into_iter().chain(seen).chain([run.clone()]);

@@ -11,16 +11,13 @@
 use super::convolution::{Place, Sizes};
 use super::sliding::WRITTEN_OUT;
 use super::{Axis, Convolution, Fold, Sliding};
-use crate::build::{Builder, Header};
-use crate::error::{MultipleOf, Result, Within, needs};
-use crate::index::{Cond, Expr};
-use crate::kernel::{Fused, Kernel, Kind, Number, Operand, TensorId, Test, Window};
-use crate::layout::Layout;
-use crate::schedule::pointwise::{WIDTH, each, vector, widen};
-use crate::schedule::vectors::neighbours;
+use crate::schedule::{WIDTH, each, neighbours, vector, widen};
 use crate::template::access::launch;
 use crate::template::epilogue::Run;
-use crate::tensor::Scalar;
+use crate::{
+    Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, MultipleOf, Number, Operand, Result,
+    Scalar, TensorId, Test, Window, Within, needs,
+};
 
 impl Sliding {
     /// The kernel of what has channels innermost.

@@ -1,34 +1,30 @@
 //! What a convolution computes, however a template does it.
 
-use crate::build::Builder;
-use crate::error::{Result, needs};
-use crate::index::{Expr, Var};
-use crate::kernel::{Fused, Kind, Number, TensorId, Window};
-use crate::layout::{Layout, Tiler};
-use crate::schedule::pointwise::each;
-use crate::schedule::vectors::coordinates;
+use crate::schedule::{coordinates, each};
 use crate::template::access::{Stride, product, sizes};
 use crate::template::epilogue::{Attached, Epilogue, Operands, Run, Span};
 use crate::template::matmul::{Declared, Edges, tile_of};
-use crate::tensor::Scalar;
+use crate::{
+    Builder, Expr, Fused, Kind, Layout, Number, Result, Scalar, TensorId, Tiler, Var, Window, needs,
+};
 
-/// `y[i,o,p] = f(Σ w[o,c,q]·x[i,c,p·stride + q·dilation - pad])`: what is computed, however a template
-/// does it. What lies outside of an image is 0.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Convolution {
-    /// The type of images and weights; matmuls accumulate in single precision.
-    pub scalar: Scalar,
-    /// Channels that are read, and that are made: each a multiple of `group`.
-    pub channels: [i64; 2],
-    /// Groups of channels, which see nothing of one another.
-    pub group: i64,
-    /// The window, for each spatial axis.
-    pub axes: Vec<Axis>,
-    /// From image to image of x.
-    pub image: Stride,
-    /// What becomes of the sums: of its operands, columns are those `[output channels]`, whole ones
-    /// have the results' shape.
-    pub epilogue: Epilogue,
+parameters! {
+    /// `y[i,o,p] = f(Σ w[o,c,q]·x[i,c,p·stride + q·dilation - pad])`: what is computed, however a template
+    /// does it. What lies outside of an image is 0. By default 64 channels to 64 by windows of 3×3.
+    pub struct Convolution {
+        /// The type of images and weights; matmuls accumulate in single precision.
+        pub scalar: Scalar = Scalar::F16,
+        /// Channels that are read, and that are made: each a multiple of `group`.
+        pub channels: [i64; 2] = [64, 64],
+        /// Groups of channels, which see nothing of one another.
+        pub group: i64 = 1,
+        /// The window, for each spatial axis.
+        pub axes: Vec<Axis> = vec![Axis { window: 3, stride: 1, dilation: 1, pad: 1 }; 2],
+        /// From image to image of x.
+        pub image: Stride = Stride::Packed,
+        /// What becomes of the sums: of its operands, columns are those `[output channels]`, whole ones have the results' shape.
+        pub epilogue: Epilogue = Epilogue::default(),
+    }
 }
 
 /// A window along one axis.
@@ -50,20 +46,6 @@ impl Axis {
     pub(super) fn windows(&self) -> Window {
         let Axis { window: size, stride, dilation, pad: before } = *self;
         Window { count: 1.into(), size, stride, dilation, before, fill: Number(0.0) }
-    }
-}
-
-impl Default for Convolution {
-    /// 64 channels to 64 by windows of 3×3.
-    fn default() -> Convolution {
-        Convolution {
-            scalar: Scalar::F16,
-            channels: [64, 64],
-            group: 1,
-            axes: vec![Axis { window: 3, stride: 1, dilation: 1, pad: 1 }; 2],
-            image: Stride::Packed,
-            epilogue: Epilogue::default(),
-        }
     }
 }
 

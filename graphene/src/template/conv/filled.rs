@@ -4,42 +4,30 @@
 //!
 //! - kernel: images of more channels
 
-use crate::arch::Arch;
-use crate::build::{Builder, Header};
-use crate::error::{AtLeast, Result, Within, needs};
-use crate::index::Expr;
-use crate::kernel::{Fused, Kernel, Kind, Number, Operand, Test, Window};
-use crate::layout::Layout;
-use crate::schedule::pointwise::{WIDTH, vector};
-use crate::schedule::vectors::neighbours;
+use crate::schedule::{WIDTH, neighbours, vector};
 use crate::template::access::launch;
-use crate::tensor::Scalar;
+use crate::{
+    Arch, AtLeast, Builder, Expr, Fused, Header, Kernel, Kind, Layout, Number, Operand, Result,
+    Scalar, Test, Window, Within, needs,
+};
 
-/// The parameters of a kernel that fills up channels: `[images, read, pixels]` becomes `[images, pixels, made]`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Filled {
-    /// What elements are.
-    pub scalar: Scalar,
-    /// Channels that are read, and that are made: 16 bytes of them.
-    pub channels: [i64; 2],
-    /// What it is compiled for.
-    pub arch: Arch,
-    /// Threads of a block.
-    pub threads: i64,
-}
-
-impl Default for Filled {
-    /// The images that models see.
-    fn default() -> Filled {
-        Filled { scalar: Scalar::F16, channels: [3, 8], arch: Arch::Sm80, threads: 256 }
+parameters! {
+    /// The parameters of a kernel that fills up channels: `[images, read, pixels]` becomes `[images, pixels, made]`.
+    /// By default those of the images that models see.
+    pub struct Filled {
+        /// What elements are.
+        pub scalar: Scalar = Scalar::F16,
+        /// Channels that are read, and that are made: 16 bytes of them.
+        pub channels: [i64; 2] = [3, 8],
+        /// What it is compiled for.
+        pub arch: Arch = Arch::Sm80,
+        /// Threads of a block.
+        pub threads: i64 = 256,
     }
 }
 
 impl Filled {
     /// The kernel, with symbols `images` and `pixels`.
-    ///
-    /// # Errors
-    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         let &Filled { scalar, channels: [read, made], arch, threads } = self;
         AtLeast(1).check("channels", read)?;

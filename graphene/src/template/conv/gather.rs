@@ -4,15 +4,12 @@
 
 use super::convolution::{Place, Sizes};
 use super::{Conv, Convolution};
-use crate::build::{Builder, Header};
-use crate::error::{Result, needs};
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Fused, Kind, Operand, TensorId, Test};
-use crate::schedule::pointwise::{WIDTH, copy};
-use crate::schedule::vectors::neighbours;
-use crate::schedule::{begin_copy, copying};
+use crate::schedule::{WIDTH, begin_copy, copy, copying, neighbours};
 use crate::template::matmul::registers;
 use crate::template::stage::{Movers, Side};
+use crate::{
+    Builder, Cond, Expr, Fused, Header, Kind, Operand, Result, TensorId, Test, Var, needs,
+};
 
 /// A thread's part of each tile.
 pub(super) struct Gather<'a> {
@@ -122,7 +119,7 @@ impl Gather<'_> {
         }
         let header = copying(k, self.header(Operand::at(stages, [stage]), step));
         k.decompose(header, |k| {
-            let to = self.runs(k, stages, stage)?;
+            let to = k.index(stages, "stage", [stage])?;
             rows(k, Some(to))
         })
     }
@@ -132,7 +129,7 @@ impl Gather<'_> {
         let Some(words) = self.words else { return Ok(()) };
         let to = Operand::at(stages, [stage]);
         k.decompose(Header::new(Kind::Move, to, words, self.movers.block), |k| {
-            let to = self.runs(k, stages, stage)?;
+            let to = k.index(stages, "stage", [stage])?;
             self.each_row(k, |k, e, row| {
                 let to = self.run_of(k, to, row)?;
                 let words = k.index(words, "word", [e])?;
@@ -169,16 +166,9 @@ impl Gather<'_> {
         })
     }
 
-    /// A stage in runs.
-    fn runs(&self, k: &mut Builder, stages: TensorId, stage: &Var) -> Result<TensorId> {
-        let to = k.index(stages, "stage", [stage])?;
-        k.tile(to, "to_runs", &self.side.pieces(self.run))
-    }
-
-    /// The own run of a row.
-    fn run_of(&self, k: &mut Builder, runs: TensorId, row: &Expr) -> Result<TensorId> {
-        let to = k.index(runs, "to", [row, &self.own])?;
-        k.reshape(to, "to", 0, &[&[(self.run, 1)]])
+    /// The own run of a stage's row.
+    fn run_of(&self, k: &mut Builder, stage: TensorId, row: &Expr) -> Result<TensorId> {
+        self.side.piece_of(k, stage, self.run, [row.clone(), self.own.clone()])
     }
 
     /// Copies the own run of a row.

@@ -9,17 +9,14 @@
 
 use super::convolution::{Place, Sizes};
 use super::{Axis, Convolution};
-use crate::arch::Arch;
-use crate::build::{Builder, Header};
-use crate::error::{Result, Within, needs};
-use crate::index::{Cond, Expr};
-use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, Test, Window};
-use crate::layout::Layout;
-use crate::schedule::pointwise::{constant, moved, vector};
+use crate::schedule::{constant, moved, vector};
 use crate::template::access::{launch, product};
 use crate::template::epilogue::Run;
 use crate::template::matmul::Edges;
-use crate::tensor::Scalar;
+use crate::{
+    Arch, Binary, Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, Number, Operand,
+    Result, Scalar, TensorId, Test, Window, Within, needs,
+};
 
 /// What becomes of a window's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,38 +34,28 @@ pub enum Fold {
     Mean,
 }
 
-/// The parameters of a kernel of windows. Poolings have a group for each channel.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Sliding {
-    /// What is computed.
-    pub convolution: Convolution,
-    /// How.
-    pub fold: Fold,
-    /// Whether channels are innermost in memory, of packed images, each in a group of its own: 16 bytes of them at a time.
-    pub channels_last: bool,
-    /// Neighbouring pixels of a thread along the last axis, where channels are innermost.
-    pub pixels: i64,
-    /// What the kernel is written for; it runs on newer ones, too.
-    pub arch: Arch,
-    /// Threads of a block.
-    pub threads: i64,
-}
-
-impl Default for Sliding {
-    /// 64 channels, each by its own 3×3 weights.
-    fn default() -> Sliding {
-        let convolution = Convolution { group: 64, ..Convolution::default() };
-        let (fold, channels_last) = (Fold::Weighted, false);
-        Sliding { convolution, fold, channels_last, pixels: 1, arch: Arch::Sm80, threads: 256 }
+parameters! {
+    /// The parameters of a kernel of windows. Poolings have a group for each channel.
+    /// By default of 64 channels, each by its own 3×3 weights.
+    pub struct Sliding {
+        /// What is computed.
+        pub convolution: Convolution = Convolution { group: 64, ..Convolution::default() },
+        /// How.
+        pub fold: Fold = Fold::Weighted,
+        /// Whether channels are innermost in memory, of packed images, each in a group of its own: 16 bytes of them at a time.
+        pub channels_last: bool = false,
+        /// Neighbouring pixels of a thread along the last axis, where channels are innermost.
+        pub pixels: i64 = 1,
+        /// What the kernel is written for; it runs on newer ones, too.
+        pub arch: Arch = Arch::Sm80,
+        /// Threads of a block.
+        pub threads: i64 = 256,
     }
 }
 
 impl Sliding {
     /// The kernel, with symbols `images`, `out0`, `out1`, … for the sizes of results along the spatial
     /// axes, and `in0`, `in1`, … for those of the images.
-    ///
-    /// # Errors
-    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         if self.channels_last {

@@ -4,19 +4,17 @@ mod matmuls;
 
 use self::matmuls::{By, Left};
 use super::context::{Place, order};
-use super::operands::Given;
 use super::scores::Spot;
-use super::{Fmha, GROUP, ROWS, STAGES};
-use crate::build::{Builder, Header};
+use super::{Fmha, GROUP, Given, ROWS, STAGES};
 use crate::choose::ceil;
-use crate::error::Result;
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Fused, Kernel, Kind, Ring, TensorId, Test, ThreadsId, Unary};
-use crate::layout::Tiler;
-use crate::schedule::pointwise::{WIDTH, round, vector};
-use crate::schedule::{Softmax, begin_copy, commit_copies, copying, wait_for_copies};
+use crate::schedule::{
+    Softmax, WIDTH, begin_copy, commit_copies, copying, round, vector, wait_for_copies,
+};
 use crate::template::fragments::{Lane, Panels, clear, fragment};
-use crate::tensor::Scalar;
+use crate::{
+    Builder, Cond, Expr, Fused, Header, Kernel, Kind, Result, Ring, Scalar, TensorId, Test,
+    ThreadsId, Tiler, Unary, Var,
+};
 
 /// What the parts of the kernel share.
 struct Block<'a> {

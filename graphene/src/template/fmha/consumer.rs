@@ -1,21 +1,18 @@
 //! What consumers do: the matmuls of queries and keys, and of weights and values, what happens between them, and how the
 //! result leaves.
 
-use super::context::{Context, Place};
-use super::operands::Given;
+use super::context::Place;
 use super::scores::{Spot, Terms};
-use super::{PRODUCER_REGISTERS, ROWS};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
-use crate::layout::Tiler;
+use super::{Context, Given, PRODUCER_REGISTERS, ROWS};
 use crate::schedule::{OrderedConsumer, PipelineState, Softmax};
 use crate::template::fragments::{
     Lane, Matrices, clear, consumer_registers, elected_warps, fragment, matrix_fragment, own_group,
 };
 use crate::template::matmul::tile_of;
-use crate::tensor::Scalar;
+use crate::{
+    Builder, Cond, Expr, Fence, Group, Header, Kind, Operand, Relation, Result, Scalar, TensorId,
+    ThreadsId, Tiler, Var,
+};
 
 /// A consumer warpgroup.
 struct Consumer<'a> {

@@ -1,15 +1,9 @@
 //! What the parts of a kernel for Hopper share: stages of tiles in shared memory, and their barriers.
 
-use super::operands::Given;
-use super::{Fmha, GROUP, Mask, WARP};
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Kind, TensorId, ThreadsId};
-use crate::layout::Tiler;
+use super::{Fmha, GROUP, Given, Mask, WARP};
 use crate::schedule::{OrderedBarrier, Pipeline};
 use crate::template::matmul::{leaf, tile_of};
-use crate::tensor::{Memory, Scalar, View};
+use crate::{Builder, Expr, Kind, Memory, Result, Scalar, TensorId, ThreadsId, Tiler, Var, View};
 
 /// What the parts of the kernel share.
 pub(super) struct Context<'a> {

@@ -2,15 +2,14 @@
 
 use super::context::Place;
 use super::{Fmha, Mask};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Fold, Fused, Kind, Monoid, TensorId, ThreadsId, Unary};
-use crate::layout::{Layout, Tiler};
+use crate::kernel::{Fold, Monoid};
 use crate::schedule::Softmax;
 use crate::template::access::launch;
 use crate::template::matmul::tile_of;
-use crate::tensor::{Scalar, View};
+use crate::{
+    Binary, Builder, Expr, Fused, Header, Kind, Layout, Result, Scalar, TensorId, ThreadsId, Tiler,
+    Unary, Var, View,
+};
 
 /// What ln Σ eˢ is not told apart below.
 const NEVER: f64 = -1e30;

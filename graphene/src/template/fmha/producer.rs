@@ -1,18 +1,12 @@
 //! How stages are filled.
 
-use super::context::{Context, Place, order};
-use super::operands::Given;
+use super::context::{Place, order};
 use super::scores::{load, term};
-use super::{GROUP, Mask, PRODUCER_REGISTERS, WARP};
-use crate::build::{Builder, Header};
+use super::{Context, GROUP, Given, Mask, PRODUCER_REGISTERS, WARP};
 use crate::choose::ceil;
-use crate::error::Result;
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Kind, Operand, TensorId};
-use crate::layout::Tiler;
-use crate::schedule::PipelineState;
-use crate::schedule::pointwise::vector;
+use crate::schedule::{PipelineState, vector};
 use crate::template::fragments::own_group;
+use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, Tiler, Var};
 
 /// Queries (0), keys (1) or values (2): their pipeline state, and their panels in global memory.
 struct Source {

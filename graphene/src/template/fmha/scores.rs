@@ -6,17 +6,13 @@
 //! thread does for its own columns, whose elements it asks for before the matmuls.
 
 use super::context::Place;
-use super::operands::Given;
-use super::{Fmha, Mask};
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Binary, Kind, Operand, TensorId, Test, Unary};
-use crate::schedule::Units;
-use crate::schedule::pointwise::{self, moved, number, vector};
-use crate::schedule::vectors::neighbours;
+use super::{Fmha, Given, Mask};
+use crate::schedule::{Units, moved, neighbours, number, pointwise, vector};
 use crate::template::matmul::registers;
-use crate::tensor::Scalar;
+use crate::{
+    Binary, Builder, Cond, Expr, Kind, Operand, Relation, Result, Scalar, TensorId, Test, Unary,
+    Var,
+};
 
 /// The mask of a tile of keys that has one element a key.
 pub(super) enum Terms {
@@ -124,8 +120,7 @@ impl Spot<'_> {
         self.tile.clone() * keys + Expr::from(j) * 8 + self.column.clone() * 2 + p
     }
 
-    /// The elements of the own lane's columns, of a mask that has one a key: they can be had before
-    /// the scores are there.
+    /// The elements of the own lane's columns, of a mask that has one a key: they can be had before the scores are there.
     pub(super) fn fetch(&self, k: &mut Builder) -> Result<Option<Terms>> {
         let Place { given, batch, .. } = self.place;
         let Mask::PerKey(scalar) = given.fmha.mask else { return Ok(None) };
@@ -189,8 +184,7 @@ fn constant(k: &mut Builder, value: f64) -> Result<TensorId> {
     pointwise::constant(k, "constant", Scalar::F32, value)
 }
 
-/// An element of the mask; beyond its edge one that forbids the key, or, where there is an element
-/// for each score, adds nothing.
+/// An element of the mask; beyond its edge one that forbids the key, or, where there is an element for each score, adds nothing.
 pub(super) fn load<const N: usize>(
     k: &mut Builder,
     given: &Given<'_>,

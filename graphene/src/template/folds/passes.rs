@@ -1,15 +1,11 @@
 //! What a team does with its row: it goes through the columns for every total, and for the results.
 
 use super::{Folds, Out, Total};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::function::Function;
-use crate::index::{Cond, Expr};
-use crate::kernel::{Fused, Kind, Operand, TensorId, Test};
-use crate::schedule::pointwise::{computed, each, number, store};
 use crate::schedule::together::ThreadGroups;
-use crate::schedule::vectors::{neighbours, part};
-use crate::tensor::Scalar;
+use crate::schedule::{computed, each, neighbours, number, part, store};
+use crate::{
+    Builder, Cond, Expr, Function, Fused, Header, Kind, Operand, Result, Scalar, TensorId, Test,
+};
 
 /// The own team's row.
 pub(super) struct Row<'a> {

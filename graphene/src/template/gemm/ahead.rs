@@ -3,16 +3,11 @@
 
 use super::epilogue::{Panel, Store};
 use super::{PANEL, Place};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Cond, Expr, Relation};
-use crate::kernel::{Group, Kind, TensorId};
-use crate::schedule::pointwise::{WIDTH, copy, each, fetch_inside, load, widen};
-use crate::schedule::vectors::neighbours;
+use crate::schedule::{WIDTH, copy, each, fetch_inside, load, neighbours, widen};
 use crate::template::epilogue::{Held, Span};
 use crate::template::fragments::packed;
 use crate::template::matmul::leaf;
-use crate::tensor::{Memory, View};
+use crate::{Builder, Cond, Expr, Group, Header, Kind, Memory, Relation, Result, TensorId, View};
 
 /// Runs of eight columns in a panel.
 const EIGHTS: i64 = PANEL / 8;

@@ -2,19 +2,16 @@
 
 use super::epilogue::Store;
 use super::{Context, DEPTH, Place, ROWS, STEP};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
-use crate::layout::Tiler;
-use crate::schedule::PipelineState;
 use crate::schedule::matmul::{epilog, load};
-use crate::schedule::pointwise::each;
+use crate::schedule::{PipelineState, each};
 use crate::template::fragments::{clear, each_pair, elected_warps, fragment, own_group};
 use crate::template::gated::sums;
 use crate::template::matmul::{Tile, tile_of};
 use crate::template::split_k::{Held, Visit};
-use crate::tensor::Scalar;
+use crate::{
+    Builder, Cond, Expr, Fence, Group, Header, Kind, Operand, Relation, Result, Scalar, TensorId,
+    ThreadsId, Tiler, Var,
+};
 
 /// A consumer warpgroup.
 struct Consumer<'a> {

@@ -2,16 +2,12 @@
 
 use super::residual_tma::ResidualTma;
 use super::{GROUP, Gemm, ROWS};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Kind, TensorId, ThreadsId};
-use crate::layout::Tiler;
 use crate::schedule::{OrderedBarrier, Pipeline};
 use crate::template::access::Cluster;
 use crate::template::fragments::Panels;
 use crate::template::matmul::{Declared, Edges, MatMul, Place, Walk};
 use crate::template::split_k::Shares;
+use crate::{Builder, Expr, Header, Kind, Result, TensorId, ThreadsId, Tiler, Var};
 
 /// What the parts of the kernel share.
 pub(super) struct Context<'a> {

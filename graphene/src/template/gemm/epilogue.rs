@@ -3,21 +3,18 @@
 use super::ahead::Ahead;
 use super::residual_tma::{RESIDUAL_PANELS, ResidualTma};
 use super::{Context, PANEL, PANELS, Place, ROWS};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
-use crate::layout::Tiler;
-use crate::schedule::pointwise::{each, widen};
+use crate::schedule::{each, widen};
 use crate::template::epilogue::{Held, Run};
 use crate::template::fragments::{Lane, Matrices, Panels as PanelLayout, matrix_fragment};
 use crate::template::gated::sums;
 use crate::template::matmul::{Declared, leaf};
-use crate::tensor::{Memory, Scalar, View};
+use crate::{
+    Builder, Expr, Fence, Group, Header, Kind, Memory, Operand, Result, Ring, Scalar, TensorId,
+    ThreadsId, Tiler, Var, View,
+};
 
-/// How a warpgroup's rows leave: results of 16 bits panel by panel through shared buffers and
-/// tensor copies; others, where elements move alone, and where blocks share a tile, of which each finishes some warps' part,
-/// straight from registers.
+/// How a warpgroup's rows leave: results of 16 bits panel by panel through shared buffers and tensor copies; others, where
+/// elements move alone, and where blocks share a tile, of which each finishes some warps' part, straight from registers.
 pub(super) struct Store<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) own: ThreadsId,

@@ -3,16 +3,15 @@
 //! their way then.
 
 use super::{Context, Edges, GROUP, PANEL, Place};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Kind, Operand, TensorId, Test, ThreadsId};
-use crate::layout::Tiler;
-use crate::schedule::pointwise::constant;
+use crate::schedule::constant;
 use crate::template::fragments::own_group;
 use crate::template::matmul::{MatMul, Term};
 use crate::template::stage::Side;
 use crate::template::tiled_mma::By;
+use crate::{
+    Builder, Cond, Expr, Fence, Header, Kind, Operand, Relation, Result, TensorId, Test, ThreadsId,
+    Tiler, Var,
+};
 
 /// What a stage is filled with.
 struct Fill<'a> {

@@ -3,13 +3,12 @@
 
 use super::epilogue::{Panel, Panels, Store};
 use super::{Gemm, PANEL, Place, ROWS};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Group, Kind, Operand, Scope, TensorId, ThreadsId};
 use crate::template::epilogue::{Attached, Span};
 use crate::template::matmul::line;
-use crate::tensor::{Memory, Scalar};
+use crate::{
+    Builder, Cond, Expr, Fence, Group, Header, Kind, Memory, Operand, Relation, Result, Scalar,
+    Scope, TensorId, ThreadsId, Var,
+};
 
 /// How many panels are asked for before they are needed.
 const LEAD: i64 = 2;

@@ -1,18 +1,14 @@
 //! What a block does with each layer: weights come in stages, the result takes its input's place.
 
 use super::{Context, Layer, rows_of};
-use crate::build::{Builder, Header};
-use crate::error::{Error, Result};
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Kind, Operand, TensorId};
-use crate::layout::Tiler;
-use crate::schedule::Ahead;
-use crate::schedule::pointwise::{each, load, store};
-use crate::schedule::vectors::neighbours;
+use crate::schedule::{Ahead, each, load, neighbours, store};
 use crate::template::epilogue::{Attached, Epilogue, Run, Span};
 use crate::template::matmul::{Place, tile_of};
 use crate::template::stage::Movers;
 use crate::template::tiled_mma::{By, Near, TiledMma};
+use crate::{
+    Builder, Cond, Error, Expr, Header, Kind, Operand, Relation, Result, TensorId, Tiler, Var,
+};
 
 impl Context<'_> {
     /// One layer after the other.

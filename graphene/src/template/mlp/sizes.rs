@@ -2,16 +2,14 @@
 
 use super::{Layer, Mlp, SUMS};
 use crate::choose::{ceil, gcd};
-use crate::error::{AtLeast, AtMost, MultipleOf, Result, Within, needs};
-use crate::function::Function;
-use crate::kernel::{Fused, Kind};
-use crate::schedule::pointwise::WIDTH;
+use crate::error::AtMost;
+use crate::schedule::WIDTH;
 use crate::template::access::Stride;
 use crate::template::epilogue::{Epilogue, Span};
 use crate::template::matmul::Edges;
 use crate::template::stage::Side;
 use crate::template::tiled_mma::{self, By};
-use crate::tensor::Scalar;
+use crate::{AtLeast, Function, Fused, Kind, MultipleOf, Result, Scalar, Within, needs};
 
 impl Mlp {
     pub(super) fn check(&self) -> Result {

@@ -31,21 +31,16 @@ mod consumer;
 mod rows;
 
 use super::{Given, Layer, Mlp};
-use crate::arch::{Arch, WARP};
-use crate::build::{Builder, Header};
 use crate::choose::ceil;
-use crate::error::{AtLeast, Result, Within, needs};
-use crate::index::{Cond, Expr};
-use crate::kernel::{Group, Kernel, Kind, Operand, TensorId, ThreadsId};
-use crate::layout::Tiler;
-use crate::schedule::pointwise::{WIDTH, each};
-use crate::schedule::vectors::neighbours;
-use crate::schedule::{Pipeline, PipelineState};
+use crate::schedule::{Pipeline, PipelineState, WIDTH, each, neighbours};
 use crate::template::access::launch;
 use crate::template::epilogue::Span;
 use crate::template::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS, own_group};
 use crate::template::matmul::{Edges, leaf};
-use crate::tensor::{Memory, Scalar, View};
+use crate::{
+    Arch, AtLeast, Builder, Cond, Expr, Group, Header, Kernel, Kind, Memory, Operand, Result,
+    Scalar, TensorId, ThreadsId, Tiler, View, WARP, Within, needs,
+};
 
 /// How layers are computed by warpgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,9 +68,6 @@ fn parts(width: i64) -> Vec<i64> {
 impl Mlp {
     /// The kernel for Hopper, with the symbols, parameters and levels of [`kernel`](Mlp::kernel); of this template's
     /// parameters it takes no rows, depth, warps or stages. Columns are multiples of 64, at most 256.
-    ///
-    /// # Errors
-    /// [`crate::Error::Constraint`] for parameters that no kernel has.
     pub fn by_warpgroups(&self, by: Warpgroups) -> Result<Kernel> {
         self.check_warpgroups(by)?;
         let mut k = Builder::new("mlp", Arch::Sm90a);

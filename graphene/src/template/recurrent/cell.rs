@@ -1,8 +1,6 @@
 //! Cells of recurrent layers: which rows of the weights make a sum, and what becomes of the sums.
 
-use crate::error::{Result, needs};
-use crate::function::Function;
-use crate::kernel::Unary;
+use crate::{Function, Result, Unary, needs};
 
 /// A cell, by ONNX's equations. A unit has several sums, and maybe a state of its own in single precision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,8 +38,7 @@ impl Cell {
         Cell::lstm_of([f, g, h], coupled, |gate, _| Function::input(gate))
     }
 
-    /// Likewise, with peepholes: gates i, o and f see the cell state, o the next one, times the constants
-    /// of this order.
+    /// Likewise, with peepholes: gates i, o and f see the cell state, o the next one, times the constants of this order.
     pub fn lstm_with_peepholes(f: &Function, g: &Function, h: &Function, coupled: bool) -> Cell {
         let seen =
             |gate, c: &Function| Function::input(gate) + Function::input(5 + gate) * c.clone();

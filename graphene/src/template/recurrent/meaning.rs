@@ -1,15 +1,13 @@
 //! What a layer's kernel and its steps compute of its tensors.
 
-use super::operands::{Ins, Tensors};
-use super::steps::Context;
-use super::{Direction, Own, Recurrent};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::function::Step;
-use crate::index::Expr;
-use crate::kernel::{Binary, Fused, Kind, Number, Operand, TensorId, Term, Window};
-use crate::layout::Tiler;
+use super::operands::Ins;
+use super::{Context, Direction, Own, Recurrent, Tensors};
+use crate::kernel::Term;
 use crate::template::matmul::tile_of;
+use crate::{
+    Binary, Builder, Expr, Fused, Header, Kind, Number, Operand, Result, Step, TensorId, Tiler,
+    Window,
+};
 
 /// What a dimension is of, and so which part of it belongs to a tile.
 enum Dim<'e> {

@@ -1,12 +1,7 @@
 //! The tensors and symbols of a layer's kernel.
 
 use super::Recurrent;
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::Expr;
-use crate::kernel::{Fused, Kind, Operand, TensorId};
-use crate::layout::Layout;
-use crate::tensor::Scalar;
+use crate::{Builder, Expr, Fused, Kind, Layout, Operand, Result, Scalar, TensorId};
 
 /// The symbols.
 pub(super) struct Sizes {

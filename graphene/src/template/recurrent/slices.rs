@@ -1,14 +1,11 @@
 //! What units keep, what their sums begin with, and how those of several slices of the depth meet.
 
 use super::sums::Sums;
-use crate::build::Builder;
-use crate::error::Result;
-use crate::index::{Cond, Expr, Relation};
-use crate::kernel::{Binary, Kind, Operand, TensorId};
-use crate::layout::Layout;
-use crate::schedule::pointwise::{each, moved};
+use crate::schedule::{each, moved};
 use crate::template::matmul::registers;
-use crate::tensor::{Memory, Scalar};
+use crate::{
+    Binary, Builder, Cond, Expr, Kind, Layout, Memory, Operand, Relation, Result, Scalar, TensorId,
+};
 use std::ops::Range;
 
 impl Sums {

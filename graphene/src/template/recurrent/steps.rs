@@ -1,19 +1,11 @@
 //! What a block does in each step.
 
-use super::meaning;
-use super::sums::Sums;
-use super::units::Ragged;
-use super::{Direction, Own, Recurrent, Tensors};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
-use crate::layout::Tiler;
-use crate::schedule::pointwise::store_inside;
-use crate::schedule::{Ahead, GridBarrier, multistage, within};
+use super::{Direction, Own, Ragged, Recurrent, Sums, Tensors, meaning};
+use crate::schedule::{Ahead, GridBarrier, multistage, store_inside, within};
 use crate::template::matmul::Edges;
 use crate::template::stage::{Movers, Side};
 use crate::template::tiled_mma::Near;
+use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, ThreadsId, Tiler, Var};
 
 /// What the parts of the kernel share.
 pub(super) struct Context<'a> {

@@ -3,16 +3,15 @@
 //! Columns stand by eights of units: eight units of the first sum, the same of the second, …; so what a
 //! thread has of one sum are the same units as of the others.
 
-use crate::build::Builder;
-use crate::choose::{self, in_registers};
-use crate::error::{Result, needs};
-use crate::index::Expr;
-use crate::kernel::{Fused, Kind, Operand, TensorId, ThreadsId};
-use crate::layout::{Layout, Tiler};
+use crate::choose::in_registers;
+use crate::schedule::neighbours;
 use crate::template::matmul::registers;
 use crate::template::stage::Side;
 use crate::template::tiled_mma::{Near, TiledMma, Warps, place_of};
-use crate::tensor::{Memory, Scalar};
+use crate::{
+    Builder, Expr, Fused, Kind, Layout, Memory, Operand, Result, Scalar, TensorId, ThreadsId,
+    Tiler, choose, needs,
+};
 
 /// Elements that a thread reads at once from shared memory, in single precision.
 pub(super) const WIDE: i64 = 4;
@@ -156,9 +155,7 @@ impl Sums {
             }
             Who::Threads => {
                 let column = (run.div(2) * self.gates + gate) * 2 + run.rem(2);
-                let single = k.tile(acc, "single", &[Tiler::Size(1), Tiler::Size(1)])?;
-                let single = k.index(single, "single", [row.clone(), column])?;
-                k.reshape(single, "sum", 0, &[&[(1, 1)]])
+                neighbours(k, acc, [row.clone(), column], 1, "sum")
             }
         }
     }
@@ -203,9 +200,7 @@ impl Sums {
             Who::Threads => self.add(k, near.c, own),
         }
     }
-}
 
-impl Sums {
     /// In single precision: four steps along the depth at a time.
     pub(super) fn add(&self, k: &mut Builder, acc: TensorId, near: [TensorId; 2]) -> Result {
         let columns = 2 * self.eights * self.gates;
@@ -237,14 +232,10 @@ impl Sums {
     ) -> Result<TensorId> {
         let side = self.sides[i];
         let to = registers(k, "near", &[&[(count, WIDE), (WIDE, 1)]], Scalar::F32)?;
-        let to_pieces = k.tile(to, "near_pieces", &[Tiler::Size(1), Tiler::Size(WIDE)])?;
-        let pieces = k.tile(from, "pieces", &side.pieces(WIDE))?;
         k.unroll("piece", count, |k, piece| {
             let at = side.order(Expr::from(piece) * LANES[i] + first, four.clone());
-            let from = k.index(pieces, "piece", at)?;
-            let from = k.reshape(from, "piece", 0, &[&[(WIDE, 1)]])?;
-            let to = k.index(to_pieces, "to", [Expr::from(piece), Expr::from(0)])?;
-            let to = k.reshape(to, "to", 0, &[&[(WIDE, 1)]])?;
+            let from = side.piece_of(k, from, WIDE, at)?;
+            let to = neighbours(k, to, [Expr::from(piece), Expr::from(0)], WIDE, "to")?;
             k.move_(to, from)
         })?;
         Ok(to)

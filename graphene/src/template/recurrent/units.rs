@@ -1,17 +1,11 @@
 //! What is done with each unit: what it begins with, the cell, and where its numbers lie.
 
-use super::steps::Context;
-use super::sums::Sums;
-use super::{Own, Recurrent};
-use crate::build::Builder;
-use crate::error::Result;
-use crate::function::Function;
-use crate::index::{Cond, Expr};
-use crate::kernel::{Binary, Kind, Operand, TensorId};
-use crate::layout::{Layout, Tiler};
-use crate::schedule::pointwise::{each, load_inside, number, pointwise, store_inside, vector};
-use crate::schedule::vectors::neighbours;
-use crate::tensor::{Memory, Scalar};
+use super::{Context, Own, Recurrent, Sums};
+use crate::schedule::{each, load_inside, neighbours, number, pointwise, store_inside, vector};
+use crate::{
+    Binary, Builder, Cond, Expr, Function, Kind, Layout, Memory, Operand, Result, Scalar, TensorId,
+    Tiler,
+};
 
 impl Context<'_> {
     /// What all sums begin with: the biases of both sides.
@@ -216,8 +210,7 @@ impl Context<'_> {
         })
     }
 
-    /// What a run gives, and its h, after the element `now` of the sequence: the cell's results, if it has
-    /// that element.
+    /// What a run gives, and its h, after the element `now` of the sequence: the cell's results, if it has that element.
     pub(super) fn go_on(
         &self,
         k: &mut Builder,

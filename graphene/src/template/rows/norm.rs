@@ -1,13 +1,8 @@
 //! What each normalisation folds a row into, and the result.
 
-use super::Norm;
-use super::row::Row;
-use crate::build::Builder;
-use crate::error::Result;
-use crate::function::Function;
-use crate::kernel::{Binary, Fused, Kind, TensorId, Unary};
-use crate::schedule::pointwise::{computed, number};
-use crate::tensor::Scalar;
+use super::{Norm, Row};
+use crate::schedule::{computed, number};
+use crate::{Binary, Builder, Function, Fused, Kind, Result, Scalar, TensorId, Unary};
 
 /// A statistic of a row: the register that holds it, and what it is of the row's operands.
 #[derive(Debug, Clone)]

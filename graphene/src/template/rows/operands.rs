@@ -1,16 +1,13 @@
 //! The operands of a normalisation, what is computed of them, and which kernels there are.
 
 use super::{Norm, Rows};
-use crate::build::Builder;
-use crate::error::{Result, Within, needs};
-use crate::function::Function;
-use crate::index::Expr;
-use crate::kernel::{Binary, Fold, Fused, Monoid, TensorId, Unary};
-use crate::layout::Layout;
+use crate::kernel::{Fold, Monoid};
 use crate::schedule::together::ThreadGroups;
 use crate::template::access::Access;
 use crate::template::gather::Place;
-use crate::tensor::Scalar;
+use crate::{
+    Binary, Builder, Expr, Function, Fused, Layout, Result, Scalar, TensorId, Unary, Within, needs,
+};
 
 impl Rows {
     /// The number of rows of each input that is a table, which is a symbol: `x0_rows`.

@@ -2,16 +2,13 @@
 
 use super::norm::Statistic;
 use super::{Norm, Rows};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::function::Function;
-use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Fused, Kind, Operand, TensorId, Test};
-use crate::schedule::pointwise::{computed, copy, each, number, pointwise, store, vector, widen};
 use crate::schedule::together::ThreadGroups;
-use crate::schedule::vectors::neighbours;
+use crate::schedule::{computed, copy, each, neighbours, number, pointwise, store, vector, widen};
 use crate::template::access::Access;
-use crate::tensor::Scalar;
+use crate::{
+    Binary, Builder, Expr, Function, Fused, Header, Kind, Operand, Result, Scalar, TensorId, Test,
+    Var,
+};
 
 /// The own team's row.
 pub(super) struct Row<'a> {

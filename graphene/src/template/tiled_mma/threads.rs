@@ -1,16 +1,15 @@
 //! A thread's part of a tile: its sums in registers, and what it reads of the operands.
 
 use super::{Near, Runs, TiledMma, place_of};
-use crate::build::Builder;
 use crate::choose::warps;
-use crate::error::{MultipleOf, Result, needs};
-use crate::index::{Expr, Var};
-use crate::kernel::{Operand, TensorId, ThreadsId};
-use crate::layout::{Layout, Tiler};
+use crate::schedule::neighbours;
 use crate::template::matmul::registers;
 use crate::template::split_k::{PAIR, Visit};
 use crate::template::stage::Side;
-use crate::tensor::{Memory, Scalar};
+use crate::{
+    Builder, Expr, Layout, Memory, MultipleOf, Operand, Result, Scalar, TensorId, ThreadsId, Tiler,
+    Var, needs,
+};
 
 /// A warp's threads, along rows and columns.
 const LANES: [i64; 2] = [8, 4];
@@ -28,8 +27,7 @@ fn place_in_warp(lane: &Expr) -> [Expr; 2] {
     [row, column]
 }
 
-/// The rows and columns of a thread, of a tile that so many warps share so that it can be: those whose
-/// operands are the fewest.
+/// The rows and columns of a thread, of a tile that so many warps share so that it can be: those whose operands are the fewest.
 pub(crate) fn part(tile: [i64; 2], warps: i64) -> [i64; 2] {
     let of = |rows: i64| [tile[0] / (LANES[0] * rows), tile[1] * rows / (LANES[1] * warps)];
     let whole = |&rows: &i64| {
@@ -108,11 +106,6 @@ impl Threads {
         let near = registers(k, "near", &[&[(own, strides[0]), (WIDE, strides[1])]], Scalar::F32)?;
         let pieces = if side.transposed { [WIDE, 1] } else { [1, WIDE] }.map(Tiler::Size);
         let to = k.tile(near, "near_pieces", &pieces)?;
-        let from = k.tile(from, "pieces", &side.pieces(WIDE))?;
-        let vector = |k: &mut Builder, of, at: [Expr; 2]| {
-            let piece = k.index(of, "piece", at)?;
-            k.reshape(piece, "piece", 0, &[&[(WIDE, 1)]])
-        };
         let (outer, inner) = if side.transposed { (own / WIDE, WIDE) } else { (own, 1) };
         k.unroll("piece", outer, |k, piece| {
             k.unroll("deep", inner, |k, deep| {
@@ -123,8 +116,9 @@ impl Threads {
                 } else {
                     (self.position(i, &piece), four.clone())
                 };
-                let from = vector(k, from, side.order(across, along))?;
-                let to = vector(k, to, [piece, deep])?;
+                let from = side.piece_of(k, from, WIDE, side.order(across, along))?;
+                let to = k.index(to, "piece", [piece, deep])?;
+                let to = k.reshape(to, "piece", 0, &[&[(WIDE, 1)]])?;
                 k.move_(to, from)
             })
         })?;
@@ -148,11 +142,9 @@ impl TiledMma for Threads {
     }
 
     fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result {
-        let pairs = k.tile(acc, "pairs", &[Tiler::Size(1), Tiler::Size(PAIR)])?;
         let [rows, columns] = [self.part[0], self.part[1] / PAIR];
         k.unroll_both([("i", rows), ("j", columns)], |k, [i, j]| {
-            let pair = k.index(pairs, "pair", [i, j])?;
-            let pair = k.reshape(pair, "pair", 0, &[&[(PAIR, 1)]])?;
+            let pair = neighbours(k, acc, [i, j].map(Expr::from), PAIR, "pair")?;
             visit(k, pair, Expr::from(i) * columns + Expr::from(j))
         })
     }
@@ -173,10 +165,7 @@ impl TiledMma for Threads {
     }
 
     fn run(&self, k: &mut Builder, acc: TensorId, _: i64, at: [Expr; 2]) -> Result<TensorId> {
-        let n = self.runs().n;
-        let runs = k.tile(acc, "runs", &[Tiler::Size(1), Tiler::Size(n)])?;
-        let sums = k.index(runs, "sums", at)?;
-        k.reshape(sums, "sums", 0, &[&[(n, 1)]])
+        neighbours(k, acc, at, self.runs().n, "sums")
     }
 
     /// Four steps along K at a time.

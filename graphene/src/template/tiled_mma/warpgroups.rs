@@ -1,16 +1,14 @@
 //! A warpgroup's matmul by tensor cores, of operands in shared memory (PTX, `wgmma`): sums are in registers.
 
 use super::{Near, Runs, TiledMma};
-use crate::arch::{WARP, WARPGROUP};
-use crate::build::{Builder, Header};
-use crate::error::{MultipleOf, Result, needs};
-use crate::index::{Expr, Var};
-use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
-use crate::layout::Tiler;
+use crate::arch::WARPGROUP;
 use crate::template::fragments::{Lane, ROWS, clear, each_pair, fragment, own_group};
 use crate::template::split_k::Visit;
 use crate::template::stage::Side;
-use crate::tensor::Scalar;
+use crate::{
+    Builder, Expr, Fence, Group, Header, Kind, MultipleOf, Operand, Result, Scalar, TensorId,
+    ThreadsId, Tiler, Var, WARP, needs,
+};
 
 /// Bytes of an instruction's depth.
 const STEP: i64 = 32;

@@ -1,17 +1,15 @@
 //! A warp's matmul by tensor cores: fragments of operands from shared memory, and sums in registers.
 
 use super::{Near, Runs, TiledMma, place_of};
-use crate::build::Builder;
-use crate::choose::{self, warps};
-use crate::error::{Result, needs};
-use crate::index::{Expr, Var};
-use crate::kernel::{Kind, Operand, TensorId, ThreadsId, Unary};
-use crate::layout::Tiler;
+use crate::choose::warps;
 use crate::template::fragments::{QuadPairs, multiply_16, spot};
 use crate::template::matmul::registers;
 use crate::template::split_k::Visit;
 use crate::template::stage::Side;
-use crate::tensor::Scalar;
+use crate::{
+    Builder, Expr, Kind, Operand, Result, Scalar, TensorId, ThreadsId, Tiler, Unary, Var, choose,
+    needs,
+};
 
 /// The extents of a matmul that share their operands' fragments: two instructions.
 const INSTRUCTION: [i64; 3] = [16, 16, 16];
@@ -44,8 +42,7 @@ impl Warps {
         Warps::arranged(k, block, sides, layout).map(|(fragments, _)| fragments)
     }
 
-    /// Warps as they are arranged; where there are several times as many, also which of these times
-    /// the own one belongs to.
+    /// Warps as they are arranged; where there are several times as many, also which of these times the own one belongs to.
     pub(crate) fn arranged(
         k: &mut Builder,
         block: ThreadsId,
@@ -120,7 +117,6 @@ impl Warps {
         let across = side.right && side.transposed;
         let levels: [&[(i64, i64)]; 2] = [&[(self.own[i], 8), (2, 4)], &QuadPairs::four(across)];
         let near = registers(k, "near", &levels, side.scalar)?;
-        let pieces = k.tile(from, "pieces", &side.pieces(4))?;
         k.unroll_both([("part", self.own[i]), ("four", 2)], |k, [part, four]| {
             let to = k.index(near, "four", [part, four])?;
             let to = k.reshape(to, "four", 0, &[&[(4, 1)]])?;
@@ -136,8 +132,7 @@ impl Warps {
                 true => side.order(sixteens * 4 + &quads.four, four * 4 + &quads.step),
                 false => side.order(own, four),
             };
-            let piece = k.index(pieces, "piece", at)?;
-            let piece = k.reshape(piece, "piece", 0, &[&[(4, 1)]])?;
+            let piece = side.piece_of(k, from, 4, at)?;
             k.move_(to, piece)
         })?;
         Ok(near)

@@ -10,18 +10,14 @@
 //! the values a lane has fours of columns.
 
 use super::Block;
-use crate::build::{Builder, Header};
 use crate::choose::swizzle;
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Kind, Operand, TensorId, Unary};
-use crate::layout::Tiler;
-use crate::schedule::pointwise::{store, vector};
-use crate::schedule::vectors::neighbours;
+use crate::schedule::{neighbours, store, vector};
 use crate::template::fmha::Fmha;
 use crate::template::fragments::{Lane, Matrices, Panels, QuadPairs, fragment, multiply_16};
 use crate::template::matmul::registers;
-use crate::tensor::{Memory, Scalar, View};
+use crate::{
+    Builder, Expr, Header, Kind, Memory, Operand, Result, Scalar, TensorId, Tiler, Unary, Var, View,
+};
 
 /// Who multiplies.
 #[derive(Debug, Clone, Copy)]

@@ -1,19 +1,15 @@
 //! What consumers do: each layer's matmuls by one or two parts of its columns, and what becomes of their sums.
 
 use super::{Near, PANEL, PRODUCER_REGISTERS, Shared, parts};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::Expr;
-use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
-use crate::layout::Tiler;
-use crate::schedule::PipelineState;
-use crate::schedule::pointwise::{load, widen};
+use crate::schedule::{PipelineState, load, widen};
 use crate::template::epilogue::{Attached, Run, Span};
 use crate::template::fragments::{
     Lane, Matrices, ROWS, clear, consumer_registers, elected_warps, fragment, own_group,
 };
 use crate::template::matmul::{Edges, tile_of};
-use crate::tensor::Scalar;
+use crate::{
+    Builder, Expr, Fence, Group, Header, Kind, Operand, Result, Scalar, TensorId, ThreadsId, Tiler,
+};
 use std::collections::btree_map::{BTreeMap, Entry};
 
 /// Columns of a layer that one thread has: sums, and activations as the next layer's left operand.

@@ -2,15 +2,11 @@
 
 use super::PANEL;
 use super::consumer::{Consumer, EIGHTS, Part, each_panel};
-use crate::build::{Builder, Header};
-use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Fence, Group, Kind, Operand, TensorId};
-use crate::layout::Tiler;
-use crate::schedule::pointwise::load_inside;
+use crate::schedule::load_inside;
 use crate::template::epilogue::Run;
 use crate::template::fragments::ROWS;
 use crate::template::matmul::tile_of;
+use crate::{Builder, Expr, Fence, Group, Header, Kind, Operand, Result, TensorId, Tiler, Var};
 
 impl Consumer<'_> {
     /// The own rows of X: from shared memory, or from global memory where they are yet to be rounded.
