@@ -1,7 +1,11 @@
 //! What becomes of a convolution's sums before they are stored: the epilogues that most of them have, in registers.
 
+use super::prefetch::prefetch;
 use super::simd::mul_add;
 use pulp::Simd;
+
+/// Elements of a cache line.
+const LINE: usize = 16;
 
 /// A function of one number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +27,14 @@ pub(crate) struct Finish<'a> {
 impl<'a> Finish<'a> {
     /// Sums are stored as they are.
     pub(crate) const NONE: Self = Self { residual: None, activation: Activation::Identity };
+
+    /// Asks for what is added to so many results from this one on, before they are there.
+    #[inline(always)]
+    pub(super) fn prefetch(self, first: usize, len: usize) {
+        if let Some(residual) = self.residual {
+            (first..first + len).step_by(LINE).for_each(|place| prefetch(residual, place));
+        }
+    }
 
     /// The same for the results from this one on.
     #[inline(always)]

@@ -492,9 +492,10 @@ impl MatMul<'_, '_, '_> {
             }
         }
         let (width, adds) = (VECTORS * S::F32_LANES, k.start > self.deep.start);
-        for (i, both) in sums.iter().enumerate() {
-            let own = self.c.row(row + i)[to..].chunks_exact_mut(width);
-            own.zip(both).for_each(|(row, sums)| leave(simd, row, sums, adds));
+        for (i, [first, second]) in sums.iter().enumerate() {
+            let (to, after) = self.c.row(row + i)[to..].split_at_mut(width);
+            leave(simd, to, first, adds);
+            leave(simd, &mut after[..width], second, adds);
         }
     }
 

@@ -263,35 +263,40 @@ impl Kernel for Weighted<'_> {
             for (number, to) in to.chunks_mut(4 * S::F32_LANES).enumerate() {
                 let first = number * 4 * S::F32_LANES;
                 // Every other key has sums of its own, so that additions overlap.
-                let mut sums = [[simd.splat_f32s(0.0); 4]; 2];
-                for (key, &weight) in weights.iter().enumerate() {
-                    let value = &row(&values, key, columns)[first..first + to.len()];
-                    let (weight, sums) = (simd.splat_f32s(weight), &mut sums[key % 2]);
-                    let (value, rest) = S::as_simd_f32s(value);
-                    if let [a, b, c, d] = *value {
-                        let [w, x, y, z] = *sums;
-                        *sums = [
-                            simd.mul_add_e_f32s(weight, a, w),
-                            simd.mul_add_e_f32s(weight, b, x),
-                            simd.mul_add_e_f32s(weight, c, y),
-                            simd.mul_add_e_f32s(weight, d, z),
-                        ];
-                        continue;
-                    }
-                    for (sum, &value) in sums.iter_mut().zip(value) {
-                        *sum = simd.mul_add_e_f32s(weight, value, *sum);
-                    }
-                    if !rest.is_empty() {
-                        let (sum, rest) = (&mut sums[value.len()], simd.partial_load_f32s(rest));
-                        *sum = simd.mul_add_e_f32s(weight, rest, *sum);
-                    }
+                let zeros = [simd.splat_f32s(0.0); 4];
+                let (mut even, mut odd) = (zeros, zeros);
+                let value = |key: usize| &row(&values, key, columns)[first..first + to.len()];
+                let (pairs, last) = weights.as_chunks::<2>();
+                for (number, pair) in pairs.iter().enumerate() {
+                    even = weigh(simd, even, pair[0], value(2 * number));
+                    odd = weigh(simd, odd, pair[1], value(2 * number + 1));
                 }
-                let [even, odd] = sums;
+                if let [weight] = *last {
+                    even = weigh(simd, even, weight, value(width - 1));
+                }
                 let both: [S::f32s; 4] = std::array::from_fn(|i| simd.add_f32s(even[i], odd[i]));
                 leave(simd, to, &both, false);
             }
         }
     }
+}
+
+/// Sums and a value's elements times its weight, of four vectors at most. Sums are given and taken by value, so that they
+/// stay in registers.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // Numbers that the compiler knows.
+fn weigh<S: Simd>(simd: S, sums: [S::f32s; 4], weight: f32, value: &[f32]) -> [S::f32s; 4] {
+    let mut own = sums;
+    let weight = simd.splat_f32s(weight);
+    let (value, rest) = S::as_simd_f32s(value);
+    for i in 0..4 {
+        if let Some(&x) = value.get(i) {
+            own[i] = simd.mul_add_e_f32s(weight, x, own[i]);
+        } else if i == value.len() && !rest.is_empty() {
+            own[i] = simd.mul_add_e_f32s(weight, simd.partial_load_f32s(rest), own[i]);
+        }
+    }
+    own
 }
 
 /// Rows of scores to the exponentials of their distances to the largest so far.

@@ -189,6 +189,8 @@ impl Tile<'_, '_, '_> {
         let (run, runs) = (self.windows.run, self.windows.steps.len());
         let ends = deep.runs.end == runs && deep.elements.end == run;
         let finish = if ends { self.finish } else { Finish::NONE };
+        let number = |i: usize| (self.first + row + i) * self.b.columns + self.column + to;
+        (0..count).for_each(|i| finish.prefetch(number(i), V * S::F32_LANES));
         let mut sums = [start; H];
         let depth = deep.elements.len();
         for (number, &step) in self.windows.steps[deep.runs.clone()].iter().enumerate() {

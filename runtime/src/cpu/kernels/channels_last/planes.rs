@@ -148,7 +148,6 @@ impl Tile<'_, '_, '_> {
 
     /// Some windows, from this place of the first plane on, for some filters.
     #[inline(always)]
-    #[allow(clippy::needless_range_loop)] // Numbers that the compiler knows: sums stay in registers.
     fn group<S: Simd, const FMA: bool, const STEP: usize, const SPAN: usize, const V: usize>(
         &mut self,
         simd: S,
@@ -156,22 +155,17 @@ impl Tile<'_, '_, '_> {
         panel: &[S::f32s],
     ) {
         let Planes { data, channels, shape: [rows, columns], moves } = self.x;
-        let mut weights = panel.as_chunks::<V>().0.iter();
+        let (panel, _) = panel.as_chunks::<V>();
+        let row = Row {
+            taps: moves.kernel[1],
+            dilation: moves.dilations[1],
+            channels: *channels,
+            plane: rows * columns,
+        };
         let mut sums = [vectors::<S, V>(&self.bias[filter..]); TOGETHER];
-        for row in 0..moves.kernel[0] {
-            for tap in 0..moves.kernel[1] {
-                let at = from + row * moves.dilations[0] * columns + tap * moves.dilations[1];
-                for (plane, w) in (0..*channels).zip(&mut weights) {
-                    let x = data[at + plane * rows * columns..].first_chunk::<SPAN>();
-                    let x = x.expect("planes reach as far as windows do");
-                    for i in 0..TOGETHER {
-                        let x = simd.splat_f32s(x[i * STEP]);
-                        for j in 0..V {
-                            sums[i][j] = simd.mul_add_e_f32s(x, w[j], sums[i][j]);
-                        }
-                    }
-                }
-            }
+        for (number, panel) in panel.chunks_exact(row.taps * row.channels).enumerate() {
+            let x = &data[from + number * moves.dilations[0] * columns..];
+            sums = add::<S, STEP, SPAN, V>(simd, sums, x, &row, panel);
         }
         for (i, sums) in sums.iter().enumerate() {
             let number = (self.first + window + i) * self.w.columns + filter;
@@ -181,4 +175,38 @@ impl Tile<'_, '_, '_> {
             leave_finished::<S, FMA, V>(simd, row, sums, false, finish);
         }
     }
+}
+
+/// A row of windows' elements: its taps and the distance between them, and channels and the distance between those.
+struct Row {
+    taps: usize,
+    dilation: usize,
+    channels: usize,
+    plane: usize,
+}
+
+/// Sums and those of a row's elements times weights. They are given and taken by value, so that they stay in registers.
+#[inline(always)]
+fn add<S: Simd, const STEP: usize, const SPAN: usize, const V: usize>(
+    simd: S,
+    sums: [[S::f32s; V]; TOGETHER],
+    x: &[f32],
+    row: &Row,
+    panel: &[[S::f32s; V]],
+) -> [[S::f32s; V]; TOGETHER] {
+    let mut own = sums;
+    let mut weights = panel.iter();
+    for tap in 0..row.taps {
+        for (channel, w) in (0..row.channels).zip(&mut weights) {
+            let x = x[tap * row.dilation + channel * row.plane..].first_chunk::<SPAN>();
+            let x = x.expect("planes reach as far as windows do");
+            for (i, sums) in own.iter_mut().enumerate() {
+                let x = simd.splat_f32s(x[i * STEP]);
+                for (sum, &w) in sums.iter_mut().zip(w) {
+                    *sum = simd.mul_add_e_f32s(x, w, *sum);
+                }
+            }
+        }
+    }
+    own
 }

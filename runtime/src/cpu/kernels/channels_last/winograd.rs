@@ -238,6 +238,12 @@ impl Kernel for Windows<'_, '_, '_> {
         let places = (0..lines.count).flat_map(|line| (0..across).map(move |patch| (line, patch)));
         for (number, (line, patch)) in places.enumerate() {
             let (row, column) = (2 * (lines.from + line), 2 * patch);
+            // What the next patch's windows are finished by comes while these are summed.
+            for window in [row * columns + column + 2, (row + 1) * columns + column + 2] {
+                let number = (part.before + window) * part.b.columns + part.column + to;
+                part.finish.prefetch(number, own);
+                part.finish.prefetch(number + part.b.columns, own);
+            }
             for first in (0..own).step_by(S::F32_LANES) {
                 let start = vectors::<S, 1>(&part.bias[part.column + to + first..])[0];
                 let m: [S::f32s; PATCH] = std::array::from_fn(|element| {
