@@ -6,6 +6,7 @@ mod bound;
 #[cfg(feature = "cuda")]
 mod device;
 mod io;
+mod shelf;
 mod view;
 
 #[cfg(feature = "cuda")]
@@ -23,6 +24,7 @@ use crate::trace::Span;
 use bound::{Entry, Staging};
 use graphene_frontend::tensor::Tensor;
 use io::Wanted;
+use shelf::Shelf;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -78,6 +80,7 @@ pub struct Context {
     /// Counts runs: what ran longest ago is let go first.
     clock: u64,
     staging: Staging,
+    shelf: Shelf,
 }
 
 impl Context {
@@ -92,6 +95,7 @@ impl Context {
             asked: VecDeque::new(),
             clock: 0,
             staging,
+            shelf: Shelf::default(),
         }
     }
 
@@ -157,10 +161,9 @@ impl Context {
         let entry = self.entry(&asked.sizes)?;
         span.bound(&model, &asked.sizes, &self.bound[entry].sizes);
         let ports = model.outputs();
-        let mut storage: Ordered<Storage> = Ordered::with_capacity(ports.len());
-        for (port, shape) in ports.iter().zip(&asked.outputs) {
-            storage.push(Storage::new(bytes_of(port, shape)?)?);
-        }
+        let sizes = ports.iter().zip(&asked.outputs).map(|(port, shape)| bytes_of(port, shape));
+        let sizes: Ordered<usize> = sizes.collect::<Result<_>>()?;
+        let mut storage = self.shelf.take(&sizes)?;
         let views = storage.iter_mut().map(|storage| Wanted::Host(storage.bytes_mut()));
         let mut views: Ordered<Wanted<'_>> = views.collect();
         self.execute(entry, &inputs, &mut views, &asked.outputs, control)?;

@@ -2,16 +2,18 @@
 //!
 //! An element of the windows is a run of channels wherever it stands, so a convolution is a matmul of windows by
 //! prepacked filters whose rows of A are read in place, run by run: nothing is unrolled. Images of few channels, and
-//! those that lie in another order, are copied once with their borders; a run is then a row of a window. Windows of 3 × 3
-//! that move by one are transformed where that saves multiplications.
+//! those that lie in another order, are copied once with their borders; a run is then a row of a window. Planes of few
+//! channels stay planes. Windows of 3 × 3 that move by one are transformed where that saves multiplications.
 
 mod depthwise;
 mod matmul;
+mod planes;
 mod pool;
 pub(crate) mod winograd;
 
 pub(crate) use pool::pool;
 
+use super::finish::Finish;
 use super::matmul::{Matrix, Strides};
 use super::packed::Packed;
 use super::tile::{Cut, Grid, TileMut};
@@ -103,6 +105,8 @@ struct Windows<'a> {
     /// The first element, and the distances of images, rows and columns.
     offset: usize,
     distances: [isize; 3],
+    /// The distance of windows, where each is one run and they lie one after the other.
+    apart: Option<usize>,
 }
 
 /// A window's image and first place.
@@ -142,6 +146,7 @@ impl<'a> Windows<'a> {
             before: moves.before.map(|before| before as isize),
             offset: x.offset,
             distances: [x.strides[0], x.strides[2], x.strides[3]],
+            apart: None,
         };
         if copies {
             let [rows, columns] = moves.reach()?;
@@ -157,7 +162,37 @@ impl<'a> Windows<'a> {
             let line = columns * channels;
             windows.distances = [(rows * line) as isize, line as isize, channels as isize];
         }
+        windows.apart = windows.apart();
         Ok(windows)
+    }
+
+    fn apart(&self) -> Option<usize> {
+        let [of_image, of_row, of_column] = self.distances;
+        let [rows, columns] = self.inner.map(|size| size as isize);
+        let still = self.strides == [1; 2] && self.before == [0; 2] && self.outer == self.inner;
+        let row_by_row = of_row == columns * of_column && of_image == rows * of_row;
+        let whole = self.steps.len() == 1 && still && row_by_row;
+        usize::try_from(of_column).ok().filter(|_| whole)
+    }
+
+    /// Where windows begin, from this one on.
+    #[inline(always)]
+    fn places(&self, first: usize, places: &mut [Place]) {
+        let [rows, columns] = self.outer;
+        let (mut place, [mut line, mut column]) =
+            (self.place(first), [first / columns % rows, first % columns]);
+        for to in places {
+            *to = place;
+            (column, place.column) = (column + 1, place.column + self.strides[1]);
+            if column == columns {
+                (column, place.column) = (0, -self.before[1]);
+                (line, place.row) = (line + 1, place.row + self.strides[0]);
+            }
+            if line == rows {
+                (line, place.row) = (0, -self.before[0]);
+                place.image += self.distances[0];
+            }
+        }
     }
 
     /// Where a window begins.
@@ -264,6 +299,7 @@ pub(crate) enum Form {
 #[allow(clippy::large_enum_variant)] // There is one for a convolution, on the stack.
 enum Way<'a> {
     Windows(Windows<'a>),
+    Planes(planes::Planes),
     Depthwise(depthwise::Channels<'a>),
     Winograd(depthwise::Channels<'a>),
 }
@@ -277,8 +313,8 @@ pub(crate) struct Part {
     pub(crate) columns: usize,
 }
 
-/// A convolution into `y[n·h·w, m]`, as bytes of f32, by filters that were packed for this form.
-/// `then(part, tile)` runs on each tile of it right after it is computed, while it may be in cache.
+/// A convolution into `y[n·h·w, m]`, as bytes of f32, by filters that were packed for this form. Sums begin with the bias,
+/// and are finished before they are stored. `then(part, tile)` runs on each tile of it right after it is computed, while it may be in cache.
 ///
 /// # Errors
 /// [`Error::Mismatch`] for sizes that disagree, and as [`Windows::new`].
@@ -286,7 +322,7 @@ pub(crate) fn convolve(
     y: &mut [u8],
     x: Images<'_>,
     filters: &Packed,
-    bias: Option<&[f32]>,
+    (bias, finish): (Option<&[f32]>, Finish<'_>),
     (moves, form): (&Moves, Form),
     then: impl Fn(Part, &mut TileMut<'_, u8>) + Sync,
 ) -> Result<()> {
@@ -301,6 +337,8 @@ pub(crate) fn convolve(
     };
     check_size("rows of packed filters", deep, depth)?;
     check_size("filters of a bias", columns, bias.map_or(columns, <[f32]>::len))?;
+    let all = rows * columns;
+    check_size("elements of a residual", all, finish.residual.map_or(all, <[f32]>::len))?;
     if form == Form::Depthwise {
         check_size("filters of single channels", channels, columns)?;
     }
@@ -319,15 +357,19 @@ pub(crate) fn convolve(
         }
     }
     let way = match form {
+        Form::Windows if planes::Planes::fit(&x, moves) => {
+            check_reach("the images", x.data.len(), x.offset, x.shape.into_iter().zip(x.strides))?;
+            Way::Planes(planes::Planes::new(x, moves)?)
+        }
         Form::Windows => Way::Windows(Windows::new(x, moves)?),
         Form::Depthwise => Way::Depthwise(depthwise::Channels::new(x, moves)?),
         Form::Winograd => Way::Winograd(depthwise::Channels::new(x, moves)?),
     };
     // Transformed windows are cut image by image.
-    let ((tall, wide), matrices, each) = match form {
-        Form::Windows => (matmul::tile([rows, columns], depth), 1, 0),
-        Form::Depthwise => (depthwise::tile(rows, columns, moves), 1, 0),
-        Form::Winograd => {
+    let ((tall, wide), matrices, each) = match way {
+        Way::Windows(_) => (matmul::tile([rows, columns], depth), 1, 0),
+        Way::Planes(_) | Way::Depthwise(_) => (depthwise::tile(rows, columns, moves), 1, 0),
+        Way::Winograd(_) => {
             let (images, each) = (x.shape[0], winograd::memory(moves, channels));
             (winograd::tile(moves, images, columns), images, each)
         }
@@ -346,11 +388,13 @@ pub(crate) fn convolve(
                 .typed::<f32>()
                 .ok_or(Error::Unsupported { what: "elements that are not aligned" })?;
             let at = [block.row, block.column];
+            let ends = (&first[..], finish);
             match &way {
-                Way::Windows(windows) => matmul::run(windows, filters, &first, at, &mut c),
-                Way::Depthwise(channels) => depthwise::run(channels, filters, &first, at, &mut c),
+                Way::Windows(windows) => matmul::run(windows, filters, ends, at, &mut c),
+                Way::Planes(planes) => planes::run(planes, filters, ends, block.row, &mut c),
+                Way::Depthwise(channels) => depthwise::run(channels, filters, ends, at, &mut c),
                 Way::Winograd(channels) => {
-                    winograd::run(channels, filters, &first, block, memory, &mut c);
+                    winograd::run(channels, filters, ends, block, memory, &mut c);
                 }
             }
             let row = block.matrix * of_matrix + block.row;

@@ -25,6 +25,7 @@ pub mod softmax;
 pub(crate) mod channels_last;
 pub(crate) mod cumulative;
 mod depthwise;
+pub(crate) mod finish;
 pub(crate) mod gemm;
 pub(crate) mod int8;
 mod math;

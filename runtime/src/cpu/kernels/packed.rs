@@ -436,7 +436,20 @@ impl MatMul<'_, '_, '_> {
     fn panels<S: Simd>(&mut self, simd: S, rows: Range<usize>, k: Range<usize>) {
         let (b, width) = (self.b, VECTORS * S::F32_LANES);
         let (all, (_, columns)) = (b.elements, self.c.sizes());
-        for to in (0..columns).step_by(width) {
+        let mut done = 0;
+        // Of a row or two most of the time goes into bringing panels, and two of them come faster side by side.
+        while rows.len() <= 2 && columns - done >= 2 * width {
+            let panels = [done, done + width].map(|to| {
+                let own = &all[(self.column + to) * b.depth..][k.start * width..k.end * width];
+                S::as_simd_f32s(own).0
+            });
+            match rows.len() {
+                1 => self.pair::<S, 1>(simd, rows.start, &k, panels, done),
+                _ => self.pair::<S, 2>(simd, rows.start, &k, panels, done),
+            }
+            done += 2 * width;
+        }
+        for to in (done..columns).step_by(width) {
             let first = self.column + to;
             let vectors = width.min(b.columns - first).div_ceil(S::F32_LANES);
             let own = vectors * S::F32_LANES;
@@ -450,6 +463,39 @@ impl MatMul<'_, '_, '_> {
                 2 => self.panel::<S, 2>(simd, rows.clone(), k.clone(), panel, to, next),
                 _ => self.panel::<S, VECTORS>(simd, rows.clone(), k.clone(), panel, to, next),
             }
+        }
+    }
+
+    /// The matmuls of `H` rows of A with two whole panels.
+    #[inline(always)]
+    fn pair<S: Simd, const H: usize>(
+        &mut self,
+        simd: S,
+        row: usize,
+        k: &Range<usize>,
+        panels: [&[S::f32s]; 2],
+        to: usize,
+    ) {
+        let [first, second] = panels.map(|panel| &panel.as_chunks::<VECTORS>().0[..k.len()]);
+        let a: [&[f32]; H] = std::array::from_fn(|i| {
+            &self.a[self.at.offset + (row + i) * self.at.row as usize + k.start..][..k.len()]
+        });
+        let mut sums = [[[simd.splat_f32s(0.0); VECTORS]; 2]; H];
+        for (k, both) in first.iter().zip(second).enumerate() {
+            for (a, sums) in a.iter().zip(&mut sums) {
+                let a = simd.splat_f32s(a[k]);
+                for (sums, b) in sums.iter_mut().zip([both.0, both.1]) {
+                    for (sum, &b) in sums.iter_mut().zip(b) {
+                        *sum = simd.mul_add_e_f32s(a, b, *sum);
+                    }
+                }
+            }
+        }
+        let (width, adds) = (VECTORS * S::F32_LANES, k.start > self.deep.start);
+        for (i, [first, second]) in sums.iter().enumerate() {
+            let (to, after) = self.c.row(row + i)[to..].split_at_mut(width);
+            leave(simd, to, first, adds);
+            leave(simd, &mut after[..width], second, adds);
         }
     }
 
@@ -528,6 +574,7 @@ impl MatMul<'_, '_, '_> {
 
 /// Leaves sums in a row, or adds them to it: those that it has place for.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // Numbers that the compiler knows: sums stay in registers.
 pub(super) fn leave<S: Simd, const V: usize>(
     simd: S,
     row: &mut [f32],
@@ -535,21 +582,19 @@ pub(super) fn leave<S: Simd, const V: usize>(
     adds: bool,
 ) {
     let (to, rest) = S::as_mut_simd_f32s(row);
-    if to.len() == V && rest.is_empty() {
-        for (to, &sum) in to.iter_mut().zip(sums) {
-            *to = if adds { simd.add_f32s(*to, sum) } else { sum };
+    for i in 0..V {
+        if let Some(to) = to.get_mut(i) {
+            *to = if adds { simd.add_f32s(*to, sums[i]) } else { sums[i] };
+        } else if i == to.len() && !rest.is_empty() {
+            let sum = sums[i];
+            let sum = if adds { simd.add_f32s(simd.partial_load_f32s(rest), sum) } else { sum };
+            simd.partial_store_f32s(rest, sum);
         }
-        return;
-    }
-    let mut whole = [0.0; WIDEST];
-    S::as_mut_simd_f32s(&mut whole[..V * S::F32_LANES]).0.copy_from_slice(sums);
-    for (to, sum) in row.iter_mut().zip(&whole) {
-        *to = if adds { *to + sum } else { *sum };
     }
 }
 
 /// Lanes of this machine's vectors.
-fn lanes() -> usize {
+pub(super) fn lanes() -> usize {
     struct Lanes;
 
     impl Kernel for Lanes {

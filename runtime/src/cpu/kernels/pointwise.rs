@@ -4,6 +4,7 @@
 //! block on the calling thread. Callers cut tensors into blocks that stay in L1 and run a chain of
 //! functions over each. Where slices differ in length, the elements that all of them have are done.
 
+use super::finish;
 use super::math;
 use super::simd::{Kernel, dispatch};
 use pulp::Simd;
@@ -90,7 +91,7 @@ macro_rules! unary {
         pub enum Unary { $($(#[$doc])* $name,)* }
 
         mod unary {
-            use super::{Map, math};
+            use super::{Map, finish, math};
             $(
                 #[derive(Clone, Copy)]
                 pub(super) struct $name;
@@ -215,11 +216,7 @@ unary! {
     /// max(x, 0), NaN kept.
     Relu: |x| if x < 0.0 { 0.0 } else { x };
     /// x · min(max(x / 6 + ½, 0), 1).
-    HardSwish: |x| {
-        // Near -3 the factor is a small difference.
-        let x = f64::from(x);
-        (x * (x * (1.0 / 6.0) + 0.5).clamp(0.0, 1.0)) as f32
-    };
+    HardSwish: |x| finish::hard_swish::<FMA>(x);
     /// log(1 + eˣ).
     Softplus: |x| math::softplus::<FMA>(x);
     /// The sine, by libm.

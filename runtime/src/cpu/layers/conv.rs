@@ -4,6 +4,7 @@ use super::Read;
 use super::compile::epilogue;
 use crate::bind::{BoundOperand, BoundStep};
 use crate::cpu::kernels::channels_last::{Form, winograd};
+use crate::cpu::kernels::finish::Activation;
 use crate::cpu::kernels::packed::Packed;
 use crate::cpu::kernels::view::row_major;
 use crate::cpu::loops::{Domain, Loop};
@@ -27,6 +28,9 @@ pub(crate) struct ConvLayer {
     pub(crate) dtype: DType,
     pub(crate) epilogue: Loop,
     reads: Vec<Read>,
+    /// The epilogue as what is done to sums while they are stored, if it is that: the number of what is added among those
+    /// that it reads, and a function.
+    pub(crate) finish: Option<(Option<usize>, Activation)>,
     /// Where channels are innermost, the filters.
     pub(crate) channels_last: Option<Filters>,
 }
@@ -121,8 +125,10 @@ impl ConvLayer {
         };
         let (graph, reads) = epilogue(body, &written, read)?;
         let epilogue = Loop::compile(&graph)?;
+        let result = reads.iter().position(|&read| matches!(read.into(), ConvRead::Result));
+        let finish = result.and_then(|result| epilogue.finish(result));
         let (attrs, dtype) = (attrs.clone(), ty.dtype);
-        Some(Self { attrs, operands, dtype, epilogue, reads, channels_last: None })
+        Some(Self { attrs, operands, dtype, epilogue, reads, finish, channels_last: None })
     }
 
     /// The same of a step whose results have their channels innermost.

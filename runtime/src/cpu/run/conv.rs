@@ -5,6 +5,7 @@ use super::{Io, input_number, lies_row_major, output_number, required_input, wit
 use crate::bind::BoundOperand;
 use crate::cpu::kernels::channels_last::{self, Form, Images, Moves, Part, convolve, pack_filters};
 use crate::cpu::kernels::conv::{Conv, Filters, conv, conv_integers, conv_then, conv_transpose};
+use crate::cpu::kernels::finish::Finish;
 use crate::cpu::kernels::int8::PackedIntegers;
 use crate::cpu::kernels::matmul::narrowed;
 use crate::cpu::kernels::pointwise::{Binary, Unary, powf};
@@ -222,8 +223,11 @@ fn run_channels_last(
     let columns = shape[1];
     let Io { inputs: given, outputs } = &mut io;
     let inputs = epilogue_inputs(layer, given, LoopInput::Overwritten(0));
+    // What is not done as sums are stored is done on each tile.
+    let finish = finish(layer, domain, &inputs);
+    let whole = layer.epilogue.len() == 0 || finish.is_some();
     let then = |part: Part, tile: &mut TileMut<'_, u8>| {
-        if layer.epilogue.len() == 0 {
+        if whole {
             return;
         }
         let first = part.row * columns + part.column;
@@ -237,7 +241,23 @@ fn run_channels_last(
         layer.epilogue.run_tile(domain, of, &inputs, &mut outputs, &mut workspace[0]);
     };
     let y = outputs[0].dense_bytes();
-    convolve(y, images, &packed, bias, (&moves, form), then)
+    let finish = finish.unwrap_or(Finish::NONE);
+    convolve(y, images, &packed, (bias, finish), (&moves, form), then)
+}
+
+/// The epilogue as what is done to sums while they are stored, if it is that and what it adds lies as the result does.
+fn finish<'a>(layer: &ConvLayer, domain: &Domain, inputs: &[LoopInput<'a>]) -> Option<Finish<'a>> {
+    let (added, activation) = layer.finish?;
+    let residual = match added {
+        None => None,
+        Some(number) => match (inputs[number], domain.run(number, 0, domain.len)?) {
+            (LoopInput::Bytes(bytes), (from, 1)) => {
+                Some(cast_slice(bytes).get(from..from + domain.len)?)
+            }
+            _ => return None,
+        },
+    };
+    Some(Finish { residual, activation })
 }
 
 fn epilogue_inputs<'a, 'b: 'a>(

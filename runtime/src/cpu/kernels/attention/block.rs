@@ -4,7 +4,7 @@
 use super::{Mask, Operands, Scores, Sizes, View};
 use crate::cpu::kernels::math;
 use crate::cpu::kernels::matmul::{Matrix, Strides};
-use crate::cpu::kernels::packed::Panels;
+use crate::cpu::kernels::packed::{Panels, leave};
 use crate::cpu::kernels::real::Real;
 use crate::cpu::kernels::simd::{Kernel, dispatch, max, mul_add, sum};
 use crate::cpu::kernels::tile::TileMut;
@@ -15,6 +15,9 @@ pub(super) const QUERIES: usize = 128;
 
 /// Keys of a block.
 const KEYS: usize = 256;
+
+/// Queries for which keys and values are read as they lie: prepacking them costs more than it saves.
+const FEW: usize = 4;
 
 /// What a thread works in.
 struct Scratch<'a> {
@@ -72,6 +75,7 @@ impl<T: Real> Operands<'_, T> {
         let keys = if self.scores.causal { keys.min(first + count) } else { keys };
         let Scratch { scores, sums, newest, queries, wide, panels } = self.scratch(space);
         let sums = &mut sums[..count * value_depth];
+        let few = count <= FEW;
         let mut running = Running {
             top: [f32::NEG_INFINITY; QUERIES],
             sum: [0.0; QUERIES],
@@ -82,19 +86,31 @@ impl<T: Real> Operands<'_, T> {
             let width = KEYS.min(keys - key);
             let scores = &mut scores[..count * width];
             let place = [batch, group, key, 0];
-            let these = transposed(matrix(&self.k, place, [width, depth], wide));
-            let these = Panels::new(these, [depth, width], panels);
-            these.multiply(queries, &mut TileMut::new(scores, width));
+            let these = matrix(&self.k, place, [width, depth], wide);
+            if few && these.at.column == 1 {
+                dispatch(Dots { queries, keys: these, depth, width, to: scores });
+            } else {
+                let these = Panels::new(transposed(these), [depth, width], panels);
+                these.multiply(queries, &mut TileMut::new(scores, width));
+            }
             let place = [batch, head, first, key];
             dispatch(Soften { scores, width, place, of: self.scores, running: &mut running });
             let weights = dense(scores, width);
             let these = matrix(&self.v, [batch, group, key, 0], [width, value_depth], wide);
-            let these = Panels::new(these, [width, value_depth], panels);
+            let mut weigh = |to: &mut [f32]| {
+                if few && these.at.column == 1 {
+                    let columns = value_depth;
+                    dispatch(Weighted { weights: weights.data, values: these, width, columns, to });
+                } else {
+                    let these = Panels::new(these, [width, value_depth], panels);
+                    these.multiply(weights, &mut TileMut::new(to, value_depth));
+                }
+            };
             if key == 0 {
-                these.multiply(weights, &mut TileMut::new(sums, value_depth));
+                weigh(sums);
             } else {
                 let newest = &mut newest[..count * value_depth];
-                these.multiply(weights, &mut TileMut::new(newest, value_depth));
+                weigh(newest);
                 let factor = &running.factor;
                 dispatch(Join { sums, newest, width: value_depth, factor });
             }
@@ -175,6 +191,112 @@ fn widened<'a, T: Real>(
         }
     }
     dense(to, columns)
+}
+
+/// Scores of some queries, row by row: each is a dot product with a key. Rows of keys are contiguous.
+struct Dots<'a> {
+    queries: Matrix<'a, f32>,
+    keys: Matrix<'a, f32>,
+    depth: usize,
+    width: usize,
+    to: &'a mut [f32],
+}
+
+impl Kernel for Dots<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, simd: S) {
+        let Dots { queries, keys, depth, width, to } = self;
+        for (i, to) in to.chunks_exact_mut(width).enumerate() {
+            let query = row(&queries, i, depth);
+            for (j, to) in to.iter_mut().enumerate() {
+                *to = dot(simd, query, row(&keys, j, depth));
+            }
+        }
+    }
+}
+
+/// A contiguous row of a matrix.
+#[inline(always)]
+fn row<'a>(matrix: &Matrix<'a, f32>, number: usize, len: usize) -> &'a [f32] {
+    let start = matrix.at.offset.wrapping_add_signed(number as isize * matrix.at.row);
+    if len == 0 { &[] } else { &matrix.data[start..start + len] }
+}
+
+#[inline(always)]
+fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+    let ((a, a_rest), (b, b_rest)) = (S::as_simd_f32s(a), S::as_simd_f32s(b));
+    let mut sums = [simd.splat_f32s(0.0); 4];
+    let ((a, a_last), (b, b_last)) = (a.as_chunks::<4>(), b.as_chunks::<4>());
+    for (a, b) in a.iter().zip(b) {
+        for (sum, (&a, &b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+            *sum = simd.mul_add_e_f32s(a, b, *sum);
+        }
+    }
+    for (sum, (&a, &b)) in sums.iter_mut().zip(a_last.iter().zip(b_last)) {
+        *sum = simd.mul_add_e_f32s(a, b, *sum);
+    }
+    if !a_rest.is_empty() {
+        let (a, b) = (simd.partial_load_f32s(a_rest), simd.partial_load_f32s(b_rest));
+        sums[3] = simd.mul_add_e_f32s(a, b, sums[3]);
+    }
+    let [a, b, c, d] = sums;
+    simd.reduce_sum_f32s(simd.add_f32s(simd.add_f32s(a, b), simd.add_f32s(c, d)))
+}
+
+/// Sums of values by the weights of some queries, row by row. Rows of values are contiguous.
+struct Weighted<'a> {
+    weights: &'a [f32],
+    values: Matrix<'a, f32>,
+    width: usize,
+    columns: usize,
+    to: &'a mut [f32],
+}
+
+impl Kernel for Weighted<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, simd: S) {
+        let Weighted { weights, values, width, columns, to } = self;
+        let rows = weights.chunks_exact(width).zip(to.chunks_exact_mut(columns.max(1)));
+        for (weights, to) in rows {
+            for (number, to) in to.chunks_mut(4 * S::F32_LANES).enumerate() {
+                let first = number * 4 * S::F32_LANES;
+                // Every other key has sums of its own, so that additions overlap.
+                let zeros = [simd.splat_f32s(0.0); 4];
+                let (mut even, mut odd) = (zeros, zeros);
+                let value = |key: usize| &row(&values, key, columns)[first..first + to.len()];
+                let (pairs, last) = weights.as_chunks::<2>();
+                for (number, pair) in pairs.iter().enumerate() {
+                    even = weigh(simd, even, pair[0], value(2 * number));
+                    odd = weigh(simd, odd, pair[1], value(2 * number + 1));
+                }
+                if let [weight] = *last {
+                    even = weigh(simd, even, weight, value(width - 1));
+                }
+                let both: [S::f32s; 4] = std::array::from_fn(|i| simd.add_f32s(even[i], odd[i]));
+                leave(simd, to, &both, false);
+            }
+        }
+    }
+}
+
+/// Sums and a value's elements times its weight, of four vectors at most. Sums are given and taken by value, so that they
+/// stay in registers.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // Numbers that the compiler knows.
+fn weigh<S: Simd>(simd: S, sums: [S::f32s; 4], weight: f32, value: &[f32]) -> [S::f32s; 4] {
+    let mut own = sums;
+    let weight = simd.splat_f32s(weight);
+    let (value, rest) = S::as_simd_f32s(value);
+    for i in 0..4 {
+        if let Some(&x) = value.get(i) {
+            own[i] = simd.mul_add_e_f32s(weight, x, own[i]);
+        } else if i == value.len() && !rest.is_empty() {
+            own[i] = simd.mul_add_e_f32s(weight, simd.partial_load_f32s(rest), own[i]);
+        }
+    }
+    own
 }
 
 /// Rows of scores to the exponentials of their distances to the largest so far.

@@ -1,7 +1,8 @@
 //! A filter of its own for each channel: windows summed for vectors of channels.
 
 use super::{Images, Moves, vectors};
-use crate::cpu::kernels::packed::{self, Packed, Panels, leave};
+use crate::cpu::kernels::finish::{Finish, leave_finished};
+use crate::cpu::kernels::packed::{self, Packed, Panels};
 use crate::cpu::kernels::simd::{Kernel, dispatch};
 use crate::cpu::kernels::tile::TileMut;
 use crate::cpu::kernels::view::check_reach;
@@ -67,17 +68,18 @@ pub(super) fn tile(windows: usize, channels: usize, moves: &Moves) -> (usize, us
 pub(super) fn run(
     x: &Channels<'_>,
     filters: &Packed,
-    bias: &[f32],
+    (bias, finish): (&[f32], Finish<'_>),
     place: [usize; 2],
     y: &mut TileMut<'_, f32>,
 ) {
-    dispatch(Tile::new(x, filters, bias, place, y));
+    dispatch(Tile::new(x, filters, (bias, finish), place, y));
 }
 
 pub(super) struct Tile<'a, 'b, 'c> {
     x: &'a Channels<'a>,
     w: Panels<'a>,
     bias: &'a [f32],
+    finish: Finish<'a>,
     first: usize,
     y: &'b mut TileMut<'c, f32>,
 }
@@ -86,11 +88,11 @@ impl<'a, 'b, 'c> Tile<'a, 'b, 'c> {
     pub(super) fn new(
         x: &'a Channels<'a>,
         filters: &'a Packed,
-        bias: &'a [f32],
+        (bias, finish): (&'a [f32], Finish<'a>),
         [first, _]: [usize; 2],
         y: &'b mut TileMut<'c, f32>,
     ) -> Self {
-        Self { x, w: filters.panels(), bias, first, y }
+        Self { x, w: filters.panels(), bias, finish, first, y }
     }
 }
 
@@ -123,9 +125,9 @@ impl Kernel for Tile<'_, '_, '_> {
                 let panel = &self.w.elements[channel * self.w.depth..][..self.w.depth * own];
                 let (panel, _) = S::as_simd_f32s(panel);
                 match vectors {
-                    1 => self.line::<S, 1>(simd, line, channel, panel),
-                    2 => self.line::<S, 2>(simd, line, channel, panel),
-                    _ => self.line::<S, { packed::VECTORS }>(simd, line, channel, panel),
+                    1 => self.line::<S, FMA, 1>(simd, line, channel, panel),
+                    2 => self.line::<S, FMA, 2>(simd, line, channel, panel),
+                    _ => self.line::<S, FMA, { packed::VECTORS }>(simd, line, channel, panel),
                 }
             }
         }
@@ -135,7 +137,7 @@ impl Kernel for Tile<'_, '_, '_> {
 impl Tile<'_, '_, '_> {
     /// A row of windows, for some channels.
     #[inline(always)]
-    fn line<S: Simd, const V: usize>(
+    fn line<S: Simd, const FMA: bool, const V: usize>(
         &mut self,
         simd: S,
         line: Line,
@@ -151,32 +153,44 @@ impl Tile<'_, '_, '_> {
         let last = self.x.data.len() as isize - (V * S::F32_LANES) as isize;
         let below = self.x.inner[0] as isize - 1;
         let end = line.image + below * self.x.distances[1] + channel as isize;
+        // Whether vectors of any column of the image end within the images.
+        let whole = end + (self.x.inner[1] as isize - 1) * self.x.distances[2] <= last;
         let mut column = 0;
         while column < columns {
-            let start = column as isize * stride - before;
+            // The last windows are summed together with some before them, a second time.
+            let first = column.min(columns.saturating_sub(TOGETHER));
+            let start = first as isize * stride - before;
             let ahead = start + (TOGETHER as isize - 1) * stride + reach;
             let inside = start >= 0
                 && ahead < self.x.inner[1] as isize
                 && end + ahead * self.x.distances[2] <= last;
-            column += match columns - column {
+            column = match columns - first {
                 left if left >= TOGETHER && inside => {
-                    self.inside::<S, V>(simd, line, (column, channel), panel)
+                    self.inside::<S, FMA, V>(simd, line, (first, channel), panel);
+                    first + TOGETHER
                 }
-                _ => self.single::<S, V>(simd, line, (column, channel), panel),
+                left if whole => {
+                    let count = left.min(TOGETHER);
+                    self.edge::<S, FMA, V>(simd, line, (first, count, channel), panel);
+                    first + count
+                }
+                _ => {
+                    self.single::<S, FMA, V>(simd, line, (column, channel), panel);
+                    column + 1
+                }
             };
         }
     }
 
-    /// Some windows side by side, all columns that they stand on the image's; gives their number. Vectors of channels may
-    /// be read whole.
+    /// Some windows side by side, all columns that they stand on the image's. Vectors of channels may be read whole.
     #[inline(always)]
-    fn inside<S: Simd, const V: usize>(
+    fn inside<S: Simd, const FMA: bool, const V: usize>(
         &mut self,
         simd: S,
         line: Line,
         (column, channel): (usize, usize),
         panel: &[[S::f32s; V]],
-    ) -> usize {
+    ) {
         let x = self.x;
         let moves = &x.moves;
         let start = vectors::<S, V>(&self.bias[channel..]);
@@ -197,20 +211,59 @@ impl Tile<'_, '_, '_> {
             }
         }
         for (i, sums) in [a, b, c, d].iter().enumerate() {
-            self.leave(simd, line.at + column + i, channel, sums);
+            self.leave::<S, FMA, V>(simd, line.at + column + i, channel, sums);
         }
-        TOGETHER
+    }
+
+    /// At most [`TOGETHER`] windows side by side, wherever they stand: columns outside of the image are zeros. Vectors of
+    /// channels may be read whole.
+    #[inline(always)]
+    fn edge<S: Simd, const FMA: bool, const V: usize>(
+        &mut self,
+        simd: S,
+        line: Line,
+        (column, count, channel): (usize, usize, usize),
+        panel: &[[S::f32s; V]],
+    ) {
+        let x = self.x;
+        let (moves, zeros, width) = (&x.moves, [0.0; packed::WIDEST], V * S::F32_LANES);
+        let start = vectors::<S, V>(&self.bias[channel..]);
+        let [mut a, mut b, mut c, mut d] = [start; TOGETHER];
+        let stride = moves.strides[1] as isize;
+        let across = x.inner[1];
+        for (row, taps) in self.rows(line, panel) {
+            let first = column as isize * stride - moves.before[1] as isize;
+            let base = line.image + row * x.distances[1] + channel as isize;
+            for (tap, w) in taps.iter().enumerate() {
+                let first = first + (tap * moves.dilations[1]) as isize;
+                let from = |number: usize| {
+                    let column = first + number as isize * stride;
+                    if (column as usize) < across {
+                        &x.data[(base + column * x.distances[2]) as usize..][..width]
+                    } else {
+                        &zeros[..width]
+                    }
+                };
+                a = add(simd, a, from(0), w);
+                b = add(simd, b, from(1), w);
+                c = add(simd, c, from(2), w);
+                d = add(simd, d, from(3), w);
+            }
+        }
+        for (i, sums) in [a, b, c, d].iter().enumerate().take(count) {
+            self.leave::<S, FMA, V>(simd, line.at + column + i, channel, sums);
+        }
     }
 
     /// A window, wherever it stands.
     #[inline(always)]
-    fn single<S: Simd, const V: usize>(
+    fn single<S: Simd, const FMA: bool, const V: usize>(
         &mut self,
         simd: S,
         line: Line,
         (column, channel): (usize, usize),
         panel: &[[S::f32s; V]],
-    ) -> usize {
+    ) {
         let (x, width) = (self.x, V * S::F32_LANES);
         let moves = &x.moves;
         let mut sums = vectors::<S, V>(&self.bias[channel..]);
@@ -232,8 +285,7 @@ impl Tile<'_, '_, '_> {
                 }
             }
         }
-        self.leave(simd, line.at + column, channel, &sums);
-        1
+        self.leave::<S, FMA, V>(simd, line.at + column, channel, &sums);
     }
 
     /// The rows of windows that are inside, and their elements of the filters.
@@ -246,16 +298,18 @@ impl Tile<'_, '_, '_> {
     }
 
     #[inline(always)]
-    fn leave<S: Simd, const V: usize>(
+    fn leave<S: Simd, const FMA: bool, const V: usize>(
         &mut self,
         simd: S,
         window: usize,
         channel: usize,
         sums: &[S::f32s; V],
     ) {
+        let number = (self.first + window) * self.x.channels + channel;
         let row = self.y.row(window);
         let end = row.len().min(channel + V * S::F32_LANES);
-        leave(simd, &mut row[channel..end], sums, false);
+        let finish = (self.finish, number);
+        leave_finished::<S, FMA, V>(simd, &mut row[channel..end], sums, false, finish);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Windows times filters.
 
 use super::{Place, Windows, vectors};
-use crate::cpu::kernels::packed::{self, Packed, Panels, leave};
+use crate::cpu::kernels::finish::{Finish, leave_finished};
+use crate::cpu::kernels::packed::{self, Packed, Panels};
 use crate::cpu::kernels::prefetch::prefetch;
 use crate::cpu::kernels::simd::{Kernel, dispatch};
 use crate::cpu::kernels::tile::TileMut;
@@ -29,17 +30,18 @@ pub(super) fn tile(sizes: [usize; 2], depth: usize) -> (usize, usize) {
 pub(super) fn run(
     windows: &Windows<'_>,
     filters: &Packed,
-    bias: &[f32],
+    (bias, finish): (&[f32], Finish<'_>),
     [first, column]: [usize; 2],
     c: &mut TileMut<'_, f32>,
 ) {
-    dispatch(Tile::new(windows, filters, bias, [first, column], c));
+    dispatch(Tile::new(windows, filters, (bias, finish), [first, column], c));
 }
 
 pub(super) struct Tile<'a, 'b, 'c> {
     windows: &'a Windows<'a>,
     b: Panels<'a>,
     bias: &'a [f32],
+    finish: Finish<'a>,
     first: usize,
     column: usize,
     c: &'b mut TileMut<'c, f32>,
@@ -49,11 +51,11 @@ impl<'a, 'b, 'c> Tile<'a, 'b, 'c> {
     pub(super) fn new(
         windows: &'a Windows<'a>,
         filters: &'a Packed,
-        bias: &'a [f32],
+        (bias, finish): (&'a [f32], Finish<'a>),
         [first, column]: [usize; 2],
         c: &'b mut TileMut<'c, f32>,
     ) -> Self {
-        Self { windows, b: filters.panels(), bias, first, column, c }
+        Self { windows, b: filters.panels(), bias, finish, first, column, c }
     }
 }
 
@@ -80,15 +82,15 @@ impl Kernel for Tile<'_, '_, '_> {
         for top in (0..height).step_by(HEIGHT) {
             let rows = top..height.min(top + HEIGHT);
             let mut places = [Place::default(); HEIGHT];
-            for (row, place) in rows.clone().zip(&mut places) {
-                *place = self.windows.place(self.first + row);
+            if self.windows.apart.is_none() {
+                self.windows.places(self.first + top, &mut places[..rows.len()]);
             }
             let places = &places[..rows.len()];
             for start in (0..runs).step_by(together) {
                 for from in (0..run).step_by(each) {
                     let runs = start..runs.min(start + together);
                     let deep = Deep { runs, elements: from..run.min(from + each) };
-                    self.panels(simd, top, places, &deep);
+                    self.panels::<S, FMA>(simd, top, places, &deep);
                 }
             }
         }
@@ -98,7 +100,13 @@ impl Kernel for Tile<'_, '_, '_> {
 impl Tile<'_, '_, '_> {
     /// Some windows times all panels, over this part of the depth.
     #[inline(always)]
-    fn panels<S: Simd>(&mut self, simd: S, top: usize, places: &[Place], deep: &Deep) {
+    fn panels<S: Simd, const FMA: bool>(
+        &mut self,
+        simd: S,
+        top: usize,
+        places: &[Place],
+        deep: &Deep,
+    ) {
         let (b, width) = (self.b, packed::VECTORS * S::F32_LANES);
         let (all, (_, columns)) = (b.elements, self.c.sizes());
         let start = deep.runs.start * self.windows.run + deep.elements.start;
@@ -113,10 +121,10 @@ impl Tile<'_, '_, '_> {
             let next = (first + width) * b.depth + start * own;
             let next = &all[next.min(all.len())..];
             match vectors {
-                1 => self.panel::<S, 1>(simd, top, places, deep, (panel, to), next),
-                2 => self.panel::<S, 2>(simd, top, places, deep, (panel, to), next),
+                1 => self.panel::<S, FMA, 1>(simd, top, places, deep, (panel, to), next),
+                2 => self.panel::<S, FMA, 2>(simd, top, places, deep, (panel, to), next),
                 _ => {
-                    self.panel::<S, { packed::VECTORS }>(
+                    self.panel::<S, FMA, { packed::VECTORS }>(
                         simd,
                         top,
                         places,
@@ -130,7 +138,7 @@ impl Tile<'_, '_, '_> {
     }
 
     #[inline(always)]
-    fn panel<S: Simd, const V: usize>(
+    fn panel<S: Simd, const FMA: bool, const V: usize>(
         &mut self,
         simd: S,
         top: usize,
@@ -148,20 +156,20 @@ impl Tile<'_, '_, '_> {
             let next = (&next[(row / 8 * each).min(next.len())..], pace);
             let (at, left) = (top + row, &places[row..]);
             row += match left.len() {
-                1 => self.block::<S, 1, V>(simd, at, left, deep, (panel, to), next),
-                2 => self.block::<S, 2, V>(simd, at, left, deep, (panel, to), next),
-                3 | 4 => self.block::<S, 4, V>(simd, at, left, deep, (panel, to), next),
+                1 => self.block::<S, FMA, 1, V>(simd, at, left, deep, (panel, to), next),
+                2 => self.block::<S, FMA, 2, V>(simd, at, left, deep, (panel, to), next),
+                3 | 4 => self.block::<S, FMA, 4, V>(simd, at, left, deep, (panel, to), next),
                 _ if S::REGISTER_COUNT < 32 => {
-                    self.block::<S, 4, V>(simd, at, left, deep, (panel, to), next)
+                    self.block::<S, FMA, 4, V>(simd, at, left, deep, (panel, to), next)
                 }
-                _ => self.block::<S, 8, V>(simd, at, left, deep, (panel, to), next),
+                _ => self.block::<S, FMA, 8, V>(simd, at, left, deep, (panel, to), next),
             };
         }
     }
 
     /// At most `H` windows; gives their number. Those that are not there are computed as the last one and left out.
     #[inline(always)]
-    fn block<S: Simd, const H: usize, const V: usize>(
+    fn block<S: Simd, const FMA: bool, const H: usize, const V: usize>(
         &mut self,
         simd: S,
         row: usize,
@@ -178,20 +186,38 @@ impl Tile<'_, '_, '_> {
         } else {
             vectors::<S, V>(&self.bias[self.column + to..])
         };
+        let (run, runs) = (self.windows.run, self.windows.steps.len());
+        let ends = deep.runs.end == runs && deep.elements.end == run;
+        let finish = if ends { self.finish } else { Finish::NONE };
+        let number = |i: usize| (self.first + row + i) * self.b.columns + self.column + to;
+        (0..count).for_each(|i| finish.prefetch(number(i), V * S::F32_LANES));
         let mut sums = [start; H];
         let depth = deep.elements.len();
         for (number, &step) in self.windows.steps[deep.runs.clone()].iter().enumerate() {
             let mut runs: [&[f32]; H] = [&[]; H];
-            for (run, &place) in runs.iter_mut().zip(&own) {
-                *run = &self.windows.run(place, step)[deep.elements.start..];
+            match self.windows.apart {
+                Some(apart) => {
+                    let start = self.windows.offset + deep.elements.start;
+                    for (i, run) in runs.iter_mut().enumerate() {
+                        let window = self.first + row + i.min(count - 1);
+                        *run = &self.windows.data[start + window * apart..];
+                    }
+                }
+                None => {
+                    for (run, &place) in runs.iter_mut().zip(&own) {
+                        *run = &self.windows.run(place, step)[deep.elements.start..];
+                    }
+                }
             }
             let panel = &panel[number * depth..][..depth];
             sums = add(simd, sums, &runs, panel, (next, number * depth * pace, pace));
         }
         for (i, sums) in sums.iter().enumerate().take(count) {
+            let number = (self.first + row + i) * self.b.columns + self.column + to;
             let row = self.c.row(row + i);
             let end = row.len().min(to + V * S::F32_LANES);
-            leave(simd, &mut row[to..end], sums, adds);
+            let finish = (finish, number);
+            leave_finished::<S, FMA, V>(simd, &mut row[to..end], sums, adds, finish);
         }
         count
     }

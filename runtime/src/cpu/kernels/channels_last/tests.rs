@@ -1,8 +1,10 @@
 //! Convolutions of images in both orders beside sums in double precision, on every vector unit that the machine has.
 
 use super::depthwise::{self, Channels};
+use super::planes::{self, Planes};
 use super::winograd::{self, Lines, PATCH, Part, Patches};
 use super::{Form, Images, Moves, Windows, convolve, matmul};
+use crate::cpu::kernels::finish::{Activation, Finish};
 use crate::cpu::kernels::matmul::{Matrix, Strides};
 use crate::cpu::kernels::packed::Packed;
 use crate::cpu::kernels::simd::Kernel;
@@ -25,22 +27,41 @@ const ROWS: &[Row] = &[
     ([1, 7, 33], [9, 11], [3, 3], [2, 2], [1, 1], [-2, 1], [1, -3]),
     ([1, 1600, 5], [1, 3], [1, 1], [1, 1], [1, 1], [0, 0], [0, 0]),
     ([2, 72, 72], [14, 13], [5, 5], [1, 2], [1, 1], [2, 2], [2, 2]),
+    ([1, 40, 24], [7, 7], [5, 5], [1, 1], [1, 1], [2, 2], [2, 2]),
+    ([1, 18, 9], [3, 2], [3, 3], [1, 1], [1, 1], [1, 1], [1, 1]),
+    ([2, 2, 20], [6, 40], [2, 5], [3, 4], [1, 2], [1, 2], [0, 1]),
+    ([1, 3, 64], [5, 12], [3, 3], [1, 1], [1, 1], [-1, -1], [1, 2]),
 ];
+
+/// What is checked: all channels together, by channel, and planes as they are.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Kind {
+    Windows,
+    Depthwise,
+    Planes,
+}
 
 fn strides(row: isize, column: isize) -> Strides<'static> {
     Strides { offset: 0, batch: &[], row, column }
 }
 
+/// With the images' channels innermost or not, with sums as they are and finished.
 fn check_unit<S: Simd, const FMA: bool>(simd: S) {
-    for (row, last, by_channel) in ROWS.iter().flat_map(|row| {
-        [(row, true, false), (row, false, false), (row, true, true), (row, false, true)]
-    }) {
+    let kinds = [Kind::Windows, Kind::Depthwise, Kind::Planes];
+    let cases = kinds.into_iter().flat_map(|kind| [(kind, true), (kind, false)]);
+    let cases = cases.flat_map(|(kind, last)| [true, false].map(|ends| (kind, last, ends)));
+    let cases = ROWS.iter().flat_map(|row| cases.clone().map(move |case| (row, case)));
+    for (row, (kind, last, ends)) in cases {
+        let by_channel = kind == Kind::Depthwise;
         let &([n, c, m], [h, w], kernel, strides, dilations, before, after) = row;
         let outer: [usize; 2] = std::array::from_fn(|i| {
             let all = [h, w][i] as i64 + before[i] + after[i];
             (all as usize - (kernel[i] - 1) * dilations[i] - 1) / strides[i] + 1
         });
         let moves = Moves { outer, kernel, strides, dilations, before };
+        if kind == Kind::Planes && (last || outer[1] < 8 || !matches!(strides[1], 1 | 2 | 4)) {
+            continue;
+        }
         let data = numbers(n * c * h * w, 1);
         let [of_c, of_h, of_w] = if last { [1, w * c, c] } else { [h * w, w, 1] };
         let apart = [c * h * w, of_c, of_h, of_w].map(|stride| stride as isize);
@@ -52,15 +73,28 @@ fn check_unit<S: Simd, const FMA: bool>(simd: S) {
         let right = Matrix { data: &filters[..], at: self::strides(m as isize, 1) };
         let packed = Packed::with_lanes(right, depth, m, S::F32_LANES).unwrap();
         let mut y = vec![f32::NAN; n * outer[0] * outer[1] * m];
-        let mut tile = TileMut::new(&mut y, m);
-        if by_channel {
-            let x = Channels::new(x, &moves).unwrap();
-            let tile = depthwise::Tile::new(&x, &packed, &bias, [0, 0], &mut tile);
-            simd.vectorize(Run::<_, S, FMA>(tile, simd));
-        } else {
-            let x = Windows::new(x, &moves).unwrap();
-            let tile = matmul::Tile::new(&x, &packed, &bias, [0, 0], &mut tile);
-            simd.vectorize(Run::<_, S, FMA>(tile, simd));
+        let added = numbers(y.len(), 5);
+        let finish = match ends {
+            true => Finish { residual: Some(&added), activation: Activation::Relu },
+            false => Finish::NONE,
+        };
+        let (mut tile, start) = (TileMut::new(&mut y, m), (&bias[..], finish));
+        match kind {
+            Kind::Windows => {
+                let x = Windows::new(x, &moves).unwrap();
+                let tile = matmul::Tile::new(&x, &packed, start, [0, 0], &mut tile);
+                simd.vectorize(Run::<_, S, FMA>(tile, simd));
+            }
+            Kind::Depthwise => {
+                let x = Channels::new(x, &moves).unwrap();
+                let tile = depthwise::Tile::new(&x, &packed, start, [0, 0], &mut tile);
+                simd.vectorize(Run::<_, S, FMA>(tile, simd));
+            }
+            Kind::Planes => {
+                let x = Planes::new(x, &moves).unwrap();
+                let tile = planes::Tile::new(&x, &packed, start, 0, &mut tile);
+                simd.vectorize(Run::<_, S, FMA>(tile, simd));
+            }
         }
         for (place, &got) in y.iter().enumerate() {
             let (window, filter) = (place / m, place % m);
@@ -83,8 +117,13 @@ fn check_unit<S: Simd, const FMA: bool>(simd: S) {
                     (want, size) = (want + term, size + term.abs());
                 }
             }
+            if ends {
+                let added = f64::from(added[place]);
+                (want, size) = ((want + added).max(0.0), size + added.abs());
+            }
             let off = (f64::from(got) - want).abs();
-            assert!(off <= 1e-7 * (depth as f64 + 2.0) * size, "{row:?} at {place}: {got} {want}");
+            let bound = 1e-7 * (depth as f64 + 2.0) * size;
+            assert!(off <= bound, "{kind:?} {row:?} at {place}: {got} {want}");
         }
     }
 }
@@ -147,6 +186,7 @@ fn magnitude(d: &[[f64; 4]; 4], g: &[f64; 9], window: [usize; 2]) -> f64 {
 #[test]
 fn transformed_windows_are_within_the_bound() {
     for (row, last) in TRANSFORMED.iter().flat_map(|row| [(row, true), (row, false)]) {
+        // Those in another order are finished with a residual and a function, which round once more.
         let &([n, c, m], [h, w], before, after) = row;
         let outer: [usize; 2] =
             std::array::from_fn(|i| ([h, w][i] as i64 + before[i] + after[i]) as usize - 2);
@@ -159,7 +199,13 @@ fn transformed_windows_are_within_the_bound() {
         let packed = winograd::pack(&filters, [m, c]).unwrap();
         let mut y = vec![f32::NAN; n * outer[0] * outer[1] * m];
         let bytes = bytemuck::cast_slice_mut(&mut y);
-        convolve(bytes, x, &packed, Some(&bias), (&moves, Form::Winograd), |_, _| {}).unwrap();
+        let added = numbers(n * outer[0] * outer[1] * m, 5);
+        let finish = match last {
+            true => Finish::NONE,
+            false => Finish { residual: Some(&added), activation: Activation::Relu },
+        };
+        let start = (Some(&bias[..]), finish);
+        convolve(bytes, x, &packed, start, (&moves, Form::Winograd), |_, _| {}).unwrap();
         for (place, &got) in y.iter().enumerate() {
             let (window, filter) = (place / m, place % m);
             let (image, line) = (window / outer[1] / outer[0], window / outer[1] % outer[0]);
@@ -183,7 +229,11 @@ fn transformed_windows_are_within_the_bound() {
                 want += (0..9).map(|k| patch[own[0] + k / 3][own[1] + k % 3] * g[k]).sum::<f64>();
                 size += magnitude(&patch, &g, own);
             }
-            let roundings = (c + 11) as f64 * f64::from(f32::EPSILON) / 2.0;
+            if !last {
+                let added = f64::from(added[place]);
+                (want, size) = ((want + added).max(0.0), size + added.abs());
+            }
+            let roundings = (c + 11 + usize::from(!last)) as f64 * f64::from(f32::EPSILON) / 2.0;
             let off = (f64::from(got) - want).abs();
             let bound = size * roundings / (1.0 - roundings);
             assert!(off <= bound, "{row:?} at {place}: {got} {want}, {off} of {bound}");
@@ -205,7 +255,15 @@ fn check_patches<S: Simd, const FMA: bool>(simd: S) {
         S::F32_LANES,
     );
     let packed = packed.unwrap();
-    let part = Part { x: &x, b: packed.panels(), bias: &[], image: 0, column: 0 };
+    let part = Part {
+        x: &x,
+        b: packed.panels(),
+        bias: &[],
+        finish: Finish::NONE,
+        before: 0,
+        image: 0,
+        column: 0,
+    };
     let pitch = PATCH * 16 + 16;
     let mut to = vec![f32::NAN; 12 * pitch];
     let lines = Lines { from: 0, first: 0, count: 3 };

@@ -6,8 +6,9 @@
 
 use super::depthwise::Channels;
 use super::{Moves, pack_filters, vectors};
+use crate::cpu::kernels::finish::{Finish, leave_finished};
 use crate::cpu::kernels::matmul::{Matrix, Strides};
-use crate::cpu::kernels::packed::{Packed, Panels, leave};
+use crate::cpu::kernels::packed::{Packed, Panels};
 use crate::cpu::kernels::simd::{Kernel, dispatch};
 use crate::cpu::kernels::tile::{Block, TileMut};
 use crate::cpu::kernels::view::check_size;
@@ -97,7 +98,7 @@ pub(super) fn memory(moves: &Moves, channels: usize) -> usize {
 pub(super) fn run(
     x: &Channels<'_>,
     filters: &Packed,
-    bias: &[f32],
+    (bias, finish): (&[f32], Finish<'_>),
     block: Block,
     memory: &mut [f32],
     y: &mut TileMut<'_, f32>,
@@ -105,7 +106,9 @@ pub(super) fn run(
     let [_, columns] = x.moves.outer;
     let (rows, _) = y.sizes();
     let (first, lines) = (block.row / columns / 2, (rows / columns).div_ceil(2));
-    let part = Part { x, b: filters.panels(), bias, image: block.matrix, column: block.column };
+    let before = block.matrix * x.moves.outer[0] * columns + block.row;
+    let (image, column) = (block.matrix, block.column);
+    let part = Part { x, b: filters.panels(), bias, finish, before, image, column };
     let some = together(&x.moves);
     for line in (0..lines).step_by(some) {
         let lines = Lines { from: line, first: first + line, count: some.min(lines - line) };
@@ -117,6 +120,9 @@ pub(super) struct Part<'a> {
     pub(super) x: &'a Channels<'a>,
     pub(super) b: Panels<'a>,
     pub(super) bias: &'a [f32],
+    pub(super) finish: Finish<'a>,
+    /// Windows of all images before the part's.
+    pub(super) before: usize,
     pub(super) image: usize,
     pub(super) column: usize,
 }
@@ -168,9 +174,10 @@ impl Kernel for Patches<'_> {
         let (x, across) = (part.x, part.x.moves.outer[1].div_ceil(2));
         let channels = x.channels;
         let image = x.offset as isize + part.image as isize * x.distances[0];
-        for (number, to) in to.chunks_exact_mut(PATCH * channels + APART).enumerate() {
-            let line = 2 * (lines.first + number / across) as isize - x.moves.before[0] as isize;
-            let column = 2 * (number % across) as isize - x.moves.before[1] as isize;
+        let places = (0..lines.count).flat_map(|line| (0..across).map(move |patch| (line, patch)));
+        for ((line, patch), to) in places.zip(to.chunks_exact_mut(PATCH * channels + APART)) {
+            let line = 2 * (lines.first + line) as isize - x.moves.before[0] as isize;
+            let column = 2 * patch as isize - x.moves.before[1] as isize;
             let patch: [&[f32]; PATCH] = std::array::from_fn(|place| {
                 let (row, column) =
                     (line + (place / SIDE) as isize, column + (place % SIDE) as isize);
@@ -228,8 +235,15 @@ impl Kernel for Windows<'_, '_, '_> {
         let columns = part.x.moves.outer[1];
         let (across, rows) = (columns.div_ceil(2), y.sizes().0 / columns);
         let patches = lines.count * across;
-        for number in 0..patches {
-            let (row, column) = (2 * (lines.from + number / across), 2 * (number % across));
+        let places = (0..lines.count).flat_map(|line| (0..across).map(move |patch| (line, patch)));
+        for (number, (line, patch)) in places.enumerate() {
+            let (row, column) = (2 * (lines.from + line), 2 * patch);
+            // What the next patch's windows are finished by comes while these are summed.
+            for window in [row * columns + column + 2, (row + 1) * columns + column + 2] {
+                let number = (part.before + window) * part.b.columns + part.column + to;
+                part.finish.prefetch(number, own);
+                part.finish.prefetch(number + part.b.columns, own);
+            }
             for first in (0..own).step_by(S::F32_LANES) {
                 let start = vectors::<S, 1>(&part.bias[part.column + to + first..])[0];
                 let m: [S::f32s; PATCH] = std::array::from_fn(|element| {
@@ -246,10 +260,13 @@ impl Kernel for Windows<'_, '_, '_> {
                     std::array::from_fn(|i| two(std::array::from_fn(|j| half[j][i])));
                 for (i, sums) in sums.into_iter().enumerate().take(rows - row) {
                     for (j, sum) in sums.into_iter().enumerate().take(columns - column) {
-                        let line = y.row((row + i) * columns + column + j);
+                        let window = (row + i) * columns + column + j;
+                        let number = (part.before + window) * part.b.columns + part.column;
+                        let line = y.row(window);
                         let end = line.len().min(to + first + S::F32_LANES);
-                        let sum = simd.add_f32s(sum, start);
-                        leave(simd, &mut line[to + first..end], &[sum], false);
+                        let (line, sum) = (&mut line[to + first..end], simd.add_f32s(sum, start));
+                        let finish = (part.finish, number + to + first);
+                        leave_finished::<S, FMA, 1>(simd, line, &[sum], false, finish);
                     }
                 }
             }

@@ -1,0 +1,189 @@
+//! What becomes of a convolution's sums before they are stored: the epilogues that most of them have, in registers.
+
+use super::prefetch::prefetch;
+use super::simd::mul_add;
+use pulp::Simd;
+
+/// Elements of a cache line.
+const LINE: usize = 16;
+
+/// A function of one number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Activation {
+    Identity,
+    Relu,
+    HardSwish,
+}
+
+/// What is done to sums as they are stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Finish<'a> {
+    /// Added first: as many elements as there are results, in the same order.
+    pub(crate) residual: Option<&'a [f32]>,
+    /// Applied last.
+    pub(crate) activation: Activation,
+}
+
+impl<'a> Finish<'a> {
+    /// Sums are stored as they are.
+    pub(crate) const NONE: Self = Self { residual: None, activation: Activation::Identity };
+
+    /// Asks for what is added to so many results from this one on, before they are there.
+    #[inline(always)]
+    pub(super) fn prefetch(self, first: usize, len: usize) {
+        if let Some(residual) = self.residual {
+            (first..first + len).step_by(LINE).for_each(|place| prefetch(residual, place));
+        }
+    }
+
+    /// The same for the results from this one on.
+    #[inline(always)]
+    fn from(self, first: usize, len: usize) -> Self {
+        Self { residual: self.residual.map(|all| &all[first..first + len]), ..self }
+    }
+}
+
+/// Leaves sums in a row, or adds them to it: those that it has place for. What they are finished by begins with the row's
+/// first result, number `first` of all.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // Numbers that the compiler knows: sums stay in registers.
+pub(super) fn leave_finished<S: Simd, const FMA: bool, const V: usize>(
+    simd: S,
+    row: &mut [f32],
+    sums: &[S::f32s; V],
+    adds: bool,
+    (finish, first): (Finish<'_>, usize),
+) {
+    let Finish { residual, activation } = finish.from(first, row.len());
+    let (beside, beside_rest) = S::as_simd_f32s(residual.unwrap_or_default());
+    let (to, rest) = S::as_mut_simd_f32s(row);
+    for i in 0..V {
+        if let Some(to) = to.get_mut(i) {
+            let sum = if adds { simd.add_f32s(*to, sums[i]) } else { sums[i] };
+            let sum = match beside.get(i) {
+                Some(&beside) => simd.add_f32s(sum, beside),
+                None => sum,
+            };
+            *to = activate::<S, FMA>(simd, activation, sum);
+        } else if i == to.len() && !rest.is_empty() {
+            let sum = sums[i];
+            let sum = if adds { simd.add_f32s(simd.partial_load_f32s(rest), sum) } else { sum };
+            let sum = match residual {
+                Some(_) => simd.add_f32s(sum, simd.partial_load_f32s(beside_rest)),
+                None => sum,
+            };
+            simd.partial_store_f32s(rest, activate::<S, FMA>(simd, activation, sum));
+        }
+    }
+}
+
+#[inline(always)]
+fn activate<S: Simd, const FMA: bool>(simd: S, activation: Activation, x: S::f32s) -> S::f32s {
+    let zero = simd.splat_f32s(0.0);
+    match activation {
+        Activation::Identity => x,
+        Activation::Relu => simd.select_f32s(simd.less_than_f32s(x, zero), zero, x),
+        Activation::HardSwish if !FMA => {
+            let mut lanes = [x];
+            let each = bytemuck::cast_slice_mut(&mut lanes).iter_mut();
+            each.for_each(|x| *x = hard_swish::<FMA>(*x));
+            lanes[0]
+        }
+        Activation::HardSwish => {
+            let three = simd.splat_f32s(3.0);
+            let sixth = simd.splat_f32s(SIXTH);
+            let sum = simd.add_f32s(x, three);
+            let error = simd.sub_f32s(x, simd.sub_f32s(sum, three));
+            let high = simd.mul_f32s(sum, sixth);
+            let low = simd.mul_add_e_f32s(sum, sixth, simd.neg_f32s(high));
+            let low = simd.mul_add_e_f32s(sum, simd.splat_f32s(SIXTH_LOW), low);
+            let low = simd.mul_f32s(x, simd.mul_add_e_f32s(error, sixth, low));
+            let (above, below) =
+                (simd.less_than_f32s(zero, sum), simd.less_than_f32s(sum, simd.splat_f32s(6.0)));
+            let high = simd.select_f32s(below, high, simd.splat_f32s(1.0));
+            let high = simd.select_f32s(above, high, zero);
+            let low = simd.select_f32s(below, low, simd.splat_f32s(-0.0));
+            let low = simd.select_f32s(above, low, simd.splat_f32s(-0.0));
+            simd.mul_add_e_f32s(x, high, low)
+        }
+    }
+}
+
+/// 1 / 6 in two parts.
+const SIXTH: f32 = 1.0 / 6.0;
+const SIXTH_LOW: f32 = (1.0 / 6.0 - SIXTH as f64) as f32;
+
+/// x · min(max(x / 6 + ½, 0), 1), within 1 ulp: as [`Activation::HardSwish`] where multiplying and adding is one
+/// instruction, in double precision elsewhere.
+#[inline(always)]
+pub(super) fn hard_swish<const FMA: bool>(x: f32) -> f32 {
+    if !FMA {
+        let x = f64::from(x);
+        return (x * (x * (1.0 / 6.0) + 0.5).clamp(0.0, 1.0)) as f32;
+    }
+    // The factor is (x + 3) / 6 in two parts: near -3 it is a small difference, which a rounding of the sum would be large
+    // beside.
+    let sum = x + 3.0;
+    let error = x - (sum - 3.0);
+    let high = sum * SIXTH;
+    let low = mul_add::<FMA>(sum, SIXTH, -high);
+    let low = mul_add::<FMA>(sum, SIXTH_LOW, low);
+    let low = x * mul_add::<FMA>(error, SIXTH, low);
+    let high = if sum < 6.0 { high } else { 1.0 };
+    let high = if 0.0 < sum { high } else { 0.0 };
+    let low = if sum < 6.0 { low } else { -0.0 };
+    let low = if 0.0 < sum { low } else { -0.0 };
+    mul_add::<FMA>(x, high, low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Activation, Finish, leave_finished};
+    use crate::cpu::kernels::packed::lanes;
+    use crate::cpu::kernels::pointwise::Unary;
+    use crate::cpu::kernels::simd::{Kernel, dispatch};
+    use pulp::Simd;
+
+    struct Leave<'a>(&'a mut [f32], &'a [f32], bool, Finish<'a>);
+
+    impl Kernel for Leave<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<S: Simd, const FMA: bool>(self, simd: S) {
+            let Self(row, sums, adds, finish) = self;
+            let (sums, _) = S::as_simd_f32s(sums);
+            leave_finished::<S, FMA, 3>(simd, row, &[sums[0], sums[1], sums[2]], adds, (finish, 2));
+        }
+    }
+
+    /// Rows of every length, with and without what was there before, a residual and a function: the same bits as
+    /// those steps one by one.
+    #[test]
+    fn sums_are_finished_as_step_by_step() {
+        let numbers = |factor: f32| -> Vec<f32> {
+            (0..64).map(|i| ((i * 37 % 64) as f32 - 31.0) * factor).collect()
+        };
+        let (sums, before, beside) = (numbers(0.19), numbers(0.07), numbers(0.03));
+        for activation in [Activation::Identity, Activation::Relu, Activation::HardSwish] {
+            for (adds, residual) in [(false, false), (true, false), (false, true), (true, true)] {
+                for len in 1..=3 * lanes() {
+                    let mut row = before[..len].to_vec();
+                    let residual = residual.then_some(&beside[..]);
+                    dispatch(Leave(&mut row, &sums, adds, Finish { residual, activation }));
+                    let mut wanted = sums[..len].to_vec();
+                    for (i, x) in wanted.iter_mut().enumerate() {
+                        *x = if adds { before[i] + *x } else { *x };
+                        *x += residual.map_or(0.0, |beside| beside[2 + i]);
+                    }
+                    match activation {
+                        Activation::Identity => {}
+                        Activation::Relu => Unary::Relu.apply_in_place(&mut wanted),
+                        Activation::HardSwish => Unary::HardSwish.apply_in_place(&mut wanted),
+                    }
+                    assert_eq!(row, wanted, "{activation:?}, {adds}, {residual:?}, {len}");
+                }
+            }
+        }
+    }
+}
