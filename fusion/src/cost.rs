@@ -31,6 +31,8 @@ const SMALL_TILE: f64 = 64.0;
 const LOOP_BLOCK: f64 = 2048.0;
 /// A core can draw this many times its share of the memory's bandwidth.
 const SHARES: f64 = 4.0;
+/// The same of a CPU core and what its caches do not hold: a target's bandwidth is that of few cores.
+const CPU_SHARES: f64 = 1.25;
 /// Side of the square of a matmul that a CPU core keeps in its caches.
 const CPU_SQUARE: f64 = 1024.0;
 /// Rows that a CPU core takes through a chain of layers: at least where there are few, at most where there are many.
@@ -411,7 +413,11 @@ impl<'a> Costs<'a> {
 /// Seconds in which so many blocks, side by side, move bytes from or to memory.
 pub(crate) fn read_time(target: &Target, bytes: f64, blocks: f64) -> f64 {
     let filled = (blocks / f64::from(target.cores)).min(1.0);
-    bytes / ((SHARES * filled).min(1.0) * target.memory_bandwidth)
+    let shares = match target.kind {
+        Kind::Cpu if bytes > target.l2_bytes as f64 => CPU_SHARES,
+        Kind::Cpu | Kind::Cuda { .. } => SHARES,
+    };
+    bytes / ((shares * filled).min(1.0) * target.memory_bandwidth)
 }
 
 /// The cost of moving so many bytes of elements of a size from one place to another.
