@@ -220,7 +220,7 @@ impl<'a> Panels<'a> {
             let at = Strides { offset, ..a.at };
             for c in &mut tiles {
                 let deep = 0..self.depth;
-                dispatch(MatMul { a: a.data, at, b: self, deep, column: block.column, c });
+                self.multiply_rows(Matrix { data: a.data, at }, deep, block.column, c);
             }
         });
     }
@@ -241,7 +241,11 @@ impl<'a> Panels<'a> {
         c: &mut TileMut<'_, f32>,
     ) {
         debug_assert!(a.at.column == 1 && a.at.row >= 0, "rows of A are contiguous");
-        dispatch(MatMul { a: a.data, at: a.at, b: self, deep, column, c });
+        let Matrix { data: a, at } = a;
+        match c.sizes().0 {
+            0..=2 => dispatch(MatMul::<true> { a, at, b: self, deep, column, c }),
+            _ => dispatch(MatMul::<false> { a, at, b: self, deep, column, c }),
+        }
     }
 }
 
@@ -395,8 +399,9 @@ pub(crate) fn multiply(
     Ok(())
 }
 
-/// A's rows are contiguous, and none lies before another.
-struct MatMul<'a, 'b, 'c> {
+/// A's rows are contiguous, and none lies before another. If they are `FEW`, one or two, most of the time goes into bringing panels,
+/// and two of them come faster side by side.
+struct MatMul<'a, 'b, 'c, const FEW: bool> {
     a: &'a [f32],
     at: Strides<'a>,
     b: Panels<'a>,
@@ -406,7 +411,7 @@ struct MatMul<'a, 'b, 'c> {
     c: &'b mut TileMut<'c, f32>,
 }
 
-impl Kernel for MatMul<'_, '_, '_> {
+impl<const FEW: bool> Kernel for MatMul<'_, '_, '_, FEW> {
     type Output = ();
 
     #[inline(always)]
@@ -430,15 +435,14 @@ impl Kernel for MatMul<'_, '_, '_> {
     }
 }
 
-impl MatMul<'_, '_, '_> {
+impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
     /// The matmuls of some rows of A with all panels, adding up over these rows of B.
     #[inline(always)]
     fn panels<S: Simd>(&mut self, simd: S, rows: Range<usize>, k: Range<usize>) {
         let (b, width) = (self.b, VECTORS * S::F32_LANES);
         let (all, (_, columns)) = (b.elements, self.c.sizes());
         let mut done = 0;
-        // Of a row or two most of the time goes into bringing panels, and two of them come faster side by side.
-        while rows.len() <= 2 && columns - done >= 2 * width {
+        while FEW && columns - done >= 2 * width {
             let panels = [done, done + width].map(|to| {
                 let own = &all[(self.column + to) * b.depth..][k.start * width..k.end * width];
                 S::as_simd_f32s(own).0
@@ -582,6 +586,12 @@ pub(super) fn leave<S: Simd, const V: usize>(
     adds: bool,
 ) {
     let (to, rest) = S::as_mut_simd_f32s(row);
+    if to.len() == V && rest.is_empty() {
+        for (to, &sum) in to.iter_mut().zip(sums) {
+            *to = if adds { simd.add_f32s(*to, sum) } else { sum };
+        }
+        return;
+    }
     for i in 0..V {
         if let Some(to) = to.get_mut(i) {
             *to = if adds { simd.add_f32s(*to, sums[i]) } else { sums[i] };
