@@ -67,19 +67,23 @@ fn matmuls_are_right_at_every_remainder() {
     }
 }
 
-/// A matmul by this vector unit's instructions, beside [`wanted`].
+/// Matmuls of few rows and of many by this vector unit's instructions, beside [`wanted`].
 fn check_unit<S: Simd, const FMA: bool>(simd: S) {
-    for (m, k, n) in [(1, 5, 1), (7, 30, 61), (13, 800, 50), (4, 2, 96)] {
+    check_rows::<S, FMA, true>(simd, &[(1, 5, 1), (1, 30, 200), (2, 800, 257), (2, 2, 96)]);
+    check_rows::<S, FMA, false>(simd, &[(1, 5, 1), (7, 30, 61), (13, 800, 50), (4, 2, 96)]);
+}
+
+fn check_rows<S: Simd, const FMA: bool, const FEW: bool>(simd: S, sizes: &[(usize, usize, usize)]) {
+    for &(m, k, n) in sizes {
         let (a, b) = (numbers(m * k, 3), numbers(k * n, 4));
         let (a_at, b_at) = (strides(0, k as isize, 1), strides(0, n as isize, 1));
         let right = Matrix { data: &b[..], at: b_at };
         let packed = Packed::with_lanes(right, k, n, S::F32_LANES).unwrap();
         let mut c = vec![f32::NAN; m * n];
         let tile = &mut TileMut::new(&mut c, n);
-        simd.vectorize(Run::<S, FMA>(
-            MatMul { a: &a, at: a_at, b: packed.panels(), deep: 0..k, column: 0, c: tile },
-            simd,
-        ));
+        let b_panels = packed.panels();
+        let matmul = MatMul::<FEW> { a: &a, at: a_at, b: b_panels, deep: 0..k, column: 0, c: tile };
+        simd.vectorize(Run::<S, FMA, FEW>(matmul, simd));
         for (place, &got) in c.iter().enumerate() {
             let (want, size) = wanted((&a, a_at), (&b, b_at), [place / n, place % n, k]);
             let bound = 1e-7 * (k as f64 + 1.0) * size;
@@ -89,9 +93,11 @@ fn check_unit<S: Simd, const FMA: bool>(simd: S) {
 }
 
 /// A matmul within a unit's instructions.
-struct Run<'a, 'b, 'c, S, const FMA: bool>(MatMul<'a, 'b, 'c>, S);
+struct Run<'a, 'b, 'c, S, const FMA: bool, const FEW: bool>(MatMul<'a, 'b, 'c, FEW>, S);
 
-impl<S: Simd, const FMA: bool> pulp::NullaryFnOnce for Run<'_, '_, '_, S, FMA> {
+impl<S: Simd, const FMA: bool, const FEW: bool> pulp::NullaryFnOnce
+    for Run<'_, '_, '_, S, FMA, FEW>
+{
     type Output = ();
 
     #[inline(always)]
