@@ -1,6 +1,7 @@
 //! What takes elements by indices, as rows of a table: one template of a GPU looks up rows along the first axis. A lookup along
 //! another axis is one of rows whose numbers count the axes before it as well; so are those by several indices each, and those
-//! of single elements. Borders that mirror or repeat an image are lookups by indices that are known.
+//! of single elements. Borders that mirror or repeat an image are lookups by indices that are known. Those that a caller gives
+//! stay as they are, and run on the host, which checks them.
 //!
 //! ```text
 //! Gather along axis 1 of [b, n, d] by i[k]  =  rows of [b·n, d] by n·(0 .. b)[b, 1] + i[1, k]
@@ -24,9 +25,17 @@ pub(crate) fn as_rows(graph: &Graph) -> Result<Graph, FusionError> {
     rebuilt(graph, |result, (_, node), inputs| {
         let Some(table) = inputs.first().copied().flatten() else { return Ok(None) };
         let Some(elements) = Elements::of(result.ty(table).dtype) else { return Ok(None) };
+        let given = inputs.get(1).copied().flatten().is_some_and(|of| is_given(result, of));
         let mut place = At { graph: result, node, elements };
         match (node.op(), inputs) {
             (Op::Gather { axis: 0 }, _) if elements == Elements::Own => Ok(None),
+            (Op::Gather { axis: 0 }, &[_, Some(indices)]) => {
+                place.along(table, 0, indices).map(Some)
+            }
+            // Whoever runs the plan refuses what lies outside, which could not be seen in sums of indices.
+            (Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. }, _) if given => {
+                Ok(None)
+            }
             (Op::Gather { axis }, &[_, Some(indices)]) => {
                 place.along(table, *axis, indices).map(Some)
             }
@@ -42,6 +51,20 @@ pub(crate) fn as_rows(graph: &Graph) -> Result<Graph, FusionError> {
             _ => Ok(None),
         }
     })
+}
+
+/// Whether a value is an input but for its shape and the width of its integers.
+fn is_given(graph: &Graph, mut value: ValueId) -> bool {
+    loop {
+        let node = graph.node(value.node);
+        match (node.op(), node.inputs()) {
+            (Op::Input, _) => return true,
+            (Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Cast { .. }, &[Some(of)]) => {
+                value = of
+            }
+            _ => return false,
+        }
+    }
 }
 
 /// As what the template moves elements.

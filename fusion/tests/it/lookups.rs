@@ -28,7 +28,7 @@ fn check(text: &str) {
             let shape: Vec<usize> = shape.collect();
             let len = shape.iter().product();
             let data: Vec<f64> = match ty.dtype.is_integer() && ty.dtype.size() > 1 {
-                true => (0..len).map(|i| (i * 5 % 6) as f64 - 3.0).collect(),
+                true => (0..len).map(|i| (i * 5 % 6) as f64 - 2.0).collect(),
                 false => elements(ty.dtype, len, 1),
             };
             tensor(ty.dtype, shape, &data)
@@ -50,8 +50,9 @@ fn lookups_along_any_axis_are_rows() {
                 symbols b
                 %0 = Input : {table}[b, 3, 4] "x"
                 %1 = Input : {index}[2, 2] "i"
-                %2 = Gather(%0, %1) {{axis: 1}} : {to}[b, 2, 2, 4] "y"
-                return "y" = %2
+                %2 = Neg(%1) : {index}[2, 2] "computed"
+                %3 = Gather(%0, %2) {{axis: 1}} : {to}[b, 2, 2, 4] "y"
+                return "y" = %3
             "#
             ));
         }
@@ -61,8 +62,9 @@ fn lookups_along_any_axis_are_rows() {
         symbols b
         %0 = Input : f32[b, 3] "x"
         %1 = Input : i64[5] "i"
-        %2 = Gather(%0, %1) {axis: 1} : f32[b, 5] "y"
-        return "y" = %2
+        %2 = Neg(%1) : i64[5] "computed"
+        %3 = Gather(%0, %2) {axis: 1} : f32[b, 5] "y"
+        return "y" = %3
     "#,
     );
 }
@@ -74,8 +76,9 @@ fn lookups_by_several_indices_are_rows() {
         symbols b
         %0 = Input : f32[3, 3, 8] "x"
         %1 = Input : i64[b, 5, 2] "i"
-        %2 = GatherNd(%0, %1) {batch_dims: 0} : f32[b, 5, 8] "y"
-        return "y" = %2
+        %2 = Neg(%1) : i64[b, 5, 2] "computed"
+        %3 = GatherNd(%0, %2) {batch_dims: 0} : f32[b, 5, 8] "y"
+        return "y" = %3
     "#,
     );
     check(
@@ -83,8 +86,9 @@ fn lookups_by_several_indices_are_rows() {
         symbols b
         %0 = Input : bool[b, 4, 3] "x"
         %1 = Input : i64[b, 4, 1] "i"
-        %2 = GatherNd(%0, %1) {batch_dims: 2} : bool[b, 4] "y"
-        return "y" = %2
+        %2 = Neg(%1) : i64[b, 4, 1] "computed"
+        %3 = GatherNd(%0, %2) {batch_dims: 2} : bool[b, 4] "y"
+        return "y" = %3
     "#,
     );
     check(
@@ -92,8 +96,9 @@ fn lookups_by_several_indices_are_rows() {
         symbols b
         %0 = Input : f16[b, 3, 3] "x"
         %1 = Input : i64[b, 7, 1] "i"
-        %2 = GatherNd(%0, %1) {batch_dims: 1} : f16[b, 7, 3] "y"
-        return "y" = %2
+        %2 = Neg(%1) : i64[b, 7, 1] "computed"
+        %3 = GatherNd(%0, %2) {batch_dims: 1} : f16[b, 7, 3] "y"
+        return "y" = %3
     "#,
     );
 }
@@ -106,8 +111,9 @@ fn lookups_of_single_elements_are_rows() {
             symbols b
             %0 = Input : f32[3, 3, 3] "x"
             %1 = Input : i64[2, 3, b] "i"
-            %2 = GatherElements(%0, %1) {{axis: {axis}}} : f32[2, 3, b] "y"
-            return "y" = %2
+            %2 = Neg(%1) : i64[2, 3, b] "computed"
+            %3 = GatherElements(%0, %2) {{axis: {axis}}} : f32[2, 3, b] "y"
+            return "y" = %3
         "#
         ));
     }
@@ -135,8 +141,9 @@ fn tables_have_any_number_of_rows() {
         symbols b
         %0 = Input : f32[b + 1, 8] "x"
         %1 = Input : i64[5] "i"
-        %2 = Gather(%0, %1) {axis: 0} : f32[5, 8] "y"
-        return "y" = %2
+        %2 = Neg(%1) : i64[5] "computed"
+        %3 = Gather(%0, %2) {axis: 0} : f32[5, 8] "y"
+        return "y" = %3
     "#,
     );
 }

@@ -139,7 +139,7 @@ const FINDINGS: usize = 4;
 const ROUNDS: u64 = 1 << 16;
 
 /// Instructions of warps that the faults of a kernel which the tests try carry out, about.
-const WORK: u64 = 100_000;
+const WORK: u64 = 60_000;
 
 /// In how many random orders of its warps a kernel runs, besides their turns.
 const ORDERS: u64 = 2;
@@ -259,7 +259,6 @@ impl Subject {
     fn sample(&self) -> usize {
         let costs = self.runs.iter().flat_map(|run| &run.costs);
         let work: u64 = costs.map(|cost| cost.executions).sum();
-        println!("{} {work}", self.name);
         (WORK / work.max(1)).clamp(4, 24) as usize
     }
 
