@@ -134,7 +134,7 @@ impl At<'_> {
     }
 
     /// Indices of an axis of this size, none of which counts from its end.
-    fn from_the_front(&mut self, indices: ValueId, size: &Dim) -> Result<ValueId, FusionError> {
+    fn wrapped(&mut self, indices: ValueId, size: &Dim) -> Result<ValueId, FusionError> {
         if let Op::Constant(known) = self.graph.node(indices.node).op()
             && known.as_slice::<i64>().is_ok_and(|known| known.iter().all(|&index| index >= 0))
         {
@@ -143,8 +143,8 @@ impl At<'_> {
         let size = self.size(size)?;
         let zero = self.size(&Dim::from(0))?;
         let negative = self.add(Op::Binary(Binary::Less), &[indices, zero])?;
-        let wrapped = self.add(Op::Binary(Binary::Add), &[indices, size])?;
-        self.add(Op::Select, &[negative, wrapped, indices])
+        let behind = self.add(Op::Binary(Binary::Add), &[indices, size])?;
+        self.add(Op::Select, &[negative, behind, indices])
     }
 
     /// Indices as integers of 64 bits.
@@ -192,7 +192,7 @@ impl At<'_> {
         }
         let before = product(&from[..axis]);
         let indices = self.wide(indices)?;
-        let indices = self.from_the_front(indices, &from[axis])?;
+        let indices = self.wrapped(indices, &from[axis])?;
         let own = self.add(Op::Reshape(vec![Dim::from(1), product(&by)]), &[indices])?;
         let first = self.counted(&before, &from[axis], [0, 2])?;
         let numbers = self.add(Op::Binary(Binary::Add), &[first, own])?;
@@ -208,7 +208,7 @@ impl At<'_> {
     ) -> Result<ValueId, FusionError> {
         let (from, shape) = (self.shape(table), self.shape(indices));
         let indices = self.wide(indices)?;
-        let own = self.from_the_front(indices, &from[axis])?;
+        let own = self.wrapped(indices, &from[axis])?;
         let mut numbers = self.scaled(own, &product(&from[axis + 1..]))?;
         for (other, len) in shape.iter().enumerate() {
             if other != axis && *len != 1 {
@@ -240,7 +240,7 @@ impl At<'_> {
             let one = SliceAxis { axis, start, len: Dim::from(1), step: 1 };
             let own = self.add(Op::Slice(vec![one]), &[indices])?;
             let own = self.add(Op::Reshape(shape.to_vec()), &[own])?;
-            let own = self.from_the_front(own, &from[batch + number])?;
+            let own = self.wrapped(own, &from[batch + number])?;
             let own = self.scaled(own, &step(batch + number))?;
             numbers = Some(match numbers {
                 Some(sum) => self.add(Op::Binary(Binary::Add), &[sum, own])?,

@@ -70,7 +70,7 @@ pub(crate) enum Kernel {
     /// A convolution of integers, and its filters if they were prepacked.
     IntegerConv { attrs: ConvAttrs, prepacked: Vec<Vec<Arc<PackedIntegers>>> },
     /// A convolution with what follows it.
-    ConvLayer(ConvLayer),
+    ConvLayer(Box<ConvLayer>),
     /// A matmul or convolution of bytes with what follows it.
     IntegerLayer(Box<IntegerLayer>),
     /// The transpose of a convolution.
@@ -112,7 +112,7 @@ impl Kernel {
             return Loop::compile(body).map_or(Self::Reference, Self::Loop);
         }
         if let Some(layer) = ConvLayer::compile_channels_last(step, prepacked) {
-            return Self::ConvLayer(layer);
+            return Self::ConvLayer(Box::new(layer));
         }
         if is_fused(body) {
             if let Some(layer) = IntegerLayer::compile_channels_last(step, prepacked) {
@@ -183,7 +183,7 @@ impl Kernel {
             return RowProgram::compile(body).map_or(Self::Reference, Self::Rows);
         }
         let layers = Layers::compile(body, prepacked).map(Self::Layers);
-        let conv = || ConvLayer::compile(body).map(Self::ConvLayer);
+        let conv = || ConvLayer::compile(body).map(|layer| Self::ConvLayer(Box::new(layer)));
         let integers = || IntegerLayer::compile(body, prepacked);
         let integers = || integers().map(|layer| Self::IntegerLayer(Box::new(layer)));
         layers.or_else(conv).or_else(integers).unwrap_or(Self::Reference)
