@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::iter;
 use std::ops::{Add, Mul, Neg, Sub};
 use std::sync::Arc;
 
@@ -567,6 +568,12 @@ impl Mul for &Dim {
             }
         }
         Dim::from_terms(terms, constant)
+    }
+}
+
+impl<'a> iter::Product<&'a Dim> for Dim {
+    fn product<I: Iterator<Item = &'a Dim>>(dims: I) -> Dim {
+        dims.fold(Dim::from(1), |product, dim| &product * dim)
     }
 }
 

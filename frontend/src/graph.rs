@@ -184,7 +184,8 @@ impl Graph {
     }
 
     /// Gives back the memory of weights, constants of a megabyte or more: they are zeros from now on, which take no
-    /// memory until they are read. For a graph that has been compiled, and whose shapes and names are all that is still asked for.
+    /// memory until they are read. For a graph that has been compiled, and whose shapes and names are all that is still asked
+    /// for.
     pub fn release_weights(&mut self) {
         for node in self.dag.node_weights_mut() {
             let Op::Constant(tensor) = &mut node.op else { continue };

@@ -37,7 +37,7 @@ impl TensorType {
 
     /// The number of elements, as an expression.
     pub fn elements(&self) -> Dim {
-        self.shape.iter().fold(Dim::from(1), |product, dim| product * dim)
+        self.shape.iter().product::<Dim>()
     }
 
     /// The sizes, if all are known.

@@ -1,5 +1,5 @@
-//! Gated layers, `f(x·W) * (x·V)`: one matmul by W and V side by side, whose two parts are multiplied, becomes two. A kernel of two
-//! matmuls of one operand has both sums of an element where it multiplies them, and none is stored.
+//! Gated layers, `f(x·W) * (x·V)`: one matmul by W and V side by side, whose two parts are multiplied, becomes two. A kernel of
+//! two matmuls of one operand has both sums of an element where it multiplies them, and none is stored.
 
 use crate::FusionError;
 use crate::rebuild::rebuilt;

@@ -293,5 +293,5 @@ impl At<'_> {
 }
 
 fn product(dims: &[Dim]) -> Dim {
-    dims.iter().fold(Dim::from(1), |all, dim| &all * dim)
+    dims.iter().product::<Dim>()
 }

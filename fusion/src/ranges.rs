@@ -158,9 +158,7 @@ fn own_range(graph: &Graph, value: ValueId) -> Option<Range> {
         Op::Reshape(_) => {
             let found = own_range(graph, input(0)?)?;
             let from = &graph.ty(input(0)?).shape;
-            let before = |shape: &[Dim], axis: usize| {
-                shape[..axis].iter().fold(Dim::from(1), |all, dim| &all * dim)
-            };
+            let before = |shape: &[Dim], axis: usize| shape[..axis].iter().product::<Dim>();
             let start = before(from, found.axis);
             let axis =
                 (0..to.len()).find(|&axis| to[axis] == found.len && before(to, axis) == start)?;

@@ -299,7 +299,7 @@ fn rows_of_matmul(body: &Graph) -> Option<Dim> {
     let (shape, shared) = matmul(body)?;
     let rows = &shape[..shape.len() - 1];
     let first = if shared { 0 } else { rows.len() - 1 };
-    Some(rows[first..].iter().fold(Dim::from(1), |rows, dim| rows * dim))
+    Some(rows[first..].iter().product::<Dim>())
 }
 
 /// The shape of the first matmul, and whether all its matrices share B.

@@ -16,6 +16,8 @@ pub struct Fragment {
     elements: Vec<Vec<i64>>,
     /// For each thread, where each of them lies.
     places: Vec<[usize; 2]>,
+    /// The rows and columns of the tile.
+    shape: [usize; 2],
 }
 
 macro_rules! fragments {
@@ -93,12 +95,18 @@ impl Fragment {
                 places.push(place);
             }
         }
-        Some(Fragment { layout, elements, places })
+        let shape = [0, 1].map(|axis| places.iter().map(|at| at[axis] + 1).max().unwrap_or(0));
+        Some(Fragment { layout, elements, places, shape })
     }
 
     /// As a layout `(thread, value) -> coordinate`.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// The rows and columns of the tile.
+    pub fn shape(&self) -> [usize; 2] {
+        self.shape
     }
 
     /// The elements of an operand that a thread holds, and the row and column that each is.

@@ -20,8 +20,8 @@
 //! its agents, which closes when the last of them leaves. What it has done is the log of its atoms' writes, never what memory
 //! holds later; what it has read is read when it closes, with what it overwrote itself restored from the log. An input that
 //! others change in between, in no order with its end, is a fault as well. Instances within others close first, so that the
-//! first finding names the innermost that differs. Which elements registers of several threads hold is a layout that is the same in all
-//! instances, and that values tell: there must be one, and who reads these registers reads the elements that it says. What
+//! first finding names the innermost that differs. Which elements registers of several threads hold is a layout that is the same
+//! in all instances, and that values tell: there must be one, and who reads these registers reads the elements that it says. What
 //! cannot be compared is counted with why ([`Unchecked`]).
 //!
 //! **At a block's end**, no copy or matmul may be left that nobody has waited for (the writes of bulk copies to global memory

@@ -3,10 +3,10 @@
 #[cfg(feature = "ndarray")]
 mod array;
 mod bound;
+mod buffer_pool;
 #[cfg(feature = "cuda")]
 mod device;
 mod io;
-mod shelf;
 mod view;
 
 #[cfg(feature = "cuda")]
@@ -22,9 +22,9 @@ use crate::executor::Workspace;
 use crate::model::{Model, Port, Sizes};
 use crate::trace::Span;
 use bound::{Entry, Staging};
+use buffer_pool::BufferPool;
 use graphene_frontend::tensor::Tensor;
 use io::Wanted;
-use shelf::Shelf;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -80,7 +80,7 @@ pub struct Context {
     /// Counts runs: what ran longest ago is let go first.
     clock: u64,
     staging: Staging,
-    shelf: Shelf,
+    outputs: BufferPool,
 }
 
 impl Context {
@@ -95,7 +95,7 @@ impl Context {
             asked: VecDeque::new(),
             clock: 0,
             staging,
-            shelf: Shelf::default(),
+            outputs: BufferPool::default(),
         }
     }
 
@@ -163,7 +163,7 @@ impl Context {
         let ports = model.outputs();
         let sizes = ports.iter().zip(&asked.outputs).map(|(port, shape)| bytes_of(port, shape));
         let sizes: Ordered<usize> = sizes.collect::<Result<_>>()?;
-        let mut storage = self.shelf.take(&sizes)?;
+        let mut storage = self.outputs.take(&sizes)?;
         let views = storage.iter_mut().map(|storage| Wanted::Host(storage.bytes_mut()));
         let mut views: Ordered<Wanted<'_>> = views.collect();
         self.execute(entry, &inputs, &mut views, &asked.outputs, control)?;

@@ -141,7 +141,7 @@ impl Source<'_> {
 /// Whether a view has as many elements as its buffer.
 fn covers(program: &Program, operand: &Operand) -> bool {
     let sizes = operand.view.modes.iter().map(|mode| &mode.size);
-    let elements = sizes.fold(Dim::from(1), |product, size| &product * size);
+    let elements = sizes.product::<Dim>();
     elements == program.buffer(operand.buffer).elements
 }
 

@@ -2,9 +2,9 @@
 //! is a GPU, also by the two executors there.
 //!
 //! Each case is a model with inputs and expected outputs. It passes if all outputs of all
-//! executors agree within the suite's own tolerance; it is refused if the importer says that it does not support an operator, which is reported as
-//! ignored; anything else fails. `node_suite/passing.txt` lists the cases that pass, and a case that is new or gone
-//! fails; `UPDATE_EXPECT=1` in the environment writes the list anew.
+//! executors agree within the suite's own tolerance; it is refused if the importer says that it does not support an operator,
+//! which is reported as ignored; anything else fails. `node_suite/passing.txt` lists the cases that pass, and a case that is new
+//! or gone fails; `UPDATE_EXPECT=1` in the environment writes the list anew.
 //!
 //! What passes is run again with a symbol in place of every size of an input: the importer may then ask for sizes,
 //! but what it makes must still be right.

@@ -244,7 +244,7 @@ fn gather_nd(builder: &mut Builder, x: ValueId, indices: ValueId) -> Simpler {
         }
     }
     let (addressed, rest) = shape.split_at(members.len());
-    let flat = addressed.iter().fold(Dim::from(1), |product, dim| product * dim);
+    let flat = addressed.iter().product::<Dim>();
     let flat = [&[flat], rest].concat();
     if counted(&linear).is_none() {
         return Ok(None);

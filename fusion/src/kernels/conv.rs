@@ -77,7 +77,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         dims.extend(sizes.map(|(axis, size)| (format!("{name}{axis}"), size.clone())));
     }
     let made_of_group = convolution.channels[1] / convolution.group;
-    let pixels = operands.shape[2..].iter().fold(Dim::from(1), |all, size| &all * size);
+    let pixels = operands.shape[2..].iter().product::<Dim>();
     let kernel = match windows.fold {
         Some(fold) => {
             let channels_last = operands.last;

@@ -92,7 +92,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         epilogue: Epilogue { function, operands: inputs, outputs },
     };
     let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
-    let outer = |axes: &[Dim]| axes.iter().fold(Dim::from(1), |all, size| &all * size);
+    let outer = |axes: &[Dim]| axes.iter().product::<Dim>();
     let (rows, batch) = match batched {
         true => (shape[rank - 2].clone(), outer(&shape[..rank - 2])),
         false => (outer(&shape[..rank - 1]), Dim::from(1)),

@@ -113,7 +113,7 @@ impl Input {
         };
         let width = columns.known().ok_or(Refusal::Layout("layers of unknown width"))?;
         let matrix = Matrix::of(view, &shape, rows.len())?;
-        let rows = rows.iter().fold(Dim::from(1), |all, size| &all * size);
+        let rows = rows.iter().product::<Dim>();
         let row = if rows == 1 { Dim::from(width) } else { matrix.row };
         let side_by_side = matrix.column == 1 || width == 1;
         if matrix.period.is_some() || row == 0 || !side_by_side {
@@ -249,7 +249,7 @@ impl<'a> Chain<'a> {
         let StepOperand::Input(number) = pointer.operand else { return false };
         let operand = &self.site.step.inputs[number];
         let buffer = self.site.program.buffer(operand.buffer);
-        let elements = operand.view.shape().iter().fold(Dim::from(1), |all, size| &all * size);
+        let elements = operand.view.shape().iter().product::<Dim>();
         matches!(buffer.kind, BufferKind::Weight(_))
             && pointer.offset == 0
             && buffer.elements == elements

@@ -152,7 +152,7 @@ impl Matrix {
         let (rows, columns) = view.modes.split_at(axis);
         let even =
             |modes| stride(modes).ok_or(Refusal::Layout("rows without one stride between them"));
-        let size = |modes: &[Mode]| modes.iter().fold(Dim::from(1), |all, mode| &all * &mode.size);
+        let size = |modes: &[Mode]| modes.iter().map(|mode| &mode.size).product::<Dim>();
         // Along outer axes that repeat, the same rows come again.
         let repeating = rows.iter().take_while(|mode| mode.stride == 0 || mode.size == 1).count();
         let (repeating, own) = rows.split_at(repeating);

@@ -155,7 +155,7 @@ fn filled(
     }
     let arch = site.arch;
     let kernel = Filled { scalar, channels: [read, made], arch, ..Filled::default() }.kernel();
-    let pixels = from.modes[2..].iter().fold(Dim::from(1), |all, mode| &all * &mode.size);
+    let pixels = from.modes[2..].iter().map(|mode| &mode.size).product::<Dim>();
     let dims = [("images", from.modes[0].size.clone()), ("pixels", pixels)];
     let dims = dims.into_iter().map(|(name, dim)| (name.to_owned(), dim)).collect();
     let pointers = [(operand, &from), (StepOperand::Output(0), to)]

@@ -144,6 +144,6 @@ fn is_wide(dtype: DType) -> bool {
 /// Vectors of all rows.
 pub(super) fn items(axes: &Axes, vector: i64) -> Dim {
     let last = axes.sizes.len() - 1;
-    let outer = axes.sizes[..last].iter().fold(Dim::from(1), |all, size| &all * size);
+    let outer = axes.sizes[..last].iter().product::<Dim>();
     &outer * &tiles(&axes.sizes[last], vector)
 }

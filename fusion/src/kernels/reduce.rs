@@ -367,7 +367,7 @@ impl<'a> Operands<'a> {
         };
         let offsets: Vec<&Dim> = whole.iter().map(|&i| self.all[i].offset).collect();
         let vector = of_elements.vector(&offsets, self.most());
-        let length = columns.sizes.iter().fold(Dim::from(1), |all, size| &all * size);
+        let length = columns.sizes.iter().product::<Dim>();
         let (threads, teams) = match length.known().map(|length| (length + vector - 1) / vector) {
             Some(vectors @ ..=32) => {
                 let threads = vectors.max(1).unsigned_abs().next_power_of_two() as i64;

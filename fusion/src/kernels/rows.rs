@@ -65,8 +65,8 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     }
     let more = outs.split_off(1);
 
-    let columns = shape[axis..].iter().fold(Dim::from(1), |all, size| &all * size);
-    let rows = shape[..axis].iter().fold(Dim::from(1), |all, size| &all * size);
+    let columns = shape[axis..].iter().product::<Dim>();
+    let rows = shape[..axis].iter().product::<Dim>();
     let vector = operands.vector_of(&columns);
     let Operands { all, mut dims, .. } = operands;
     dims.insert("rows".to_owned(), rows);

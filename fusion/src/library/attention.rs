@@ -373,8 +373,8 @@ fn broadcast(mut mask: Heads) -> Heads {
     mask
 }
 
-/// Prints as `attention of [b, 12, s, 64] by [b, 12, t, 64], mask [b, 1, 1, t] f16: 0.125·in0[…]·in1[…] + in3[…], in2[…] -> out0[…]`,
-/// with the distances of batches, heads and rows.
+/// Prints as `attention of [b, 12, s, 64] by [b, 12, t, 64], mask [b, 1, 1, t] f16: 0.125·in0[…]·in1[…] + in3[…], in2[…] ->
+/// out0[…]`, with the distances of batches, heads and rows.
 impl fmt::Display for Sdpa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { dtype, q, k, v, mask, result, scale, causal } = self;

@@ -186,7 +186,7 @@ impl Operands<'_> {
         if result.transposed || addend.as_ref().is_some_and(|addend| addend.transposed) {
             return None;
         }
-        let all = |dims: &[Dim]| dims.iter().fold(Dim::from(1), |all, dim| &all * dim);
+        let all = |dims: &[Dim]| dims.iter().product::<Dim>();
         let (count, rows) = match one {
             true => (Dim::from(1), all(&self.shape[..=outer])),
             false => (all(batch), rows.clone()),

@@ -1,4 +1,5 @@
-//! Templates make kernels of every step of the fixtures, of the zoo's models and of two exports, on every target and in every type.
+//! Templates make kernels of every step of the fixtures, of the zoo's models and of two exports, on every target and in every
+//! type.
 //!
 //! With `EMITTED=FOLDER` the CUDA of all of them is left in that folder, for comparison with what another commit emits (this
 //! crate's README).
@@ -99,8 +100,8 @@ fn every_step_of_the_zoo_has_a_kernel() {
     assert_eq!(refused("zoo", zoo::imported()), [""; 0]);
 }
 
-/// On every GPU that there is a target for, in half and in single precision: all steps have kernels, and so nothing is left to the
-/// host. Where there are no tensor cores for a type, threads multiply; there are kernels of each kind that it consists of.
+/// On every GPU that there is a target for, in half and in single precision: all steps have kernels, and so nothing is left to
+/// the host. Where there are no tensor cores for a type, threads multiply; there are kernels of each kind that it consists of.
 #[test]
 fn bert_base_has_kernels_on_every_target() {
     let graph = zoo::named("bert-base");

@@ -158,10 +158,24 @@ fn mma_tf32(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
     accumulate(warp, &lanes, &MMA_16X8_C, [&a, &b], false)
 }
 
-/// A matrix by rows.
-pub(super) type Matrix = Vec<Vec<f64>>;
+/// An operand of a matmul. What a sum runs over, a row of A or a column of B, is contiguous.
+pub(super) struct Matrix {
+    strides: [usize; 2],
+    values: Vec<f64>,
+}
 
-/// The matrix that lanes hold as these threads of a fragment, as it is seen. Rows of others are 0.
+impl Matrix {
+    pub(super) fn zeros(operand: usize, [rows, columns]: [usize; 2]) -> Matrix {
+        let strides = if operand == A { [columns, 1] } else { [1, rows] };
+        Matrix { strides, values: vec![0.0; rows * columns] }
+    }
+
+    pub(super) fn set(&mut self, [row, column]: [usize; 2], value: f64) {
+        self.values[row * self.strides[0] + column * self.strides[1]] = value;
+    }
+}
+
+/// The matrix that lanes hold as these threads of a fragment, as it is seen. The rest is 0.
 pub(super) fn gather(
     warp: &mut dyn Warp,
     operand: usize,
@@ -169,16 +183,10 @@ pub(super) fn gather(
     of: &Fragment,
     seen: fn(f64) -> f64,
 ) -> Tried<Matrix> {
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::zeros(operand, of.shape());
     for &(lane, thread) in lanes {
-        for (element, [row, column]) in of.held(thread) {
-            if matrix.len() <= row {
-                matrix.resize(row + 1, Vec::new());
-            }
-            if matrix[row].len() <= column {
-                matrix[row].resize(column + 1, 0.0);
-            }
-            matrix[row][column] = seen(warp.read((lane, operand, element))?);
+        for (element, place) in of.held(thread) {
+            matrix.set(place, seen(warp.read((lane, operand, element))?));
         }
     }
     Ok(matrix)
@@ -192,9 +200,12 @@ pub(super) fn accumulate(
     [a, b]: [&Matrix; 2],
     sets: bool,
 ) -> Step {
+    let depth = a.strides[0];
     for &(lane, thread) in lanes {
         for (element, [row, column]) in of.held(thread) {
-            let sum: f64 = a[row].iter().zip(b).map(|(a, b)| a * b[column]).sum();
+            let a = &a.values[row * depth..][..depth];
+            let b = &b.values[column * depth..][..depth];
+            let sum: f64 = a.iter().zip(b).map(|(a, b)| a * b).sum();
             let before = if sets { 0.0 } else { warp.read((lane, D, element))? };
             warp.write((lane, D, element), before + sum)?;
         }

@@ -1,7 +1,7 @@
 //! Asynchronous matmuls by a warpgroup (PTX `wgmma.mma_async`).
 
 use super::asm::{asm, group};
-use super::matrix::{accumulate, cut_to_tf32, gather};
+use super::matrix::{Matrix, accumulate, cut_to_tf32, gather};
 use super::{A, Atom, B, Code, D, Fault, Fits, Proxy, Site, Step, Tried, Warp, given};
 use crate::fragment::{WGMMA_64X16_A, wgmma_c};
 use crate::{Feature, Kind, Memory, Scalar};
@@ -172,21 +172,23 @@ fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let (Some(first), Some(sums)) = (lanes.first(), wgmma_c(site.size("n"))) else {
         return Err(Fault::Invalid("a matmul without lanes".to_owned()));
     };
-    let mut shared = |operand: usize, rows: std::ops::Range<i64>, columns: i64| {
-        let row = |row| -> Tried<Vec<f64>> {
-            let value = |column| Ok(seen(warp.read((0, operand, &[row, column]))?));
-            (0..columns).map(value).collect()
-        };
-        rows.map(row).collect::<Tried<Vec<_>>>()
+    let mut shared = |operand, sizes, rows: std::ops::Range<i64>, columns: i64| -> Tried<Matrix> {
+        let mut matrix = Matrix::zeros(operand, sizes);
+        for row in rows {
+            for column in 0..columns {
+                let value = seen(warp.read((0, operand, &[row, column]))?);
+                matrix.set([row as usize, column as usize], value);
+            }
+        }
+        Ok(matrix)
     };
-    let b = shared(B, 0..depth, w)?;
-    // Of four warps, each has sixteen rows.
-    let own = first.1 as i64 / 32 * 16;
-    let mut a = vec![Vec::new(); own as usize];
-    if has_registers(site) {
-        a = gather(warp, A, &lanes, &WGMMA_64X16_A, |x| x)?;
+    let b = shared(B, [depth as usize, w as usize], 0..depth, w)?;
+    let a = if has_registers(site) {
+        gather(warp, A, &lanes, &WGMMA_64X16_A, |x| x)?
     } else {
-        a.extend(shared(A, own..own + 16, depth)?);
-    }
+        // Of four warps, each has sixteen rows.
+        let own = first.1 as i64 / 32 * 16;
+        shared(A, [64, depth as usize], own..own + 16, depth)?
+    };
     accumulate(warp, &lanes, sums, [&a, &b], sets(site))
 }

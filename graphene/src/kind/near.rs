@@ -43,8 +43,8 @@ impl Fused {
     /// are exact, it is what rounding its value to single precision takes. A sum is off by its terms' errors, and by 2⁻²⁴ of the
     /// sum of their absolute values for each of them, in whatever order it is computed; where that sum is at most 2²⁴ units
     /// of the terms' last places, by nothing: so what small whole numbers multiply and add up to are exact. What is computed and
-    /// then multiplied as a matrix is rounded to a type of operands: `unit` is the largest of theirs. The shapes are the expressions'.
-    /// Fails as [`values`](Fused::values) does.
+    /// then multiplied as a matrix is rounded to a type of operands: `unit` is the largest of theirs. The shapes are the
+    /// expressions'. Fails as [`values`](Fused::values) does.
     pub(crate) fn nearly(&self, ins: &[Array], by: Given<'_>) -> Result<Vec<Both>> {
         if let Some(all) = self.by_elements(ins, by) {
             return Ok(all);

@@ -106,7 +106,8 @@ impl PipelineState {
         k.advance(&self.ring)
     }
 
-    /// Releases a stage as [`consumer_release`](PipelineState::consumer_release) does; going on to the next is left to the caller.
+    /// Releases a stage as [`consumer_release`](PipelineState::consumer_release) does; going on to the next is left to the
+    /// caller.
     pub fn consumer_release_no_advance(&self, k: &mut Builder, warps: ThreadsId) -> Result {
         let empty = Operand::at(self.pipeline.empty, [self.ring.stage()]);
         k.role(warps, 0..1, |k| k.alone(Kind::Arrive(None), empty, ()))

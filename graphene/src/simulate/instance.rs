@@ -102,7 +102,8 @@ pub(super) struct Levels {
     open: Numbered<Key, usize>,
     /// Which elements registers of several threads hold, as far as values have told: by the root, the latest last.
     pub(super) fragments: Numbered<usize, Vec<Rc<Fragment>>>,
-    /// By the root, the block and the warp, the first of the blocks and of the threads that filled it together, and a block's threads.
+    /// By the root, the block and the warp, the first of the blocks and of the threads that filled it together, and a block's
+    /// threads.
     pub(super) teams: Numbered<(usize, i64, usize), (i64, i64, i64)>,
     /// How many writes there were.
     pub(super) now: u64,

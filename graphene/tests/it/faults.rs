@@ -186,7 +186,8 @@ fn longer(mut inputs: Inputs) -> Inputs {
     inputs
 }
 
-/// The numbers of the specs and loops that say what they compute, from the outermost on, that a statement of a number is within or is.
+/// The numbers of the specs and loops that say what they compute, from the outermost on, that a statement of a number is within
+/// or is.
 fn levels_around(kernel: &Kernel, number: usize) -> Vec<usize> {
     fn walk(stmts: &[Stmt], at: &mut usize, number: usize, around: &mut Vec<usize>) -> bool {
         for stmt in stmts {

@@ -3,16 +3,16 @@
 //! In reading order: [`args`] is the command line, and [`manual`] what is made of it; [`flow`] is what happens, step by step;
 //! [`load`] reads the model, which a [`folder`] may hold, and [`suspect`] tells what a file is that is none; [`sizes`],
 //! [`inputs`], [`data`], [`mod@text`], [`mod@image`] and [`random`] give it sizes and inputs, within its [`limits`],
-//! [`mod@announce`] says which nobody gave, and [`answers`] are what it says of texts and images; [`machine`] opens the device; [`session`] has the runtime plan, compile and run the model; [`blame`]
-//! tells whose data was at fault, [`mod@bench`] times it, as steadily as [`noise`] finds, [`profile`] each step, under a
-//! [`roof`], and [`traffic`] requests side by side; [`compare`] compares outputs within a [`tolerance`], and [`doubt`] says
-//! where that tells little; [`buckets`] prepares it for several sizes, [`tune`] searches for parameters of kernels that
-//! [`tuning`] keeps, [`bisect`] looks for the step that goes wrong, [`intermediates`] saves what steps write, [`gates`] counts
-//! launches, and [`mod@estimate`] says what steps take at least where nothing runs; [`report`] holds what was found
-//! ([`overview`] what needs no run, [`modules`] where in the model, [`invocation`] by which command), which [`summary`],
-//! [`page`] and [`trace`] show; [`picture`] is what the page draws of the plan, [`mod@table`] its rows; [`outcome`] prints and
-//! writes all of it, and ends with one of the codes of [`mod@exit`], also where a signal says so ([`interrupt`]); [`diff`]
-//! compares two results.
+//! [`mod@announce`] says which nobody gave, and [`answers`] are what it says of texts and images; [`machine`] opens the device;
+//! [`session`] has the runtime plan, compile and run the model; [`blame`] tells whose data was at fault, [`mod@bench`] times it,
+//! as steadily as [`noise`] finds, [`profile`] each step, under a [`roof`], and [`traffic`] requests side by side; [`compare`]
+//! compares outputs within a [`tolerance`], and [`doubt`] says where that tells little; [`buckets`] prepares it for several
+//! sizes, [`tune`] searches for parameters of kernels that [`tuning`] keeps, [`bisect`] looks for the step that goes wrong,
+//! [`intermediates`] saves what steps write, [`gates`] counts launches, and [`mod@estimate`] says what steps take at least where
+//! nothing runs; [`report`] holds what was found ([`overview`] what needs no run, [`modules`] where in the model, [`invocation`]
+//! by which command), which [`summary`], [`page`] and [`trace`] show; [`picture`] is what the page draws of the plan,
+//! [`mod@table`] its rows; [`outcome`] prints and writes all of it, and ends with one of the codes of [`mod@exit`], also where a
+//! signal says so ([`interrupt`]); [`diff`] compares two results.
 //!
 //! How a model is loaded, sized, bound and run is [`graphene_runtime`]'s to decide.
 

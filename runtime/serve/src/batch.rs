@@ -3,8 +3,8 @@
 //! A [`Batcher`] has as many lanes as its model has contexts, each a thread. A lane that is free takes the request that has
 //! waited longest, and with it those that fit beside it: nothing waits for a batch to fill. `layout` knows along which axes
 //! requests are put together and padded, `queue` holds those that wait, `pace` tells how
-//! long batches take, `form` chooses the ones that run together, and `lane` runs them and cuts the outputs apart. A request that finds a lane free and takes less time than a thread needs
-//! to wake runs where it is.
+//! long batches take, `form` chooses the ones that run together, and `lane` runs them and cuts the outputs apart. A request that
+//! finds a lane free and takes less time than a thread needs to wake runs where it is.
 
 mod form;
 mod lane;

@@ -1,7 +1,8 @@
 //! The Open Inference Protocol by gRPC, as Triton's clients speak it, and gRPC's own health service.
 //!
 //! Nothing is generated. `messages` are the published ones by their numbers; `wire` reads what is looked at before it is
-//! decoded, `codec` makes messages of frames, `call` serves a method, `patient` ends bodies that do not go on, `tensors` reads and names tensors, and `model`,
+//! decoded, `codec` makes messages of frames, `call` serves a method, `patient` ends bodies that do not go on, `tensors` reads
+//! and names tensors, and `model`,
 //! `infer` and `health` are the methods, a row of [`router`] each.
 
 mod call;

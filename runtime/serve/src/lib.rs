@@ -5,7 +5,8 @@
 //! outputs apart; the protocol writes the [`InferResponse`]. Text goes through `text` first: tokens there, vectors back.
 //!
 //! In reading order: `config` is what may be set, `error` what a client is told, `infer` what a request is, `limits` what
-//! it may ask for, `batch` how requests run, `statistics` and `metrics` what is counted of them, `version` a loaded version of a model,
+//! it may ask for, `batch` how requests run, `statistics` and `metrics` what is counted of them, `version` a loaded version of a
+//! model,
 //! `repository` the folder that versions come from, `server` all models by name, `http` and `grpc` the protocols, and
 //! `listen` connections and the end of the process.
 

@@ -73,8 +73,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::MissingLibrary`] or [`crate::Error::OldLibrary`] without a driver that serves; [`crate::Error::NoDevice`] where there
-    /// is no such GPU; [`crate::Error::Device`] if the driver refuses.
+    /// [`crate::Error::MissingLibrary`] or [`crate::Error::OldLibrary`] without a driver that serves; [`crate::Error::NoDevice`]
+    /// where there is no such GPU; [`crate::Error::Device`] if the driver refuses.
     pub fn open(index: usize) -> Result<Device> {
         let context = Context::open(index)?;
         context.make_current()?;

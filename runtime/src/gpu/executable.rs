@@ -34,8 +34,8 @@ pub struct Executable {
     pub(super) given_up: bool,
 }
 
-/// A caller's own memory, of the stream that runs the program, where a program's inputs are read and its outputs left: no copy lies between it and the
-/// kernels. What has none gets memory of the executable's.
+/// A caller's own memory, of the stream that runs the program, where a program's inputs are read and its outputs left: no copy
+/// lies between it and the kernels. What has none gets memory of the executable's.
 ///
 /// Nothing looks at what the caller writes there by itself: an index beyond its table is taken for the table's first or last
 /// row, where [`Executable::write`] refuses it.

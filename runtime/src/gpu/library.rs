@@ -106,7 +106,7 @@ fn softmax(step: &Step) -> Option<Rows> {
     match node.op() {
         Op::Softmax { axis, log } if axis + 1 == ty.rank() => {
             let (columns, outer) = ty.shape.split_last()?;
-            let rows = outer.iter().fold(Dim::from(1), |rows, dim| &rows * dim);
+            let rows = outer.iter().product::<Dim>();
             Some(Rows { scalar: scalar(ty.dtype)?, log: *log, rows, columns: columns.clone() })
         }
         _ => None,

@@ -274,7 +274,7 @@ fn max_unpool(c: &mut Context<'_, '_>) -> Outputs {
         shape[2 + i] = steps - Dim::from(before[i]) - Dim::from(after[i]) + Dim::from(kernel[i]);
     }
     let zero = c.scalar_like(x, 0.0)?;
-    let product = |dims: &[Dim]| dims.iter().fold(Dim::from(1), |product, dim| product * dim);
+    let product = |dims: &[Dim]| dims.iter().product::<Dim>();
     let blank = c.expand(zero, vec![product(&shape)])?;
     let elements = product(&c.shape(x));
     let x = c.reshape(x, vec![elements.clone()])?;

@@ -211,7 +211,7 @@ fn matrix(
     let perm: Vec<usize> = batch.iter().chain(rows).chain(columns).filter_map(place).collect();
     let value = c.permute(operand.value, perm)?;
     let shape = c.shape(value);
-    let elements = |dims: &[Dim]| dims.iter().fold(Dim::from(1), |all, dim| all * dim);
+    let elements = |dims: &[Dim]| dims.iter().product::<Dim>();
     let (batch_dims, rest) = shape.split_at(batch.len());
     let (row_dims, column_dims) = rest.split_at(rows.len());
     let mut flat = batch_dims.to_vec();

@@ -223,7 +223,7 @@ fn local_response_norm(c: &mut Context<'_, '_>) -> Outputs {
         return Err(c.invalid("the input must have a batch and channels"));
     }
     let square = c.times(x, x)?;
-    let pixels = shape[2..].iter().fold(Dim::from(1), |product, dim| product * dim);
+    let pixels = shape[2..].iter().product::<Dim>();
     let image = vec![shape[0].clone(), Dim::from(1), shape[1].clone(), pixels];
     let image = c.reshape(square, image)?;
     let attrs = PoolAttrs {

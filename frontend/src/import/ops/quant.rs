@@ -356,7 +356,7 @@ fn q_linear_global_average_pool(c: &mut Context<'_, '_>) -> Outputs {
         _ => (1..rank - 1).collect(),
     };
     let shape = c.shape(x);
-    let count = axes.iter().fold(Dim::from(1), |count, &axis| count * &shape[axis]);
+    let count = axes.iter().map(|&axis| &shape[axis]).product::<Dim>();
     let centered = centered(c, x, c.optional(2), 1)?;
     let sum = c.reduce(ReduceOp::Sum, centered, axes, true)?;
     let sum = c.cast(sum, DType::F32)?;

@@ -113,7 +113,7 @@ fn unit(c: &mut Context<'_, '_>, shape: Vec<Dim>, dtype: DType) -> Result<ValueI
 }
 
 fn product(shape: &[Dim]) -> Dim {
-    shape.iter().fold(Dim::from(1), |all, dim| all * dim)
+    shape.iter().product::<Dim>()
 }
 
 /// The float type of the result: an attribute, or else this one.

@@ -130,7 +130,7 @@ fn along(
     }
     let shape = c.shape(x);
     let mut flat = shape[..axis].to_vec();
-    flat.push(shape[axis..].iter().fold(Dim::from(1), |product, dim| product * dim));
+    flat.push(shape[axis..].iter().product::<Dim>());
     let x = c.reshape(x, flat)?;
     let y = run(c, x, axis)?;
     Ok(vec![c.reshape(y, shape)?])

@@ -35,7 +35,7 @@ pub(super) struct Sampler {
 }
 
 pub(super) fn product(dims: &[Dim]) -> Dim {
-    dims.iter().fold(Dim::from(1), |product, dim| product * dim)
+    dims.iter().product::<Dim>()
 }
 
 /// A size as a number of type `dtype`, plus an offset.

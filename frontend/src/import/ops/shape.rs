@@ -172,7 +172,7 @@ fn remaining(cx: &Context<'_, '_>, from: &[Dim], to: &[Dim]) -> Result<Dim, OpEr
             None => divisors.push(dim),
         }
     }
-    let product = |dims: &[&Dim]| dims.iter().fold(Dim::from(1), |product, dim| product * *dim);
+    let product = |dims: &[&Dim]| dims.iter().copied().product::<Dim>();
     let (elements, divisor) = (product(&left), product(&divisors));
     if divisor == 0 {
         return Err(cx.invalid("a size of -1 beside one of 0"));
@@ -185,7 +185,7 @@ fn flatten(cx: &mut Context<'_, '_>) -> Outputs {
     let dims = cx.shape(x);
     let given = cx.int_or("axis", 1);
     let axis = if given == dims.len() as i64 { dims.len() } else { cx.axis(dims.len(), given)? };
-    let product = |dims: &[Dim]| dims.iter().fold(Dim::from(1), |product, dim| product * dim);
+    let product = |dims: &[Dim]| dims.iter().product::<Dim>();
     let (rows, columns) = (product(&dims[..axis]), product(&dims[axis..]));
     Ok(vec![cx.reshape(x, vec![rows, columns])?])
 }

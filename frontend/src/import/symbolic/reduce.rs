@@ -60,7 +60,7 @@ fn reduce_affine(affine: &Affine, op: ReduceOp, axes: &[usize]) -> Option<Dim> {
     if !rest.into_iter().all(|axis| affine.strides[axis] == 0) {
         return None;
     }
-    let count = axes.iter().fold(Dim::from(1), |count, &axis| count * &affine.dims[axis]);
+    let count = axes.iter().map(|&axis| &affine.dims[axis]).product::<Dim>();
     match op {
         ReduceOp::Sum if affine.is_uniform() => Some(&affine.offset * &count),
         ReduceOp::Mean if affine.is_uniform() => Some(affine.offset.clone()),

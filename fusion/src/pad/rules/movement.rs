@@ -73,7 +73,7 @@ pub(super) fn reshape(
 ) -> Result<Value, String> {
     let Some(from) = input_ty(graph, node, 0) else { return refused("has no input") };
     let to = &node.outputs()[0].shape;
-    let product = |dims: &[Dim]| dims.iter().fold(Dim::from(1), |product, dim| &product * dim);
+    let product = |dims: &[Dim]| dims.iter().product::<Dim>();
     let mut axes = vec![None; to.len()];
     for (axis, along) in value.axes.iter().enumerate() {
         let Some(along) = along else { continue };

@@ -259,7 +259,7 @@ fn parts(s: &Site<'_>, x: Id, axis: usize, depth: usize) -> Option<[Dim; 2]> {
             continue;
         }
         // Batch and heads times their columns, made batch times heads and columns.
-        let elements = |dims: &[Dim]| dims.iter().fold(Dim::from(1), |all, dim| &all * dim);
+        let elements = |dims: &[Dim]| dims.iter().product::<Dim>();
         let start = elements(&own[..axis]);
         let mut before =
             (0..from.len()).filter(|&at| elements(&from[..at]) == start && from[at] != 1);

@@ -183,9 +183,9 @@ fn operand(
 }
 
 impl Place<'_> {
-    /// What a loop over tiles of keys carries when it has been through so many of them, from the last on: for each query ln Σ eˢ of
-    /// its scores s, and the sum of their values in units of Σ eˢ. Where the last tile's `weights` have not met its values yet, the
-    /// sum is without these, in units of the largest score before; and weights are in units of Σ eˢ.
+    /// What a loop over tiles of keys carries when it has been through so many of them, from the last on: for each query ln Σ eˢ
+    /// of its scores s, and the sum of their values in units of Σ eˢ. Where the last tile's `weights` have not met its values
+    /// yet, the sum is without these, in units of the largest score before; and weights are in units of Σ eˢ.
     pub(super) fn carried(
         &self,
         done: &Var,

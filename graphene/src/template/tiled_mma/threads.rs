@@ -186,8 +186,8 @@ impl TiledMma for Threads {
                         k.fma(Operand::at(acc, [i, j]), ins)
                     })
                 };
-                // Along one row there, along the next back: of one step along K each multiply-add but the first reads what the one
-                // before it did, of A or of B, and registers are read less often.
+                // Along one row there, along the next back: of one step along K each multiply-add but the first reads what the
+                // one before it did, of A or of B, and registers are read less often.
                 k.unroll("pair", rows / 2, |k, pair| {
                     let i = Expr::from(pair) * 2;
                     row(k, i.clone(), false)?;

@@ -43,7 +43,8 @@ pub(super) struct Fault {
     pub(super) none: Option<&'static str>,
     /// The statement's number; a parameter has none.
     pub(super) at: Option<usize>,
-    /// The specs with bodies, and the loops that say what they carry, that it is within, by the numbers of their statements, the innermost last.
+    /// The specs with bodies, and the loops that say what they carry, that it is within, by the numbers of their statements, the
+    /// innermost last.
     pub(super) within: Vec<usize>,
     /// The tensor or view whose declaration is wrong, if one is.
     pub(super) tensor: Option<String>,

@@ -314,7 +314,8 @@ pub(crate) struct Part {
 }
 
 /// A convolution into `y[n·h·w, m]`, as bytes of f32, by filters that were packed for this form. Sums begin with the bias,
-/// and are finished before they are stored. `then(part, tile)` runs on each tile of it right after it is computed, while it may be in cache.
+/// and are finished before they are stored. `then(part, tile)` runs on each tile of it right after it is computed, while it may
+/// be in cache.
 ///
 /// # Errors
 /// [`Error::Mismatch`] for sizes that disagree, and as [`Windows::new`].

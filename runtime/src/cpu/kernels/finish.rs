@@ -36,9 +36,9 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// The same for the results from this one on.
+    /// The same for so many results from this one on.
     #[inline(always)]
-    fn from(self, first: usize, len: usize) -> Self {
+    fn slice(self, first: usize, len: usize) -> Self {
         Self { residual: self.residual.map(|all| &all[first..first + len]), ..self }
     }
 }
@@ -54,7 +54,7 @@ pub(super) fn leave_finished<S: Simd, const FMA: bool, const V: usize>(
     adds: bool,
     (finish, first): (Finish<'_>, usize),
 ) {
-    let Finish { residual, activation } = finish.from(first, row.len());
+    let Finish { residual, activation } = finish.slice(first, row.len());
     let (beside, beside_rest) = S::as_simd_f32s(residual.unwrap_or_default());
     let (to, rest) = S::as_mut_simd_f32s(row);
     for i in 0..V {

@@ -399,8 +399,8 @@ pub(crate) fn multiply(
     Ok(())
 }
 
-/// A's rows are contiguous, and none lies before another. If they are `FEW`, one or two, most of the time goes into bringing panels,
-/// and two of them come faster side by side.
+/// A's rows are contiguous, and none lies before another. If they are `FEW`, one or two, most of the time goes into bringing
+/// panels, and two of them come faster side by side.
 struct MatMul<'a, 'b, 'c, const FEW: bool> {
     a: &'a [f32],
     at: Strides<'a>,
