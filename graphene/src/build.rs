@@ -70,7 +70,7 @@ impl Builder {
 
     /// An integer given at launch. Fails after statements, or if it is not a name.
     pub fn symbol(&mut self, name: &str) -> Result<Var> {
-        self.before_statements()?;
+        check::before_statements(self)?;
         let var = Var::new(&self.free_var(name)?, None);
         self.symbols.push(var.clone());
         self.scope().vars.push(var.clone());
@@ -101,8 +101,8 @@ impl Builder {
     }
 
     pub(crate) fn add_param(&mut self, name: &str, tensor: Tensor) -> Result<TensorId> {
-        self.before_statements()?;
-        self.check_view(&tensor.view)?;
+        check::before_statements(self)?;
+        check::view(self, &tensor.view)?;
         let id = self.declare(name, tensor)?;
         self.params.push(id);
         Ok(id)
@@ -126,8 +126,8 @@ impl Builder {
     }
 
     fn launched(&mut self, name: &str, view: View, agent: Agent) -> Result<ThreadsId> {
-        self.before_statements()?;
-        self.check_view(&view)?;
+        check::before_statements(self)?;
+        check::view(self, &view)?;
         check::numbered(&view)?;
         self.declare(name, Threads { view, agent })
     }
@@ -143,7 +143,7 @@ impl Builder {
         swizzle: Option<Swizzle>,
     ) -> Result<TensorId> {
         let tensor = Tensor { swizzle, ..Tensor::new(view.into(), scalar, memory) };
-        self.check_view(&tensor.view)?;
+        check::view(self, &tensor.view)?;
         refuse_if(memory == Memory::Global, "global memory is a parameter, not allocated")?;
         let odd = swizzle.is_some() && memory != Memory::Shared;
         refuse_if(odd, "only shared memory is swizzled")?;
@@ -216,7 +216,7 @@ impl Builder {
     /// are not known here.
     pub fn let_(&mut self, name: &str, value: impl Into<Expr>) -> Result<Var> {
         let value = value.into();
-        self.check_expr(&value)?;
+        check::expr(self, &value)?;
         check::not_negative(name, &value)?;
         let var = self.add_var(name, value.range().1)?;
         self.push(Stmt::Let(var.clone(), value));
@@ -305,7 +305,7 @@ impl Builder {
 
     fn headed(&mut self, header: Header) -> Result<Spec> {
         let spec = self.with_blocks(header)?;
-        self.check_spec(&spec, spec.outs.len())?;
+        check::spec(self, &spec, spec.outs.len())?;
         Ok(spec)
     }
 
@@ -336,11 +336,11 @@ impl Builder {
             for (form, header) in body(k, &var)? {
                 let (form, spec) = (form.map(|form| form.ordered()), k.with_blocks(header)?);
                 let compared = form.as_ref().map_or(spec.outs.len(), |form| form.outputs().len());
-                k.check_spec(&spec, compared)?;
+                check::spec(k, &spec, compared)?;
                 if let Some(form) = &form {
                     let (states, used) = (spec.outs.len(), form.inputs());
                     refuse_if(used != states, format_args!("{used} states of {states}"))?;
-                    form.exprs().into_iter().try_for_each(|value| k.check_expr(value))?;
+                    form.exprs().into_iter().try_for_each(|value| check::expr(k, value))?;
                 }
                 all.push(Carry { form, spec });
             }
@@ -392,7 +392,7 @@ impl Builder {
     ) -> Result {
         let (first, end, step) = (range.start.into(), range.end.into(), step.into());
         for expr in [&first, &end, &step] {
-            self.check_expr(expr)?;
+            check::expr(self, expr)?;
             let varies = unroll && expr.constant().is_none();
             refuse_if(varies, format_args!("a loop to unroll with the bound {expr}"))?;
         }
@@ -415,10 +415,10 @@ impl Builder {
         let test = test.into();
         match &test {
             Test::All(conds) => conds.iter().try_for_each(|cond| {
-                self.check_expr(&cond.left)?;
-                self.check_expr(&cond.right)
+                check::expr(self, &cond.left)?;
+                check::expr(self, &cond.right)
             })?,
-            Test::Inside(operand) => self.check_operand(operand)?,
+            Test::Inside(operand) => check::operand(self, operand)?,
         }
         let body = self.nest(Vec::new(), body)?;
         self.push(Stmt::If(test, body));

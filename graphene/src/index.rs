@@ -5,7 +5,6 @@
 //! (Graphene, section 5.5): with `@t < 32`, `(16*@m + @t) / 16` stays, and `(32*@m + @t) / 32` is `@m`.
 
 mod simplify;
-mod text;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -167,6 +166,41 @@ impl Expr {
         self.each_var(&mut |other| found |= other == var);
         found
     }
+
+    /// The expression in C's notation, the variables named by `name`; `min` and `max` are calls.
+    /// Negative terms come last, and constants after what they are added to.
+    pub fn render(&self, name: &dyn Fn(&Var) -> String) -> String {
+        let mut terms: Vec<(&[Factor], i64)> = self.terms().collect();
+        terms.sort_by_key(|(product, coefficient)| (*coefficient < 0, product.is_empty()));
+        let mut text = String::new();
+        for (product, coefficient) in terms {
+            let sign = match (text.is_empty(), coefficient < 0) {
+                (true, false) => "",
+                (true, true) => "-",
+                (false, false) => " + ",
+                (false, true) => " - ",
+            };
+            text.push_str(sign);
+            // The sign of a first term binds to the factor behind it.
+            let alone = product.len() == 1 && coefficient.unsigned_abs() == 1 && sign != "-";
+            text.push_str(&render_term(product, coefficient.unsigned_abs(), alone, name));
+        }
+        if text.is_empty() { "0".to_owned() } else { text }
+    }
+
+    /// Whether this prints as a number, a name or a call, which bind tighter than operators.
+    pub(crate) fn is_primary(&self) -> bool {
+        match self.constant() {
+            Some(value) => value >= 0,
+            None => {
+                let mut terms = self.terms();
+                let first = terms.next();
+                let single = terms.next().is_none();
+                let divides = |factor: &Factor| matches!(factor, Factor::Of(Op::Div | Op::Mod, ..));
+                single && matches!(first, Some(([factor], 1)) if !divides(factor))
+            }
+        }
+    }
 }
 
 impl Factor {
@@ -185,6 +219,35 @@ impl Factor {
             Factor::Of(op, a, b) => op.of(inside(a), inside(b)),
         }
     }
+
+    fn render(&self, name: &dyn Fn(&Var) -> String) -> String {
+        let operand = |expr: &Expr| {
+            let text = expr.render(name);
+            if expr.is_primary() { text } else { format!("({text})") }
+        };
+        match self {
+            Factor::Var(var) => name(var),
+            Factor::Of(Op::Div, a, b) => format!("{}/{}", operand(a), operand(b)),
+            Factor::Of(Op::Mod, a, b) => format!("{}%{}", operand(a), operand(b)),
+            Factor::Of(Op::Min, a, b) => format!("min({}, {})", a.render(name), b.render(name)),
+            Factor::Of(Op::Max, a, b) => format!("max({}, {})", a.render(name), b.render(name)),
+        }
+    }
+}
+
+/// `*`, `/` and `%` bind alike, from the left: a quotient stands in parentheses unless alone.
+fn render_term(
+    product: &[Factor],
+    coefficient: u64,
+    alone: bool,
+    name: &dyn Fn(&Var) -> String,
+) -> String {
+    let number = (coefficient != 1 || product.is_empty()).then(|| coefficient.to_string());
+    let factors = product.iter().map(|factor| match factor {
+        Factor::Of(Op::Div | Op::Mod, ..) if !alone => format!("({})", factor.render(name)),
+        _ => factor.render(name),
+    });
+    number.into_iter().chain(factors).collect::<Vec<_>>().join("*")
 }
 
 impl Op {
@@ -267,5 +330,23 @@ impl std::hash::Hash for Var {
 impl fmt::Debug for Var {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@{}", self.name)
+    }
+}
+
+impl fmt::Display for Var {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "@{}", self.name())
+    }
+}
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(&|var| var.to_string()))
+    }
+}
+
+impl fmt::Display for Cond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.left, self.relation, self.right)
     }
 }

@@ -52,8 +52,6 @@ mod fused;
 pub(crate) mod kind;
 mod parse;
 pub(crate) mod print;
-mod spec;
-mod tree;
 mod types;
 
 pub use self::parse::{parse, parse_all};

@@ -43,101 +43,97 @@ pub(super) fn numbered(view: &View) -> Result {
     refuse_if(!left.is_empty(), format_args!("{view} does not number its elements without gaps"))
 }
 
-impl Builder {
-    pub(super) fn before_statements(&self) -> Result {
-        let first = matches!(&self.scopes[..], [scope] if scope.stmts.is_empty());
-        refuse_if(!first, "declared after the first statement")
-    }
+pub(super) fn before_statements(k: &Builder) -> Result {
+    let first = matches!(&k.scopes[..], [scope] if scope.stmts.is_empty());
+    refuse_if(!first, "declared after the first statement")
+}
 
-    /// Variables must be known here, and be those that are: of one name there may be several.
-    pub(super) fn check_expr(&self, expr: &Expr) -> Result {
-        let known =
-            |var: &Var| self.find_var(var.name()).is_some_and(|known| known.max() == var.max());
-        match expr.vars().into_iter().find(|var| !known(var)) {
-            Some(var) => Err(Error::Kernel(format!("no {var} here"))),
-            None if expr.divides_by_nothing() => {
-                Err(Error::Kernel(format!("{expr} divides by what is never positive")))
-            }
-            None => Ok(()),
+/// Variables must be known here, and be those that are: of one name there may be several.
+pub(super) fn expr(k: &Builder, expr: &Expr) -> Result {
+    let known = |var: &Var| k.find_var(var.name()).is_some_and(|known| known.max() == var.max());
+    match expr.vars().into_iter().find(|var| !known(var)) {
+        Some(var) => Err(Error::Kernel(format!("no {var} here"))),
+        None if expr.divides_by_nothing() => {
+            Err(Error::Kernel(format!("{expr} divides by what is never positive")))
         }
+        None => Ok(()),
     }
+}
 
-    pub(super) fn check_view(&self, view: &View) -> Result {
-        let levels: Vec<_> =
-            view.strided().modes().iter().map(|level| level.modes().to_vec()).collect();
-        let whole = View::levels_of(&levels) == *view;
-        refuse_if(!whole, format_args!("{view} is not the view of a whole buffer"))?;
-        levels.iter().flatten().try_for_each(|dim| self.check_dim(dim))?;
-        refuse_if(levels.iter().any(Vec::is_empty), "a level without dimensions")
+pub(super) fn view(k: &Builder, view: &View) -> Result {
+    let levels: Vec<_> =
+        view.strided().modes().iter().map(|level| level.modes().to_vec()).collect();
+    let whole = View::levels_of(&levels) == *view;
+    refuse_if(!whole, format_args!("{view} is not the view of a whole buffer"))?;
+    levels.iter().flatten().try_for_each(|of| dim(k, of))?;
+    refuse_if(levels.iter().any(Vec::is_empty), "a level without dimensions")
+}
+
+fn dim(k: &Builder, of: &Layout<Expr>) -> Result {
+    if let Some(leaf) = of.as_leaf() {
+        let (size, stride) = (&leaf.size, leaf.stride.number().unwrap_or_default());
+        expr(k, size)?;
+        expr(k, &stride)?;
+        let below = |expr: &Expr, least| expr.constant().is_some_and(|value| value < least);
+        refuse_if(below(size, 1), format_args!("a dimension of size {size}"))?;
+        return refuse_if(below(&stride, 0), format_args!("a dimension of stride {stride}"));
     }
+    refuse_if(of.rank() < 2, "a hierarchical dimension needs two parts")?;
+    of.modes().iter().try_for_each(|mode| dim(k, mode))
+}
 
-    fn check_dim(&self, dim: &Layout<Expr>) -> Result {
-        if let Some(leaf) = dim.as_leaf() {
-            let (size, stride) = (&leaf.size, leaf.stride.number().unwrap_or_default());
-            self.check_expr(size)?;
-            self.check_expr(&stride)?;
-            let below = |expr: &Expr, least| expr.constant().is_some_and(|value| value < least);
-            refuse_if(below(size, 1), format_args!("a dimension of size {size}"))?;
-            return refuse_if(below(&stride, 0), format_args!("a dimension of stride {stride}"));
+pub(super) fn operand(k: &Builder, operand: &Operand) -> Result {
+    let tensor = k.tensor_of(operand.tensor)?;
+    if operand.index.is_empty() {
+        return Ok(());
+    }
+    coords(k, &operand.index)?;
+    tensor.apply(&ViewOp::Index(operand.index.clone())).map(drop)
+}
+
+fn coords(k: &Builder, all: &[IntTuple<Expr>]) -> Result {
+    all.iter().try_for_each(|coord| match coord {
+        IntTuple::Int(at) => expr(k, at),
+        IntTuple::Tuple(inner) => coords(k, inner),
+    })
+}
+
+pub(super) fn op(k: &Builder, op: &ViewOp) -> Result {
+    match op {
+        ViewOp::Index(at) => coords(k, at),
+        ViewOp::Peer(block) => expr(k, block),
+        ViewOp::Tile(_) | ViewOp::Reshape(..) | ViewOp::Scalar => Ok(()),
+    }
+}
+
+/// A spec whose kind has so many results.
+pub(super) fn spec(k: &Builder, spec: &Spec, outs: usize) -> Result {
+    spec.outs.iter().chain(&spec.ins).try_for_each(|of| operand(k, of))?;
+    for out in &spec.outs {
+        refuse_if(k.tensor_of(out.tensor)?.constant, "what is constant is not written")?;
+    }
+    if let Completion::Signals(barrier) = &spec.completion {
+        operand(k, barrier)?;
+        let tensor = k.tensor_of(barrier.tensor)?;
+        let levels = tensor.view.levels().len();
+        let one = levels == usize::from(!barrier.index.is_empty());
+        let one = one && tensor.scalar == Scalar::Mbar;
+        refuse_if(!one, format_args!("{tensor} is not one barrier to signal"))?;
+    }
+    k.tensor_of(spec.blocks)?;
+    k.tensor_of(spec.threads)?;
+    let row = row_of(&spec.kind);
+    let of_kind = match &spec.kind {
+        Kind::Init(number) if number.0.is_nan() => {
+            return Err(Error::Kernel("nothing is set to NaN".to_owned()));
         }
-        refuse_if(dim.rank() < 2, "a hierarchical dimension needs two parts")?;
-        dim.modes().iter().try_for_each(|mode| self.check_dim(mode))
-    }
-
-    pub(super) fn check_operand(&self, operand: &Operand) -> Result {
-        let tensor = self.tensor_of(operand.tensor)?;
-        if operand.index.is_empty() {
-            return Ok(());
-        }
-        self.check_coords(&operand.index)?;
-        tensor.apply(&ViewOp::Index(operand.index.clone())).map(drop)
-    }
-
-    fn check_coords(&self, coords: &[IntTuple<Expr>]) -> Result {
-        coords.iter().try_for_each(|coord| match coord {
-            IntTuple::Int(at) => self.check_expr(at),
-            IntTuple::Tuple(coords) => self.check_coords(coords),
-        })
-    }
-
-    pub(super) fn check_op(&self, op: &ViewOp) -> Result {
-        match op {
-            ViewOp::Index(coords) => self.check_coords(coords),
-            ViewOp::Peer(block) => self.check_expr(block),
-            ViewOp::Tile(_) | ViewOp::Reshape(..) | ViewOp::Scalar => Ok(()),
-        }
-    }
-
-    /// A spec whose kind has so many results.
-    pub(super) fn check_spec(&self, spec: &Spec, outs: usize) -> Result {
-        spec.outs.iter().chain(&spec.ins).try_for_each(|operand| self.check_operand(operand))?;
-        for out in &spec.outs {
-            refuse_if(self.tensor_of(out.tensor)?.constant, "what is constant is not written")?;
-        }
-        if let Completion::Signals(barrier) = &spec.completion {
-            self.check_operand(barrier)?;
-            let tensor = self.tensor_of(barrier.tensor)?;
-            let levels = tensor.view.levels().len();
-            let one = levels == usize::from(!barrier.index.is_empty());
-            let one = one && tensor.scalar == Scalar::Mbar;
-            refuse_if(!one, format_args!("{tensor} is not one barrier to signal"))?;
-        }
-        self.tensor_of(spec.blocks)?;
-        self.tensor_of(spec.threads)?;
-        let row = row_of(&spec.kind);
-        let of_kind = match &spec.kind {
-            Kind::Init(number) if number.0.is_nan() => {
-                return Err(Error::Kernel("nothing is set to NaN".to_owned()));
-            }
-            Kind::Fused(fused) => Some((fused.outputs().len(), Some(fused.inputs()))),
-            Kind::Fold(fold) => Some((fold.monoid.parts().len(), None)),
-            _ => None,
-        };
-        let ins = spec.ins.len();
-        let fits =
-            of_kind.is_none_or(|(all, read)| all == outs && read.is_none_or(|read| read == ins));
-        let (kind, fits) = (&spec.kind, fits && row.outs.contains(&outs) && row.ins.contains(&ins));
-        refuse_if(!fits, format_args!("{kind} has not {outs} outputs and {ins} inputs"))?;
-        spec.kind.exprs().into_iter().try_for_each(|value| self.check_expr(value))
-    }
+        Kind::Fused(fused) => Some((fused.outputs().len(), Some(fused.inputs()))),
+        Kind::Fold(fold) => Some((fold.monoid.parts().len(), None)),
+        _ => None,
+    };
+    let ins = spec.ins.len();
+    let fits = of_kind.is_none_or(|(all, read)| all == outs && read.is_none_or(|read| read == ins));
+    let (kind, fits) = (&spec.kind, fits && row.outs.contains(&outs) && row.ins.contains(&ins));
+    refuse_if(!fits, format_args!("{kind} has not {outs} outputs and {ins} inputs"))?;
+    spec.kind.exprs().into_iter().try_for_each(|value| expr(k, value))
 }

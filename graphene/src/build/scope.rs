@@ -111,7 +111,7 @@ impl Builder {
 
     /// Another view of the same elements.
     pub(crate) fn view<V: Viewed>(&mut self, of: V, name: &str, op: ViewOp) -> Result<V> {
-        self.check_op(&op)?;
+        check::op(self, &op)?;
         let view = V::apply(self.tensor_of(of)?, &op)?;
         let id: V = self.declare(name, view)?;
         self.push(id.statement(of, op));

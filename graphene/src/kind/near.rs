@@ -18,7 +18,7 @@ const TF32: f64 = 1.0 / 1024.0;
 pub(crate) const LEAST: f64 = 1.0 / 16_384.0;
 
 /// What the kernel's expressions are.
-pub(super) type Numbers<'a> = &'a dyn Fn(&Expr) -> Option<i64>;
+type Numbers<'a> = &'a dyn Fn(&Expr) -> Option<i64>;
 
 /// A tensor, and the most that each of its elements is off.
 type Both = (Array, Array);
@@ -37,6 +37,13 @@ pub(crate) struct Given<'a> {
 }
 
 impl Fused {
+    /// The outputs, of the inputs and of what the outputs held before, in double precision. `number` says what the kernel's
+    /// expressions are. Fails with [`Error::Shape`] where the shapes do not fit, or a number is not known.
+    pub fn values(&self, ins: &[Array], outs: &[Array], number: Numbers<'_>) -> Result<Vec<Array>> {
+        let all = self.nearly(ins, Given { outs, number, unit: 0.0 })?;
+        all.into_iter().zip(outs).map(|((value, _), out)| value.fit(&out.shape)).collect()
+    }
+
     /// The outputs' elements in double precision, and the most that what is computed in single precision is off.
     ///
     /// A step's error is how far it moves between the ends of its operands' ranges, and 2⁻²⁴ of its value; where its operands

@@ -1,7 +1,7 @@
 //! Tensors of numbers, and what expressions are of them.
 
-use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
-use super::near::{Given, Numbers};
+use super::fused::{Fold, Monoid, Scan, Term, Window};
+use super::near::Given;
 use crate::{Error, Expr, Result, Step};
 
 /// A tensor of numbers, the last dimension running fastest.
@@ -84,15 +84,6 @@ pub(super) fn broadcast(shapes: &[&[usize]]) -> Result<Vec<usize>> {
         }
     }
     Ok(all)
-}
-
-impl Fused {
-    /// The outputs, of the inputs and of what the outputs held before, in double precision. `number` says what the kernel's
-    /// expressions are. Fails with [`Error::Shape`] where the shapes do not fit, or a number is not known.
-    pub fn values(&self, ins: &[Array], outs: &[Array], number: Numbers<'_>) -> Result<Vec<Array>> {
-        let all = self.nearly(ins, Given { outs, number, unit: 0.0 })?;
-        all.into_iter().zip(outs).map(|((value, _), out)| value.fit(&out.shape)).collect()
-    }
 }
 
 /// A term of exact operands, but those that [`near`](super::near) evaluates itself: inputs and steps.

@@ -287,4 +287,62 @@ impl Issue<'_, '_, '_> {
             }
         }
     }
+
+    /// What a wait for matmuls names is theirs no longer, if their group is done.
+    pub(super) fn release_accumulators(&mut self) {
+        for (operand, place) in self.task.places.iter().enumerate() {
+            for lane in lanes_of(self.mask) {
+                let first = place.first as i64 + self.base_of(lane, operand).offset;
+                let runner = &mut self.machine.runners[self.warp];
+                let done = runner.matmuls.done;
+                for element in 0..place.size() as usize {
+                    let at = (first + place.distances[element]) as usize * 32 + lane;
+                    runner.marks[at].waited = done;
+                }
+            }
+        }
+    }
+
+    pub(super) fn barrier_fault(&mut self, lane: usize, operand: usize, why: &str) -> Fault {
+        let (name, base) = (&self.task.places[operand].name, self.base_of(lane, operand));
+        self.blame(lane, Fault::Barrier(format!("%{name}[{}] {why}", base.offset)))
+    }
+
+    /// A barrier may be used once its initialisation is ordered before; by other blocks and by
+    /// asynchronous units, once it was fenced as well.
+    pub(super) fn check_barrier(
+        &mut self,
+        (lane, operand): (usize, usize),
+        (block, barrier): (usize, usize),
+        fenced: bool,
+    ) -> Tried {
+        let (runner, name) = (&self.machine.runners[self.warp], &self.task.places[operand].name);
+        let Some(target) = self.machine.blocks[block].barriers.get(barrier) else {
+            return Err(self.barrier_fault(lane, operand, "does not exist"));
+        };
+        if !target.exists() {
+            return Err(self.barrier_fault(lane, operand, "is used before it is initialised"));
+        }
+        if !runner.knows(lane, target.made) {
+            let text = format!("%{name} is used while it is initialised");
+            return self.complain(lane, Fault::Race(text), None);
+        }
+        if fenced && !target.fenced.is_some_and(|fence| runner.knows(lane, fence)) {
+            let text = format!("the initialisation of %{name} is not fenced");
+            return self.complain(lane, Fault::MissingFence(text), None);
+        }
+        Ok(())
+    }
+
+    /// Fences the barriers that the own lanes have initialised.
+    pub(super) fn fence_barriers(&mut self) {
+        let runner = &mut self.machine.runners[self.warp];
+        for barrier in &mut self.machine.blocks[runner.block].barriers {
+            let made = lanes_of(self.mask).any(|lane| barrier.made.who == runner.now(lane).who);
+            if barrier.exists() && barrier.fenced.is_none() && made {
+                barrier.fenced = Some(runner.now(barrier.made.who.lane()));
+            }
+        }
+        runner.tick = true;
+    }
 }

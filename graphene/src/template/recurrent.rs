@@ -34,7 +34,7 @@ mod sums;
 mod units;
 
 pub use self::cell::{Cell, Own};
-use self::operands::{Sizes, Tensors};
+use self::operands::Tensors;
 use self::steps::Context;
 use self::sums::Sums;
 use self::units::Ragged;
@@ -116,9 +116,8 @@ impl Recurrent {
         let mut builder = Builder::new("recurrent", self.arch);
         let k = &mut builder;
         let [steps, batch, parts] = k.symbols(["steps", "batch", "parts"])?.map(Expr::from);
-        let sizes = Sizes { steps, batch, parts };
-        let tensors = self.declare(k, &sizes)?;
-        let grid = Layout::rows([&Expr::from(self.directions()), &sizes.parts, &self.members()]);
+        let tensors = Tensors::declare(k, self, [&steps, &batch])?;
+        let grid = Layout::rows([&Expr::from(self.directions()), &parts, &self.members()]);
         let grid = k.grid("grid", grid)?;
         let threads = self.threads();
         let block = k.block("block", line(threads))?;
@@ -143,12 +142,12 @@ impl Recurrent {
             }
         }
         let outs: Vec<TensorId> = tensors.outs(self.results[0]).collect();
-        let (kind, ins) = self.whole(&tensors, &sizes.steps)?;
+        let (kind, ins) = meaning::whole(self, &tensors, &steps)?;
         let constants = self.cell.constants as i64;
         let context = Context {
             layer: self,
             tensors,
-            steps: sizes.steps.clone(),
+            steps,
             sides,
             movers: Movers { threads, block, thread: &thread, edges: self.edges },
             members,
@@ -172,8 +171,8 @@ impl Recurrent {
         context.bring_resident(k)?;
         context.biases(k)?;
         context.constants(k)?;
-        let tiles = sizes.batch.ceil_div(self.rows);
-        k.for_("tile", Expr::from(part)..tiles, sizes.parts.clone(), false, |k, tile| {
+        let tiles = batch.ceil_div(self.rows);
+        k.for_("tile", Expr::from(part)..tiles, parts, false, |k, tile| {
             context.tile(k, &Expr::from(tile), &thread)
         })?;
         builder.finish(kind, outs, ins)

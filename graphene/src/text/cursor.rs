@@ -1,6 +1,6 @@
 //! Words, names and signs of the text, and where they stand.
 
-use crate::{Error, Result};
+use crate::{Error, Number, Result};
 
 /// How deep expressions and types may nest.
 const MAX_DEPTH: usize = 100;
@@ -159,6 +159,72 @@ impl<'t> Parser<'t> {
         let value = read(self)?;
         self.expect(close)?;
         Ok(value)
+    }
+
+    /// A word that is a row's name.
+    pub(crate) fn row<T: Copy>(&mut self, what: &str, rows: &[(T, &'static str)]) -> Result<T> {
+        match rows.iter().find(|row| self.eat_word(row.1)) {
+            Some(row) => Ok(row.0),
+            None => {
+                let names: Vec<&str> = rows.iter().map(|row| row.1).collect();
+                self.expected(&format!("{what} ({})", names.join(", ")))
+            }
+        }
+    }
+
+    /// `<...>`
+    pub(crate) fn argument<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.within(["<", ">"], read)
+    }
+
+    pub(crate) fn after_comma<T>(&mut self, of: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.expect(",").and_then(|()| of(self))
+    }
+
+    /// `, word`, or nothing.
+    pub(crate) fn flag(&mut self, word: &str) -> Result<bool> {
+        let comma = self.eat(",");
+        if comma && !self.eat_word(word) {
+            return self.expected(&format!("`{word}`"));
+        }
+        Ok(comma)
+    }
+
+    /// `0, 1`
+    pub(crate) fn dimensions(&mut self) -> Result<Vec<usize>> {
+        self.list(Parser::dimension)
+    }
+
+    pub(crate) fn dimension(&mut self) -> Result<usize> {
+        let at = self.next();
+        match usize::try_from(self.natural()?) {
+            Ok(dim) => Ok(dim),
+            Err(_) => self.fail(at, "a dimension is a small number".to_owned()),
+        }
+    }
+
+    pub(crate) fn number(&mut self) -> Result<Number> {
+        self.float().map_or_else(|| self.expected("a number"), Ok)
+    }
+
+    /// A number, if there is one.
+    pub(crate) fn float(&mut self) -> Option<Number> {
+        let rest = &self.rest();
+        let sign = usize::from(rest.starts_with('-'));
+        let digits = |c: char| c.is_ascii_digit() || c == '.';
+        let mut end = sign + rest[sign..].find(|c| !digits(c)).unwrap_or(rest.len() - sign);
+        if rest[sign..].starts_with("inf") {
+            end = sign + 3;
+        } else if end == sign {
+            return None;
+        } else if rest[end..].starts_with('e') {
+            let exponent = rest[end + 1..].strip_prefix('-').unwrap_or(&rest[end + 1..]);
+            let first = rest.len() - exponent.len();
+            end = first + exponent.find(|c: char| !c.is_ascii_digit()).unwrap_or(exponent.len());
+        }
+        let value = rest[..end].parse::<f64>().ok().filter(|value| !value.is_nan())?;
+        self.back(self.next() + end);
+        Some(Number(value))
     }
 
     /// Whether a parenthesis here holds several parts rather than an expression.

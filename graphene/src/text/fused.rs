@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 
 use super::cursor::Parser;
+use super::expr::expr;
+use super::kind::{monoid, scan};
 use super::print::list;
 use crate::function::{Node, Value};
 use crate::kernel::{Fold, Monoid, Term};
-use crate::{Binary, Builder, Fused, Number, Result, Scalar, Step, Unary, Window};
+use crate::{Binary, Builder, Fused, Result, Scalar, Step, Unary, Window};
 
 /// How deep an expression nests before a part of it gets a name.
 const DEPTH: usize = 6;
@@ -107,171 +109,148 @@ fn text<'a>(term: &Term, of: impl Fn(Value) -> &'a (String, usize)) -> (String, 
 /// What names stand for.
 type Names<'t> = BTreeMap<&'t str, Fused>;
 
-impl<'t> Parser<'t> {
-    /// `{...}`
-    pub(super) fn fused(&mut self, k: &Builder) -> Result<Fused> {
-        self.expect("{")?;
-        let mut names = Names::new();
-        let mut outputs = Vec::new();
-        loop {
-            let at = self.next();
-            if let Some(name) = self.word()
-                && self.eat("=")
-            {
-                let part = self.sum(k, &names)?;
-                names.insert(name, part);
-                self.expect(";")?;
-                continue;
-            }
-            self.back(at);
-            outputs.push(self.sum(k, &names)?);
-            if !self.eat(",") {
-                break;
-            }
-        }
-        self.expect("}")?;
-        Ok(Fused::all(outputs))
-    }
-
-    fn sum(&mut self, k: &Builder, names: &Names<'t>) -> Result<Fused> {
-        self.operators(k, names, 1)
-    }
-
-    pub(super) fn after_comma<T>(&mut self, of: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.expect(",").and_then(|()| of(self))
-    }
-
-    fn operators(&mut self, k: &Builder, names: &Names<'t>, tight: usize) -> Result<Fused> {
-        if tight == CALL {
-            return self.nested(|p| p.part(k, names));
-        }
-        let mut value = self.operators(k, names, tight + 1)?;
-        let ops = [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div];
-        while let Some(&op) =
-            ops.iter().find(|op| tightness(**op) == tight && self.eat(&op.to_string()))
+/// `{...}`
+pub(super) fn fused(p: &mut Parser<'_>, k: &Builder) -> Result<Fused> {
+    p.expect("{")?;
+    let mut names = Names::new();
+    let mut outputs = Vec::new();
+    loop {
+        let at = p.next();
+        if let Some(name) = p.word()
+            && p.eat("=")
         {
-            value = value.binary(op, self.operators(k, names, tight + 1)?);
+            let part = sum(p, k, &names)?;
+            names.insert(name, part);
+            p.expect(";")?;
+            continue;
         }
-        Ok(value)
+        p.back(at);
+        outputs.push(sum(p, k, &names)?);
+        if !p.eat(",") {
+            break;
+        }
     }
+    p.expect("}")?;
+    Ok(Fused::all(outputs))
+}
 
-    fn part(&mut self, k: &Builder, names: &Names<'t>) -> Result<Fused> {
-        let at = self.next();
-        if let Some(name) = self.name('%') {
-            return match name.parse() {
-                Ok(input) => Ok(Fused::input(input)),
-                Err(_) => self.fail(at, "operands are counted: %0, %1".to_owned()),
-            };
-        }
-        if self.sees("(") {
-            return self.within(["(", ")"], |p| p.sum(k, names));
-        }
-        if let Some(number) = self.float() {
-            return Ok(number.0.into());
-        }
-        let Some(word) = self.word() else {
-            return self.expected("a part of an expression");
+fn sum<'t>(p: &mut Parser<'t>, k: &Builder, names: &Names<'t>) -> Result<Fused> {
+    operators(p, k, names, 1)
+}
+
+fn operators<'t>(
+    p: &mut Parser<'t>,
+    k: &Builder,
+    names: &Names<'t>,
+    tight: usize,
+) -> Result<Fused> {
+    if tight == CALL {
+        return p.nested(|p| part(p, k, names));
+    }
+    let mut value = operators(p, k, names, tight + 1)?;
+    let ops = [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div];
+    while let Some(&op) = ops.iter().find(|op| tightness(**op) == tight && p.eat(&op.to_string())) {
+        value = value.binary(op, operators(p, k, names, tight + 1)?);
+    }
+    Ok(value)
+}
+
+fn part<'t>(p: &mut Parser<'t>, k: &Builder, names: &Names<'t>) -> Result<Fused> {
+    let at = p.next();
+    if let Some(name) = p.name('%') {
+        return match name.parse() {
+            Ok(input) => Ok(Fused::input(input)),
+            Err(_) => p.fail(at, "operands are counted: %0, %1".to_owned()),
         };
-        if let Some(known) = names.get(word) {
-            return Ok(known.clone());
-        }
-        if word == "fold" {
-            let (monoid, part) = self.argument(Self::part_of_fold)?;
-            return self.within(["(", ")"], |p| {
-                let (x, along) = (p.sum(k, names)?, p.after_comma(Self::dimensions)?);
-                Ok(x.fold(&Fold { monoid, along }, part))
-            });
-        }
-        if word == "scan" {
-            let scan = self.argument(Self::scan)?;
-            return self.within(["(", ")"], |p| Ok(p.sum(k, names)?.scan(&scan)));
-        }
-        self.within(["(", ")"], |p| match word {
-            "old" => p.dimension().map(Fused::old),
-            "index" => p.expr(k).map(Fused::index),
-            _ => p.called(k, names, (word, at)),
-        })
     }
-
-    /// `softmax.sum`
-    fn part_of_fold(&mut self) -> Result<(Monoid, usize)> {
-        let monoid = self.monoid()?;
-        let name = if self.eat(".") { self.word() } else { Some(monoid.parts()[0]) };
-        match monoid.parts().iter().position(|part| Some(*part) == name) {
-            Some(part) => Ok((monoid, part)),
-            None => self.expected("a part of what the fold makes"),
-        }
+    if p.sees("(") {
+        return p.within(["(", ")"], |p| sum(p, k, names));
     }
-
-    /// What follows the name of a function, which stands there, and its parenthesis.
-    fn called(
-        &mut self,
-        k: &Builder,
-        names: &Names<'t>,
-        (word, at): (&str, usize),
-    ) -> Result<Fused> {
-        let x = self.sum(k, names)?;
-        if let Some(row) = Unary::ALL.iter().find(|row| row.1 == word) {
-            return Ok(x.unary(row.0));
-        }
-        if let Some(row) = Scalar::ALL.iter().find(|row| row.1 == word) {
-            return Ok(x.rounded(row.0));
-        }
-        self.expect(",")?;
-        if let Some(row) = Binary::ALL.iter().find(|row| row.1 == word) {
-            return Ok(x.binary(row.0, self.sum(k, names)?));
-        }
-        match word {
-            "matmul" => Ok(x.matmul(self.sum(k, names)?)),
-            "gather" => Ok(x.gather(self.sum(k, names)?)),
-            "steps" => {
-                let count = self.expr(k)?;
-                let next = self.after_comma(|p| p.fused(k))?;
-                let mut given = Vec::new();
-                while self.eat(",") {
-                    given.push(self.sum(k, names)?);
-                }
-                Ok(x.steps_of(count, next, &given))
-            }
-            "select" => Ok(x.select(self.sum(k, names)?, self.after_comma(|p| p.sum(k, names))?)),
-            "dims" => Ok(x.dims(
-                self.list(|p| if p.eat_word("_") { Ok(None) } else { p.dimension().map(Some) })?,
-            )),
-            "position" => Ok(x.position(self.dimension()?)),
-            "merge" => Ok(x.merge(self.dimension()?)),
-            "split" => Ok(x.split(self.dimension()?, self.after_comma(|p| p.expr(k))?)),
-            "slice" => {
-                let (dim, mut next) = (self.dimension()?, || self.after_comma(|p| p.expr(k)));
-                Ok(x.slice(dim, next()?, next()?))
-            }
-            "window" => {
-                let (dim, count) = (self.dimension()?, self.after_comma(|p| p.expr(k))?);
-                let mut next = || self.after_comma(Parser::integer);
-                let (size, stride, dilation, before) = (next()?, next()?, next()?, next()?);
-                let fill = self.after_comma(Parser::number)?;
-                Ok(x.window(dim, Window { count, size, stride, dilation, before, fill }))
-            }
-            _ => self.fail(at, format!("`{word}` is no function of tensors")),
-        }
+    if let Some(number) = p.float() {
+        return Ok(number.0.into());
     }
+    let Some(word) = p.word() else {
+        return p.expected("a part of an expression");
+    };
+    if let Some(known) = names.get(word) {
+        return Ok(known.clone());
+    }
+    if word == "fold" {
+        let (monoid, part) = p.argument(part_of_fold)?;
+        return p.within(["(", ")"], |p| {
+            let (x, along) = (sum(p, k, names)?, p.after_comma(Parser::dimensions)?);
+            Ok(x.fold(&Fold { monoid, along }, part))
+        });
+    }
+    if word == "scan" {
+        let scan = p.argument(scan)?;
+        return p.within(["(", ")"], |p| Ok(sum(p, k, names)?.scan(&scan)));
+    }
+    p.within(["(", ")"], |p| match word {
+        "old" => p.dimension().map(Fused::old),
+        "index" => expr(p, k).map(Fused::index),
+        _ => called(p, k, names, (word, at)),
+    })
+}
 
-    /// A number, if there is one.
-    pub(super) fn float(&mut self) -> Option<Number> {
-        let rest = &self.rest();
-        let sign = usize::from(rest.starts_with('-'));
-        let digits = |c: char| c.is_ascii_digit() || c == '.';
-        let mut end = sign + rest[sign..].find(|c| !digits(c)).unwrap_or(rest.len() - sign);
-        if rest[sign..].starts_with("inf") {
-            end = sign + 3;
-        } else if end == sign {
-            return None;
-        } else if rest[end..].starts_with('e') {
-            let exponent = rest[end + 1..].strip_prefix('-').unwrap_or(&rest[end + 1..]);
-            let first = rest.len() - exponent.len();
-            end = first + exponent.find(|c: char| !c.is_ascii_digit()).unwrap_or(exponent.len());
+/// `softmax.sum`
+fn part_of_fold(p: &mut Parser<'_>) -> Result<(Monoid, usize)> {
+    let monoid = monoid(p)?;
+    let name = if p.eat(".") { p.word() } else { Some(monoid.parts()[0]) };
+    match monoid.parts().iter().position(|part| Some(*part) == name) {
+        Some(part) => Ok((monoid, part)),
+        None => p.expected("a part of what the fold makes"),
+    }
+}
+
+/// What follows the name of a function, which stands there, and its parenthesis.
+fn called<'t>(
+    p: &mut Parser<'t>,
+    k: &Builder,
+    names: &Names<'t>,
+    (word, at): (&str, usize),
+) -> Result<Fused> {
+    let x = sum(p, k, names)?;
+    if let Some(row) = Unary::ALL.iter().find(|row| row.1 == word) {
+        return Ok(x.unary(row.0));
+    }
+    if let Some(row) = Scalar::ALL.iter().find(|row| row.1 == word) {
+        return Ok(x.rounded(row.0));
+    }
+    p.expect(",")?;
+    if let Some(row) = Binary::ALL.iter().find(|row| row.1 == word) {
+        return Ok(x.binary(row.0, sum(p, k, names)?));
+    }
+    match word {
+        "matmul" => Ok(x.matmul(sum(p, k, names)?)),
+        "gather" => Ok(x.gather(sum(p, k, names)?)),
+        "steps" => {
+            let count = expr(p, k)?;
+            let next = p.after_comma(|p| fused(p, k))?;
+            let mut given = Vec::new();
+            while p.eat(",") {
+                given.push(sum(p, k, names)?);
+            }
+            Ok(x.steps_of(count, next, &given))
         }
-        let value = rest[..end].parse::<f64>().ok().filter(|value| !value.is_nan())?;
-        self.back(self.next() + end);
-        Some(Number(value))
+        "select" => Ok(x.select(sum(p, k, names)?, p.after_comma(|p| sum(p, k, names))?)),
+        "dims" => Ok(
+            x.dims(p.list(|p| if p.eat_word("_") { Ok(None) } else { p.dimension().map(Some) })?)
+        ),
+        "position" => Ok(x.position(p.dimension()?)),
+        "merge" => Ok(x.merge(p.dimension()?)),
+        "split" => Ok(x.split(p.dimension()?, p.after_comma(|p| expr(p, k))?)),
+        "slice" => {
+            let (dim, mut next) = (p.dimension()?, || p.after_comma(|p| expr(p, k)));
+            Ok(x.slice(dim, next()?, next()?))
+        }
+        "window" => {
+            let (dim, count) = (p.dimension()?, p.after_comma(|p| expr(p, k))?);
+            let mut next = || p.after_comma(Parser::integer);
+            let (size, stride, dilation, before) = (next()?, next()?, next()?, next()?);
+            let fill = p.after_comma(Parser::number)?;
+            Ok(x.window(dim, Window { count, size, stride, dilation, before, fill }))
+        }
+        _ => p.fail(at, format!("`{word}` is no function of tensors")),
     }
 }

@@ -4,6 +4,8 @@ use std::fmt::{Display, Formatter};
 use std::ops::RangeInclusive;
 
 use super::cursor::Parser;
+use super::expr::expr;
+use super::fused::fused;
 use crate::kernel::{Fold, Monoid, Scan};
 use crate::{Binary, Builder, Fence, Group, Kind, Number, Result, Scope, Unary};
 
@@ -42,34 +44,34 @@ kinds! {
     "MatMul+=" Kind::MatMul { accumulate: true }, 1..=1, 2..=2, |_, _| Ok(Kind::MATMUL_ADD);
     "MatMul" Kind::MatMul { accumulate: false }, 1..=1, 2..=2, |_, _| Ok(Kind::MATMUL);
     "UnaryPointwise" Kind::Unary(_), 1..=1, 1..=1, |p, _| p.argument(|p| p.row("a function", &Unary::ALL)).map(Kind::Unary);
-    "BinaryPointwise" Kind::Binary(_), 1..=1, 2..=2, |p, _| p.argument(Parser::binary).map(Kind::Binary);
+    "BinaryPointwise" Kind::Binary(_), 1..=1, 2..=2, |p, _| p.argument(binary).map(Kind::Binary);
     "Select" Kind::Select, 1..=1, 3..=3, |_, _| Ok(Kind::Select);
-    "Reduction" Kind::Reduction(_), 1..=1, 1..=1, |p, _| p.argument(Parser::binary).map(Kind::Reduction);
-    "Fused" Kind::Fused(_), 1..=ANY, 0..=ANY, |p, k| p.fused(k).map(Kind::Fused);
-    "Fold" Kind::Fold(_), 1..=ANY, 1..=1, |p, _| p.argument(Parser::fold).map(Kind::Fold);
-    "Scan" Kind::Scan(_), 1..=1, 1..=1, |p, _| p.argument(Parser::scan).map(Kind::Scan);
+    "Reduction" Kind::Reduction(_), 1..=1, 1..=1, |p, _| p.argument(binary).map(Kind::Reduction);
+    "Fused" Kind::Fused(_), 1..=ANY, 0..=ANY, |p, k| fused(p, k).map(Kind::Fused);
+    "Fold" Kind::Fold(_), 1..=ANY, 1..=1, |p, _| p.argument(fold).map(Kind::Fold);
+    "Scan" Kind::Scan(_), 1..=1, 1..=1, |p, _| p.argument(scan).map(Kind::Scan);
     "Shfl" Kind::Shfl(_), 1..=1, 1..=1, |p, _| p.argument(Parser::integer).map(Kind::Shfl);
     "Init" Kind::Init(_), 1..=1, 0..=0, |p, _| p.argument(Parser::number).map(Kind::Init);
-    "Index" Kind::Index(_), 1..=1, 0..=0, |p, k| p.argument(|p| p.expr(k)).map(Kind::Index);
+    "Index" Kind::Index(_), 1..=1, 0..=0, |p, k| p.argument(|p| expr(p, k)).map(Kind::Index);
     "Arrive" Kind::Arrive(_), 1..=1, 0..=0, |p, k| {
-        let bytes = if p.sees("<<<") { None } else { Some(p.argument(|p| p.expr(k))?) };
+        let bytes = if p.sees("<<<") { None } else { Some(p.argument(|p| expr(p, k))?) };
         Ok(Kind::Arrive(bytes))
     };
     "WaitGroup" Kind::WaitGroup(..), 0..=1, 0..=0, |p, _| p.argument(|p| {
-        Ok(Kind::WaitGroup(p.group()?, p.after_comma(Parser::integer)?, p.flag("read")?))
+        Ok(Kind::WaitGroup(group(p)?, p.after_comma(Parser::integer)?, p.flag("read")?))
     });
     "Wait" Kind::Wait(..), 1..=1, 0..=0, |p, k| p.argument(|p| {
-        Ok(Kind::Wait(p.expr(k)?, if p.flag("cluster")? { Scope::Cluster } else { Scope::Block }))
+        Ok(Kind::Wait(expr(p, k)?, if p.flag("cluster")? { Scope::Cluster } else { Scope::Block }))
     });
-    "Commit" Kind::Commit(_), 0..=0, 0..=0, |p, _| p.argument(Parser::group).map(Kind::Commit);
+    "Commit" Kind::Commit(_), 0..=0, 0..=0, |p, _| p.argument(group).map(Kind::Commit);
     "Fence" Kind::Fence(_), 0..=1, 0..=0, |p, _| p.argument(|p| p.row("a fence", &Fence::ALL)).map(Kind::Fence);
     "Sync" Kind::Sync, 0..=0, 0..=0, |_, _| Ok(Kind::Sync);
     "Registers" Kind::Registers(_), 0..=0, 0..=0, |p, _| p.argument(Parser::integer).map(Kind::Registers);
     "LaunchDependents" Kind::LaunchDependents, 0..=0, 0..=0, |_, _| Ok(Kind::LaunchDependents);
     "GridDependencyWait" Kind::GridDependencyWait, 0..=0, 0..=0, |_, _| Ok(Kind::GridDependencyWait);
     "Prefetch" Kind::Prefetch, 0..=0, 1..=1, |_, _| Ok(Kind::Prefetch);
-    "GridArrive" Kind::GridArrive(_), 1..=1, 0..=0, |p, k| p.argument(|p| p.expr(k)).map(Kind::GridArrive);
-    "GridWait" Kind::GridWait(_), 0..=0, 1..=1, |p, k| p.argument(|p| p.expr(k)).map(Kind::GridWait);
+    "GridArrive" Kind::GridArrive(_), 1..=1, 0..=0, |p, k| p.argument(|p| expr(p, k)).map(Kind::GridArrive);
+    "GridWait" Kind::GridWait(_), 0..=0, 1..=1, |p, k| p.argument(|p| expr(p, k)).map(Kind::GridWait);
 }
 
 /// A kind's row.
@@ -78,88 +80,55 @@ pub(crate) fn row_of(kind: &Kind) -> &'static Row {
     rows.find(|row| row.name == kind.name()).expect("every kind has a row")
 }
 
-impl Parser<'_> {
-    pub(super) fn kind(&mut self, k: &Builder) -> Result<Kind> {
-        let at = self.next();
-        let name = self.word().unwrap_or_default();
-        let found = ROWS.iter().find(|row| match row.name.strip_suffix("+=") {
-            Some(stem) => stem == name && self.eat("+="),
-            None => row.name == name,
-        });
-        match found {
-            Some(row) => (row.read)(self, k),
-            None if name.is_empty() => {
-                self.back(at);
-                self.expected("a statement")
-            }
-            None => self.fail(at, format!("`{name}` is neither a statement nor a spec")),
+pub(super) fn kind(p: &mut Parser<'_>, k: &Builder) -> Result<Kind> {
+    let at = p.next();
+    let name = p.word().unwrap_or_default();
+    let found = ROWS.iter().find(|row| match row.name.strip_suffix("+=") {
+        Some(stem) => stem == name && p.eat("+="),
+        None => row.name == name,
+    });
+    match found {
+        Some(row) => (row.read)(p, k),
+        None if name.is_empty() => {
+            p.back(at);
+            p.expected("a statement")
         }
+        None => p.fail(at, format!("`{name}` is neither a statement nor a spec")),
     }
+}
 
-    /// `<...>`
-    pub(super) fn argument<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.within(["<", ">"], read)
-    }
+fn group(p: &mut Parser<'_>) -> Result<Group> {
+    p.row("a group", &Group::ALL)
+}
 
-    /// `, word`, or nothing.
-    fn flag(&mut self, word: &str) -> Result<bool> {
-        let comma = self.eat(",");
-        if comma && !self.eat_word(word) {
-            return self.expected(&format!("`{word}`"));
-        }
-        Ok(comma)
+pub(super) fn binary(p: &mut Parser<'_>) -> Result<Binary> {
+    let mut rows = Binary::ALL.iter();
+    match rows.find(|row| p.eat_word(row.1) || (row.1.len() == 1 && p.eat(row.1))) {
+        Some(row) => Ok(row.0),
+        None => p.expected("a function of two numbers (+, -, *, /, max, min, ...)"),
     }
+}
 
-    fn group(&mut self) -> Result<Group> {
-        self.row("a group", &Group::ALL)
-    }
+/// `softmax`, `welford`, or a function of two numbers.
+pub(super) fn monoid(p: &mut Parser<'_>) -> Result<Monoid> {
+    let mut named = [Monoid::Softmax, Monoid::Welford].into_iter();
+    let found = named.find(|of| p.eat_word(&of.to_string()));
+    found.map_or_else(|| binary(p).map(Monoid::Of), Ok)
+}
 
-    pub(super) fn binary(&mut self) -> Result<Binary> {
-        let mut rows = Binary::ALL.iter();
-        match rows.find(|row| self.eat_word(row.1) || (row.1.len() == 1 && self.eat(row.1))) {
-            Some(row) => Ok(row.0),
-            None => self.expected("a function of two numbers (+, -, *, /, max, min, ...)"),
-        }
-    }
+fn fold(p: &mut Parser<'_>) -> Result<Fold> {
+    let monoid = monoid(p)?;
+    Ok(Fold { monoid, along: p.after_comma(Parser::dimensions)? })
+}
 
-    /// `softmax`, `welford`, or a function of two numbers.
-    pub(super) fn monoid(&mut self) -> Result<Monoid> {
-        let mut named = [Monoid::Softmax, Monoid::Welford].into_iter();
-        let found = named.find(|of| self.eat_word(&of.to_string()));
-        found.map_or_else(|| self.binary().map(Monoid::Of), Ok)
+pub(super) fn scan(p: &mut Parser<'_>) -> Result<Scan> {
+    let (op, along) = (binary(p)?, p.after_comma(Parser::dimension)?);
+    let comma = p.next();
+    let exclusive = p.eat(",") && p.eat_word("exclusive");
+    if !exclusive {
+        p.back(comma);
     }
-
-    fn fold(&mut self) -> Result<Fold> {
-        let monoid = self.monoid()?;
-        Ok(Fold { monoid, along: self.after_comma(Self::dimensions)? })
-    }
-
-    /// `0, 1`
-    pub(super) fn dimensions(&mut self) -> Result<Vec<usize>> {
-        self.list(Parser::dimension)
-    }
-
-    pub(super) fn dimension(&mut self) -> Result<usize> {
-        let at = self.next();
-        match usize::try_from(self.natural()?) {
-            Ok(dim) => Ok(dim),
-            Err(_) => self.fail(at, "a dimension is a small number".to_owned()),
-        }
-    }
-
-    pub(super) fn scan(&mut self) -> Result<Scan> {
-        let (op, along) = (self.binary()?, self.after_comma(Self::dimension)?);
-        let comma = self.next();
-        let exclusive = self.eat(",") && self.eat_word("exclusive");
-        if !exclusive {
-            self.back(comma);
-        }
-        Ok(Scan { op, along, exclusive, reverse: self.flag("reverse")? })
-    }
-
-    pub(super) fn number(&mut self) -> Result<Number> {
-        self.float().map_or_else(|| self.expected("a number"), Ok)
-    }
+    Ok(Scan { op, along, exclusive, reverse: p.flag("reverse")? })
 }
 
 impl Display for Kind {

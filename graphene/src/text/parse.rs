@@ -1,7 +1,11 @@
 //! Kernels and statements from text. What they mean, and what is wrong with them, the builder knows.
 
 use super::cursor::Parser;
+use super::expr::{cond, coords, expr};
+use super::fused::fused;
+use super::kind::kind;
 use super::print::index_groups;
+use super::types::{tensor_type, threads_type, view_op};
 use crate::build::Viewed;
 use crate::{
     Agent, Arch, Builder, Fused, Header, Kernel, Memory, Operand, Result, Tensor, TensorId, Test,
@@ -33,300 +37,340 @@ fn next_kernel(p: &mut Parser<'_>) -> Result<Kernel> {
     let name = if p.sees_digit() { None } else { p.word() };
     let Some(name) = name else { return p.expected("the kernel's name") };
     let mut k = Builder::new(name, p.row("an architecture", &Arch::ALL)?);
-    p.symbols(&mut k)?;
+    symbols(p, &mut k)?;
     loop {
         let at = p.next();
-        let (param, launched) = (p.name('%').is_some() && p.sees(":"), p.name('#').is_some());
+        let (is_param, is_launched) = (p.name('%').is_some() && p.sees(":"), p.name('#').is_some());
         p.back(at);
-        if param {
-            p.placed(|p| p.param(&mut k))?;
-        } else if launched {
-            p.placed(|p| p.launched(&mut k))?;
+        if is_param {
+            p.placed(|p| param(p, &mut k))?;
+        } else if is_launched {
+            p.placed(|p| launched(p, &mut k))?;
         } else {
             break;
         }
     }
-    p.placed(|p| p.whole(k))
+    p.placed(|p| whole(p, k))
 }
 
-impl Parser<'_> {
-    fn symbols(&mut self, k: &mut Builder) -> Result {
-        self.expect("(")?;
-        while !self.sees(")") {
-            self.placed(|p| k.symbol(p.new_var(k)?))?;
-            if !self.eat(",") {
-                break;
-            }
-        }
-        self.expect(")")
-    }
-
-    fn param(&mut self, k: &mut Builder) -> Result {
-        let name = self.new_name::<TensorId>(k)?;
-        let from = self.next();
-        let tensor = self.tensor_type(k)?;
-        let plain = tensor.swizzle.is_none() && tensor.peer.is_none();
-        if tensor.memory != Memory::Global || !plain {
-            return self.fail(from, "parameters are in plain global memory, GL".to_owned());
-        }
-        k.add_param(name, tensor).map(drop)
-    }
-
-    fn launched(&mut self, k: &mut Builder) -> Result {
-        let name = self.new_name::<ThreadsId>(k)?;
-        let threads = self.threads_type(k)?;
-        match threads.agent {
-            Agent::Block => k.grid(name, threads.view),
-            Agent::Thread => k.block(name, threads.view),
-        }
-        .map(drop)
-    }
-
-    /// The spec that is the kernel.
-    fn whole(&mut self, mut k: Builder) -> Result<Kernel> {
-        let outs = if self.sees("%") { self.outs(&k)? } else { Vec::new() };
-        let header = self.header(&k, outs)?;
-        self.body(&mut k)?;
-        k.finish_as(header)
-    }
-
-    fn body(&mut self, k: &mut Builder) -> Result {
-        self.expect("{")?;
-        while !self.eat("}") {
-            self.placed(|p| p.stmt(k))?;
-        }
-        Ok(())
-    }
-
-    fn stmt(&mut self, k: &mut Builder) -> Result {
-        let at = self.next();
-        if self.name('%').is_some() {
-            let declares = self.sees(":");
-            self.back(at);
-            if declares {
-                return self.tensor(k);
-            }
-            let outs = self.outs(k)?;
-            return self.spec(k, outs);
-        }
-        if self.name('#').is_some() {
-            self.back(at);
-            return self.threads(k);
-        }
-        if self.sees("(") {
-            return self.indices(k);
-        }
-        if self.name('@').is_some() {
-            let value = self.eat("=") && !self.sees("#");
-            self.back(at);
-            return if value { self.value(k) } else { self.indices(k) };
-        }
-        match self.word() {
-            Some("ring") => self.placed(|p| p.ring(k)),
-            Some("advance") => self.advance(k),
-            Some("for") => self.expect("(").and_then(|()| self.placed(|p| p.for_(k))),
-            Some("if") => self.expect("(").and_then(|()| self.placed(|p| p.if_(k))),
-            Some("role") => self.placed(|p| p.role(k)),
-            Some(_) | None => {
-                self.back(at);
-                self.spec(k, Vec::new())
-            }
+fn symbols(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    p.expect("(")?;
+    while !p.sees(")") {
+        p.placed(|p| k.symbol(new_var(p, k)?))?;
+        if !p.eat(",") {
+            break;
         }
     }
+    p.expect(")")
+}
 
-    /// An allocation or a view.
-    fn tensor(&mut self, k: &mut Builder) -> Result {
-        let name = self.new_name::<TensorId>(k)?;
-        let from = self.next();
-        let printed = self.tensor_type(k)?;
-        if !self.eat("=") {
-            if printed.peer.is_some() {
-                return self.fail(from, "a peer's memory is a view of the own".to_owned());
-            }
-            if printed.constant || printed.scratch {
-                return self.fail(from, "only parameters are constant, or scratch".to_owned());
-            }
-            let Tensor { view, scalar, memory, swizzle, .. } = printed;
-            return k.allocate(name, view, scalar, memory, swizzle).map(drop);
+fn param(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    let name = new_name::<TensorId>(p, k)?;
+    let from = p.next();
+    let tensor = tensor_type(p, k)?;
+    let plain = tensor.swizzle.is_none() && tensor.peer.is_none();
+    if tensor.memory != Memory::Global || !plain {
+        return p.fail(from, "parameters are in plain global memory, GL".to_owned());
+    }
+    k.add_param(name, tensor).map(drop)
+}
+
+fn launched(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    let name = new_name::<ThreadsId>(p, k)?;
+    let threads = threads_type(p, k)?;
+    match threads.agent {
+        Agent::Block => k.grid(name, threads.view),
+        Agent::Thread => k.block(name, threads.view),
+    }
+    .map(drop)
+}
+
+/// The spec that is the kernel.
+fn whole(p: &mut Parser<'_>, mut k: Builder) -> Result<Kernel> {
+    let outs = if p.sees("%") { outs(p, &k)? } else { Vec::new() };
+    let header = header(p, &k, outs)?;
+    body(p, &mut k)?;
+    k.finish_as(header)
+}
+
+fn body(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    p.expect("{")?;
+    while !p.eat("}") {
+        p.placed(|p| stmt(p, k))?;
+    }
+    Ok(())
+}
+
+fn stmt(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    let at = p.next();
+    if p.name('%').is_some() {
+        let declares = p.sees(":");
+        p.back(at);
+        if declares {
+            return tensor(p, k);
         }
-        self.viewed::<TensorId>(k, name, (from, printed))
+        let outs = outs(p, k)?;
+        return spec(p, k, outs);
     }
-
-    fn threads(&mut self, k: &mut Builder) -> Result {
-        let name = self.new_name::<ThreadsId>(k)?;
-        let from = self.next();
-        let printed = self.threads_type(k)?;
-        self.expect("=")?;
-        self.viewed::<ThreadsId>(k, name, (from, printed))
+    if p.name('#').is_some() {
+        p.back(at);
+        return threads(p, k);
     }
-
-    /// What a view is of, whose printed type must be the one that it has.
-    fn viewed<V: Viewed>(
-        &mut self,
-        k: &mut Builder,
-        name: &str,
-        (from, printed): (usize, V::Of),
-    ) -> Result {
-        let of: V = self.known(k)?;
-        let op = self.view_op(k)?;
-        let id = k.view(of, name, op)?;
-        let [derived, printed] = [k.tensor_of(id)?, &printed].map(ToString::to_string);
-        if derived == printed {
-            return Ok(());
+    if p.sees("(") {
+        return indices(p, k);
+    }
+    if p.name('@').is_some() {
+        let is_value = p.eat("=") && !p.sees("#");
+        p.back(at);
+        return if is_value { value(p, k) } else { indices(p, k) };
+    }
+    match p.word() {
+        Some("ring") => p.placed(|p| ring(p, k)),
+        Some("advance") => advance(p, k),
+        Some("for") => p.expect("(").and_then(|()| p.placed(|p| for_(p, k))),
+        Some("if") => p.expect("(").and_then(|()| p.placed(|p| if_(p, k))),
+        Some("role") => p.placed(|p| role(p, k)),
+        Some(_) | None => {
+            p.back(at);
+            spec(p, k, Vec::new())
         }
-        self.fail(from, format!("{}{name} is {derived}, not {printed}", V::SIGIL))
-    }
-
-    /// `(@m, @n), @i = #t.indices()`: a level's names in parentheses if there are several levels.
-    fn indices(&mut self, k: &mut Builder) -> Result {
-        let at = self.next();
-        let groups = self.list(|p| match p.sees("(") {
-            true => p.within(["(", ")"], |p| p.list(|p| p.new_var(k))),
-            false => Ok(vec![p.new_var(k)?]),
-        })?;
-        self.expect("=")?;
-        let of: ThreadsId = self.known(k)?;
-        self.expect(".")?;
-        if !self.eat_word("indices") {
-            return self.expected("`indices`");
-        }
-        self.within(["(", ")"], |_| Ok(()))?;
-        let expected = match &index_groups(&k.tensor_of(of)?.view)[..] {
-            [size] => vec![1; *size],
-            groups => groups.to_vec(),
-        };
-        let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
-        if sizes != expected {
-            return self.fail(at, format!("expected names in groups of {expected:?}"));
-        }
-        k.indices_named(of, &groups.concat()).map(drop)
-    }
-
-    fn value(&mut self, k: &mut Builder) -> Result {
-        let name = self.new_var(k)?;
-        self.expect("=")?;
-        if self.sees("%") {
-            let of = self.known(k)?;
-            return k.value(name, of).map(drop);
-        }
-        let value = self.expr(k)?;
-        k.let_(name, value).map(drop)
-    }
-
-    fn ring(&mut self, k: &mut Builder) -> Result {
-        let name = self.new_var(k)?;
-        k.ring(name, self.within(["[", "]"], Self::natural)?).map(drop)
-    }
-
-    fn advance(&mut self, k: &mut Builder) -> Result {
-        let at = self.next();
-        let name = self.expect_name('@', "a ring")?;
-        match k.find_ring(name).cloned() {
-            Some(ring) => k.advance(&ring),
-            None => self.fail(at, format!("no ring @{name} is known here")),
-        }
-    }
-
-    fn outs(&mut self, k: &Builder) -> Result<Vec<Operand>> {
-        let outs = self.operands(k)?;
-        self.expect("<-")?;
-        Ok(outs)
-    }
-
-    fn spec(&mut self, k: &mut Builder, outs: Vec<Operand>) -> Result {
-        self.placed(|p| {
-            let header = p.header(k, outs)?;
-            if p.sees("{") { k.decompose(header, |k| p.body(k)) } else { k.add(header) }
-        })
-    }
-
-    fn for_(&mut self, k: &mut Builder) -> Result {
-        let name = self.new_var(k)?;
-        self.expect("=")?;
-        let first = self.expr(k)?;
-        self.expect(";")?;
-        self.same_var(name)?;
-        self.expect("<")?;
-        let end = self.expr(k)?;
-        self.expect(";")?;
-        self.same_var(name)?;
-        self.expect("+=")?;
-        let step = self.expr(k)?;
-        self.expect(")")?;
-        let unroll = self.eat_word("unroll");
-        let carry = k.carry(name, (&end, &step), |k, _| self.carried(k))?;
-        k.for_carrying(name, first..end, (step, unroll), carry, |k, _| self.body(k))
-    }
-
-    /// `carry %a, %b as Fused{…} = …`, as often as it stands there.
-    fn carried(&mut self, k: &Builder) -> Result<Vec<(Option<Fused>, Header)>> {
-        let mut all = Vec::new();
-        while self.eat_word("carry") {
-            let states = self.operands(k)?;
-            let form = match self.eat_word("as") {
-                true if self.eat_word("Fused") => Some(self.fused(k)?),
-                true => return self.expected("`Fused`"),
-                false => None,
-            };
-            self.expect("=")?;
-            all.push((form, self.header(k, states)?));
-        }
-        Ok(all)
-    }
-
-    fn if_(&mut self, k: &mut Builder) -> Result {
-        let test = if self.eat_word("true") {
-            Test::All(Vec::new())
-        } else if self.eat_word("inside") {
-            Test::Inside(self.within(["(", ")"], |p| p.operand(k))?)
-        } else {
-            let mut conds = vec![self.cond(k)?];
-            while self.eat("&&") {
-                conds.push(self.cond(k)?);
-            }
-            Test::All(conds)
-        };
-        self.expect(")")?;
-        k.if_(test, |k| self.body(k))
-    }
-
-    fn role(&mut self, k: &mut Builder) -> Result {
-        let threads = self.known(k)?;
-        self.expect("[")?;
-        let first = self.natural()?;
-        let end = if self.eat("..") { self.natural()? } else { first.saturating_add(1) };
-        self.expect("]")?;
-        k.role(threads, first..end, |k| self.body(k))
     }
 }
 
-/// Names that a statement gives.
-impl<'t> Parser<'t> {
-    /// The name of a tensor, and the colon before its type.
-    fn new_name<V: Viewed>(&mut self, k: &Builder) -> Result<&'t str> {
-        let at = self.next();
-        let name = self.sigil_name::<V>()?;
-        if k.is_taken::<V>(name) {
-            return self.fail(at, format!("{}{name} is declared twice", V::SIGIL));
+/// An allocation or a view.
+fn tensor(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    let name = new_name::<TensorId>(p, k)?;
+    let from = p.next();
+    let printed = tensor_type(p, k)?;
+    if !p.eat("=") {
+        if printed.peer.is_some() {
+            return p.fail(from, "a peer's memory is a view of the own".to_owned());
         }
-        self.expect(":")?;
-        Ok(name)
+        if printed.constant || printed.scratch {
+            return p.fail(from, "only parameters are constant, or scratch".to_owned());
+        }
+        let Tensor { view, scalar, memory, swizzle, .. } = printed;
+        return k.allocate(name, view, scalar, memory, swizzle).map(drop);
     }
+    viewed::<TensorId>(p, k, name, (from, printed))
+}
 
-    fn new_var(&mut self, k: &Builder) -> Result<&'t str> {
-        let at = self.next();
-        let name = self.expect_name('@', "a variable")?;
-        if k.is_var_taken(name) {
-            return self.fail(at, format!("@{name} has a meaning here already"));
-        }
-        Ok(name)
-    }
+fn threads(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    let name = new_name::<ThreadsId>(p, k)?;
+    let from = p.next();
+    let printed = threads_type(p, k)?;
+    p.expect("=")?;
+    viewed::<ThreadsId>(p, k, name, (from, printed))
+}
 
-    fn same_var(&mut self, name: &str) -> Result {
-        let at = self.next();
-        if self.name('@') == Some(name) {
-            return Ok(());
-        }
-        self.fail(at, format!("expected the counter @{name}"))
+/// What a view is of, whose printed type must be the one that it has.
+fn viewed<V: Viewed>(
+    p: &mut Parser<'_>,
+    k: &mut Builder,
+    name: &str,
+    (from, printed): (usize, V::Of),
+) -> Result {
+    let of: V = known(p, k)?;
+    let op = view_op(p, k)?;
+    let id = k.view(of, name, op)?;
+    let [derived, printed] = [k.tensor_of(id)?, &printed].map(ToString::to_string);
+    if derived == printed {
+        return Ok(());
     }
+    p.fail(from, format!("{}{name} is {derived}, not {printed}", V::SIGIL))
+}
+
+/// `(@m, @n), @i = #t.indices()`: a level's names in parentheses if there are several levels.
+fn indices(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    let at = p.next();
+    let groups = p.list(|p| match p.sees("(") {
+        true => p.within(["(", ")"], |p| p.list(|p| new_var(p, k))),
+        false => Ok(vec![new_var(p, k)?]),
+    })?;
+    p.expect("=")?;
+    let of: ThreadsId = known(p, k)?;
+    p.expect(".")?;
+    if !p.eat_word("indices") {
+        return p.expected("`indices`");
+    }
+    p.within(["(", ")"], |_| Ok(()))?;
+    let expected = match &index_groups(&k.tensor_of(of)?.view)[..] {
+        [size] => vec![1; *size],
+        groups => groups.to_vec(),
+    };
+    let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+    if sizes != expected {
+        return p.fail(at, format!("expected names in groups of {expected:?}"));
+    }
+    k.indices_named(of, &groups.concat()).map(drop)
+}
+
+fn value(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    let name = new_var(p, k)?;
+    p.expect("=")?;
+    if p.sees("%") {
+        let of = known(p, k)?;
+        return k.value(name, of).map(drop);
+    }
+    let value = expr(p, k)?;
+    k.let_(name, value).map(drop)
+}
+
+fn ring(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    let name = new_var(p, k)?;
+    k.ring(name, p.within(["[", "]"], Parser::natural)?).map(drop)
+}
+
+fn advance(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    let at = p.next();
+    let name = p.expect_name('@', "a ring")?;
+    match k.find_ring(name).cloned() {
+        Some(ring) => k.advance(&ring),
+        None => p.fail(at, format!("no ring @{name} is known here")),
+    }
+}
+
+fn outs(p: &mut Parser<'_>, k: &Builder) -> Result<Vec<Operand>> {
+    let outs = operands(p, k)?;
+    p.expect("<-")?;
+    Ok(outs)
+}
+
+fn spec(p: &mut Parser<'_>, k: &mut Builder, outs: Vec<Operand>) -> Result {
+    p.placed(|p| {
+        let header = header(p, k, outs)?;
+        if p.sees("{") { k.decompose(header, |k| body(p, k)) } else { k.add(header) }
+    })
+}
+
+fn for_(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    let name = new_var(p, k)?;
+    p.expect("=")?;
+    let first = expr(p, k)?;
+    p.expect(";")?;
+    same_var(p, name)?;
+    p.expect("<")?;
+    let end = expr(p, k)?;
+    p.expect(";")?;
+    same_var(p, name)?;
+    p.expect("+=")?;
+    let step = expr(p, k)?;
+    p.expect(")")?;
+    let unroll = p.eat_word("unroll");
+    let carry = k.carry(name, (&end, &step), |k, _| carried(p, k))?;
+    k.for_carrying(name, first..end, (step, unroll), carry, |k, _| body(p, k))
+}
+
+/// `carry %a, %b as Fused{…} = …`, as often as it stands there.
+fn carried(p: &mut Parser<'_>, k: &Builder) -> Result<Vec<(Option<Fused>, Header)>> {
+    let mut all = Vec::new();
+    while p.eat_word("carry") {
+        let states = operands(p, k)?;
+        let form = match p.eat_word("as") {
+            true if p.eat_word("Fused") => Some(fused(p, k)?),
+            true => return p.expected("`Fused`"),
+            false => None,
+        };
+        p.expect("=")?;
+        all.push((form, header(p, k, states)?));
+    }
+    Ok(all)
+}
+
+fn if_(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    let test = if p.eat_word("true") {
+        Test::All(Vec::new())
+    } else if p.eat_word("inside") {
+        Test::Inside(p.within(["(", ")"], |p| operand(p, k))?)
+    } else {
+        let mut conds = vec![cond(p, k)?];
+        while p.eat("&&") {
+            conds.push(cond(p, k)?);
+        }
+        Test::All(conds)
+    };
+    p.expect(")")?;
+    k.if_(test, |k| body(p, k))
+}
+
+fn role(p: &mut Parser<'_>, k: &mut Builder) -> Result {
+    let threads = known(p, k)?;
+    p.expect("[")?;
+    let first = p.natural()?;
+    let end = if p.eat("..") { p.natural()? } else { first.saturating_add(1) };
+    p.expect("]")?;
+    k.role(threads, first..end, |k| body(p, k))
+}
+
+/// The name of a tensor, and the colon before its type.
+fn new_name<'t, V: Viewed>(p: &mut Parser<'t>, k: &Builder) -> Result<&'t str> {
+    let at = p.next();
+    let name = sigil_name::<V>(p)?;
+    if k.is_taken::<V>(name) {
+        return p.fail(at, format!("{}{name} is declared twice", V::SIGIL));
+    }
+    p.expect(":")?;
+    Ok(name)
+}
+
+fn new_var<'t>(p: &mut Parser<'t>, k: &Builder) -> Result<&'t str> {
+    let at = p.next();
+    let name = p.expect_name('@', "a variable")?;
+    if k.is_var_taken(name) {
+        return p.fail(at, format!("@{name} has a meaning here already"));
+    }
+    Ok(name)
+}
+
+fn same_var(p: &mut Parser<'_>, name: &str) -> Result {
+    let at = p.next();
+    if p.name('@') == Some(name) {
+        return Ok(());
+    }
+    p.fail(at, format!("expected the counter @{name}"))
+}
+
+/// A spec from its kind on.
+fn header(p: &mut Parser<'_>, k: &Builder, outs: Vec<Operand>) -> Result<Header> {
+    let kind = kind(p, k)?;
+    let (blocks, threads): (ThreadsId, ThreadsId) =
+        p.within(["<<<", ">>>"], |p| Ok((known(p, k)?, p.after_comma(|p| known(p, k))?)))?;
+    let ins = p.within(["(", ")"], |p| match p.sees(")") {
+        true => Ok(Vec::new()),
+        false => operands(p, k),
+    })?;
+    let header = Header::new(kind, outs, ins, threads).on(blocks);
+    Ok(if p.eat_word("signals") {
+        header.signals(operand(p, k)?)
+    } else if p.eat_word("async") {
+        header.async_()
+    } else {
+        header
+    })
+}
+
+fn operands(p: &mut Parser<'_>, k: &Builder) -> Result<Vec<Operand>> {
+    p.list(|p| operand(p, k))
+}
+
+fn operand(p: &mut Parser<'_>, k: &Builder) -> Result<Operand> {
+    let tensor = known(p, k)?;
+    let index = if p.sees("[") { coords(p, k)? } else { Vec::new() };
+    Ok(Operand { tensor, index })
+}
+
+/// What has a name: a tensor of data, or of threads or blocks.
+fn known<V: Viewed>(p: &mut Parser<'_>, k: &Builder) -> Result<V> {
+    let at = p.next();
+    let name = sigil_name::<V>(p)?;
+    match k.find(name) {
+        Some(id) => Ok(id),
+        None => p.fail(at, format!("no {}{name} is known here", V::SIGIL)),
+    }
+}
+
+/// The name of a tensor of data, or of threads or blocks.
+fn sigil_name<'t, V: Viewed>(p: &mut Parser<'t>) -> Result<&'t str> {
+    let what = if V::SIGIL == '%' { "a tensor" } else { "threads or blocks" };
+    p.expect_name(V::SIGIL, what)
 }

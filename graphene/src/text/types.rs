@@ -1,139 +1,127 @@
 //! Types, and the operations that give a view of a view.
 
 use super::cursor::Parser;
+use super::expr::{coords, expr, trees};
 use crate::tensor::ViewOp;
 use crate::{
     Agent, Builder, Error, Expr, IntTuple, Layout, Memory, Result, Scalar, Swizzle, Tensor,
     Threads, Tiler, View,
 };
 
-impl Parser<'_> {
-    /// `[2,2:2,16].[2,4:1,4].fp32.GL`
-    pub(super) fn tensor_type(&mut self, k: &Builder) -> Result<Tensor> {
-        let view = self.levels(k)?;
-        let scalar = self.row("a scalar type", &Scalar::ALL)?;
-        self.expect(".")?;
-        let memory = self.row("a memory", &Memory::ALL)?;
-        let mut tensor = Tensor::new(view, scalar, memory);
-        if self.sees(".S<") {
-            tensor.swizzle = Some(self.within([".S<", ">"], |p| {
-                p.placed(|p| {
-                    let (bits, base) = (p.integer()?, p.after_comma(Parser::integer)?);
-                    Swizzle::new(bits, base, p.after_comma(Parser::integer)?)
-                })
-            })?);
-        }
-        if self.sees(".peer(") {
-            tensor.peer = Some(self.within([".peer(", ")"], |p| p.expr(k))?);
-        }
-        tensor.constant = self.eat(".const");
-        tensor.scratch = self.eat(".scratch");
-        Ok(tensor)
+/// `[2,2:2,16].[2,4:1,4].fp32.GL`
+pub(super) fn tensor_type(p: &mut Parser<'_>, k: &Builder) -> Result<Tensor> {
+    let view = levels(p, k)?;
+    let scalar = p.row("a scalar type", &Scalar::ALL)?;
+    p.expect(".")?;
+    let memory = p.row("a memory", &Memory::ALL)?;
+    let mut tensor = Tensor::new(view, scalar, memory);
+    if p.sees(".S<") {
+        tensor.swizzle = Some(p.within([".S<", ">"], |p| {
+            p.placed(|p| {
+                let (bits, base) = (p.integer()?, p.after_comma(Parser::integer)?);
+                Swizzle::new(bits, base, p.after_comma(Parser::integer)?)
+            })
+        })?);
     }
-
-    /// `[4:8].[8:1].thread`
-    pub(super) fn threads_type(&mut self, k: &Builder) -> Result<Threads> {
-        let view = self.levels(k)?;
-        let agent = self.row("`thread` or `block`", &Agent::ALL)?;
-        Ok(Threads { view, agent })
+    if p.sees(".peer(") {
+        tensor.peer = Some(p.within([".peer(", ")"], |p| expr(p, k))?);
     }
+    tensor.constant = p.eat(".const");
+    tensor.scratch = p.eat(".scratch");
+    Ok(tensor)
+}
 
-    /// Levels, and the dot behind them.
-    fn levels(&mut self, k: &Builder) -> Result<View> {
-        let mut levels: Vec<Vec<Layout<Expr>>> = Vec::new();
-        loop {
-            if levels.is_empty() && self.eat("[]") {
-                self.expect(".")?;
-                return Ok(View::buffer(&[]));
-            }
-            let level = self.placed(|p| {
-                let [sizes, strides] = p.within(["[", "]"], |p| {
-                    let sizes = p.trees(k)?;
-                    p.expect(":")?;
-                    Ok([sizes, p.trees(k)?].map(IntTuple::Tuple))
-                })?;
-                Layout::new(&sizes, &strides).map_err(|error| match error {
-                    Error::Profile { .. } => unpaired(),
-                    error => error,
-                })
+/// `[4:8].[8:1].thread`
+pub(super) fn threads_type(p: &mut Parser<'_>, k: &Builder) -> Result<Threads> {
+    let view = levels(p, k)?;
+    let agent = p.row("`thread` or `block`", &Agent::ALL)?;
+    Ok(Threads { view, agent })
+}
+
+/// Levels, and the dot behind them.
+fn levels(p: &mut Parser<'_>, k: &Builder) -> Result<View> {
+    let mut levels: Vec<Vec<Layout<Expr>>> = Vec::new();
+    loop {
+        if levels.is_empty() && p.eat("[]") {
+            p.expect(".")?;
+            return Ok(View::buffer(&[]));
+        }
+        let level = p.placed(|p| {
+            let [sizes, strides] = p.within(["[", "]"], |p| {
+                let sizes = trees(p, k)?;
+                p.expect(":")?;
+                Ok([sizes, trees(p, k)?].map(IntTuple::Tuple))
             })?;
-            levels.push(level.modes().to_vec());
-            self.expect(".")?;
-            if !self.sees("[") {
-                return Ok(View::levels_of(&levels));
-            }
+            Layout::new(&sizes, &strides).map_err(|error| match error {
+                Error::Profile { .. } => unpaired(),
+                error => error,
+            })
+        })?;
+        levels.push(level.modes().to_vec());
+        p.expect(".")?;
+        if !p.sees("[") {
+            return Ok(View::levels_of(&levels));
         }
     }
+}
 
-    /// A word that is a row's name.
-    pub(crate) fn row<T: Copy>(&mut self, what: &str, rows: &[(T, &'static str)]) -> Result<T> {
-        match rows.iter().find(|row| self.eat_word(row.1)) {
-            Some(row) => Ok(row.0),
-            None => {
-                let names: Vec<&str> = rows.iter().map(|row| row.1).collect();
-                self.expected(&format!("{what} ({})", names.join(", ")))
+/// `.tile(128, _)` and its like.
+pub(super) fn view_op(p: &mut Parser<'_>, k: &Builder) -> Result<ViewOp> {
+    if p.sees("[") {
+        return coords(p, k).map(ViewOp::Index);
+    }
+    p.expect(".")?;
+    let at = p.next();
+    let op = p.word().unwrap_or_default();
+    p.expect("(")?;
+    let op = match op {
+        "tile" => ViewOp::Tile(tiles(p)?),
+        "reshape" => {
+            let at = p.next();
+            let Ok(depth) = usize::try_from(p.natural()?) else {
+                return p.fail(at, "expected a level's number".to_owned());
+            };
+            let mut dims = Vec::new();
+            while p.eat(",") {
+                dims.push(modes(p)?);
             }
+            ViewOp::Reshape(depth, dims)
         }
-    }
-
-    /// `.tile(128, _)` and its like.
-    pub(super) fn view_op(&mut self, k: &Builder) -> Result<ViewOp> {
-        if self.sees("[") {
-            return self.coords(k).map(ViewOp::Index);
+        "scalar" => ViewOp::Scalar,
+        "peer" => ViewOp::Peer(expr(p, k)?),
+        _ => {
+            let message = "expected `tile`, `reshape`, `scalar` or `peer`".to_owned();
+            return p.fail(at, message);
         }
-        self.expect(".")?;
-        let at = self.next();
-        let op = self.word().unwrap_or_default();
-        self.expect("(")?;
-        let op = match op {
-            "tile" => ViewOp::Tile(self.tiles()?),
-            "reshape" => {
-                let at = self.next();
-                let Ok(depth) = usize::try_from(self.natural()?) else {
-                    return self.fail(at, "expected a level's number".to_owned());
-                };
-                let mut dims = Vec::new();
-                while self.eat(",") {
-                    dims.push(self.modes()?);
-                }
-                ViewOp::Reshape(depth, dims)
-            }
-            "scalar" => ViewOp::Scalar,
-            "peer" => ViewOp::Peer(self.expr(k)?),
-            _ => {
-                let message = "expected `tile`, `reshape`, `scalar` or `peer`".to_owned();
-                return self.fail(at, message);
-            }
-        };
-        self.expect(")")?;
-        Ok(op)
-    }
+    };
+    p.expect(")")?;
+    Ok(op)
+}
 
-    fn tiles(&mut self) -> Result<Vec<Tiler>> {
-        self.list(|p| Ok(if p.eat_word("_") { Tiler::Whole } else { p.modes()?.into() }))
-    }
+fn tiles(p: &mut Parser<'_>) -> Result<Vec<Tiler>> {
+    p.list(|p| Ok(if p.eat_word("_") { Tiler::Whole } else { modes(p)?.into() }))
+}
 
-    /// `8`, `8:2` or `(4,2):(1,16)`
-    fn modes(&mut self) -> Result<Layout> {
-        self.placed(|p| {
-            if !p.sees("(") {
-                let size = p.natural()?;
-                return Layout::mode(size, if p.eat(":") { p.natural()? } else { 1 });
-            }
-            let sizes = p.naturals()?;
-            p.expect(":")?;
-            let strides = p.naturals()?;
-            if sizes.len() != strides.len() {
-                return Err(unpaired());
-            }
-            let modes: Vec<_> = sizes.into_iter().zip(strides).collect();
-            Layout::of_modes(&modes)
-        })
-    }
+/// `8`, `8:2` or `(4,2):(1,16)`
+fn modes(p: &mut Parser<'_>) -> Result<Layout> {
+    p.placed(|p| {
+        if !p.sees("(") {
+            let size = p.natural()?;
+            return Layout::mode(size, if p.eat(":") { p.natural()? } else { 1 });
+        }
+        let sizes = naturals(p)?;
+        p.expect(":")?;
+        let strides = naturals(p)?;
+        if sizes.len() != strides.len() {
+            return Err(unpaired());
+        }
+        let modes: Vec<_> = sizes.into_iter().zip(strides).collect();
+        Layout::of_modes(&modes)
+    })
+}
 
-    fn naturals(&mut self) -> Result<Vec<i64>> {
-        self.within(["(", ")"], |p| p.list(Self::natural))
-    }
+fn naturals(p: &mut Parser<'_>) -> Result<Vec<i64>> {
+    p.within(["(", ")"], |p| p.list(Parser::natural))
 }
 
 fn unpaired() -> Error {

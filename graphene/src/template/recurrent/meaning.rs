@@ -21,7 +21,8 @@ enum Dim<'e> {
 
 /// A layer's operands in expressions: those of the whole batch, or of a tile of its rows and one direction.
 #[derive(Clone)]
-struct Given {
+struct Given<'a> {
+    layer: &'a Recurrent,
     x: Fused,
     weights: [Fused; 2],
     bias: Option<Fused>,
@@ -31,25 +32,6 @@ struct Given {
     lengths: Option<Fused>,
     /// Which directions run back, where there are two: `[direction, 1, 1]`.
     back: Fused,
-}
-
-impl Tensors {
-    fn given(&self, mut of: impl FnMut(TensorId, &[Dim<'_>]) -> Result<Fused>) -> Result<Given> {
-        use Dim::{All, Directions, Rows};
-        let x = of(self.x, &[All, Rows, All])?;
-        let [w, r] = self.weights.map(|weights| of(weights, &[Directions, All, All, All]));
-        let mut maybe = |tensor: Option<TensorId>, dims: &[Dim<'_>]| {
-            tensor.map(|tensor| of(tensor, dims)).transpose()
-        };
-        let bias = maybe(self.bias, &[Directions, All, All, All])?;
-        let first_h = maybe(self.first_h, &[Directions, Rows, All])?;
-        let first_c = maybe(self.first_c, &[Directions, Rows, All])?;
-        let constants = maybe(self.constants, &[Directions, All, All])?;
-        let lengths = maybe(self.lengths, &[Rows])?;
-        let (weights, first) = ([w?, r?], [first_h, first_c]);
-        let back = only(weights[0].clone(), &[1, 2, 3]).dims([Some(0), None, None]).position(0);
-        Ok(Given { x, weights, bias, first, constants, lengths, back })
-    }
 }
 
 /// The first element along these dimensions.
@@ -62,7 +44,28 @@ fn units(x: Fused, before: usize) -> Fused {
     x.dims((before..before + 3).map(Some).collect::<Vec<_>>())
 }
 
-impl Given {
+impl<'a> Given<'a> {
+    fn new(
+        layer: &'a Recurrent,
+        tensors: &Tensors,
+        mut of: impl FnMut(TensorId, &[Dim<'_>]) -> Result<Fused>,
+    ) -> Result<Given<'a>> {
+        use Dim::{All, Directions, Rows};
+        let x = of(tensors.x, &[All, Rows, All])?;
+        let [w, r] = tensors.weights.map(|weights| of(weights, &[Directions, All, All, All]));
+        let mut maybe = |tensor: Option<TensorId>, dims: &[Dim<'_>]| {
+            tensor.map(|tensor| of(tensor, dims)).transpose()
+        };
+        let bias = maybe(tensors.bias, &[Directions, All, All, All])?;
+        let first_h = maybe(tensors.first_h, &[Directions, Rows, All])?;
+        let first_c = maybe(tensors.first_c, &[Directions, Rows, All])?;
+        let constants = maybe(tensors.constants, &[Directions, All, All])?;
+        let lengths = maybe(tensors.lengths, &[Rows])?;
+        let (weights, first) = ([w?, r?], [first_h, first_c]);
+        let back = only(weights[0].clone(), &[1, 2, 3]).dims([Some(0), None, None]).position(0);
+        Ok(Given { layer, x, weights, bias, first, constants, lengths, back })
+    }
+
     /// h to begin with, and an LSTM's c: without, zeros.
     fn first(&self, which: usize) -> Fused {
         let rows = only(self.x.clone(), &[0, 2]).dims([Some(1), None]);
@@ -72,7 +75,7 @@ impl Given {
     }
 
     /// The same for an expression of further inputs, and which those are.
-    fn inner(&self, count: usize) -> (Given, Vec<Fused>) {
+    fn inner(&self, count: usize) -> (Given<'a>, Vec<Fused>) {
         let (mut inner, mut all) = (self.clone(), Vec::new());
         let parts = [&mut inner.x, &mut inner.back].into_iter().chain(&mut inner.weights);
         let more = [&mut inner.bias, &mut inner.constants, &mut inner.lengths];
@@ -81,34 +84,26 @@ impl Given {
         }
         (inner, all)
     }
-}
 
-impl Recurrent {
     /// Which element of the sequence a step is, for each direction.
-    fn now(&self, steps: &Expr, step: Fused, back: &Fused) -> Fused {
+    fn now(&self, steps: &Expr, step: Fused) -> Fused {
         let last = Fused::index((steps.clone() - 1).max(0));
         let reverse = last - step.clone();
-        match self.direction {
+        match self.layer.direction {
             Direction::Forward => step,
             Direction::Reverse => reverse,
-            Direction::Both => back.clone().select(reverse, step),
+            Direction::Both => self.back.clone().select(reverse, step),
         }
     }
 
     /// h before it is rounded, and an LSTM's c, after the step that is the element `now`: of rows of the input, of h as the
     /// step before left it, and of what those two were. Of a sequence that has ended by then they stay.
-    fn next(
-        &self,
-        given: &Given,
-        now: &Fused,
-        [x, h]: [&Fused; 2],
-        old: &[Option<Fused>],
-    ) -> Fused {
+    fn next(&self, now: &Fused, [x, h]: [&Fused; 2], old: &[Option<Fused>]) -> Fused {
         // The sum of a gate's matmuls, of the input (0) and of h (1).
         let part = |side: usize, gate: i64, rows: &Fused| {
-            let weights = given.weights[side].clone().slice(1, gate, 1);
+            let weights = self.weights[side].clone().slice(1, gate, 1);
             let sum = rows.clone().matmul(weights.dims([0, 3, 2].map(Some)));
-            let Some(bias) = &given.bias else { return sum };
+            let Some(bias) = &self.bias else { return sum };
             let bias = bias.clone().slice(1, side as i64, 1).slice(2, gate, 1);
             sum + bias.dims([Some(0), None, Some(3)])
         };
@@ -117,7 +112,7 @@ impl Recurrent {
             let parts = sides.filter_map(|(side, (gate, rows))| Some(part(side, (*gate)?, rows)));
             parts.reduce(|all, part| all + part).unwrap_or(0.0.into())
         };
-        let cell = &self.cell;
+        let cell = &self.layer.cell;
         let mut ins: Vec<Fused> = cell.sums.iter().map(|gates| sum(gates, h)).collect();
         ins.extend(match cell.own {
             Own::Nothing => None,
@@ -129,26 +124,26 @@ impl Recurrent {
             ins[cell.sums.len() - 1] = sum(gates, &reset.output(0));
             ins.push(reset.output(1));
         }
-        if let Some(constants) = &given.constants {
+        if let Some(constants) = &self.constants {
             let of = |number| constants.clone().slice(1, number, 1);
             ins.extend((0..cell.constants as i64).map(of));
         }
         let next = Fused::of(&cell.function, &ins);
-        Fused::all((0..self.states()).map(|state| match (self.goes_on(given, now), &old[state]) {
+        Fused::all((0..self.states()).map(|state| match (self.goes_on(now), &old[state]) {
             (Some(goes_on), Some(old)) => goes_on.select(next.output(state), old.clone()),
             _ => next.output(state),
         }))
     }
 
     /// Whether sequences have the element `now`, if that may not be so.
-    fn goes_on(&self, given: &Given, now: &Fused) -> Option<Fused> {
-        let lengths = given.lengths.clone()?.dims([Some(0), None]);
+    fn goes_on(&self, now: &Fused) -> Option<Fused> {
+        let lengths = self.lengths.clone()?.dims([Some(0), None]);
         Some(now.clone().binary(Binary::Less, lengths))
     }
 
     /// h, and an LSTM's c.
     fn states(&self) -> usize {
-        if self.cell.own == Own::Cell { 2 } else { 1 }
+        if self.layer.cell.own == Own::Cell { 2 } else { 1 }
     }
 
     /// h before it is rounded, or an LSTM's c, of states of so many steps or of one.
@@ -162,7 +157,7 @@ impl Recurrent {
 
     /// The states that so many of all steps make one after the other: `[count + 1, direction, row, unit]`, of an LSTM
     /// `[count + 1, 2, …]`.
-    fn trace(&self, given: &Given, steps: &Expr, count: &Expr) -> Fused {
+    fn trace(&self, steps: &Expr, count: &Expr) -> Fused {
         let pack = |all: Fused, like: &Fused| match self.states() {
             1 => all,
             _ => like.clone().position(0).select(all.output(1), all.output(0)),
@@ -174,43 +169,47 @@ impl Recurrent {
             let one = h.dims([None, Some(0), Some(1), Some(2)]).window(0, window);
             one.dims([0, 1, 2, 3].map(Some))
         };
-        let first = Fused::all((0..self.states()).map(|which| given.first(which)));
+        let first = Fused::all((0..self.states()).map(|which| self.first(which)));
         let first = pack(first.clone(), &twice(first.output(0)));
-        let (inner, all) = given.inner(2);
+        let (inner, all) = self.inner(2);
         let old: Vec<_> = (0..2).map(|which| self.state(&Fused::input(0), which, 0)).collect();
-        let h = old[0].clone().then(|h| Term::Step(Step::Round(self.scalar, h)));
+        let h = old[0].clone().then(|h| Term::Step(Step::Round(self.layer.scalar, h)));
         let step = Fused::input(1).dims([None; 3]);
-        let now = self.now(steps, step, &inner.back);
+        let now = inner.now(steps, step);
         let x = inner.x.clone().gather(now.clone()).dims([0, 3, 4].map(Some));
         let old: Vec<_> = old.into_iter().map(Some).collect();
-        let next = self.next(&inner, &now, [&x, &h], &old);
+        let next = inner.next(&now, [&x, &h], &old);
         first.steps_of(count.clone(), pack(next, &Fused::input(0)), &all)
     }
+}
 
-    /// What the kernel computes, and of what.
-    pub(super) fn whole(&self, tensors: &Tensors, steps: &Expr) -> Result<(Kind, Vec<Operand>)> {
-        let mut ins = Ins::default();
-        let given = tensors.given(|tensor, _| Ok(ins.add(tensor)))?;
-        let trace = self.trace(&given, steps, steps);
-        let all = self.state(&trace, 0, 1);
-        let last = |which| units(self.state(&trace, which, 1).slice(0, steps.clone(), 1), 1);
-        let times = only(given.x.clone(), &[1, 2]).position(0);
-        let from = Fused::index(steps.clone()) - times.clone().dims([Some(0)]);
-        let (forward, reverse) = (all.clone().slice(0, 1, steps.clone()), all.gather(from));
-        let every = match self.direction {
-            Direction::Forward => forward,
-            Direction::Reverse => reverse,
-            Direction::Both => given.back.clone().select(reverse, forward),
-        };
-        let goes_on = self.goes_on(&given, &times.dims([Some(0), None, None, None]));
-        let every = match goes_on {
-            Some(goes_on) => goes_on.select(every.clone(), 0.0),
-            None => every,
-        };
-        let results = [every, last(0), last(self.states() - 1)].into_iter().zip(self.results);
-        let fused = Fused::all(results.filter(|row| row.1).map(|row| row.0));
-        Ok(ins.of(fused))
-    }
+/// What the kernel computes, and of what.
+pub(super) fn whole(
+    layer: &Recurrent,
+    tensors: &Tensors,
+    steps: &Expr,
+) -> Result<(Kind, Vec<Operand>)> {
+    let mut ins = Ins::default();
+    let given = Given::new(layer, tensors, |tensor, _| Ok(ins.add(tensor)))?;
+    let trace = given.trace(steps, steps);
+    let all = given.state(&trace, 0, 1);
+    let last = |which| units(given.state(&trace, which, 1).slice(0, steps.clone(), 1), 1);
+    let times = only(given.x.clone(), &[1, 2]).position(0);
+    let from = Fused::index(steps.clone()) - times.clone().dims([Some(0)]);
+    let (forward, reverse) = (all.clone().slice(0, 1, steps.clone()), all.gather(from));
+    let every = match layer.direction {
+        Direction::Forward => forward,
+        Direction::Reverse => reverse,
+        Direction::Both => given.back.clone().select(reverse, forward),
+    };
+    let goes_on = given.goes_on(&times.dims([Some(0), None, None, None]));
+    let every = match goes_on {
+        Some(goes_on) => goes_on.select(every.clone(), 0.0),
+        None => every,
+    };
+    let results = [every, last(0), last(given.states() - 1)].into_iter().zip(layer.results);
+    let fused = Fused::all(results.filter(|row| row.1).map(|row| row.0));
+    Ok(ins.of(fused))
 }
 
 /// The steps of a tile of rows.
@@ -219,7 +218,7 @@ pub(super) struct Steps<'a> {
     tile: &'a Expr,
     /// What they are of, all of its steps of the input.
     ins: Ins,
-    given: Given,
+    given: Given<'a>,
     /// h, by the element, the direction and the tile.
     h: TensorId,
 }
@@ -231,8 +230,9 @@ impl<'a> Steps<'a> {
         tile: &'a Expr,
     ) -> Result<Steps<'a>> {
         let mut ins = Ins::default();
-        let given =
-            context.tensors.given(|of, dims| Ok(ins.add(context.part(k, of, dims, tile)?)))?;
+        let given = Given::new(context.layer, &context.tensors, |of, dims| {
+            Ok(ins.add(part(context, k, of, dims, tile)?))
+        })?;
         let back = Fused::index(context.direction.clone()).dims([None; 3]);
         let one = || Tiler::Size(1);
         let tiles = [one(), one(), Tiler::Size(context.layer.rows), Tiler::Whole];
@@ -243,14 +243,14 @@ impl<'a> Steps<'a> {
     /// What holds before a step, and after all of them: h, of the element `before`, and what threads keep.
     pub(super) fn carried(&self, step: &Expr, before: &Expr) -> (Option<Fused>, Header) {
         let Context { layer, steps, .. } = self.context;
-        let trace = layer.trace(&self.given, steps, step);
-        let of = |which| units(layer.state(&trace, which, 1).slice(0, step.clone(), 1), 1);
+        let trace = self.given.trace(steps, step);
+        let of = |which| units(self.given.state(&trace, which, 1).slice(0, step.clone(), 1), 1);
         // h has not been written before the first step.
         let there = |h: Fused| Fused::index(step.clone()).select(h, 0.0);
         let h = of(0).then(|h| Term::Step(Step::Round(layer.scalar, h)));
         let at = [before.clone(), self.context.direction.clone(), self.tile.clone(), 0.into()];
         let mut states = vec![(Operand::at(self.h, at), there(h))];
-        states.extend(self.context.kept().map(|(which, tensor)| (tensor.into(), of(which))));
+        states.extend(kept(self.context).map(|(which, tensor)| (tensor.into(), of(which))));
         let kept = (1..states.len()).map(Fused::input);
         let form = Fused::all([there(Fused::input(0))].into_iter().chain(kept));
         (Some(form), self.header(states, &self.ins))
@@ -269,25 +269,25 @@ impl<'a> Steps<'a> {
         [step, now, to, before]: [&Expr; 4],
     ) -> Result<Header> {
         use Dim::{All, At, Directions, Rows};
-        let Context { layer, tensors, .. } = self.context;
+        let Context { tensors, .. } = self.context;
         let part =
-            |k: &mut Builder, of, dims: &[Dim<'_>]| self.context.part(k, of, dims, self.tile);
+            |k: &mut Builder, of, dims: &[Dim<'_>]| part(self.context, k, of, dims, self.tile);
         let mut ins = self.ins.clone();
         let x = ins.add(part(k, tensors.x, &[At(now), Rows, All])?);
         let last = ins.add(part(k, tensors.y, &[At(before), Directions, Rows, All])?);
         let first = self.given.first[0].clone().unwrap_or(0.0.into());
         let last = Fused::index(step.clone()).select(units(last, 1), first);
         let mut old = [None, None];
-        for (which, tensor) in self.context.kept() {
+        for (which, tensor) in kept(self.context) {
             old[which] = Some(ins.add(tensor));
         }
         let time = Fused::index(now.clone());
-        let next = layer.next(&self.given, &time, [&x, &last], &old);
+        let next = self.given.next(&time, [&x, &last], &old);
         let h = next.output(0);
         let to = part(k, tensors.y, &[At(to), Directions, Rows, All])?;
         let mut outs = vec![(Operand::from(to), h.clone())];
         if let Some(of) = tensors.given {
-            let every = match layer.goes_on(&self.given, &time) {
+            let every = match self.given.goes_on(&time) {
                 Some(goes_on) => goes_on.select(h.clone(), 0.0),
                 None => h.clone(),
             };
@@ -298,46 +298,44 @@ impl<'a> Steps<'a> {
             let kept = Fused::index(left).select(Fused::old(outs.len()), h.clone());
             outs.push((part(k, of, &[Directions, Rows, All])?.into(), kept));
         }
-        let kept = self.context.kept();
+        let kept = kept(self.context);
         outs.extend(kept.map(|(which, tensor)| (tensor.into(), next.output(which))));
         Ok(self.header(outs, &ins))
     }
 }
 
-impl Context<'_> {
-    /// What threads keep from step to step: h before it is rounded (0), an LSTM's c (1).
-    fn kept(&self) -> impl Iterator<Item = (usize, TensorId)> {
-        let own = self.own.map(|own| (usize::from(self.layer.cell.own == Own::Cell), own));
-        let held = self.ragged.as_ref().and_then(|ragged| ragged.held);
-        own.into_iter().chain(held.map(|held| (0, held)))
-    }
+/// What threads keep from step to step: h before it is rounded (0), an LSTM's c (1).
+fn kept(context: &Context<'_>) -> impl Iterator<Item = (usize, TensorId)> {
+    let own = context.own.map(|own| (usize::from(context.layer.cell.own == Own::Cell), own));
+    let held = context.ragged.as_ref().and_then(|ragged| ragged.held);
+    own.into_iter().chain(held.map(|held| (0, held)))
+}
 
-    /// What units of a tile begin with.
-    pub(super) fn first(
-        &self,
-        k: &mut Builder,
-        [own, first]: [TensorId; 2],
-        tile: &Expr,
-    ) -> Result<Header> {
-        let from = self.part(k, first, &[Dim::Directions, Dim::Rows, Dim::All], tile)?;
-        Ok(Header::new(Kind::Move, own, from, self.block).on(self.members))
-    }
+/// What units of a tile begin with.
+pub(super) fn first(
+    context: &Context<'_>,
+    k: &mut Builder,
+    [own, first]: [TensorId; 2],
+    tile: &Expr,
+) -> Result<Header> {
+    let from = part(context, k, first, &[Dim::Directions, Dim::Rows, Dim::All], tile)?;
+    Ok(Header::new(Kind::Move, own, from, context.block).on(context.members))
+}
 
-    /// The part of a tensor that belongs to a tile of rows, and the own direction.
-    fn part(
-        &self,
-        k: &mut Builder,
-        of: TensorId,
-        dims: &[Dim<'_>],
-        tile: &Expr,
-    ) -> Result<TensorId> {
-        let part = |dim: &Dim<'_>| match dim {
-            Dim::Directions => (Tiler::Size(1), self.direction.clone()),
-            Dim::Rows => (Tiler::Size(self.layer.rows), tile.clone()),
-            Dim::All => (Tiler::Whole, Expr::from(0)),
-            Dim::At(at) => (Tiler::Size(1), (*at).clone()),
-        };
-        let (tiles, at): (Vec<Tiler>, Vec<Expr>) = dims.iter().map(part).unzip();
-        tile_of(k, of, "of_tile", &tiles, &at)
-    }
+/// The part of a tensor that belongs to a tile of rows, and the own direction.
+fn part(
+    context: &Context<'_>,
+    k: &mut Builder,
+    of: TensorId,
+    dims: &[Dim<'_>],
+    tile: &Expr,
+) -> Result<TensorId> {
+    let part = |dim: &Dim<'_>| match dim {
+        Dim::Directions => (Tiler::Size(1), context.direction.clone()),
+        Dim::Rows => (Tiler::Size(context.layer.rows), tile.clone()),
+        Dim::All => (Tiler::Whole, Expr::from(0)),
+        Dim::At(at) => (Tiler::Size(1), (*at).clone()),
+    };
+    let (tiles, at): (Vec<Tiler>, Vec<Expr>) = dims.iter().map(part).unzip();
+    tile_of(k, of, "of_tile", &tiles, &at)
 }

@@ -3,13 +3,6 @@
 use super::Recurrent;
 use crate::{Builder, Expr, Fused, Kind, Layout, Operand, Result, Scalar, TensorId};
 
-/// The symbols.
-pub(super) struct Sizes {
-    pub(super) steps: Expr,
-    pub(super) batch: Expr,
-    pub(super) parts: Expr,
-}
-
 /// The kernel's tensors.
 pub(super) struct Tensors {
     pub(super) x: TensorId,
@@ -31,13 +24,17 @@ pub(super) struct Tensors {
     pub(super) last_c: Option<TensorId>,
 }
 
-impl Recurrent {
+impl Tensors {
     /// Declares the kernel's tensors.
-    pub(super) fn declare(&self, k: &mut Builder, sizes: &Sizes) -> Result<Tensors> {
-        let Recurrent { scalar, rows, .. } = *self;
-        let (steps, batch) = (&sizes.steps, &sizes.batch);
-        let directions = Expr::from(self.directions());
-        let [inputs, hidden, gates] = [self.inputs, self.hidden, self.cell.gates].map(Expr::from);
+    pub(super) fn declare(
+        k: &mut Builder,
+        layer: &Recurrent,
+        [steps, batch]: [&Expr; 2],
+    ) -> Result<Tensors> {
+        let Recurrent { scalar, rows, .. } = *layer;
+        let directions = Expr::from(layer.directions());
+        let [inputs, hidden, gates] =
+            [layer.inputs, layer.hidden, layer.cell.gates].map(Expr::from);
         let all = |steps: &Expr| Layout::rows([steps, &directions, batch, &hidden]);
         let weights = |k: &mut Builder, name: &str, depth: &Expr| {
             k.param(name, Layout::rows([&directions, &gates, &hidden, depth]), scalar)
@@ -47,38 +44,36 @@ impl Recurrent {
             wanted.then(|| k.param(name, of_state.clone(), scalar)).transpose()
         };
         let of_bias = Layout::rows([&directions, &Expr::from(2), &gates, &hidden]);
-        let count = self.cell.constants as i64;
+        let count = layer.cell.constants as i64;
         let of_units = Layout::rows([&directions, &Expr::from(count), &hidden]);
         let counters = Layout::rows([&directions, &batch.ceil_div(rows)]);
-        let (ragged, alone) = (self.ragged, self.members().is(1));
+        let (ragged, alone) = (layer.ragged, layer.members().is(1));
         Ok(Tensors {
             x: k.param("X", Layout::rows([steps, batch, &inputs]), scalar)?,
             weights: [weights(k, "W", &inputs)?, weights(k, "R", &hidden)?],
-            bias: self.bias.then(|| k.param("bias", of_bias, scalar)).transpose()?,
-            first_h: state(k, "h0", self.initial[0])?,
-            first_c: state(k, "c0", self.initial[1])?,
+            bias: layer.bias.then(|| k.param("bias", of_bias, scalar)).transpose()?,
+            first_h: state(k, "h0", layer.initial[0])?,
+            first_c: state(k, "c0", layer.initial[1])?,
             constants: (count > 0).then(|| k.param("P", of_units, scalar)).transpose()?,
             lengths: ragged
                 .then(|| k.param("lengths", Layout::rows([batch]), Scalar::I32))
                 .transpose()?,
             counter: (!alone).then(|| k.scratch("counter", counters, Scalar::U32)).transpose()?,
-            reset: (self.cell.reset.is_some())
+            reset: (layer.cell.reset.is_some())
                 .then(|| k.scratch("reset", of_state.clone(), scalar))
                 .transpose()?,
-            y: match ragged || !self.results[0] {
+            y: match ragged || !layer.results[0] {
                 true => k.scratch(if ragged { "h" } else { "Y" }, all(&2.into()), scalar)?,
                 false => k.param("Y", all(steps), scalar)?,
             },
-            given: (ragged && self.results[0])
+            given: (ragged && layer.results[0])
                 .then(|| k.param("Y", all(steps), scalar))
                 .transpose()?,
-            last_h: state(k, "Y_h", self.results[1])?,
-            last_c: state(k, "Y_c", self.results[2])?,
+            last_h: state(k, "Y_h", layer.results[1])?,
+            last_c: state(k, "Y_c", layer.results[2])?,
         })
     }
-}
 
-impl Tensors {
     /// The results of a layer, of which h of all steps may be one.
     pub(super) fn outs(&self, every: bool) -> impl Iterator<Item = TensorId> {
         let every = if every { Some(self.given.unwrap_or(self.y)) } else { None };

@@ -1,6 +1,6 @@
 //! What is done with each unit: what it begins with, the cell, and where its numbers lie.
 
-use super::{Context, Own, Recurrent, Sums};
+use super::{Context, Own, Recurrent, Sums, meaning};
 use crate::schedule::{each, load_inside, neighbours, number, pointwise, store_inside, vector};
 use crate::{
     Binary, Builder, Cond, Expr, Function, Kind, Layout, Memory, Operand, Result, Scalar, TensorId,
@@ -67,7 +67,7 @@ impl Context<'_> {
             })
         };
         let Some(first) = first else { return fill(k) };
-        let header = self.first(k, [own, first], tile)?;
+        let header = meaning::first(self, k, [own, first], tile)?;
         k.decompose(header, fill)
     }
 
