@@ -9,9 +9,7 @@ use super::{Names, Prelude, refuse, small};
 use crate::atom::{Code, Site};
 use crate::launch::{Condition, TensorMap};
 use crate::tensor::Axis;
-use crate::{
-    Completion, Error, Expr, Memory, Operand, Result, Scalar, Swizzle, Tensor, TensorId, Var,
-};
+use crate::{Completion, Error, Expr, Memory, Result, Scalar, Swizzle, Tensor, TensorId, Var};
 
 /// What the body of a kernel turned out to use.
 #[derive(Debug, Default)]
@@ -229,12 +227,11 @@ impl AtomCode<'_> {
     }
 
     fn signalled(&self) -> Result<String> {
-        let Completion::Signals(Operand { tensor, index }) = &self.site.spec.completion else {
+        let Completion::Signals(operand) = &self.site.spec.completion else {
             return refuse("a spec that signals no barrier was asked for one");
         };
-        let barrier = Operand { tensor: *tensor, index: index.clone() };
-        let barrier = self.site.kernel.operand(&barrier)?;
-        self.shared(self.names.root(*tensor), &barrier, barrier.view.offset())
+        let barrier = self.site.kernel.operand(operand)?;
+        self.shared(self.names.root(operand.tensor), &barrier, barrier.view.offset())
     }
 
     fn map(&self, operand: usize) -> Result<(String, Vec<String>)> {

@@ -5,8 +5,8 @@ use super::split_k::Visit;
 use crate::arch::registers_at_launch;
 use crate::choose::swizzle;
 use crate::{
-    Arch, Builder, Expr, Feature, Kind, Layout, Memory, Operand, Result, Scalar, TensorId,
-    ThreadsId, Tiler, Var, View,
+    Arch, Builder, Expr, Feature, Fence, Group, Kind, Layout, Memory, Operand, Result, Scalar,
+    TensorId, ThreadsId, Tiler, Var, View,
 };
 
 pub(super) use crate::arch::WARPGROUP as GROUP;
@@ -211,6 +211,25 @@ impl Matrices {
             k.spec(Kind::Move, row, from, lane.warp)
         })
     }
+}
+
+/// What a warpgroup has stored in shared memory leaves by these tensor copies, a group of their own, which one thread issues.
+pub(super) fn leave_by_tma(
+    k: &mut Builder,
+    own: ThreadsId,
+    copies: impl FnOnce(&mut Builder) -> Result,
+) -> Result {
+    k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
+    k.spec(Kind::Sync, (), (), own)?;
+    k.role(own, 0..1, |k| {
+        copies(k)?;
+        k.alone(Kind::Commit(Group::Bulk), (), ())
+    })
+}
+
+/// Waits until what leaves has been read, but for so many groups of such copies.
+pub(super) fn await_tma(k: &mut Builder, own: ThreadsId, groups: i64) -> Result {
+    k.role(own, 0..1, |k| k.alone(Kind::WaitGroup(Group::Bulk, groups, true), (), ()))
 }
 
 /// A fragment of 16×16 elements as matrices are stored: `[2 eights of rows, 2 of columns].[pair]`.

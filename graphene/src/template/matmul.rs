@@ -57,6 +57,9 @@ pub(super) struct Term {
     pub(super) depth: Expr,
 }
 
+/// What tiles of A and of B are of: of one matrix, or of several side by side.
+pub(super) type Both = [Vec<TensorId>; 2];
+
 impl MatMul {
     /// Declares the symbols M, N, a K for each term (K, K_2, …), that of matmuls if batched and those
     /// of strides; then the parameters.
@@ -197,6 +200,20 @@ impl Declared {
         Header::new(self.kind(), self.epilogue.results.clone(), ins, block)
     }
 
+    /// What A and B are of, for each term, in tiles of so many rows and columns.
+    pub(super) fn in_tiles(
+        &self,
+        k: &mut Builder,
+        names: [&str; 2],
+        tiles: [[i64; 2]; 2],
+    ) -> Result<Vec<Both>> {
+        let mut side = |term: &Term, i: usize| -> Result<Vec<TensorId>> {
+            let (matrices, batched) = (term.side(i).iter(), self.batch.is_some());
+            matrices.map(|&of| tiled(k, of, names[i], tiles[i], batched)).collect()
+        };
+        self.terms.iter().map(|term| Ok([side(term, 0)?, side(term, 1)?])).collect()
+    }
+
     /// Steps of `depth` along each term's K.
     pub(super) fn steps(&self, depth: i64) -> Vec<Expr> {
         self.terms.iter().map(|term| term.depth.ceil_div(depth)).collect()
@@ -214,6 +231,7 @@ pub(super) struct Walk {
 }
 
 /// A tile of the result: its place in the batch, and its row and column in tiles.
+#[derive(Clone)]
 pub(super) struct Place {
     pub(super) batch: Option<Expr>,
     pub(super) m: Expr,
@@ -278,6 +296,18 @@ impl Place {
     pub(super) fn at(&self, at: [Expr; 2]) -> Vec<Expr> {
         self.batch.iter().cloned().chain(at).collect()
     }
+}
+
+/// A matrix of global memory, maybe of a batch, in tiles.
+pub(super) fn tiled(
+    k: &mut Builder,
+    of: TensorId,
+    name: &str,
+    tile: [i64; 2],
+    batched: bool,
+) -> Result<TensorId> {
+    let sizes = batched.then_some(1).into_iter().chain(tile);
+    k.tile(of, name, &sizes.map(Tiler::Size).collect::<Vec<_>>())
 }
 
 /// A tile of a tensor.

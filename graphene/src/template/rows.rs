@@ -18,10 +18,8 @@
 //!
 //! - this file: the parameters and the kernel's outline;
 //! - `operands`: its tensors, and which kernels there are;
-//! - `row`: how a row comes, is kept, and goes;
-//! - `norm`: what each normalisation computes, and its passes.
+//! - `row`: how a row comes, is kept, what each normalisation folds it into, and how the result goes.
 
-mod norm;
 mod operands;
 mod row;
 

@@ -1,6 +1,6 @@
 //! Operands of a matmul in shared memory, stage by stage.
 
-use super::matmul::{Declared, Edges, MatMul, Place, Term, leaf};
+use super::matmul::{Both, Declared, Edges, MatMul, Place, leaf, tiled};
 use super::tiled_mma::By;
 use crate::choose::{Banks, ceil, swizzle};
 use crate::schedule::{WIDTH, begin_copy, constant, copying, moved};
@@ -13,8 +13,8 @@ use crate::{
 pub(super) struct Stages<'a> {
     sides: [Side; 2],
     pub(super) shared: [TensorId; 2],
-    /// What tiles of A and of B are of, for each term, in tiles.
-    terms: Vec<[Vec<TensorId>; 2]>,
+    /// What A and B are of, for each term, in tiles.
+    terms: Vec<Both>,
     movers: Movers<'a>,
 }
 
@@ -27,13 +27,8 @@ impl<'a> Stages<'a> {
     ) -> Result<Stages<'a>> {
         let [a, b] = sides;
         let shared = [a.allocate(k, "sA", stages)?, b.allocate(k, "sB", stages)?];
-        let batched = declared.batch.is_some();
-        let mut tiled = |of: &Term, i: usize| {
-            let (side, matrices) = (sides[i].of_one(), of.side(i).iter());
-            matrices.map(|&matrix| side.tiled(k, matrix, batched)).collect::<Result<Vec<_>>>()
-        };
-        let terms = declared.terms.iter().map(|of| Ok([tiled(of, 0)?, tiled(of, 1)?]));
-        let terms = terms.collect::<Result<_>>()?;
+        let tiles = sides.map(|side| side.of_one().tile());
+        let terms = declared.in_tiles(k, ["tiles"; 2], tiles)?;
         Ok(Stages { sides, shared, terms, movers })
     }
 
@@ -264,8 +259,11 @@ impl Side {
 
     /// A matrix of global memory, maybe of a batch, in tiles.
     pub(super) fn tiled(&self, k: &mut Builder, of: TensorId, batched: bool) -> Result<TensorId> {
-        let tiles = self.order(self.size, self.depth).map(Tiler::Size);
-        let batch = batched.then_some(Tiler::Size(1));
-        k.tile(of, "tiles", &batch.into_iter().chain(tiles).collect::<Vec<_>>())
+        tiled(k, of, "tiles", self.tile(), batched)
+    }
+
+    /// The extents of a tile.
+    fn tile(&self) -> [i64; 2] {
+        self.order(self.size, self.depth)
     }
 }

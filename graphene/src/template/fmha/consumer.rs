@@ -6,7 +6,8 @@ use super::scores::{Spot, Terms};
 use super::{Context, Given, PRODUCER_REGISTERS, ROWS};
 use crate::schedule::{OrderedConsumer, PipelineState, Softmax};
 use crate::template::fragments::{
-    Lane, Matrices, clear, consumer_registers, elected_warps, fragment, matrix_fragment, own_group,
+    Lane, Matrices, await_tma, clear, consumer_registers, elected_warps, fragment, leave_by_tma,
+    matrix_fragment, own_group,
 };
 use crate::template::matmul::tile_of;
 use crate::{
@@ -48,7 +49,7 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
             consumer.leave(k, place)
         })
     })?;
-    k.role(consumer.own, 0..1, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))
+    await_tma(k, consumer.own, 0)
 }
 
 impl<'a> Consumer<'a> {
@@ -221,7 +222,7 @@ impl<'a> Consumer<'a> {
         k.decompose(Header::new(Kind::Move, rows, self.sums, own), |k| {
             let buffer = k.index(self.buffers, "buffer", [&self.group])?;
             // The store of the tile before has been read.
-            k.role(own, 0..1, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))?;
+            await_tma(k, own, 0)?;
             k.spec(Kind::Sync, (), (), own)?;
             self.matrices.store(k, &self.lane, buffer, panels.columns, |k, strip, _| {
                 let narrow = matrix_fragment(k, "halves", fmha.scalar)?;
@@ -232,17 +233,14 @@ impl<'a> Consumer<'a> {
                 }
                 Ok(narrow)
             })?;
-            k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
-            k.spec(Kind::Sync, (), (), own)?;
-            k.role(own, 0..1, |k| {
+            leave_by_tma(k, own, |k| {
                 let tiles = [Tiler::Whole, Tiler::Size(panels.width())];
                 let from = k.tile(buffer, "leaving", &tiles)?;
-                for i in 0..panels.count() {
+                (0..panels.count()).try_for_each(|i| {
                     let to = Operand::at(self.leaving, place.at(3, m.clone(), i.into()));
                     let from = Operand::at(from, [0, i]);
-                    k.add(Header::alone(Kind::Move, to, from).async_())?;
-                }
-                k.alone(Kind::Commit(Group::Bulk), (), ())
+                    k.add(Header::alone(Kind::Move, to, from).async_())
+                })
             })
         })
     }

@@ -101,7 +101,7 @@ impl<'a> Consumer<'a> {
             true => place.m.clone(),
             false => place.m.clone() * gemm.consumers + Expr::from(group),
         };
-        let place = Place { batch: place.batch.clone(), m, n: place.n.clone() };
+        let place = Place { m, ..place.clone() };
         context.declared.tile(k, [ROWS * gemm.strips, gemm.width()], &place)
     }
 

@@ -91,19 +91,6 @@ impl Gemm {
         let panels = Panels { rows, columns, scalar };
         panels.allocate(k, ["sA", "sB"][i], &[self.stages], transposed != (i == 1))
     }
-
-    /// A matrix of global memory in tiles.
-    pub(super) fn tiled(
-        &self,
-        k: &mut Builder,
-        of: TensorId,
-        name: &str,
-        tile: [i64; 2],
-    ) -> Result<TensorId> {
-        let batch = self.matmul.batched.then_some(Tiler::Size(1));
-        let tiles: Vec<Tiler> = batch.into_iter().chain(tile.map(Tiler::Size)).collect();
-        k.tile(of, name, &tiles)
-    }
 }
 
 impl Context<'_> {

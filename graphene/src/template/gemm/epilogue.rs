@@ -5,12 +5,14 @@ use super::residual_tma::{RESIDUAL_PANELS, ResidualTma};
 use super::{Context, PANEL, PANELS, Place, ROWS};
 use crate::schedule::{each, widen};
 use crate::template::epilogue::{Held, Run};
-use crate::template::fragments::{Lane, Matrices, Panels as PanelLayout, matrix_fragment};
+use crate::template::fragments::{
+    Lane, Matrices, Panels as PanelLayout, await_tma, leave_by_tma, matrix_fragment,
+};
 use crate::template::gated::sums;
-use crate::template::matmul::{Declared, leaf};
+use crate::template::matmul::{Declared, leaf, tiled};
 use crate::{
-    Builder, Expr, Fence, Group, Header, Kind, Memory, Operand, Result, Ring, Scalar, TensorId,
-    ThreadsId, Tiler, Var, View,
+    Builder, Expr, Header, Kind, Memory, Operand, Result, Ring, Scalar, TensorId, ThreadsId, Tiler,
+    Var, View,
 };
 
 /// How a warpgroup's rows leave: results of 16 bits panel by panel through shared buffers and tensor copies; others, where
@@ -80,7 +82,7 @@ impl<'a> Store<'a> {
                     (layout.allocate(k, "sC", &[each, panels], false)?, ring)
                 }
             };
-            let to = context.gemm.tiled(k, tensor, "gC", [ROWS, PANEL])?;
+            let to = tiled(k, tensor, "gC", [ROWS, PANEL], context.gemm.matmul.batched)?;
             by_panels.push(Panels { result, scalar, to, buffers, ring });
         }
         let (asking, group) = (context.residual_tma.as_ref(), group.clone());
@@ -142,7 +144,7 @@ impl<'a> Store<'a> {
             Some(_) => (ROWS / 4, m * 4 + &self.lane.number, self.lane.warp),
             None => (ROWS, m, self.own),
         };
-        let place = Place { batch: place.batch.clone(), m, n: place.n.clone() };
+        let place = Place { m, ..place.clone() };
         let part = declared.part(k, [rows, gemm.width()], &place)?;
         let sums = sums(k, acc, gemm.matmul.matrices(), 1)?;
         Ok(part.epilogue(declared.epilogue_kind(), &sums, threads))
@@ -153,7 +155,7 @@ impl<'a> Store<'a> {
         if self.by_panels.is_empty() {
             return Ok(());
         }
-        k.role(self.own, 0..1, |k| k.alone(Kind::WaitGroup(Group::Bulk, 0, true), (), ()))
+        await_tma(k, self.own, 0)
     }
 
     fn panel(
@@ -170,8 +172,7 @@ impl<'a> Store<'a> {
             Some(asking) => asking.wait(k, self)?,
             None => {
                 // The buffer's last store has been read: of the two, it is the older.
-                let read = Kind::WaitGroup(Group::Bulk, PANELS - 1, true);
-                k.role(self.own, 0..1, |k| k.alone(read, (), ()))?;
+                await_tma(k, self.own, PANELS - 1)?;
                 k.spec(Kind::Sync, (), (), self.own)?;
             }
         }
@@ -192,12 +193,9 @@ impl<'a> Store<'a> {
             }
             Ok(narrow)
         })?;
-        k.spec(Kind::Fence(Fence::Proxy), (), (), self.own)?;
-        k.spec(Kind::Sync, (), (), self.own)?;
-        k.role(self.own, 0..1, |k| {
+        leave_by_tma(k, self.own, |k| {
             let to = Operand::at(*to, self.at(panel.ahead.place, &panel.strip, &panel.panel));
-            k.add(Header::alone(Kind::Move, to, buffer).async_())?;
-            k.alone(Kind::Commit(Group::Bulk), (), ())
+            k.add(Header::alone(Kind::Move, to, buffer).async_())
         })?;
         k.advance(ring)
     }

@@ -5,7 +5,7 @@
 use super::{Context, Edges, GROUP, PANEL, Place};
 use crate::schedule::constant;
 use crate::template::fragments::own_group;
-use crate::template::matmul::{MatMul, Term};
+use crate::template::matmul::{Both, MatMul, tiled};
 use crate::template::stage::Side;
 use crate::template::tiled_mma::By;
 use crate::{
@@ -28,9 +28,6 @@ struct Fill<'a> {
     /// Who fills it.
     threads: ThreadsId,
 }
-
-/// What tiles of A and of B are of: of one matrix, or of several side by side.
-type Both = [Vec<TensorId>; 2];
 
 impl Fill<'_> {
     /// The place of the step's tile of A and of B, along both of its dimensions.
@@ -125,7 +122,7 @@ impl Context<'_> {
         fill: &Fill<'_>,
     ) -> Result<Header> {
         let of = self.declared.terms[fill.term].side(i);
-        let from = self.gemm.tiled(k, of[matrix], "step", self.gemm.sizes()[i])?;
+        let from = tiled(k, of[matrix], "step", self.gemm.sizes()[i], self.gemm.matmul.batched)?;
         let from = Operand::at(from, fill.place.at(fill.at()[i].map(Expr::clone)));
         let to = match of.len() {
             1 => Operand::at(self.shared[i], [fill.stage]),
@@ -147,17 +144,6 @@ impl Context<'_> {
         sides[i].part(k, to, matrix)
     }
 
-    /// A and B of each term, in tiles of so many rows and columns.
-    fn operands(&self, k: &mut Builder, tiles: [[i64; 2]; 2]) -> Result<Vec<Both>> {
-        let mut tiled = |of: &Term, i: usize| {
-            let matrices = of.side(i).iter();
-            let tiled = matrices.map(|&of| self.gemm.tiled(k, of, ["gA", "gB"][i], tiles[i]));
-            tiled.collect::<Result<Vec<_>>>()
-        };
-        let terms = self.declared.terms.iter();
-        terms.map(|of| Ok([tiled(of, 0)?, tiled(of, 1)?])).collect()
-    }
-
     /// Fills one stage after the other, for every step of every term, from tiles of so many rows and columns.
     fn each_stage(
         &self,
@@ -166,7 +152,8 @@ impl Context<'_> {
         tiles: [[i64; 2]; 2],
         fill: impl Fn(&mut Builder, &Fill<'_>) -> Result,
     ) -> Result {
-        let (from, state) = (self.operands(k, tiles)?, self.pipeline.begin(k, "filling")?);
+        let (from, state) =
+            (self.declared.in_tiles(k, ["gA", "gB"], tiles)?, self.pipeline.begin(k, "filling")?);
         self.each_tile(k, self.first.clone(), self.stride.clone(), |k, t, place| {
             (0..self.steps.len()).try_for_each(|term| {
                 let (first, count) = self.own_steps(term);
@@ -233,7 +220,8 @@ impl Context<'_> {
     /// Copies of B into the first stages, whose barriers expect A as well. A tile of fewer steps fills no more of them.
     fn fill_prologue(&self, k: &mut Builder) -> Result {
         let place = &self.walk.place(k, self.first.clone())?;
-        let (from, threads) = (&self.operands(k, self.gemm.boxes())?[0], k.one()?);
+        let (from, threads) =
+            (&self.declared.in_tiles(k, ["gA", "gB"], self.gemm.boxes())?[0], k.one()?);
         let (first, steps) = self.own_steps(0);
         let stages = steps.min(self.gemm.stages);
         k.for_("early", Expr::from(0)..stages, 1, false, |k, stage| {
@@ -254,7 +242,7 @@ impl Context<'_> {
         let terms = self.declared.terms.iter().enumerate();
         let matrices = terms.flat_map(|(number, term)| term.b.iter().map(move |&b| (number, b)));
         for (number, b) in matrices {
-            let b = self.gemm.tiled(k, b, "lines", gemm.sizes()[1])?;
+            let b = tiled(k, b, "lines", gemm.sizes()[1], gemm.matmul.batched)?;
             // A line is 128 bytes: of a column's depth, or of a row's columns.
             let of_step = match gemm.matmul.b_transposed {
                 true => depth * (gemm.width() / PANEL),

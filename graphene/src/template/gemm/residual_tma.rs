@@ -4,7 +4,7 @@
 use super::epilogue::{Panel, Panels, Store};
 use super::{Gemm, PANEL, Place, ROWS};
 use crate::template::epilogue::{Attached, Span};
-use crate::template::matmul::line;
+use crate::template::matmul::{line, tiled};
 use crate::{
     Builder, Cond, Expr, Fence, Group, Header, Kind, Memory, Operand, Relation, Result, Scalar,
     Scope, TensorId, ThreadsId, Var,
@@ -49,7 +49,7 @@ impl ResidualTma {
             k.unroll("c", all, |k, c| k.init(Operand::at(barriers, [c]), 1.0))?;
             k.alone(Kind::Fence(Fence::Init), (), ())
         })?;
-        let panels = gemm.tiled(k, tensor, "gR", [ROWS, PANEL])?;
+        let panels = tiled(k, tensor, "gR", [ROWS, PANEL], gemm.matmul.batched)?;
         Ok(Some(ResidualTma { operand, panels, barriers }))
     }
 

@@ -1,13 +1,12 @@
-//! How a row comes, is kept, and goes.
+//! How a row comes, is kept, what each normalisation folds it into, and how the result goes.
 
-use super::norm::Statistic;
 use super::{Norm, Rows};
 use crate::schedule::together::ThreadGroups;
 use crate::schedule::{computed, copy, each, neighbours, number, pointwise, store, vector, widen};
 use crate::template::access::Access;
 use crate::{
     Binary, Builder, Expr, Function, Fused, Header, Kind, Operand, Result, Scalar, TensorId, Test,
-    Var,
+    Unary, Var,
 };
 
 /// The own team's row.
@@ -47,9 +46,86 @@ pub(super) struct Source {
     pub(super) row: Option<Expr>,
 }
 
+/// A statistic of a row: the register that holds it, and what it is of the row's operands.
+#[derive(Debug, Clone)]
+struct Statistic {
+    /// A number in single precision.
+    register: TensorId,
+    meaning: Fused,
+}
+
+/// What becomes of a total.
+enum Then {
+    /// It is divided by the number of columns.
+    Mean,
+    /// 1/√(mean + ε)
+    InverseRoot,
+    /// A function of it.
+    Of(Unary),
+    Nothing,
+}
+
 impl Row<'_> {
+    /// Brings the row, computes its statistics, one after the other, and stores the result.
+    pub(super) fn normalise(mut self, k: &mut Builder) -> Result {
+        self.bring(k)?;
+        // An element, and the first two statistics.
+        let [x, first, second] = [0, 1, 2].map(Function::input);
+        let (difference, square) = (x.clone() - first.clone(), |x: Function| x.clone() * x);
+        let power = difference.clone().unary(Unary::Exp);
+        let [add, max] = [Binary::Add, Binary::Max];
+        let (folds, result) = match self.template.norm {
+            Norm::None => (vec![], x),
+            Norm::Layer => {
+                let squares = (add, square(difference.clone()), Then::InverseRoot);
+                (vec![(add, x, Then::Mean), squares], difference * second)
+            }
+            Norm::Rms => (vec![(add, square(x.clone()), Then::InverseRoot)], x * first),
+            Norm::Softmax => {
+                let sum = (add, power.clone(), Then::Of(Unary::Rcp));
+                // What is kept need not be computed again.
+                let left = if self.kept.is_some() { x.clone() } else { power };
+                (vec![(max, x, Then::Nothing), sum], left * second)
+            }
+            Norm::LogSoftmax => {
+                let sum = (add, power, Then::Of(Unary::Log));
+                (vec![(max, x, Then::Nothing), sum], difference - second)
+            }
+        };
+        let mut stats = Vec::new();
+        for (op, function, then) in folds {
+            let total = self.fold(k, op, &function, &stats)?;
+            stats.push(self.then(k, &then, total)?);
+        }
+        self.leave(k, &result, &stats)
+    }
+
+    fn then(&self, k: &mut Builder, then: &Then, total: Statistic) -> Result<Statistic> {
+        let x = Function::identity();
+        let (function, of) = match then {
+            Then::Nothing => return Ok(total),
+            Then::Mean => return self.mean(k, &total),
+            Then::InverseRoot => {
+                ((x + self.template.epsilon.0).unary(Unary::Rsqrt), self.mean(k, &total)?)
+            }
+            Then::Of(op) => (x.unary(*op), total),
+        };
+        let register = computed(k, &function, ("statistic", 1, Scalar::F32), &[of.register])?[0];
+        Ok(Statistic { register, meaning: Fused::of(&function, &[of.meaning]) })
+    }
+
+    /// A sum over the row, divided by the number of columns.
+    fn mean(&self, k: &mut Builder, sum: &Statistic) -> Result<Statistic> {
+        let columns = number(k, "count", Scalar::F32)?;
+        k.alone(Kind::Index(self.columns.clone()), columns, ())?;
+        let register = number(k, "mean", Scalar::F32)?;
+        k.binary(Binary::Div, register, [sum.register, columns])?;
+        let count = Fused::index(self.columns.clone());
+        Ok(Statistic { register, meaning: sum.meaning.clone() / count })
+    }
+
     /// Brings the row, as far as it is kept.
-    pub(super) fn bring(&mut self, k: &mut Builder) -> Result {
+    fn bring(&mut self, k: &mut Builder) -> Result {
         let Some(held) = self.template.held else { return Ok(()) };
         let n = self.template.vector;
         let mut raws = Vec::new();
@@ -120,7 +196,7 @@ impl Row<'_> {
     }
 
     /// Folds `function` of each element (input 0) and of the statistics before (the inputs after it) over the row.
-    pub(super) fn fold(
+    fn fold(
         &self,
         k: &mut Builder,
         op: Binary,
@@ -157,12 +233,7 @@ impl Row<'_> {
     }
 
     /// Stores `function` of each element and of all statistics, scaled, shifted and after the epilogue.
-    pub(super) fn leave(
-        &self,
-        k: &mut Builder,
-        function: &Function,
-        stats: &[Statistic],
-    ) -> Result {
+    fn leave(&self, k: &mut Builder, function: &Function, stats: &[Statistic]) -> Result {
         // The late operands follow the element; the statistics follow them.
         let count = self.late.len();
         let given = std::iter::once(0).chain(count + 1..=count + stats.len());
