@@ -5,6 +5,7 @@ use super::instance::Element;
 use super::issue::{Base, Failure, Issue};
 use super::meaning::unit_of;
 use super::memory::{Access, Conflict};
+use super::place::Place;
 use super::program::Mode;
 use super::runner::{Mark, Runner};
 use super::tally;
@@ -13,7 +14,8 @@ use crate::{Group, Memory};
 
 /// Where an element of an operand lies.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spot {
+pub(super) struct Spot<'p> {
+    place: &'p Place,
     /// The lane that sees it.
     lane: usize,
     operand: usize,
@@ -33,21 +35,21 @@ enum Deed {
     Observe,
 }
 
-impl Issue<'_, '_, '_> {
+impl<'p> Issue<'_, 'p, '_> {
     /// Where an element lies, of an operand that lies within its buffer as a whole. Nearly all accesses
     /// are such: inlined into them, a spot is never copied.
-    #[inline]
-    fn sure_spot(&self, (lane, operand, element): At<'_>) -> Option<Spot> {
+    #[inline(always)]
+    fn sure_spot(&self, (lane, operand, element): At<'_>) -> Option<Spot<'p>> {
         let place = &self.task.places[operand];
-        let number = place.number(element)?;
+        let element = place.number(element)?;
         let base = self.base_of(lane, operand);
-        let offset = base.offset + place.distances[number];
-        base.inside.then_some(Spot { lane, operand, element: number, base, offset })
+        let offset = base.offset + place.distances[element];
+        base.inside.then_some(Spot { place, lane, operand, element, base, offset })
     }
 
     /// Where an element lies; `None` outside of its buffer.
     #[inline]
-    pub(super) fn spot(&mut self, at: At<'_>) -> Tried<Option<Spot>> {
+    pub(super) fn spot(&mut self, at: At<'_>) -> Tried<Option<Spot<'p>>> {
         match self.sure_spot(at) {
             sure @ Some(_) => Ok(sure),
             None => self.edge_spot(at),
@@ -56,7 +58,7 @@ impl Issue<'_, '_, '_> {
 
     /// Likewise, of an operand of which a part may lie outside.
     #[cold]
-    fn edge_spot(&mut self, (lane, operand, element): At<'_>) -> Tried<Option<Spot>> {
+    fn edge_spot(&mut self, (lane, operand, element): At<'_>) -> Tried<Option<Spot<'p>>> {
         let place = &self.task.places[operand];
         let Some(number) = place.number(element) else {
             let text = format!("%{} has no element {element:?}", place.name);
@@ -64,7 +66,7 @@ impl Issue<'_, '_, '_> {
         };
         let base = self.base_of(lane, operand);
         let offset = base.offset + place.distances[number];
-        let spot = Spot { lane, operand, element: number, base, offset };
+        let spot = Spot { place, lane, operand, element: number, base, offset };
         let starts = &self.scratch.starts[base.starts..];
         let inside = starts
             .iter()
@@ -76,7 +78,7 @@ impl Issue<'_, '_, '_> {
 
     /// An element that must lie inside of its buffer.
     #[inline]
-    pub(super) fn inner_spot(&mut self, at: At<'_>) -> Tried<Spot> {
+    pub(super) fn inner_spot(&mut self, at: At<'_>) -> Tried<Spot<'p>> {
         match self.spot(at)? {
             Some(spot) => Ok(spot),
             None => Err(self.outside(at)),
@@ -104,8 +106,9 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Reads an element.
-    pub(super) fn load(&mut self, spot: Spot) -> Tried<f64> {
-        if self.task.places[spot.operand].memory == Memory::Registers {
+    #[inline]
+    pub(super) fn load(&mut self, spot: Spot<'p>) -> Tried<f64> {
+        if spot.place.memory == Memory::Registers {
             return self.load_register(spot);
         }
         self.note(spot);
@@ -114,8 +117,9 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Writes an element, rounded to its type.
-    pub(super) fn store(&mut self, spot: Spot, value: f64) -> Tried {
-        let place = &self.task.places[spot.operand];
+    #[inline]
+    pub(super) fn store(&mut self, spot: Spot<'p>, value: f64) -> Tried {
+        let place = spot.place;
         let value = place.scalar.round(value);
         if place.memory == Memory::Registers {
             return self.store_register(spot, value);
@@ -136,7 +140,7 @@ impl Issue<'_, '_, '_> {
         Ok(())
     }
 
-    fn put(&mut self, spot: Spot, stamp: Epoch, value: f64) -> Tried {
+    fn put(&mut self, spot: Spot<'p>, stamp: Epoch, value: f64) -> Tried {
         self.note(spot);
         self.touch(spot, stamp, Deed::Write)?;
         self.poke(spot, value);
@@ -144,8 +148,8 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Replaces an element of global memory in one step.
-    pub(super) fn exchange(&mut self, spot: Spot, change: &dyn Fn(f64) -> f64) -> Tried<f64> {
-        let place = &self.task.places[spot.operand];
+    pub(super) fn exchange(&mut self, spot: Spot<'p>, change: &dyn Fn(f64) -> f64) -> Tried<f64> {
+        let place = spot.place;
         if place.memory != Memory::Global {
             let text = "only global memory is updated in one step".to_owned();
             return Err(self.blame(spot.lane, Fault::Invalid(text)));
@@ -158,19 +162,19 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Reads an element as one that waits for it: others may update it at the same time.
-    pub(super) fn observe(&mut self, spot: Spot) -> Tried<f64> {
+    pub(super) fn observe(&mut self, spot: Spot<'p>) -> Tried<f64> {
         self.touch(spot, self.stamp(spot.lane, false), Deed::Observe)?;
         Ok(self.peek(spot))
     }
 
     /// The number of an element in its memory.
-    pub(super) fn counter(&self, spot: Spot) -> usize {
-        self.task.places[spot.operand].first + spot.offset as usize
+    pub(super) fn counter(&self, spot: Spot<'p>) -> usize {
+        spot.place.first + spot.offset as usize
     }
 
-    fn peek(&self, spot: Spot) -> f64 {
+    fn peek(&self, spot: Spot<'p>) -> f64 {
         let at = self.counter(spot);
-        match self.task.places[spot.operand].memory {
+        match spot.place.memory {
             Memory::Global => self.machine.global.peek(at),
             Memory::Shared | Memory::Registers => {
                 self.machine.blocks[spot.base.block].shared.peek(at)
@@ -178,8 +182,8 @@ impl Issue<'_, '_, '_> {
         }
     }
 
-    fn poke(&mut self, spot: Spot, value: f64) {
-        let (place, at) = (&self.task.places[spot.operand], self.counter(spot));
+    fn poke(&mut self, spot: Spot<'p>, value: f64) {
+        let (place, at) = (spot.place, self.counter(spot));
         let machine = &mut *self.machine;
         let (space, unit) = match place.memory {
             Memory::Global => (&mut machine.global, 0),
@@ -199,8 +203,8 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Counts the bytes of an access, and which addresses it touches.
-    fn note(&mut self, spot: Spot) {
-        let place = &self.task.places[spot.operand];
+    fn note(&mut self, spot: Spot<'p>) {
+        let place = spot.place;
         let cost = &mut self.machine.costs[self.number];
         let traffic = match place.memory {
             Memory::Global => &mut cost.global,
@@ -224,8 +228,8 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Checks an access to memory, and leaves its trace there.
-    fn touch(&mut self, spot: Spot, stamp: Epoch, deed: Deed) -> Tried {
-        let (place, at) = (&self.task.places[spot.operand], self.counter(spot));
+    fn touch(&mut self, spot: Spot<'p>, stamp: Epoch, deed: Deed) -> Tried {
+        let (place, at) = (spot.place, self.counter(spot));
         let machine = &mut *self.machine;
         let access = Access {
             runner: &machine.runners[self.warp],
@@ -276,7 +280,7 @@ impl Issue<'_, '_, '_> {
         Epoch::new(units.first + unit, lane, open + 1)
     }
 
-    fn report(&mut self, spot: Spot, conflict: Conflict) -> Tried {
+    fn report(&mut self, spot: Spot<'p>, conflict: Conflict) -> Tried {
         let text = self.text(spot.operand, spot.element, spot.base);
         let (fault, other) = match conflict {
             Conflict::Uninitialised => (Fault::Uninitialised(text), None),
@@ -337,7 +341,8 @@ impl Issue<'_, '_, '_> {
         Ok(())
     }
 
-    fn load_register(&mut self, spot: Spot) -> Tried<f64> {
+    #[inline]
+    fn load_register(&mut self, spot: Spot<'p>) -> Tried<f64> {
         let at = self.register(spot);
         let matmul = self.task.mode == Mode::Group(Group::MatMul);
         let accumulates = matmul && spot.operand < self.task.site.outs();
@@ -364,7 +369,8 @@ impl Issue<'_, '_, '_> {
         Ok(value)
     }
 
-    fn store_register(&mut self, spot: Spot, value: f64) -> Tried {
+    #[inline]
+    fn store_register(&mut self, spot: Spot<'p>, value: f64) -> Tried {
         let at = self.register(spot);
         let matmul = self.task.mode == Mode::Group(Group::MatMul);
         let number = self.task.number;
@@ -383,7 +389,7 @@ impl Issue<'_, '_, '_> {
             let runner = &self.machine.runners[self.warp];
             let block = self.machine.blocks[runner.block].number;
             let unit = unit_of(block, runner.index);
-            let root = self.task.places[spot.operand].number;
+            let root = spot.place.number;
             let element = (root, Element::of(Memory::Registers, unit, at));
             let values = (replaced, value);
             levels.note(self.machine.program, (runner, spot.lane), element, values);
@@ -398,14 +404,14 @@ impl Issue<'_, '_, '_> {
         Ok(())
     }
 
-    fn unfenced_register(&mut self, spot: Spot, before: Mark) -> Tried {
+    fn unfenced_register(&mut self, spot: Spot<'p>, before: Mark) -> Tried {
         let text = self.text(spot.operand, spot.element, spot.base);
         let text = format!("{text} is accessed by threads, and then by a matmul");
         self.complain(spot.lane, Fault::MissingFence(text), Some(before.at))
     }
 
-    fn register(&self, spot: Spot) -> usize {
-        (self.task.places[spot.operand].first + spot.offset as usize) * 32 + spot.lane
+    fn register(&self, spot: Spot<'p>) -> usize {
+        (spot.place.first + spot.offset as usize) * 32 + spot.lane
     }
 }
 

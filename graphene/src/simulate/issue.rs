@@ -196,7 +196,7 @@ impl Issue<'_, '_, '_> {
     }
 
     /// Where an operand begins.
-    #[inline]
+    #[inline(always)]
     pub(super) fn base_of(&self, lane: usize, operand: usize) -> Base {
         let varying = self.task.places[operand].varying;
         self.scratch.bases[32 * operand + if varying { lane } else { 0 }]
