@@ -640,17 +640,24 @@ impl MatMul<'_> {
     fn write<const V: usize>(&mut self, dots: &[[[i32; LANES]; V]], row: usize, to: usize) {
         for (dots, row) in dots.iter().zip(row..) {
             let [offset, total] = self.left.of_row(self.row + row);
-            let line = self.tile.row(row);
-            let line = &mut line[to..];
-            let len = line.len().min(V * LANES);
-            let line = &mut line[..len];
+            let line = &mut self.tile.row(row)[to..];
             let first = self.column + to;
-            let sums = &self.right.sums[first..first + len];
-            for ((y, &dot), &sum) in line.iter_mut().zip(dots.as_flattened()).zip(sums) {
-                *y = dot.wrapping_add(offset.wrapping_mul(sum));
+            let sums = &self.right.sums[first..first + line.len().min(V * LANES)];
+            let add = |y: &mut [i32], dots: &[i32], sums: &[i32]| {
+                for ((y, &dot), &sum) in y.iter_mut().zip(dots).zip(sums) {
+                    *y = dot.wrapping_add(offset.wrapping_mul(sum));
+                }
+            };
+            let ((whole, rest), (of_whole, of_rest)) =
+                (line.as_chunks_mut::<LANES>(), sums.as_chunks::<LANES>());
+            for ((y, dots), sums) in whole.iter_mut().zip(dots).zip(of_whole) {
+                add(y, dots, sums);
+            }
+            if let Some(dots) = dots.get(whole.len()) {
+                add(rest, dots, of_rest);
             }
             if let Some(offsets) = self.right.offsets {
-                let offsets = &offsets[first..first + len];
+                let offsets = &offsets[first..first + sums.len()];
                 for (y, &offset) in line.iter_mut().zip(offsets) {
                     *y = y.wrapping_add(offset.wrapping_mul(total));
                 }

@@ -2,6 +2,7 @@
 
 use super::compute::{binary_f32, compute_bool, compute_f64, compute_i64, move_f32, unary_f32};
 use super::elements::{Elements, ElementsMut, Registers, store, typed, typed_mut};
+use super::fast::map;
 use super::quantise::{Quantise, STORED, To};
 use super::scalar::round;
 use super::{BLOCK, Class, Domain, Instruction, Loop, Operation, Register, Scalar, Source, Tile};
@@ -14,8 +15,8 @@ use graphene_frontend::dtype::DType;
 const PARALLEL: usize = 1 << 16;
 
 /// Where rows are at least as long as this, a block does not go beyond its row: inputs that
-/// broadcast then lie in one run and need not be copied.
-const LONG_ROW: usize = 256;
+/// broadcast then lie in one run and need not be copied. Of shorter rows a block has several.
+const LONG_ROW: usize = BLOCK / 2 + 1;
 
 /// What a loop reads.
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +92,8 @@ impl Loop {
         let parts = if work < PARALLEL { 1 } else { threads::count() * 4 };
         let chunk = domain.len.div_ceil(parts);
         let row = domain.row();
-        let whole = row >= LONG_ROW && row <= chunk;
-        let chunk = chunk.next_multiple_of(if whole { row } else { BLOCK });
+        let step = if row < LONG_ROW { BLOCK / row * row } else { row };
+        let chunk = chunk.next_multiple_of(if step <= chunk { step } else { BLOCK });
         let outputs = self.outputs.iter().zip(outputs).map(|((dtype, _), bytes)| {
             chunks_mut(&mut bytes[..domain.len * dtype.size()], chunk * dtype.size())
         });
@@ -357,8 +358,14 @@ impl Loop {
             }
             Operation::Cast => move_f32(target, block(0)),
             Operation::Number => {
-                move_f32(target, block(0));
-                target.iter_mut().for_each(|x| *x = if x.is_nan() { 0.0 } else { *x });
+                let number = |x: f32| if x.is_nan() { 0.0 } else { x };
+                match block(0) {
+                    Elements::F32(x) => map(target, x, number),
+                    elements => {
+                        move_f32(target, elements);
+                        target.iter_mut().for_each(|x| *x = number(*x));
+                    }
+                }
             }
         }
         round(instruction.dtype, target);
@@ -368,6 +375,11 @@ impl Loop {
 /// How many of the `left` elements from `start` on are run at a time.
 fn block_len(domain: &Domain, start: usize, left: usize) -> usize {
     let row = domain.row();
+    if row < LONG_ROW && start.is_multiple_of(row) && left >= row {
+        // Whole rows: inputs that are the same in all of them are gathered once.
+        let rows = left / row;
+        return rows.div_ceil(rows.div_ceil(BLOCK / row)) * row;
+    }
     let left = if row < LONG_ROW { left } else { left.min(row - start % row) };
     // Blocks of one row are about as long as each other.
     left.div_ceil(left.div_ceil(BLOCK)).next_multiple_of(16).min(left)

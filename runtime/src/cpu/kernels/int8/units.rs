@@ -248,7 +248,7 @@ impl Dots for Vnni {
                 }
             }
         }
-        *to = sums.map(|sums| sums.map(bytemuck::cast));
+        keep(&sums, to);
     }
 
     #[inline(always)]
@@ -270,7 +270,16 @@ impl Dots for Vnni {
                 }
             }
         }
-        *to = sums.map(|sums| sums.map(bytemuck::cast));
+        keep(&sums, to);
+    }
+}
+
+/// Stores sums one by one, from the registers that they are in.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn keep<const W: usize, const H: usize>(sums: &[[__m512i; W]; H], to: &mut [[[i32; LANES]; W]; H]) {
+    for (sums, to) in sums.as_flattened().iter().zip(to.as_flattened_mut()) {
+        *to = bytemuck::cast(*sums);
     }
 }
 
