@@ -15,7 +15,7 @@ use graphene_frontend::graph::{NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op, ReduceOp, RnnCell, Unary};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Precision, Target};
-use graphene_ir::template::mlp::Mlp;
+use graphene_ir::template::mlp::Warpgroups;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
@@ -195,7 +195,7 @@ impl<'a> Costs<'a> {
         let read = first.and_then(|x| self.net.graph.ty(x).shape.last()?.known());
         let widths: Vec<i64> = matmuls().map(|op| known(self.net[op].shape)).chain(read).collect();
         let half = matches!(self.net[set.first()].dtype, DType::F16 | DType::BF16);
-        self.target.has(Feature::Wgmma) && half && !Mlp::is_for_warpgroups(&widths)
+        self.target.has(Feature::Wgmma) && half && !Warpgroups::are_for(&widths)
     }
 
     /// The cost of two launches' work as one, by what each of them costs: an estimate of what a template would gain that

@@ -17,7 +17,7 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Op};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
-use graphene_ir::template::mlp::Mlp;
+use graphene_ir::template::mlp::{Mlp, Warpgroups};
 use graphene_ir::tensor::Scalar;
 
 /// The rows of a tile of layers that run as one launch.
@@ -321,7 +321,7 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     }
     let last = shapes.last().expect("layers are chained matmuls");
     widths.push(net.known(*last).last().copied().flatten().ok_or(Reason::Width)?);
-    if rounded && (shapes.len() == 1 || !Mlp::is_for_warpgroups(&widths)) {
+    if rounded && (shapes.len() == 1 || !Warpgroups::are_for(&widths)) {
         return Err(Reason::Prologue(Family::MatMul));
     }
     layers_fit(rules, dtype.expect("layers are matmuls"), &widths, turned)?;

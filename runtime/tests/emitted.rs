@@ -30,7 +30,7 @@ use graphene_ir::template::folds::Folds;
 use graphene_ir::template::gather::{Place, embedding, gather};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::matmul::{Edges, MatMul};
-use graphene_ir::template::mlp::{Layer, Mlp};
+use graphene_ir::template::mlp::{Layer, Mlp, Warpgroups};
 use graphene_ir::template::multistage::Multistage;
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
@@ -96,7 +96,7 @@ fn trials() -> Vec<Trial> {
         }
     }
     for (name, mlp) in layers_by_warpgroups() {
-        let kernel = move || mlp.by_warpgroups(mlp.fitting_warpgroups(2));
+        let kernel = move || Warpgroups::fitting(&mlp, 2).kernel(&mlp);
         add(&mut trials, &name, |other| other == Arch::Sm90a, Arc::new(kernel));
     }
     for (name, folds) in folds() {

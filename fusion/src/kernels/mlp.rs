@@ -14,7 +14,7 @@ use graphene_ir::kernel::Kernel;
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::matmul::Edges;
-use graphene_ir::template::mlp::{Layer, Mlp};
+use graphene_ir::template::mlp::{Layer, Mlp, Warpgroups};
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
 fn by_warpgroups(mlp: &Mlp, site: &Site<'_>, rows: i64) -> Option<Kernel> {
     let consumers = if rows >= 128 { 2 } else { 1 };
     let has = site.arch.has(Feature::Wgmma);
-    has.then(|| mlp.by_warpgroups(mlp.fitting_warpgroups(consumers)).ok()).flatten()
+    has.then(|| Warpgroups::fitting(mlp, consumers).kernel(mlp).ok()).flatten()
 }
 
 /// What the first layer reads.

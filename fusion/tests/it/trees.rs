@@ -222,7 +222,7 @@ fn of_matmuls() -> Vec<graphene_ir::Result<Kernel>> {
         Multistage { matmul, ..split }.kernel(),
         Multistage { matmul: single, ..Multistage::simt() }.kernel(),
         alike.kernel(),
-        alike.by_warpgroups(Warpgroups { consumers: 1, stages: 4 }),
+        Warpgroups { consumers: 1, stages: 4 }.kernel(&alike),
         mask(Mask::PerKey(Scalar::F32)).kernel(),
         mask(Mask::Dense(Scalar::F32)).kernel(),
         mask(Mask::PerKey(Scalar::U8)).ampere(),

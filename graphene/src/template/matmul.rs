@@ -1,6 +1,9 @@
 //! What templates of matmuls have in common: what is computed, of which tensors, and in
 //! which order blocks walk over the tiles of the result.
 
+mod walk;
+
+pub(super) use self::walk::{Place, Walk};
 use super::epilogue::{Attached, Epilogue, Span};
 use crate::{
     Builder, Expr, Fused, Header, Kind, Layout, Memory, Result, Scalar, TensorId, ThreadsId, Tiler,
@@ -217,84 +220,6 @@ impl Declared {
     /// Steps of `depth` along each term's K.
     pub(super) fn steps(&self, depth: i64) -> Vec<Expr> {
         self.terms.iter().map(|term| term.depth.ceil_div(depth)).collect()
-    }
-}
-
-/// The tiles of the result, and the order in which they are walked: matmul by matmul, in bands of
-/// rows, down the columns of a band.
-pub(super) struct Walk {
-    pub(super) tiles_m: Expr,
-    pub(super) tiles_n: Expr,
-    pub(super) batch: Option<Expr>,
-    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
-    pub(super) raster: i64,
-}
-
-/// A tile of the result: its place in the batch, and its row and column in tiles.
-#[derive(Clone)]
-pub(super) struct Place {
-    pub(super) batch: Option<Expr>,
-    pub(super) m: Expr,
-    pub(super) n: Expr,
-}
-
-impl Walk {
-    pub(super) fn new(declared: &Declared, [rows, columns]: [i64; 2], raster: i64) -> Walk {
-        let [tiles_m, tiles_n] = [(&declared.m, rows), (&declared.n, columns)]
-            .map(|(extent, size)| extent.ceil_div(size));
-        Walk { tiles_m, tiles_n, batch: declared.batch.clone(), raster }
-    }
-
-    /// How many tiles there are.
-    pub(super) fn count(&self) -> Expr {
-        let batches = self.batch.clone().unwrap_or(Expr::from(1));
-        self.tiles_m.clone() * &self.tiles_n * batches
-    }
-
-    /// The `t`-th tile.
-    pub(super) fn place(&self, k: &mut Builder, t: impl Into<Expr>) -> Result<Place> {
-        let mut t = t.into();
-        let mut batch = None;
-        if self.batch.is_some() {
-            let of_one = self.tiles_m.clone() * &self.tiles_n;
-            batch = Some(Expr::from(k.let_("product", t.div(&of_one))?));
-            t = k.let_("tile", t.rem(&of_one))?.into();
-        }
-        let band_size = self.tiles_n.clone() * self.raster;
-        let band = Expr::from(k.let_("band", t.div(&band_size))?);
-        let left = self.tiles_m.clone() - band.clone() * self.raster;
-        let height = left.min(self.raster).max(1);
-        let height = Expr::from(k.let_("height", height)?);
-        let within = Expr::from(k.let_("within", t.rem(&band_size))?);
-        let m = k.let_("m", band * self.raster + within.rem(&height))?;
-        let n = k.let_("n", within.div(&height))?;
-        Ok(Place { batch, m: m.into(), n: n.into() })
-    }
-}
-
-impl Place {
-    /// The first.
-    pub(super) fn first() -> Place {
-        Place { batch: None, m: Expr::from(0), n: Expr::from(0) }
-    }
-
-    /// A tile of a tensor that may be batched.
-    fn view(
-        &self,
-        k: &mut Builder,
-        of: TensorId,
-        name: &str,
-        tiles: &[Tiler; 2],
-        at: [&Expr; 2],
-    ) -> Result<TensorId> {
-        let batch = self.batch.is_some().then_some(Tiler::Size(1));
-        let tiles: Vec<Tiler> = batch.into_iter().chain(tiles.iter().cloned()).collect();
-        tile_of(k, of, name, &tiles, self.batch.iter().chain(at))
-    }
-
-    /// Coordinates within a tensor that may be batched.
-    pub(super) fn at(&self, at: [Expr; 2]) -> Vec<Expr> {
-        self.batch.iter().cloned().chain(at).collect()
     }
 }
 

@@ -21,24 +21,23 @@
 //!       - epilogue by a block: the last layer's results, of its sums
 //!         - registers by a thread: what becomes of a run of sums
 //!
-//! - this file: the parameters, the kernel's outline, what a block has of everything, and blocks that fit layers;
+//! - this file: the parameters, the kernel's outline, and blocks that fit layers;
+//! - `sizes`: what a block has of everything, and what no kernel has;
 //! - `layers`: what a block does with each layer.
 
 mod layers;
+mod sizes;
 mod warpgroups;
 
 pub use self::warpgroups::Warpgroups;
 use super::access::{Stride, launch};
 use super::epilogue::{Epilogue, Operands, Span};
 use super::matmul::{Edges, leaf, tile_of};
-use super::stage::{Movers, Side};
-use super::tiled_mma::{self, By};
-use crate::choose::{ceil, gcd};
-use crate::error::AtMost;
-use crate::schedule::WIDTH;
+use super::stage::Movers;
+use super::tiled_mma::By;
 use crate::{
-    Arch, AtLeast, Builder, Expr, Function, Fused, Header, Kernel, Kind, Layout, MultipleOf,
-    Result, Scalar, TensorId, ThreadsId, Tiler, Unary, Var, Within, needs,
+    Arch, Builder, Expr, Header, Kernel, Layout, Result, Scalar, TensorId, ThreadsId, Tiler, Unary,
+    Var, needs,
 };
 
 parameters! {
@@ -276,171 +275,6 @@ impl Mlp {
         let word = 4 * 32 * mlp.warps;
         [mlp.bytes(), mlp.sums() * word, SUMS * word]
     }
-
-    fn check(&self) -> Result {
-        self.check_layers()?;
-        MultipleOf(16).check("as the depth of a stage", self.depth)?;
-        self.arch.needs(tiled_mma::features(self.arch, self.scalar, self.tf32))?;
-        AtLeast(2).check("stages", self.stages)?;
-        Within(1, 32).check("warps", self.warps)?;
-        MultipleOf(16).check("rows a block", self.rows)?;
-        for (l, layer) in self.layers.iter().enumerate() {
-            needs(self.padded(l) >= layer.width, "layers that warps can share", layer)?;
-        }
-        AtMost(SUMS).check("accumulators a thread", self.sums())
-    }
-
-    /// What is computed, however a block does it.
-    fn check_layers(&self) -> Result {
-        let last = self.layers.last().is_some_and(|last| last.times == 1);
-        needs(last, "a last layer that is there once", &self.layers)?;
-        let float = matches!(self.scalar, Scalar::F32 | Scalar::F16 | Scalar::Bf16);
-        needs(float, "fp16, bf16 or fp32 rows and weights", self.scalar)?;
-        let known = !self.rounds_x() || self.x == Some(Scalar::F32);
-        needs(known, "X of the rows' type or in single precision", self.x)?;
-        needs(self.stride != Stride::Broadcast, "rows that do not broadcast", self.stride)?;
-        let mut from = self.width;
-        for layer in &self.layers {
-            let Layer { width, times, skip, epilogue, .. } = layer;
-            let wide = [from, *width].iter().all(|width| (1..=4096).contains(width));
-            needs(wide, "1 to 4096 columns a layer", [from, *width])?;
-            let inputs = 1 + epilogue.operands.len() + usize::from(*skip);
-            let outputs = epilogue.function.outputs().len();
-            let known = epilogue.function.inputs() <= inputs && outputs == epilogue.outputs.len();
-            needs(known, "a function of the sum, the operands and the input", epilogue)?;
-            needs(outputs > 0, "1 or more results a layer", outputs)?;
-            needs(!skip || from == *width, "a skipped layer as wide as its input", [from, *width])?;
-            let rows = epilogue.operands.iter().all(|operand| operand.span == Span::Row);
-            let alike = from == *width && rows && outputs == 1;
-            let times = *times == 1 || (*times > 1 && alike);
-            needs(
-                times,
-                "repeated layers of one width, with rows as operands, and one result",
-                layer,
-            )?;
-            from = *width;
-        }
-        Ok(())
-    }
-
-    /// What the kernel computes: of X, and of each layer's weights and operands.
-    fn kind(&self) -> Kind {
-        let x = match self.rounds_x() {
-            true => Function::identity().rounded(self.scalar),
-            false => Function::identity(),
-        };
-        let (mut state, mut first) = (Fused::of(&x, &[Fused::input(0)]), 1);
-        let mut results = Vec::new();
-        for (l, Layer { epilogue, .. }) in self.layers.iter().enumerate() {
-            let all = self.layer(l, state, first);
-            let kept = usize::from(l + 1 < self.layers.len());
-            results.extend((kept..epilogue.outputs.len()).map(|output| all.output(output)));
-            (state, first) = (all.output(0), first + 1 + epilogue.operands.len());
-        }
-        Kind::Fused(Fused::all(results))
-    }
-
-    /// Whether X has another type than rows.
-    fn rounds_x(&self) -> bool {
-        self.x.is_some_and(|x| x != self.scalar)
-    }
-
-    /// What a layer computes: its sums, all of it, and what becomes of the sums.
-    fn kinds(&self, l: usize) -> [Kind; 3] {
-        let Layer { skip, epilogue, .. } = &self.layers[l];
-        let sums = Fused::input(0).matmul(Fused::input(1).merge(0));
-        let input = skip.then(|| Fused::input(1 + epilogue.operands.len()));
-        let left = of_sums(epilogue, Fused::input(0), 1, input, |operand| operand);
-        [sums, self.layer(l, Fused::input(0), 1), left].map(Kind::Fused)
-    }
-
-    /// The results of a layer, or of several that follow each other; from the input `first` on there are its weights and
-    /// operands.
-    fn layer(&self, l: usize, state: Fused, first: usize) -> Fused {
-        let Layer { times, skip, epilogue, .. } = &self.layers[l];
-        let of = |state: Fused, time: i64| {
-            let own = |input: Fused| if *times == 1 { input } else { input.slice(0, time, 1) };
-            let weights = own(Fused::input(first)).merge(0);
-            let sums = state.clone().matmul(weights);
-            of_sums(epilogue, sums, first + 1, skip.then_some(state), own)
-        };
-        (1..*times).fold(of(state, 0), |all, time| of(all.output(0), time))
-    }
-
-    /// Sums that a thread has.
-    fn sums(&self) -> i64 {
-        let widest = (0..self.layers.len()).map(|l| self.padded(l)).max().unwrap_or(0);
-        widest * self.rows / (32 * self.warps)
-    }
-
-    /// The bytes of shared memory that a block takes.
-    fn bytes(&self) -> i64 {
-        let stages = [false, true].into_iter().filter_map(|transposed| self.stage(transposed));
-        self.near().bytes() + stages.map(|side| self.stages * side.bytes()).sum::<i64>()
-    }
-
-    /// Columns that a layer is computed with: those that warps can share; and, of what is an input,
-    /// whole stages. Beyond the layer's own, weights and inputs are 0.
-    fn padded(&self, l: usize) -> i64 {
-        let along = gcd(self.rows / 16, self.warps);
-        let shared = 16 * self.warps / along;
-        let whole = if l + 1 < self.layers.len() {
-            shared / gcd(shared, self.depth) * self.depth
-        } else {
-            shared
-        };
-        ceil(self.layers[l].width, whole) * whole
-    }
-
-    /// The same of a layer's input.
-    fn padded_input(&self, l: usize) -> i64 {
-        match l.checked_sub(1) {
-            Some(before) => self.padded(before),
-            None => ceil(self.width, self.depth) * self.depth,
-        }
-    }
-
-    /// Columns of a layer's input.
-    fn input(&self, l: usize) -> i64 {
-        l.checked_sub(1).map_or(self.width, |before| self.layers[before].width)
-    }
-
-    /// Steps along a layer's K.
-    fn steps(&self, l: usize) -> i64 {
-        ceil(self.input(l), self.depth)
-    }
-
-    /// The rows: as a layer's input, and a stage of its weights.
-    fn sides(&self, l: usize) -> [Side; 2] {
-        let transposed = self.layers[l].transposed;
-        let rows = self.side(false, self.rows, self.padded_input(l), false);
-        [rows, self.side(true, self.padded(l), self.depth, transposed)]
-    }
-
-    fn side(&self, right: bool, size: i64, depth: i64, transposed: bool) -> Side {
-        let threads = By::is_threads(self.scalar, self.tf32);
-        let by = if threads { By::Threads([0; 2]) } else { By::Warps };
-        let chunk = by.chunk(self.scalar, transposed);
-        Side { right, size, matrices: 1, depth, transposed, scalar: self.scalar, chunk }
-    }
-
-    /// The rows where they are widest.
-    fn near(&self) -> Side {
-        let widest = (0..self.layers.len()).map(|l| self.padded_input(l)).max();
-        self.side(false, self.rows, widest.unwrap_or(16), false)
-    }
-
-    /// A stage of weights so arranged where they are widest, if there are any.
-    fn stage(&self, transposed: bool) -> Option<Side> {
-        let like = |l: &usize| self.layers[*l].transposed == transposed;
-        let widest = (0..self.layers.len()).filter(like).map(|l| self.padded(l)).max()?;
-        Some(self.side(true, widest, self.depth, transposed))
-    }
-
-    /// How rows of so many elements move.
-    fn edges(&self, width: i64) -> Edges {
-        if width * self.scalar.bytes() % WIDTH == 0 { self.edges } else { Edges::Moves }
-    }
 }
 
 /// The `m`-th so many rows of a tensor in global memory.
@@ -449,18 +283,4 @@ fn rows_of(k: &mut Builder, of: TensorId, name: &str, (rows, m): (i64, &Expr)) -
     let (tiles, zero) = ([Tiler::Size(rows), Tiler::Whole], Expr::from(0));
     let count = columns.min(2);
     tile_of(k, of, name, &tiles[..count], [m, &zero].into_iter().take(count))
-}
-
-/// What becomes of a layer's sums, of its operands from this number on, and of its input.
-fn of_sums(
-    epilogue: &Epilogue,
-    sums: Fused,
-    first: usize,
-    input: Option<Fused>,
-    own: impl Fn(Fused) -> Fused,
-) -> Fused {
-    let operands = epilogue.operands.iter().zip(first..);
-    let operands = operands.map(|(operand, number)| own(operand.span.broadcast(number)));
-    let parts: Vec<Fused> = std::iter::once(sums).chain(operands).chain(input).collect();
-    Fused::of(&epilogue.function, &parts)
 }

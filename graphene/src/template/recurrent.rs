@@ -22,11 +22,13 @@
 //! - `operands`: the kernel's tensors; `meaning`: what it and a step compute of them;
 //! - `steps`: what a block does in each step, and how rows and weights come;
 //! - `units`: what is done with each unit, also of sequences of several lengths;
-//! - `sums`: which thread has which sums of a step, what they begin with, their matmuls, and how those of a shared depth meet.
+//! - `sums`: which thread has which sums of a step, and their matmuls;
+//! - `slices`: what units keep and sums begin with, and how those of a shared depth meet.
 
 mod cell;
 mod meaning;
 mod operands;
+mod slices;
 mod steps;
 mod sums;
 mod units;

@@ -91,7 +91,7 @@ fn every_level_is_typed_and_costs_nothing() {
         check_levels(&format!("{mlp:?}"), &mlp.kernel().unwrap());
     }
     for (mlp, by, _) in mlp::by_warpgroups() {
-        check_levels(&format!("{mlp:?} {by:?}"), &mlp.by_warpgroups(by).unwrap());
+        check_levels(&format!("{mlp:?} {by:?}"), &by.kernel(&mlp).unwrap());
     }
 }
 

@@ -279,15 +279,15 @@ fn wide(layers: Vec<Layer>) -> Vec<Layer> {
 #[test]
 fn warpgroups_keep_rows_in_registers() {
     for (mlp, by, rows) in by_warpgroups() {
-        check_kernel(&mlp, &mlp.by_warpgroups(by).unwrap(), rows, 1);
+        check_kernel(&mlp, &by.kernel(&mlp).unwrap(), rows, 1);
     }
     // A layer of 128 columns holds four stages.
     let few = Warpgroups { consumers: 1, stages: 3 };
-    assert!(Mlp::alike(3, relu(128)).by_warpgroups(few).is_err());
+    assert!(few.kernel(&Mlp::alike(3, relu(128))).is_err());
     let mut other = relu(128);
     other.epilogue.operands[0].scalar = Some(Scalar::Bf16);
     let enough = Warpgroups { stages: 8, ..few };
-    assert!(Mlp::alike(3, other).by_warpgroups(enough).is_err());
+    assert!(enough.kernel(&Mlp::alike(3, other)).is_err());
 }
 
 #[test]

@@ -16,7 +16,7 @@ use graphene_ir::schedule::dependent;
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::matmul::{Edges, MatMul};
-use graphene_ir::template::mlp::{Layer, Mlp};
+use graphene_ir::template::mlp::{Layer, Mlp, Warpgroups};
 use graphene_ir::template::multistage::Multistage;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
@@ -311,7 +311,7 @@ pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
             }
             if width >= 64 {
                 let of = |count| Mlp::alike(count, layer.clone());
-                let kernel = |mlp: &Mlp| mlp.by_warpgroups(mlp.fitting_warpgroups(1));
+                let kernel = |mlp: &Mlp| Warpgroups::fitting(mlp, 1).kernel(mlp);
                 wrong += check_layers(stream, of, kernel, &mut random)?;
             }
         }

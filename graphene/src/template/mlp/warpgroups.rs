@@ -64,68 +64,63 @@ fn parts(width: i64) -> Vec<i64> {
     }
 }
 
-impl Mlp {
-    /// The kernel for Hopper, with the symbols, parameters and levels of [`kernel`](Mlp::kernel); of this template's
-    /// parameters it takes no rows, depth, warps or stages. Columns are multiples of 64, at most 256.
-    pub fn by_warpgroups(&self, by: Warpgroups) -> Result<Kernel> {
-        self.check_warpgroups(by)?;
+/// Columns of a stage: of the widest part of a layer.
+fn part_columns(mlp: &Mlp) -> i64 {
+    mlp.layers.iter().map(|layer| parts(layer.width)[0]).fold(1, i64::max) * PANEL
+}
+
+impl Warpgroups {
+    /// The kernel for Hopper, with the symbols, parameters and levels of [`Mlp::kernel`]; of its parameters it takes no rows,
+    /// depth, warps or stages. Columns are multiples of 64, at most 256.
+    pub fn kernel(self, mlp: &Mlp) -> Result<Kernel> {
+        self.check(mlp)?;
         let mut k = Builder::new("mlp", Arch::Sm90a);
-        let (m, x, given) = self.parameters(&mut k)?;
-        let blocks = m.ceil_div(ROWS * by.consumers);
-        let (block, tile) = launch(&mut k, blocks, GROUP * (by.consumers + 1), "m")?;
+        let (m, x, given) = mlp.parameters(&mut k)?;
+        let blocks = m.ceil_div(ROWS * self.consumers);
+        let (block, tile) = launch(&mut k, blocks, GROUP * (self.consumers + 1), "m")?;
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
-        let context = Shared { mlp: self, by, given, x, block, groups, tile };
+        let context = Shared { mlp, by: self, given, x, block, groups, tile };
         let memory = context.memory(&mut k)?;
         k.spec(Kind::Sync, (), (), block)?;
-        k.role(groups, 0..by.consumers, |k| context.consume(k, &memory))?;
-        k.role(groups, by.consumers..by.consumers + 1, |k| context.produce(k, &memory))?;
-        k.finish_as(self.header(x, &context.given, block))
+        k.role(groups, 0..self.consumers, |k| context.consume(k, &memory))?;
+        k.role(groups, self.consumers..self.consumers + 1, |k| context.produce(k, &memory))?;
+        k.finish_as(mlp.header(x, &context.given, block))
     }
 
     /// Blocks of so many consumers, with as many stages as there is shared memory for; whether a kernel has such layers,
-    /// [`by_warpgroups`](Mlp::by_warpgroups) says.
-    pub fn fitting_warpgroups(&self, consumers: i64) -> Warpgroups {
+    /// [`kernel`](Self::kernel) says.
+    pub fn fitting(mlp: &Mlp, consumers: i64) -> Warpgroups {
         // Measured on an H100 at 20 layers of 128 columns and 1 to 16384 rows: clusters of two blocks that share weights take
         // 1.04 to 1.14 of the time of blocks alone, stages of twice the depth 1.03 to 1.10.
         let of = |stages| Warpgroups { consumers, stages };
-        let fits = |&stages: &i64| self.check_warpgroups(of(stages)).is_ok();
+        let fits = |&stages: &i64| of(stages).check(mlp).is_ok();
         of((2..=STAGES).rev().find(fits).unwrap_or(2))
     }
 
     /// Whether warpgroups take so wide an X and so wide layers.
-    pub fn is_for_warpgroups(widths: &[i64]) -> bool {
+    pub fn are_for(widths: &[i64]) -> bool {
         widths.iter().all(|width| (PANEL..=4 * PANEL).contains(width) && width % PANEL == 0)
     }
 
-    /// Columns of X and of all layers where they are widest.
-    fn widest(&self) -> i64 {
-        self.layers.iter().map(|layer| layer.width).fold(self.width, i64::max)
-    }
-
-    /// Columns of a stage: of the widest part of a layer.
-    fn part_columns(&self) -> i64 {
-        self.layers.iter().map(|layer| parts(layer.width)[0]).fold(1, i64::max) * PANEL
-    }
-
-    fn check_warpgroups(&self, by: Warpgroups) -> Result {
-        self.check_layers()?;
-        let Warpgroups { consumers, stages } = by;
-        let half = matches!(self.scalar, Scalar::F16 | Scalar::Bf16);
-        needs(half && self.edges == Edges::Bulk, "aligned rows of fp16 or bf16", self.scalar)?;
-        Within(1, if self.widest() > 2 * PANEL { 2 } else { 3 }).check("consumers", consumers)?;
+    fn check(self, mlp: &Mlp) -> Result {
+        mlp.check_layers()?;
+        let Warpgroups { consumers, stages } = self;
+        let half = matches!(mlp.scalar, Scalar::F16 | Scalar::Bf16);
+        needs(half && mlp.edges == Edges::Bulk, "aligned rows of fp16 or bf16", mlp.scalar)?;
+        Within(1, if mlp.widest() > 2 * PANEL { 2 } else { 3 }).check("consumers", consumers)?;
         // No stage is released before all of a layer's matmuls have begun.
-        let used = |l: usize| self.input(l) / PANEL * parts(self.layers[l].width).len() as i64;
-        let most = (0..self.layers.len()).map(used).fold(2, i64::max);
+        let used = |l: usize| mlp.input(l) / PANEL * parts(mlp.layers[l].width).len() as i64;
+        let most = (0..mlp.layers.len()).map(used).fold(2, i64::max);
         AtLeast(most).check("stages", stages)?;
-        let turned = self.layers.iter().map(|layer| layer.transposed);
-        needs(turned.clone().max() == turned.min(), "weights of one layout", &self.layers)?;
-        Within(1, 16).check("layers that differ", self.layers.len() as i64)?;
-        let widths = self.layers.iter().map(|layer| layer.width).chain([self.width]);
+        let turned = mlp.layers.iter().map(|layer| layer.transposed);
+        needs(turned.clone().max() == turned.min(), "weights of one layout", &mlp.layers)?;
+        Within(1, 16).check("layers that differ", mlp.layers.len() as i64)?;
+        let widths = mlp.layers.iter().map(|layer| layer.width).chain([mlp.width]);
         let widths: Vec<i64> = widths.collect();
-        needs(Mlp::is_for_warpgroups(&widths), "64, 128, 192 or 256 columns", &widths)?;
-        for Layer { epilogue, times, .. } in &self.layers {
+        needs(Warpgroups::are_for(&widths), "64, 128, 192 or 256 columns", &widths)?;
+        for Layer { epilogue, times, .. } in &mlp.layers {
             let known = |own: Option<Scalar>| {
-                own.is_none_or(|own| [self.scalar, Scalar::F32].contains(&own))
+                own.is_none_or(|own| [mlp.scalar, Scalar::F32].contains(&own))
             };
             let rows = epilogue.operands.iter().all(|op| op.span == Span::Row && known(op.scalar));
             needs(rows, "rows of the layers' type or in single precision as operands", epilogue)?;
@@ -133,31 +128,11 @@ impl Mlp {
             needs(one, "one result of the layers' type or in single precision", epilogue)?;
             Within(1, 256).check("layers that are alike", *times)?;
         }
-        let stages = stages * PANEL * self.part_columns();
-        let panels = self.copies().contains(&true);
-        let rows = if panels { ROWS * consumers * self.widest() } else { 0 };
-        let bytes = (stages + rows) * self.scalar.bytes() + self.row_bytes();
+        let stages = stages * PANEL * part_columns(mlp);
+        let panels = mlp.copies().contains(&true);
+        let rows = if panels { ROWS * consumers * mlp.widest() } else { 0 };
+        let bytes = (stages + rows) * mlp.scalar.bytes() + mlp.row_bytes();
         needs(bytes + BARRIERS <= Arch::Sm90a.shared_memory(), "stages that fit a block", bytes)
-    }
-
-    /// Whether X and the result move by tensor copies, as those of the layers' type do.
-    fn copies(&self) -> [bool; 2] {
-        let result = self.layers.last().and_then(|last| *last.epilogue.outputs.first()?);
-        [self.x, result].map(|own| self.row_scalar(own) == self.scalar)
-    }
-
-    fn row_scalar(&self, own: Option<Scalar>) -> Scalar {
-        own.unwrap_or(self.scalar)
-    }
-
-    /// Bytes of all layers' operands, each of which begins at a multiple of 128.
-    fn row_bytes(&self) -> i64 {
-        let of = |layer: &Layer| {
-            let operands = layer.epilogue.operands.iter();
-            let bytes = operands.map(|row| self.row_scalar(row.scalar).bytes());
-            bytes.map(|bytes| (bytes * layer.times * layer.width + 127) / 128 * 128).sum::<i64>()
-        };
-        self.layers.iter().map(of).sum()
     }
 }
 
@@ -196,7 +171,7 @@ impl Shared<'_> {
             true => Some(panel.allocate(k, "sY", &[consumers, mlp.widest() / PANEL], false)?),
             false => None,
         };
-        let (turned, columns) = (mlp.layers[0].transposed, mlp.part_columns());
+        let (turned, columns) = (mlp.layers[0].transposed, part_columns(mlp));
         let [rows_of, columns] = if turned { [PANEL, columns] } else { [columns, PANEL] };
         let stage = Panels { rows: rows_of, columns, scalar };
         let weights = stage.allocate(k, "sW", &[stages], !turned)?;

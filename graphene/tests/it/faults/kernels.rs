@@ -167,7 +167,7 @@ fn layers() -> Vec<Tried> {
 /// Layers whose rows stay in registers, of X in single precision, which is what the result is of, too.
 fn by_warpgroups() -> Tried {
     let mlp = of_single(Mlp::alike(2, Layer::default()));
-    let kernel = mlp.by_warpgroups(Warpgroups { consumers: 1, stages: 4 });
+    let kernel = Warpgroups { consumers: 1, stages: 4 }.kernel(&mlp);
     given("warpgroups", kernel.unwrap(), &[[40, 0, 0]])
 }
 
