@@ -28,6 +28,7 @@
 //!       - registers by a thread: the epilogue's function of a run of sums
 
 mod consumer;
+mod rows;
 
 use super::{Given, Layer, Mlp};
 use crate::choose::ceil;

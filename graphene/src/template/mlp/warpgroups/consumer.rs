@@ -1,40 +1,37 @@
-//! What consumers do: each layer's matmuls by one or two parts of its columns, what becomes of their sums, and how the own rows
-//! of X and of the results come and leave.
+//! What consumers do: each layer's matmuls by one or two parts of its columns, and what becomes of their sums.
 
 use super::{Near, PANEL, PRODUCER_REGISTERS, Shared, parts};
-use crate::schedule::{PipelineState, load, load_inside, widen};
+use crate::schedule::{PipelineState, load, widen};
 use crate::template::epilogue::{Attached, Run, Span};
 use crate::template::fragments::{
-    Lane, Matrices, ROWS, await_tma, clear, consumer_registers, elected_warps, fragment,
-    leave_by_tma, own_group,
+    Lane, Matrices, ROWS, await_tma, clear, consumer_registers, elected_warps, fragment, own_group,
 };
 use crate::template::matmul::{Edges, tile_of};
 use crate::{
     Builder, Expr, Fence, Group, Header, Kind, Operand, Result, Scalar, TensorId, ThreadsId, Tiler,
-    Var,
 };
 use std::collections::btree_map::{BTreeMap, Entry};
 
 /// Columns of a layer that one thread has: sums, and activations as the next layer's left operand.
 #[derive(Clone, Copy)]
-struct Part {
-    sums: TensorId,
-    rows: TensorId,
+pub(super) struct Part {
+    pub(super) sums: TensorId,
+    pub(super) rows: TensorId,
     /// The first of its panels, and how many they are.
-    first: i64,
-    panels: i64,
+    pub(super) first: i64,
+    pub(super) panels: i64,
 }
 
 /// A consumer warpgroup.
-struct Consumer<'a> {
-    shared: &'a Shared<'a>,
-    near: &'a Near,
-    own: ThreadsId,
-    group: Expr,
+pub(super) struct Consumer<'a> {
+    pub(super) shared: &'a Shared<'a>,
+    pub(super) near: &'a Near,
+    pub(super) own: ThreadsId,
+    pub(super) group: Expr,
     /// Which 64 of all rows are its own.
-    m: Expr,
-    lane: Lane,
-    matrices: Matrices,
+    pub(super) m: Expr,
+    pub(super) lane: Lane,
+    pub(super) matrices: Matrices,
     /// All of the block's warps: the first lane of each arrives for it.
     elected_warps: ThreadsId,
     /// Stages that are used, and that are released.
@@ -57,7 +54,7 @@ struct Pending {
 const TOGETHER: i64 = 3;
 
 /// Eights of columns in a panel.
-const EIGHTS: i64 = PANEL / 8;
+pub(super) const EIGHTS: i64 = PANEL / 8;
 
 impl Shared<'_> {
     /// What each consumer warpgroup does.
@@ -83,7 +80,7 @@ impl Shared<'_> {
     }
 }
 
-fn each_panel(parts: &[Part], mut body: impl FnMut(&Part, i64) -> Result) -> Result {
+pub(super) fn each_panel(parts: &[Part], mut body: impl FnMut(&Part, i64) -> Result) -> Result {
     parts.iter().try_for_each(|part| (0..part.panels).try_for_each(|panel| body(part, panel)))
 }
 
@@ -155,7 +152,7 @@ impl<'a> Consumer<'a> {
     }
 
     /// Columns of a panel in registers.
-    fn panel(&self, k: &mut Builder, of: TensorId, panel: i64) -> Result<TensorId> {
+    pub(super) fn panel(&self, k: &mut Builder, of: TensorId, panel: i64) -> Result<TensorId> {
         let panels = [Tiler::Whole, Tiler::Size(EIGHTS)];
         tile_of(k, of, "panel", &panels, [&0.into(), &panel.into()])
     }
@@ -309,82 +306,6 @@ impl<'a> Consumer<'a> {
                 }
             }
             Ok(())
-        })
-    }
-
-    /// The own rows of X: from shared memory, or from global memory where they are yet to be rounded.
-    fn begin(&self, k: &mut Builder, to: &[Part]) -> Result {
-        let copied = self.near.rows.filter(|_| self.shared.mlp.copies()[0]);
-        if copied.is_none() {
-            self.round_rows(k, to)?;
-        }
-        self.near.begun.begin(k, "using_rows")?.consumer_wait(k, self.own)?;
-        let Some(buffers) = copied else { return Ok(()) };
-        each_panel(to, |part, panel| {
-            let buffer =
-                k.index(buffers, "buffer", [&self.group, &Expr::from(part.first + panel)])?;
-            let rows = self.panel(k, part.rows, panel)?;
-            k.decompose(Header::new(Kind::Move, rows, buffer, self.own), |k| {
-                let to = k.tile(rows, "a", &[Tiler::Whole, Tiler::Size(2)])?;
-                let strips = k.tile(buffer, "strips", &[Tiler::Size(16), Tiler::Size(16)])?;
-                k.unroll("strip", PANEL / 16, |k, strip| {
-                    let strip = Expr::from(strip);
-                    let tile = k.index(strips, "strip", [&self.lane.number, &strip])?;
-                    let row = self.matrices.row(k, tile, false)?;
-                    k.spec(Kind::Move, Operand::at(to, [0.into(), strip]), row, self.lane.warp)
-                })
-            })
-        })
-    }
-
-    /// The own rows of X in single precision, pair by pair.
-    fn round_rows(&self, k: &mut Builder, to: &[Part]) -> Result {
-        let x = self.shared.x;
-        each_panel(to, |part, panel| {
-            let number = part.first + panel;
-            let (rows, from) = (self.panel(k, part.rows, panel)?, self.rows_of(k, x, number)?);
-            k.decompose(Header::new(Kind::Move, rows, from, self.own), |k| {
-                k.unroll("j", EIGHTS, |k, j| {
-                    for half in 0..2 {
-                        let from = self.run(number, j, half).of(k, x, "pair")?;
-                        let pair = load_inside(k, from, true)?;
-                        let to = Operand::at(rows, [Expr::from(half), j.into()]);
-                        k.move_(to, pair)?;
-                    }
-                    Ok(())
-                })
-            })
-        })
-    }
-
-    /// A panel of the own rows of X or of the result.
-    fn rows_of(&self, k: &mut Builder, of: TensorId, panel: i64) -> Result<TensorId> {
-        let panels = [ROWS, PANEL].map(Tiler::Size);
-        tile_of(k, of, "own_rows", &panels, [&self.m, &panel.into()])
-    }
-
-    /// The own lane's pair of a panel's eight columns, in the first of its two rows or in the second.
-    fn run(&self, panel: i64, eight: &Var, half: i64) -> Run {
-        let row = self.m.clone() * ROWS + self.lane.number.clone() * 16 + &self.lane.row + half * 8;
-        let column = (Expr::from(eight) + panel * EIGHTS) * 4 + &self.lane.column;
-        Run { batch: None, row, column, n: 2, held: Vec::new() }
-    }
-
-    /// The last layer's rows leave: through shared memory and tensor copies.
-    fn leave(&self, k: &mut Builder, parts: &[Part], buffers: TensorId) -> Result {
-        let own = self.own;
-        let result = self.shared.given[self.shared.given.len() - 1].results[0];
-        each_panel(parts, |part, panel| {
-            let number = part.first + panel;
-            let (rows, to) = (self.panel(k, part.rows, panel)?, self.rows_of(k, result, number)?);
-            let buffer = k.index(buffers, "buffer", [&self.group, &number.into()])?;
-            k.decompose(Header::new(Kind::Move, to, rows, own), |k| {
-                let a = k.tile(rows, "a", &[Tiler::Whole, Tiler::Size(2)])?;
-                self.matrices.store(k, &self.lane, buffer, PANEL, |k, strip, _| {
-                    k.index(a, "a", [&0.into(), strip])
-                })?;
-                leave_by_tma(k, own, |k| k.add(Header::alone(Kind::Move, to, buffer).async_()))
-            })
         })
     }
 }
