@@ -38,7 +38,7 @@ pub(crate) struct Given<'a> {
 
 impl Fused {
     /// The outputs, of the inputs and of what the outputs held before, in double precision. `number` says what the kernel's
-    /// expressions are. Fails with [`Error::Shape`] where the shapes do not fit, or a number is not known.
+    /// expressions are. Fails with [`crate::Error::Shape`] where the shapes do not fit, or a number is not known.
     pub fn values(&self, ins: &[Array], outs: &[Array], number: Numbers<'_>) -> Result<Vec<Array>> {
         let all = self.nearly(ins, Given { outs, number, unit: 0.0 })?;
         all.into_iter().zip(outs).map(|((value, _), out)| value.fit(&out.shape)).collect()
