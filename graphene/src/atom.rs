@@ -167,9 +167,13 @@ pub trait Warp {
     fn read(&mut self, at: At<'_>) -> Tried<f64>;
     /// Likewise; 0 where it lies outside of its buffer.
     fn read_or_zero(&mut self, at: At<'_>) -> Tried<f64>;
+    /// All elements of an operand, as a lane sees it, the first dimension fastest.
+    fn read_all(&mut self, lane: usize, operand: usize, values: &mut Vec<f64>) -> Tried;
     /// Writes an element, rounded to its type (to nearest, ties to even).
     fn write(&mut self, at: At<'_>, value: f64) -> Tried;
-    /// Likewise; nothing where it lies outside of its buffer.
+    /// Writes all elements of an operand, in the order of [`read_all`](Warp::read_all).
+    fn write_all(&mut self, lane: usize, operand: usize, values: &[f64]) -> Tried;
+    /// Writes an element; nothing where it lies outside of its buffer.
     fn write_if_inside(&mut self, at: At<'_>, value: f64) -> Tried;
     /// Initialises the barrier that an operand is, for so many arrivals a phase.
     fn init_barrier(&mut self, operand: usize, arrivals: i64) -> Step;

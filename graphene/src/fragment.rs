@@ -12,9 +12,9 @@ use crate::Layout;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fragment {
     layout: Layout,
-    /// The coordinates of all values, the first mode fastest.
-    elements: Vec<Vec<i64>>,
-    /// For each thread, where each of them lies.
+    /// How many values a thread holds.
+    values: usize,
+    /// For each thread, where each of them lies, the first mode of values fastest.
     places: Vec<[usize; 2]>,
     /// The rows and columns of the tile.
     shape: [usize; 2],
@@ -79,15 +79,10 @@ impl Fragment {
     /// The fragment that a layout describes, if it is one of threads and values to coordinates.
     pub fn of(layout: Layout) -> Option<Fragment> {
         let [threads, values] = layout.modes() else { return None };
-        let elements = values.modes().iter().fold(vec![vec![]], |all: Vec<Vec<i64>>, mode| {
-            let with = |i| all.iter().map(move |one| [&one[..], &[i]].concat());
-            (0..mode.size()).flat_map(with).collect()
-        });
         let mut places = Vec::new();
         for thread in 0..threads.size() {
-            for element in &elements {
-                let parts = values.modes().iter().zip(element);
-                let at = parts.fold(threads.at(&thread), |at, (mode, i)| at?.plus(&mode.at(i)?));
+            for value in 0..values.size() {
+                let at = threads.at(&thread).and_then(|at| at.plus(&values.at(&value)?));
                 let mut place = [0; 2];
                 for (axis, &at) in at.ok()?.steps() {
                     *place.get_mut(axis)? = usize::try_from(at).ok()?;
@@ -96,7 +91,8 @@ impl Fragment {
             }
         }
         let shape = [0, 1].map(|axis| places.iter().map(|at| at[axis] + 1).max().unwrap_or(0));
-        Some(Fragment { layout, elements, places, shape })
+        let values = usize::try_from(values.size()).ok()?;
+        Some(Fragment { layout, values, places, shape })
     }
 
     /// As a layout `(thread, value) -> coordinate`.
@@ -109,9 +105,8 @@ impl Fragment {
         self.shape
     }
 
-    /// The elements of an operand that a thread holds, and the row and column that each is.
-    pub fn held(&self, thread: usize) -> impl Iterator<Item = (&[i64], [usize; 2])> {
-        let places = self.places.iter().copied().skip(thread * self.elements.len());
-        self.elements.iter().map(Vec::as_slice).zip(places)
+    /// The rows and columns of the elements that a thread holds, the first mode of its values fastest.
+    pub fn places(&self, thread: usize) -> &[[usize; 2]] {
+        &self.places[thread * self.values..][..self.values]
     }
 }

@@ -108,30 +108,41 @@ fn matrices(site: &Site<'_>) -> Vec<Vec<i64>> {
     }
 }
 
+/// The matrices in the order of the elements of `[2,2]`, the first dimension fastest.
+const BY_ELEMENT: [usize; 4] = [0, 2, 1, 3];
+
 /// Row r of matrix i lies where lane 8i + r points.
 fn ldmatrix(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let of = if pairs_of_columns(site) { &MATRIX_8X8_TRANS } else { &MATRIX_8X8 };
-    for (i, matrix) in matrices(site).iter().enumerate() {
-        for lane in 0..32 {
-            for (pair, [row, column]) in of.held(lane) {
-                let value = warp.read((8 * i + row, A, &[column as i64]))?;
-                warp.write((lane, D, &[matrix, pair].concat()), value)?;
-            }
+    let count = matrices(site).len();
+    let order = if count == 4 { &BY_ELEMENT[..] } else { &[0, 1][..count] };
+    let (mut rows, mut values) = (Vec::with_capacity(8 * count), Vec::new());
+    for lane in 0..8 * count {
+        warp.read_all(lane, A, &mut values)?;
+        rows.push(<[f64; 8]>::try_from(&values[..]).expect("the pattern has rows of eight"));
+    }
+    for lane in 0..32 {
+        values.clear();
+        for &[row, column] in of.places(lane) {
+            values.extend(order.iter().map(|matrix| rows[8 * matrix + row][column]));
         }
+        warp.write_all(lane, D, &values)?;
     }
     Ok(Progress::Done)
 }
 
 /// The reverse of `ldmatrix`.
 fn stmatrix(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    for (i, matrix) in FOUR.iter().enumerate() {
-        for lane in 0..32 {
-            for (pair, [row, column]) in MATRIX_8X8.held(lane) {
-                let value = warp.read((lane, A, &[matrix, pair].concat()))?;
-                warp.write((8 * i + row, D, &[column as i64]), value)?;
+    let (mut rows, mut values) = ([[0.0; 8]; 32], Vec::new());
+    for lane in 0..32 {
+        warp.read_all(lane, A, &mut values)?;
+        for (&[row, column], values) in MATRIX_8X8.places(lane).iter().zip(values.chunks(4)) {
+            for (matrix, &value) in BY_ELEMENT.iter().zip(values) {
+                rows[8 * matrix + row][column] = value;
             }
         }
     }
+    rows.iter().enumerate().try_for_each(|(lane, row)| warp.write_all(lane, D, row))?;
     Ok(Progress::Done)
 }
 
@@ -165,9 +176,14 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    pub(super) fn zeros(operand: usize, [rows, columns]: [usize; 2]) -> Matrix {
+    pub(super) fn zeros(operand: usize, sizes: [usize; 2]) -> Matrix {
+        Matrix::of(operand, sizes, vec![0.0; sizes[0] * sizes[1]])
+    }
+
+    /// A matrix whose values stand in the order in which it keeps them.
+    pub(super) fn of(operand: usize, [rows, columns]: [usize; 2], values: Vec<f64>) -> Matrix {
         let strides = if operand == A { [columns, 1] } else { [1, rows] };
-        Matrix { strides, values: vec![0.0; rows * columns] }
+        Matrix { strides, values }
     }
 
     pub(super) fn set(&mut self, [row, column]: [usize; 2], value: f64) {
@@ -183,10 +199,11 @@ pub(super) fn gather(
     of: &Fragment,
     seen: fn(f64) -> f64,
 ) -> Tried<Matrix> {
-    let mut matrix = Matrix::zeros(operand, of.shape());
+    let (mut matrix, mut values) = (Matrix::zeros(operand, of.shape()), Vec::new());
     for &(lane, thread) in lanes {
-        for (element, place) in of.held(thread) {
-            matrix.set(place, seen(warp.read((lane, operand, element))?));
+        warp.read_all(lane, operand, &mut values)?;
+        for (&place, &value) in of.places(thread).iter().zip(&values) {
+            matrix.set(place, seen(value));
         }
     }
     Ok(matrix)
@@ -201,14 +218,20 @@ pub(super) fn accumulate(
     sets: bool,
 ) -> Step {
     let depth = a.strides[0];
+    let mut values = Vec::new();
     for &(lane, thread) in lanes {
-        for (element, [row, column]) in of.held(thread) {
+        let places = of.places(thread);
+        if sets {
+            values = vec![0.0; places.len()];
+        } else {
+            warp.read_all(lane, D, &mut values)?;
+        }
+        for (&[row, column], value) in places.iter().zip(&mut values) {
             let a = &a.values[row * depth..][..depth];
             let b = &b.values[column * depth..][..depth];
-            let sum: f64 = a.iter().zip(b).map(|(a, b)| a * b).sum();
-            let before = if sets { 0.0 } else { warp.read((lane, D, element))? };
-            warp.write((lane, D, element), before + sum)?;
+            *value += a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         }
+        warp.write_all(lane, D, &values)?;
     }
     Ok(Progress::Done)
 }

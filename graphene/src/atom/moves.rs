@@ -166,10 +166,12 @@ pub(super) fn each(
 
 /// The element-wise copy.
 pub(super) fn copy(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    each(site, warp, |warp, lane, at| {
-        let value = warp.read((lane, A, at))?;
-        warp.write((lane, D, at), value)
-    })
+    let mut values = Vec::with_capacity(count(site) as usize);
+    for lane in warp.lanes() {
+        warp.read_all(lane, A, &mut values)?;
+        warp.write_all(lane, D, &values)?;
+    }
+    Ok(Progress::Done)
 }
 
 /// The width is `wanted` bytes, of one type.

@@ -2,7 +2,7 @@
 
 use super::asm::{asm, group};
 use super::matrix::{Matrix, accumulate, cut_to_tf32, gather};
-use super::{A, Atom, B, Code, D, Fault, Fits, Proxy, Site, Step, Tried, Warp, given};
+use super::{A, Atom, B, Code, D, Fault, Fits, Proxy, Site, Step, Warp, given};
 use crate::fragment::{WGMMA_64X16_A, wgmma_c};
 use crate::{Feature, Kind, Memory, Scalar};
 
@@ -172,23 +172,22 @@ fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let (Some(first), Some(sums)) = (lanes.first(), wgmma_c(site.size("n"))) else {
         return Err(Fault::Invalid("a matmul without lanes".to_owned()));
     };
-    let mut shared = |operand, sizes, rows: std::ops::Range<i64>, columns: i64| -> Tried<Matrix> {
-        let mut matrix = Matrix::zeros(operand, sizes);
-        for row in rows {
-            for column in 0..columns {
-                let value = seen(warp.read((0, operand, &[row, column]))?);
-                matrix.set([row as usize, column as usize], value);
-            }
-        }
-        Ok(matrix)
-    };
-    let b = shared(B, [depth as usize, w as usize], 0..depth, w)?;
+    let (w, k) = (w as usize, depth as usize);
+    let mut values = Vec::new();
+    warp.read_all(0, B, &mut values)?;
+    values.iter_mut().for_each(|value| *value = seen(*value));
+    let b = Matrix::of(B, [k, w], values);
     let a = if has_registers(site) {
         gather(warp, A, &lanes, &WGMMA_64X16_A, |x| x)?
     } else {
+        let mut a = Matrix::zeros(A, [64, k]);
         // Of four warps, each has sixteen rows.
-        let own = first.1 as i64 / 32 * 16;
-        shared(A, [64, depth as usize], own..own + 16, depth)?
+        let own = first.1 / 32 * 16;
+        for (row, column) in (own..own + 16).flat_map(|row| (0..k).map(move |at| (row, at))) {
+            let value = warp.read((0, A, &[row as i64, column as i64]))?;
+            a.set([row, column], seen(value));
+        }
+        a
     };
     accumulate(warp, &lanes, sums, [&a, &b], sets(site))
 }

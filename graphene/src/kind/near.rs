@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
-use super::value::{Array, broadcast, value};
+use super::value::{Array, broadcast, value, visit};
 use crate::function::near::{Near, SINGLE, moves};
 use crate::function::{Node, Value};
 use crate::{Binary, Expr, Number, Result, Scalar, Step, Unary};
@@ -81,8 +81,7 @@ impl Fused {
                         let mut of = [(0.0, 0.0); 3];
                         let places = of.iter_mut().zip(step.operands());
                         let count = places.map(|(of, x)| *of = near[x.index()]).count();
-                        let exact = of.map(|near| near.0);
-                        (step.value(&[], &exact[..count]), off(step, &of[..count]))
+                        stepped(step, &of[..count])
                     }
                     Term::Old(output) => (at(outs.get(*output)?)?, 0.0),
                     Term::Index(value) => (number(value)? as f64, 0.0),
@@ -135,7 +134,7 @@ impl Fused {
                     let of = of.into_iter().cloned().collect();
                     Cow::Owned(steps(count, next, of, by)?)
                 }
-                Term::Step(step) if !of.is_empty() => Cow::Owned(stepped(step, &of)?),
+                Term::Step(step) if !of.is_empty() => Cow::Owned(each_stepped(step, &of)?),
                 _ => {
                     let exact: Vec<&Array> = of.iter().map(|near| &near.0).collect();
                     let own = value(term, &exact, by)?;
@@ -188,29 +187,31 @@ fn unit(x: &Array) -> Option<f64> {
 }
 
 /// A function of each element, and what it is off.
-fn stepped(step: &Step, of: &[&Both]) -> Result<Both> {
+fn each_stepped(step: &Step, of: &[&Both]) -> Result<Both> {
     let shape = broadcast(&of.iter().map(|near| &near.0.shape[..]).collect::<Vec<_>>())?;
     let alike = of.iter().all(|(x, _)| x.shape == shape || x.data.len() == 1);
-    let (mut near, mut exact, mut errors) = ([(0.0, 0.0); 3], [0.0; 3], Vec::new());
-    let own = Array::new(&shape, |at| {
-        let number = errors.len();
-        let element =
-            |x: &Array| if alike { x.data[number.min(x.data.len() - 1)] } else { x.at(at) };
-        for (i, (x, off)) in of.iter().enumerate() {
-            near[i] = (element(x), element(off));
-            exact[i] = near[i].0;
-        }
-        errors.push(off(step, &near[..of.len()]));
-        step.value(&[], &exact[..of.len()])
-    });
-    Ok((own, Array { shape, data: errors }))
+    let count = shape.iter().product();
+    let (mut values, mut errors) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut add = |element: &dyn Fn(&Array) -> f64| {
+        let mut near = [(0.0, 0.0); 3];
+        near.iter_mut().zip(of).for_each(|(near, (x, off))| *near = (element(x), element(off)));
+        let (value, error) = stepped(step, &near[..of.len()]);
+        values.push(value);
+        errors.push(error);
+    };
+    if alike {
+        (0..count).for_each(|number| add(&|x| x.data[number.min(x.data.len() - 1)]));
+    } else {
+        visit(&shape, |at| add(&|x| x.at(at)));
+    }
+    Ok((Array { shape: shape.clone(), data: values }, Array { shape, data: errors }))
 }
 
 fn error(term: &Term, own: &Array, of: &[&Both], by: Given<'_>) -> Result<Array> {
     let moved = |term: &Term, x: &Array| value(term, &[x], by);
     let none = || each(own, |_| 0.0);
     Ok(match (term, of) {
-        (Term::Step(step @ Step::Constant(_)), _) => each(own, |_| off(step, &[])),
+        (Term::Step(step @ Step::Constant(_)), _) => each(own, |_| stepped(step, &[]).1),
         (Term::Step(_) | Term::Old(_) | Term::Index(_) | Term::Position(..), _) => none(),
         (Term::MatMul(..), [(a, a_off), (b, b_off)]) => {
             let times = |a: &Array, b: &Array| value(term, &[a, b], by);
@@ -240,16 +241,31 @@ fn error(term: &Term, own: &Array, of: &[&Both], by: Given<'_>) -> Result<Array>
         }
         (Term::Gather(..), [(_, off), (index, _)]) => value(term, &[off, index], by)?,
         (Term::Dims(..) | Term::Split(..) | Term::Merge(..) | Term::Slice(..), [(_, off)]) => {
-            moved(term, off)?
+            if is_exact(off) {
+                none()
+            } else {
+                moved(term, off)?
+            }
         }
         _ => unreachable!("a term has all its operands"),
     })
 }
 
 /// A step of values that are off.
-fn off(step: &Step, of: &[Near]) -> f64 {
-    let (own, moves) = moves(of, |x| step.value(&[], x));
-    match step {
+fn stepped(step: &Step, of: &[Near]) -> Near {
+    // What finite sums and products move by takes no values at the ends of ranges.
+    let closed = match (step, of) {
+        (Step::Binary(op @ (Binary::Add | Binary::Sub), ..), [(x, x_off), (y, y_off)]) => {
+            Some((op.value(*x, *y), x_off + y_off))
+        }
+        (Step::Binary(Binary::Mul, ..), [(x, x_off), (y, y_off)]) => {
+            Some((x * y, x.abs() * y_off + (y.abs() + y_off) * x_off))
+        }
+        _ => None,
+    };
+    let closed = closed.filter(|near| near.0.is_finite() && near.1.is_finite());
+    let (own, moves) = closed.unwrap_or_else(|| moves(of, |x| step.value(&[], x)));
+    let off = match step {
         Step::Round(scalar, _) if moves > 0.0 => moves + 2.0 * scalar.unit() * own.abs(),
         // What is nearly halfway may be rounded either way.
         Step::Unary(Unary::Tf32, _) if of[0].1 > 0.0 => of[0].1 + TF32 * own.abs(),
@@ -260,7 +276,8 @@ fn off(step: &Step, of: &[Near]) -> f64 {
         }
         _ if own.is_infinite() => moves,
         _ => moves + SINGLE * (own.abs() + moves),
-    }
+    };
+    (own, off)
 }
 
 /// What a fold by, or a scan with, a function of two numbers is off.

@@ -53,7 +53,7 @@ impl Array {
 }
 
 /// All coordinates, in order.
-fn visit(shape: &[usize], mut visit: impl FnMut(&[usize])) {
+pub(super) fn visit(shape: &[usize], mut visit: impl FnMut(&[usize])) {
     let mut at = vec![0; shape.len()];
     for _ in 0..shape.iter().product() {
         visit(&at);
@@ -104,12 +104,7 @@ pub(super) fn value(term: &Term, of: &[&Array], by: Given<'_>) -> Result<Array> 
             let Some(shape) = sizes.collect::<Option<Vec<usize>>>() else {
                 return refuse(format!("{:?} has not the dimensions {dims:?}", x.shape));
             };
-            let mut own = vec![0; x.shape.len()];
-            Ok(Array::new(&shape, |at| {
-                let news = dims.iter().zip(at);
-                news.for_each(|(dim, &at)| dim.iter().for_each(|dim| own[*dim] = at));
-                x.at(&own)
-            }))
+            Ok(permuted(x, dims, shape))
         }
         (Term::Fold(fold, part, _), [x]) => {
             fold.along.iter().try_for_each(|&dim| has(x, dim))?;
@@ -159,6 +154,22 @@ fn reshaped(x: &Array, shape: Vec<usize>) -> Result<Array> {
         return refuse(format!("{:?} does not become {shape:?}", x.shape));
     }
     Ok(Array { shape, data: x.data.clone() })
+}
+
+/// A tensor of some dimensions of another, in their order; it is the same along those that are new.
+fn permuted(x: &Array, dims: &[Option<usize>], shape: Vec<usize>) -> Array {
+    let stride =
+        |dim: &Option<usize>| dim.map_or(0, |dim| x.shape[dim + 1..].iter().product::<usize>());
+    let mut strides: Vec<usize> = dims.iter().map(stride).collect();
+    let (Some(&count), Some(last)) = (shape.last(), strides.pop()) else {
+        return Array { shape, data: vec![x.data[0]] };
+    };
+    let mut data = Vec::with_capacity(shape.iter().product());
+    visit(&shape[..shape.len() - 1], |at| {
+        let first: usize = at.iter().zip(&strides).map(|(at, stride)| at * stride).sum();
+        data.extend((0..count).map(|i| x.data[first + i * last]));
+    });
+    Array { shape, data }
 }
 
 /// A tensor with another size of a dimension, whose coordinates are others of the old one; 0 where there is none.

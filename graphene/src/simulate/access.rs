@@ -21,7 +21,8 @@ pub(super) struct Spot<'p> {
     operand: usize,
     /// The operand's element.
     element: usize,
-    base: Base,
+    /// The block of the run whose memory it is in.
+    block: usize,
     /// The offset in its buffer.
     offset: i64,
 }
@@ -36,67 +37,81 @@ enum Deed {
 }
 
 impl<'p> Issue<'_, 'p, '_> {
-    /// Where an element lies, of an operand that lies within its buffer as a whole. Nearly all accesses
-    /// are such: inlined into them, a spot is never copied.
+    /// The number of an element of an operand.
     #[inline(always)]
-    fn sure_spot(&self, (lane, operand, element): At<'_>) -> Option<Spot<'p>> {
-        let place = &self.task.places[operand];
-        let element = place.number(element)?;
-        let base = self.base_of(lane, operand);
-        let offset = base.offset + place.distances[element];
-        base.inside.then_some(Spot { place, lane, operand, element, base, offset })
-    }
-
-    /// Where an element lies; `None` outside of its buffer.
-    #[inline]
-    pub(super) fn spot(&mut self, at: At<'_>) -> Tried<Option<Spot<'p>>> {
-        match self.sure_spot(at) {
-            sure @ Some(_) => Ok(sure),
-            None => self.edge_spot(at),
+    fn number(&mut self, (lane, operand, element): At<'_>) -> Tried<usize> {
+        match self.task.places[operand].number(element) {
+            Some(number) => Ok(number),
+            None => Err(self.no_element((lane, operand, element))),
         }
     }
 
-    /// Likewise, of an operand of which a part may lie outside.
     #[cold]
-    fn edge_spot(&mut self, (lane, operand, element): At<'_>) -> Tried<Option<Spot<'p>>> {
+    fn no_element(&mut self, (lane, operand, element): At<'_>) -> Fault {
+        let name = &self.task.places[operand].name;
+        self.blame(lane, Fault::Invalid(format!("%{name} has no element {element:?}")))
+    }
+
+    /// Where an element lies; `None` outside of its buffer.
+    #[inline(always)]
+    pub(super) fn spot(&mut self, at: At<'_>) -> Tried<Option<Spot<'p>>> {
+        let number = self.number(at)?;
+        let base = self.base_of(at.0, at.1);
+        Ok(self.spot_from(base, (at.0, at.1, number)))
+    }
+
+    /// Where an element of an operand lies that begins there. All of this is inlined: a spot is never copied.
+    #[inline(always)]
+    fn spot_from(
+        &self,
+        base: Base,
+        (lane, operand, element): (usize, usize, usize),
+    ) -> Option<Spot<'p>> {
         let place = &self.task.places[operand];
-        let Some(number) = place.number(element) else {
-            let text = format!("%{} has no element {element:?}", place.name);
-            return Err(self.blame(lane, Fault::Invalid(text)));
-        };
-        let base = self.base_of(lane, operand);
-        let offset = base.offset + place.distances[number];
-        let spot = Spot { place, lane, operand, element: number, base, offset };
+        let offset = base.offset + place.distances[element];
+        let inside = base.inside || self.is_inside(place, base, element);
+        inside.then_some(Spot { place, lane, operand, element, block: base.block, offset })
+    }
+
+    /// Whether an element lies inside, of an operand of which a part may not.
+    #[cold]
+    fn is_inside(&self, place: &Place, base: Base, element: usize) -> bool {
         let starts = &self.scratch.starts[base.starts..];
-        let inside = starts
-            .iter()
-            .zip(place.steps(number))
-            .zip(&place.axes)
-            .all(|((start, step), axis)| (0..axis.0).contains(&(start + step)));
-        Ok(inside.then_some(spot))
+        let mut steps = starts.iter().zip(place.steps(element)).zip(&place.axes);
+        steps.all(|((start, step), axis)| (0..axis.0).contains(&(start + step)))
     }
 
     /// An element that must lie inside of its buffer.
-    #[inline]
+    #[inline(always)]
     pub(super) fn inner_spot(&mut self, at: At<'_>) -> Tried<Spot<'p>> {
-        match self.spot(at)? {
+        let number = self.number(at)?;
+        let base = self.base_of(at.0, at.1);
+        self.inner_spot_from(base, (at.0, at.1, number))
+    }
+
+    /// Likewise, of an operand that begins there.
+    #[inline(always)]
+    pub(super) fn inner_spot_from(
+        &mut self,
+        base: Base,
+        at: (usize, usize, usize),
+    ) -> Tried<Spot<'p>> {
+        match self.spot_from(base, at) {
             Some(spot) => Ok(spot),
             None => Err(self.outside(at)),
         }
     }
 
     #[cold]
-    fn outside(&mut self, (lane, operand, element): At<'_>) -> Fault {
-        let base = self.base_of(lane, operand);
-        let number = self.task.places[operand].number(element).unwrap_or(0);
-        let fault = Fault::OutOfBounds(self.text(operand, number, base));
+    fn outside(&mut self, (lane, operand, element): (usize, usize, usize)) -> Fault {
+        let fault = Fault::OutOfBounds(self.text(lane, operand, element));
         self.blame(lane, fault)
     }
 
     /// An element's name and its coordinates along its buffer's axes.
-    fn text(&self, operand: usize, element: usize, base: Base) -> String {
+    fn text(&self, lane: usize, operand: usize, element: usize) -> String {
         let place = &self.task.places[operand];
-        let starts = &self.scratch.starts[base.starts..];
+        let starts = &self.scratch.starts[self.base_of(lane, operand).starts..];
         let coordinates: Vec<String> = starts
             .iter()
             .zip(place.steps(element))
@@ -106,24 +121,34 @@ impl<'p> Issue<'_, 'p, '_> {
     }
 
     /// Reads an element.
-    #[inline]
+    #[inline(always)]
     pub(super) fn load(&mut self, spot: Spot<'p>) -> Tried<f64> {
-        if spot.place.memory == Memory::Registers {
-            return self.load_register(spot);
+        match spot.place.memory {
+            Memory::Registers => self.load_register(spot),
+            Memory::Shared | Memory::Global => self.load_memory(spot),
         }
+    }
+
+    #[inline(never)]
+    fn load_memory(&mut self, spot: Spot<'p>) -> Tried<f64> {
         self.note(spot);
         self.touch(spot, self.stamp(spot.lane, false), Deed::Read)?;
         Ok(self.peek(spot))
     }
 
     /// Writes an element, rounded to its type.
-    #[inline]
+    #[inline(always)]
     pub(super) fn store(&mut self, spot: Spot<'p>, value: f64) -> Tried {
-        let place = spot.place;
-        let value = place.scalar.round(value);
-        if place.memory == Memory::Registers {
-            return self.store_register(spot, value);
+        let value = spot.place.scalar.round(value);
+        match spot.place.memory {
+            Memory::Registers => self.store_register(spot, value),
+            Memory::Shared | Memory::Global => self.store_memory(spot, value),
         }
+    }
+
+    #[inline(never)]
+    fn store_memory(&mut self, spot: Spot<'p>, value: f64) -> Tried {
+        let place = spot.place;
         if self.task.mode != Mode::Signals {
             return self.put(spot, self.stamp(spot.lane, true), value);
         }
@@ -134,7 +159,7 @@ impl<'p> Issue<'_, 'p, '_> {
             }
             target.bytes += place.bytes;
             let stamp = Epoch::transfer(target.transfer);
-            let spot = Spot { base: Base { block: target.block, ..spot.base }, ..spot };
+            let spot = Spot { block: target.block, ..spot };
             self.put(spot, stamp, value)?;
         }
         Ok(())
@@ -176,9 +201,7 @@ impl<'p> Issue<'_, 'p, '_> {
         let at = self.counter(spot);
         match spot.place.memory {
             Memory::Global => self.machine.global.peek(at),
-            Memory::Shared | Memory::Registers => {
-                self.machine.blocks[spot.base.block].shared.peek(at)
-            }
+            Memory::Shared | Memory::Registers => self.machine.blocks[spot.block].shared.peek(at),
         }
     }
 
@@ -188,7 +211,7 @@ impl<'p> Issue<'_, 'p, '_> {
         let (space, unit) = match place.memory {
             Memory::Global => (&mut machine.global, 0),
             Memory::Shared | Memory::Registers => {
-                let block = &mut machine.blocks[spot.base.block];
+                let block = &mut machine.blocks[spot.block];
                 (&mut block.shared, block.number as u64)
             }
         };
@@ -241,10 +264,10 @@ impl<'p> Issue<'_, 'p, '_> {
             at: self.task.number,
             update: deed == Deed::Update,
         };
-        let own = access.runner.block == spot.base.block;
+        let own = access.runner.block == spot.block;
         let space = match place.memory {
             Memory::Global => &mut machine.global,
-            Memory::Shared | Memory::Registers => &mut machine.blocks[spot.base.block].shared,
+            Memory::Shared | Memory::Registers => &mut machine.blocks[spot.block].shared,
         };
         let conflict = match deed {
             Deed::Read if !place.written => space.read_constant(at),
@@ -257,7 +280,7 @@ impl<'p> Issue<'_, 'p, '_> {
             self.report(spot, conflict)?;
         }
         if !own && place.memory == Memory::Shared {
-            self.visit((spot.lane, spot.operand), spot.base.block)?;
+            self.visit((spot.lane, spot.operand), spot.block)?;
         }
         Ok(())
     }
@@ -280,8 +303,9 @@ impl<'p> Issue<'_, 'p, '_> {
         Epoch::new(units.first + unit, lane, open + 1)
     }
 
+    #[cold]
     fn report(&mut self, spot: Spot<'p>, conflict: Conflict) -> Tried {
-        let text = self.text(spot.operand, spot.element, spot.base);
+        let text = self.text(spot.lane, spot.operand, spot.element);
         let (fault, other) = match conflict {
             Conflict::Uninitialised => (Fault::Uninitialised(text), None),
             Conflict::Race(at) => {
@@ -341,13 +365,14 @@ impl<'p> Issue<'_, 'p, '_> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn load_register(&mut self, spot: Spot<'p>) -> Tried<f64> {
-        let at = self.register(spot);
+        let counter = self.counter(spot);
         let matmul = self.task.mode == Mode::Group(Group::MatMul);
         let accumulates = matmul && spot.operand < self.task.site.outs();
         let number = self.task.number;
         let runner = &mut self.machine.runners[self.warp];
+        let at = runner.register(counter, spot.lane);
         let (fences, matmuls) = (runner.fences, runner.matmuls);
         let mark = &mut runner.marks[at];
         let (before, value) = (*mark, runner.registers[at]);
@@ -369,12 +394,13 @@ impl<'p> Issue<'_, 'p, '_> {
         Ok(value)
     }
 
-    #[inline]
+    #[inline(always)]
     fn store_register(&mut self, spot: Spot<'p>, value: f64) -> Tried {
-        let at = self.register(spot);
+        let counter = self.counter(spot);
         let matmul = self.task.mode == Mode::Group(Group::MatMul);
         let number = self.task.number;
         let runner = &mut self.machine.runners[self.warp];
+        let at = runner.register(counter, spot.lane);
         let (fences, matmuls) = (runner.fences, runner.matmuls);
         let before = runner.marks[at];
         let mark = &mut runner.marks[at];
@@ -390,7 +416,7 @@ impl<'p> Issue<'_, 'p, '_> {
             let block = self.machine.blocks[runner.block].number;
             let unit = unit_of(block, runner.index);
             let root = spot.place.number;
-            let element = (root, Element::of(Memory::Registers, unit, at));
+            let element = (root, Element::of(Memory::Registers, unit, 32 * counter + spot.lane));
             let values = (replaced, value);
             levels.note(self.machine.program, (runner, spot.lane), element, values);
         }
@@ -404,14 +430,11 @@ impl<'p> Issue<'_, 'p, '_> {
         Ok(())
     }
 
+    #[cold]
     fn unfenced_register(&mut self, spot: Spot<'p>, before: Mark) -> Tried {
-        let text = self.text(spot.operand, spot.element, spot.base);
+        let text = self.text(spot.lane, spot.operand, spot.element);
         let text = format!("{text} is accessed by threads, and then by a matmul");
         self.complain(spot.lane, Fault::MissingFence(text), Some(before.at))
-    }
-
-    fn register(&self, spot: Spot<'p>) -> usize {
-        (spot.place.first + spot.offset as usize) * 32 + spot.lane
     }
 }
 

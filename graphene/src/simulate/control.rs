@@ -19,7 +19,7 @@ pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), F
         }
         Op::Look(slot, register) => {
             for lane in lanes_of(runner.mask) {
-                let at = register * 32 + lane;
+                let at = runner.register(*register, lane);
                 if !runner.marks[at].valid {
                     return Err(Fault::Uninitialised("a register".to_owned()));
                 }
@@ -39,7 +39,8 @@ pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), F
         Op::Forget(first, count) => {
             for element in *first..first + count {
                 for lane in lanes_of(runner.mask) {
-                    let mark = &mut runner.marks[element * 32 + lane];
+                    let at = runner.register(element, lane);
+                    let mark = &mut runner.marks[at];
                     if mark.in_flight(runner.matmuls.done) {
                         return Err(Fault::InFlight("a register that is allocated".to_owned()));
                     }

@@ -4,8 +4,6 @@
 //! step of its own, so that a few registers whose values few elements have tell all others' elements; where they disagree, most
 //! decide.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::clock::lanes_of;
 use super::instance::{Instance, Levels};
 use super::level::{Array, Level, Unchecked};
@@ -45,12 +43,18 @@ fn primes(mut number: usize) -> Vec<usize> {
 }
 
 /// What most say, each of whom may say several things; nothing if no answer has more votes than any other.
-fn most(votes: impl Iterator<Item = BTreeSet<Vec<i64>>>) -> Option<Vec<i64>> {
-    let mut counts: BTreeMap<Vec<i64>, usize> = BTreeMap::new();
-    votes.flatten().for_each(|vote| *counts.entry(vote).or_default() += 1);
-    let most = counts.values().max().copied()?;
-    let mut first = counts.into_iter().filter(|row| row.1 == most);
-    first.next().filter(|_| first.next().is_none()).map(|row| row.0)
+fn most<T: Ord + Clone>(voters: impl Iterator<Item = Vec<T>>) -> Option<T> {
+    let each = voters.flat_map(|mut votes| {
+        votes.sort_unstable();
+        votes.dedup();
+        votes
+    });
+    let mut votes: Vec<T> = each.collect();
+    votes.sort_unstable();
+    let alike = votes.chunk_by(|a, b| a == b);
+    let most = alike.clone().map(<[T]>::len).max()?;
+    let mut first = alike.filter(|votes| votes.len() == most);
+    first.next().filter(|_| first.next().is_none()).map(|votes| votes[0].clone())
 }
 
 pub(super) fn coordinates(shape: &[usize], mut element: usize) -> Vec<i64> {
@@ -59,6 +63,17 @@ pub(super) fn coordinates(shape: &[usize], mut element: usize) -> Vec<i64> {
         (*at, element) = ((element % size) as i64, element / size);
     }
     at
+}
+
+/// The distances along each dimension that a packed one is made of.
+fn unpack(shape: &[usize], mut packed: i64) -> Vec<i64> {
+    let mut distances = vec![0; shape.len()];
+    for (distance, &size) in distances.iter_mut().zip(shape).rev() {
+        let size = size as i64;
+        *distance = (packed + size).rem_euclid(2 * size) - size;
+        packed = (packed - *distance) / (2 * size);
+    }
+    distances
 }
 
 impl Fragment {
@@ -121,32 +136,42 @@ impl Fragment {
 
     /// Learns of registers which elements each may hold; of those that nothing is known of, none.
     pub(super) fn learn(&mut self, may: &[Vec<usize>]) {
-        let at = |all: &Vec<usize>| all.iter().map(|&of| coordinates(&self.shape, of)).collect();
-        let may: Vec<Vec<Vec<i64>>> = may.iter().map(at).collect();
         let told: Vec<usize> = (0..may.len()).filter(|&of| !may[of].is_empty()).collect();
-        let less = |a: &Vec<i64>, b: &Vec<i64>| a.iter().zip(b).map(|(a, b)| a - b).collect();
+        // The distance of two elements as one number, in which each dimension has room for both signs.
+        let packed: Vec<i64> = (0..self.shape.iter().product()).map(|of| self.pack(of)).collect();
+        let unpacked = |distance| unpack(&self.shape, distance);
         let (known, mut weight) = ((self.first.clone(), self.steps.clone()), 1);
         for (step, &radix) in self.steps.iter_mut().zip(&self.radices) {
             if step.is_none() {
                 let low = told.iter().filter(|&low| low / weight % radix + 1 < radix);
-                *step = most(low.map(|&low| {
-                    let both = may[low]
-                        .iter()
-                        .flat_map(|from| may[low + weight].iter().map(move |to| less(to, from)));
-                    both.collect()
-                }));
+                let distances = low.map(|&low| {
+                    let to = || may[low + weight].iter().map(|&to| packed[to]);
+                    let from = may[low].iter().map(|&from| packed[from]);
+                    from.flat_map(|from| to().map(move |to| to - from)).collect()
+                });
+                *step = most(distances).map(unpacked);
             }
             weight *= radix;
         }
         if self.first.is_none() {
             self.first = most(told.iter().filter_map(|&register| {
                 let moved = self.moved(register)?;
-                Some(may[register].iter().map(|at| less(at, &moved)).collect())
+                let less = |&of: &usize| {
+                    let at = coordinates(&self.shape, of).into_iter().zip(&moved);
+                    at.map(|(at, moved)| at - moved).collect::<Vec<i64>>()
+                };
+                Some(may[register].iter().map(less).collect())
             }));
         }
         if (&self.first, &self.steps) != (&known.0, &known.1) {
             self.number();
         }
+    }
+
+    /// An element's coordinates as one number.
+    fn pack(&self, element: usize) -> i64 {
+        let at = coordinates(&self.shape, element).into_iter().zip(&self.shape);
+        at.fold(0, |packed, (at, &size)| packed * 2 * size as i64 + at)
     }
 
     fn number(&mut self) {
@@ -204,7 +229,7 @@ impl Level<'_> {
                 let thread = (32 * runner.index + lane) as i64 - of.first;
                 let rank = self.rank(block - of.from, thread);
                 for value in 0..count {
-                    let at = (first + place.distances[value]) as usize * 32 + lane;
+                    let at = runner.register((first + place.distances[value]) as usize, lane);
                     if runner.marks[at].valid {
                         of.held[number][rank * count + value] = runner.registers[at];
                     }

@@ -107,6 +107,8 @@ pub(super) struct Levels {
     pub(super) teams: Numbered<(usize, i64, usize), (i64, i64, i64)>,
     /// How many writes there were.
     pub(super) now: u64,
+    /// Of an instance and a root, whose output it is, as was found last.
+    found: Option<((usize, usize), Option<usize>)>,
     pub(super) counts: Vec<Checked>,
     /// Of each level what was evaluated last.
     pub(super) latest: Vec<RefCell<Option<Rc<Evaluated>>>>,
@@ -169,6 +171,7 @@ impl Levels {
     }
 
     fn add(&mut self, instance: Instance) -> usize {
+        self.found = None;
         let at = self.free.pop().unwrap_or(self.instances.len());
         self.instances.resize_with(self.instances.len().max(at + 1), || None);
         self.instances[at] = Some(instance);
@@ -176,14 +179,20 @@ impl Levels {
     }
 
     /// The innermost instance, from one on outwards, that a tensor is an output of.
-    fn whose(&self, program: &Program<'_>, mut id: usize, root: usize) -> Option<usize> {
-        loop {
-            let instance = self.instances[id].as_ref()?;
-            if program.levels[instance.level].written.contains(&root) {
-                return Some(id);
-            }
-            id = instance.parent?;
+    fn whose(&mut self, program: &Program<'_>, from: usize, root: usize) -> Option<usize> {
+        if let Some((of, found)) = self.found
+            && of == (from, root)
+        {
+            return found;
         }
+        let is_its = |id: &usize| {
+            let instance = self.instances[*id].as_ref();
+            instance.is_some_and(|of| program.levels[of.level].written.contains(&root))
+        };
+        let outwards = |id: &usize| self.instances[*id].as_ref()?.parent;
+        let found = std::iter::successors(Some(from), outwards).find(is_its);
+        self.found = Some(((from, root), found));
+        found
     }
 
     /// Notes a write of a lane.
@@ -342,13 +351,8 @@ fn close(machine: &mut Machine<'_, '_>, id: usize) {
         levels.open.remove(&key);
     }
     let Some(parent) = instance.parent else { return };
-    let mut known_of: Option<(u32, Option<usize>)> = None;
     for (element, new) in instance.log {
-        let of = match known_of {
-            Some((root, of)) if root == new.root => of,
-            _ => levels.whose(program, parent, new.root as usize),
-        };
-        known_of = Some((new.root, of));
+        let of = levels.whose(program, parent, new.root as usize);
         let Some(parent) = of.and_then(|of| levels.instances[of].as_mut()) else { continue };
         parent.add(element, new);
     }

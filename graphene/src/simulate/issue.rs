@@ -38,6 +38,7 @@ pub(super) struct Base {
 /// Memory that issues share.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
+    /// Of each operand as each lane sees it; as the first does where they see one.
     bases: Vec<Base>,
     pub(super) starts: Vec<i64>,
     pub(super) spans: Vec<Span>,
@@ -96,16 +97,23 @@ pub(super) fn carry_out(
 
 impl Issue<'_, '_, '_> {
     fn prepare(&mut self) -> Tried {
-        self.scratch.bases.clear();
         self.scratch.starts.clear();
         self.scratch.targets.clear();
         self.scratch.spans.clear();
         self.scratch.sectors.clear();
         self.assemble()?;
         let task = self.task;
-        self.scratch.bases.resize(32 * task.places.len(), Base::default());
-        self.scratch.spans.resize(32 * task.places.len(), Span::EMPTY);
+        let lanes = 32 * task.places.len();
+        if task.places.iter().any(|place| place.memory == Memory::Shared) {
+            self.scratch.spans.resize(lanes, Span::EMPTY);
+        }
+        if self.scratch.bases.len() < lanes {
+            self.scratch.bases.resize(lanes, Base::default());
+        }
         for (operand, place) in task.places.iter().enumerate() {
+            if place.varying && self.mask != u32::MAX {
+                self.scratch.bases[32 * operand..][..32].fill(Base::default());
+            }
             let lanes = if place.varying { self.mask } else { 1 << self.mask.trailing_zeros() };
             for lane in lanes_of(lanes) {
                 let base = self.base(place, lane)?;
@@ -296,7 +304,8 @@ impl Issue<'_, '_, '_> {
                 let runner = &mut self.machine.runners[self.warp];
                 let done = runner.matmuls.done;
                 for element in 0..place.size() as usize {
-                    let at = (first + place.distances[element]) as usize * 32 + lane;
+                    let number = (first + place.distances[element]) as usize;
+                    let at = runner.register(number, lane);
                     runner.marks[at].waited = done;
                 }
             }

@@ -383,15 +383,16 @@ fn elements(
             seen.at.push(None);
             continue;
         }
-        let mut at = place.first + (first + place.distances[number]) as usize;
-        if space.is_none() {
-            at = at * 32 + instance.lane;
-        }
+        let counter = place.first + (first + place.distances[number]) as usize;
+        let at = if space.is_none() { 32 * counter + instance.lane } else { counter };
         let id = Element::of(place.memory, unit, at);
         let written = if logged { instance.log.get(&id) } else { None };
         let (valid, now) = match space {
             Some(space) => (space.is_valid(at), space.peek(at)),
-            None => (own.marks[at].valid, own.registers[at]),
+            None => {
+                let at = own.register(counter, instance.lane);
+                (own.marks[at].valid, own.registers[at])
+            }
         };
         if let (Some(space), Some(access)) = (space, access) {
             let changed = space.changed(at);

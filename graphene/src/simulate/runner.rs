@@ -29,7 +29,7 @@ pub(super) struct Runner {
     classes: Vec<(u32, Knowledge)>,
     class_of: [u8; 32],
     pub(super) units: Units,
-    /// Elements in registers, lanes together.
+    /// Elements in registers, each lane's together.
     pub(super) registers: Vec<f64>,
     pub(super) marks: Vec<Mark>,
     /// How many fences of registers before matmuls there were.
@@ -164,6 +164,12 @@ impl Runner {
             budget,
             ..Runner::default()
         }
+    }
+
+    /// Where a lane's register of a number lies among all.
+    #[inline(always)]
+    pub(super) fn register(&self, number: usize, lane: usize) -> usize {
+        lane * (self.registers.len() / 32) + number
     }
 
     /// Whether a lane knows what happened then.

@@ -31,9 +31,28 @@ impl Warp for Issue<'_, '_, '_> {
         self.spot(at)?.map_or(Ok(0.0), |spot| self.load(spot))
     }
 
+    fn read_all(&mut self, lane: usize, operand: usize, values: &mut Vec<f64>) -> Tried {
+        values.clear();
+        let (base, size) = (self.base_of(lane, operand), self.task.places[operand].size());
+        for element in 0..size as usize {
+            let spot = self.inner_spot_from(base, (lane, operand, element))?;
+            values.push(self.load(spot)?);
+        }
+        Ok(())
+    }
+
     fn write(&mut self, at: At<'_>, value: f64) -> Tried {
         let spot = self.inner_spot(at)?;
         self.store(spot, value)
+    }
+
+    fn write_all(&mut self, lane: usize, operand: usize, values: &[f64]) -> Tried {
+        let base = self.base_of(lane, operand);
+        for (element, &value) in values.iter().enumerate() {
+            let spot = self.inner_spot_from(base, (lane, operand, element))?;
+            self.store(spot, value)?;
+        }
+        Ok(())
     }
 
     fn write_if_inside(&mut self, at: At<'_>, value: f64) -> Tried {

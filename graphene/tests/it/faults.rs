@@ -406,7 +406,7 @@ fn judge(all: &[(&'static Subject, &'static Fault)]) -> Vec<Judged> {
     })
 }
 
-/// So many faults of a kernel, those of each change in turn; all if it is 0.
+/// So many faults of a kernel, those of each change in turn; all if it is 0. No two have one text.
 fn chosen(subject: &'static Subject, random: &mut Random, count: usize) -> Vec<&'static Fault> {
     let mut kinds: BTreeMap<(Family, &str), Vec<&Fault>> = BTreeMap::new();
     for fault in &subject.faults {
@@ -416,10 +416,12 @@ fn chosen(subject: &'static Subject, random: &mut Random, count: usize) -> Vec<&
     for i in (1..left.len()).rev() {
         left.swap(i, random.below(i as u64 + 1) as usize);
     }
+    let mut texts = BTreeSet::from([subject.kernel.to_string()]);
     let mut all = Vec::new();
     while !left.is_empty() && (all.len() < count || count == 0) {
         for faults in &mut left {
-            all.push(faults.swap_remove(random.below(faults.len() as u64) as usize));
+            let fault = faults.swap_remove(random.below(faults.len() as u64) as usize);
+            all.extend(texts.insert(fault.text(&subject.kernel)).then_some(fault));
         }
         left.retain(|faults| !faults.is_empty());
     }
@@ -583,11 +585,15 @@ fn what_makes_no_difference_is_found_by_nobody() {
     }
     let idle: Vec<_> = rows.iter().filter(|(_, of)| of.is_empty()).map(|(row, _)| row).collect();
     assert!(idle.is_empty(), "rows that nothing falls under: {idle:#?}");
-    let tried = |(_, mut faults): (_, Vec<_>)| match number("FAULTS", 1) {
-        0 => faults,
-        _ if random.below(4) > 0 => Vec::new(),
-        _ => vec![faults.swap_remove(random.below(faults.len() as u64) as usize)],
-    };
+    let tried =
+        |(_, mut faults): (_, Vec<(&'static Subject, &'static Fault)>)| match number("FAULTS", 1) {
+            0 => faults,
+            _ if random.below(4) > 0 => Vec::new(),
+            _ => {
+                faults.retain(|(of, fault)| fault.text(&of.kernel) != of.kernel.to_string());
+                vec![faults.swap_remove(random.below(faults.len() as u64) as usize)]
+            }
+        };
     let all = judge(&rows.into_iter().flat_map(tried).collect::<Vec<_>>());
     let found: Vec<_> =
         all.iter().filter(|judged| matches!(judged.verdict, Verdict::Found(_))).collect();

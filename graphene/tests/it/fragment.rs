@@ -128,12 +128,18 @@ fn check_fragment(
     manual: impl Fn(usize, usize) -> [usize; 2],
 ) {
     let threads = usize::try_from(fragment.layout().modes()[0].size()).unwrap();
+    let values = fragment.layout().modes()[1].modes();
+    // Elements are numbered with the first dimension fastest.
+    let number = |register: &Vec<i64>| {
+        let along = values.iter().zip(register).rev();
+        along.fold(0, |number, (mode, at)| number * mode.size() + at) as usize
+    };
     let mut places = Vec::new();
     for thread in 0..threads {
-        let held: Vec<_> = fragment.held(thread).collect();
+        let held = fragment.places(thread);
         assert_eq!(held.len(), registers.len(), "{name}");
         for (i, register) in registers.iter().enumerate() {
-            let place = held.iter().find(|held| held.0 == register.as_slice()).unwrap().1;
+            let place = held[number(register)];
             assert_eq!(place, manual(thread, i), "{name}: register {i} of thread {thread}");
             places.push(place);
         }

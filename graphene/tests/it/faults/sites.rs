@@ -1,7 +1,5 @@
 //! Where a kernel can be wrong: every statement, and what may be done to it.
 
-use std::collections::BTreeSet;
-
 use graphene_ir::error::{Error, Result};
 use graphene_ir::index::{Expr, Var};
 use graphene_ir::kernel::{
@@ -83,15 +81,20 @@ const REPLACED: &[(Family, &str, &str, &str)] = &[
 ];
 
 impl Fault {
+    /// The text of the kernel with the fault.
+    pub(super) fn text(&self, kernel: &Kernel) -> String {
+        (self.text)(kernel)
+    }
+
     /// The kernel with the fault.
     pub(super) fn seed(&self, kernel: &Kernel) -> Result<Kernel> {
-        read_back((self.text)(kernel))
+        read_back(self.text(kernel))
     }
 
     /// The number of the statement that an error of its text is in.
     pub(super) fn statement_of(&self, kernel: &Kernel, error: &Error) -> Option<usize> {
         let Error::Text { line, .. } = error else { return None };
-        let text = (self.text)(kernel);
+        let text = self.text(kernel);
         let before = text.lines().take(*line).skip(head(kernel));
         before.filter(|line| begins(line)).count().checked_sub(1)
     }
@@ -126,11 +129,10 @@ fn read_back(mut text: String) -> Result<Kernel> {
     }
 }
 
-/// Every fault of a kernel, in the order of its statements; of those with one text, the first.
+/// Every fault of a kernel, in the order of its statements. Some may have one text, or the kernel's own.
 pub(super) fn faults(kernel: &Kernel) -> Vec<Fault> {
-    let texts = BTreeSet::from([kernel.to_string()]);
     let (lines, within) = (lines(kernel), Vec::new());
-    let mut sites = Sites { kernel, lines, at: 0, within, texts, all: Vec::new() };
+    let mut sites = Sites { kernel, lines, at: 0, within, all: Vec::new() };
     for &param in &kernel.params {
         let line = format!("parameter %{}", kernel.tensor_name(param));
         sites.of_type(param, None, &line);
@@ -145,17 +147,10 @@ struct Sites<'k> {
     lines: Vec<String>,
     at: usize,
     within: Vec<usize>,
-    texts: BTreeSet<String>,
     all: Vec<Fault>,
 }
 
 impl<'k> Sites<'k> {
-    fn add(&mut self, fault: Fault) {
-        if self.texts.insert((fault.text)(self.kernel)) {
-            self.all.push(fault);
-        }
-    }
-
     /// A fault of the statement that is next.
     fn fault(&self, family: Family, change: &'static str, text: Text) -> Fault {
         let (line, within) = (label(&self.lines, self.at), self.within.clone());
@@ -177,12 +172,12 @@ impl<'k> Sites<'k> {
             for (family, change, none, edit) in changes(self.kernel, stmt) {
                 let text = move |kernel: &Kernel| edited(kernel, at, &edit);
                 let fault = self.fault_of(stmt, family, change, Box::new(text));
-                self.add(Fault { none, ..fault });
+                self.all.push(Fault { none, ..fault });
             }
             for &(family, change, from, to) in REPLACED {
                 if self.lines[at].contains(from) {
                     let text = move |kernel: &Kernel| replaced(kernel, at, from, to);
-                    self.add(self.fault_of(stmt, family, change, Box::new(text)));
+                    self.all.push(self.fault_of(stmt, family, change, Box::new(text)));
                 }
             }
             if let Some(next) = stmts.get(i + 1) {
@@ -210,7 +205,7 @@ impl<'k> Sites<'k> {
         let mut fault = self.fault(family.max(other), "swapped", text);
         fault.none = [stmt, next].into_iter().filter_map(leaf).find_map(|spec| hint(&spec.kind));
         fault.line += &format!(" <-> {}", label(&self.lines, at + 1 + count(stmt.body())));
-        self.add(fault);
+        self.all.push(fault);
     }
 
     fn of_type(&mut self, id: TensorId, at: Option<usize>, line: &str) {
@@ -218,7 +213,7 @@ impl<'k> Sites<'k> {
             let mut fault = self.fault(Family::Stride, change, text);
             (fault.at, fault.line) = (at, line.to_owned());
             fault.tensor = Some(self.kernel.tensor_name(id).to_owned());
-            self.add(fault);
+            self.all.push(fault);
         }
     }
 }
