@@ -372,8 +372,8 @@ pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
     let operands = spec.outs.iter().chain(&spec.ins).map(|operand| kernel.operand(operand));
     let operands: Vec<Tensor> = operands.collect::<Result<_>>()?;
     let mut near = Vec::new();
-    for atom in all() {
-        let Some(sizes) = Pattern::of(atom).matches(kernel, spec, &operands) else { continue };
+    for &(atom, ref pattern) in Pattern::of_all() {
+        let Some(sizes) = pattern.matches(kernel, spec, &operands) else { continue };
         if let Err(lacks) = kernel.arch.needs(atom.needs) {
             near.push(format!("{}: {lacks}", atom.name));
             continue;

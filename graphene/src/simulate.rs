@@ -44,6 +44,7 @@ mod gather;
 mod instance;
 mod issue;
 mod level;
+mod log;
 mod machine;
 mod meaning;
 mod memory;

@@ -11,10 +11,9 @@
 //! numbers, with strides where they are not contiguous: `[]` is each thread on its own. The kind may have its first parameter,
 //! `Fence<proxy>`; without, `UnaryPointwise` is any of them.
 
-use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex};
+use std::sync::LazyLock;
 
-use super::Atom;
+use super::{Atom, all};
 use crate::text::cursor::Parser;
 use crate::{Completion, Expr, Kernel, Layout, Memory, Result, Scalar, Spec, Tensor, View};
 
@@ -54,17 +53,18 @@ enum Size {
 pub(super) type Sizes = Vec<(&'static str, i64)>;
 
 impl Pattern {
-    /// The parsed pattern of an atom. The table's patterns are all parsed by a test.
-    pub(super) fn of(atom: &'static Atom) -> &'static Pattern {
-        static PARSED: LazyLock<Mutex<HashMap<&'static str, &'static Pattern>>> =
-            LazyLock::new(Mutex::default);
-        let mut parsed = PARSED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        parsed.entry(atom.pattern).or_insert_with(|| {
-            let pattern = parse(atom.pattern).unwrap_or_else(|error| {
-                unreachable!("the pattern of {}, {}: {error}", atom.name, atom.pattern)
-            });
-            Box::leak(Box::new(pattern))
-        })
+    /// All atoms with their patterns, in the order of the tables.
+    pub(super) fn of_all() -> &'static [(&'static Atom, Pattern)] {
+        static PARSED: LazyLock<Vec<(&'static Atom, Pattern)>> = LazyLock::new(|| {
+            let parsed = |atom: &'static Atom| match parse(atom.pattern) {
+                Ok(pattern) => (atom, pattern),
+                Err(error) => {
+                    unreachable!("the pattern of {}, {}: {error}", atom.name, atom.pattern)
+                }
+            };
+            all().map(parsed).collect()
+        });
+        &PARSED
     }
 
     /// The sizes left open, if the spec has this pattern.

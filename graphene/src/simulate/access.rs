@@ -416,7 +416,7 @@ impl<'p> Issue<'_, 'p, '_> {
             let block = self.machine.blocks[runner.block].number;
             let unit = unit_of(block, runner.index);
             let root = spot.place.number;
-            let element = (root, Element::of(Memory::Registers, unit, 32 * counter + spot.lane));
+            let element = (root, Element::of(Memory::Registers, unit, at));
             let values = (replaced, value);
             levels.note(self.machine.program, (runner, spot.lane), element, values);
         }

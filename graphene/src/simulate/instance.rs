@@ -12,6 +12,7 @@ use std::rc::Rc;
 use super::clock::lanes_of;
 use super::formula::Check;
 use super::fragment::Fragment;
+use super::log::{Log, Written};
 use super::runner::Runner;
 use super::{Machine, Program, Unchecked};
 use crate::Memory;
@@ -19,19 +20,7 @@ use crate::kernel::Array;
 
 /// An element of any memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Element(u64);
-
-/// What became of an element within an instance.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Written {
-    /// What it is a part of.
-    pub(super) root: u32,
-    /// When it was first written, and last.
-    first: u64,
-    pub(super) last: u64,
-    pub(super) before: f64,
-    pub(super) after: f64,
-}
+pub(super) struct Element(pub(super) u64);
 
 /// A level, how often an agent has come to it, the first thread, and the block, if it is one block's.
 type Key = (usize, u64, i64, i64);
@@ -69,7 +58,7 @@ pub(super) struct Instance {
     outside: bool,
     /// Why it is not checked, as far as only its execution tells.
     pub(super) unchecked: Option<Unchecked>,
-    pub(super) log: Numbered<Element, Written>,
+    pub(super) log: Log,
 }
 
 /// The instances that a warp's lanes are in.
@@ -99,6 +88,8 @@ pub(super) struct Levels {
     every: u64,
     instances: Vec<Option<Instance>>,
     free: Vec<usize>,
+    /// Logs of instances that have closed, for others.
+    logs: Vec<Log>,
     open: Numbered<Key, usize>,
     /// Which elements registers of several threads hold, as far as values have told: by the root, the latest last.
     pub(super) fragments: Numbered<usize, Vec<Rc<Fragment>>>,
@@ -148,7 +139,7 @@ impl Hasher for Mix {
 }
 
 impl Element {
-    /// An element of global memory, of a block's shared memory, or, with its lane, of a warp's registers.
+    /// An element of global memory, of a block's shared memory, or of a warp's registers, each lane's together.
     pub(super) fn of(memory: Memory, unit: u64, at: usize) -> Element {
         let kind = match memory {
             Memory::Global => 0,
@@ -212,7 +203,7 @@ impl Levels {
         let Some(id) = self.whose(program, id as usize, root) else { return };
         let Some(instance) = &mut self.instances[id] else { return };
         let root = root as u32;
-        instance.add(element, Written { root, first: now, last: now, before, after });
+        instance.log.add(element, Written { root, first: now, last: now, before, after });
     }
 }
 
@@ -276,6 +267,7 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
             let starts: Vec<i64> = starts.map(value).collect();
             let parent = (around[lane] != NONE).then_some(around[lane] as usize);
             let nobody = parent.is_some_and(|parent| levels.get(parent).outside);
+            let log = levels.logs.pop().unwrap_or_default();
             let id = levels.add(Instance {
                 level: number,
                 parent,
@@ -293,7 +285,7 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
                 lane,
                 block: runner.block,
                 unchecked: nobody.then_some(Unchecked::Outside),
-                log: Numbered::with_capacity_and_hasher(level.writes, Default::default()),
+                log,
             });
             if !alone {
                 levels.open.insert(key, id);
@@ -351,27 +343,14 @@ fn close(machine: &mut Machine<'_, '_>, id: usize) {
         levels.open.remove(&key);
     }
     let Some(parent) = instance.parent else { return };
-    for (element, new) in instance.log {
+    let mut log = instance.log;
+    for (element, new) in log.all() {
         let of = levels.whose(program, parent, new.root as usize);
         let Some(parent) = of.and_then(|of| levels.instances[of].as_mut()) else { continue };
-        parent.add(element, new);
+        parent.log.add(element, new);
     }
-}
-
-impl Instance {
-    /// Adds to what became of an element what else did; no two writes are of one time.
-    fn add(&mut self, element: Element, new: Written) {
-        let known = self.log.entry(element).or_insert(new);
-        if (known.first, known.last) == (new.first, new.last) {
-            return;
-        }
-        if new.first < known.first {
-            (known.first, known.before) = (new.first, new.before);
-        }
-        if new.last > known.last {
-            (known.last, known.after) = (new.last, new.after);
-        }
-    }
+    log.clear();
+    levels.logs.push(log);
 }
 
 /// The kernel itself is an instance, of all threads of all blocks.

@@ -29,9 +29,8 @@ pub(super) struct Level<'k> {
     pub(super) meaning: Option<Fused>,
     /// Of each output, whether it is what it was, and something that is added.
     pub(super) adds: Vec<bool>,
-    /// The roots of its outputs, and about how many elements one of its instances writes.
+    /// The roots of its outputs.
     pub(super) written: Vec<usize>,
-    pub(super) writes: usize,
     /// Why its instances cannot be checked.
     pub(super) unchecked: Option<Unchecked>,
     /// Of what a loop carries, what is compared.
@@ -85,7 +84,6 @@ impl<'k> Level<'k> {
             meaning: None,
             adds: Vec::new(),
             written: Vec::new(),
-            writes: 0,
             unchecked: None,
             form: None,
             ends: Vec::new(),
@@ -130,7 +128,6 @@ impl<'k> Level<'k> {
         }
         let outs = &level.operands[..spec.outs.len()];
         level.written = outs.iter().map(|of| of.place.number).collect();
-        level.writes = outs.iter().map(|of| of.order.len()).sum();
         let shape = |at: usize| level.operands.get(at).map_or(&[][..], |of| &of.shape);
         level.meaning = spec.kind.meaning(shape(0), shape(spec.outs.len()));
         level.adds = level.meaning.iter().flat_map(adds).collect();

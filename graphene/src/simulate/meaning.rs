@@ -208,7 +208,7 @@ fn compare(
         for (element, at) in of.at.iter().enumerate() {
             let Some(at) = at else { continue };
             let (want, error) = (place.scalar.round(values.data[element]), errors.data[element]);
-            let written = instance.log.get(at);
+            let written = instance.log.get(*at);
             let got = written.map_or(of.now[element], |written| written.after);
             let right = agree(got, want, error, place.scalar.unit());
             if !(right || written.is_none() && mark(which, element)) {
@@ -219,6 +219,9 @@ fn compare(
                 return found(Fault::Differs, text);
             }
         }
+    }
+    if learnt.is_empty() {
+        return Ok(None);
     }
     let team = (instance.from, instance.first, level.threads.size);
     let all = (0..level.agents()).map(|rank| level.lane(instance, rank));
@@ -259,13 +262,14 @@ fn spread(
     let unit = if exact { 0.0 } else { place.scalar.unit() };
     // Of each register what it got, and how much else that may be.
     let count = place.size() as usize;
-    let got = |register: usize| {
-        let (rank, value) = (register / count, register % count);
+    let got = |number: usize| {
+        let (rank, value) = (number / count, number % count);
         let (block, warp, lane) = level.lane(instance, rank);
-        let at = (place.first as i64 + offset + place.distances[value]) as usize * 32 + lane;
+        let register = (place.first as i64 + offset + place.distances[value]) as usize;
+        let at = lane * machine.program.registers + register;
         let element = Element::of(Memory::Registers, unit_of(block, warp), at);
-        let before = held[register];
-        let written = instance.log.get(&element);
+        let before = held[number];
+        let written = instance.log.get(element);
         let after = written.map_or(before, |written| written.after);
         let size = if adds { after.abs().max(before.abs()) } else { after.abs() };
         let got = (if adds { after - before } else { after }, 4.0 * off + 2.0 * unit * size);
@@ -384,15 +388,12 @@ fn elements(
             continue;
         }
         let counter = place.first + (first + place.distances[number]) as usize;
-        let at = if space.is_none() { 32 * counter + instance.lane } else { counter };
+        let at = if space.is_none() { own.register(counter, instance.lane) } else { counter };
         let id = Element::of(place.memory, unit, at);
-        let written = if logged { instance.log.get(&id) } else { None };
+        let written = if logged { instance.log.get(id) } else { None };
         let (valid, now) = match space {
             Some(space) => (space.is_valid(at), space.peek(at)),
-            None => {
-                let at = own.register(counter, instance.lane);
-                (own.marks[at].valid, own.registers[at])
-            }
+            None => (own.marks[at].valid, own.registers[at]),
         };
         if let (Some(space), Some(access)) = (space, access) {
             let changed = space.changed(at);

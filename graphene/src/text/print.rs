@@ -1,6 +1,6 @@
 //! Kernels to text: as it reads back, and as their levels.
 
-use std::fmt::{Display, Formatter, Result};
+use std::fmt::{Display, Error, Formatter, Result, Write};
 
 use crate::kernel::Carry;
 use crate::{
@@ -32,10 +32,23 @@ impl Display for Printed<'_> {
     }
 }
 
+/// Takes a text up to its first line's end, and no more.
+struct FirstLine(String);
+
+impl Write for FirstLine {
+    fn write_str(&mut self, text: &str) -> Result {
+        self.0 += text.split('\n').next().unwrap_or_default();
+        if text.contains('\n') { Err(Error) } else { Ok(()) }
+    }
+}
+
 impl Kernel {
     /// A statement's first line.
     pub(crate) fn line(&self, stmt: &Stmt) -> String {
-        Printed(self, stmt).to_string().lines().next().unwrap_or_default().to_owned()
+        let mut first = FirstLine(String::new());
+        // An error is the end of the line.
+        let _ = write!(first, "{}", Printed(self, stmt));
+        first.0
     }
 
     fn percent(&self, id: TensorId) -> String {
