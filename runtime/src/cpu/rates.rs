@@ -151,7 +151,7 @@ impl Kernel for MultiplyAdds {
 struct MatMul(PackedBf16);
 
 impl MatMul {
-    const SIZES: [usize; 3] = [64, 48, 256];
+    const SIZES: [usize; 3] = [64, 48, 1024];
 
     fn new() -> Self {
         let [_, n, k] = Self::SIZES;

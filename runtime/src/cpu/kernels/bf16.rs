@@ -305,7 +305,7 @@ impl MatMul<'_, '_, '_> {
             let Panel { lines, wide, after } = self.b.panel(self.column + to);
             let lines = &lines[own.start * wide..own.end * wide];
             // What comes from afar while this panel is multiplied.
-            let next = &after[(own.start * wide).min(after.len())..];
+            let next = cast_slice(&after[(own.start * wide).min(after.len())..]);
             match wide {
                 1 => self.panel::<1>(unit, rows.clone(), own.start > 0, (lines, next), to),
                 2 => self.panel::<2>(unit, rows.clone(), own.start > 0, (lines, next), to),
@@ -320,12 +320,12 @@ impl MatMul<'_, '_, '_> {
         unit: Unit,
         rows: Range<usize>,
         adds: bool,
-        (lines, next): (&[Line], &[Line]),
+        (lines, next): (&[Line], &[u32]),
         to: usize,
     ) {
         let (panel, _) = lines.as_chunks::<V>();
-        // Lines that are asked for with each row of the panel.
-        let each = lines.len().div_ceil(rows.len().div_ceil(8));
+        // Words that are asked for with each row of the panel.
+        let each = (lines.len() * LANES).div_ceil(rows.len().div_ceil(8));
         let pace = if next.is_empty() { 0 } else { each.div_ceil(panel.len()) };
         let mut row = rows.start;
         while row < rows.end {
@@ -351,7 +351,7 @@ impl MatMul<'_, '_, '_> {
         left: usize,
         adds: bool,
         panel: &[[Line; V]],
-        next: (&[Line], usize),
+        next: (&[u32], usize),
     ) -> usize {
         let (count, pitch) = (left.min(H), pitch(self.b.depth));
         let rows: [&[u32]; H] = std::array::from_fn(|i| {
@@ -361,15 +361,24 @@ impl MatMul<'_, '_, '_> {
         let mut sums = [[[0.0; LANES]; V]; H];
         unit.dots(rows, panel, next, &mut sums);
         for (sums, row) in sums.iter().take(count).zip(row..) {
-            let row = &mut self.c.row(row)[to..];
-            for (sums, to) in sums.iter().zip(row.chunks_mut(LANES)) {
-                match adds {
-                    true => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to += sum),
-                    false => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = sum),
-                }
+            let (whole, rest) = self.c.row(row)[to..].as_chunks_mut::<LANES>();
+            for (sums, to) in sums.iter().zip(&mut *whole) {
+                leave(to, sums, adds);
+            }
+            if let Some(sums) = sums.get(whole.len()) {
+                leave(rest, sums, adds);
             }
         }
         count
+    }
+}
+
+/// Leaves sums in a row, or adds them to it: those that it has place for.
+#[inline(always)]
+fn leave(to: &mut [f32], sums: &[f32; LANES], adds: bool) {
+    match adds {
+        true => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to += sum),
+        false => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = sum),
     }
 }
 

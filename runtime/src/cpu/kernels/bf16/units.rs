@@ -45,14 +45,14 @@ mod x86 {
         }
 
         /// The sums of rows of words times the columns of a panel. Of a word the upper half is multiplied and added first,
-        /// then the lower one, each sum rounded to nearest; numbers and sums below the least normal one count as zero. Lines
-        /// of what is next are asked for at this pace.
+        /// then the lower one, each sum rounded to nearest; numbers and sums below the least normal one count as zero. What
+        /// is next is asked for at this pace.
         #[inline(always)]
         pub(in super::super) fn dots<const H: usize, const V: usize>(
             self,
             rows: [&[u32]; H],
             panel: &[[Line; V]],
-            (next, pace): (&[Line], usize),
+            (next, pace): (&[u32], usize),
             to: &mut [[[f32; LANES]; V]; H],
         ) {
             assert!(
@@ -63,7 +63,7 @@ mod x86 {
             for (k, own) in panel.iter().enumerate() {
                 // A row or two are multiplied no faster than the panel itself is read.
                 if H > 2 {
-                    (0..pace).for_each(|i| prefetch(next, k * pace + i));
+                    prefetch(next, k * pace);
                 }
                 let b = own.map(bytemuck::cast::<Line, __m512i>);
                 for (row, sums) in rows.iter().zip(&mut sums) {
@@ -132,7 +132,7 @@ mod none {
             self,
             _: [&[u32]; H],
             _: &[[Line; V]],
-            _: (&[Line], usize),
+            _: (&[u32], usize),
             _: &mut [[[f32; LANES]; V]; H],
         ) {
             match self {}
