@@ -168,7 +168,7 @@ impl Packing {
         if packing.bytes <= limit {
             return Ok(packing);
         }
-        // Elements of 16 bits are 32 when they are packed, and panels may be filled up.
+        // Elements of fp16 have 32 bits when they are packed, and panels may be filled up.
         let plain = Self::none(program);
         match plain.bytes <= limit {
             true => Ok(plain),

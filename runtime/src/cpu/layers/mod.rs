@@ -4,8 +4,9 @@
 //! later layers may multiply what earlier ones made, which makes a chain of layers an MLP. A layer runs tile by
 //! tile: a thread computes the matmuls of a tile, in the output's memory where it can, and runs the epilogue's
 //! loop over it while it is in cache. The tiles of an MLP are rows, which one thread takes through all layers, so
-//! that what lies between two layers never leaves its cache. Floats of 16 bits are multiplied in f32; matmuls
-//! are rounded once, and whatever follows is rounded after each operation as if stored.
+//! that what lies between two layers never leaves its cache. Floats of 16 bits are multiplied in f32, but for prepacked
+//! weights of bf16, by which what is multiplied may be rounded to bf16; matmuls are rounded once, and whatever follows
+//! is rounded after each operation as if stored.
 
 mod bind;
 mod compile;
