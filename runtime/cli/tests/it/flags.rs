@@ -1,6 +1,6 @@
 //! Exit codes and messages.
 
-use crate::{quick, run};
+use crate::{json, quick, run};
 use expect_test::{Expect, expect};
 
 const MLP: &str = "zoo:mlp-2x8";
