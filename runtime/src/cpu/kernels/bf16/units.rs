@@ -124,8 +124,8 @@ mod none {
             None
         }
 
-        pub(in super::super) fn run(self, _: MatMul<'_, '_, '_>) {
-            match self {}
+        pub(in super::super) fn run(self, work: MatMul<'_, '_, '_>) {
+            work.run(self);
         }
 
         pub(in super::super) fn dots<const H: usize, const V: usize>(
