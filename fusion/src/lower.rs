@@ -60,6 +60,7 @@ pub fn lower(
             conditions: conditions(graph),
             buffers: Vec::new(),
             steps: Vec::new(),
+            bf16: target.bf16,
         },
     };
     for (i, group) in groups.groups().iter().enumerate() {

@@ -168,6 +168,7 @@ pub struct Program {
     pub(crate) conditions: Vec<Condition>,
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) steps: Vec<Step>,
+    pub(crate) bf16: bool,
 }
 
 impl Program {
@@ -209,6 +210,12 @@ impl Program {
     /// The names of all steps, in their order.
     pub fn step_ids(&self) -> impl Iterator<Item = StepId> + use<> {
         (0..self.steps.len()).map(StepId::from_index)
+    }
+
+    /// Whether matmuls of single precision by weights may round both operands to bf16, as
+    /// [its target](graphene_ir::target::Target::bf16) says.
+    pub fn allows_bf16(&self) -> bool {
+        self.bf16
     }
 
     /// The step that launches a group; `None` for a change of view that moves nothing.
@@ -277,6 +284,9 @@ impl fmt::Display for Operand {
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "program {{")?;
+        if self.bf16 {
+            writeln!(f, "  matmuls by weights may round to bf16")?;
+        }
         for (i, buffer) in self.buffers.iter().enumerate() {
             let kind = match &buffer.kind {
                 BufferKind::Input(n) => format!("input {n}"),

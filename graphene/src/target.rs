@@ -31,6 +31,9 @@ pub struct Target {
     /// Whether matmuls of single precision may round their operands to TF32, so that matrix units
     /// make them, where it has [`Feature::MmaTf32`]. No target does unless it is asked to.
     pub tf32: bool,
+    /// Whether a CPU's matmuls of single precision by weights may round both operands to bf16. No target does unless it is
+    /// asked to.
+    pub bf16: bool,
 }
 
 /// What executes.
@@ -113,6 +116,7 @@ impl Target {
             registers_per_core: 16 * 8,
             l2_bytes: u64::from(cores) * (3 << 19),
             tf32: false,
+            bf16: false,
         }
     }
 
@@ -127,6 +131,7 @@ impl Target {
             registers_per_core: 65536,
             l2_bytes: l2 << 20,
             tf32: false,
+            bf16: false,
         }
     }
 
@@ -145,7 +150,11 @@ impl Target {
 
     /// How matmuls of single precision are made.
     pub fn single(&self) -> Precision {
-        if self.tf32 { Precision::Tf32 } else { Precision::F32 }
+        match (self.tf32, self.bf16) {
+            (true, _) => Precision::Tf32,
+            (false, true) => Precision::Bf16,
+            (false, false) => Precision::F32,
+        }
     }
 
     /// The name that parses back to this kind of target: `cpu`, `cpu:8`, `sm_90a`.

@@ -209,7 +209,7 @@ pub enum Error {
     /// Floats that are not computed with on a target.
     #[error("{wanted} is for GPUs{}, not for {target}", needs.map(|needs| format!(" that have {needs}")).unwrap_or_default())]
     Target {
-        /// The elements asked for: `tf32`, `f16` or `bf16`.
+        /// The elements asked for: `tf32` or `f16`.
         wanted: String,
         /// What they need of a GPU.
         needs: Option<Feature>,

@@ -181,7 +181,7 @@ enum graphene_precision
     GRAPHENE_PRECISION_TF32 = 2,
     // fp16 in place of single precision: on GPUs.
     GRAPHENE_PRECISION_F16 = 3,
-    // bf16 in place of single precision: on GPUs.
+    // bf16 in place of single precision on GPUs; on a CPU, that of weights and of what they are multiplied by.
     GRAPHENE_PRECISION_BF16 = 4,
 };
 #ifndef __cplusplus

@@ -121,7 +121,7 @@ pub(crate) struct Data {
     /// Relative tolerance of comparisons [default: 1e-3]
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub(crate) rtol: Option<f64>,
-    /// Absolute tolerance of comparisons [default: 1e-4; in half precision, TF32 and quantised models, where neither is
+    /// Absolute tolerance of comparisons [default: 1e-4; in half precision, TF32, bf16 and quantised models, where neither is
     /// given, both follow from how often values are rounded]
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub(crate) atol: Option<f64>,
@@ -141,7 +141,8 @@ pub(crate) struct Run {
     /// Executors to run, in this order: fused, library, reference
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "fused,library")]
     pub(crate) exec: Vec<Exec>,
-    /// Precision to compute in, for models in single precision; tf32, f16 and bf16 need a GPU
+    /// Precision to compute in, for models in single precision; tf32 and f16 need a GPU. On a CPU bf16 is that of matmuls by
+    /// weights alone, which take half the memory
     #[arg(long, value_name = "TYPE", default_value = "model")]
     pub(crate) dtype: Precision,
     /// Time to warm up each executor
@@ -253,7 +254,7 @@ pub(crate) enum Precision {
     Tf32,
     /// Half precision
     F16,
-    /// Bfloat16
+    /// Bfloat16; on a CPU, that of weights and of what they are multiplied by
     Bf16,
 }
 

@@ -289,7 +289,8 @@ impl Error {
         use graphene_runtime::Error as E;
         match error {
             E::Target { wanted, .. } if wanted != "tf32" => {
-                let reason = format!("{wanted} is for GPUs; give `--target`, or use `model`");
+                let reason =
+                    format!("{wanted} is for GPUs; give `--target`, or use `bf16` or `model`");
                 Self::flag("--dtype", reason)
             }
             E::Elements { .. } | E::Target { .. } => Self::flag("--dtype", error.to_string()),

@@ -146,8 +146,9 @@ fn run_model(
         report.explain = Some(lines.iter().map(ToString::to_string).collect());
     }
     let mut job = {
-        let half = arguments.run.dtype.half_type().or_else(|| own_half_type(&loaded.graph));
-        let rounded = half.and_then(Rounded::half).or(target.tf32.then_some(Rounded::MatMuls));
+        let values = arguments.run.dtype.half_type().filter(|_| !target.bf16);
+        let half = values.or_else(|| own_half_type(&loaded.graph));
+        let rounded = half.and_then(Rounded::half).or_else(|| Rounded::matmuls(&target));
         let rounded = rounded.or_else(|| Rounded::bytes(&loaded.graph));
         let tolerance = Tolerance::new(&arguments.data, &loaded.graph, rounded);
         let (given, known) = (&given, &known);

@@ -52,7 +52,7 @@ impl Roof {
     pub(crate) fn of(target: &Target, threads: usize) -> Self {
         static MEASURED: OnceLock<Rates> = OnceLock::new();
         match target.kind {
-            Kind::Cpu => Self::measured(MEASURED.get_or_init(|| rates(threads))),
+            Kind::Cpu => Self::measured(MEASURED.get_or_init(|| rates(threads)), target.single()),
             Kind::Cuda { .. } => Self::planned(target),
         }
     }
@@ -67,13 +67,15 @@ impl Roof {
         Self { source: Source::Target, tflops_per_s, gbytes_per_s, cached: Vec::new() }
     }
 
-    /// A CPU's, which computes in single precision whatever it is given.
-    fn measured(rates: &Rates) -> Self {
-        let tera = rates.flops / 1e12;
+    /// A CPU's, which computes in single precision whatever it is given, but for matmuls by weights of bf16; `single` is how
+    /// matmuls of single precision are made.
+    fn measured(rates: &Rates, single: Precision) -> Self {
+        let [tera, bf16] = [rates.flops, rates.bf16].map(|flops| flops / 1e12);
+        let matmuls = if single == Precision::Bf16 { bf16 } else { tera };
         let cached = rates.bandwidth.iter();
         Self {
             source: Source::Measured,
-            tflops_per_s: Peaks { f32: tera, tf32: tera, f16: tera, bf16: tera },
+            tflops_per_s: Peaks { f32: tera, tf32: matmuls, f16: tera, bf16 },
             gbytes_per_s: rates.memory() / 1e9,
             cached: cached
                 .map(|&(bytes, rate)| Cached { bytes, gbytes_per_s: rate / 1e9 })
@@ -114,11 +116,13 @@ impl Roof {
 
     /// What steps were held against, and what it means to be beyond.
     pub(crate) fn said(&self, beyond: bool) -> String {
-        let Self { source, tflops_per_s: Peaks { f32, f16, .. }, gbytes_per_s, .. } = self;
+        let Self { source, tflops_per_s: Peaks { f32, f16, bf16, .. }, gbytes_per_s, .. } = self;
+        let in_bf16 = format!(", {} in bf16", crate::human::digits(bf16 * 1e3));
         let rates = match source {
             Source::Measured => format!(
-                "measured just now: {} GFLOP/s, {} GB/s from memory, more from caches",
+                "measured just now: {} GFLOP/s{}, {} GB/s from memory, more from caches",
                 crate::human::digits(f32 * 1e3),
+                if bf16 > f32 { &in_bf16 } else { "" },
                 crate::human::digits(*gbytes_per_s)
             ),
             Source::Target => format!(
@@ -138,25 +142,32 @@ impl Roof {
 mod tests {
     use super::{Roof, Source};
     use crate::work::{Flops, Work};
-    use graphene_ir::target::Target;
+    use graphene_ir::target::{Precision, Target};
     use graphene_runtime::cpu::Rates;
 
     fn work(bytes: u64, flops: u64) -> Work {
         Work { bytes, flops: Flops { other: flops, ..Flops::default() } }
     }
 
-    fn roof() -> Roof {
-        Roof::measured(&Rates { flops: 1e9, bandwidth: vec![(1 << 10, 8e9), (1 << 20, 1e9)] })
+    fn roof(single: Precision) -> Roof {
+        let bandwidth = vec![(1 << 10, 8e9), (1 << 20, 1e9)];
+        Roof::measured(&Rates { flops: 1e9, bf16: 2e9, bandwidth }, single)
     }
 
     #[test]
     fn work_is_bound_by_what_takes_longest() {
         let near = |work: super::Work, seconds: f64| {
-            let least = roof().least_seconds(work);
+            let least = roof(Precision::F32).least_seconds(work);
             assert!((least - seconds).abs() < 1e-12, "{least} {seconds}");
         };
         near(work(0, 1_000_000), 1e-3);
-        assert_eq!([roof().bound(work(0, 1)), roof().bound(work(1, 0))], ["arithmetic", "memory"]);
+        let matmuls = Work { bytes: 0, flops: Flops { single: 1_000_000, ..Flops::default() } };
+        near(matmuls, 1e-3);
+        assert_eq!(roof(Precision::Bf16).least_seconds(matmuls), 0.5e-3);
+        assert_eq!(
+            [roof(Precision::F32).bound(work(0, 1)), roof(Precision::F32).bound(work(1, 0))],
+            ["arithmetic", "memory"]
+        );
         // What fits a cache is read from there.
         near(work(8 << 10, 0), 1.024e-6);
         near(work(1 << 20, 0), (1 << 20) as f64 / 1e9);
@@ -166,10 +177,10 @@ mod tests {
     #[test]
     fn no_share_is_more_than_all() {
         let work = work(0, 1_000_000);
-        assert_eq!(roof().share(work, 2e-3), (0.5, false));
-        assert_eq!(roof().share(work, 1e-3), (1.0, false));
-        assert_eq!(roof().share(work, 0.5e-3), (1.0, true));
-        assert_eq!(roof().share(work, 0.0), (1.0, true));
+        assert_eq!(roof(Precision::F32).share(work, 2e-3), (0.5, false));
+        assert_eq!(roof(Precision::F32).share(work, 1e-3), (1.0, false));
+        assert_eq!(roof(Precision::F32).share(work, 0.5e-3), (1.0, true));
+        assert_eq!(roof(Precision::F32).share(work, 0.0), (1.0, true));
     }
 
     #[test]

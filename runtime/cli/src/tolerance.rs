@@ -4,6 +4,7 @@ use crate::args::Data;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::Op;
+use graphene_ir::target::{Precision, Target};
 
 /// Tolerances of what is computed in single precision, where none are given.
 const SINGLE: Bound = Bound { rtol: 1e-3, atol: 1e-4 };
@@ -30,7 +31,7 @@ const BYTE: f64 = 1.0 / 128.0;
 pub(crate) enum Tolerance {
     /// The same for all tensors.
     Stated(Bound),
-    /// Values are rounded to half precision, or operands of matmuls to TF32, on both sides: the standard deviation of
+    /// Values are rounded to half precision, or operands of matmuls to TF32 or bf16, on both sides: the standard deviation of
     /// the difference of two elements, over the size of the tensor's elements.
     Rounded(f64),
 }
@@ -40,8 +41,8 @@ pub(crate) enum Tolerance {
 pub(crate) enum Rounded {
     /// All values, by at most this part of them: they are of half precision.
     Values(f64),
-    /// The operands of matmuls: to TF32.
-    MatMuls,
+    /// The operands of matmuls, by at most this part of them: to TF32, or to bf16.
+    MatMuls(f64),
     /// What becomes bytes: the model is quantised.
     Bytes,
 }
@@ -55,10 +56,19 @@ impl Rounded {
     /// The largest relative change.
     fn unit(self) -> f64 {
         match self {
-            Self::Values(unit) => unit,
-            Self::MatMuls => TF32,
+            Self::Values(unit) | Self::MatMuls(unit) => unit,
             Self::Bytes => BYTE,
         }
+    }
+
+    /// Operands of matmuls, if those of single precision are rounded on this target.
+    pub(crate) fn matmuls(target: &Target) -> Option<Self> {
+        let unit = match target.single() {
+            Precision::Tf32 => Some(TF32),
+            Precision::Bf16 => unit(DType::BF16),
+            Precision::F32 | Precision::F16 => None,
+        };
+        unit.map(Self::MatMuls)
     }
 
     /// Bytes, if the model makes any of real numbers.
@@ -70,9 +80,9 @@ impl Rounded {
     fn by(self, op: &Op) -> usize {
         match (self, op) {
             (Self::Values(_), op) => usize::from(rounds(op)),
-            (Self::MatMuls, Op::MatMul | Op::Conv(_)) => 2,
-            (Self::MatMuls, Op::Attention(_)) => 4,
-            (Self::MatMuls, _) => 0,
+            (Self::MatMuls(_), Op::MatMul | Op::Conv(_)) => 2,
+            (Self::MatMuls(_), Op::Attention(_)) => 4,
+            (Self::MatMuls(_), _) => 0,
             (Self::Bytes, Op::Cast { to: DType::I8 | DType::U8, .. }) => 1,
             (Self::Bytes, _) => 0,
         }
@@ -90,7 +100,7 @@ impl Tolerance {
     /// differences the largest is about `√(2·ln n)` deviations. So `|a - b| ≤ f·(rms(b) + |b|)` with
     /// `f = u·√(2d)·√(2·ln n)`, where an element is either of the tensor's usual size or larger.
     ///
-    /// Of TF32, `d` counts both operands of each matmul on the path. Of a quantised model it counts what becomes bytes: sums
+    /// Of TF32, and of bf16 on a CPU, `d` counts both operands of each matmul on the path. Of a quantised model it counts what becomes bytes: sums
     /// in another order fall to the other side of a step here and there, and behind some layers steps differ at random.
     pub(crate) fn new(given: &Data, graph: &Graph, rounded: Option<Rounded>) -> Self {
         let stated = given.rtol.is_some() || given.atol.is_some();
@@ -213,7 +223,7 @@ mod tests {
         graph.add("log", Op::Unary(Unary::Log), &[Some(z)]).unwrap();
         // The input, the exponential and the logarithm.
         assert_eq!(roundings(&graph, Rounded::Values(0.5)), 3);
-        assert_eq!(roundings(&graph, Rounded::MatMuls), 0);
+        assert_eq!(roundings(&graph, Rounded::MatMuls(0.5)), 0);
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Kernel {
                     PackedWeight::Integers(packed) => {
                         Self::IntegerMatMul(number, Arc::clone(packed))
                     }
-                    PackedWeight::Reals(_) => {
+                    PackedWeight::Reals(_) | PackedWeight::Bf16(_) => {
                         Layers::compile(body, prepacked).map_or(Self::MatMul, Self::Layers)
                     }
                 },

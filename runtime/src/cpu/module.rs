@@ -35,7 +35,7 @@ impl Module {
     }
 
     /// Like [`compile`](Self::compile), for a module that holds at most `limit` bytes of weights. Prepacked weights
-    /// can be larger than they were: elements of 16 bits become single precision, and panels are filled up. Where
+    /// can be larger than they were: those of fp16 become single precision, and panels are filled up. Where
     /// they would go beyond the limit and the weights as they are do not, GEMMs read them as they are.
     ///
     /// # Errors

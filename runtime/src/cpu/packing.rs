@@ -5,12 +5,14 @@
 //! stays, once.
 
 use super::kernel::Kernel;
+use super::kernels::bf16::{self, PackedBf16};
 use super::kernels::channels_last::{Form, pack_filters, winograd};
 use super::kernels::conv::are_packed;
 use super::kernels::int8::{PackedIntegers, deep};
 use super::kernels::matmul::{Matrix, Strides, widened};
-use super::kernels::packed::Packed;
+use super::kernels::packed::{self, Packed};
 use super::kernels::rnn::Cell;
+use super::kernels::tile::TileMut;
 use super::kernels::view::row_major;
 use super::layers::channels_last;
 use super::scratch::{self, Numbers};
@@ -26,7 +28,7 @@ use graphene_frontend::op::{Op, RnnAttrs, RnnCell};
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::groups::Executor;
 use graphene_fusion::program::{BufferId, BufferKind, Program, Step};
-use half::{bf16, f16};
+use half::f16;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,13 +36,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What becomes of a program's weights: which are prepacked, which are kept as they are, and which nobody reads.
 pub(crate) struct Packing {
     /// Views of weights as matrices, each once, however many GEMMs read it.
-    matrices: Vec<BoundOperand>,
+    matrices: Vec<WeightMatrix>,
     /// For each step and each of its inputs the numbers of its matrices.
     numbers: Vec<Vec<Vec<usize>>>,
     /// For each buffer whether it is a weight that a kernel reads as it is.
     kept: Vec<bool>,
     /// Bytes of all that a module holds of the weights, at most; `u64::MAX` if they are more.
     bytes: u64,
+}
+
+/// A view of a weight as a matrix.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct WeightMatrix {
+    at: BoundOperand,
+    elements: Elements,
+}
+
+/// What a matrix is prepacked as.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Elements {
+    /// Numbers that are multiplied in single precision.
+    Reals,
+    /// Numbers of bf16.
+    Bf16,
+    /// Integers of 32 bits.
+    Integers,
 }
 
 /// The matrices that a step's inputs were prepacked as: for each input none or one; for a recurrent layer's weights
@@ -52,6 +72,8 @@ pub(crate) type Prepacked = Vec<Vec<PackedWeight>>;
 pub(crate) enum PackedWeight {
     /// Of numbers that are multiplied in single precision.
     Reals(Arc<Packed>),
+    /// Of numbers of bf16.
+    Bf16(Arc<PackedBf16>),
     /// Of integers of 32 bits.
     Integers(Arc<PackedIntegers>),
 }
@@ -61,14 +83,46 @@ impl PackedWeight {
     pub(crate) fn real(&self) -> Option<Arc<Packed>> {
         match self {
             Self::Reals(packed) => Some(Arc::clone(packed)),
-            Self::Integers(_) => None,
+            Self::Bf16(_) | Self::Integers(_) => None,
+        }
+    }
+
+    /// Whether numbers in single precision are multiplied by it.
+    pub(crate) fn is_real(&self) -> bool {
+        matches!(self, Self::Reals(_) | Self::Bf16(_))
+    }
+
+    /// C = A·B on the calling thread, as [`packed::multiply`], in memory of as many lines as [`memory`](Self::memory) says.
+    ///
+    /// # Errors
+    /// As for [`packed::multiply`] and [`bf16::multiply`]; [`Error::Unsupported`] for a matrix of integers.
+    pub(crate) fn multiply(
+        &self,
+        k: usize,
+        a: Matrix<'_, f32>,
+        column: usize,
+        c: &mut TileMut<'_, f32>,
+        memory: &mut [bf16::Line],
+    ) -> Result<()> {
+        match self {
+            Self::Reals(b) => packed::multiply(k, a, b, column, c),
+            Self::Bf16(b) => bf16::multiply(k, a, b, column, c, memory),
+            Self::Integers(_) => Err(Error::Unsupported { what: "a matrix of integers" }),
+        }
+    }
+
+    /// Lines that a matmul of at most so many rows works in.
+    pub(crate) fn memory(&self, rows: usize) -> usize {
+        match self {
+            Self::Bf16(b) => bf16::memory(rows, b),
+            Self::Reals(_) | Self::Integers(_) => 0,
         }
     }
 
     /// That of integers.
     pub(crate) fn integers(&self) -> Option<Arc<PackedIntegers>> {
         match self {
-            Self::Reals(_) => None,
+            Self::Reals(_) | Self::Bf16(_) => None,
             Self::Integers(packed) => Some(Arc::clone(packed)),
         }
     }
@@ -77,15 +131,8 @@ impl PackedWeight {
     fn held(&self) -> (usize, u64) {
         match self {
             Self::Reals(packed) => (Arc::as_ptr(packed).addr(), packed.held_bytes()),
+            Self::Bf16(packed) => (Arc::as_ptr(packed).addr(), packed.held_bytes()),
             Self::Integers(packed) => (Arc::as_ptr(packed).addr(), packed.held_bytes()),
-        }
-    }
-
-    /// A matrix of these sizes without its numbers.
-    fn outline(dtype: DType, depth: usize, columns: usize) -> Self {
-        match dtype {
-            DType::I32 => Self::Integers(Arc::new(PackedIntegers::outline(depth, columns))),
-            _ => Self::Reals(Arc::new(Packed::outline(depth, columns))),
         }
     }
 }
@@ -121,7 +168,7 @@ impl Packing {
         if packing.bytes <= limit {
             return Ok(packing);
         }
-        // Elements of 16 bits are 32 when they are packed, and panels may be filled up.
+        // Elements of fp16 have 32 bits when they are packed, and panels may be filled up.
         let plain = Self::none(program);
         match plain.bytes <= limit {
             true => Ok(plain),
@@ -140,7 +187,7 @@ impl Packing {
                 }
                 let prepacked: Prepacked = of_inputs
                     .iter()
-                    .map(|of| of.iter().map(|m| outline(program, m)).collect())
+                    .map(|of| of.iter().map(WeightMatrix::outline).collect())
                     .collect();
                 let kernel = Kernel::choose(step, &prepacked);
                 for (input, matrices) in of_inputs.iter_mut().enumerate() {
@@ -162,10 +209,10 @@ impl Packing {
     }
 
     /// With these matrices for each step and each of its inputs.
-    fn with(program: &Program, wanted: Vec<Vec<Vec<BoundOperand>>>) -> Self {
-        let mut known: HashMap<BoundOperand, usize> = HashMap::new();
+    fn with(program: &Program, wanted: Vec<Vec<Vec<WeightMatrix>>>) -> Self {
+        let mut known: HashMap<WeightMatrix, usize> = HashMap::new();
         let mut matrices = Vec::new();
-        let mut number = |matrix: BoundOperand| {
+        let mut number = |matrix: WeightMatrix| {
             *known.entry(matrix).or_insert_with_key(|matrix| {
                 matrices.push(matrix.clone());
                 matrices.len() - 1
@@ -185,7 +232,7 @@ impl Packing {
         }
         let of_kept = program.buffers().iter().zip(&kept).filter(|(_, kept)| **kept);
         let of_kept = of_kept.map(|(buffer, _)| weight::bytes(buffer));
-        let bytes = matrices.iter().map(|matrix| packed_bytes(program, matrix)).chain(of_kept);
+        let bytes = matrices.iter().map(WeightMatrix::packed_bytes).chain(of_kept);
         let bytes =
             bytes.fold(weight::constant_bytes(program, &mut BTreeSet::new()), u64::saturating_add);
         Self { matrices, numbers, kept, bytes }
@@ -200,7 +247,7 @@ impl Packing {
     pub(crate) fn take(&self, program: &mut Program) -> Result<Weights> {
         let mut of_buffer: BTreeMap<BufferId, Vec<usize>> = BTreeMap::new();
         for (number, matrix) in self.matrices.iter().enumerate() {
-            of_buffer.entry(matrix.buffer).or_default().push(number);
+            of_buffer.entry(matrix.at.buffer).or_default().push(number);
         }
         let mut prepacked: Vec<Option<PackedWeight>> = vec![None; self.matrices.len()];
         let mut kept = vec![None; self.kept.len()];
@@ -220,7 +267,7 @@ impl Packing {
                 drop(weight);
                 let numbers = of_buffer.get(&id).map_or(&[][..], Vec::as_slice);
                 let packed = numbers.iter().map(|&number| {
-                    let panels = packed(&self.matrices[number], tensor.bytes(), tensor.dtype())?;
+                    let panels = self.matrices[number].packed(tensor.bytes(), tensor.dtype())?;
                     Ok((number, panels))
                 });
                 let packed: Vec<_> = packed.collect::<Result<_>>()?;
@@ -259,8 +306,7 @@ impl Packing {
             }
             let buffer = program.buffer(id);
             let made = if buffer.is_derived() { weight::bytes(buffer) } else { 0 };
-            let packed =
-                numbers.into_iter().flatten().map(|&n| packed_bytes(program, &self.matrices[n]));
+            let packed = numbers.into_iter().flatten().map(|&n| self.matrices[n].packed_bytes());
             let own = packed.fold(made, u64::saturating_add);
             if bytes.saturating_add(own) > most && !wave.is_empty() {
                 waves.push(std::mem::take(&mut wave));
@@ -278,24 +324,53 @@ impl Packing {
 const SHARE: u64 = 8;
 const LEAST: u64 = 1 << 24;
 
-fn outline(program: &Program, matrix: &BoundOperand) -> PackedWeight {
-    let dtype = program.buffer(matrix.buffer).dtype;
-    let [depth, columns] = sizes(matrix, dtype);
-    PackedWeight::outline(dtype, depth, columns)
-}
+impl WeightMatrix {
+    fn sizes(&self) -> [usize; 2] {
+        sizes(&self.at, self.elements == Elements::Integers)
+    }
 
-fn packed_bytes(program: &Program, matrix: &BoundOperand) -> u64 {
-    let dtype = program.buffer(matrix.buffer).dtype;
-    let [depth, columns] = sizes(matrix, dtype);
-    let bytes = match dtype {
-        DType::I32 => PackedIntegers::bytes(depth, columns),
-        _ => Packed::bytes(depth, columns),
-    };
-    bytes.map_or(u64::MAX, |bytes| bytes as u64)
+    /// Prepacked, without its numbers.
+    fn outline(&self) -> PackedWeight {
+        let [depth, columns] = self.sizes();
+        match self.elements {
+            Elements::Reals => PackedWeight::Reals(Arc::new(Packed::outline(depth, columns))),
+            Elements::Bf16 => PackedWeight::Bf16(Arc::new(PackedBf16::outline(depth, columns))),
+            Elements::Integers => {
+                PackedWeight::Integers(Arc::new(PackedIntegers::outline(depth, columns)))
+            }
+        }
+    }
+
+    fn packed_bytes(&self) -> u64 {
+        let [depth, columns] = self.sizes();
+        let bytes = match self.elements {
+            Elements::Reals => Packed::bytes(depth, columns),
+            Elements::Bf16 => PackedBf16::bytes(depth, columns),
+            Elements::Integers => PackedIntegers::bytes(depth, columns),
+        };
+        bytes.map_or(u64::MAX, |bytes| bytes as u64)
+    }
+
+    /// Prepacked; `bytes` are those of its buffer.
+    ///
+    /// # Errors
+    /// As [`pack`].
+    fn packed(&self, bytes: &[u8], dtype: DType) -> Result<PackedWeight> {
+        Ok(match self.elements {
+            Elements::Reals => PackedWeight::Reals(Arc::new(pack(&self.at, bytes, dtype)?)),
+            Elements::Bf16 => {
+                let data = &numbers(&self.at, bytes, dtype)?;
+                let [depth, columns] = self.sizes();
+                let b = Matrix { data, at: strides(&self.at) };
+                PackedWeight::Bf16(Arc::new(PackedBf16::new(b, depth, columns)?))
+            }
+            Elements::Integers => PackedWeight::Integers(Arc::new(pack_integers(&self.at, bytes)?)),
+        })
+    }
 }
 
 /// A step's inputs that matmuls multiply by and nothing else reads, and the matrices that each of them is.
-fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
+fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<WeightMatrix>)> {
     let mut places: Vec<Vec<(&Op, usize)>> = vec![Vec::new(); step.inputs.len()];
     let inputs: HashMap<ValueId, usize> =
         step.body.inputs().iter().enumerate().map(|(i, id)| (id.value(), i)).collect();
@@ -309,6 +384,7 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
     let own = |(input, places): (usize, &Vec<(&Op, usize)>)| {
         let weight = || weight_operand(program, step, input);
         let is_right = |&(op, place): &(&Op, usize)| matches!((op, place), (Op::MatMul, 1));
+        let is_factor = places.iter().all(is_right);
         #[allow(clippy::single_range_in_vec_init)] // Groups of gates, of which there may be one.
         let matrices = match places[..] {
             [(Op::Rnn(attrs), 1)] => directions(&weight()?, &[0..cell(attrs.cell).gates()], attrs)?,
@@ -317,12 +393,19 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
                 filters(&weight()?, attrs.group, is_fused(step))?
             }
             [(Op::Conv(_), 1)] => channels_last(step).and_then(|form| images(&weight()?, form))?,
-            [_, ..] if places.iter().all(is_right) && wants_panels(step) => {
+            [_, ..] if is_factor && wants_panels(step) => {
                 vec![single(weight()?)?]
             }
             _ => return None,
         };
-        Some((input, matrices))
+        let elements = match program.buffer(step.inputs[input].buffer).dtype {
+            DType::I32 => Elements::Integers,
+            DType::BF16 if is_factor => Elements::Bf16,
+            DType::F32 if is_factor && program.allows_bf16() => Elements::Bf16,
+            _ => Elements::Reals,
+        };
+        let matrices: Vec<BoundOperand> = matrices;
+        Some((input, matrices.into_iter().map(|at| WeightMatrix { at, elements }).collect()))
     };
     places.iter().enumerate().filter_map(own).collect()
 }
@@ -446,24 +529,21 @@ pub(crate) fn directions(
     Some((0..count).flat_map(each).collect())
 }
 
-fn sizes(matrix: &BoundOperand, dtype: DType) -> [usize; 2] {
+fn sizes(matrix: &BoundOperand, integers: bool) -> [usize; 2] {
     match matrix.shape[..] {
-        [taps, channels, filters] if dtype == DType::I32 => [taps * deep(channels), filters],
+        [taps, channels, filters] if integers => [taps * deep(channels), filters],
         [taps, channels, filters] => [taps * channels, filters],
         [_, _, channels, filters] => [winograd::PATCH * channels, filters],
         _ => [matrix.shape[0], matrix.shape[1]],
     }
 }
 
-/// Packs a matrix as steps take it; `bytes` are those of its buffer.
+/// Packs a matrix of integers; `bytes` are those of its buffer.
 ///
 /// # Errors
-/// As [`pack`].
-fn packed(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<PackedWeight> {
-    if dtype != DType::I32 {
-        return Ok(PackedWeight::Reals(Arc::new(pack(matrix, bytes, dtype)?)));
-    }
-    let ([depth, columns], at) = (sizes(matrix, dtype), strides(matrix));
+/// As [`PackedIntegers::new`].
+fn pack_integers(matrix: &BoundOperand, bytes: &[u8]) -> Result<PackedIntegers> {
+    let ([depth, columns], at) = (sizes(matrix, true), strides(matrix));
     let data: &[i32] = &cast_slice(bytes)[matrix.span()];
     if let [taps, channels, _] = matrix.shape[..] {
         let mut rows = scratch::zeros::<i32>(depth * columns)?;
@@ -476,10 +556,9 @@ fn packed(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<PackedWei
             of_row.for_each(|(filter, to)| *to = data[from + filter * apart]);
         }
         let at = Strides { offset: 0, batch: &[], row: columns as isize, column: 1 };
-        let packed = PackedIntegers::new(Matrix { data: &rows, at }, depth, columns)?;
-        return Ok(PackedWeight::Integers(Arc::new(packed)));
+        return PackedIntegers::new(Matrix { data: &rows, at }, depth, columns);
     }
-    Ok(PackedWeight::Integers(Arc::new(PackedIntegers::new(Matrix { data, at }, depth, columns)?)))
+    PackedIntegers::new(Matrix { data, at }, depth, columns)
 }
 
 /// Packs a matrix of numbers that are multiplied in single precision; `bytes` are those of its buffer.
@@ -487,21 +566,26 @@ fn packed(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<PackedWei
 /// # Errors
 /// As [`Packed::new`], and [`Error::Unsupported`] for other elements.
 pub(crate) fn pack(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<Packed> {
-    let span = matrix.span();
-    let elements: Numbers<'_, f32> = match dtype {
-        DType::F32 => Numbers::Lent(&cast_slice(bytes)[span]),
-        DType::F16 => Numbers::Own(widened::<f16>(&cast_slice(bytes)[span])?),
-        DType::BF16 => Numbers::Own(widened::<bf16>(&cast_slice(bytes)[span])?),
-        _ => return Err(Error::Unsupported { what: "an element type" }),
-    };
+    let elements = numbers(matrix, bytes, dtype)?;
     if let [_, _, channels, filters] = matrix.shape[..] {
         return winograd::pack(&elements, [filters, channels]);
     }
     if let [taps, channels, filters] = matrix.shape[..] {
         return pack_filters(&elements, [filters, channels, taps], false);
     }
-    let [depth, columns] = sizes(matrix, dtype);
+    let [depth, columns] = sizes(matrix, false);
     Packed::new(Matrix { data: &elements, at: strides(matrix) }, depth, columns)
+}
+
+/// The numbers of a matrix's span in single precision.
+fn numbers<'a>(matrix: &BoundOperand, bytes: &'a [u8], dtype: DType) -> Result<Numbers<'a, f32>> {
+    let span = matrix.span();
+    Ok(match dtype {
+        DType::F32 => Numbers::Lent(&cast_slice(bytes)[span]),
+        DType::F16 => Numbers::Own(widened::<f16>(&cast_slice(bytes)[span])?),
+        DType::BF16 => Numbers::Own(widened::<half::bf16>(&cast_slice(bytes)[span])?),
+        _ => return Err(Error::Unsupported { what: "an element type" }),
+    })
 }
 
 /// Where a matrix lies in its span.

@@ -3,7 +3,11 @@
 //! These are the roofs that steps are held against, so they are measured by loops that do nothing else: multiply-adds on
 //! registers, and sums of memory that was just read. Takes less than a tenth of a second.
 
+use super::kernels::bf16::{self, PackedBf16};
+use super::kernels::matmul::{Matrix, Strides};
 use super::kernels::simd::{Kernel, dispatch};
+use super::kernels::tile::TileMut;
+use bytemuck::Zeroable;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
@@ -22,6 +26,8 @@ const FOOTPRINTS: [usize; 6] = [1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 <
 pub struct Rates {
     /// Operations in single precision a second, a multiply-add being two.
     pub flops: f64,
+    /// Those of matmuls by weights of bf16: no fewer.
+    pub bf16: f64,
     /// Bytes read a second, by how many different ones are read: ascending, and no slower for fewer.
     pub bandwidth: Vec<(u64, f64)>,
 }
@@ -37,6 +43,8 @@ impl Rates {
 pub fn rates(threads: usize) -> Rates {
     let threads = threads.max(1);
     let flops = best(threads, &mut vec![Work::Arithmetic; threads]);
+    let matmul = MatMul::new();
+    let bf16 = best(threads, &mut vec![Work::Bf16(&matmul); threads]).max(flops);
     let most = FOOTPRINTS.last().copied().unwrap_or(0) / threads / size_of::<f32>();
     let memory: Vec<Vec<f32>> = (0..threads).map(|_| vec![1.0; most]).collect();
     let of = |bytes: usize| {
@@ -50,7 +58,7 @@ pub fn rates(threads: usize) -> Rates {
     for i in (1..bandwidth.len()).rev() {
         bandwidth[i - 1].1 = bandwidth[i - 1].1.max(bandwidth[i].1);
     }
-    Rates { flops, bandwidth }
+    Rates { flops, bf16, bandwidth }
 }
 
 /// What a thread does over and over.
@@ -58,6 +66,8 @@ pub fn rates(threads: usize) -> Rates {
 enum Work<'a> {
     /// Multiply-adds.
     Arithmetic,
+    /// Matmuls by weights of bf16.
+    Bf16(&'a MatMul),
     /// Sums of this.
     Reading(&'a [f32]),
 }
@@ -67,6 +77,7 @@ impl Work<'_> {
     fn run(self, times: usize) -> f64 {
         match self {
             Self::Arithmetic => dispatch(MultiplyAdds(times)),
+            Self::Bf16(matmul) => matmul.run(times),
             Self::Reading(memory) => {
                 (0..times).for_each(|_| {
                     black_box(dispatch(Sum(black_box(memory))));
@@ -136,6 +147,36 @@ impl Kernel for MultiplyAdds {
     }
 }
 
+/// A matmul by weights of bf16 that stays in the nearest caches.
+struct MatMul(PackedBf16);
+
+impl MatMul {
+    const SIZES: [usize; 3] = [64, 48, 1024];
+
+    fn new() -> Self {
+        let [_, n, k] = Self::SIZES;
+        let at = Strides { offset: 0, batch: &[], row: n as isize, column: 1 };
+        let packed = PackedBf16::new(Matrix { data: &vec![0.5; k * n], at }, k, n);
+        Self(packed.expect("a small matrix is whole"))
+    }
+
+    /// So often; operations done.
+    fn run(&self, times: usize) -> f64 {
+        let [m, n, k] = Self::SIZES;
+        let (a, mut c) = (vec![0.25; m * k], vec![0.0; m * n]);
+        let at = Strides { offset: 0, batch: &[], row: k as isize, column: 1 };
+        let a = Matrix { data: &a[..], at };
+        let mut memory = vec![bf16::Line::zeroed(); bf16::memory(m, &self.0)];
+        for _ in 0..times {
+            let tile = &mut TileMut::new(&mut c, n);
+            let done = bf16::multiply(k, a, &self.0, 0, tile, &mut memory);
+            done.expect("the sizes are those of the matrix");
+            black_box(&mut c);
+        }
+        (times * m * n * k * 2) as f64
+    }
+}
+
 /// The sum of some memory, but for a last part that fills no eight vectors.
 struct Sum<'a>(&'a [f32]);
 
@@ -166,6 +207,7 @@ mod tests {
         let measured = rates(2);
         // A core of today does a billion operations a second, and reads a billion bytes.
         assert!(measured.flops > 1e9 && measured.memory() > 1e9, "{measured:?}");
+        assert!(measured.bf16 >= measured.flops, "{measured:?}");
         assert!(measured.bandwidth.is_sorted_by(|a, b| a.0 < b.0 && a.1 >= b.1), "{measured:?}");
     }
 }

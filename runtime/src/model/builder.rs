@@ -34,7 +34,8 @@ pub enum Dtype {
     Tf32,
     /// fp16 in place of single precision: on GPUs.
     F16,
-    /// bf16 in place of single precision: on GPUs.
+    /// bf16 in place of single precision on GPUs; on a CPU single precision, whose matmuls by weights round both operands to
+    /// bf16, as which the weights are kept.
     Bf16,
 }
 
@@ -252,7 +253,8 @@ impl ModelBuilder {
             Some(target) if own.kind != target.kind || own.kind == Kind::Cpu => target.clone(),
             Some(_) | None => own,
         };
-        Target { tf32: self.dtype == Dtype::Tf32, ..target }
+        let bf16 = self.dtype == Dtype::Bf16 && target.kind == Kind::Cpu;
+        Target { tf32: self.dtype == Dtype::Tf32, bf16, ..target }
     }
 
     /// The first half of loading: rewrites the graph of an [imported](Source::import) model, partitions it, and lowers it
@@ -347,7 +349,7 @@ impl ModelBuilder {
             Dtype::Model => return Ok(None),
             Dtype::F32 | Dtype::Tf32 => (DType::F32, None),
             Dtype::F16 => (DType::F16, Some(DType::F16)),
-            Dtype::Bf16 => (DType::BF16, Some(DType::BF16)),
+            Dtype::Bf16 => (DType::BF16, (!target.bf16).then_some(DType::BF16)),
         };
         let floats = |dtype: DType| dtype.is_float() && dtype != DType::F32;
         let other = graph.nodes().find_map(|(_, node)| {
@@ -357,9 +359,9 @@ impl ModelBuilder {
             return Err(Error::Elements { found, wanted });
         }
         let (computed, needs) = match self.dtype {
-            Dtype::Model | Dtype::F32 => (true, None),
+            Dtype::Model | Dtype::F32 | Dtype::Bf16 => (true, None),
             Dtype::Tf32 => (target.has(Feature::MmaTf32), Some(Feature::MmaTf32)),
-            Dtype::F16 | Dtype::Bf16 => (target.kind != Kind::Cpu, None),
+            Dtype::F16 => (target.kind != Kind::Cpu, None),
         };
         let (wanted, target) = (self.dtype.to_string(), target.to_string());
         if computed { Ok(becomes) } else { Err(Error::Target { wanted, needs, target }) }

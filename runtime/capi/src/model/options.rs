@@ -20,7 +20,7 @@ pub enum Precision {
     Tf32 = 2,
     /// fp16 in place of single precision: on GPUs.
     F16 = 3,
-    /// bf16 in place of single precision: on GPUs.
+    /// bf16 in place of single precision on GPUs; on a CPU, that of weights and of what they are multiplied by.
     Bf16 = 4,
 }
 

@@ -1,6 +1,6 @@
 //! Exit codes and messages.
 
-use crate::{quick, run};
+use crate::{json, quick, run};
 use expect_test::{Expect, expect};
 
 const MLP: &str = "zoo:mlp-2x8";
@@ -71,15 +71,29 @@ fn usage_is_code_2() {
         "#]],
     );
     check_fails(
-        &[MLP, "--dtype", "bf16"],
+        &[MLP, "--dtype", "f16"],
         2,
         expect![[r#"
-            error: --dtype: bf16 is for GPUs; give `--target`, or use `model`
+            error: --dtype: f16 is for GPUs; give `--target`, or use `bf16` or `model`
         "#]],
     );
     let given = quick(&["zoo:bert-bse"]);
     assert_eq!(given.code, 2);
     assert!(given.stderr.contains("`bert-bse`; near it are: bert-base"), "{}", given.stderr);
+}
+
+/// On a CPU weights are rounded to bf16, and outputs agree with those of fp32 within what that may do.
+#[test]
+fn weights_are_rounded_to_bf16_on_a_cpu() {
+    let given = ["zoo:bert-base-tiny", "--device", "cpu", "--profile"];
+    let [single, narrow] =
+        ["f32", "bf16"].map(|dtype| json(&[&given[..], &["--dtype", dtype]].concat()));
+    let kernels = |report: &serde_json::Value| report["executors"][0]["kernels"].to_string();
+    assert_eq!((&narrow["exit_code"], &narrow["dtype"]), (&0.into(), &"bf16".into()), "{narrow}");
+    assert!(
+        kernels(&narrow).contains("bf16-gemm") && !kernels(&single).contains("bf16"),
+        "{narrow}"
+    );
 }
 
 #[test]

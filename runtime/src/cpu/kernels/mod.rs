@@ -4,8 +4,9 @@
 //! In reading order: [`pointwise`] functions on blocks; [`copy`] and [`gather`] move elements;
 //! [`softmax`], [`norm`], [`reduce`] and [`arg`] fold rows; [`matmul`] multiplies matrices, and on it stand
 //! [`attention`] and [`conv`]; `packed` multiplies by matrices that were prepacked, and on it stand `rnn` and, for
-//! images whose channels are side by side, `channels_last`; `int8` multiplies integers that fit into bytes; [`pool`]
-//! folds windows. Every kernel checks the sizes and strides that it is given before it touches an element.
+//! images whose channels are side by side, `channels_last`; `bf16` does by weights of half as many bytes what `packed`
+//! does; `int8` multiplies integers that fit into bytes; [`pool`] folds windows. Every kernel checks the sizes and
+//! strides that it is given before it touches an element.
 
 pub mod arg;
 pub mod attention;
@@ -22,6 +23,7 @@ pub mod real;
 pub mod reduce;
 pub mod softmax;
 
+pub(crate) mod bf16;
 pub(crate) mod channels_last;
 pub(crate) mod cumulative;
 mod depthwise;

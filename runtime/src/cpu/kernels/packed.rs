@@ -49,7 +49,7 @@ pub(super) const WIDEST: usize = 48;
 /// A cache line: no vector of a panel lies on two.
 #[derive(Clone, Copy, PartialEq, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
-struct Line([f32; 16]);
+pub(super) struct Line([f32; 16]);
 
 /// A matrix in panels of columns. A panel's rows lie one after the other; the last panel is as many vectors wide as
 /// it must be, and filled with zeros.
@@ -63,7 +63,7 @@ pub(crate) struct Packed {
 }
 
 /// Lines, many of them on pages to themselves.
-enum Lines {
+pub(super) enum Lines {
     Few(Vec<Line>),
     Many(Pages),
 }
@@ -73,7 +73,7 @@ impl Lines {
     ///
     /// # Errors
     /// [`Error::Memory`].
-    fn zeroed(bytes: usize) -> Result<Self> {
+    pub(super) fn zeroed(bytes: usize) -> Result<Self> {
         let refused = || Error::Memory { bytes };
         if bytes >= LARGE {
             return Pages::zeroed(bytes).map(Self::Many).map_err(|_| refused());
@@ -82,14 +82,19 @@ impl Lines {
         lines.map(Self::Few).map_err(|()| refused())
     }
 
-    fn numbers(&self) -> &[f32] {
+    /// No lines.
+    pub(super) fn none() -> Self {
+        Self::Few(Vec::new())
+    }
+
+    pub(super) fn numbers(&self) -> &[f32] {
         match self {
             Self::Few(lines) => cast_slice(lines),
             Self::Many(pages) => cast_slice(pages),
         }
     }
 
-    fn numbers_mut(&mut self) -> &mut [f32] {
+    pub(super) fn numbers_mut(&mut self) -> &mut [f32] {
         match self {
             Self::Few(lines) => cast_slice_mut(lines),
             Self::Many(pages) => cast_slice_mut(pages),
@@ -135,7 +140,7 @@ impl Packed {
 
     /// A matrix of these sizes without its numbers, by which kernels can be chosen but nothing multiplied.
     pub(crate) fn outline(depth: usize, columns: usize) -> Self {
-        Self { depth, columns, lanes: lanes(), lines: Lines::Few(Vec::new()) }
+        Self { depth, columns, lanes: lanes(), lines: Lines::none() }
     }
 
     /// Packs a matrix.
@@ -363,9 +368,7 @@ pub(crate) fn tile([m, n]: [usize; 2], wanted: usize) -> (usize, usize) {
 /// C = A·B on the calling thread, with `k` columns in A, for the columns of B from `column` on that C has.
 ///
 /// # Errors
-/// [`Error::Mismatch`] for an A with a batch or with other columns than B has rows, and for a C that neither ends
-/// with B nor begins and ends at multiples of [`Packed::COLUMNS`]; [`Error::OutOfBounds`] if A leaves its slice or
-/// C has more columns than B.
+/// As for [`check_tile`].
 pub(crate) fn multiply(
     k: usize,
     a: Matrix<'_, f32>,
@@ -377,16 +380,47 @@ pub(crate) fn multiply(
     if m == 0 || n == 0 {
         return Ok(());
     }
+    check_tile(k, a, [b.depth, b.columns], column, c)?;
+    in_rows(k, m, a, |a| b.panels().multiply_rows(a, 0..k, column, c))
+}
+
+/// Checks that an A of `k` columns times those of B from `column` on that C has can be a tile.
+///
+/// # Errors
+/// [`Error::Mismatch`] for an A with a batch or with other columns than B has rows, and for a C that neither ends
+/// with B nor begins and ends at multiples of [`Packed::COLUMNS`]; [`Error::OutOfBounds`] if A leaves its slice or
+/// C has more columns than B.
+pub(super) fn check_tile(
+    k: usize,
+    a: Matrix<'_, f32>,
+    [depth, columns]: [usize; 2],
+    column: usize,
+    c: &TileMut<'_, f32>,
+) -> Result<()> {
+    let (m, n) = c.sizes();
     check_size("rank of the left operand's batch", 0, a.at.batch.len())?;
-    check_size("columns of the left operand", b.depth, k)?;
+    check_size("columns of the left operand", depth, k)?;
     check_reach("the left operand", a.data.len(), a.at.offset, [(m, a.at.row), (k, a.at.column)])?;
-    check_reach("the packed matrix", b.columns, column, [(n, 1)])?;
+    check_reach("the packed matrix", columns, column, [(n, 1)])?;
     check_size("columns before a tile", column.next_multiple_of(Packed::COLUMNS), column)?;
-    if column + n < b.columns {
+    if column + n < columns {
         check_size("columns of a tile", n.next_multiple_of(Packed::COLUMNS), n)?;
     }
+    Ok(())
+}
+
+/// Works with an A of `m` rows and `k` columns, or a copy of it: one whose rows are contiguous, none before another.
+///
+/// # Errors
+/// [`Error::Memory`].
+pub(super) fn in_rows(
+    k: usize,
+    m: usize,
+    a: Matrix<'_, f32>,
+    work: impl FnOnce(Matrix<'_, f32>),
+) -> Result<()> {
     if a.at.column == 1 && a.at.row >= 0 || k == 0 {
-        b.panels().multiply_rows(a, 0..k, column, c);
+        work(a);
         return Ok(());
     }
     let Strides { offset, row, column: across, .. } = a.at;
@@ -395,7 +429,7 @@ pub(crate) fn multiply(
     let mut dense = scratch::take::<f32>(m * k)?;
     dense.iter_mut().zip(places).for_each(|(to, (i, k))| *to = a.data[element(i, k) as usize]);
     let at = Strides { offset: 0, batch: &[], row: k as isize, column: 1 };
-    b.panels().multiply_rows(Matrix { data: &dense, at }, 0..k, column, c);
+    work(Matrix { data: &dense, at });
     Ok(())
 }
 

@@ -156,7 +156,8 @@ impl<'a> Compiler<'a> {
                 None => Left::Kept(self.kept.iter().position(|value| *value == a)?),
             };
             let b = self.input(b)?;
-            let prepacked = self.prepacked.get(b).and_then(|matrices| matrices.first()?.real());
+            let prepacked = self.prepacked.get(b).and_then(|matrices| matrices.first());
+            let prepacked = prepacked.filter(|packed| packed.is_real()).cloned();
             Some(MatMul { a, b, prepacked, place: places.next() })
         });
         let matmuls = matmuls.collect::<Option<_>>()?;

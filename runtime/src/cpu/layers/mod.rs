@@ -4,8 +4,9 @@
 //! later layers may multiply what earlier ones made, which makes a chain of layers an MLP. A layer runs tile by
 //! tile: a thread computes the matmuls of a tile, in the output's memory where it can, and runs the epilogue's
 //! loop over it while it is in cache. The tiles of an MLP are rows, which one thread takes through all layers, so
-//! that what lies between two layers never leaves its cache. Floats of 16 bits are multiplied in f32; matmuls
-//! are rounded once, and whatever follows is rounded after each operation as if stored.
+//! that what lies between two layers never leaves its cache. Floats of 16 bits are multiplied in f32, but for prepacked
+//! weights of bf16, by which what is multiplied may be rounded to bf16; matmuls are rounded once, and whatever follows
+//! is rounded after each operation as if stored.
 
 mod bind;
 mod compile;
@@ -18,10 +19,9 @@ pub(crate) use conv::{ConvLayer, ConvRead, Filters, channels_last};
 pub(crate) use integers::{IntegerLayer, Zero};
 pub(crate) use run::{loop_output, run_layers};
 
-use super::kernels::packed::Packed;
 use super::loops::Loop;
+use super::packing::PackedWeight;
 use graphene_frontend::dtype::DType;
-use std::sync::Arc;
 
 /// Matmuls and their epilogues, one layer after the other.
 #[derive(Clone, PartialEq, Debug)]
@@ -50,7 +50,7 @@ struct MatMul {
     /// The step's input of this number.
     b: usize,
     /// The same, where it was prepacked.
-    prepacked: Option<Arc<Packed>>,
+    prepacked: Option<PackedWeight>,
     /// The number of the write in whose memory the matmul is computed, if it is not beside it.
     place: Option<usize>,
 }
@@ -87,10 +87,15 @@ enum Write {
 impl Layers {
     /// The name in profiles.
     pub(crate) fn name(&self) -> &'static str {
-        match &self.layers[..] {
-            [layer] if layer.matmuls.len() == 1 && layer.epilogue.len() == 0 => "gemm",
-            [_] => "gemm+epilogue",
-            _ => "mlp",
+        let mut matmuls = self.layers.iter().flat_map(|layer| &layer.matmuls);
+        let bf16 = matmuls.any(|matmul| matches!(matmul.prepacked, Some(PackedWeight::Bf16(_))));
+        match (&self.layers[..], bf16) {
+            ([layer], false) if layer.is_single() => "gemm",
+            ([layer], true) if layer.is_single() => "bf16-gemm",
+            ([_], false) => "gemm+epilogue",
+            ([_], true) => "bf16-gemm+epilogue",
+            (_, false) => "mlp",
+            (_, true) => "bf16-mlp",
         }
     }
 
@@ -106,6 +111,11 @@ impl Layers {
 }
 
 impl Layer {
+    /// Whether it is one matmul and nothing else.
+    fn is_single(&self) -> bool {
+        self.matmuls.len() == 1 && self.epilogue.len() == 0
+    }
+
     /// Whether it is one matmul, computed where it is wanted, and nothing else.
     fn is_matmul(&self) -> bool {
         let [matmul] = &self.matmuls[..] else { return false };

@@ -2,12 +2,14 @@
 
 use super::bind::{BoundLayer, BoundLayers, BoundMatMul, Place};
 use super::{Layer, Layers, Left, MatMul, Read, Write};
+use crate::cpu::kernels::bf16::Line;
 use crate::cpu::kernels::gemm::{batch_offset, matmul};
 use crate::cpu::kernels::matmul::{Element, Matrix, Strides, widened};
-use crate::cpu::kernels::packed::{self, Packed, multiply};
+use crate::cpu::kernels::packed::{self, Packed};
 use crate::cpu::kernels::tile::{Block, Cut, Grid, TileMut, Tiles};
 use crate::cpu::loops::{Elements, ElementsMut, LoopInput, LoopOutput, Tile, Workspace, round};
 use crate::cpu::memory::Inputs;
+use crate::cpu::packing::PackedWeight;
 use crate::cpu::run::{Io, with_row_major};
 use crate::cpu::scratch::{self, Few, Kept, Numbers, kept, sized};
 use crate::error::{Error, Result};
@@ -49,8 +51,9 @@ const LEAST: usize = 16;
 /// that is slower leaves some to the others.
 const TASKS: usize = 4;
 
-/// As [`multiply`].
-type Multiply<T> = fn(usize, Matrix<'_, T>, &Packed, usize, &mut TileMut<'_, T>) -> Result<()>;
+/// As [`PackedWeight::multiply`].
+type Multiply<T> =
+    fn(&PackedWeight, usize, Matrix<'_, T>, usize, &mut TileMut<'_, T>, &mut [Line]) -> Result<()>;
 
 /// The numbers that a layer multiplies.
 trait Number: Element + Pod {
@@ -66,7 +69,7 @@ trait Number: Element + Pod {
 }
 
 impl Number for f32 {
-    const MULTIPLY: Option<Multiply<Self>> = Some(multiply);
+    const MULTIPLY: Option<Multiply<Self>> = Some(PackedWeight::multiply);
 
     fn elements(slice: &[Self]) -> Elements<'_> {
         Elements::F32(slice)
@@ -130,6 +133,8 @@ struct Space<T> {
     matmuls: Vec<Vec<T>>,
     /// A block's rows of each kept value.
     kept: Vec<Vec<T>>,
+    /// What a matmul works in whose weights were prepacked.
+    lines: Vec<Line>,
     workspace: Workspace,
 }
 
@@ -232,6 +237,9 @@ where
                 if !self.is_output(layer, matmul) {
                     grow(&mut space.matmuls, number, grid.tall * columns);
                 }
+                if let Some(prepacked) = &matmul.prepacked {
+                    sized(&mut space.lines, prepacked.memory(grid.tall));
+                }
             }
             for write in &layer.writes {
                 if let Write::Kept(number) = *write {
@@ -311,7 +319,7 @@ where
         if layer.is_matmul() {
             return Ok(());
         }
-        let Space { matmuls, kept, workspace } = space;
+        let Space { matmuls, kept, workspace, .. } = space;
         let columns = block.columns.unwrap_or(bound.columns);
         // What the epilogue keeps it does not read.
         let mut keeping: Few<(usize, Vec<T>)> = Few::new();
@@ -362,13 +370,14 @@ where
         space: &mut Space<T>,
     ) -> Result<()> {
         let columns = block.columns.unwrap_or(bound.columns);
+        let Space { matmuls, kept, lines, .. } = space;
         for (i, (own, at)) in layer.matmuls.iter().zip(&bound.matmuls).enumerate() {
             let a = match (own.a, &at.a) {
                 (Left::Input(number), Some(place)) => {
                     self.matrix(number, place, block.matrix, [block.row, 0], at.depth)?
                 }
                 (Left::Kept(number), _) => Matrix {
-                    data: &space.kept[number][..],
+                    data: &kept[number][..],
                     at: Strides { offset: 0, batch: &[], row: at.depth as isize, column: 1 },
                 },
                 (Left::Input(_), None) => {
@@ -380,11 +389,11 @@ where
                     let tile = tiles[output].typed::<T>();
                     let mut tile =
                         tile.ok_or(Error::Unsupported { what: "an unaligned output" })?;
-                    self.matmul((own, at), block, a, &mut tile)?;
+                    self.matmul((own, at), block, a, &mut tile, lines)?;
                 }
                 Some(Write::Kept(_)) | None => {
-                    let beside = sized(&mut space.matmuls[i], block.rows * columns);
-                    self.matmul((own, at), block, a, &mut TileMut::new(beside, columns))?;
+                    let beside = sized(&mut matmuls[i], block.rows * columns);
+                    self.matmul((own, at), block, a, &mut TileMut::new(beside, columns), lines)?;
                     T::round(self.layers.dtype, beside);
                 }
             }
@@ -398,9 +407,10 @@ where
         block: Block,
         a: Matrix<'_, T>,
         c: &mut TileMut<'_, T>,
+        lines: &mut [Line],
     ) -> Result<()> {
         if let (Some(prepacked), Some(multiply)) = (&own.prepacked, T::MULTIPLY) {
-            return multiply(at.depth, a, prepacked, block.column, c);
+            return multiply(prepacked, at.depth, a, block.column, c, lines);
         }
         let b = self.matrix(own.b, &at.b, block.matrix, [0, block.column], at.depth)?;
         matmul(at.depth, a, b, c)

@@ -78,6 +78,100 @@ fn weights_that_matmuls_share_are_prepacked_once_and_for_fused_execution_only() 
     }
 }
 
+/// The largest relative changes by which numbers become those of bf16 and of single precision.
+const BF16: f64 = 1.0 / (1 << 8) as f64;
+const SINGLE: f64 = 1.0 / (1 << 24) as f64;
+
+/// `|x[3, 40]·w|` as often as `layers` says, whose elements are exactly `dtype`'s where they are weights.
+fn magnitudes(w: &Tensor, layers: usize, x: &Tensor) -> Graph {
+    let mut graph = Graph::new();
+    let shape = x.shape().iter().map(|&size| Dim::from(size)).collect();
+    let mut y = graph.add_input("x", TensorType::new(x.dtype(), shape)).expect("a name");
+    let w = graph.add_constant("w", w.clone());
+    for _ in 0..layers {
+        let matmul = graph.add("product", Op::MatMul, &[Some(y), Some(w)]).expect("one");
+        y = graph.add("y", Op::Unary(Unary::Abs), &[Some(matmul.value())]).expect("one").value();
+    }
+    graph.add_output("y", y);
+    graph
+}
+
+/// What [`magnitudes`] gives in double precision, and how far from it roundings of all operands to bf16 and of sums to
+/// single precision may lead.
+fn magnitudes_within(w: &[f32], layers: usize, x: &[f32]) -> (Vec<f64>, Vec<f64>) {
+    let n = 40;
+    let (mut y, mut off): (Vec<f64>, _) =
+        (x.iter().map(|&x| x.into()).collect(), vec![0.0; x.len()]);
+    let each = (1.0 + BF16).powi(2) * (1.0 + 2.02 * n as f64 * SINGLE) - 1.0;
+    for _ in 0..layers {
+        let sum = |place: usize, term: &dyn Fn(usize, f64) -> f64| -> f64 {
+            let (row, column) = (place / n, place % n);
+            (0..n).map(|k| term(row * n + k, w[k * n + column].into())).sum()
+        };
+        let places = 0..y.len();
+        let next = places.clone().map(|place| sum(place, &|k, w| y[k] * w).abs()).collect();
+        let carried = |k: usize, w: f64| (off[k] + each * (y[k].abs() + off[k])) * w.abs();
+        off = places.map(|place| sum(place, &carried)).collect();
+        y = next;
+    }
+    (y, off)
+}
+
+/// With half the memory, and as far off as roundings of what is multiplied may carry.
+#[test]
+fn weights_may_be_rounded_to_bf16() {
+    let elements = (0..1600).map(|i| ((i * 7919) % 1013) as f32 * 2e-3 - 1.0).collect();
+    let w = Tensor::from_vec::<f32>(vec![40, 40], elements).expect("1600");
+    let x = (0..120).map(|i| (i as f32 * 0.7).sin()).collect();
+    let x = Tensor::from_vec::<f32>(vec![3, 40], x).expect("120");
+    let [w_numbers, x_numbers] = [&w, &x].map(|tensor| tensor.as_slice::<f32>().expect("floats"));
+    for layers in [1, 3] {
+        let graph = magnitudes(&w, layers, &x);
+        let [(single, all), (narrow, half)] = [false, true].map(|bf16| {
+            let target = Target { bf16, ..Target::cpu(2) };
+            let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new());
+            let module = Module::compile(planned.expect("it is planned").program);
+            let module = module.expect("it is compiled");
+            let named = module.kernels().filter(|name| name.starts_with("bf16-")).count();
+            assert_eq!(named > 0, bf16, "{:?}", module.kernels().collect::<Vec<_>>());
+            let bytes = module.own_bytes();
+            let mut executable = module.executable(&Bindings::new()).expect("it is bound");
+            let outputs = executable.run(std::slice::from_ref(&x)).expect("it runs");
+            (outputs[0].as_slice::<f32>().expect("floats").to_vec(), bytes)
+        });
+        assert_eq!(half, 40 * 48 * 2);
+        assert!(all >= 40 * 40 * 4, "{all}");
+        assert_ne!(narrow, single, "nothing was rounded");
+        let (want, bounds) = magnitudes_within(w_numbers, layers, x_numbers);
+        for ((&got, want), bound) in narrow.iter().zip(want).zip(bounds) {
+            assert!((f64::from(got) - want).abs() <= bound, "{got} {want} ± {bound}");
+        }
+    }
+}
+
+/// Those of a model in bf16 are not widened.
+#[test]
+fn weights_of_bf16_stay_so() {
+    let w = (0..1600).map(|i| half::bf16::from_f32(((i * 7919) % 1013) as f32 * 2e-3 - 1.0));
+    let w = Tensor::from_vec(vec![40, 40], w.collect::<Vec<_>>()).expect("1600");
+    let x = (0..120).map(|i| half::bf16::from_f32((i as f32 * 0.7).sin()));
+    let x = Tensor::from_vec(vec![3, 40], x.collect::<Vec<_>>()).expect("120");
+    let graph = magnitudes(&w, 1, &x);
+    let want = evaluate(&graph, std::slice::from_ref(&x)).expect("the reference runs it");
+    let planned = plan(&graph, &Target::cpu(2), Granularity::Fused, &Bindings::new());
+    let module = Module::compile(planned.expect("it is planned").program).expect("it is compiled");
+    assert_eq!(module.own_bytes(), 40 * 48 * 2);
+    let mut executable = module.executable(&Bindings::new()).expect("it is bound");
+    let got = executable.run(std::slice::from_ref(&x)).expect("it runs");
+    let [got, want] = [&got[0], &want[0]].map(|y| y.as_slice::<half::bf16>().expect("bf16"));
+    for (got, want) in got.iter().zip(want) {
+        // Sums in another order, of 40 terms of at most 1, may fall to the other side of a rounding.
+        let [got, want] = [got, want].map(|x| x.to_f64());
+        let sums = 2.0 * 40.0 * SINGLE * 40.0;
+        assert!((got - want).abs() <= 2.0 * BF16 * want.abs() + sums, "{got} {want}");
+    }
+}
+
 #[test]
 fn weights_that_are_read_otherwise_too_stay_as_they_are() {
     let mut graph = Graph::new();

@@ -1,0 +1,145 @@
+//! Dot products of bf16 by AVX-512, where the machine has instructions for them.
+
+#![allow(unsafe_code)]
+
+use super::{LANES, Line, MatMul};
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::{Unit, narrow_row};
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) use none::{Unit, narrow_row};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{LANES, Line, MatMul};
+    use crate::cpu::kernels::prefetch::prefetch;
+    use bytemuck::Zeroable;
+    use std::arch::x86_64::{
+        __m512, __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_set1_epi32,
+    };
+
+    /// Proof that the machine has AVX-512 with instructions for bf16.
+    #[derive(Clone, Copy, Debug)]
+    pub(in super::super) struct Unit(());
+
+    impl Unit {
+        /// That of this machine.
+        pub(in super::super) fn best() -> Option<Self> {
+            let has = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512bf16");
+            has.then_some(Self(()))
+        }
+
+        /// Multiplies with its instructions.
+        pub(in super::super) fn run(self, work: MatMul<'_, '_, '_>) {
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+            fn run(unit: Unit, work: MatMul<'_, '_, '_>) {
+                work.run(unit);
+            }
+            // SAFETY: the machine has these, as `best` found.
+            unsafe { run(self, work) }
+        }
+
+        /// The sums of rows of words times the columns of a panel. Of a word the upper half is multiplied and added first,
+        /// then the lower one, each sum rounded to nearest; numbers and sums below the least normal one count as zero. What
+        /// is next is asked for at this pace.
+        #[inline(always)]
+        pub(in super::super) fn dots<const H: usize, const V: usize>(
+            self,
+            rows: [&[u32]; H],
+            panel: &[[Line; V]],
+            (next, pace): (&[u32], usize),
+            to: &mut [[[f32; LANES]; V]; H],
+        ) {
+            assert!(
+                rows.iter().all(|row| row.len() == panel.len()),
+                "rows are as long as a panel is deep"
+            );
+            let mut sums = [[__m512::zeroed(); V]; H];
+            for (k, own) in panel.iter().enumerate() {
+                // A row or two are multiplied no faster than the panel itself is read.
+                if H > 2 {
+                    prefetch(next, k * pace);
+                }
+                let b = own.map(bytemuck::cast::<Line, __m512i>);
+                for (row, sums) in rows.iter().zip(&mut sums) {
+                    // SAFETY: every row has as many words as the panel has rows, and the machine AVX-512, as `best` found.
+                    let a = unsafe { _mm512_set1_epi32(*row.get_unchecked(k) as i32) };
+                    for (sum, &b) in sums.iter_mut().zip(&b) {
+                        // SAFETY: likewise, with instructions for bf16; types of one size, any bits of which are values.
+                        *sum = unsafe { _mm512_dpbf16_ps(*sum, pairs(a), pairs(b)) };
+                    }
+                }
+            }
+            for (sum, to) in sums.as_flattened().iter().zip(to.as_flattened_mut()) {
+                *to = bytemuck::cast(*sum);
+            }
+        }
+    }
+
+    /// Words as pairs of numbers.
+    #[inline(always)]
+    fn pairs(words: __m512i) -> __m512bh {
+        // SAFETY: both are 64 bytes, of which any are a value.
+        unsafe { std::mem::transmute(words) }
+    }
+
+    /// A row rounded to bf16, ties to even, in pairs; what fills up its last line is zero.
+    #[inline(always)]
+    pub(in super::super) fn narrow_row(unit: Unit, row: &[f32], to: &mut [Line]) {
+        let (chunks, rest) = row.as_chunks::<{ 2 * LANES }>();
+        for (chunk, to) in chunks.iter().zip(&mut *to) {
+            *to = narrow(unit, chunk);
+        }
+        if !rest.is_empty() {
+            let mut last = [0.0; 2 * LANES];
+            last[..rest.len()].copy_from_slice(rest);
+            to[chunks.len()] = narrow(unit, &last);
+        }
+    }
+
+    #[inline(always)]
+    fn narrow(_: Unit, numbers: &[f32; 2 * LANES]) -> Line {
+        let [first, second]: [__m512; 2] = bytemuck::cast(*numbers);
+        // SAFETY: the machine has the instruction, as `best` found; types of one size, any bits of which are values.
+        let words: __m512i = unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(second, first)) };
+        bytemuck::cast(words)
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod none {
+    use super::{LANES, Line, MatMul};
+
+    /// No machine has it.
+    #[derive(Clone, Copy, Debug)]
+    pub(in super::super) enum Unit {}
+
+    impl Unit {
+        pub(in super::super) fn best() -> Option<Self> {
+            None
+        }
+
+        pub(in super::super) fn run(self, work: MatMul<'_, '_, '_>) {
+            work.run(self);
+        }
+
+        pub(in super::super) fn dots<const H: usize, const V: usize>(
+            self,
+            _: [&[u32]; H],
+            _: &[[Line; V]],
+            _: (&[u32], usize),
+            _: &mut [[[f32; LANES]; V]; H],
+        ) {
+            match self {}
+        }
+    }
+
+    pub(in super::super) fn narrow_row(unit: Unit, _: &[f32], _: &mut [Line]) {
+        match unit {}
+    }
+}
