@@ -680,18 +680,16 @@ impl MatMul<'_> {
             let line = &mut tile.row(row)[to..];
             let first = self.column + to;
             let sums = &self.right.sums[first..first + line.len().min(V * LANES)];
-            let add = |y: &mut [i32], dots: &[i32], sums: &[i32]| {
-                for ((y, &dot), &sum) in y.iter_mut().zip(dots).zip(sums) {
-                    *y = dot.wrapping_add(offset.wrapping_mul(sum));
-                }
-            };
+            let add = |dot: i32, sum: i32| dot.wrapping_add(offset.wrapping_mul(sum));
             let ((whole, rest), (of_whole, of_rest)) =
                 (line.as_chunks_mut::<LANES>(), sums.as_chunks::<LANES>());
             for ((y, dots), sums) in whole.iter_mut().zip(dots).zip(of_whole) {
-                add(y, dots, sums);
+                // All are read before one is written, so that this is done by vectors.
+                *y = std::array::from_fn(|i| add(dots[i], sums[i]));
             }
             if let Some(dots) = dots.get(whole.len()) {
-                add(rest, dots, of_rest);
+                let own = rest.iter_mut().zip(dots).zip(of_rest);
+                own.for_each(|((y, &dot), &sum)| *y = add(dot, sum));
             }
             if let Some(offsets) = self.right.offsets {
                 let offsets = &offsets[first..first + sums.len()];

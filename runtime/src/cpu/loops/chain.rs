@@ -37,10 +37,14 @@ impl Loop {
             return None;
         }
         trace.value(last, end)?;
-        let Trace { steps, visited, .. } = trace;
+        let Trace { mut steps, visited, .. } = trace;
         let fits = match dtype {
             DType::F32 => true,
-            DType::U8 | DType::I8 => is_byte(&steps),
+            DType::U8 | DType::I8 => {
+                // A byte is zero for what is no number.
+                steps.pop_if(|step| *step == Step::Number);
+                is_byte(&steps)
+            }
             _ => false,
         };
         (visited == end && fits && steps.len() <= STEPS).then_some(Chain { steps, dtype })
@@ -49,16 +53,7 @@ impl Loop {
 
 /// Whether a chain ends with what makes a number one of -128 to 255.
 fn is_byte(steps: &[Step<Source>]) -> bool {
-    let (mut low, mut high) = (f32::NEG_INFINITY, f32::INFINITY);
-    for step in steps.iter().rev() {
-        match *step {
-            Step::AtLeast(own) => low = low.max(own),
-            Step::AtMost(own) => high = high.min(own),
-            Step::Number => {}
-            _ => break,
-        }
-    }
-    low >= -128.0 && high <= 255.0 && low <= high
+    matches!(steps.last(), Some(&Step::Clamp { low, high }) if low >= -128.0 && high <= 255.0)
 }
 
 /// A way back through a loop's instructions.
@@ -124,7 +119,7 @@ impl Trace<'_> {
         let instruction = &self.program.instructions[at];
         let step = match (instruction.operation, &instruction.sources[..]) {
             (Operation::Unary(Unary::Round), _) => Step::Round,
-            (Operation::Unary(Unary::Relu), _) => Step::AtLeast(0.0),
+            (Operation::Unary(Unary::Relu), _) => Step::Clamp { low: 0.0, high: f32::INFINITY },
             (Operation::Number, _) => Step::Number,
             (Operation::Binary(binary), &[a, b]) => {
                 let commutes = matches!(binary, Binary::Add | Binary::Mul);
@@ -154,19 +149,36 @@ impl Trace<'_> {
                     (_, Source::Scalar(Scalar::F32(0.0))) if self.dtype == DType::F32 => {
                         return None;
                     }
-                    (Binary::Max, Source::Scalar(Scalar::F32(low))) => Step::AtLeast(low),
-                    (Binary::Min, Source::Scalar(Scalar::F32(high))) => Step::AtMost(high),
+                    (Binary::Max, Source::Scalar(Scalar::F32(low))) => {
+                        Step::Clamp { low, high: f32::INFINITY }
+                    }
+                    (Binary::Min, Source::Scalar(Scalar::F32(high))) => {
+                        Step::Clamp { low: f32::NEG_INFINITY, high }
+                    }
                     _ => return None,
                 };
                 self.value(a, at)?;
-                self.steps.push(step);
+                self.push(step);
                 return Some(());
             }
             _ => return None,
         };
         self.value(instruction.sources[0], at)?;
-        self.steps.push(step);
+        self.push(step);
         Some(())
+    }
+
+    /// Adds a step; clamping to two ranges is clamping to one.
+    fn push(&mut self, step: Step<Source>) {
+        if let (Some(Step::Clamp { low, high }), &Step::Clamp { low: above, high: below }) =
+            (self.steps.last_mut(), &step)
+            && above <= *high
+        {
+            *low = low.max(above);
+            *high = high.min(below).max(*low);
+            return;
+        }
+        self.steps.push(step);
     }
 }
 
@@ -261,11 +273,9 @@ mod tests {
             Step::AddAside,
             Step::Div(number(3.0)),
             Step::Round,
-            Step::AtLeast(0.0),
-            Step::AtMost(255.0),
+            Step::Clamp { low: 0.0, high: 255.0 },
         ];
-        let own: Vec<_> = chain.steps.iter().filter(|step| **step != Step::Number).collect();
-        assert_eq!(own, wanted.iter().collect::<Vec<_>>());
+        assert_eq!(chain.steps, wanted);
         assert_eq!(chain.dtype, DType::U8);
     }
 

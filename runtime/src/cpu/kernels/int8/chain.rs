@@ -16,9 +16,11 @@ pub(crate) enum Step<Y> {
     Sub(Y),
     Mul(Y),
     Div(Y),
-    /// The larger one, and the smaller one, of the number and another; what is no number stays none.
-    AtLeast(f32),
-    AtMost(f32),
+    /// `low` where the number is less, then `high` where it is more; what is no number stays none.
+    Clamp {
+        low: f32,
+        high: f32,
+    },
     /// To the nearest whole number, of two the even one.
     Round,
     /// Zero for what is no number.
@@ -62,8 +64,7 @@ impl<Y> Step<Y> {
             Self::Mul(y) => Step::Mul(operand(y)?),
             Self::Div(y) => Step::Div(operand(y)?),
             Self::Aside(y) => Step::Aside(operand(y)?),
-            &Self::AtLeast(low) => Step::AtLeast(low),
-            &Self::AtMost(high) => Step::AtMost(high),
+            &Self::Clamp { low, high } => Step::Clamp { low, high },
             Self::Round => Step::Round,
             Self::Number => Step::Number,
             Self::AddAside => Step::AddAside,
@@ -163,8 +164,10 @@ impl Finish<'_> {
                 Step::Sub(y) => own.with(&mut x, y, U::sub),
                 Step::Mul(y) => own.with(&mut x, y, U::mul),
                 Step::Div(y) => own.with(&mut x, y, U::div),
-                Step::AtLeast(low) => own.with(&mut x, Operand::Same(low), U::at_least),
-                Step::AtMost(high) => own.with(&mut x, Operand::Same(high), U::at_most),
+                Step::Clamp { low, high } => {
+                    let (low, high) = (unit.same(low), unit.same(high));
+                    x.iter_mut().for_each(|x| *x = unit.at_most(unit.at_least(*x, low), high));
+                }
                 Step::Round => x.iter_mut().for_each(|x| *x = unit.round(*x)),
                 Step::Number => x.iter_mut().for_each(|x| *x = unit.number(*x)),
                 Step::Aside(y) => {

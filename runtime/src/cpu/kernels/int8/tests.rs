@@ -102,8 +102,9 @@ fn step(
         Step::Sub(b) => (x - y(b), aside),
         Step::Mul(b) => (x * y(b), aside),
         Step::Div(b) => (x / y(b), aside),
-        Step::AtLeast(low) => (if x < low { low } else { x }, aside),
-        Step::AtMost(high) => (if x > high { high } else { x }, aside),
+        Step::Clamp { low, .. } if x < low => (low, aside),
+        Step::Clamp { high, .. } if x > high => (high, aside),
+        Step::Clamp { .. } => (x, aside),
         Step::Round => (x.round_ties_even(), aside),
         Step::Number => (if x.is_nan() { 0.0 } else { x }, aside),
         Step::Aside(b) => (y(b), x),
@@ -131,7 +132,7 @@ fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize) {
     let steps = [
         Step::Mul(Operand::Columns(&scales)),
         Step::Number,
-        Step::AtLeast(-40.0),
+        Step::Clamp { low: -40.0, high: f32::INFINITY },
         Step::Div(Operand::Same(0.37)),
         Step::Round,
         Step::Aside(Operand::Bytes(&bytes)),
@@ -144,8 +145,7 @@ fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize) {
         Step::Aside(Operand::Reals(&factors)),
         Step::MulAside,
         Step::Round,
-        Step::AtLeast(-128.0),
-        Step::AtMost(127.0),
+        Step::Clamp { low: -128.0, high: 127.0 },
     ];
     let width = n - first;
     let (mut whole, mut single) = (vec![7_u8; m * width], vec![7.0_f32; m * width]);
