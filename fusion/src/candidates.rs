@@ -19,7 +19,7 @@ use std::ops::Range;
 /// operations each has its share of [`MANY`], at least [`LEAST_SETS`].
 const MOST_SETS: usize = 512;
 const LEAST_SETS: usize = 32;
-const MANY: usize = 1 << 16;
+const MANY: usize = 1 << 18;
 
 /// The places that a candidate may span. Groups that span more are joined of these.
 pub(crate) const NEAR: usize = 64;

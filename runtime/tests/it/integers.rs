@@ -203,6 +203,20 @@ fn convolutions_of_bytes_between_others_are_exact() {
                 let y = make.op(Op::Binary(Binary::Mul), &[real, scales]);
                 at = make.quantised(y, 0.037, zero, dtype);
             }
+            // A residual is added to the bytes of a last one.
+            let w = make.integers(&[70, 70, 1, 1], low, low + 255);
+            let w = make.constant(&[70, 70, 1, 1], w);
+            let whole = make.centered(at, zero);
+            let sum = make.op(Op::Conv(attrs_of_single()), &[whole, w]);
+            let real = make.cast(DType::F32, sum);
+            let scales = (0..70).map(|i| 1e-5 * (1 + i % 7) as f32).collect();
+            let scales = make.constant(&[70, 1, 1], scales);
+            let y = make.op(Op::Binary(Binary::Mul), &[real, scales]);
+            let y = make.quantised(y, 0.011, zero, dtype);
+            let y = make.dequantised(y, 0.011, zero);
+            let before = make.dequantised(at, 0.037, zero);
+            let y = make.op(Op::Binary(Binary::Add), &[y, before]);
+            at = make.quantised(y, 0.051, zero, dtype);
             let (graph, mut random) = make.finish(&[at]);
             let x = [bytes(&mut random, dtype, &shape)];
             let want = evaluate(&graph, &x).expect("the reference runs it");

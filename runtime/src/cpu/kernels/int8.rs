@@ -5,10 +5,12 @@
 //! `Σ (u + o)(s + c) = Σ us + o Σs + c Σ(u + o)` the first sum is what vector units multiply fast; the others are known
 //! from a row and from a column alone. [`PackedIntegers`] has the bytes of B in panels, four rows of it side by side.
 
+mod chain;
 mod images;
 mod units;
 mod windows;
 
+pub(crate) use chain::{Finish, Operand, Results, STEPS, Step, Steps};
 pub(crate) use images::{Images, deep, multiply_windows};
 pub(crate) use windows::{Bytes as ImagesOfBytes, Windows};
 
@@ -22,6 +24,7 @@ use crate::cpu::scratch::{self, Buffer};
 use crate::error::{Error, Result};
 use crate::threads::{self, chunks_mut};
 use bytemuck::{Pod, Zeroable, cast_slice_mut, try_cast_slice};
+use chain::Sums;
 use pulp::Simd;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -171,7 +174,7 @@ impl PackedIntegers {
     }
 
     /// Whether anything was subtracted from its elements.
-    fn is_moved(&self) -> bool {
+    pub(crate) fn is_moved(&self) -> bool {
         matches!(self.elements, Elements::Bytes { moved: true, .. })
     }
 
@@ -516,25 +519,45 @@ fn multiply_with(
         for tile in tiles {
             let [row, column] = [block.row, block.column];
             let left = left.rows();
-            unit.run(MatMul { left, right, row, column, columns: n, tile });
+            unit.run(MatMul { left, right, row, column, columns: n, to: To::Sums(tile) });
         }
     });
     Ok(())
 }
 
+/// Where a tile of a matmul goes.
+pub(crate) enum To<'a> {
+    /// As it is.
+    Sums(TileMut<'a, i32>),
+    Finished(Finish<'a>),
+}
+
+impl To<'_> {
+    /// Rows and columns.
+    fn sizes(&self) -> (usize, usize) {
+        match self {
+            Self::Sums(tile) => tile.sizes(),
+            Self::Finished(finish) => finish.to.sizes(),
+        }
+    }
+}
+
 /// A tile of C = A·B, which begins at this row and column, on the calling thread.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a B that is not of bytes.
+/// [`Error::Unsupported`] for a B that is not of bytes, and for one whose elements were moved if sums are finished.
 pub(crate) fn multiply_tile(
     left: Rows<'_>,
     b: &PackedIntegers,
     row: usize,
     column: usize,
-    tile: TileMut<'_, i32>,
+    to: To<'_>,
 ) -> Result<()> {
     let right = b.right()?;
-    Unit::best().run(MatMul { left, right, row, column, columns: b.columns, tile });
+    if right.offsets.is_some() && matches!(to, To::Finished(_)) {
+        return Err(Error::Unsupported { what: "sums of moved elements in a chain" });
+    }
+    Unit::best().run(MatMul { left, right, row, column, columns: b.columns, to });
     Ok(())
 }
 
@@ -555,14 +578,14 @@ struct MatMul<'a> {
     column: usize,
     /// Those of B.
     columns: usize,
-    tile: TileMut<'a, i32>,
+    to: To<'a>,
 }
 
 impl Work for MatMul<'_> {
     #[inline(always)]
     fn run<D: Dots>(mut self, unit: D) {
         let vectors = self.columns.div_ceil(LANES);
-        let (_, columns) = self.tile.sizes();
+        let (_, columns) = self.to.sizes();
         for to in (0..columns).step_by(LINES * LANES) {
             let first = (self.column + to) / LANES;
             let wide = LINES.min(vectors - first);
@@ -581,7 +604,7 @@ impl MatMul<'_> {
     #[inline(always)]
     fn panel<D: Dots, const V: usize>(&mut self, unit: D, panel: &[Line], to: usize) {
         let (panel, _) = panel.as_chunks::<V>();
-        let (rows, _) = self.tile.sizes();
+        let (rows, _) = self.to.sizes();
         let mut row = 0;
         while row < rows {
             row += match (rows - row).min(D::ROWS) {
@@ -610,7 +633,7 @@ impl MatMul<'_> {
             std::array::from_fn(|i| &self.left.row(self.row + row + i)[..panel.len()]);
         let mut dots = [[[0_i32; LANES]; V]; H];
         unit.dots(left, panel, &mut dots);
-        self.write(&dots, row, to);
+        self.write(unit, &dots, row, to);
         H
     }
 
@@ -623,7 +646,7 @@ impl MatMul<'_> {
         panel: &[[Line; V]],
         to: usize,
     ) -> usize {
-        let (rows, _) = self.tile.sizes();
+        let (rows, _) = self.to.sizes();
         let pitch = self.left.pitch;
         let left = &self.left.words[(self.row + row) * pitch..];
         let mut dots = [[[0_i32; LANES]; V]; 2 * TALL];
@@ -631,30 +654,42 @@ impl MatMul<'_> {
         let most = (self.left.after(self.row + row) / TALL * TALL).min(2 * TALL);
         let own = (rows - row).min(most);
         unit.tall((left, pitch), panel, &mut dots[..own.next_multiple_of(TALL)]);
-        self.write(&dots[..own], row, to);
+        self.write(unit, &dots[..own], row, to);
         own
     }
 
     /// Writes rows of dot products, from a row and a column of the tile on, with what belongs to offsets.
     #[inline(always)]
-    fn write<const V: usize>(&mut self, dots: &[[[i32; LANES]; V]], row: usize, to: usize) {
+    fn write<D: Dots, const V: usize>(
+        &mut self,
+        unit: D,
+        dots: &[[[i32; LANES]; V]],
+        row: usize,
+        to: usize,
+    ) {
+        let tile = match &mut self.to {
+            To::Sums(tile) => tile,
+            To::Finished(finish) => {
+                let (left, sums) = ((self.left, self.row + row), self.right.sums);
+                let dots = dots.as_flattened();
+                return unit.finish(finish, &Sums { dots, across: V, row, column: to, left, sums });
+            }
+        };
         for (dots, row) in dots.iter().zip(row..) {
             let [offset, total] = self.left.of_row(self.row + row);
-            let line = &mut self.tile.row(row)[to..];
+            let line = &mut tile.row(row)[to..];
             let first = self.column + to;
             let sums = &self.right.sums[first..first + line.len().min(V * LANES)];
-            let add = |y: &mut [i32], dots: &[i32], sums: &[i32]| {
-                for ((y, &dot), &sum) in y.iter_mut().zip(dots).zip(sums) {
-                    *y = dot.wrapping_add(offset.wrapping_mul(sum));
-                }
-            };
+            let add = |dot: i32, sum: i32| dot.wrapping_add(offset.wrapping_mul(sum));
             let ((whole, rest), (of_whole, of_rest)) =
                 (line.as_chunks_mut::<LANES>(), sums.as_chunks::<LANES>());
             for ((y, dots), sums) in whole.iter_mut().zip(dots).zip(of_whole) {
-                add(y, dots, sums);
+                // All are read before one is written, so that this is done by vectors.
+                *y = std::array::from_fn(|i| add(dots[i], sums[i]));
             }
             if let Some(dots) = dots.get(whole.len()) {
-                add(rest, dots, of_rest);
+                let own = rest.iter_mut().zip(dots).zip(of_rest);
+                own.for_each(|((y, &dot), &sum)| *y = add(dot, sum));
             }
             if let Some(offsets) = self.right.offsets {
                 let offsets = &offsets[first..first + sums.len()];

@@ -5,7 +5,7 @@ use super::conv::{domain, row_major_domain};
 use super::{ConvRead, Read};
 use crate::bind::BoundStep;
 use crate::cpu::kernels::int8::PackedIntegers;
-use crate::cpu::loops::{Domain, Loop};
+use crate::cpu::loops::{Chain, Domain, Loop};
 use crate::cpu::packing::Prepacked;
 use crate::error::Result;
 use graphene_frontend::dtype::DType;
@@ -31,6 +31,8 @@ pub(crate) struct IntegerLayer {
     /// Whether the epilogue reads the result in single precision, or else in 32 bits.
     pub(crate) real: bool,
     pub(crate) epilogue: Loop,
+    /// The epilogue as what is done to sums before they are stored, if it is that.
+    pub(crate) chain: Option<Chain>,
     reads: Vec<Read>,
     /// Whether images are read, and results written, with their channels innermost.
     pub(crate) channels_last: bool,
@@ -104,8 +106,22 @@ impl IntegerLayer {
         let packed = prepacked.get(weight).into_iter().flatten();
         let packed = packed.filter_map(|packed| packed.integers()).collect();
         let real = cast.is_some();
+        let given = reads.iter().position(|&read| matches!(read.into(), ConvRead::Result));
+        let chain = given.filter(|_| real).and_then(|given| epilogue.chain(given));
         let channels_last = false;
-        Some(Self { conv, bytes, zero, weight, packed, bias, real, epilogue, reads, channels_last })
+        Some(Self {
+            conv,
+            bytes,
+            zero,
+            weight,
+            packed,
+            bias,
+            real,
+            epilogue,
+            chain,
+            reads,
+            channels_last,
+        })
     }
 
     /// The same of a step whose results have their channels innermost: a convolution of one group by packed filters.

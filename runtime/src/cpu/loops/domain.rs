@@ -41,6 +41,17 @@ impl Even {
     }
 }
 
+/// How an input lies under a domain of rows of some columns, from a place on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lies {
+    /// One element for all.
+    Same(usize),
+    /// One for each column.
+    Columns(usize),
+    /// One for each element, in the domain's order.
+    Elements(usize),
+}
+
 /// A walk of one input through consecutive elements of the domain.
 pub(crate) struct Walk<'a> {
     domain: &'a Domain,
@@ -176,6 +187,18 @@ impl Domain {
     pub(super) fn repeats(&self, input: usize) -> bool {
         let (_, strides) = &self.inputs[input];
         strides.split_last().is_some_and(|(_, outer)| outer.iter().all(|&stride| stride == 0))
+    }
+
+    /// How an input lies under rows of so many columns; `None` if it is otherwise.
+    pub(super) fn lies(&self, input: usize, columns: usize) -> Option<Lies> {
+        let (at, strides) = &self.inputs[input];
+        match (&self.sizes[..], &strides[..]) {
+            (_, strides) if strides.iter().all(|&stride| stride == 0) => Some(Lies::Same(*at)),
+            ([_], [1]) => Some(Lies::Elements(*at)),
+            (&[_, own], &[0, 1]) if own == columns => Some(Lies::Columns(*at)),
+            (&[_, own], &[row, 1]) if own as isize == row => Some(Lies::Elements(*at)),
+            _ => None,
+        }
     }
 
     /// The places of a tile's elements in an input, if its rows are parts of as many rows of the domain,

@@ -6,6 +6,7 @@
 //! after each operation as if stored), `f64`, `i64` (all integers up to 64 bits signed and 32 unsigned, wrapped
 //! after each operation) or `bool`. Integers on the way from bytes to reals, or back, compute as `f32` too.
 
+mod chain;
 mod compile;
 mod compute;
 mod domain;
@@ -19,6 +20,7 @@ mod scalar;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use chain::Chain;
 pub(crate) use domain::{Domain, Tile};
 pub(crate) use elements::{Elements, ElementsMut};
 pub(crate) use execute::{LoopInput, LoopOutput, Workspace};

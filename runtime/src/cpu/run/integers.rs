@@ -7,7 +7,8 @@ use crate::cpu::kernels::channels_last::Moves;
 use crate::cpu::kernels::conv::{Conv, Filters, conv_integers};
 use crate::cpu::kernels::copy::copy_between;
 use crate::cpu::kernels::int8::{
-    Images, ImagesOfBytes, Left, Line, Rows, Windows, multiply_tile, multiply_windows,
+    Finish, Images, ImagesOfBytes, Left, Line, Results, Rows, Steps, To, Windows, multiply_tile,
+    multiply_windows,
 };
 use crate::cpu::kernels::integer::matmul_integers;
 use crate::cpu::kernels::matmul::{Matrix, MatrixMut, Size, Strides};
@@ -63,6 +64,8 @@ struct Run<'a, 'b> {
     inputs: &'b Inputs<'a>,
     /// Columns of the result's rows.
     columns: usize,
+    /// What is done to sums as they are stored, if that is all of the epilogue.
+    steps: Option<Steps<'a>>,
 }
 
 /// Runs the layer of a step.
@@ -98,14 +101,15 @@ pub(crate) fn run_integer_layer(
     let rank = shape.len();
     let lead = if layer.conv.is_some() { 2 } else { rank.saturating_sub(1) };
     let columns = shape[lead.min(rank)..].iter().product();
-    let run = Run { layer, domain, inputs, columns };
+    let mut run = Run { layer, domain, inputs, columns, steps: None };
     if shape.contains(&0) {
         return Ok(());
     }
     if let (Some(attrs), true) = (&layer.conv, layer.channels_last) {
         let moves = Moves::new(sizes([&x.shape, weight], attrs, &shape, false)?.geometry)?;
         let windows = Windows::new(images(bytes, x, zero, signed)?, &moves)?;
-        let run = Run { layer, domain, inputs, columns: shape[1] };
+        run.columns = shape[1];
+        run.steps = run.chain();
         let outputs = outputs.iter_mut().map(|output| output.dense_bytes()).collect();
         return run.slide(&windows, bias, outputs, &each);
     }
@@ -122,6 +126,7 @@ pub(crate) fn run_integer_layer(
             }
         } else if let [packed] = &layer.packed[..] {
             let (k, n) = packed.sizes();
+            run.steps = run.chain();
             let rows = data.len() / k.max(1);
             let at = Strides { offset: 0, batch: &[], row: k as isize, column: 1 };
             if k > 0 {
@@ -170,7 +175,15 @@ fn row_major_bytes<'a>(bytes: &'a [u8], operand: &BoundOperand) -> Result<Number
     Ok(Numbers::Own(dense))
 }
 
-impl Run<'_, '_> {
+impl<'a> Run<'a, '_> {
+    /// What is done to sums as they are stored, where a matmul's columns are those of the result.
+    fn chain(&self) -> Option<Steps<'a>> {
+        let is_moved = self.layer.packed.iter().any(|packed| packed.is_moved());
+        let chain = self.layer.chain.as_ref().filter(|_| !is_moved)?;
+        let inputs = self.epilogue_inputs(LoopInput::Bytes(&[]));
+        chain.bind(&self.layer.epilogue, self.domain, self.columns, &inputs)
+    }
+
     fn convolve(
         &self,
         images: &Images,
@@ -196,7 +209,7 @@ impl Run<'_, '_> {
         }
         let wide = Some([self.columns, rows * wanted_of_row]);
         let grid = Grid { matrices: parts, rows: filters, tall, wide };
-        self.cut(grid, images.lines(), wanted, (outputs, each), |block, space| {
+        self.cut(grid, images.lines(), wanted, (outputs, each), |block, space, _| {
             let columns = block.columns.unwrap_or(self.columns);
             let first = block.column / wanted_of_row;
             let rows = first..first + columns / wanted_of_row;
@@ -222,10 +235,9 @@ impl Run<'_, '_> {
         let wanted = wanted.min(rows.saturating_mul(n).saturating_mul(k) / SHARE);
         let (tall, wide) = packed::tile([rows, n], wanted);
         let grid = Grid { matrices: 1, rows, tall, wide: Some([n, wide]) };
-        self.cut(grid, 0, wanted, (outputs, each), |block, space| {
-            let columns = block.columns.unwrap_or(n);
-            let sums = TileMut::new(&mut space.sums[..block.rows * columns], columns);
-            multiply_tile(left, &self.layer.packed[0], block.row, block.column, sums)
+        self.cut(grid, 0, wanted, (outputs, each), |block, space, tiles| {
+            let to = self.to(block, None, &mut space.sums, tiles)?;
+            multiply_tile(left, &self.layer.packed[0], block.row, block.column, to)
         })
     }
 
@@ -254,19 +266,19 @@ impl Run<'_, '_> {
             false => None,
         };
         let lines = (windows.words(tall.min(rows)) * size_of::<u32>()).div_ceil(size_of::<Line>());
-        self.cut(grid, lines, wanted, (outputs, each), |block, space| {
-            let columns = block.columns.unwrap_or(n);
+        self.cut(grid, lines, wanted, (outputs, each), |block, space, tiles| {
             let Space { lines, sums, .. } = space;
-            let sums = &mut sums[..block.rows * columns];
             let own = block.row..block.row + block.rows;
             let (left, row) = match (&gathered, in_place(&own)) {
                 (Some(left), _) => (left.rows(), block.row),
                 (None, Some(left)) => (left, 0),
                 (None, None) => (windows.gather(own, packed, cast_slice_mut(lines)), 0),
             };
-            let tile = TileMut::new(&mut *sums, columns);
-            multiply_tile(left, packed, row, block.column, tile)?;
-            if let Some(bias) = bias {
+            let to = self.to(block, bias, sums, tiles)?;
+            multiply_tile(left, packed, row, block.column, to)?;
+            if let (Some(bias), None) = (bias, &self.steps) {
+                let columns = block.columns.unwrap_or(n);
+                let sums = &mut sums[..block.rows * columns];
                 let bias = &bias[block.column..][..columns];
                 for sums in sums.chunks_exact_mut(columns) {
                     sums.iter_mut().zip(bias).for_each(|(sum, &b)| *sum = sum.wrapping_add(b));
@@ -276,20 +288,44 @@ impl Run<'_, '_> {
         })
     }
 
-    /// Runs tiles: their sums, and the epilogue on them.
+    /// Where a tile of a matmul goes: to its results, or to memory for sums.
+    fn to<'c>(
+        &'c self,
+        block: Block,
+        bias: Option<&'c [i32]>,
+        sums: &'c mut [i32],
+        tiles: &'c mut Tiles<'_, u8>,
+    ) -> Result<To<'c>> {
+        let columns = block.columns.unwrap_or(self.columns);
+        let (Some(steps), [tile]) = (&self.steps, &mut tiles[..]) else {
+            return Ok(To::Sums(TileMut::new(&mut sums[..block.rows * columns], columns)));
+        };
+        let to = match self.layer.chain.as_ref().is_some_and(|chain| chain.dtype == DType::F32) {
+            true => {
+                let tile = tile.typed::<f32>();
+                Results::Reals(tile.ok_or(Error::Unsupported { what: "an unaligned output" })?)
+            }
+            false => Results::Bytes(tile.whole()),
+        };
+        let first = [block.row, block.column];
+        Ok(To::Finished(Finish { bias, steps, first, columns: self.columns, to }))
+    }
+
+    /// Runs tiles: their sums, and the epilogue on them if it is not in those.
     fn cut(
         &self,
         grid: Grid,
         lines: usize,
         wanted: usize,
         (outputs, each): (Few<&mut [u8]>, &[usize]),
-        sums: impl Fn(Block, &mut Space) -> Result<()> + Sync,
+        sums: impl Fn(Block, &mut Space, &mut Tiles<'_, u8>) -> Result<()> + Sync,
     ) -> Result<()> {
         let whole = outputs.into_iter().zip(each);
         let whole = whole.map(|(bytes, &size)| (TileMut::new(bytes, self.columns * size), size));
         let cut = Cut::new(grid, whole);
         let cut = cut.ok_or(Error::Unsupported { what: "an output of another shape" })?;
-        let most = grid.tall.min(grid.rows) * grid.wide.map_or(self.columns, |[_, wide]| wide);
+        let held = if self.steps.is_some() { 0 } else { grid.tall.min(grid.rows) };
+        let most = held * grid.wide.map_or(self.columns, |[_, wide]| wide);
         let mut spaces = scratch::slots::<Space>(threads::count());
         for space in spaces.iter_mut() {
             sized(&mut space.lines, lines);
@@ -299,8 +335,10 @@ impl Run<'_, '_> {
         }
         let least = if wanted < 2 { usize::MAX } else { 1 };
         threads::try_each_with(&mut spaces, least, cut, |space, _, (block, mut tiles)| {
-            sums(block, space)?;
-            self.follow(block, grid.rows, space, &mut tiles);
+            sums(block, space, &mut tiles)?;
+            if self.steps.is_none() {
+                self.follow(block, grid.rows, space, &mut tiles);
+            }
             Ok(())
         })
     }
@@ -330,7 +368,10 @@ impl Run<'_, '_> {
         self.layer.epilogue.run_tile(self.domain, tile, &inputs, &mut outputs, workspace);
     }
 
-    fn epilogue_inputs<'c>(&'c self, result: LoopInput<'c>) -> Few<LoopInput<'c>> {
+    fn epilogue_inputs<'c>(&self, result: LoopInput<'c>) -> Few<LoopInput<'c>>
+    where
+        'a: 'c,
+    {
         let read = |read| match read {
             ConvRead::Input(number) => self.inputs.of_loop(number),
             ConvRead::Result => result,

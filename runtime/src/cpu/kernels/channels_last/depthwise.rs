@@ -53,6 +53,22 @@ impl<'a> Channels<'a> {
         }
         Ok(own)
     }
+
+    /// Sums and those of a column's elements times weights, if the column is one of the image. Vectors of channels may be
+    /// read whole.
+    #[inline(always)]
+    fn add_inside<S: Simd, const V: usize>(
+        &self,
+        simd: S,
+        sums: [S::f32s; V],
+        (base, column): (isize, isize),
+        w: &[S::f32s; V],
+    ) -> [S::f32s; V] {
+        if column as usize >= self.inner[1] {
+            return sums;
+        }
+        add(simd, sums, &self.data[(base + column * self.distances[2]) as usize..], w)
+    }
 }
 
 /// Rows of windows to a tile, in windows, and all channels.
@@ -215,8 +231,7 @@ impl Tile<'_, '_, '_> {
         }
     }
 
-    /// At most [`TOGETHER`] windows side by side, wherever they stand: columns outside of the image are zeros. Vectors of
-    /// channels may be read whole.
+    /// At most [`TOGETHER`] windows side by side, wherever they stand. Vectors of channels may be read whole.
     #[inline(always)]
     fn edge<S: Simd, const FMA: bool, const V: usize>(
         &mut self,
@@ -226,28 +241,19 @@ impl Tile<'_, '_, '_> {
         panel: &[[S::f32s; V]],
     ) {
         let x = self.x;
-        let (moves, zeros, width) = (&x.moves, [0.0; packed::WIDEST], V * S::F32_LANES);
+        let moves = &x.moves;
         let start = vectors::<S, V>(&self.bias[channel..]);
         let [mut a, mut b, mut c, mut d] = [start; TOGETHER];
         let stride = moves.strides[1] as isize;
-        let across = x.inner[1];
         for (row, taps) in self.rows(line, panel) {
             let first = column as isize * stride - moves.before[1] as isize;
             let base = line.image + row * x.distances[1] + channel as isize;
             for (tap, w) in taps.iter().enumerate() {
                 let first = first + (tap * moves.dilations[1]) as isize;
-                let from = |number: usize| {
-                    let column = first + number as isize * stride;
-                    if (column as usize) < across {
-                        &x.data[(base + column * x.distances[2]) as usize..][..width]
-                    } else {
-                        &zeros[..width]
-                    }
-                };
-                a = add(simd, a, from(0), w);
-                b = add(simd, b, from(1), w);
-                c = add(simd, c, from(2), w);
-                d = add(simd, d, from(3), w);
+                a = x.add_inside(simd, a, (base, first), w);
+                b = x.add_inside(simd, b, (base, first + stride), w);
+                c = x.add_inside(simd, c, (base, first + 2 * stride), w);
+                d = x.add_inside(simd, d, (base, first + 3 * stride), w);
             }
         }
         for (i, sums) in [a, b, c, d].iter().enumerate().take(count) {

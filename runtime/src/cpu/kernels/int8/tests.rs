@@ -1,8 +1,11 @@
 //! Matmuls of bytes beside sums modulo 2³², on every vector unit that the machine has.
 
 use super::units::Unit;
-use super::{Elements, PackedIntegers, multiply_with};
+use super::{
+    Elements, Finish, Left, MatMul, Operand, PackedIntegers, Results, Step, To, multiply_with,
+};
 use crate::cpu::kernels::matmul::{Matrix, Strides};
+use crate::cpu::kernels::tile::TileMut;
 use crate::error::Error;
 
 /// Integers from `low` to `high`.
@@ -86,4 +89,97 @@ fn what_does_not_fit_is_refused() {
     let result = multiply_with(Unit::Any, 3, matrix(3, 1), &packed, &mut c[..7]);
     assert!(matches!(result, Err(Error::Mismatch { .. })));
     assert!(matches!(PackedIntegers::new(matrix(5, 1), 3, 4), Err(Error::OutOfBounds { .. })));
+}
+
+/// A step on a number, and what is aside; `y` reads an operand.
+fn step(
+    step: &Step<Operand<'_>>,
+    (x, aside): (f32, f32),
+    y: impl Fn(Operand<'_>) -> f32,
+) -> (f32, f32) {
+    match *step {
+        Step::Add(b) => (x + y(b), aside),
+        Step::Sub(b) => (x - y(b), aside),
+        Step::Mul(b) => (x * y(b), aside),
+        Step::Div(b) => (x / y(b), aside),
+        Step::Clamp { low, .. } if x < low => (low, aside),
+        Step::Clamp { high, .. } if x > high => (high, aside),
+        Step::Clamp { .. } => (x, aside),
+        Step::Round => (x.round_ties_even(), aside),
+        Step::Number => (if x.is_nan() { 0.0 } else { x }, aside),
+        Step::Aside(b) => (y(b), x),
+        Step::AddAside => (aside + x, aside),
+        Step::SubAside => (aside - x, aside),
+        Step::MulAside => (aside * x, aside),
+    }
+}
+
+/// Finishes sums by every step with every operand, on a part of the columns, and compares with those steps one by one.
+fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize) {
+    let (a, b) = (numbers(m * k, 3, [-9, 240]), numbers(k * n, 5, [-128, 127]));
+    let packed =
+        PackedIntegers::new(Matrix { data: &b, at: strides(0, n as isize, 1) }, k, n).unwrap();
+    let left = Matrix { data: &a, at: strides(0, k as isize, 1) };
+    let left = Left::new(k, left, m).unwrap().unwrap();
+    let bias = numbers(n, 7, [-5000, 5000]);
+    let reals = |len, seed, by: f32| -> Vec<f32> {
+        numbers(len, seed, [-500, 500]).into_iter().map(|x| x as f32 * by).collect()
+    };
+    let (mut scales, addends, factors) =
+        (reals(n, 1, 1e-5), reals(n, 2, 0.1), reals(m * n, 3, 0.01));
+    scales[n / 2] = f32::NAN;
+    let bytes: Vec<u8> = numbers(m * n, 11, [0, 255]).into_iter().map(|x| x as u8).collect();
+    let steps = [
+        Step::Mul(Operand::Columns(&scales)),
+        Step::Number,
+        Step::Clamp { low: -40.0, high: f32::INFINITY },
+        Step::Div(Operand::Same(0.37)),
+        Step::Round,
+        Step::Aside(Operand::Bytes(&bytes)),
+        Step::Sub(Operand::Same(11.0)),
+        Step::AddAside,
+        Step::Aside(Operand::SignedBytes(&bytes)),
+        Step::Mul(Operand::Same(0.75)),
+        Step::SubAside,
+        Step::Add(Operand::Columns(&addends)),
+        Step::Aside(Operand::Reals(&factors)),
+        Step::MulAside,
+        Step::Round,
+        Step::Clamp { low: -128.0, high: 127.0 },
+    ];
+    let width = n - first;
+    let (mut whole, mut single) = (vec![7_u8; m * width], vec![7.0_f32; m * width]);
+    let (of_bytes, of_reals) = (TileMut::new(&mut whole, width), TileMut::new(&mut single, width));
+    for to in [Results::Bytes(of_bytes), Results::Reals(of_reals)] {
+        let (first, columns) = ([0, first], n);
+        let to = To::Finished(Finish { bias: Some(&bias), steps: &steps, first, columns, to });
+        let (left, right, column) = (left.rows(), packed.right().unwrap(), first[1]);
+        unit.run(MatMul { left, right, row: 0, column, columns: n, to });
+    }
+    for (place, (&byte, &real)) in whole.iter().zip(&single).enumerate() {
+        let (row, column) = (place / width, first + place % width);
+        let terms = (0..k).map(|p| a[row * k + p] * b[p * n + column]);
+        let sum = terms.sum::<i32>() + bias[column];
+        let at = row * n + column;
+        let y = |y: Operand<'_>| match y {
+            Operand::Same(y) => y,
+            Operand::Columns(y) => y[column],
+            Operand::Reals(y) => y[at],
+            Operand::Bytes(y) => y[at].into(),
+            Operand::SignedBytes(y) => (y[at] as i8).into(),
+        };
+        let (want, _) = steps.iter().fold((sum as f32, 0.0), |x, own| step(own, x, y));
+        assert_eq!(real.to_bits(), want.to_bits(), "{unit:?} {m}x{n}x{k} at {place}");
+        assert_eq!(byte, want as i32 as u8, "{unit:?} {m}x{n}x{k} at {place}");
+    }
+}
+
+#[test]
+fn sums_are_finished_as_step_by_step() {
+    for unit in Unit::all() {
+        for sizes in [[1, 1, 3], [7, 50, 40], [13, 33, 8], [35, 112, 65], [64, 16, 4]] {
+            check_finished(unit, sizes, 0);
+        }
+        check_finished(unit, [19, 100, 20], 48);
+    }
 }

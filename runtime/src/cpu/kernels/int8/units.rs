@@ -4,7 +4,9 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod vectors;
 
+use super::chain::{Finish, Sums};
 use super::{DEEP, LANES, Line};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::kernels::prefetch::prefetch;
@@ -16,6 +18,8 @@ use bytemuck::Zeroable;
 use pulp::x86::V3;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m128i, __m256i, __m512i, _mm512_dpbusd_epi32, _mm512_set1_epi32};
+
+pub(super) use vectors::Vectors;
 
 /// Rows of a tile.
 pub(super) const TALL: usize = 16;
@@ -141,6 +145,9 @@ pub(super) trait Dots: Copy {
         panel: &[[Line; W]],
         to: &mut [[[i32; LANES]; W]; H],
     );
+
+    /// Finishes dot products and stores them; not inlined, for there are many places that do.
+    fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>);
 }
 
 #[derive(Clone, Copy)]
@@ -189,6 +196,10 @@ impl Dots for Plain {
                 }
             }
         }
+    }
+
+    fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>) {
+        finish.store(self, sums);
     }
 }
 
@@ -272,6 +283,16 @@ impl Dots for Vnni {
         }
         keep(&sums, to);
     }
+
+    fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>) {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+        #[inline(never)]
+        fn run(vnni: Vnni, finish: &mut Finish<'_>, sums: &Sums<'_>) {
+            finish.store(vnni, sums);
+        }
+        // SAFETY: the machine has these, as `new` found.
+        unsafe { run(self, finish, sums) }
+    }
 }
 
 /// Stores sums one by one, from the registers that they are in.
@@ -293,6 +314,19 @@ impl<W: Work> pulp::NullaryFnOnce for WithAvx2<W> {
     #[inline(always)]
     fn call(self) {
         self.1.run(self.0);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+struct FinishWithAvx2<'a, 'b, 'c>(V3, &'a mut Finish<'b>, &'a Sums<'c>);
+
+#[cfg(target_arch = "x86_64")]
+impl pulp::NullaryFnOnce for FinishWithAvx2<'_, '_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.1.store(self.0, self.2);
     }
 }
 
@@ -359,5 +393,9 @@ impl Dots for V3 {
                 to[w] = pairs.map(|[a, b]| a.wrapping_add(b));
             }
         }
+    }
+
+    fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>) {
+        self.vectorize(FinishWithAvx2(self, finish, sums));
     }
 }

@@ -1,6 +1,6 @@
 //! Dot products of bytes by AMX: registers are tiles of 16 rows of 64 bytes, and an instruction multiplies two of them.
 
-use super::{Dots, LANES, Line, TALL, Vnni, Words, Work};
+use super::{Dots, Finish, LANES, Line, Sums, TALL, Vnni, Words, Work};
 use std::arch::asm;
 use std::sync::LazyLock;
 
@@ -187,5 +187,10 @@ impl Dots for Tiles {
         to: &mut [[[i32; LANES]; W]; H],
     ) {
         Vnni(()).turned(columns, panel, to);
+    }
+
+    #[inline(always)]
+    fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>) {
+        Vnni(()).finish(finish, sums);
     }
 }
