@@ -253,7 +253,7 @@ fn error(term: &Term, own: &Array, of: &[&Both], by: Given<'_>) -> Result<Array>
 
 /// A step of values that are off.
 fn stepped(step: &Step, of: &[Near]) -> Near {
-    // What finite sums and products move by takes no values at the ends of ranges.
+    // How far a finite sum or multiplication moves is known without its values at the ends of ranges.
     let closed = match (step, of) {
         (Step::Binary(op @ (Binary::Add | Binary::Sub), ..), [(x, x_off), (y, y_off)]) => {
             Some((op.value(*x, *y), x_off + y_off))
