@@ -169,6 +169,24 @@ def qdq(name, shapes):
     return write
 
 
+def operation(name, shape, dtype="FLOAT", out=None, **attributes):
+    """One operation on one input, which is as large as its output unless `out` says."""
+
+    def write(path):
+        import numpy
+        import onnx
+        from onnx import TensorProto, helper, numpy_helper
+
+        scalar = getattr(TensorProto, dtype)
+        axis = [numpy_helper.from_array(numpy.array(1), "axis")] if name == "CumSum" else []
+        node = helper.make_node(name, ["x"] + ["axis"] * len(axis), ["y"], **attributes)
+        ends = [helper.make_tensor_value_info(end, scalar, size) for end, size in [("x", shape), ("y", out or shape)]]
+        graph = helper.make_graph([node], name, ends[:1], ends[1:], axis)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8), path)
+
+    return write
+
+
 def dims(path):
     """Names of the dynamic dims of a model's inputs."""
     import onnx
@@ -197,6 +215,12 @@ MODELS = {
     "bert-base-qdq": qdq("bert-base", TOKENS),
     "resnet18-qdq": qdq("resnet18", IMAGE),
     "resnet50-qdq": qdq("resnet50", IMAGE),
+    "reduce-max": operation("ReduceMax", [1, 1048576], out=[1, 1], axes=[1]),
+    "transpose": operation("Transpose", [4096, 4096], "FLOAT16", perm=[1, 0]),
+    "transposes": operation("Transpose", [32, 384, 768], "FLOAT16", out=[32, 768, 384], perm=[0, 2, 1]),
+    "column-means": operation("ReduceMean", [32, 384, 768], out=[32, 768], axes=[1], keepdims=0),
+    "running-sums": operation("CumSum", [4096, 4096]),
+    "log-softmax": operation("LogSoftmax", [256, 50257], axis=1),
 }
 
 

@@ -654,4 +654,4 @@ pub(super) fn lanes() -> usize {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -3,6 +3,7 @@
 use super::{Line, PackedBf16, Unit, memory_of, multiply_by};
 use crate::cpu::kernels::matmul::{Matrix, Strides};
 use crate::cpu::kernels::packed::Packed;
+use crate::cpu::kernels::packed::tests::{numbers, orders, strides};
 use crate::cpu::kernels::tile::TileMut;
 use crate::error::{Error, Result};
 use bytemuck::Zeroable;
@@ -14,14 +15,6 @@ const UNIT: f64 = 1.0 / (1 << 24) as f64;
 /// With the instruction, if the machine has it, and without.
 fn units() -> impl Iterator<Item = Option<Unit>> {
     Unit::best().map(Some).into_iter().chain([None])
-}
-
-fn numbers(len: usize, seed: usize) -> Vec<f32> {
-    (0..len).map(|i| (((i + seed) * 7919) % 1013) as f32 * 2e-3 - 1.0).collect()
-}
-
-fn strides(offset: usize, row: isize, column: isize) -> Strides<'static> {
-    Strides { offset, batch: &[], row, column }
 }
 
 fn element(x: &[f32], at: Strides<'_>, i: usize, j: usize) -> f32 {
@@ -63,21 +56,7 @@ fn matmuls_are_rounded_as_the_model_says() {
         [(1, 1), (1, 300), (2, 7), (3, 64), (4, 5), (5, 1601), (8, 33), (97, 3), (130, 20), (3, 0)]
     {
         for n in [1, 15, 17, 32, 47, 49, 130] {
-            let (rows, cols, depth) = (m as isize, n as isize, k as isize);
-            // In rows, in columns, backwards, and one row over and over.
-            let of_a = [
-                strides(3, depth + 2, 1),
-                strides(1, 1, rows),
-                strides((m - 1) * k, -depth, 1),
-                strides(2, 0, 1),
-            ];
-            let of_b = [
-                strides(0, cols, 1),
-                strides(5, 1, depth + 1),
-                strides((k.max(1) - 1) * n + n - 1, -cols, -1),
-                strides(2, cols + 3, 1),
-            ];
-            for (a_at, b_at) in of_a.into_iter().zip(of_b) {
+            for (a_at, b_at) in orders(m, n, k) {
                 let a = numbers(8 + (k + 2) * m, 1);
                 let b = numbers(8 + (k + 1) * (n + 3), 77);
                 let packed = PackedBf16::new(Matrix { data: &b, at: b_at }, k, n).unwrap();

@@ -7,12 +7,31 @@ use crate::cpu::kernels::tile::TileMut;
 use crate::error::Error;
 use pulp::{Scalar, Simd};
 
-fn numbers(len: usize, seed: usize) -> Vec<f32> {
+pub(in crate::cpu::kernels) fn numbers(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| (((i + seed) * 7919) % 1013) as f32 * 2e-3 - 1.0).collect()
 }
 
-fn strides(offset: usize, row: isize, column: isize) -> Strides<'static> {
+pub(in crate::cpu::kernels) fn strides(
+    offset: usize,
+    row: isize,
+    column: isize,
+) -> Strides<'static> {
     Strides { offset, batch: &[], row, column }
+}
+
+/// A and B of these rows, columns and depth: in rows, in columns, backwards, and one row over and over or rows apart.
+pub(in crate::cpu::kernels) fn orders(
+    m: usize,
+    n: usize,
+    k: usize,
+) -> [(Strides<'static>, Strides<'static>); 4] {
+    let (rows, cols, depth) = (m as isize, n as isize, k as isize);
+    [
+        (strides(3, depth + 2, 1), strides(0, cols, 1)),
+        (strides(1, 1, rows), strides(5, 1, depth + 1)),
+        (strides((m - 1) * k, -depth, 1), strides((k.max(1) - 1) * n + n - 1, -cols, -1)),
+        (strides(2, 0, 1), strides(2, cols + 3, 1)),
+    ]
 }
 
 fn element(x: &[f32], at: Strides<'_>, i: usize, j: usize) -> f64 {
@@ -34,21 +53,7 @@ fn matmuls_are_right_at_every_remainder() {
         [(1, 1), (1, 300), (2, 7), (3, 64), (4, 5), (5, 769), (8, 33), (97, 3), (130, 20), (3, 0)]
     {
         for n in columns.into_iter().filter(|&n| n > 0) {
-            let (rows, cols, depth) = (m as isize, n as isize, k as isize);
-            // In rows, in columns, apart, backwards, and one row over and over.
-            let of_a = [
-                strides(3, depth + 2, 1),
-                strides(1, 1, rows),
-                strides((m - 1) * k, -depth, 1),
-                strides(2, 0, 1),
-            ];
-            let of_b = [
-                strides(0, cols, 1),
-                strides(5, 1, depth + 1),
-                strides((k.max(1) - 1) * n + n - 1, -cols, -1),
-                strides(2, cols + 3, 1),
-            ];
-            for (a_at, b_at) in of_a.into_iter().zip(of_b) {
+            for (a_at, b_at) in orders(m, n, k) {
                 let a = numbers(8 + (k + 2) * m, 1);
                 let b = numbers(8 + (k + 1) * (n + 3), 77);
                 let packed = Packed::new(Matrix { data: &b, at: b_at }, k, n).unwrap();
