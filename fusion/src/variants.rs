@@ -103,6 +103,12 @@ const LONG: f64 = 8.0;
 pub(crate) const PING_PONG: &str = "ping-pong";
 /// The variant of attention by one query of each head.
 pub(crate) const DECODE: &str = "decode";
+/// The variant that a library computes in one call, where the executor has that library; where not, the last one applies.
+pub const LIBRARY: &str = "library";
+/// The most sequences for which cuDNN's recurrent layers take less time than ours, in half precision, and in single by units
+/// from so many on: measured on an H100, LSTMs of 256, 512 and 1024 units, 128 steps, 1 to 32 sequences.
+const SEQUENCES_OF_LIBRARY: i64 = 32;
+const SEQUENCES_OF_LIBRARY_F32: [(usize, i64); 2] = [(1024, 32), (0, 16)];
 /// The name of variants that tuning found.
 pub(crate) const TUNED: &str = "tuned";
 
@@ -133,6 +139,11 @@ impl Variants {
     /// The variants, in the order in which their conditions are asked.
     pub fn all(&self) -> &[Variant] {
         &self.0
+    }
+
+    /// The place of the one that is a library's call, if there is one.
+    pub fn library(&self) -> Option<usize> {
+        self.0.iter().position(|variant| variant.name == LIBRARY)
     }
 
     /// The first variant that applies at these sizes.
@@ -219,6 +230,7 @@ pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> V
 ///   where all cores have one, tiles attend equally many keys, and queries fill the last, or are many. One alone has a
 ///   `short` one where there are no queries for a second, and a `narrow` one while all of those run at once. Where several
 ///   heads share keys and each has one query, as when tokens are generated, these are one tile (`decode`).
+/// - Recurrent layers of few sequences on a GPU: a call of the `library`, if it has the layer and the machine has it.
 pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
     let Kind::Cuda { .. } = target.kind else { return Variants::any() };
     match family {
@@ -281,6 +293,13 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
             }
             None => Variants::any(),
         },
+        Family::Recurrent => match sequences_of_library(body) {
+            Some((sequences, most)) => {
+                let few = When::AtMost(sequences, most);
+                Variants::ending(vec![Variant::named(LIBRARY, few)], "any")
+            }
+            None => Variants::any(),
+        },
         Family::View
         | Family::Copy
         | Family::Pointwise
@@ -288,9 +307,22 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
         | Family::Reduction
         | Family::Gather
         | Family::Convolution
-        | Family::Recurrent
         | Family::Control => Variants::any(),
     }
+}
+
+/// The sequences of a recurrent layer, and for how many at most it goes to the library.
+fn sequences_of_library(body: &Graph) -> Option<(Dim, i64)> {
+    let (x, attrs) = body.nodes().find_map(|(_, node)| match node.op() {
+        Op::Rnn(attrs) => Some((node.inputs().first().copied().flatten()?, attrs)),
+        _ => None,
+    })?;
+    let ty = body.ty(x);
+    let most = match ty.dtype {
+        DType::F32 => SEQUENCES_OF_LIBRARY_F32.iter().find(|row| attrs.hidden >= row.0)?.1,
+        _ => SEQUENCES_OF_LIBRARY,
+    };
+    Some((ty.shape.get(1)?.clone(), most))
 }
 
 /// The rows of the first matmul that its tiles are cut from: those of all matrices where they share B, and of one

@@ -49,7 +49,7 @@ use graphene_ir::arch::Arch;
 use graphene_ir::emit::{Emitted, emit};
 use graphene_ir::target::Target;
 use host::OnHost;
-use library::Libraries;
+use library::{Libraries, is_left};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -117,9 +117,17 @@ impl Kernels {
         cache: Option<&Cache>,
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Self> {
+        let call = |step: &Step| {
+            let Some(routine) = routine(&program, step, target) else { return Ok(None) };
+            match routine.library().require() {
+                Err(missing) if is_left(step) => Err(missing),
+                // The step's kernel computes it at all sizes.
+                Err(_) => Ok(None),
+                Ok(()) => Ok(Some(routine)),
+            }
+        };
         let routines: Vec<Option<Routine>> =
-            program.steps().iter().map(|step| routine(&program, step, target)).collect();
-        routines.iter().flatten().try_for_each(|routine| routine.library().require())?;
+            program.steps().iter().map(call).collect::<Result<_>>()?;
         // Which NVRTC it is is asked while sources are made: keys of the cache hold it.
         let asked = || cache.map_or(Ok(""), |_| compiler());
         let sources = || Self::sources(&program, &routines, target);
@@ -172,7 +180,7 @@ impl Kernels {
     ) -> Result<Vec<Source>> {
         let make = |number: usize| {
             let (step, routine) = (&program.steps()[number], &routines[number]);
-            let called = routine.as_ref().is_some_and(|routine| !routine.has_kernel());
+            let called = routine.as_ref().is_some_and(|routine| !routine.has_kernel(step));
             if called || writes_nothing(step) {
                 return Ok((Vec::new(), None));
             }

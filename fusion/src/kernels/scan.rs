@@ -1,7 +1,7 @@
 //! Running sums and products along an axis.
 
 use super::operand::{Axes, forward};
-use super::{Launch, Pointer, Refusal, Site, StepOperand};
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{CumulativeOp, Op};
@@ -48,6 +48,10 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     for (axis, size) in axes.sizes.iter().enumerate() {
         dims.insert(format!("N{axis}"), size.clone());
     }
+    let offsets = operands.map(|operand| Ok(site.operand(operand)?.1.offset.clone()));
+    let offsets = offsets.into_iter().collect::<Result<Vec<_>, Refusal>>()?;
+    let wide = from.bytes().max(to.bytes());
+    let vector = axes.vector(&offsets.iter().collect::<Vec<_>>(), WIDTH / wide);
     let scan = Scan {
         arch: site.arch,
         op: match op {
@@ -59,10 +63,10 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         y: axes.access(1, "y", to, &mut dims),
         exclusive,
         reverse,
+        vector,
         ..Scan::default()
     };
-    let pointer =
-        |operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() });
-    let pointers = operands.map(pointer).into_iter().collect::<Result<_, Refusal>>()?;
+    let pointers = operands.into_iter().zip(offsets);
+    let pointers = pointers.map(|(operand, offset)| Pointer { operand, offset }).collect();
     Ok(site.launch(scan.kernel()?, &dims, pointers))
 }

@@ -30,7 +30,8 @@ use crate::choose::ceil;
 use crate::schedule::part;
 use crate::schedule::together::ThreadGroups;
 use crate::{
-    Arch, Builder, Expr, Function, Header, Kernel, Kind, Number, Result, Scalar, TensorId,
+    Arch, Builder, Expr, Function, Header, Kernel, Kind, Layout, Memory, Number, Result, Scalar,
+    TensorId,
 };
 
 parameters! {
@@ -75,8 +76,12 @@ parameters! {
         /// Rows, that is teams, of a block.
         pub teams: i64 = 4,
         /// The vectors that each thread holds: as many as a row has at most, divided by the threads.
-        /// `None`: the row is read again for each pass.
+        /// `None`: each pass goes through the row again, a chunk of vectors at a time.
         pub held: Option<i64> = Some(4),
+        /// Vectors of such a chunk that a thread loads before it uses the first of them.
+        pub ahead: i64 = 8,
+        /// Whether the passes after the first read the prologue's values from shared memory: of known columns, a team a block.
+        pub shared: bool = false,
     }
 }
 
@@ -111,8 +116,29 @@ impl Rows {
         let teams = if threads <= 32 { 128 / threads } else { 1 };
         let held = ceil(vectors, threads);
         // So many, and what they are computed from, fit the registers of a thread.
-        let held = if held * self.vector <= 32 { Some(held) } else { None };
-        Rows { threads, teams, held, ..self }
+        if held * self.vector <= 32 {
+            return Rows { threads, teams, held: Some(held), ..self };
+        }
+        let (threads, columns) = (1024, Some(columns));
+        let rows = Rows { threads, teams: 1, held: None, columns, ..self };
+        let bytes = rows.padded() * Scalar::F32.bytes();
+        // Beside the row, what warps fold.
+        let shared = rows.norm != Norm::None && bytes + 1024 <= rows.arch.shared_memory();
+        Rows { shared, ..rows }.ahead()
+    }
+
+    /// With as many vectors of a chunk as a thread has registers for.
+    #[must_use]
+    pub fn ahead(self) -> Rows {
+        let registers = |of: &Access| ceil(self.vector * of.scalar.bytes(), 4);
+        let each = self.ins.iter().chain(&self.extras).map(registers).sum::<i64>();
+        Rows { ahead: (32 / each.max(1)).clamp(1, 8), ..self }
+    }
+
+    /// Elements of a row with what the last vectors of a team lack.
+    fn padded(&self) -> i64 {
+        let team = self.vector * self.threads;
+        ceil(self.columns.unwrap_or(0), team) * team
     }
 
     /// The kernel.
@@ -186,8 +212,13 @@ impl Rows {
                 given.push(part(k, source.param, "own_row", &[Some((1, at)), None])?);
             }
             let template = self;
+            let shared = self.shared.then(|| {
+                let places = [Layout::of(self.padded(), 1)];
+                k.allocate("row", places, Scalar::F32, Memory::Shared, None)
+            });
+            let (kept, shared) = (None, shared.transpose()?);
             let row =
-                Row { template, teams, row, columns, ins, sum, late, outs, given, kept: None };
+                Row { template, teams, row, columns, ins, sum, late, outs, given, kept, shared };
             row.normalise(k)
         })?;
         k.finish(Kind::Fused(self.meaning(&tables, &columns)), all_outs, all_ins)

@@ -1,19 +1,22 @@
 //! Running sums and products along an axis, one block for each row.
 //!
-//! A block takes as many elements as it has threads at a time. In shared memory each is combined with the one 1, 2, 4, … before
-//! it (Hillis and Steele, 1986), between two copies of them in turn; what all of them make is carried on to the next.
+//! A block takes a chunk of the row at a time, of which each thread has a vector. The vectors' totals are combined in shared
+//! memory, each with the one 1, 2, 4, … before it (Hillis and Steele, 1986), between two copies of them in turn; what all of
+//! them make is carried on to the next chunk.
 //!
 //! Levels:
 //!
 //! - kernel: all running sums
 //!   - tile by a block: a row's
-//!     - registers by a block: those of a chunk, an element a thread
+//!     - registers by a block: those of the totals of a chunk's vectors
 //!
 //! What a sum of n elements may err by, in single precision: each is a sum along a tree of at most
-//! log₂(threads) + n/threads levels, each of which rounds once.
+//! vector + log₂(threads) + n/(threads · vector) levels, each of which rounds once.
 
 use super::access::{Access, declare, launch, product, sizes};
-use crate::schedule::{constant, coordinates, moved, number, part};
+use crate::schedule::{
+    constant, coordinates, each, load_as, moved, neighbours, part, store, vector,
+};
 use crate::{
     Arch, Binary, Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, Memory, Operand,
     Relation, Result, Scalar, TensorId, Test, ThreadsId, kernel, needs,
@@ -37,6 +40,8 @@ parameters! {
         pub exclusive: bool = false,
         /// Whether it goes from the end to the beginning.
         pub reverse: bool = false,
+        /// Neighbours that a thread has of a chunk: a divisor of the axis and of where rows begin; 1 for any.
+        pub vector: i64 = 1,
         /// Threads of a block: a power of two, at most 1024.
         pub threads: i64 = 256,
     }
@@ -47,7 +52,7 @@ struct Row<'a> {
     scan: &'a Scan,
     block: ThreadsId,
     thread: Expr,
-    /// Two copies of so many elements as there are threads.
+    /// Two copies of a total of each thread.
     shared: TensorId,
 }
 
@@ -69,17 +74,18 @@ impl Scan {
         };
         let view = [Layout::of(2, self.threads), Layout::of(self.threads, 1)];
         let shared = k.allocate("partial", view, self.numbers, Memory::Shared, None)?;
-        let (raw, narrow) = (("raw", self.x.scalar), ("narrow", self.y.scalar));
         let row = Row { scan: self, block, thread: thread.into(), shared };
         let tiles = at.iter().map(|at| Some((1, at.clone()))).chain([None]).collect::<Vec<_>>();
         let (from, to) = (part(&mut k, x, "x_row", &tiles)?, part(&mut k, y, "y_row", &tiles)?);
         let scan = self.of(outer.len(), self.exclusive);
         k.decompose(Header::new(Kind::Scan(scan.clone()), to, from, block), |k| {
             let carry = constant(k, "carry", self.numbers, neutral)?;
-            let chunks = last.ceil_div(self.threads);
+            let n = self.vector;
+            let vectors = last.ceil_div(n);
+            let chunks = vectors.ceil_div(self.threads);
             let carried = k.carry("chunk", (&chunks, &1.into()), |_, chunk| {
                 // Those of all chunks before, and what has been written of them.
-                let count = (Expr::from(chunk) * self.threads).min(last.clone());
+                let count = (Expr::from(chunk) * (self.threads * n)).min(last.clone());
                 let rest = last.clone() - &count;
                 let first = if self.reverse { rest.max(0) } else { Expr::from(0) };
                 let done = |row: Fused| row.slice(outer.len(), first.clone(), count.clone());
@@ -95,27 +101,26 @@ impl Scan {
                 let place = Expr::from(chunk) * self.threads + &row.thread;
                 let mut from_end = place.clone();
                 if self.reverse {
-                    from_end = (last.clone() - 1 - &place).max(0);
+                    from_end = (vectors.clone() - 1 - &place).max(0);
                 }
                 at.push(from_end);
-                let before_end = Cond::less(place, last);
-                let (from, to) = (k.index(x, "from", at.clone())?, k.index(y, "to", at)?);
-                let value = constant(k, "value", self.numbers, neutral)?;
-                k.if_(before_end.clone(), |k| {
-                    k.if_(Test::Inside(from.into()), |k| row.copy(k, [value, from], raw))
-                })?;
+                let before_end = Cond::less(place, vectors);
+                let from = neighbours(k, x, at.clone(), n, "from")?;
+                let to = neighbours(k, y, at, n, "to")?;
+                let values = row.values(k, from, before_end.clone(), neutral)?;
+                let total = moved(k, "total", self.numbers, Operand::at(values, [n - 1]))?;
                 // Of the block's threads, which are the first dimension of their registers.
                 let forward = Scan { reverse: false, ..self.clone() };
                 let (forward, mut done) = (Kind::Scan(forward.of(0, false)), 0);
-                k.decompose(Header::new(forward, value, value, block), |k| {
-                    done = row.combine(k, value)?;
+                k.decompose(Header::new(forward, total, total, block), |k| {
+                    done = row.combine(k, total)?;
                     Ok(())
                 })?;
-                let own = number(k, "own", self.numbers)?;
-                row.own(k, own, done, neutral)?;
-                row.fold(k, own, carry)?;
+                let before = row.before(k, done, neutral)?;
+                row.fold(k, before, carry)?;
+                let results = row.results(k, before, values)?;
                 k.if_(before_end, |k| {
-                    k.if_(Test::Inside(to.into()), |k| row.copy(k, [to, own], narrow))
+                    k.if_(Test::Inside(to.into()), |k| store(k, to, results, self.y.contiguous()))
                 })?;
                 let last = Operand::at(shared, [done, self.threads - 1]);
                 let all = moved(k, "all", self.numbers, last)?;
@@ -142,24 +147,54 @@ impl Scan {
         needs(numbers, "single precision, or integers of 64 bits of integers", self.numbers)?;
         let power = (32..=1024).contains(&self.threads) && self.threads.count_ones() == 1;
         needs(power, "32, 64, … 1024 threads a block", self.threads)?;
+        needs(matches!(self.vector, 1 | 2 | 4 | 8), "vectors of 1, 2, 4 or 8", self.vector)?;
         needs(matches!(self.op, Binary::Add | Binary::Mul), "a sum or a product", self.op)?;
         Ok(if self.op == Binary::Add { 0.0 } else { 1.0 })
     }
 }
 
 impl Row<'_> {
-    /// Moves a number that is of this type in global memory.
-    fn copy(
+    /// A vector's running sums, in the order of the scan, from global memory; beyond the row's end what changes nothing.
+    fn values(
         &self,
         k: &mut Builder,
-        [to, from]: [TensorId; 2],
-        (name, scalar): (&str, Scalar),
-    ) -> Result {
-        if scalar == self.scan.numbers {
-            return k.move_(to, from);
+        from: TensorId,
+        before_end: Cond,
+        neutral: f64,
+    ) -> Result<TensorId> {
+        let Scan { op, numbers, vector: n, ref x, .. } = *self.scan;
+        let values = vector(k, "values", n, numbers)?;
+        let at = |e: Expr| Operand::at(values, [e]);
+        each(k, n, |k, e| k.init(at(e), neutral))?;
+        k.if_(before_end, |k| {
+            k.if_(Test::Inside(from.into()), |k| {
+                let given = load_as(k, (from, x.contiguous()), numbers)?;
+                each(k, n, |k, e| k.move_(at(self.place(&e)), Operand::at(given, [e])))
+            })
+        })?;
+        each(k, n - 1, |k, e| k.binary(op, at(e.clone() + 1), [at(e.clone()), at(e + 1)]))?;
+        Ok(values)
+    }
+
+    /// Those of the row, with what stands before the vector, as they lie in memory.
+    fn results(&self, k: &mut Builder, before: TensorId, values: TensorId) -> Result<TensorId> {
+        let Scan { op, numbers, vector: n, exclusive, .. } = *self.scan;
+        let results = vector(k, "results", n, numbers)?;
+        let to = |e: &Expr| Operand::at(results, [self.place(e)]);
+        if exclusive {
+            k.move_(to(&0.into()), before)?;
         }
-        let near = moved(k, name, scalar, from)?;
-        k.move_(to, near)
+        let skipped = i64::from(exclusive);
+        each(k, n - skipped, |k, e| {
+            let value = Operand::at(values, [&e]);
+            k.binary(op, to(&(e + skipped)), [before.into(), value])
+        })?;
+        Ok(results)
+    }
+
+    /// Where the `e`-th of a vector's elements, in the order of the scan, lies in it.
+    fn place(&self, e: &Expr) -> Expr {
+        if self.scan.reverse { Expr::from(self.scan.vector - 1) - e } else { e.clone() }
     }
 
     /// `acc` becomes `acc` and `value` together.
@@ -188,16 +223,13 @@ impl Row<'_> {
         Ok(copy)
     }
 
-    /// What the own element's is within the chunk.
-    fn own(&self, k: &mut Builder, own: TensorId, done: i64, neutral: f64) -> Result {
-        let read = |k: &mut Builder, thread: Expr| {
-            k.move_(own, Operand::at(self.shared, [Expr::from(done), thread]))
-        };
-        if !self.scan.exclusive {
-            return read(k, self.thread.clone());
-        }
-        k.init(own, neutral)?;
-        let later = Cond::new(self.thread.clone(), Relation::AtLeast, 1);
-        k.if_(later, |k| read(k, (self.thread.clone() - 1).max(0)))
+    /// What all threads before have together, of the chunk.
+    fn before(&self, k: &mut Builder, done: i64, neutral: f64) -> Result<TensorId> {
+        let before = constant(k, "before", self.scan.numbers, neutral)?;
+        k.if_(Cond::new(self.thread.clone(), Relation::AtLeast, 1), |k| {
+            let last = (self.thread.clone() - 1).max(0);
+            k.move_(before, Operand::at(self.shared, [Expr::from(done), last]))
+        })?;
+        Ok(before)
     }
 }

@@ -82,6 +82,7 @@ fn reductions() -> Vec<Row> {
     };
     let scan = Scan { threads: 32, ..Scan::default() };
     let backward = Scan { exclusive: true, reverse: true, ..scan.clone() };
+    let vectors = Scan { vector: 2, ..backward.clone() };
     let axes: &[_] = &[("N0", 3), ("N1", 50)];
     vec![
         (
@@ -99,6 +100,7 @@ fn reductions() -> Vec<Row> {
         ("folds", two.kernel().unwrap(), &[("N0", 2), ("N1", 3), ("N2", 37)], 3),
         ("scan", scan.kernel().unwrap(), axes, 3),
         ("scan from the end", backward.kernel().unwrap(), axes, 3),
+        ("scan of vectors from the end", vectors.kernel().unwrap(), axes, 3),
     ]
 }
 
@@ -121,6 +123,7 @@ fn rows() -> Vec<Row> {
         ..Rows::default()
     };
     let again = Rows { held: None, threads: 64, teams: 2, ..fused.clone() };
+    let shared = Rows { columns: Some(72), teams: 1, shared: true, ..again.clone() };
     let sizes: &[_] = &[("rows", 5), ("columns", 72)];
     let words: &[_] =
         &[("rows", 6), ("columns", 40), ("x0_rows", 4), ("x1_rows", 3), ("x2_rows", 2)];
@@ -128,6 +131,7 @@ fn rows() -> Vec<Row> {
     vec![
         ("layer normalisation", fused.kernel().unwrap(), sizes, 3),
         ("layer normalisation, read again", again.kernel().unwrap(), sizes, 3),
+        ("layer normalisation, read again from shared memory", shared.kernel().unwrap(), sizes, 3),
         ("root mean square", norm(Norm::Rms).kernel().unwrap(), sizes, 3),
         ("softmax", norm(Norm::Softmax).kernel().unwrap(), sizes, 3),
         (

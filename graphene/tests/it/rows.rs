@@ -75,6 +75,10 @@ fn rows() -> Vec<Row> {
         all.push((single(rows.clone()), [3, 77], &[]));
         all.push((single(wide(rows.clone())), [1, 131], &[]));
         all.push((Rows { vector: 1, ..again(rows.clone()) }, [2, 131], &[]));
+        all.push((Rows { ahead: 2, ..again(rows.clone()) }, [2, 1304], &[]));
+        let shared = |columns| Rows { columns: Some(columns), shared: true, ..again(rows.clone()) };
+        all.push((Rows { ahead: 2, ..shared(1304) }, [2, 1304], &[]));
+        all.push((Rows { vector: 1, ..shared(131) }, [2, 131], &[]));
         all.push((of(Scalar::Bf16, rows.clone()), [3, 136], &[]));
         all.push((of(F32, rows.clone()), [3, 148], &[]));
         all.push((Rows { threads: 1, teams: 32, ..rows.clone() }, [3, 16], &[]));
@@ -280,6 +284,8 @@ fn what_no_kernel_has_is_refused() {
         Rows { epilogue: Function::sum(), ..small() },
         Rows { out: Access::rows(F16, 2), ..small() },
         Rows { held: Some(0), ..small() },
+        Rows { held: None, ahead: 0, ..small() },
+        Rows { held: None, shared: true, ..small() },
         Rows { epsilon: Number(1e-5), vector: 0, ..small() },
     ] {
         assert!(bad.kernel().is_err(), "{bad:?}");

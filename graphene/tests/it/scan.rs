@@ -34,8 +34,14 @@ fn rows() -> Vec<Row> {
         (whole(Scalar::U8, Scalar::I64), [2, 33], 33),
     ];
     for (exclusive, reverse) in [(true, false), (false, true), (true, true)] {
-        rows.push((Scan { exclusive, reverse, ..small.clone() }, [2, 75], 75));
+        let scan = Scan { exclusive, reverse, ..small.clone() };
+        rows.push((scan.clone(), [2, 75], 75));
+        rows.push((Scan { vector: 4, ..scan.clone() }, [2, 148], 148));
+        rows.push((Scan { vector: 2, ..scan }, [3, 38], 38));
     }
+    let halves = Access::packed(Scalar::F16, 2);
+    rows.push((Scan { vector: 8, x: halves.clone(), y: halves, ..small.clone() }, [2, 264], 264));
+    rows.push((Scan { vector: 2, ..whole(Scalar::I64, Scalar::I64) }, [2, 66], 66));
     rows
 }
 
@@ -68,10 +74,18 @@ fn scans_are_right_in_any_order() {
                     let expected = if scan.exclusive { sum } else { after };
                     sum = after;
                     let found = outcome.buffers["y"][row * length + place].unwrap();
-                    // Sums along a tree of log₂(threads) + length/threads levels.
-                    let levels = scan.threads.ilog2() as f64 + length as f64 / scan.threads as f64;
+                    // Sums along a tree of vector + log₂(threads) + length/(threads · vector) levels.
+                    let chunk = (scan.threads * scan.vector) as f64;
+                    let levels = scan.vector as f64 + f64::from(scan.threads.ilog2());
+                    let levels = levels + length as f64 / chunk;
                     let (expected, bound) = match scan.numbers {
-                        Scalar::F32 => (expected, (levels + 2.0) * 2f64.powi(-24) * size),
+                        Scalar::F32 if scan.y.scalar == Scalar::F32 => {
+                            (expected, (levels + 2.0) * 2f64.powi(-24) * size)
+                        }
+                        Scalar::F32 => {
+                            let rounded = 2f64.powi(-11) * expected.abs();
+                            (expected, (levels + 2.0) * 2f64.powi(-24) * size + rounded)
+                        }
                         _ => (scan.y.scalar.round(expected), 0.0),
                     };
                     assert!((found - expected).abs() <= bound, "{name}: {found} for {expected}");
@@ -94,6 +108,7 @@ fn kernels_verify_read_back_and_become_cuda() {
 fn what_no_kernel_has_is_refused() {
     for bad in [
         Scan { threads: 48, ..Scan::default() },
+        Scan { vector: 3, ..Scan::default() },
         Scan { op: Binary::Max, ..Scan::default() },
         Scan { numbers: Scalar::I64, ..Scan::default() },
         Scan { x: Access::packed(Scalar::F32, 3), ..Scan::default() },

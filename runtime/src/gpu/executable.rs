@@ -1,6 +1,6 @@
 //! A module with sizes: launches with all that they need, recorded as one graph.
 
-use super::library::Call;
+use super::library::{Call, is_left};
 use super::state::check_states;
 use super::{Loaded, Module};
 use crate::bind::{Place, Plan, bind};
@@ -194,8 +194,11 @@ impl Module {
                 }
                 (None, None) => None,
             };
+            // Of a step with kernels of its own, a library's call is one of the variants.
+            let other = |library| !is_left(step) && library != Some(bound.variant);
             let call = match &self.calls[number] {
                 _ if empty => None,
+                Some(_) if other(step.variants.library()) => own(),
                 None => own(),
                 Some(call) => {
                     let called = self.libraries.bind(stream, call, step, &buffers, &bindings);

@@ -4,6 +4,9 @@
 //! computes a step, if one does; every other step is a generated kernel of that one operation. What a library does not
 //! take (sequences of several lengths, peepholes, other functions in a recurrent layer) is a kernel as well, or
 //! computed on the host. Attention has its kernel ready beside the call, for sizes that cuDNN has no engine for.
+//!
+//! In a fused program, a step with a [`LIBRARY`](graphene_fusion::variants::LIBRARY) variant is a call at that variant's sizes,
+//! if the library is there; else, and at other sizes, it is its kernel.
 
 mod call;
 mod recurrence;
@@ -60,10 +63,15 @@ const TABLE: &[Row] = &[
     |program, step, _| recurrent(program, step).map(Routine::Recurrent),
 ];
 
-/// The call that a step is on a target, if the plan leaves it to the library and one computes it.
+/// The call that a step is on a target, at some sizes or at all, if the plan leaves it to the library and one computes it.
 pub fn routine(program: &Program, step: &Step, target: &Target) -> Option<Routine> {
-    let left = step.executor == Executor::Library;
+    let left = is_left(step) || step.variants.library().is_some();
     left.then(|| TABLE.iter().find_map(|row| row(program, step, target))).flatten()
+}
+
+/// Whether the plan leaves the step to the library at all sizes.
+pub(super) fn is_left(step: &Step) -> bool {
+    step.executor == Executor::Library
 }
 
 impl Routine {
@@ -75,9 +83,10 @@ impl Routine {
         }
     }
 
-    /// Whether the step has a kernel beside the call, or the host: at some sizes the library may have no engine.
-    pub(super) fn has_kernel(&self) -> bool {
-        matches!(self, Self::Attention(_))
+    /// Whether the step has a kernel beside the call, or the host: for sizes that are not left to the library, or that it
+    /// may have no engine for.
+    pub(super) fn has_kernel(&self, step: &Step) -> bool {
+        !is_left(step) || matches!(self, Self::Attention(_))
     }
 }
 

@@ -86,7 +86,10 @@ impl Rows {
         let known = known && epilogue.outputs().len() == 1 + self.more.len();
         needs(known, "an epilogue of its inputs that gives the results", epilogue)?;
         Within(1, 16).check("elements a vector", *vector)?;
-        needs(held.is_none_or(|held| held >= 1), "1 or more vectors a thread", held)?;
+        let (ahead, shared) = (self.ahead, self.shared);
+        needs(held.unwrap_or(ahead).min(ahead) >= 1, "1 or more vectors a thread", (held, ahead))?;
+        let alone = held.is_none() && self.columns.is_some() && self.teams == 1;
+        needs(!shared || alone, "a team a block, of known columns, for rows in shared memory", self)?;
         let Some(columns) = self.columns else {
             // A launch is refused unless rows of the result start at multiples of a vector.
             let packed = |out: &Access| {

@@ -6,7 +6,7 @@ use crate::schedule::{computed, copy, each, neighbours, number, pointwise, store
 use crate::template::access::Access;
 use crate::{
     Binary, Builder, Expr, Function, Fused, Header, Kind, Operand, Result, Scalar, TensorId, Test,
-    Unary, Var,
+    Unary,
 };
 
 /// The own team's row.
@@ -24,8 +24,10 @@ pub(super) struct Row<'a> {
     pub(super) outs: Vec<Source>,
     /// The row of each of the prologue's inputs.
     pub(super) given: Vec<TensorId>,
-    /// All of a thread's vectors in registers; none where each pass reads the row and computes the prologue again.
+    /// All of a thread's vectors in registers; none where each pass goes through the row in chunks.
     pub(super) kept: Option<Kept>,
+    /// The prologue's values in shared memory, where these chunks are read again; none where they come and are computed again.
+    pub(super) shared: Option<TensorId>,
 }
 
 /// A row in registers.
@@ -44,6 +46,12 @@ pub(super) struct Source {
     pub(super) access: Access,
     /// Which of its rows is taken; `None`: the own one.
     pub(super) row: Option<Expr>,
+}
+
+/// Which of a thread's vectors: of all of its row, and of those in registers.
+struct At {
+    row: Expr,
+    own: Expr,
 }
 
 /// A statistic of a row: the register that holds it, and what it is of the row's operands.
@@ -124,74 +132,108 @@ impl Row<'_> {
         Ok(Statistic { register, meaning: sum.meaning.clone() / count })
     }
 
-    /// Brings the row, as far as it is kept.
+    /// Brings the row, if it is kept.
     fn bring(&mut self, k: &mut Builder) -> Result {
         let Some(held) = self.template.held else { return Ok(()) };
         let n = self.template.vector;
-        let mut raws = Vec::new();
-        for source in self.ins.iter().chain(&self.late) {
-            let size = held * self.count(source);
-            raws.push(vector(k, "raw", size, source.access.scalar)?);
-        }
-        // All loads come before what waits for the first of them.
-        self.each(k, |k, i| {
-            for (source, &raw) in self.ins.iter().chain(&self.late).zip(&raws) {
-                let from = self.view(k, source, i)?;
-                let to = self.part(k, raw, i, self.count(source))?;
-                self.fetch(k, source, to, from)?;
-            }
-            Ok(())
-        })?;
+        let sources = [&self.ins[..], &self.late].concat();
+        let mut raws = self.load(k, &sources, (&0.into(), held))?;
         let late = raws.split_off(self.ins.len());
         let row = vector(k, "row", held * n, Scalar::F32)?;
-        self.each(k, |k, i| {
-            let ins = self.values(k, &self.ins, Some(&raws), i)?;
-            let to = self.part(k, row, i, n)?;
+        self.each(k, (&0.into(), held), |k, at| {
+            let ins = self.values(k, &self.ins, &raws, at)?;
+            let to = self.part(k, row, at, n)?;
             pointwise(k, &self.template.prologue, &[to], &ins)?;
-            self.keep(k, to, i)
+            self.keep(k, to, at)
         })?;
         self.kept = Some(Kept { row, late });
         Ok(())
     }
 
-    /// `body` for each of the thread's vectors, where there is one: within the rows and the columns.
-    fn each(&self, k: &mut Builder, body: impl FnOnce(&mut Builder, &Var) -> Result) -> Result {
-        let Rows { vector, threads, held, .. } = *self.template;
-        let steps = held.map_or(self.columns.ceil_div(vector * threads), Expr::from);
-        k.for_("i", Expr::from(0)..steps, 1, held.is_some(), |k, i| {
-            let vector = self.view(k, &self.outs[0], i)?;
-            k.if_(Test::Inside(vector.into()), |k| body(k, i))
+    /// Some of the thread's vectors of each operand in registers, of its type.
+    fn load(
+        &self,
+        k: &mut Builder,
+        sources: &[Source],
+        some: (&Expr, i64),
+    ) -> Result<Vec<TensorId>> {
+        let raw = |source: &Source| {
+            vector(k, "raw", some.1 * self.count(source), source.access.scalar)
+        };
+        let raws = sources.iter().map(raw).collect::<Result<Vec<_>>>()?;
+        // All loads come before what waits for the first of them.
+        self.each(k, some, |k, at| {
+            for (source, &raw) in sources.iter().zip(&raws) {
+                let from = self.view(k, source, at)?;
+                let to = self.part(k, raw, at, self.count(source))?;
+                self.fetch(k, source, to, from)?;
+            }
+            Ok(())
+        })?;
+        Ok(raws)
+    }
+
+    /// `body` for so many of the thread's vectors, from the first on, where there is one: within the rows and the columns.
+    fn each(
+        &self,
+        k: &mut Builder,
+        (first, count): (&Expr, i64),
+        body: impl FnOnce(&mut Builder, &At) -> Result,
+    ) -> Result {
+        k.for_("i", Expr::from(0)..count.into(), 1, true, |k, i| {
+            let at = At { row: first.clone() + i, own: i.into() };
+            let vector = self.view(k, &self.outs[0], &at)?;
+            k.if_(Test::Inside(vector.into()), |k| body(k, &at))
         })
     }
 
     /// Stores the prologue's value.
-    fn keep(&self, k: &mut Builder, value: TensorId, i: &Var) -> Result {
+    fn keep(&self, k: &mut Builder, value: TensorId, at: &At) -> Result {
         let Some((sum, _)) = &self.sum else { return Ok(()) };
-        let to = self.view(k, sum, i)?;
+        let to = self.view(k, sum, at)?;
         store(k, to, value, sum.access.contiguous())
     }
 
-    /// `body` for each of the thread's vectors: its number, and its elements' registers, which hold
-    /// the prologue's values. `first`: the first pass over a row that is not kept.
+    /// `body` for each of the thread's vectors: its place, its elements' registers, which hold the prologue's values, and
+    /// what was loaded of `late`. `first`: the first pass over a row that is not kept.
     fn pass(
         &self,
         k: &mut Builder,
         first: bool,
-        body: impl FnOnce(&mut Builder, &Var, TensorId) -> Result,
+        late: &[Source],
+        body: impl FnOnce(&mut Builder, &At, TensorId, &[TensorId]) -> Result,
     ) -> Result {
-        let n = self.template.vector;
-        self.each(k, |k, i| {
-            let Some(kept) = &self.kept else {
-                let ins = self.values(k, &self.ins, None, i)?;
+        let Rows { vector: n, threads, held, ahead, .. } = *self.template;
+        if let (Some(kept), Some(held)) = (&self.kept, held) {
+            return self.each(k, (&0.into(), held), |k, at| {
+                let part = self.part(k, kept.row, at, n)?;
+                body(k, at, part, &kept.late)
+            });
+        }
+        let chunks = self.columns.ceil_div(n * threads * ahead);
+        let ins = if first || self.shared.is_none() { &self.ins[..] } else { &[] };
+        k.for_("chunk", Expr::from(0)..chunks, 1, false, |k, chunk| {
+            let some = (&(Expr::from(chunk) * ahead), ahead);
+            let raws = self.load(k, &[ins, late].concat(), some)?;
+            let (raws, late) = raws.split_at(ins.len());
+            self.each(k, some, |k, at| {
                 let value = vector(k, "row", n, Scalar::F32)?;
-                pointwise(k, &self.template.prologue, &[value], &ins)?;
-                if first {
-                    self.keep(k, value, i)?;
+                let own = at.row.clone() * threads + &self.teams.at[1];
+                let shared = self.shared.map(|of| neighbours(k, of, [own], n, "shared_vector"));
+                let shared = shared.transpose()?;
+                match shared {
+                    Some(shared) if !first => copy(k, value, shared, true)?,
+                    _ => {
+                        let ins = self.values(k, ins, raws, at)?;
+                        pointwise(k, &self.template.prologue, &[value], &ins)?;
+                    }
                 }
-                return body(k, i, value);
-            };
-            let part = self.part(k, kept.row, i, n)?;
-            body(k, i, part)
+                if first {
+                    self.keep(k, value, at)?;
+                    shared.map_or(Ok(()), |shared| copy(k, shared, value, true))?;
+                }
+                body(k, at, value, late)
+            })
         })
     }
 
@@ -220,7 +262,7 @@ impl Row<'_> {
         let replaces = norm == Norm::Softmax && !first && self.kept.is_some();
         k.decompose(header, |k| {
             k.init(register, op.neutral().unwrap_or(0.0))?;
-            self.pass(k, first, |k, _, part| {
+            self.pass(k, first, &[], |k, _, part, _| {
                 let value = if replaces { part } else { vector(k, "value", n, Scalar::F32)? };
                 let stats = stats.iter().map(|statistic| statistic.register);
                 let ins: Vec<TensorId> = [part].into_iter().chain(stats).collect();
@@ -240,41 +282,33 @@ impl Row<'_> {
         let function = function.after(&Function::all(given.map(Function::input)));
         let given = std::iter::once(function).chain((1..=count).map(Function::input));
         let function = self.template.finish().after(&Function::all(given));
-        self.pass(k, false, |k, i, part| {
-            let kept = self.kept.as_ref().map(|kept| &kept.late[..]);
-            let late = self.values(k, &self.late, kept, i)?;
+        self.pass(k, false, &self.late, |k, at, part, late| {
+            let late = self.values(k, &self.late, late, at)?;
             let stats = stats.iter().map(|statistic| statistic.register);
             let ins: Vec<TensorId> = [part].into_iter().chain(late).chain(stats).collect();
             let of = ("result", self.template.vector, Scalar::F32);
             let results = computed(k, &function, of, &ins)?;
             for (out, &result) in self.outs.iter().zip(&results) {
-                let to = self.view(k, out, i)?;
+                let to = self.view(k, out, at)?;
                 store(k, to, result, out.access.contiguous())?;
             }
             Ok(())
         })
     }
 
-    /// A thread's `i`-th vectors of some operands in single precision, from the registers where they are kept, if they are.
+    /// A thread's vectors of some operands in single precision, from the registers that they were loaded to.
     fn values(
         &self,
         k: &mut Builder,
         sources: &[Source],
-        kept: Option<&[TensorId]>,
-        i: &Var,
+        raws: &[TensorId],
+        at: &At,
     ) -> Result<Vec<TensorId>> {
-        let value = |(number, source): (usize, &Source)| {
-            let n = self.count(source);
-            if let Some(kept) = kept {
-                let raw = self.part(k, kept[number], i, n)?;
-                return widen(k, raw);
-            }
-            let from = self.view(k, source, i)?;
-            let raw = vector(k, "raw", n, source.access.scalar)?;
-            self.fetch(k, source, raw, from)?;
+        let value = |(source, &raw): (&Source, &TensorId)| {
+            let raw = self.part(k, raw, at, self.count(source))?;
             widen(k, raw)
         };
-        sources.iter().enumerate().map(value).collect()
+        sources.iter().zip(raws).map(value).collect()
     }
 
     /// Loads a vector of an operand; of a table, if it has the row that is asked for.
@@ -291,10 +325,10 @@ impl Row<'_> {
         if source.access.repeats() { 1 } else { self.template.vector }
     }
 
-    /// The thread's `i`-th vector of an operand: neighbouring threads have neighbouring ones.
-    fn view(&self, k: &mut Builder, source: &Source, i: &Var) -> Result<TensorId> {
+    /// The thread's vector of an operand: neighbouring threads have neighbouring ones.
+    fn view(&self, k: &mut Builder, source: &Source, at: &At) -> Result<TensorId> {
         let n = self.template.vector;
-        let at = Expr::from(i) * self.template.threads + &self.teams.at[1];
+        let at = at.row.clone() * self.template.threads + &self.teams.at[1];
         let row = source.row.as_ref().unwrap_or(&self.row);
         let view = neighbours(k, source.param, [row.clone(), at], n, "vector")?;
         if self.count(source) == n {
@@ -303,8 +337,8 @@ impl Row<'_> {
         neighbours(k, view, [0.into()], 1, "first")
     }
 
-    /// The `i`-th vector of `n` among a thread's registers.
-    fn part(&self, k: &mut Builder, of: TensorId, i: &Var, n: i64) -> Result<TensorId> {
-        neighbours(k, of, [i.into()], n, "part")
+    /// A vector of `n` among a thread's registers.
+    fn part(&self, k: &mut Builder, of: TensorId, at: &At, n: i64) -> Result<TensorId> {
+        neighbours(k, of, [at.own.clone()], n, "part")
     }
 }
