@@ -1,11 +1,12 @@
 //! Operations that give a value which is there already, or do less than they seem to.
 
-use super::build::Builder;
-use super::error::OpError;
-use super::symbolic::{Abstract, Affine, blocks, from_front};
+use super::Builder;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::ValueId;
+use crate::import::error::OpError;
+use crate::import::symbolic::movement::{blocks, from_front};
+use crate::import::symbolic::{Abstract, Affine};
 use crate::infer::infer;
 use crate::op::{Binary, Op, SliceAxis, Unary};
 

@@ -1,12 +1,12 @@
 //! Graph values for elements known in symbols: where shape arithmetic is needed as data after all.
 
-use super::build::Builder;
-use super::error::{OpError, Reason};
-use super::symbolic::{Abstract, Affine};
+use super::Builder;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::number;
 use crate::graph::ValueId;
+use crate::import::error::{OpError, Reason};
+use crate::import::symbolic::{Abstract, Affine, coordinates};
 use crate::op::{Binary, Op};
 use crate::tensor::{Tensor, checked_elements};
 
@@ -173,7 +173,7 @@ fn affine_tensor(affine: &Affine) -> Option<Tensor> {
     let (shape, strides, offset) = (shape?, known(&affine.strides)?, affine.offset.known()?);
     let count = checked_elements(&shape).filter(|&count| count <= MAX_LITERAL)?;
     let item = |i: usize| {
-        let place = super::symbolic::coordinates(i, &shape);
+        let place = coordinates(i, &shape);
         let terms = place.iter().zip(&strides);
         terms.fold(offset, |sum, (&c, &s)| sum.wrapping_add(s.wrapping_mul(c as i64)))
     };
