@@ -279,7 +279,7 @@ fn outputs(op: &Op, inputs: &[Option<&TensorType>]) -> Result<Vec<TensorType>, I
 }
 
 impl TensorType {
-    /// Refuses negative sizes, ranks over [`MAX_RANK`] and known sizes whose product is over [`MAX_ELEMENTS`].
+    /// Refuses negative sizes, ranks over [`MAX_RANK`] and known sizes of more than [`MAX_ELEMENTS`] elements.
     ///
     /// # Errors
     /// [`InferError::Negative`], [`InferError::Size`].
