@@ -7,7 +7,8 @@
 use crate::dim::{Dim, DimError};
 use crate::dtype::DType;
 use crate::op::Op;
-use crate::types::{TensorType, shape_text};
+use crate::tensor::MAX_ELEMENTS;
+use crate::types::{MAX_RANK, TensorType, shape_text};
 use std::fmt;
 
 mod control;
@@ -274,6 +275,31 @@ fn outputs(op: &Op, inputs: &[Option<&TensorType>]) -> Result<Vec<TensorType>, I
         Op::If { then_branch, else_branch } => control::branch(then_branch, else_branch, inputs),
         Op::Loop { body, carried } => control::repeat(body, *carried, inputs),
         Op::Scan(attrs) => control::scan(attrs, inputs),
+    }
+}
+
+impl TensorType {
+    /// Refuses negative sizes, ranks over [`MAX_RANK`] and known sizes of more than [`MAX_ELEMENTS`] elements.
+    ///
+    /// # Errors
+    /// [`InferError::Negative`], [`InferError::Size`].
+    pub fn check(&self) -> Result<(), InferError> {
+        let negative = |dim: &Dim| dim.upper_bound().is_some_and(|bound| bound < 0);
+        if self.shape.iter().any(negative) {
+            return Err(InferError::Negative(self.clone()));
+        }
+        if self.rank() > MAX_RANK {
+            return Err(InferError::Size(self.clone()));
+        }
+        let sizes: Vec<i64> = self.shape.iter().filter_map(Dim::known).collect();
+        let elements = match sizes.contains(&0) {
+            true => 0,
+            false => sizes.iter().fold(1_i64, |product, &size| product.saturating_mul(size)),
+        };
+        if elements > MAX_ELEMENTS as i64 {
+            return Err(InferError::Size(self.clone()));
+        }
+        Ok(())
     }
 }
 

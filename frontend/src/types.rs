@@ -2,8 +2,7 @@
 
 use crate::dim::{Bindings, Dim, DimError, ParseDimError, Symbol};
 use crate::dtype::{DType, ParseDTypeError};
-use crate::infer::InferError;
-use crate::tensor::{MAX_ELEMENTS, Tensor};
+use crate::tensor::Tensor;
 use std::fmt;
 use std::str::FromStr;
 
@@ -70,29 +69,6 @@ impl TensorType {
     pub fn replace(&self, symbol: &Symbol, dim: &Dim) -> Result<Self, DimError> {
         let shape = self.shape.iter().map(|own| own.replace(symbol, dim));
         Ok(Self::new(self.dtype, shape.collect::<Result<_, _>>()?))
-    }
-
-    /// Refuses negative sizes, ranks over [`MAX_RANK`] and known sizes whose product is over [`MAX_ELEMENTS`].
-    ///
-    /// # Errors
-    /// [`InferError::Negative`], [`InferError::Size`].
-    pub fn check(&self) -> Result<(), InferError> {
-        let negative = |dim: &Dim| dim.upper_bound().is_some_and(|bound| bound < 0);
-        if self.shape.iter().any(negative) {
-            return Err(InferError::Negative(self.clone()));
-        }
-        if self.rank() > MAX_RANK {
-            return Err(InferError::Size(self.clone()));
-        }
-        let sizes: Vec<i64> = self.shape.iter().filter_map(Dim::known).collect();
-        let elements = match sizes.contains(&0) {
-            true => 0,
-            false => sizes.iter().fold(1_i64, |product, &size| product.saturating_mul(size)),
-        };
-        if elements > MAX_ELEMENTS as i64 {
-            return Err(InferError::Size(self.clone()));
-        }
-        Ok(())
     }
 }
 

@@ -1,10 +1,10 @@
 //! Explanations: of every value that one step of a program stores and another one reads, why that is.
 
 use crate::Planned;
-use crate::cost::move_cost;
-use crate::fusion_graph::planning_sizes;
-use crate::groups::{Boundary, GroupId, Reason};
-use crate::program::{BufferId, Operand, Origin, StepId};
+use crate::base::cost::move_cost;
+use crate::base::groups::{Boundary, GroupId, Reason};
+use crate::base::program::{BufferId, Operand, Origin, StepId};
+use crate::base::sizes::planning_sizes;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::types::TensorType;
 use graphene_ir::target::Target;

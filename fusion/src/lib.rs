@@ -11,68 +11,53 @@
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
 //!
+//! Modules are layers, and import one way:
+//!
+//! | layer | what it knows | what it uses |
+//! |---|---|---|
+//! | `base` | the types of a plan: groups, programs, views, variants, costs | |
+//! | `rewrite` | equal graphs | `base` |
+//! | `families` | kinds of launches: their kernels, calls of libraries, layouts and tiles | `base` |
+//! | `partition` | which operations share a launch | `base`, `rewrite`, `families` |
+//! | `lower` | steps over buffers, and their tuning | all of these |
+//!
 //! [`tuning`] gives steps parameters that were found by timing. [`library`] is what vendors' libraries compute in one call,
 //! where every operation is a launch. [`pad`] says which sizes may be larger than was asked for. [`explain`] says of each
 //! value that a step stores for another one why. [`verify`] says what holds between stages. All are pure: no device,
 //! clock, file or environment.
 
-mod body;
-mod boundary;
-mod candidates;
-mod conditions;
-pub mod cost;
-mod cover;
-mod executor;
+mod base;
 mod explain;
-mod fusion_graph;
-mod gates;
-pub mod groups;
-mod integers;
-mod join;
-pub mod kernels;
-mod layout;
-mod legal;
-pub mod library;
-mod lookups;
+mod families;
 mod lower;
 pub mod pad;
 mod partition;
-mod precision;
-pub mod program;
-mod ranges;
-mod rebuild;
-mod resize;
 mod rewrite;
-mod rotary;
-mod set;
-mod split;
-pub mod tuning;
-pub mod variants;
-pub mod verify;
-pub mod view;
-mod weights;
 
+pub use base::error::FusionError;
+pub use base::{cost, groups, program, variants, verify, view};
 pub use explain::{Line, explain};
-pub use library::AttentionBy;
-pub use lower::lower;
+pub use families::library::AttentionBy;
+pub use families::{kernels, library};
+pub use lower::{lower, tuning};
 pub use partition::{Granularity, partition};
-pub use precision::convert;
+pub use rewrite::precision::convert;
 pub use rewrite::{Report, Rewritten, egraphs, rewrite, tidy};
 
-use gates::split_gates;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node};
-use graphene_frontend::infer::InferError;
+use graphene_frontend::graph::Graph;
 use graphene_ir::target::{Kind, Target};
 use groups::Groups;
-use integers::integer_arithmetic;
-use precision::half_weights;
 use program::Program;
-use ranges::without_ranges;
-use resize::without_resizes;
-use rotary::split_rotations;
-use split::split_reductions;
+use rewrite::gates::split_gates;
+use rewrite::integers::integer_arithmetic;
+use rewrite::lookups;
+use rewrite::precision::half_weights;
+use rewrite::ranges::without_ranges;
+use rewrite::resize::without_resizes;
+use rewrite::rotary::split_rotations;
+use rewrite::split::split_reductions;
 
 /// A model's way from a graph to a program, each stage kept.
 #[derive(Clone, Debug)]
@@ -177,7 +162,7 @@ fn with_whole_channels(
     target: &Target,
     hints: &Bindings,
 ) -> Result<Graph, FusionError> {
-    let Some(filled) = lower::channels_last::filled_up(&graph, target)? else { return Ok(graph) };
+    let Some(filled) = rewrite::channels::filled_up(&graph, target)? else { return Ok(graph) };
     let groups = partition(&filled, target, Granularity::Fused, hints);
     let innermost = !lower::channels_last::convolutions(&filled, &groups, target).is_empty();
     Ok(if innermost { filled } else { graph })
@@ -213,57 +198,4 @@ pub fn plan_library(
     attention: AttentionBy,
 ) -> Result<Planned, FusionError> {
     plan_by(graph, target, Granularity::PerOp, hints, elements, attention)
-}
-
-/// Why a graph cannot be planned.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
-pub enum FusionError {
-    /// An operation refuses the inputs that it had in the graph it comes from.
-    #[error("node {name:?} ({op}) cannot be rebuilt: {reason}")]
-    Rebuild {
-        /// The node's name.
-        name: String,
-        /// The operation.
-        op: &'static str,
-        /// What inference said.
-        reason: InferError,
-    },
-    /// A group reads what no group before it makes, or an operation of a group what stands after it.
-    #[error("node {reader:?} reads {name:?} before it is made")]
-    ReadEarly {
-        /// Name of the node that makes it.
-        name: String,
-        /// Name of the node that reads it.
-        reader: String,
-    },
-    /// An operation is in two groups, or in one though it is made of constants alone.
-    #[error("node {name:?} is computed twice")]
-    PlacedTwice {
-        /// The node's name.
-        name: String,
-    },
-    /// An operation is in no group.
-    #[error("node {name:?} is in no group")]
-    NotPlaced {
-        /// The node's name.
-        name: String,
-    },
-    /// A step reads a buffer, or the program gives one, that nothing wrote.
-    #[error("nothing wrote {buffer:?}")]
-    Unwritten {
-        /// Name of the value in the buffer.
-        buffer: String,
-    },
-    /// The operands of a step are not those of its body.
-    #[error("the operands of step {step:?} are not those of what it computes")]
-    Operands {
-        /// The step's name.
-        step: String,
-    },
-}
-
-impl FusionError {
-    fn rebuild(node: &Node, reason: InferError) -> Self {
-        Self::Rebuild { name: node.name().to_owned(), op: node.op().name(), reason }
-    }
 }

@@ -1,19 +1,24 @@
 //! Lowering: groups become steps over buffers, changes of view become views.
 
+mod body;
 pub(crate) mod channels_last;
+mod conditions;
 mod matmuls;
+mod recipes;
+mod text;
+pub mod tuning;
 
-use crate::FusionError;
-use crate::body::{Body, Read, body};
-use crate::conditions::conditions;
-use crate::groups::{Executor, Family, Group, GroupId, Groups, group_name};
-use crate::layout::{is_view, takes_views, transposed, view_of, writes_any_order};
-use crate::library::{copied_order, heads_order};
+use crate::base::error::FusionError;
+use crate::base::groups::{Executor, Family, Group, GroupId, Groups, group_name};
+use crate::base::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
+use crate::base::view::{View, channels_last};
+use crate::families::layout::{is_view, takes_views, transposed, view_of, writes_any_order};
+use crate::families::library::{copied_order, heads_order};
+use crate::families::tiles::variants;
+use crate::lower::body::{Body, Read, body};
+use crate::lower::conditions::conditions;
+use crate::lower::recipes::recipe;
 use crate::partition::Granularity;
-use crate::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
-use crate::variants::variants;
-use crate::view::{View, channels_last};
-use crate::weights::recipe;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;

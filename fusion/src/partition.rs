@@ -1,17 +1,30 @@
 //! Partitioning: which operations run as one launch.
 
-use crate::boundary::{Stored, boundaries, stored};
-use crate::candidates::{Candidate, candidates};
-use crate::cost::Costs;
-use crate::cover::cover;
-use crate::executor::executor;
-use crate::fusion_graph::FusionGraph;
-use crate::groups::{Boundary, Executor, Family, Group, GroupId, Groups, Note, Reason};
-use crate::join::join;
-use crate::layout::is_view;
-use crate::legal::Rules;
-use crate::library::calls;
-use crate::weights::constants;
+mod arrange;
+mod boundary;
+mod candidates;
+mod costs;
+mod cover;
+mod fusion_graph;
+mod join;
+mod legal;
+mod set;
+
+use crate::base::constants::constants;
+use crate::base::error::FusionError;
+use crate::base::groups::{Boundary, Executor, Family, Group, Groups, Note, Reason};
+use crate::base::verify;
+use crate::families::executor::executor;
+use crate::families::layout::is_view;
+use crate::families::library::calls;
+use crate::partition::arrange::{Arranged, arrange};
+use crate::partition::boundary::{Stored, boundaries, stored};
+use crate::partition::candidates::{Candidate, candidates};
+use crate::partition::costs::Costs;
+use crate::partition::cover::cover;
+use crate::partition::fusion_graph::FusionGraph;
+use crate::partition::join::join;
+use crate::partition::legal::Rules;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, NodeId};
 use graphene_ir::target::{Kind, Target};
@@ -42,6 +55,27 @@ pub fn partition(
     match granularity {
         Granularity::PerOp => apart(graph, target),
         Granularity::Fused => fused(graph, target, hints),
+    }
+}
+
+impl Groups {
+    /// A partition that the caller knows, in an order in which it can run: each group by its family and operations.
+    ///
+    /// # Errors
+    /// What [`verify::groups`] finds against it.
+    pub fn new(
+        graph: &Graph,
+        target: &Target,
+        parts: Vec<(Family, Vec<NodeId>)>,
+    ) -> Result<Self, FusionError> {
+        let groups = parts.into_iter().map(|(family, nodes)| {
+            let executor = executor(target, graph, &nodes);
+            Group { family, nodes, executor, cost: None }
+        });
+        let groups = groups.collect();
+        let constant = constants(graph);
+        let groups = Self { groups, boundaries: Vec::new(), notes: Vec::new(), constant };
+        verify::groups(graph, &groups).map(|()| groups)
     }
 }
 
@@ -122,56 +156,4 @@ fn fused(graph: &Graph, target: &Target, hints: &Bindings) -> Groups {
     arranged.groups.notes =
         cuts.into_iter().filter(|(cut, _)| *cut > 0).map(|(cut, note)| note(cut)).collect();
     arranged.groups
-}
-
-/// Groups in an order in which they can run, and where each node is.
-pub(crate) struct Arranged {
-    pub(crate) groups: Groups,
-    pub(crate) group_of: Vec<Option<GroupId>>,
-    /// For each group those that read what it makes.
-    pub(crate) readers: Vec<BTreeSet<GroupId>>,
-}
-
-/// Puts groups in order: by their latest node, after all that they wait for.
-fn arrange(graph: &Graph, groups: Vec<Group>, constant: Vec<bool>) -> Arranged {
-    let mut number_of = vec![usize::MAX; graph.len()];
-    for (number, group) in groups.iter().enumerate() {
-        group.nodes.iter().for_each(|id| number_of[id.index()] = number);
-    }
-    let mut readers = vec![BTreeSet::new(); groups.len()];
-    let mut waiting = vec![0_usize; groups.len()];
-    for (id, node) in graph.nodes() {
-        let to = number_of[id.index()];
-        for value in node.inputs().iter().flatten() {
-            let from = number_of[value.node.index()];
-            if from != usize::MAX && from != to && readers[from].insert(to) {
-                waiting[to] += 1;
-            }
-        }
-    }
-    let key = |number: usize| (groups[number].nodes.last().copied(), number);
-    let all = 0..groups.len();
-    let mut ready: BTreeSet<_> = all.filter(|&number| waiting[number] == 0).map(key).collect();
-    let mut order = Vec::with_capacity(groups.len());
-    while let Some((_, number)) = ready.pop_first() {
-        order.push(number);
-        for &reader in &readers[number] {
-            waiting[reader] -= 1;
-            if waiting[reader] == 0 {
-                ready.insert(key(reader));
-            }
-        }
-    }
-    assert_eq!(order.len(), groups.len(), "covers and operations alone have no cycles");
-    let mut renumbered = vec![GroupId(0); groups.len()];
-    for (new, &old) in order.iter().enumerate() {
-        renumbered[old] = GroupId(new as u32);
-    }
-    let group_of = number_of.iter().map(|&number| renumbered.get(number).copied()).collect();
-    let renumber = |old: &usize| readers[*old].iter().map(|&reader| renumbered[reader]).collect();
-    let readers = order.iter().map(renumber).collect();
-    let mut groups: Vec<_> = groups.into_iter().map(Some).collect();
-    let groups = order.iter().filter_map(|&old| groups[old].take()).collect();
-    let groups = Groups { groups, boundaries: Vec::new(), notes: Vec::new(), constant };
-    Arranged { groups, group_of, readers }
 }

@@ -1,5 +1,6 @@
 //! The house rules that a machine can check: which package may use which, and what sources must look like.
 
+mod imports;
 mod source;
 mod words;
 

@@ -24,8 +24,8 @@ const BYTES: usize = 1 << 28;
 /// Steps for each element of a weight, and bytes for each byte.
 const SHARE: usize = 8;
 
-/// Nodes, calls and iterations; more than any real model has.
-const NODES: usize = super::build::MAX_NODES;
+/// Nodes of a graph, and all nodes, calls and iterations: more than any real model has.
+pub(super) const MAX_NODES: usize = 1 << 18;
 
 /// What is left; clones share it.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ struct Left {
 
 impl Default for Budget {
     fn default() -> Self {
-        let (steps, bytes, nodes) = (Cell::new(STEPS), Cell::new(BYTES), Cell::new(NODES));
+        let (steps, bytes, nodes) = (Cell::new(STEPS), Cell::new(BYTES), Cell::new(MAX_NODES));
         Self(Rc::new(Left { steps, bytes, nodes }))
     }
 }

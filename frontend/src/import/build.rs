@@ -1,9 +1,12 @@
 //! A graph under construction: every operation is simplified, evaluated in symbols or folded before it is added.
 
-use super::budget::Budget;
+mod evaluate;
+mod materialize;
+mod simplify;
+
+use super::budget::{Budget, MAX_NODES};
 use super::error::{OpError, Reason};
-use super::symbolic::{self, Abstract};
-use super::{materialize, simplify};
+use super::symbolic::{Abstract, Affine};
 use crate::dim::{Bindings, Dim};
 use crate::dtype::DType;
 use crate::eval::evaluate_op;
@@ -25,9 +28,6 @@ const FOLD_TRANSPOSED: usize = 1 << 14;
 
 /// A uniform tensor with more elements stays a broadcast scalar.
 const FOLD_UNIFORM: usize = 1 << 10;
-
-/// More nodes than any real model has.
-pub(super) const MAX_NODES: usize = 1 << 18;
 
 /// A graph with what is known beside the types of its values.
 #[derive(Default)]
@@ -107,7 +107,7 @@ impl Builder {
         }
         let types: Vec<_> = inputs.iter().map(|input| input.map(|v| self.graph.ty(v))).collect();
         if let [result] = infer(&op, &types)?.as_slice()
-            && let Some(elements) = symbolic::evaluate(self, &op, inputs, result)
+            && let Some(elements) = evaluate::evaluate(self, &op, inputs, result)
         {
             return Ok(vec![self.value_of(result.dtype, elements)?]);
         }
@@ -141,7 +141,7 @@ impl Builder {
             && affine.offset.lower_bound().is_some_and(|low| low >= 1)
             && let [size] = affine.dims.as_slice()
         {
-            let places = symbolic::Affine {
+            let places = Affine {
                 dims: vec![Dim::from(1), size.clone()],
                 strides: vec![Dim::from(0), Dim::from(1)],
                 offset: Dim::from(0),

@@ -1,6 +1,7 @@
 //! The walk over a model: scopes of names, functions, bodies, and errors that name the node.
 
-use super::build::{Builder, MAX_NODES};
+use super::budget::MAX_NODES;
+use super::build::Builder;
 use super::context::Context;
 use super::error::{ImportError, OpError, Reason, Unsupported};
 use super::external::ExternalData;

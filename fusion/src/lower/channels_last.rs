@@ -1,20 +1,20 @@
 //! Convolutions and poolings whose operands have their channels innermost in memory: which, and what is copied for them.
 
 use super::Lowering;
-use crate::FusionError;
-use crate::groups::{Family, Group, Groups};
-use crate::integers::{FEW, multiplied_bytes};
-use crate::kernels::lies_channels_last;
-use crate::layout::is_view;
-use crate::program::{BufferKind, Operand, Weight};
-use crate::rebuild::rebuilt;
-use crate::variants::{Variants, variants, variants_of_pixels};
-use crate::view::{View, channels_last, depthwise_weights};
-use crate::weights::recipe_in_order;
-use graphene_frontend::dim::Dim;
+use crate::base::error::FusionError;
+use crate::base::groups::{Family, Group, Groups};
+use crate::base::program::{BufferKind, Operand, Weight};
+use crate::base::variants::Variants;
+use crate::base::view::{View, channels_last, depthwise_weights};
+use crate::families::kernels::lies_channels_last;
+use crate::families::layout::is_view;
+use crate::families::tiles::{variants, variants_of_pixels};
+use crate::lower::recipes::recipe_in_order;
+use crate::rewrite::channels::whole;
+use crate::rewrite::integers::{FEW, multiplied_bytes};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::{Op, PadMode, PoolAttrs, PoolKind, ReduceOp};
+use graphene_frontend::op::{Op, PoolAttrs, PoolKind, ReduceOp};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeSet;
@@ -60,53 +60,6 @@ pub(crate) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> B
     let given = graph.outputs().iter().map(|(_, value)| *value);
     copied.extend(given.filter(|value| last.contains(value)));
     if 2 * copied.len() < all.len() { all } else { BTreeSet::new() }
-}
-
-/// Convolutions of few channels, such as the first one of a model of images, of more: they are filled up with zeros, so
-/// that they may be innermost. `None` without such convolutions.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn filled_up(graph: &Graph, target: &Target) -> Result<Option<Graph>, FusionError> {
-    let lacks = |node: &Node| {
-        let (Op::Conv(attrs), Some(x)) = (node.op(), node.inputs().first().copied().flatten())
-        else {
-            return None;
-        };
-        let of = graph.ty(x).shape[1].known()?;
-        let lacks = (-of).rem_euclid(whole(target, graph.ty(x).dtype)?);
-        // Of fewer than a third of them nearly all work would be on zeros.
-        (attrs.group == 1 && (1..=2 * of).contains(&lacks)).then_some(lacks)
-    };
-    if !graph.nodes().any(|(_, node)| lacks(node).is_some()) {
-        return Ok(None);
-    }
-    let filled = rebuilt(graph, |result, (_, node), inputs| {
-        let Some(lacks) = lacks(node) else { return Ok(None) };
-        let failed = |error| FusionError::rebuild(node, error);
-        let mut inputs = inputs.to_vec();
-        for (input, what) in inputs.iter_mut().take(2).zip(["image", "weights"]) {
-            let Some(value) = *input else { continue };
-            let before = vec![Dim::from(0); result.ty(value).rank()];
-            let mut after = before.clone();
-            after[1] = Dim::from(lacks);
-            let pad = Op::Pad { mode: PadMode::Constant, before, after };
-            let name = format!("{}/{what} of whole channels", node.name());
-            *input = Some(result.add(&name, pad, &[Some(value), None]).map_err(failed)?.value());
-        }
-        let conv = result.add(node.name(), node.op().clone(), &inputs).map_err(failed)?;
-        Ok(Some(conv.value()))
-    })?;
-    Ok(Some(filled))
-}
-
-/// Channels that sixteen bytes hold; `None` for elements that the template does not take.
-fn whole(target: &Target, elements: DType) -> Option<i64> {
-    match elements {
-        DType::F16 | DType::BF16 => Some(8),
-        DType::F32 if target.tf32 => Some(4),
-        _ => None,
-    }
 }
 
 /// Whether a template takes the convolution or the pooling.

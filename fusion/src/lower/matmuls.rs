@@ -1,13 +1,13 @@
 //! Operands of matmuls on a GPU, as its templates take them: which weights are prepacked, and what is copied.
 
 use super::Lowering;
-use crate::FusionError;
-use crate::groups::{Executor, Family, Group};
-use crate::kernels::MatMulLayout;
-use crate::layout::is_view;
-use crate::program::{BufferKind, Operand, Weight};
-use crate::view::View;
-use crate::weights::recipe_of_tf32;
+use crate::base::error::FusionError;
+use crate::base::groups::{Executor, Family, Group};
+use crate::base::program::{BufferKind, Operand, Weight};
+use crate::base::view::View;
+use crate::families::kernels::MatMulLayout;
+use crate::families::layout::is_view;
+use crate::lower::recipes::recipe_of_tf32;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{NodeId, ValueId};
 use graphene_frontend::op::Op;

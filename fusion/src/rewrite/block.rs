@@ -5,8 +5,8 @@
 //! graph of its own with its weights as inputs, so that layers that are alike are equal blocks.
 
 use super::language::SMALL;
-use crate::FusionError;
-use crate::weights::constants;
+use crate::base::constants::constants;
+use crate::base::error::FusionError;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::{BTreeMap, BTreeSet};

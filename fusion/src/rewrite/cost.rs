@@ -2,7 +2,7 @@
 //! if every operation that moves data were a launch. What fuses into its neighbours is decided later; here
 //! only the order of alternatives matters.
 
-use crate::fusion_graph::typical;
+use crate::base::sizes::typical;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;

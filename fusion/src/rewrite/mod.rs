@@ -4,22 +4,30 @@
 //! read back. A graph is saturated block by block ([`block`]), and blocks that are alike once.
 
 mod block;
+pub(crate) mod channels;
 mod cost;
 mod extract;
+pub(crate) mod gates;
+pub(crate) mod integers;
 mod language;
+pub(crate) mod lookups;
 mod operations;
+pub(crate) mod precision;
+pub(crate) mod ranges;
+pub(crate) mod resize;
+pub(crate) mod rotary;
 mod rule;
 mod rules;
 mod saturate;
+pub(crate) mod split;
 mod tidy;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use tidy::pruned;
 pub use tidy::tidy;
 
-use crate::FusionError;
+use crate::base::error::FusionError;
 use block::{Block, blocks};
 use extract::Programme;
 use graphene_frontend::dim::Bindings;

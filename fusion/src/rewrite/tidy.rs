@@ -1,6 +1,6 @@
 //! Tidying: what stands twice is computed once, and what no output needs is dropped.
 
-use crate::FusionError;
+use crate::base::error::FusionError;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::HashMap;

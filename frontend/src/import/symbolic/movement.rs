@@ -14,7 +14,7 @@ fn picked(result: &TensorType, source: impl Fn(&[usize]) -> Option<Dim>) -> Opti
     Some(Abstract::Elements { shape, items })
 }
 
-pub(super) fn reshape(x: &Abstract, result: &TensorType) -> Option<Abstract> {
+pub(in crate::import) fn reshape(x: &Abstract, result: &TensorType) -> Option<Abstract> {
     if let (Some(shape), Some(items)) = (result.known_shape(), x.items()) {
         let fits = crate::tensor::checked_elements(&shape) == Some(items.len());
         return fits.then_some(Abstract::Elements { shape, items });
@@ -60,7 +60,7 @@ fn reshaped_strides(from: &Affine, to: &[Dim]) -> Option<Vec<Dim>> {
     to[..axis].iter().all(|dim| *dim == 1).then_some(strides)
 }
 
-pub(super) fn transpose(x: &Abstract, perm: &[usize]) -> Option<Abstract> {
+pub(in crate::import) fn transpose(x: &Abstract, perm: &[usize]) -> Option<Abstract> {
     match x {
         Abstract::Affine(affine) => {
             let dims = perm.iter().map(|&axis| affine.dims[axis].clone()).collect();
@@ -83,7 +83,7 @@ pub(super) fn transpose(x: &Abstract, perm: &[usize]) -> Option<Abstract> {
     }
 }
 
-pub(super) fn expand(x: &Abstract, result: &TensorType) -> Option<Abstract> {
+pub(in crate::import) fn expand(x: &Abstract, result: &TensorType) -> Option<Abstract> {
     if let Some(affine) = x.affine() {
         return Some(Abstract::of_affine(spread(&affine, result)));
     }
@@ -96,7 +96,7 @@ pub(super) fn expand(x: &Abstract, result: &TensorType) -> Option<Abstract> {
     })
 }
 
-pub(super) fn slice(x: &Abstract, axes: &[SliceAxis]) -> Option<Abstract> {
+pub(in crate::import) fn slice(x: &Abstract, axes: &[SliceAxis]) -> Option<Abstract> {
     if let Abstract::Elements { shape, items } = x
         && axes.iter().all(|axis| axis.start.known().is_some() && axis.len.known().is_some())
     {
@@ -126,7 +126,11 @@ pub(super) fn slice(x: &Abstract, axes: &[SliceAxis]) -> Option<Abstract> {
     Some(Abstract::of_affine(affine))
 }
 
-pub(super) fn concat(parts: &[Abstract], axis: usize, result: &TensorType) -> Option<Abstract> {
+pub(in crate::import) fn concat(
+    parts: &[Abstract],
+    axis: usize,
+    result: &TensorType,
+) -> Option<Abstract> {
     let all_items: Option<Vec<_>> = parts
         .iter()
         .map(|part| match part {
@@ -151,7 +155,7 @@ pub(super) fn concat(parts: &[Abstract], axis: usize, result: &TensorType) -> Op
     same.then(|| super::uniform_of(result, first))
 }
 
-pub(super) fn gather(
+pub(in crate::import) fn gather(
     x: &Abstract,
     indices: &Abstract,
     axis: usize,

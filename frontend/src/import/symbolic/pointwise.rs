@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::op::{Binary, Unary};
 use crate::types::TensorType;
 
-pub(super) fn unary(op: Unary, x: &Abstract) -> Option<Abstract> {
+pub(in crate::import) fn unary(op: Unary, x: &Abstract) -> Option<Abstract> {
     if let Abstract::Affine(affine) = x {
         match op {
             Unary::Neg => {
@@ -51,7 +51,7 @@ fn unary_item(op: Unary, x: &Dim) -> Option<Dim> {
 }
 
 /// The quotient rounded down or up; nothing may be negative.
-pub(super) fn rounded_quotient(
+pub(in crate::import) fn rounded_quotient(
     op: Unary,
     a: &Abstract,
     b: &Abstract,
@@ -68,7 +68,7 @@ pub(super) fn rounded_quotient(
     })
 }
 
-pub(super) fn binary(
+pub(in crate::import) fn binary(
     op: Binary,
     a: &Abstract,
     b: &Abstract,
@@ -232,7 +232,7 @@ fn compare(op: Binary, low: Option<i64>, high: Option<i64>) -> Option<bool> {
     }
 }
 
-pub(super) fn select(
+pub(in crate::import) fn select(
     condition: &Abstract,
     a: &Abstract,
     b: &Abstract,
@@ -260,7 +260,7 @@ pub(super) fn select(
     Some(Abstract::Elements { shape, items })
 }
 
-pub(super) fn cast(x: &Abstract, to: DType) -> Option<Abstract> {
+pub(in crate::import) fn cast(x: &Abstract, to: DType) -> Option<Abstract> {
     if to == DType::Bool {
         return truth(x);
     }

@@ -5,7 +5,7 @@ use crate::dim::Dim;
 use crate::op::{CumulativeOp, ReduceOp};
 use crate::types::TensorType;
 
-pub(super) fn reduce(
+pub(in crate::import) fn reduce(
     x: &Abstract,
     op: ReduceOp,
     axes: &[usize],
@@ -70,7 +70,7 @@ fn reduce_affine(affine: &Affine, op: ReduceOp, axes: &[usize]) -> Option<Dim> {
     }
 }
 
-pub(super) fn cumulative(
+pub(in crate::import) fn cumulative(
     x: &Abstract,
     op: CumulativeOp,
     axis: usize,

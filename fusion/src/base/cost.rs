@@ -1,0 +1,203 @@
+//! What a launch costs: bytes, blocks and seconds; and what moving bytes and computing elements take.
+
+use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_ir::target::{Kind, Target};
+use std::fmt;
+
+/// Of the smaller of arithmetic and traffic, the part that the other does not hide.
+const NOT_HIDDEN: f64 = 0.25;
+/// Elements that a block of a loop takes.
+pub(crate) const LOOP_BLOCK: f64 = 2048.0;
+/// A core can draw this many times its share of the memory's bandwidth.
+const SHARES: f64 = 4.0;
+/// The same of a CPU core and what its caches do not hold: a target's bandwidth is that of few cores.
+const CPU_SHARES: f64 = 1.25;
+
+/// What a launch costs under the planning hints.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Cost {
+    /// Bytes of the outside values that it reads, each once.
+    pub read: f64,
+    /// Bytes that its blocks read again from memory.
+    pub reread: f64,
+    /// Values that are copied before it, since it does not read them as they lie: each by a launch.
+    pub copies: u32,
+    /// Their bytes.
+    pub copied: f64,
+    /// Bytes that it writes.
+    pub written: f64,
+    /// Seconds of arithmetic.
+    pub arithmetic: f64,
+    /// Seconds of traffic with memory.
+    pub memory: f64,
+    /// Seconds of starting it.
+    pub launch: f64,
+    /// Blocks that can run side by side.
+    pub blocks: f64,
+}
+
+/// What takes most of a launch's time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bound {
+    /// Traffic with memory.
+    Memory,
+    /// Arithmetic.
+    Arithmetic,
+    /// Starting it.
+    Launch,
+}
+
+impl Cost {
+    /// Seconds that it takes.
+    pub fn seconds(&self) -> f64 {
+        let (a, b) = (self.arithmetic, self.memory);
+        self.launch + a.max(b) + NOT_HIDDEN * a.min(b)
+    }
+
+    /// What takes most of them.
+    pub fn bound(&self) -> Bound {
+        match (self.arithmetic > self.memory, self.arithmetic.max(self.memory) < self.launch) {
+            (_, true) => Bound::Launch,
+            (true, false) => Bound::Arithmetic,
+            (false, false) => Bound::Memory,
+        }
+    }
+}
+
+impl Bound {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Arithmetic => "arithmetic",
+            Self::Launch => "launch",
+        }
+    }
+}
+
+/// Prints as `reads 12.6 MB, again 3.1 MB, copies 4.2 MB before, writes 12.6 MB, 43.1 us by memory`; what is zero is left out.
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reads {}", bytes_text(self.read))?;
+        if self.reread > 0.0 {
+            write!(f, ", again {}", bytes_text(self.reread))?;
+        }
+        if self.copies > 0 {
+            write!(f, ", copies {} before", bytes_text(self.copied))?;
+        }
+        write!(f, ", writes {}", bytes_text(self.written))?;
+        write!(f, ", {:.1} us by {}", self.seconds() * 1e6, self.bound().name())
+    }
+}
+
+fn bytes_text(bytes: f64) -> String {
+    match bytes {
+        _ if bytes >= 1e9 => format!("{:.2} GB", bytes / 1e9),
+        _ if bytes >= 1e6 => format!("{:.2} MB", bytes / 1e6),
+        _ if bytes >= 1e3 => format!("{:.1} kB", bytes / 1e3),
+        _ => format!("{bytes:.0} B"),
+    }
+}
+
+/// Seconds in which so many blocks, side by side, move bytes from or to memory.
+pub(crate) fn read_time(target: &Target, bytes: f64, blocks: f64) -> f64 {
+    let filled = (blocks / f64::from(target.cores)).min(1.0);
+    let shares = match target.kind {
+        Kind::Cpu if bytes > target.l2_bytes as f64 => CPU_SHARES,
+        Kind::Cpu | Kind::Cuda { .. } => SHARES,
+    };
+    bytes / ((shares * filled).min(1.0) * target.memory_bandwidth)
+}
+
+/// The cost of moving so many bytes of elements of a size from one place to another.
+pub(crate) fn move_cost(target: &Target, bytes: f64, size: f64) -> Cost {
+    Cost {
+        read: bytes,
+        written: bytes,
+        memory: 2.0 * bytes / target.memory_bandwidth,
+        launch: target.launch_cost,
+        blocks: (bytes / size / LOOP_BLOCK).max(1.0),
+        ..Cost::default()
+    }
+}
+
+/// Operations of the vector units that an element of a pointwise operation takes; none of others.
+pub(crate) fn weight(op: &Op) -> f64 {
+    match op {
+        Op::Unary(unary) => unary_weight(*unary),
+        Op::Binary(binary) => binary_weight(*binary),
+        _ => 0.0,
+    }
+}
+
+/// Operations of the vector units that an element takes.
+fn unary_weight(unary: Unary) -> f64 {
+    match unary {
+        Unary::Abs
+        | Unary::Neg
+        | Unary::Sign
+        | Unary::Floor
+        | Unary::Ceil
+        | Unary::Round
+        | Unary::Relu
+        | Unary::Not
+        | Unary::BitNot
+        | Unary::IsNan
+        | Unary::IsInf { .. } => 1.0,
+        Unary::HardSigmoid { .. }
+        | Unary::HardSwish
+        | Unary::LeakyRelu { .. }
+        | Unary::ThresholdedRelu { .. }
+        | Unary::Shrink { .. } => 2.0,
+        Unary::Reciprocal | Unary::Sqrt | Unary::Softsign => 4.0,
+        Unary::Exp
+        | Unary::Log
+        | Unary::Sin
+        | Unary::Cos
+        | Unary::Tan
+        | Unary::Asin
+        | Unary::Acos
+        | Unary::Atan
+        | Unary::Sinh
+        | Unary::Cosh
+        | Unary::Tanh
+        | Unary::Asinh
+        | Unary::Acosh
+        | Unary::Atanh
+        | Unary::Erf
+        | Unary::Sigmoid
+        | Unary::Gelu
+        | Unary::GeluTanh
+        | Unary::Swish { .. }
+        | Unary::Softplus
+        | Unary::Mish
+        | Unary::Elu { .. }
+        | Unary::Celu { .. }
+        | Unary::Selu { .. } => 16.0,
+    }
+}
+
+fn binary_weight(binary: Binary) -> f64 {
+    match binary {
+        Binary::Div | Binary::Mod | Binary::Rem => 4.0,
+        Binary::Pow => 16.0,
+        Binary::Add
+        | Binary::Sub
+        | Binary::Mul
+        | Binary::Min
+        | Binary::Max
+        | Binary::And
+        | Binary::Or
+        | Binary::Xor
+        | Binary::BitAnd
+        | Binary::BitOr
+        | Binary::BitXor
+        | Binary::ShiftLeft
+        | Binary::ShiftRight
+        | Binary::Equal
+        | Binary::Less
+        | Binary::LessOrEqual
+        | Binary::Greater
+        | Binary::GreaterOrEqual => 1.0,
+    }
+}

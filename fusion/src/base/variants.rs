@@ -1,0 +1,173 @@
+//! Variants: the closed set of kernels that a step is compiled as, and when each applies.
+//!
+//! All variants of a step are compiled once; binding takes the first one whose condition holds at the sizes.
+
+use crate::base::parameters::Parameters;
+use graphene_frontend::dim::{Bindings, Dim, DimError, Symbol};
+use std::fmt;
+
+/// A condition on a dim.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum When {
+    /// It holds at all sizes.
+    Always,
+    /// The dim is at least this.
+    AtLeast(Dim, i64),
+    /// The dim is at most this.
+    AtMost(Dim, i64),
+    /// This divides the dim.
+    Divides(i64, Dim),
+    /// These symbols have these sizes.
+    Sizes(Vec<(Symbol, i64)>),
+    /// Any of these holds.
+    Any(Vec<When>),
+    /// All of these hold.
+    All(Vec<When>),
+}
+
+/// One way to compute a step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Variant {
+    /// The name in reports.
+    pub name: &'static str,
+    /// When it applies.
+    pub when: When,
+    /// The parameters of its template, where they are not those that its name stands for.
+    pub parameters: Option<Parameters>,
+}
+
+/// One to five variants, of which the last always applies; before them those that tuning found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Variants(pub(crate) Vec<Variant>);
+
+/// The variant that a library computes in one call, where the executor has that library; where not, the last one applies.
+pub const LIBRARY: &str = "library";
+/// The name of variants that tuning found.
+const TUNED: &str = "tuned";
+
+impl Variants {
+    /// One variant that always applies.
+    pub fn any() -> Self {
+        Self::ending(Vec::new(), "any")
+    }
+
+    pub(crate) fn ending(mut first: Vec<Variant>, last: &'static str) -> Self {
+        first.truncate(4);
+        first.push(Variant::named(last, When::Always));
+        Self(first)
+    }
+
+    /// One that always applies, of these parameters.
+    pub(crate) fn only(parameters: Parameters) -> Self {
+        Self(vec![Variant { parameters: Some(parameters), ..Variant::named(TUNED, When::Always) }])
+    }
+
+    /// These, and before them one of these parameters, at these sizes.
+    pub(crate) fn with(&self, parameters: Parameters, sizes: Vec<(Symbol, i64)>) -> Self {
+        let parameters = Some(parameters);
+        let first = Variant { parameters, ..Variant::named(TUNED, When::Sizes(sizes)) };
+        Self(std::iter::once(first).chain(self.0.iter().cloned()).collect())
+    }
+
+    /// The variants, in the order in which their conditions are asked.
+    pub fn all(&self) -> &[Variant] {
+        &self.0
+    }
+
+    /// The place of the one that is a library's call, if there is one.
+    pub fn library(&self) -> Option<usize> {
+        self.0.iter().position(|variant| variant.name == LIBRARY)
+    }
+
+    /// The first variant that applies at these sizes.
+    ///
+    /// # Errors
+    /// [`DimError`] if a symbol of a condition has no size.
+    pub fn choose(&self, bindings: &Bindings) -> Result<usize, DimError> {
+        let last = self.0.len() - 1;
+        for (i, variant) in self.0[..last].iter().enumerate() {
+            if variant.when.holds(bindings)? {
+                return Ok(i);
+            }
+        }
+        Ok(last)
+    }
+}
+
+impl Variant {
+    pub(crate) fn named(name: &'static str, when: When) -> Self {
+        Self { name, when, parameters: None }
+    }
+}
+
+impl When {
+    /// Whether it holds at these sizes.
+    ///
+    /// # Errors
+    /// [`DimError`] if a symbol has no size.
+    pub fn holds(&self, bindings: &Bindings) -> Result<bool, DimError> {
+        Ok(match self {
+            Self::Always => true,
+            Self::AtLeast(dim, size) => dim.eval(bindings)? >= *size,
+            Self::AtMost(dim, size) => dim.eval(bindings)? <= *size,
+            Self::Divides(divisor, dim) => dim.eval(bindings)?.checked_rem(*divisor) == Some(0),
+            Self::Sizes(sizes) => {
+                sizes.iter().all(|(symbol, size)| bindings.get(symbol) == Some(*size))
+            }
+            Self::Any(any) => {
+                for when in any {
+                    if when.holds(bindings)? {
+                        return Ok(true);
+                    }
+                }
+                false
+            }
+            Self::All(all) => {
+                for when in all {
+                    if !when.holds(bindings)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+        })
+    }
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Always => f.write_str("always"),
+            Self::AtLeast(dim, size) => write!(f, "{dim} >= {size}"),
+            Self::AtMost(dim, size) => write!(f, "{dim} <= {size}"),
+            Self::Divides(divisor, dim) => write!(f, "{divisor} divides {dim}"),
+            Self::Sizes(sizes) => {
+                let sizes = sizes.iter().map(|(symbol, size)| format!("{symbol} = {size}"));
+                f.write_str(&sizes.collect::<Vec<_>>().join(" and "))
+            }
+            Self::Any(any) => {
+                let any: Vec<String> = any.iter().map(ToString::to_string).collect();
+                write!(f, "({})", any.join(" or "))
+            }
+            Self::All(all) => {
+                let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+                f.write_str(&all.join(" and "))
+            }
+        }
+    }
+}
+
+/// Prints as `wide if batch*sequence >= 512, else narrow`.
+impl fmt::Display for Variants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, Variant { name, when, .. }) in self.0.iter().enumerate() {
+            match when {
+                When::Always if i == 0 => f.write_str(name)?,
+                When::Always => write!(f, ", else {name}")?,
+                when if i == 0 => write!(f, "{name} if {when}")?,
+                when => write!(f, ", {name} if {when}")?,
+            }
+        }
+        Ok(())
+    }
+}

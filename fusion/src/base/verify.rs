@@ -1,0 +1,136 @@
+//! What holds between the stages, whatever the model: looked at after each of them in debug builds, and by tests.
+//!
+//! - Of groups: every operation is in exactly one, unless it is a source or made of constants alone. A group reads
+//!   what earlier groups make, or its own operations before the reader. So groups can run in their order.
+//! - Of programs: a step has an operand for each input and output of its body, of its element type. It reads inputs,
+//!   weights and what earlier steps wrote, and writes neither inputs nor weights. All outputs are written.
+
+use crate::base::error::FusionError;
+use crate::base::groups::{Family, Groups};
+use crate::base::program::{BufferKind, Operand, Program, Step};
+use graphene_frontend::graph::{Graph, Node, ValueId};
+use graphene_frontend::op::Op;
+
+/// Looks whether the groups of a graph hold every operation once, in an order in which they can run.
+///
+/// # Errors
+/// [`FusionError::ReadEarly`], [`FusionError::PlacedTwice`], [`FusionError::NotPlaced`].
+pub fn groups(graph: &Graph, groups: &Groups) -> Result<(), FusionError> {
+    let is_source = |node: &Node| Family::of(node.op()).is_none();
+    let mut made = vec![false; graph.len()];
+    for (id, node) in graph.nodes().filter(|(id, _)| groups.is_constant(*id)) {
+        let mut inputs = node.inputs().iter().flatten().peekable();
+        let begun = matches!(node.op(), Op::Constant(_)) || inputs.peek().is_some();
+        made[id.index()] = begun && inputs.all(|value| made[value.node.index()]);
+    }
+    for &id in groups.groups().iter().flat_map(|group| &group.nodes) {
+        let node = graph.node(id);
+        for from in node.inputs().iter().flatten().map(|value| value.node) {
+            if !made[from.index()] && !is_source(graph.node(from)) {
+                let name = graph.node(from).name().to_owned();
+                return Err(FusionError::ReadEarly { name, reader: node.name().to_owned() });
+            }
+        }
+        if std::mem::replace(&mut made[id.index()], true) {
+            return Err(FusionError::PlacedTwice { name: node.name().to_owned() });
+        }
+    }
+    match graph.nodes().find(|(id, node)| !made[id.index()] && !is_source(node)) {
+        Some((_, node)) => Err(FusionError::NotPlaced { name: node.name().to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// Looks whether the steps of a program read what is there, and write all outputs.
+///
+/// # Errors
+/// [`FusionError::Unwritten`], [`FusionError::Operands`].
+pub fn program(program: &Program) -> Result<(), FusionError> {
+    let buffers = program.buffers();
+    let given = |kind: &BufferKind| match kind {
+        BufferKind::Input(_) | BufferKind::Weight(_) => true,
+        BufferKind::Output(_) | BufferKind::Intermediate => false,
+    };
+    let mut written: Vec<bool> = buffers.iter().map(|buffer| given(&buffer.kind)).collect();
+    for step in program.steps() {
+        let (inputs, outputs) =
+            (step.body.inputs().iter().map(|id| id.value()), step.body.outputs());
+        let outputs = outputs.iter().map(|(_, value)| *value);
+        if !fits(program, step, &step.inputs, inputs)
+            || !fits(program, step, &step.outputs, outputs)
+        {
+            return Err(FusionError::Operands { step: step.name.clone() });
+        }
+        if let Some(read) = step.inputs.iter().find(|read| !written[read.buffer.index()]) {
+            let buffer = buffers[read.buffer.index()].name.clone();
+            return Err(FusionError::Unwritten { buffer });
+        }
+        if step.outputs.iter().any(|to| given(&buffers[to.buffer.index()].kind)) {
+            return Err(FusionError::Operands { step: step.name.clone() });
+        }
+        step.outputs.iter().for_each(|to| written[to.buffer.index()] = true);
+    }
+    match buffers
+        .iter()
+        .zip(&written)
+        .find(|(buffer, written)| matches!(buffer.kind, BufferKind::Output(_)) && !**written)
+    {
+        Some((buffer, _)) => Err(FusionError::Unwritten { buffer: buffer.name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Whether the operands are those of these values of the step's body.
+fn fits(
+    program: &Program,
+    step: &Step,
+    operands: &[Operand],
+    values: impl Iterator<Item = ValueId>,
+) -> bool {
+    let types: Vec<_> = values.map(|value| step.body.ty(value)).collect();
+    let mut pairs = types.iter().zip(operands);
+    types.len() == operands.len()
+        && pairs.all(|(ty, operand)| {
+            // A copy may go by another shape of as many elements.
+            let shaped = step.family == Family::Copy || operand.view.shape() == ty.shape;
+            shaped && program.buffer(operand.buffer).dtype == ty.dtype
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::program;
+    use crate::{FusionError, Granularity, plan};
+    use graphene_frontend::dim::Bindings;
+    use graphene_frontend::text::parse;
+    use graphene_ir::target::Target;
+
+    #[test]
+    fn programs_that_cannot_run_are_refused() {
+        let text = r#"
+            %0 = Input : f32[8, 8] "x"
+            %1 = Softmax(%0) {axis: 0} : f32[8, 8] "columns"
+            %2 = Softmax(%1) {axis: 1} : f32[8, 8] "rows"
+            return "y" = %2
+        "#;
+        let graph = parse(text, &[]).unwrap();
+        let planned = plan(&graph, &Target::cpu(2), Granularity::Fused, &Bindings::new()).unwrap();
+        let good = planned.program;
+        assert_eq!(program(&good), Ok(()));
+        let mut early = good.clone();
+        early.steps.reverse();
+        let unwritten = |buffer: &str| Err(FusionError::Unwritten { buffer: buffer.to_owned() });
+        assert_eq!(program(&early), unwritten("columns"));
+        let mut short = good.clone();
+        short.steps.pop();
+        assert_eq!(program(&short), unwritten("rows"));
+        let mut bare = good.clone();
+        bare.steps[1].inputs.clear();
+        let step = bare.steps[1].name.clone();
+        assert_eq!(program(&bare), Err(FusionError::Operands { step }));
+        let mut over = good;
+        over.steps[1].outputs[0] = over.steps[0].inputs[0].clone();
+        let step = over.steps[1].name.clone();
+        assert_eq!(program(&over), Err(FusionError::Operands { step }));
+    }
+}

@@ -1,0 +1,7 @@
+//! Families of launches: who executes a group, how its operands may lie, and with which kernels or calls of a library.
+
+pub(crate) mod executor;
+pub mod kernels;
+pub(crate) mod layout;
+pub mod library;
+pub(crate) mod tiles;

@@ -1,0 +1,217 @@
+//! Who executes a group: a template, or where none takes it the library or the reference.
+
+use crate::base::elements::is_real;
+use crate::base::groups::Executor;
+use crate::base::view::View;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::op::{Binary, CoordinateTransform, Op, PoolKind, ReduceOp, ResizeMode};
+use graphene_ir::target::{Kind, Target};
+
+/// Who executes these operations as one launch on the target, if some launch computes all of them.
+pub(crate) fn executor(target: &Target, graph: &Graph, nodes: &[NodeId]) -> Executor {
+    let mut nodes = nodes.iter().map(|&id| graph.node(id));
+    match target.kind {
+        Kind::Cpu if nodes.all(|node| has_kernel(graph, node)) => Executor::Template,
+        Kind::Cpu => Executor::Reference,
+        Kind::Cuda { .. } if nodes.all(|node| has_template(graph, node)) => Executor::Template,
+        Kind::Cuda { .. } => Executor::Library,
+    }
+}
+
+/// Whether the CPU executor has a kernel for the operation. The executor has no say of its own in this: it finds its
+/// kernels by what this function promises.
+fn has_kernel(graph: &Graph, node: &Node) -> bool {
+    let types: Vec<DType> = node.inputs().iter().flatten().map(|&v| graph.ty(v).dtype).collect();
+    let shape = |slot: usize| node.inputs()[slot].map(|value| &graph.ty(value).shape);
+    let real = types.iter().all(|&dtype| is_real(dtype));
+    let first = types.first().copied();
+    match node.op() {
+        Op::Unary(_) | Op::Select | Op::Cast { .. } => has_loop(graph, node),
+        Op::Binary(binary) => {
+            // An integer to a real power is no integer power.
+            let power = *binary != Binary::Pow || types[0].is_float() || types[1].is_integer();
+            power && has_loop(graph, node)
+        }
+        Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) => true,
+        Op::Expand(to) => shape(0).is_some_and(|from| View::contiguous(from).expand(to).is_some()),
+        Op::Concat { .. } | Op::Pad { .. } => true,
+        Op::Resize(resize) => {
+            let crops = resize.transform == CoordinateTransform::CropAndResize;
+            matches!(resize.mode, ResizeMode::Nearest(_)) && !crops
+        }
+        Op::Gather { .. } => matches!(types[..], [_, DType::I32 | DType::I64]),
+        Op::Reduce { op, axes, .. } => {
+            let rank = shape(0).map_or(0, Vec::len);
+            let trailing = axes.first().is_some_and(|&axis| axes.iter().copied().eq(axis..rank));
+            real && (trailing || has_reduction(*op))
+        }
+        Op::MatMul => first.is_some_and(|dtype| {
+            use DType::{F64, I32, I64, U32, U64};
+            is_real(dtype) || matches!(dtype, F64 | I32 | I64 | U32 | U64)
+        }),
+        Op::Softmax { .. } | Op::ArgReduce { .. } => real,
+        Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => {
+            // A row takes its scale and bias element for element.
+            let row = shape(0).map(|shape| &shape[*axis..]);
+            let mut affine = (1..node.inputs().len()).filter_map(shape);
+            real && affine.all(|shape| Some(&shape[..]) == row)
+        }
+        Op::Attention(_) => types.iter().all(|&dtype| is_real(dtype) || dtype == DType::Bool),
+        Op::Rnn(_) => first.is_some_and(is_real),
+        Op::Cumulative { .. } => matches!(first, Some(DType::I32 | DType::I64)),
+        Op::Conv(conv) => {
+            let integers = types.iter().all(|&dtype| dtype == DType::I32);
+            (real || integers) && conv.strides.len() <= 3
+        }
+        Op::ConvTranspose { conv, .. } => real && conv.strides.len() <= 3,
+        Op::Pool(pool) => {
+            let computes = match pool.kind {
+                PoolKind::Max { .. } | PoolKind::Average { .. } => true,
+                // The reference says what is wrong with other powers.
+                PoolKind::Lp { p } => p >= 1,
+            };
+            let bytes = matches!(first, Some(DType::U8 | DType::I8));
+            let largest = pool.kind == PoolKind::Max { indices: None };
+            (real && computes || bytes && largest) && pool.strides.len() <= 3
+        }
+        Op::Input
+        | Op::Constant(_)
+        | Op::Iota(_)
+        | Op::Size(_)
+        | Op::BitCast(_)
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::TopK { .. }
+        | Op::NonZero
+        | Op::If { .. }
+        | Op::Loop { .. }
+        | Op::Scan(_) => false,
+    }
+}
+
+/// The reductions that are computed over any axes, and not only along rows.
+fn has_reduction(op: ReduceOp) -> bool {
+    match op {
+        ReduceOp::Sum
+        | ReduceOp::Mean
+        | ReduceOp::Prod
+        | ReduceOp::Max
+        | ReduceOp::Min
+        | ReduceOp::L1
+        | ReduceOp::SumSquare => true,
+        ReduceOp::L2 | ReduceOp::LogSum | ReduceOp::LogSumExp => false,
+    }
+}
+
+/// Whether loops on a CPU take all elements that the operation reads and writes.
+fn has_loop(graph: &Graph, node: &Node) -> bool {
+    elements(graph, node).all(|dtype| match dtype {
+        DType::F32
+        | DType::F16
+        | DType::BF16
+        | DType::F64
+        | DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::Bool => true,
+        DType::U64
+        | DType::I4
+        | DType::U4
+        | DType::I2
+        | DType::U2
+        | DType::F8E4M3Fn
+        | DType::F8E4M3FnUz
+        | DType::F8E5M2
+        | DType::F8E5M2FnUz
+        | DType::F8E8M0
+        | DType::F4E2M1 => false,
+    })
+}
+
+/// The element types of inputs and outputs.
+fn elements<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = DType> + 'a {
+    let ty = |value: &ValueId| graph.ty(*value).dtype;
+    let inputs = node.inputs().iter().flatten().map(ty);
+    inputs.chain(node.outputs().iter().map(|ty| ty.dtype))
+}
+
+/// Whether the operation, with its elements, belongs to a family of templates of a GPU.
+fn has_template(graph: &Graph, node: &Node) -> bool {
+    let op = match node.op() {
+        Op::Input
+        | Op::Constant(_)
+        | Op::Iota(_)
+        | Op::Size(_)
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Select
+        | Op::Cast { .. }
+        | Op::BitCast(_)
+        | Op::Reshape(_)
+        | Op::Transpose(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Gather { .. }
+        | Op::Reduce { .. }
+        | Op::MatMul
+        | Op::Conv(_)
+        | Op::Softmax { .. }
+        | Op::LayerNorm { .. }
+        | Op::RmsNorm { .. }
+        | Op::Attention(_)
+        | Op::Rnn(_) => true,
+        Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::ArgReduce { .. }
+        | Op::Cumulative { .. }
+        | Op::TopK { .. }
+        | Op::NonZero
+        | Op::ConvTranspose { .. }
+        | Op::Pool(_)
+        | Op::Resize(_)
+        | Op::If { .. }
+        | Op::Loop { .. }
+        | Op::Scan(_) => false,
+    };
+    op && elements(graph, node).all(has_elements)
+}
+
+/// Whether templates compute with these elements.
+fn has_elements(dtype: DType) -> bool {
+    match dtype {
+        DType::F32
+        | DType::F16
+        | DType::BF16
+        | DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64
+        | DType::Bool => true,
+        DType::F64
+        | DType::I4
+        | DType::U4
+        | DType::I2
+        | DType::U2
+        | DType::F8E4M3Fn
+        | DType::F8E4M3FnUz
+        | DType::F8E5M2
+        | DType::F8E5M2FnUz
+        | DType::F8E8M0
+        | DType::F4E2M1 => false,
+    }
+}

@@ -1,0 +1,253 @@
+//! Kernels of steps: from what a step computes, and where its operands lie, to one of Graphene's templates with its
+//! parameters, and to what the launch gives it.
+//!
+//! A step is one launch of one kernel for each of its variants, or of one for all. Sizes and strides that depend on the
+//! model's symbols are symbols of the kernel; a [`Launch`] says which dims they are, so that a new shape needs no other
+//! kernel.
+//!
+//! | family | template | here |
+//! |---|---|---|
+//! | attention | [`template::fmha`](graphene_ir::template::fmha) | `kernels/attention.rs` |
+//! | convolutions, poolings | [`template::conv`](graphene_ir::template::conv) | `kernels/conv.rs` |
+//! | matmuls | [`template::gemm`](graphene_ir::template::gemm), [`multistage`](graphene_ir::template::multistage) | `kernels/matmul.rs` |
+//! | chains of layers | [`template::mlp`](graphene_ir::template::mlp) | `kernels/mlp.rs` |
+//! | reductions, other functions of rows | [`template::reduce`](graphene_ir::template::reduce), [`folds`](graphene_ir::template::folds) | `kernels/reduce.rs` |
+//! | normalisations, rows of tables | [`template::rows`](graphene_ir::template::rows) | `kernels/rows.rs` |
+//! | recurrent layers | [`template::recurrent`](graphene_ir::template::recurrent) | `kernels/recurrent.rs` |
+//! | running sums | [`template::scan`](graphene_ir::template::scan) | `kernels/scan.rs` |
+//! | pointwise, copies | [`template::pointwise`](graphene_ir::template::pointwise), [`transpose`](graphene_ir::template::transpose) | `kernels/pointwise.rs` |
+//! | joins, surroundings, ranges | [`template::parts`](graphene_ir::template::parts) | `kernels/parts.rs` |
+//!
+//! `kernels/function.rs` makes [functions](graphene_ir::function) of what templates apply to elements.
+
+mod attention;
+mod conv;
+mod function;
+mod matmul;
+mod matmul_layout;
+mod mlp;
+mod operand;
+mod parts;
+mod pointwise;
+mod recurrent;
+mod reduce;
+mod rows;
+mod scan;
+pub(crate) mod sums;
+
+pub(crate) use conv::lies_channels_last;
+pub(crate) use function::Numbers;
+pub(crate) use matmul_layout::MatMulLayout;
+
+use crate::base::groups::Family;
+use crate::base::program::{BufferKind, Operand, Program, Step};
+use crate::base::view::View;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::ValueId;
+use graphene_ir::arch::{Arch, Feature};
+use graphene_ir::kernel::Kernel;
+use graphene_ir::schedule::dependent;
+use graphene_ir::target::Target;
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// A kernel that computes a step, and what it is launched with.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The values of the kernel's symbols, in their order.
+    pub symbols: Vec<Dim>,
+    /// What the kernel's parameters point to, in their order.
+    pub pointers: Vec<Pointer>,
+    /// Weights that the kernel sees one after the other, without gaps: they are stacked so once, when the program is
+    /// loaded.
+    pub stacks: Vec<Vec<StepOperand>>,
+    /// Scratch memory that the launch needs beside the step's operands.
+    pub scratch: Vec<Scratch>,
+}
+
+/// Scratch memory beside a step's operands: zeros before the first launch, and afterwards what launches leave there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scratch {
+    /// The type of its elements.
+    pub scalar: Scalar,
+    /// How many there are.
+    pub elements: Dim,
+}
+
+/// What a parameter points to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pointer {
+    /// Which of the step's operands.
+    pub operand: StepOperand,
+    /// Elements of the operand's buffer before the first that the kernel sees.
+    pub offset: Dim,
+}
+
+/// An operand of a step, by its place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum StepOperand {
+    /// What it reads.
+    Input(usize),
+    /// What it writes.
+    Output(usize),
+    /// Several inputs, all of each, one after the other: the launch's stack of this number.
+    Stack(usize),
+    /// The launch's own.
+    Scratch(usize),
+}
+
+/// Why no template takes a step.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// There is no template for it.
+    #[error("no template for {0}")]
+    Operation(&'static str),
+    /// Templates do not compute with these elements.
+    #[error("no template computes with {0}")]
+    Elements(DType),
+    /// Templates compute in single precision, which does not hold all integers.
+    #[error("arithmetic on integers")]
+    Integers,
+    /// Operands lie as no template takes them.
+    #[error("{0}")]
+    Layout(&'static str),
+    /// The parameters are none of the template's.
+    #[error(transparent)]
+    Template(#[from] graphene_ir::Error),
+}
+
+impl Refusal {
+    /// The reason without the parameters that a template says behind it.
+    pub fn in_short(&self) -> String {
+        match self {
+            Refusal::Template(graphene_ir::Error::Constraint(constraint)) => constraint.in_short(),
+            Refusal::Operation(_)
+            | Refusal::Elements(_)
+            | Refusal::Integers
+            | Refusal::Layout(_)
+            | Refusal::Template(_) => self.to_string(),
+        }
+    }
+}
+
+/// A step that templates are asked for: its operands with the types of their elements.
+struct Site<'a> {
+    program: &'a Program,
+    step: &'a Step,
+    target: &'a Target,
+    arch: Arch,
+}
+
+/// The launches of a step: one for each of its variants, or one that serves all of them.
+///
+/// # Errors
+/// [`Refusal`], for what a library or the host has to compute.
+pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<Launch>, Refusal> {
+    let arch = target.arch().ok_or(Refusal::Operation("this target"))?;
+    let site = Site { program, step, target, arch };
+    match step.family {
+        Family::Pointwise => Ok(vec![pointwise::launch(&site)?]),
+        // What pointwise kernels have no numbers for may still be moved.
+        Family::Copy => pointwise::launch(&site)
+            .or_else(|refusal| parts::launch(&site).unwrap_or(Err(refusal)))
+            .map(|launch| vec![launch]),
+        // What keeps no rows in registers may still go through them several times.
+        Family::Normalization => rows::launch(&site)
+            .or_else(|refusal| reduce::launch(&site).map_err(|_| refusal))
+            .map(|launch| vec![launch]),
+        Family::Gather => Ok(vec![rows::launch(&site)?]),
+        Family::MatMul => matmul::launches(&site),
+        Family::Mlp => mlp::launches(&site),
+        Family::Reduction if scan::is_one(&step.body) => Ok(vec![scan::launch(&site)?]),
+        Family::Reduction => Ok(vec![reduce::launch(&site)?]),
+        Family::Fmha => attention::launches(&site),
+        Family::Convolution => conv::launches(&site),
+        Family::Recurrent => Ok(vec![recurrent::launch(&site)?]),
+        Family::View | Family::Control => Err(Refusal::Operation(step.family.name())),
+    }
+}
+
+impl Site<'_> {
+    /// Stages in shared memory: so many where copies are asynchronous; else one is filled while one is used.
+    fn stages(&self, ahead: i64) -> i64 {
+        if self.arch.has(Feature::CpAsync) { ahead } else { 2 }
+    }
+
+    /// An operand's type, and how it is seen.
+    fn operand(&self, operand: StepOperand) -> Result<(Scalar, &View), Refusal> {
+        let Operand { buffer, view } = match operand {
+            StepOperand::Input(number) => &self.step.inputs[number],
+            StepOperand::Output(number) => &self.step.outputs[number],
+            StepOperand::Stack(_) => return Err(Refusal::Layout("a stack of operands")),
+            StepOperand::Scratch(_) => return Err(Refusal::Operation("scratch memory")),
+        };
+        Ok((scalar(self.program.buffers()[buffer.index()].dtype)?, view))
+    }
+
+    /// Whether an operand is there before the program runs.
+    fn is_weight(&self, operand: StepOperand) -> bool {
+        let StepOperand::Input(number) = operand else { return false };
+        let buffer = self.step.inputs[number].buffer;
+        matches!(self.program.buffers()[buffer.index()].kind, BufferKind::Weight(_))
+    }
+
+    /// The operand that an input of the body is.
+    fn input(&self, value: ValueId) -> Option<StepOperand> {
+        let inputs = self.step.body.inputs();
+        inputs.iter().position(|id| id.value() == value).map(StepOperand::Input)
+    }
+
+    /// The launch of a kernel whose symbols are these dims, by their names; it may start before its predecessors are done.
+    fn launch(
+        &self,
+        kernel: Kernel,
+        dims: &BTreeMap<String, Dim>,
+        pointers: Vec<Pointer>,
+    ) -> Launch {
+        self.launch_behind(dependent(kernel), dims, pointers)
+    }
+
+    /// The same of a kernel that starts when its predecessors are done: blocks that start early gather, as many as fit, on
+    /// the cores that are left first, which is slow for long ones that do not fill all cores.
+    fn launch_behind(
+        &self,
+        kernel: Kernel,
+        dims: &BTreeMap<String, Dim>,
+        pointers: Vec<Pointer>,
+    ) -> Launch {
+        let symbols = kernel.symbols.iter().map(|symbol| {
+            dims.get(symbol.name()).expect("a template says which symbols it has").clone()
+        });
+        Launch {
+            symbols: symbols.collect(),
+            kernel,
+            pointers,
+            stacks: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+}
+
+/// Bytes that an instruction moves at most, and at multiples of which it then begins.
+const WIDTH: i64 = 16;
+
+/// How many tiles of a size a dim has.
+fn tiles(dim: &Dim, size: i64) -> Dim {
+    dim.ceil_div(&Dim::from(size)).expect("tiles are not empty")
+}
+
+fn scalar(dtype: DType) -> Result<Scalar, Refusal> {
+    match dtype {
+        DType::F32 => Ok(Scalar::F32),
+        DType::F16 => Ok(Scalar::F16),
+        DType::BF16 => Ok(Scalar::Bf16),
+        DType::I32 => Ok(Scalar::I32),
+        DType::I64 => Ok(Scalar::I64),
+        DType::U32 => Ok(Scalar::U32),
+        DType::U8 | DType::Bool => Ok(Scalar::U8),
+        other => Err(Refusal::Elements(other)),
+    }
+}

@@ -1,0 +1,221 @@
+//! Attention: one kernel, whose operands are read as they lie.
+
+use super::operand::forward;
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
+use crate::base::parameters::Parameters;
+use crate::base::variants::Variant;
+use crate::base::view::View;
+use crate::families::tiles::{DECODE, heads_of_a_group};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::op::{AttentionAttrs, Op};
+use graphene_ir::arch::{Arch, Feature};
+use graphene_ir::kernel::Number;
+use graphene_ir::template::fmha::{Fmha, Mask};
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// The launches of a step that is one attention, one for each of its variants.
+pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
+    let body = &site.step.body;
+    let mut operations = body.nodes().filter(|(_, node)| !matches!(node.op(), Op::Input));
+    let (Some((_, node)), None) = (operations.next(), operations.next()) else {
+        return Err(Refusal::Operation("attention with other operations"));
+    };
+    let Op::Attention(attrs) = node.op() else {
+        return Err(Refusal::Operation(node.op().name()));
+    };
+    let input = |place: usize| site.input(node.inputs().get(place).copied().flatten()?);
+    let read = |place| {
+        input(place)
+            .ok_or(Refusal::Operation("attention over a value that the launch itself computes"))
+    };
+    let operands = [read(0)?, read(1)?, read(2)?, StepOperand::Output(0)];
+    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    let mut sizes = Vec::with_capacity(operands.len());
+    for (operand, name) in operands.into_iter().zip(["q", "k", "v", "o"]) {
+        let (scalar, view) = site.operand(operand)?;
+        sizes.push(rows(scalar, view, name, &mut dims)?);
+    }
+    let [q, k, v, _] = &sizes[..] else { unreachable!("there are four operands") };
+    // A softmax of nothing is no number; matmuls of a depth of 0 are zeros.
+    if k[2] == 0 {
+        return Err(Refusal::Layout("attention over no keys"));
+    }
+    let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("a head of unknown size"));
+    let mut pointers: Vec<StepOperand> = operands.to_vec();
+    let mut mask = Mask::None;
+    if let Some(operand) = input(3) {
+        let shape = [&q[0], &q[1], &q[2], &k[2]].map(Clone::clone);
+        mask = mask_of(site, operand, &shape, &mut dims)?;
+        pointers.push(operand);
+    }
+    let scalar = site.operand(operands[0])?.0;
+    let fmha = Fmha {
+        scalar,
+        // It runs on newer ones as well.
+        arch: if site.arch.has(Feature::CpAsync) { Arch::Sm80 } else { site.arch },
+        tf32: scalar == Scalar::F32 && site.target.tf32,
+        head_dim: known(&q[3])?,
+        value_dim: known(&v[3])?,
+        scale: Number(f64::from(attrs.scale)),
+        softcap: softcap(attrs),
+        mask,
+        fill: Number(f64::from(attrs.fill)),
+        causal: attrs.causal,
+        guarded: attrs.guarded,
+        ..Fmha::default()
+    };
+    for (name, size) in [
+        ("batch", &q[0]),
+        ("heads", &q[1]),
+        ("kv_heads", &k[1]),
+        ("queries", &q[2]),
+        ("keys", &k[2]),
+    ] {
+        dims.insert(name.to_owned(), size.clone());
+    }
+    let pointers = pointers
+        .into_iter()
+        .map(|operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
+    let pointers: Vec<Pointer> = pointers.collect::<Result<_, Refusal>>()?;
+    let variants = site.step.variants.all().iter();
+    let launches = variants.map(|variant| {
+        let (mut fmha, mut dims) = (fmha.clone(), dims.clone());
+        if let Some(group) = heads_of_a_group(body).filter(|_| variant.name == DECODE) {
+            one_query(&mut fmha, &mut dims, &group);
+        }
+        launch(site, variant, &fmha, &mut dims, &pointers)
+    });
+    launches.collect()
+}
+
+/// One query of each head as rows of one tile, for all heads that share keys: what is from head to head is from row to
+/// row. A mask that heads share is one of keys.
+fn one_query(fmha: &mut Fmha, dims: &mut BTreeMap<String, Dim>, group: &Dim) {
+    if let Mask::Dense(scalar) = fmha.mask
+        && dims["mask_head"] == 0
+    {
+        fmha.mask = Mask::PerKey(scalar);
+    }
+    for of in ["q", "o", "mask"] {
+        let [head, row] = ["head", "row"].map(|which| format!("{of}_{which}"));
+        if let Some(stride) = dims.get(&head).cloned() {
+            dims.insert(head, &stride * group);
+            dims.insert(row, stride);
+        }
+    }
+    dims.insert("queries".to_owned(), group.clone());
+    dims.insert("heads".to_owned(), dims["kv_heads"].clone());
+}
+
+/// The launch of a variant.
+fn launch(
+    site: &Site<'_>,
+    variant: &Variant,
+    fmha: &Fmha,
+    dims: &mut BTreeMap<String, Dim>,
+    pointers: &[Pointer],
+) -> Result<Launch, Refusal> {
+    let hopper = site.arch.has(Feature::Wgmma) && fmha.scalar != Scalar::F32;
+    let fmha = match variant.parameters {
+        None => named(site, variant.name, fmha, hopper),
+        Some(Parameters::Fmha(found)) if hopper => {
+            let (consumers, keys, stages) = (found.consumers, found.keys, found.stages);
+            Fmha { consumers, keys, stages, ..fmha.clone() }
+        }
+        Some(_) => return Err(Refusal::Operation("attention by other parameters")),
+    };
+    let [batch, heads, queries] = ["batch", "heads", "queries"].map(|name| dims[name].clone());
+    let mut blocks = &(&tiles(&queries, fmha.rows()) * &batch) * &heads;
+    if hopper {
+        blocks = blocks.minimum(&Dim::from(i64::from(site.target.cores)));
+    }
+    dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
+    if !hopper {
+        site.arch.needs(fmha.ampere_features()).map_err(Refusal::Template)?;
+    }
+    let kernel = if hopper { fmha.kernel() } else { fmha.ampere() };
+    Ok(site.launch(kernel?, dims, pointers.to_vec()))
+}
+
+/// Attention as the variant of this name has it, with as many keys as fit.
+fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
+    // Three warpgroups have registers for fewer keys, and fewest where each score has a term of its own.
+    let few = if matches!(fmha.mask, Mask::Dense(_)) { 64 } else { 96 };
+    let (consumers, keys) = match name {
+        "tall" => (3, few),
+        "wide" => (2, 128),
+        _ => (1, 128),
+    };
+    let consumers = if hopper { consumers } else { 1 };
+    let most = match (hopper, fmha.scalar) {
+        (true, _) => keys,
+        (false, Scalar::F32) => 32,
+        // What registers lack for wider heads is least with fewer keys.
+        (false, _) if fmha.head_dim.max(fmha.value_dim) > 128 => 32,
+        (false, _) => 64,
+    };
+    let stages = if consumers == 3 { 3 } else { fmha.stages };
+    let mut fmha = Fmha { consumers, keys: most, stages, ..fmha.clone() };
+    let bytes = |fmha: &Fmha| if hopper { fmha.bytes() } else { fmha.ampere_bytes() };
+    // Where it is written for an architecture before the target's, it has no more than that.
+    let arch = if hopper { Arch::Sm90a } else { fmha.arch };
+    let budget = site.target.shared_memory_per_block.min(arch.shared_memory().unsigned_abs());
+    while fmha.keys > 16 && bytes(&fmha) > budget {
+        fmha.keys -= 16;
+    }
+    fmha
+}
+
+fn softcap(attrs: &AttentionAttrs) -> Option<Number> {
+    (attrs.softcap != 0.0).then(|| Number(f64::from(attrs.softcap)))
+}
+
+/// The sizes of `[batch, heads, rows, dim]`; strides are symbols of these names. Rows that tensor copies bring begin at
+/// multiples of 16 bytes.
+fn rows(
+    scalar: Scalar,
+    view: &View,
+    name: &str,
+    dims: &mut BTreeMap<String, Dim>,
+) -> Result<Vec<Dim>, Refusal> {
+    let [batch, head, row, element] = &view.modes[..] else {
+        return Err(Refusal::Layout("attention of other ranks"));
+    };
+    forward(&view.modes)?;
+    let unit = Dim::from(WIDTH / scalar.bytes());
+    let outer = [("batch", batch), ("head", head), ("row", row)];
+    let begin = outer.iter().map(|(_, mode)| &mode.stride).chain([&view.offset]);
+    if element.stride != 1 || begin.clone().any(|dim| dim.exact_div(&unit).is_none()) {
+        return Err(Refusal::Layout("rows that do not begin at multiples of 16 bytes"));
+    }
+    for (of, mode) in outer {
+        dims.insert(format!("{name}_{of}"), mode.stride.clone());
+    }
+    Ok(view.shape())
+}
+
+/// How the template reads a mask that broadcasts to this shape.
+fn mask_of(
+    site: &Site<'_>,
+    operand: StepOperand,
+    shape: &[Dim],
+    dims: &mut BTreeMap<String, Dim>,
+) -> Result<Mask, Refusal> {
+    let (scalar, view) = site.operand(operand)?;
+    let view = view.expand(shape).ok_or(Refusal::Layout("a mask that repeats by a symbol"))?;
+    forward(&view.modes)?;
+    let [batch, head, row, key] = &view.modes[..] else {
+        return Err(Refusal::Layout("a mask of another rank"));
+    };
+    if key.stride != 1 {
+        return Err(Refusal::Layout("a mask whose keys are not contiguous"));
+    }
+    dims.insert("mask_batch".to_owned(), batch.stride.clone());
+    if head.stride == 0 && row.stride == 0 {
+        return Ok(Mask::PerKey(scalar));
+    }
+    dims.insert("mask_head".to_owned(), head.stride.clone());
+    dims.insert("mask_row".to_owned(), row.stride.clone());
+    Ok(Mask::Dense(scalar))
+}

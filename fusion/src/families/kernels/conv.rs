@@ -1,0 +1,456 @@
+//! Convolutions with what follows them, and poolings.
+
+mod channels_last;
+
+pub(crate) use self::channels_last::lies_channels_last;
+use super::function::{Walk, function, leaves};
+use super::operand::forward;
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
+use crate::base::view::{Mode, View};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::graph::{Graph, Node, ValueId};
+use graphene_frontend::op::{ConvAttrs, Op, PoolAttrs, PoolKind};
+use graphene_ir::function::Function;
+use graphene_ir::kernel::Kernel;
+use graphene_ir::template::access::Stride;
+use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
+use graphene_ir::template::epilogue::{Epilogue, Input, Span};
+use graphene_ir::template::matmul::Edges;
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// Output channels of a group from which matmuls by tiles are the faster way: half of the fewest rows that a tile has.
+const TILED: i64 = 8;
+
+/// How many a dim is taken for whose size depends on a symbol, where tiles are chosen.
+const UNKNOWN: i64 = 8;
+
+/// The launches of a step with a convolution or a pooling: one for all of its variants, unless channels are innermost.
+pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
+    let body = &site.step.body;
+    let windows = Windows::of(body)?;
+    let given: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
+    let own = |value| if value == windows.value { Walk::Stop } else { Walk::On };
+    let after = leaves(body, &given, &own);
+    let input = |value: ValueId| match value == windows.value {
+        true => Some(0),
+        false => after.iter().position(|x| *x == value).map(|i| i + 1),
+    };
+    // The bias comes before what the other operations read.
+    let first = 1 + usize::from(windows.bias.is_some());
+    let others = (0..after.len()).map(|i| Function::input(first + i));
+    let inner = Function::all(std::iter::once(windows.total.clone()).chain(others));
+    let function = function(body, &given, &input)?.after(&inner);
+
+    let shape = &body.ty(windows.value).shape;
+    let mut operands = Operands { site, shape, last: false, pointers: Vec::new() };
+    operands.last = operands.lie_channels_last(&windows)?;
+    let windows = if operands.last { windows.of_channels(shape) } else { windows };
+    let (scalar, image) = operands.image(&windows)?;
+    if let Some(w) = windows.weights {
+        operands.weights(w, scalar, windows.group)?;
+    }
+    let mut inputs = Vec::with_capacity(first + after.len());
+    if let Some(bias) = windows.bias {
+        inputs.push(operands.bias(bias)?);
+    }
+    for &value in &after {
+        inputs.push(operands.addend(value)?);
+    }
+    let outputs = (0..given.len()).map(|number| operands.result(number));
+    let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
+    let stride = if image.is_some() { Stride::Symbol } else { Stride::Packed };
+    let convolution = Convolution {
+        scalar,
+        channels: windows.channels,
+        group: windows.group,
+        axes: windows.axes,
+        image: stride,
+        epilogue: Epilogue { function, operands: inputs, outputs },
+    };
+
+    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    dims.insert("images".to_owned(), windows.images.clone());
+    dims.extend(image.iter().map(|stride| ("x_stride0".to_owned(), stride.clone())));
+    for (name, sizes) in [("in", windows.seen), ("out", &operands.shape[2..])] {
+        let sizes = sizes.iter().enumerate();
+        dims.extend(sizes.map(|(axis, size)| (format!("{name}{axis}"), size.clone())));
+    }
+    let made_of_group = convolution.channels[1] / convolution.group;
+    let pixels = operands.shape[2..].iter().product::<Dim>();
+    let kernel = match windows.fold {
+        Some(fold) => {
+            let channels_last = operands.last;
+            if channels_last {
+                operands.check_aligned(scalar)?;
+            }
+            let arch = site.arch;
+            Sliding { convolution, fold, channels_last, arch, ..Sliding::default() }.kernel()
+        }
+        None if operands.last && convolution.group > 1 => {
+            operands.check_aligned(scalar)?;
+            let pixels = &pixels * &windows.images;
+            let pixels = channels_last::pixels_of_thread(site.target, &convolution, &pixels);
+            let (channels_last, arch, threads) = (true, site.arch, 128);
+            Sliding { convolution, channels_last, pixels, arch, threads, ..Sliding::default() }
+                .kernel()
+        }
+        None if operands.last => {
+            let pixels = &pixels * &windows.images;
+            operands.check_aligned(scalar)?;
+            let variants = site.step.variants.all().iter();
+            let launches = variants.map(|variant| {
+                let (mut dims, convolution) = (dims.clone(), convolution.clone());
+                let kernel = channels_last::kernel(site, convolution, &pixels, variant, &mut dims)?;
+                Ok(site.launch(kernel, &dims, operands.pointers.clone()))
+            });
+            return launches.collect();
+        }
+        None if made_of_group < TILED => {
+            Sliding { convolution, arch: site.arch, ..Sliding::default() }.kernel()
+        }
+        None => {
+            let edges = operands.edges(&convolution, &pixels, image.as_ref());
+            tiled(site, convolution, edges, &(&pixels * &windows.images))
+        }
+    };
+    Ok(vec![site.launch(kernel?, &dims, operands.pointers)])
+}
+
+/// The kernel of a convolution by tiles, by tensor cores for half and for single precision that may be rounded to TF32,
+/// else by single threads: the largest tiles of which there is one for each core.
+fn tiled(
+    site: &Site<'_>,
+    convolution: Convolution,
+    [weights, pixels]: [Edges; 2],
+    columns: &Dim,
+) -> graphene_ir::Result<Kernel> {
+    let single = convolution.scalar == Scalar::F32;
+    let by_threads = single && !site.target.tf32;
+    let made = convolution.channels[1] / convolution.group;
+    let columns = columns.known().unwrap_or(UNKNOWN * 1024);
+    let cores = i64::from(site.target.cores);
+    let fills = |[rows, of_tile]: [i64; 2]| {
+        let tiles = |all: i64, size: i64| (all + size - 1) / size;
+        let fits = rows == 16 || made > rows / 2;
+        fits && tiles(made, rows) * tiles(columns, of_tile) * convolution.group >= cores
+    };
+    let tile = |tiles: &[[i64; 2]]| {
+        let least = tiles[tiles.len() - 1];
+        tiles.iter().copied().find(|tile| fills(*tile)).unwrap_or(least)
+    };
+    let conv = Conv {
+        convolution: convolution.clone(),
+        arch: site.arch,
+        weights,
+        pixels,
+        ..Conv::default()
+    };
+    if !by_threads {
+        // Of words, and by quad pairs, registers do not hold the sums of the widest and all that their copies need.
+        let widest = usize::from(single || site.arch.multiplies_by_quad_pairs());
+        let tile = tile(&[[128, 128], [64, 128], [64, 64], [32, 64], [16, 64]][widest..]);
+        // What older GPUs have room for.
+        let stages = site.stages(if single { 3 } else { 4 });
+        return Conv { tile, stages, ..conv }.kernel();
+    }
+    let tile = tile(&[[128, 128], [64, 64], [32, 64]]);
+    let (thread, warps) = match tile {
+        [128, _] => ([8, 8], 8),
+        [64, _] => ([4, 4], 8),
+        _ => ([4, 4], 4),
+    };
+    let stages = site.stages(3);
+    Conv { by: By::Threads(thread), tile, warps, depth: 16, stages, ..conv }.kernel()
+}
+
+/// The operation of a body that has windows.
+struct Windows<'a> {
+    /// What it gives.
+    value: ValueId,
+    x: ValueId,
+    weights: Option<ValueId>,
+    bias: Option<ValueId>,
+    /// What a window is folded to: the sum of products, if nothing else.
+    fold: Option<Fold>,
+    /// What it gives, of what the window is folded to, and of the bias.
+    total: Function,
+    images: Dim,
+    /// The sizes of an image that is read.
+    seen: &'a [Dim],
+    channels: [i64; 2],
+    group: i64,
+    axes: Vec<Axis>,
+}
+
+impl<'a> Windows<'a> {
+    fn of(body: &'a Graph) -> Result<Self, Refusal> {
+        let mut found = body.nodes().filter_map(|(id, node)| match node.op() {
+            Op::Conv(attrs) => Some(Self::convolution(body, id.value(), node, attrs, None)),
+            Op::ConvTranspose { conv, .. } => {
+                Some(Self::convolution(body, id.value(), node, conv, Some(Fold::Transposed)))
+            }
+            Op::Pool(attrs) => Some(Self::pooling(body, id.value(), node, attrs)),
+            _ => None,
+        });
+        match (found.next(), found.next()) {
+            (Some(windows), None) => windows,
+            (Some(_), Some(_)) => Err(Refusal::Operation("several convolutions")),
+            (None, _) => Err(Refusal::Operation("a convolution of nothing")),
+        }
+    }
+
+    fn convolution(
+        body: &'a Graph,
+        value: ValueId,
+        node: &Node,
+        attrs: &ConvAttrs,
+        fold: Option<Fold>,
+    ) -> Result<Self, Refusal> {
+        let input = |place: usize| node.inputs().get(place).copied().flatten();
+        let operand = |place| input(place).ok_or(Refusal::Operation("a convolution of nothing"));
+        let (x, w, bias) = (operand(0)?, operand(1)?, input(2));
+        let [of_x, of_w, of_y] = [x, w, value].map(|value| &body.ty(value).shape);
+        let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("channels of unknown number"));
+        let window = |axis: usize| -> Result<Axis, Refusal> {
+            Ok(Axis {
+                window: known(&of_w[2 + axis])?,
+                stride: number(attrs.strides[axis])?,
+                dilation: number(attrs.dilations[axis])?,
+                pad: attrs.pads_before[axis],
+            })
+        };
+        let total = match bias {
+            Some(_) => Function::input(0) + Function::input(1),
+            None => Function::input(0),
+        };
+        Ok(Self {
+            value,
+            x,
+            weights: Some(w),
+            bias,
+            fold,
+            total,
+            images: of_x[0].clone(),
+            seen: &of_x[2..],
+            channels: [known(&of_x[1])?, known(&of_y[1])?],
+            group: number(attrs.group)?,
+            axes: (0..of_x.len() - 2).map(window).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn pooling(
+        body: &'a Graph,
+        value: ValueId,
+        node: &Node,
+        attrs: &PoolAttrs,
+    ) -> Result<Self, Refusal> {
+        let x = node.inputs().first().copied().flatten();
+        let x = x.ok_or(Refusal::Operation("a pooling of nothing"))?;
+        let shape = &body.ty(x).shape;
+        let axes = (0..attrs.kernel.len()).map(|axis| {
+            Ok(Axis {
+                window: number(attrs.kernel[axis])?,
+                stride: number(attrs.strides[axis])?,
+                dilation: number(attrs.dilations[axis])?,
+                pad: number(attrs.pads_before[axis])?,
+            })
+        });
+        let axes = axes.collect::<Result<Vec<Axis>, Refusal>>()?;
+        let mut total = Function::input(0);
+        let fold = match attrs.kind {
+            PoolKind::Max { indices: None } => Fold::Max,
+            PoolKind::Max { indices: Some(_) } => {
+                return Err(Refusal::Operation("the places of largest elements"));
+            }
+            PoolKind::Average { include_pad: false } => Fold::Mean,
+            PoolKind::Average { include_pad: true } if attrs.ceil => {
+                return Err(Refusal::Operation("means over windows that end in no padding"));
+            }
+            PoolKind::Average { include_pad: true } => {
+                let elements: i64 = axes.iter().map(|axis| axis.window).product();
+                total = total / elements as f64;
+                Fold::Sum
+            }
+            PoolKind::Lp { .. } => return Err(Refusal::Operation("norms of windows")),
+        };
+        // Each channel is an image of its own.
+        Ok(Self {
+            value,
+            x,
+            weights: None,
+            bias: None,
+            fold: Some(fold),
+            total,
+            images: &shape[0] * &shape[1],
+            seen: &shape[2..],
+            channels: [1, 1],
+            group: 1,
+            axes,
+        })
+    }
+}
+
+impl Windows<'_> {
+    /// Of images whose channels are innermost: those of a pooling are no images of their own.
+    fn of_channels(self, shape: &[Dim]) -> Self {
+        match (self.fold, shape[1].known()) {
+            (Some(Fold::Max | Fold::Sum), Some(all)) => {
+                Self { images: shape[0].clone(), channels: [all; 2], group: all, ..self }
+            }
+            _ => self,
+        }
+    }
+}
+
+fn number(size: usize) -> Result<i64, Refusal> {
+    i64::try_from(size).map_err(|_| Refusal::Layout("windows larger than any memory"))
+}
+
+/// A step's operands, as the template takes them: in the order in which they are added.
+struct Operands<'a> {
+    site: &'a Site<'a>,
+    /// That of the result.
+    shape: &'a [Dim],
+    /// Whether channels are innermost in all that has pixels, and in weights.
+    last: bool,
+    pointers: Vec<Pointer>,
+}
+
+impl Operands<'_> {
+    fn read(&self, value: ValueId) -> Result<StepOperand, Refusal> {
+        self.site
+            .input(value)
+            .ok_or(Refusal::Operation("a convolution of a value that the launch itself computes"))
+    }
+
+    /// Whether a view has no gaps, in the operands' order.
+    fn packed(&self, view: &View) -> bool {
+        if self.last { lies_channels_last(view) } else { packed_all(view) }
+    }
+
+    fn push(&mut self, operand: StepOperand, view: &View) {
+        self.pointers.push(Pointer { operand, offset: view.offset.clone() });
+    }
+
+    /// The type of x, and how far images are apart, unless they are packed.
+    fn image(&mut self, windows: &Windows<'_>) -> Result<(Scalar, Option<Dim>), Refusal> {
+        let operand = self.read(windows.x)?;
+        let (scalar, view) = self.site.operand(operand)?;
+        self.push(operand, view);
+        if self.last {
+            return Ok((scalar, None));
+        }
+        let float = scalar.is_float();
+        let odd = Refusal::Layout("images whose pixels or channels are not packed");
+        // Poolings have one image for each channel.
+        let packed = if windows.weights.is_some() { packed(&view.modes[1..]) } else { None };
+        match packed {
+            _ if !float => Err(Refusal::Integers),
+            Some(size) if view.modes[0].size == 1 || view.modes[0].stride == size => {
+                Ok((scalar, None))
+            }
+            Some(_) if view.modes[0].stride != 0 && forward(&view.modes).is_ok() => {
+                Ok((scalar, Some(view.modes[0].stride.clone())))
+            }
+            None if packed_all(view) => Ok((scalar, None)),
+            Some(_) | None => Err(odd),
+        }
+    }
+
+    fn weights(&mut self, value: ValueId, scalar: Scalar, group: i64) -> Result<(), Refusal> {
+        let operand = self.read(value)?;
+        let (own, view) = self.site.operand(operand)?;
+        if own != scalar {
+            return Err(Refusal::Layout("a convolution of two types"));
+        }
+        let packed = match self.last {
+            true => channels_last::weights_lie_channels_last(view, group),
+            false => packed_all(view),
+        };
+        if !packed {
+            return Err(Refusal::Layout("weights that are not packed"));
+        }
+        self.push(operand, view);
+        Ok(())
+    }
+
+    /// An element for each output channel.
+    fn bias(&mut self, value: ValueId) -> Result<Input, Refusal> {
+        let operand = self.read(value)?;
+        let (scalar, view) = self.site.operand(operand)?;
+        if !packed_all(view) {
+            return Err(Refusal::Layout("a bias that is not packed"));
+        }
+        self.push(operand, view);
+        Ok(Input { span: Span::Column, scalar: Some(scalar) })
+    }
+
+    /// What broadcasts to the result.
+    fn addend(&mut self, value: ValueId) -> Result<Input, Refusal> {
+        let operand = self.read(value)?;
+        let (scalar, view) = self.site.operand(operand)?;
+        let span = match view.expand(self.shape) {
+            Some(whole) if self.packed(&whole) => Span::Whole,
+            Some(whole) if is_channels(&whole) => Span::Column,
+            Some(_) | None => {
+                return Err(Refusal::Layout("an addend that is no channel's nor the result's"));
+            }
+        };
+        self.push(operand, view);
+        Ok(Input { span, scalar: Some(scalar) })
+    }
+
+    fn result(&mut self, number: usize) -> Result<Option<Scalar>, Refusal> {
+        let operand = StepOperand::Output(number);
+        let (scalar, view) = self.site.operand(operand)?;
+        if view.shape() != self.shape || !self.packed(view) {
+            return Err(Refusal::Layout("a result that is not packed"));
+        }
+        self.push(operand, view);
+        Ok(Some(scalar))
+    }
+
+    /// Whether all operands begin where several elements move at once.
+    fn check_aligned(&self, scalar: Scalar) -> Result<(), Refusal> {
+        let unit = Dim::from(WIDTH / scalar.bytes());
+        let begins = |pointer: &Pointer| pointer.offset.exact_div(&unit).is_some();
+        match self.pointers.iter().all(begins) {
+            true => Ok(()),
+            false => Err(Refusal::Layout("operands that begin at no multiple of 16 bytes")),
+        }
+    }
+
+    /// How weights and pixels move.
+    fn edges(&self, convolution: &Convolution, pixels: &Dim, image: Option<&Dim>) -> [Edges; 2] {
+        let unit = Dim::from(WIDTH / convolution.scalar.bytes());
+        let aligned = |dim: &Dim| dim.exact_div(&unit).is_some();
+        let weights = &self.pointers[1];
+        let others = self.pointers.iter().filter(|pointer| *pointer != weights);
+        let whole = others.map(|pointer| &pointer.offset).chain([pixels]).chain(image).all(aligned);
+        let weights = aligned(&weights.offset) && aligned(&Dim::from(convolution.depth()));
+        [weights, whole].map(|bulk| if bulk { Edges::Bulk } else { Edges::Moves })
+    }
+}
+
+/// The number of elements of these dims, if they lie one after the other.
+fn packed(modes: &[Mode]) -> Option<Dim> {
+    let mut size = Dim::from(1);
+    for mode in modes.iter().rev() {
+        if mode.size != 1 && mode.stride != size {
+            return None;
+        }
+        size = &size * &mode.size;
+    }
+    Some(size)
+}
+
+fn packed_all(view: &View) -> bool {
+    packed(&view.modes).is_some()
+}
+
+/// Whether a view has one element for each channel.
+fn is_channels(view: &View) -> bool {
+    let mut modes = view.modes.iter().enumerate().filter(|(_, mode)| mode.size != 1);
+    modes.all(|(axis, mode)| mode.stride == i64::from(axis == 1))
+}

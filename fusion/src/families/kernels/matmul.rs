@@ -1,0 +1,405 @@
+//! Matrix products with what follows them.
+
+use super::function::{Walk, function, leaves};
+use super::matmul_layout::MatMulLayout;
+use super::operand::Matrix;
+use super::sums::{Sum, is_gated, summed};
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
+use crate::base::parameters::{GemmParameters, Parameters};
+use crate::base::variants::Variant;
+use crate::families::tiles::{PING_PONG, Tile, parts, tiles_of_matmul};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::op::Op;
+use graphene_ir::arch::Feature;
+use graphene_ir::function::Function;
+use graphene_ir::kernel::Kernel;
+use graphene_ir::template::epilogue::{Epilogue, Input, Span};
+use graphene_ir::template::gemm::{Gemm, ROWS};
+use graphene_ir::template::matmul::{Edges, MatMul};
+use graphene_ir::template::multistage::{By, Multistage};
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// The launches of a step of matmuls over one shape, one for each of its variants.
+pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
+    let body = &site.step.body;
+    let nodes = body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul));
+    let matmuls: Vec<NodeId> = nodes.map(|(id, _)| id).collect();
+    let first = *matmuls.first().ok_or(Refusal::Operation("a matmul of nothing"))?;
+    let shape = &body.ty(first.value()).shape;
+    let rank = shape.len();
+    if rank < 2 || matmuls.iter().any(|id| body.ty(id.value()).shape != *shape) {
+        return Err(Refusal::Layout("matmuls of several shapes"));
+    }
+
+    let mut operands =
+        Operands { site, shape, scalar: None, whole: true, batched: false, pointers: Vec::new() };
+    let gated = is_gated(body);
+    let terms = matmuls.iter().enumerate();
+    let mut terms: Vec<Term> = terms
+        .map(|(number, &id)| operands.term(body, id, gated && number > 0))
+        .collect::<Result<_, _>>()?;
+    let batched = terms[0].batched;
+    if terms.iter().any(|term| (term.batched, term.sides) != (batched, terms[0].sides)) {
+        return Err(Refusal::Layout("matmuls of several layouts"));
+    }
+    // What the template has of both gated matmuls: the function's first input and its last.
+    let (sum, value) = match &matmuls[..] {
+        [gate, value] if gated => {
+            terms.truncate(1);
+            (Sum { value: gate.value(), others: Vec::new() }, Some(value.value()))
+        }
+        _ => (summed(body, &matmuls)?, None),
+    };
+    let given: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
+    let is_sum = |of: ValueId| of == sum.value || Some(of) == value;
+    let stops = |value| if is_sum(value) { Walk::Stop } else { Walk::On };
+    let mut values = leaves(body, &given, &stops);
+    values.extend(leaves(body, &sum.others, &|_| Walk::On));
+    values.sort_unstable();
+    values.dedup();
+    let inputs = values.iter().chain(&value);
+    let inputs: Vec<ValueId> = inputs.copied().collect();
+    let place = |value: ValueId| inputs.iter().position(|x| *x == value).map(|i| i + 1);
+    let outer = |value: ValueId| if value == sum.value { Some(0) } else { place(value) };
+    let mut total = Function::input(0);
+    for other in &sum.others {
+        total = total + function(body, &[*other], &place)?;
+    }
+    let inner = std::iter::once(total).chain((1..=inputs.len()).map(Function::input));
+    let function = function(body, &given, &outer)?.after(&Function::all(inner));
+    let inputs = values.iter().map(|&value| operands.epilogue_input(value));
+    let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+    let outputs = (0..given.len()).map(|number| operands.result(number));
+    let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
+
+    let scalar = operands.scalar.ok_or(Refusal::Operation("a matmul of nothing"))?;
+    if !scalar.is_float() {
+        return Err(Refusal::Integers);
+    }
+    let [a_transposed, b_transposed] = terms[0].sides;
+    let a_strided = terms.iter().any(|term| term.apart.is_some());
+    if a_strided && batched {
+        return Err(Refusal::Layout("a batch of matmuls whose operands are not packed"));
+    }
+    let matmul = MatMul {
+        scalar,
+        a_transposed,
+        a_strided,
+        b_transposed,
+        batched,
+        terms: terms.len(),
+        gated,
+        epilogue: Epilogue { function, operands: inputs, outputs },
+    };
+    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    let outer = |axes: &[Dim]| axes.iter().product::<Dim>();
+    let (rows, batch) = match batched {
+        true => (shape[rank - 2].clone(), outer(&shape[..rank - 2])),
+        false => (outer(&shape[..rank - 1]), Dim::from(1)),
+    };
+    let columns = shape[rank - 1].clone();
+    for (i, term) in terms.iter().enumerate() {
+        let name = if i == 0 { "K".to_owned() } else { format!("K_{}", i + 1) };
+        dims.insert(name, term.depth.clone());
+        if a_strided {
+            let name = if i == 0 { "A_row".to_owned() } else { format!("A_row_{}", i + 1) };
+            let packed = if a_transposed { &rows } else { &term.depth };
+            dims.insert(name, term.apart.as_ref().unwrap_or(packed).clone());
+        }
+    }
+    dims.extend([("M", rows), ("N", columns), ("batch", batch)].map(|(n, d)| (n.to_owned(), d)));
+    let unit = Dim::from(WIDTH / scalar.bytes());
+    let aligned = |dim: &Dim| dim.exact_div(&unit).is_some();
+    let extents = terms.iter().map(|term| &term.depth).chain([&dims["N"]]);
+    let extents = extents.chain(terms.iter().filter_map(|term| term.apart.as_ref()));
+    let mut extents = extents.chain(a_transposed.then_some(&dims["M"]));
+    let begins = operands.pointers.iter().all(|pointer| aligned(&pointer.offset));
+    let edges = match begins && operands.whole && extents.all(aligned) {
+        true => Edges::Bulk,
+        false => Edges::Moves,
+    };
+    let sized = tiles_of_matmul(site.target, body);
+    // The first operand is A, the second B; and so on, but that gated matmuls have one A.
+    let of_term = if gated { 3 } else { 2 };
+    let mut terms = operands.pointers[..of_term * terms.len()].chunks(of_term);
+    let constant = terms.all(|term| term[1..].iter().all(|b| site.is_weight(b.operand)));
+    let bytes = matmuls.iter().try_fold(0, |sum: i64, &id| {
+        let b = body.ty(body.node(id).inputs()[1]?);
+        let mut sizes = b.shape.iter().map(Dim::known);
+        let bytes = sizes.try_fold(b.dtype.size() as i64, |n, dim| n.checked_mul(dim?))?;
+        sum.checked_add(bytes)
+    });
+    let cached = site.target.l2_bytes as i64 / CACHED;
+    let weights = match constant {
+        true if bytes.is_some_and(|bytes| bytes <= cached) => Weights::Small,
+        true => Weights::Large,
+        false => Weights::None,
+    };
+    let variants = site.step.variants.all().iter();
+    let launches = variants.map(|variant| {
+        let mut dims = dims.clone();
+        let cut = Cut::of(variant, &sized, weights)?;
+        let kernel = kernel(site, &matmul, edges, &cut, &mut dims)?;
+        let pointers = operands.pointers.clone();
+        Ok(match scalar == Scalar::F32 && !site.target.tf32 && cut.split == 1 {
+            true => site.launch_behind(kernel, &dims, pointers),
+            false => site.launch(kernel, &dims, pointers),
+        })
+    });
+    launches.collect()
+}
+
+/// The kernel of a matmul by small weights, as filters are, in tiles of a size, its depth split into so many parts.
+pub(super) fn by_weights(
+    site: &Site<'_>,
+    matmul: &MatMul,
+    tile: [i64; 2],
+    split: i64,
+    dims: &mut BTreeMap<String, Dim>,
+) -> Result<Kernel, Refusal> {
+    let (weights, few) = (Weights::Small, split > 1);
+    let cut = Cut { tile, ping_pong: false, split, weights, few, found: None };
+    kernel(site, matmul, Edges::Bulk, &cut, dims)
+}
+
+/// A matmul asks for weights of at most this part of the L2 cache while predecessors are still busy. More of them would
+/// crowd out what those read: so a block has only what its stages hold.
+const CACHED: i64 = 4;
+
+/// What B is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Weights {
+    /// A step makes it.
+    None,
+    /// Weights, which no step makes, and which are no more than a part of the L2 cache.
+    Small,
+    /// More of them.
+    Large,
+}
+
+/// How a variant cuts a matmul.
+struct Cut {
+    /// Rows and columns of a tile.
+    tile: [i64; 2],
+    /// Whether warpgroups ping-pong.
+    ping_pong: bool,
+    /// Into how many parts the depth is split.
+    split: i64,
+    /// What B is.
+    weights: Weights,
+    /// Whether tiles are so few that each block may ask for all of its weights before predecessors are done.
+    few: bool,
+    /// Parameters of Hopper's template that were found, rather than those that follow from the above.
+    found: Option<GemmParameters>,
+}
+
+impl Cut {
+    /// Of a variant: one of these tiles, or the smallest with its depth split, by its name; or parameters of its own.
+    fn of(variant: &Variant, sized: &[Tile], weights: Weights) -> Result<Self, Refusal> {
+        let &[.., Tile { name: few, size: smallest, .. }] = sized else {
+            return Err(Refusal::Operation("a matmul without tiles"));
+        };
+        let known = sized.iter().find(|known| known.name == variant.name);
+        Ok(match (variant.parameters, known) {
+            (Some(Parameters::Gemm(found)), _) => {
+                let rows = ROWS * found.strips * if found.ping_pong { 1 } else { found.consumers };
+                let tile = [rows, found.columns];
+                // As of the variants: where tiles are small, they are few.
+                let few = found.split > 1 || tile == smallest;
+                let GemmParameters { ping_pong, split, .. } = found;
+                Self { tile, ping_pong, split, weights, few, found: Some(found) }
+            }
+            (Some(Parameters::Fmha(_) | Parameters::Mlp(_)), _) => {
+                return Err(Refusal::Operation("a matmul by other parameters"));
+            }
+            (None, Some(&Tile { name, size: tile, .. })) => {
+                let (ping_pong, few) = (name == PING_PONG, name == few);
+                Self { tile, ping_pong, split: 1, weights, few, found: None }
+            }
+            (None, None) => {
+                let split = parts(variant.name);
+                let split = split.ok_or(Refusal::Operation("a matmul of an unknown variant"))?;
+                Self { tile: smallest, ping_pong: false, split, weights, few: true, found: None }
+            }
+        })
+    }
+
+    /// Hopper's template with these parameters.
+    fn gemm(&self, matmul: MatMul, edges: Edges) -> Gemm {
+        let Self { tile: [rows, columns], ping_pong, split, weights, few, found } = *self;
+        let prefetch = few && weights == Weights::Small;
+        let weights = weights != Weights::None;
+        let gemm = Gemm { matmul, edges, columns, split, weights, prefetch, ..Gemm::default() };
+        match (found, ping_pong) {
+            (Some(found), ping_pong) => Gemm {
+                consumers: found.consumers,
+                strips: found.strips,
+                ping_pong,
+                stages: found.stages,
+                cluster: found.cluster,
+                ..gemm
+            },
+            (None, true) => Gemm { strips: rows / ROWS, ping_pong: true, ..gemm }.deepest(),
+            (None, false) => Gemm { consumers: rows / ROWS, ..gemm }.deepest(),
+        }
+    }
+}
+
+/// The kernel of a variant, by tensor cores for half and for single precision that may be rounded to TF32, else by
+/// single threads. Hopper's warpgroups take single precision along K only; of what lies otherwise, warps make tiles of
+/// the same sizes or smaller, and several variants may be one kernel.
+fn kernel(
+    site: &Site<'_>,
+    matmul: &MatMul,
+    edges: Edges,
+    cut: &Cut,
+    dims: &mut BTreeMap<String, Dim>,
+) -> Result<Kernel, Refusal> {
+    let (matmul, arch, [rows, columns]) = (matmul.clone(), site.arch, cut.tile);
+    let (single, tf32) = (matmul.scalar == Scalar::F32, site.target.tf32);
+    let along = !matmul.a_transposed && !matmul.b_transposed;
+    let warpgroups = arch.has(Feature::Wgmma) && (!single || tf32 && along);
+    if cut.found.is_some() && !warpgroups {
+        return Err(Refusal::Operation("parameters of warpgroups, which make no such matmuls"));
+    }
+    let kernel = match (warpgroups, single && !tf32) {
+        (_, true) => {
+            let by = By::Threads(match (rows, matmul.gated) {
+                (128, _) => [8, 8],
+                // Gated ones read four neighbours of each matrix.
+                (_, true) => [4, 8],
+                (64, false) => [8, 4],
+                (_, false) => [4, 4],
+            });
+            // Parts of K wait longest for weights, and leave room for more of them.
+            let stages = site.stages(if cut.split == 1 { 3 } else { 5 });
+            let (tile, split) = ([rows, columns], cut.split);
+            let simt =
+                Multistage { matmul, arch, edges, tile, by, split, stages, ..Multistage::simt() };
+            simt.within(site.target.shared_memory_per_block as i64 / 2).kernel()
+        }
+        (true, false) => {
+            let (gemm, split) = (cut.gemm(matmul, edges), cut.split);
+            let height = gemm.rows() * gemm.cluster;
+            let width = if gemm.matmul.gated { columns / 2 } else { columns };
+            let tiles = &tiles(&dims["M"], height) * &tiles(&dims["N"], width);
+            let cores = Dim::from(i64::from(site.target.cores) / gemm.cluster);
+            let tiles = &tiles * &dims["batch"];
+            let blocks = tiles.minimum(&cores).maximum(&Dim::from(1));
+            let clusters = if split > 1 { tiles } else { blocks.clone() };
+            dims.extend(
+                [("blocks", blocks), ("clusters", clusters)].map(|(n, d)| (n.to_owned(), d)),
+            );
+            gemm.kernel()
+        }
+        (false, false) => {
+            let tile = [rows, columns.min(128)];
+            // Stages of as many bytes.
+            let (depth, stages) = (if single { 16 } else { 32 }, site.stages(4));
+            Multistage { matmul, arch, edges, tile, depth, stages, ..Multistage::mma() }.kernel()
+        }
+    };
+    Ok(kernel?)
+}
+
+/// One of the matmuls that are added.
+struct Term {
+    depth: Dim,
+    /// From row to row of A, if it is not packed.
+    apart: Option<Dim>,
+    batched: bool,
+    /// Whether A is column-major, and B row-major.
+    sides: [bool; 2],
+}
+
+/// A step's operands, as a template takes them: in the order in which they are added.
+pub(super) struct Operands<'a> {
+    site: &'a Site<'a>,
+    shape: &'a [Dim],
+    scalar: Option<Scalar>,
+    /// Whether all that is read or written by vectors begins where those must.
+    whole: bool,
+    /// Whether the matmuls are a batch: what follows reads rows and columns that all of them share.
+    batched: bool,
+    pub(super) pointers: Vec<Pointer>,
+}
+
+impl<'a> Operands<'a> {
+    /// Of a matmul of this shape and type.
+    pub(super) fn new(site: &'a Site<'a>, shape: &'a [Dim], scalar: Scalar) -> Self {
+        let pointers = Vec::new();
+        Self { site, shape, scalar: Some(scalar), whole: true, batched: false, pointers }
+    }
+
+    pub(super) fn push(&mut self, operand: StepOperand, offset: &Dim) {
+        self.pointers.push(Pointer { operand, offset: offset.clone() });
+    }
+
+    /// The operands of a matmul; only B, if A is another one's.
+    fn term(&mut self, body: &Graph, id: NodeId, shares_a: bool) -> Result<Term, Refusal> {
+        let inputs = body.node(id).inputs();
+        let read = |place: usize| {
+            let value = inputs.get(place).copied().flatten();
+            let operand = value.and_then(|value| self.site.input(value));
+            operand.ok_or(Refusal::Operation("a matmul of a value that the launch itself computes"))
+        };
+        let (a, b) = (read(0)?, read(1)?);
+        let ((scalar, of_a), (other, of_b)) = (self.site.operand(a)?, self.site.operand(b)?);
+        if scalar != other || self.scalar.is_some_and(|scalar| scalar != other) {
+            return Err(Refusal::Layout("a matmul of two types"));
+        }
+        self.scalar = Some(scalar);
+        let layout = MatMulLayout::of([of_a, of_b], self.shape)?;
+        let odd = Refusal::Layout("operands of a matmul that are not packed");
+        let ([Some(a_columns), Some(b_rows)], [Some(a_matrix), Some(b_matrix)]) =
+            (layout.turned, layout.matrices)
+        else {
+            return Err(odd);
+        };
+        if !shares_a {
+            self.push(a, &a_matrix.offset);
+        }
+        self.push(b, &b_matrix.offset);
+        let MatMulLayout { depth, apart, batched, .. } = layout;
+        self.batched |= batched;
+        Ok(Term { depth, apart, batched, sides: [a_columns, b_rows] })
+    }
+
+    pub(super) fn epilogue_input(&mut self, value: ValueId) -> Result<Input, Refusal> {
+        let operand = self.site.input(value).ok_or(Refusal::Operation("no operand"))?;
+        let (scalar, view) = self.site.operand(operand)?;
+        let rank = self.shape.len();
+        let matrix = Matrix::of(view, self.shape, rank - 1)?;
+        let columns = &self.shape[rank - 1];
+        let span = match (&matrix.row, &matrix.column, &matrix.period) {
+            (row, column, None) if *row == 0 && *column == 1 => Span::Row,
+            (row, column, None) if row == columns && *column == 1 => Span::Whole,
+            // Of one column, what each row has is all that there is.
+            (row, _, None) if self.batched && *row == 1 && *columns == 1 => Span::Whole,
+            (row, column, None) if *row == 1 && *column == 0 && !self.batched => Span::Column,
+            _ => return Err(Refusal::Layout("an addend that is no row, column or matrix")),
+        };
+        self.push(operand, &matrix.offset);
+        self.whole &= self.by_elements() || Some(scalar) == self.scalar;
+        Ok(Input { span, scalar: Some(scalar) })
+    }
+
+    pub(super) fn result(&mut self, number: usize) -> Result<Option<Scalar>, Refusal> {
+        let operand = StepOperand::Output(number);
+        let (scalar, view) = self.site.operand(operand)?;
+        if view.shape() != self.shape || !view.is_contiguous() {
+            return Err(Refusal::Layout("a result that is not packed"));
+        }
+        self.push(operand, &view.offset);
+        self.whole &= self.by_elements() || Some(scalar) == self.scalar;
+        Ok(Some(scalar))
+    }
+
+    /// Whether addends and results of other types are read to and written from registers, element by element, as
+    /// warpgroups do it.
+    fn by_elements(&self) -> bool {
+        self.site.arch.has(Feature::Wgmma) && self.scalar != Some(Scalar::F32)
+    }
+}

@@ -1,0 +1,305 @@
+//! Chains of layers.
+
+use super::function::{Walk, function, leaves};
+use super::matmul::Operands;
+use super::operand::Matrix;
+use super::{Launch, Pointer, Refusal, Site, StepOperand, scalar};
+use crate::base::parameters::{MlpParameters, Parameters};
+use crate::base::program::BufferKind;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::op::Op;
+use graphene_ir::arch::Feature;
+use graphene_ir::kernel::Kernel;
+use graphene_ir::template::access::Stride;
+use graphene_ir::template::epilogue::{Epilogue, Span};
+use graphene_ir::template::matmul::Edges;
+use graphene_ir::template::mlp::{Layer, Mlp, Warpgroups};
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// Like layers from which on they are a loop, for which their weights are stacked one after the other.
+const LOOP: usize = 4;
+
+/// Elements at multiples of which all begins, so that several can move at once.
+const UNIT: i64 = 8;
+
+/// The launches of a step of layers, one for each of its variants.
+pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
+    let body = &site.step.body;
+    let nodes = body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul));
+    let matmuls: Vec<NodeId> = nodes.map(|(id, _)| id).collect();
+    let first = *matmuls.first().ok_or(Refusal::Operation("a chain of no layers"))?;
+    let input = Input::new(site, first)?;
+    let chain = Chain::new(site, &matmuls, input.scalar)?;
+    let mut layers = Vec::new();
+    for l in 0..matmuls.len() {
+        layers.push(chain.layer(l)?);
+    }
+
+    let unit = Dim::from(UNIT);
+    let aligned = |dim: &Dim| dim.exact_div(&unit).is_some();
+    let pointers = || layers.iter().flat_map(|layer| &layer.pointers).chain([&input.pointer]);
+    let begins = pointers().all(|pointer| aligned(&pointer.offset));
+    let edges = if begins && aligned(&input.row) { Edges::Bulk } else { Edges::Moves };
+    let packed = input.row == input.width;
+    let mut dims = BTreeMap::from([("M".to_owned(), input.rows)]);
+    if !packed {
+        dims.insert("X_stride0".to_owned(), input.row);
+    }
+    let (layers, pointers, stacks) = stacked(site, layers);
+    let pointers: Vec<Pointer> = std::iter::once(input.pointer).chain(pointers).collect();
+    let mlp = Mlp {
+        scalar: input.scalar,
+        x: Some(input.x),
+        tf32: input.scalar == Scalar::F32 && site.target.tf32,
+        arch: site.arch,
+        width: input.width,
+        stride: if packed { Stride::Packed } else { Stride::Symbol },
+        layers,
+        edges,
+        ..Mlp::default()
+    };
+    let shared = i64::try_from(site.target.shared_memory_per_block).unwrap_or(i64::MAX);
+    let variants = site.step.variants.all().iter().map(|variant| {
+        let Some(Parameters::Mlp(MlpParameters { rows })) = variant.parameters else {
+            return Err(Refusal::Operation("layers by other parameters"));
+        };
+        let kernel = match by_warpgroups(&mlp, site, rows) {
+            Some(kernel) => kernel,
+            None => mlp.clone().fitting(rows, shared)?.kernel()?,
+        };
+        let launch = site.launch(kernel, &dims, pointers.clone());
+        Ok(Launch { stacks: stacks.clone(), ..launch })
+    });
+    variants.collect()
+}
+
+/// The kernel by warpgroups, where the GPU has them and layers are such that they take them: with 128 rows a block if it is
+/// to have so many, else with 64.
+fn by_warpgroups(mlp: &Mlp, site: &Site<'_>, rows: i64) -> Option<Kernel> {
+    let consumers = if rows >= 128 { 2 } else { 1 };
+    let has = site.arch.has(Feature::Wgmma);
+    has.then(|| Warpgroups::fitting(mlp, consumers).kernel(mlp).ok()).flatten()
+}
+
+/// What the first layer reads.
+struct Input {
+    /// As it is read, which is rounded to the layers' type.
+    x: Scalar,
+    scalar: Scalar,
+    pointer: Pointer,
+    rows: Dim,
+    width: i64,
+    /// From row to row.
+    row: Dim,
+}
+
+impl Input {
+    fn new(site: &Site<'_>, matmul: NodeId) -> Result<Self, Refusal> {
+        let body = &site.step.body;
+        let of = |id: NodeId| body.node(id).inputs().first().copied().flatten();
+        let rounded = of(matmul).ok_or(Refusal::Operation("a matmul of nothing"))?;
+        let is_cast = matches!(body.node(rounded.node).op(), Op::Cast { .. });
+        let value = if is_cast { of(rounded.node) } else { Some(rounded) };
+        let operand = value.and_then(|value| site.input(value));
+        let operand = operand
+            .ok_or(Refusal::Operation("a matmul of a value that the launch itself computes"))?;
+        let (x, view) = site.operand(operand)?;
+        let scalar = scalar(body.ty(rounded).dtype)?;
+        let shape = view.shape();
+        let Some((columns, rows)) = shape.split_last() else {
+            return Err(Refusal::Layout("a matmul of a number"));
+        };
+        let width = columns.known().ok_or(Refusal::Layout("layers of unknown width"))?;
+        let matrix = Matrix::of(view, &shape, rows.len())?;
+        let rows = rows.iter().product::<Dim>();
+        let row = if rows == 1 { Dim::from(width) } else { matrix.row };
+        let side_by_side = matrix.column == 1 || width == 1;
+        if matrix.period.is_some() || row == 0 || !side_by_side {
+            return Err(Refusal::Layout("rows without one stride between them"));
+        }
+        let pointer = Pointer { operand, offset: matrix.offset };
+        Ok(Self { x, scalar, pointer, rows, width, row })
+    }
+}
+
+/// A body's matmuls, each of what the one before has become.
+struct Chain<'a> {
+    site: &'a Site<'a>,
+    body: &'a Graph,
+    matmuls: &'a [NodeId],
+    scalar: Scalar,
+    /// What each matmul reads.
+    inputs: Vec<ValueId>,
+    /// For each node of the body the last matmul that it is made of.
+    layer_of: BTreeMap<NodeId, usize>,
+}
+
+/// A layer with what it reads and writes.
+struct Bridged {
+    layer: Layer,
+    pointers: Vec<Pointer>,
+    /// Whether all that it reads are weights, which can be prepacked.
+    constant: bool,
+}
+
+impl<'a> Chain<'a> {
+    fn new(site: &'a Site<'a>, matmuls: &'a [NodeId], scalar: Scalar) -> Result<Self, Refusal> {
+        let body = &site.step.body;
+        let mut layer_of: BTreeMap<NodeId, usize> = BTreeMap::new();
+        let mut inputs = Vec::new();
+        for (id, node) in body.nodes() {
+            let before = node.inputs().iter().flatten().filter_map(|v| layer_of.get(&v.node));
+            let mut layer = before.copied().max();
+            if let Some(number) = matmuls.iter().position(|&matmul| matmul == id) {
+                if layer != number.checked_sub(1) {
+                    return Err(Refusal::Operation("matmuls that are no chain"));
+                }
+                let input = node.inputs().first().copied().flatten();
+                inputs.push(input.ok_or(Refusal::Operation("a matmul of nothing"))?);
+                layer = Some(number);
+            }
+            layer.map(|layer| layer_of.insert(id, layer));
+        }
+        Ok(Self { site, body, matmuls, scalar, inputs, layer_of })
+    }
+
+    fn layer(&self, l: usize) -> Result<Bridged, Refusal> {
+        let (body, matmul) = (self.body, self.matmuls[l]);
+        let shape = &body.ty(matmul.value()).shape;
+        let outputs = body.outputs().iter().enumerate();
+        let own = outputs.filter(|(_, (_, value))| self.layer_of.get(&value.node) == Some(&l));
+        let (numbers, stored): (Vec<usize>, Vec<ValueId>) =
+            own.map(|(number, (_, value))| (number, *value)).unzip();
+        let kept = self.inputs.get(l + 1).copied();
+        let given: Vec<ValueId> = kept.into_iter().chain(stored).collect();
+
+        let input = (l > 0).then(|| self.inputs[l]);
+        let walk = |value: ValueId| {
+            let other = self.layer_of.get(&value.node).is_some_and(|of| *of < l);
+            match value == matmul.value() {
+                true => Walk::Stop,
+                false if other => Walk::Found,
+                false => Walk::On,
+            }
+        };
+        let mut values = leaves(body, &given, &walk);
+        let skip = input.is_some_and(|input| values.contains(&input));
+        values.retain(|value| Some(*value) != input);
+        let place = |value: ValueId| {
+            if value == matmul.value() {
+                Some(0)
+            } else if skip && Some(value) == input {
+                Some(values.len() + 1)
+            } else {
+                values.iter().position(|x| *x == value).map(|i| i + 1)
+            }
+        };
+        let function = function(body, &given, &place)?;
+        let width = shape.last().and_then(Dim::known);
+        let width = width.ok_or(Refusal::Layout("layers of unknown width"))?;
+        if skip && input.is_some_and(|input| body.ty(input).shape != *shape) {
+            return Err(Refusal::Layout("an input that is repeated"));
+        }
+
+        let mut operands = Operands::new(self.site, shape, self.scalar);
+        let (transposed, mut constant) = self.weights(&mut operands, l)?;
+        let inputs = values.iter().map(|&value| operands.epilogue_input(value));
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        let mut outputs: Vec<Option<Scalar>> = kept.iter().map(|_| None).collect();
+        for &number in &numbers {
+            outputs.push(operands.result(number)?);
+        }
+        for pointer in &operands.pointers {
+            constant &= self.is_weight(pointer);
+        }
+        let epilogue = Epilogue { function, operands: inputs, outputs };
+        let layer = Layer { width, transposed, times: 1, skip, epilogue };
+        Ok(Bridged { layer, pointers: operands.pointers, constant })
+    }
+
+    /// Adds the weights; says whether the output's column is contiguous, and whether they are constant.
+    fn weights(&self, operands: &mut Operands<'_>, l: usize) -> Result<(bool, bool), Refusal> {
+        let value = self.body.node(self.matmuls[l]).inputs().get(1).copied().flatten();
+        let operand = value.and_then(|value| self.site.input(value));
+        let operand = operand.ok_or(Refusal::Operation("weights that are computed"))?;
+        let (scalar, view) = self.site.operand(operand)?;
+        let shape = view.shape();
+        let [depth, columns] = &shape[..] else {
+            return Err(Refusal::Layout("weights that are no matrix"));
+        };
+        if scalar != self.scalar {
+            return Err(Refusal::Layout("a matmul of two types"));
+        }
+        let matrix = Matrix::of(view, &shape, 1)?;
+        let is = |stride: &Dim, size: &Dim, wanted: &Dim| *size == 1 || stride == wanted;
+        let one = Dim::from(1);
+        let rows = is(&matrix.column, columns, &one) && is(&matrix.row, depth, columns);
+        let turned = is(&matrix.row, depth, &one) && is(&matrix.column, columns, depth);
+        if !(rows || turned) {
+            return Err(Refusal::Layout("weights that are not packed"));
+        }
+        operands.push(operand, &matrix.offset);
+        Ok((rows, matrix.offset == 0))
+    }
+
+    /// Whether it is all of a weight.
+    fn is_weight(&self, pointer: &Pointer) -> bool {
+        let StepOperand::Input(number) = pointer.operand else { return false };
+        let operand = &self.site.step.inputs[number];
+        let buffer = self.site.program.buffer(operand.buffer);
+        let elements = operand.view.shape().iter().product::<Dim>();
+        matches!(buffer.kind, BufferKind::Weight(_))
+            && pointer.offset == 0
+            && buffer.elements == elements
+    }
+}
+
+/// Layers with those that are alike as one, what they point to, and what is stacked one after the other.
+fn stacked(
+    site: &Site<'_>,
+    bridged: Vec<Bridged>,
+) -> (Vec<Layer>, Vec<Pointer>, Vec<Vec<StepOperand>>) {
+    let (mut layers, mut pointers, mut stacks) = (Vec::new(), Vec::new(), Vec::new());
+    let last = bridged.len() - 1;
+    let depth = |l: usize| match l {
+        0 => {
+            let weights = bridged[0].pointers.first().and_then(|pointer| match pointer.operand {
+                StepOperand::Input(number) => site.step.inputs[number].view.shape()[0].known(),
+                StepOperand::Output(_) | StepOperand::Stack(_) | StepOperand::Scratch(_) => None,
+            });
+            weights.unwrap_or(0)
+        }
+        _ => bridged[l - 1].layer.width,
+    };
+    let alike = |l: usize, other: usize| {
+        let (layer, rows) = (&bridged[l].layer, |span| span == Span::Row);
+        l < last
+            && bridged[l].constant
+            && depth(l) == layer.width
+            && layer.epilogue.function.outputs().len() == 1
+            && layer.epilogue.operands.iter().all(|input| rows(input.span))
+            && *layer == bridged[other].layer
+    };
+    let mut l = 0;
+    while l <= last {
+        let own = &bridged[l];
+        let times = (l..last).take_while(|&other| alike(other, l)).count();
+        if times < LOOP {
+            layers.push(own.layer.clone());
+            pointers.extend(own.pointers.iter().cloned());
+            l += 1;
+            continue;
+        }
+        layers.push(Layer { times: times as i64, ..own.layer.clone() });
+        for place in 0..own.pointers.len() {
+            let of = |other: &Bridged| other.pointers[place].operand;
+            pointers
+                .push(Pointer { operand: StepOperand::Stack(stacks.len()), offset: Dim::from(0) });
+            stacks.push(bridged[l..l + times].iter().map(of).collect());
+        }
+        l += times;
+    }
+    (layers, pointers, stacks)
+}

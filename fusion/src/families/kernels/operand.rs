@@ -1,0 +1,200 @@
+//! How operands lie along a kernel's axes.
+
+use super::Refusal;
+use crate::base::view::{Mode, View, stride};
+use graphene_frontend::dim::Dim;
+use graphene_ir::template::access::{Access, Stride};
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// Axes that several operands share, outermost first.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Axes {
+    /// Their sizes.
+    pub(super) sizes: Vec<Dim>,
+    /// For each operand its stride along each axis, in elements.
+    pub(super) strides: Vec<Vec<Dim>>,
+}
+
+impl Axes {
+    /// The axes of some views, the first of which has the shape that the others broadcast to. Axes are in the order in
+    /// which the first view lies in memory; those that all views go through as if they were one are one.
+    ///
+    /// # Errors
+    /// [`Refusal::Layout`] if whether an axis repeats depends on a symbol, or one is gone through backwards.
+    pub(super) fn of(views: &[&View]) -> Result<Self, Refusal> {
+        let shape = views[0].shape();
+        let order = views[0].memory_order().unwrap_or_else(|| (0..shape.len()).collect());
+        let mut strides = Vec::with_capacity(views.len());
+        for view in views {
+            let view = view.expand(&shape);
+            let view = view.ok_or(Refusal::Layout("whether a dim repeats depends on a symbol"))?;
+            forward(&view.modes)?;
+            strides.push(view.transpose(&order).modes);
+        }
+        let sizes: Vec<Dim> = order.iter().map(|&axis| shape[axis].clone()).collect();
+        Ok(Self::merged(&sizes, &strides))
+    }
+
+    /// Without axes of size 1, and with those merged that lie one within the other everywhere.
+    pub(super) fn merged(sizes: &[Dim], modes: &[Vec<Mode>]) -> Self {
+        let mut merged = Self { sizes: Vec::new(), strides: vec![Vec::new(); modes.len()] };
+        for (axis, size) in sizes.iter().enumerate().filter(|(_, size)| **size != 1) {
+            let stride = |operand: usize| &modes[operand][axis].stride;
+            let within = !merged.sizes.is_empty()
+                && (0..modes.len()).all(|operand| {
+                    merged.strides[operand].last() == Some(&(stride(operand) * size))
+                });
+            if within {
+                let last = merged.sizes.len() - 1;
+                merged.sizes[last] = &merged.sizes[last] * size;
+            } else {
+                merged.sizes.push(size.clone());
+            }
+            let last = merged.sizes.len() - 1;
+            for (operand, strides) in merged.strides.iter_mut().enumerate() {
+                strides.truncate(last);
+                strides.push(stride(operand).clone());
+            }
+        }
+        if merged.sizes.is_empty() {
+            merged.sizes.push(Dim::from(1));
+            merged.strides.iter_mut().for_each(|strides| strides.push(Dim::from(1)));
+        }
+        merged
+    }
+
+    /// How a template is told that an operand lies so; what it does not know at compile time are dims by its symbols'
+    /// names.
+    pub(super) fn access(
+        &self,
+        operand: usize,
+        name: &str,
+        scalar: Scalar,
+        dims: &mut BTreeMap<String, Dim>,
+    ) -> Access {
+        let mut packed = Dim::from(1);
+        let mut strides = Vec::with_capacity(self.sizes.len());
+        for (axis, size) in self.sizes.iter().enumerate().rev() {
+            let stride = &self.strides[operand][axis];
+            strides.push(if *stride == 0 {
+                Stride::Broadcast
+            } else if *stride == packed {
+                packed = &packed * size;
+                Stride::Packed
+            } else {
+                dims.insert(format!("{name}_stride{axis}"), stride.clone());
+                packed = &packed * size;
+                Stride::Symbol
+            });
+        }
+        strides.reverse();
+        Access { scalar, strides }
+    }
+
+    /// The most elements, up to `most`, of which every row along the last axis is a whole number, and at a multiple of
+    /// which every row of every operand begins that goes through that axis element by element.
+    pub(super) fn vector(&self, offsets: &[&Dim], most: i64) -> i64 {
+        let last = self.sizes.len() - 1;
+        let fits = |vector: i64| {
+            let whole = |dim: &Dim| dim.exact_div(&Dim::from(vector)).is_some();
+            whole(&self.sizes[last])
+                && self.strides.iter().zip(offsets).all(|(strides, offset)| {
+                    strides[last] != 1 || (whole(offset) && strides[..last].iter().all(whole))
+                })
+        };
+        let mut vector = most;
+        while vector > 1 && !fits(vector) {
+            vector /= 2;
+        }
+        vector
+    }
+}
+
+/// Checks that no axis is gone through backwards: the symbols of strides are not negative.
+///
+/// # Errors
+/// [`Refusal::Layout`] if one is.
+pub(super) fn forward(modes: &[Mode]) -> Result<(), Refusal> {
+    let backwards = |mode: &Mode| {
+        mode.size != 1 && mode.stride != 0 && mode.stride.upper_bound().is_some_and(|s| s <= 0)
+    };
+    match modes.iter().any(backwards) {
+        true => Err(Refusal::Layout("elements from the last to the first")),
+        false => Ok(()),
+    }
+}
+
+/// An operand as a matrix: all axes before one as its rows, the others as its columns.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Matrix {
+    /// Elements before the first.
+    pub(super) offset: Dim,
+    /// From row to row.
+    pub(super) row: Dim,
+    /// From column to column.
+    pub(super) column: Dim,
+    /// The number of columns.
+    columns: Dim,
+    /// After how many rows it begins anew, if it does.
+    pub(super) period: Option<Dim>,
+}
+
+impl Matrix {
+    /// A view that broadcasts to a shape, whose columns begin at `axis`.
+    ///
+    /// # Errors
+    /// [`Refusal::Layout`] if the rows or the columns do not go on evenly, or go backwards.
+    pub(super) fn of(view: &View, shape: &[Dim], axis: usize) -> Result<Self, Refusal> {
+        let view = view.expand(shape);
+        let view = view.ok_or(Refusal::Layout("whether a dim repeats depends on a symbol"))?;
+        forward(&view.modes)?;
+        let (rows, columns) = view.modes.split_at(axis);
+        let even =
+            |modes| stride(modes).ok_or(Refusal::Layout("rows without one stride between them"));
+        let size = |modes: &[Mode]| modes.iter().map(|mode| &mode.size).product::<Dim>();
+        // Along outer axes that repeat, the same rows come again.
+        let repeating = rows.iter().take_while(|mode| mode.stride == 0 || mode.size == 1).count();
+        let (repeating, own) = rows.split_at(repeating);
+        let repeats = repeating.iter().any(|mode| mode.size != 1) && !own.is_empty();
+        Ok(Self {
+            offset: view.offset.clone(),
+            row: even(own)?,
+            column: even(columns)?,
+            columns: size(columns),
+            period: repeats.then(|| size(own)),
+        })
+    }
+
+    /// How a template is told.
+    pub(super) fn access(
+        &self,
+        name: &str,
+        scalar: Scalar,
+        dims: &mut BTreeMap<String, Dim>,
+    ) -> Access {
+        let mut stride = |axis: usize, stride: &Dim, packed: &Dim| {
+            if *stride == 0 {
+                Stride::Broadcast
+            } else if stride == packed {
+                Stride::Packed
+            } else {
+                dims.insert(format!("{name}_stride{axis}"), stride.clone());
+                Stride::Symbol
+            }
+        };
+        let one = Dim::from(1);
+        let packed = if self.column == 0 { &one } else { &self.columns };
+        let strides = vec![stride(0, &self.row, packed), stride(1, &self.column, &one)];
+        Access { scalar, strides }
+    }
+
+    /// Whether rows are whole numbers of so many elements and begin at multiples of them.
+    pub(super) fn is_aligned(&self, elements: i64, columns: &Dim) -> bool {
+        let whole = |dim: &Dim| dim.exact_div(&Dim::from(elements)).is_some();
+        whole(columns) && (self.column != 1 || (whole(&self.row) && whole(&self.offset)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

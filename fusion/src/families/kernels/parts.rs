@@ -1,0 +1,264 @@
+//! Results that are put together: joins, surroundings, ranges and sizes, the same bits as another type.
+
+use super::operand::Axes;
+use super::{
+    Launch, Pointer, Refusal, Site, StepOperand, WIDTH, lies_channels_last, pointwise, scalar,
+};
+use crate::base::view::View;
+use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node, ValueId};
+use graphene_frontend::op::{Op, PadMode, SliceAxis};
+use graphene_ir::choose::mapping;
+use graphene_ir::kernel::Number;
+use graphene_ir::template::conv::Filled;
+use graphene_ir::template::parts::{Part, Parts, Source};
+use graphene_ir::tensor::Scalar;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes of a kernel's parameters at most, whatever compiles it: 8 for each operand, 4 for each symbol.
+const PARAMETERS: usize = 4096;
+
+/// What a symbol is at most where a size that is made of several is asked to be less than 2³¹.
+const LONGEST: i64 = 1 << 15;
+
+/// A box of the result, and what stands there.
+struct Piece {
+    to: View,
+    what: What,
+}
+
+enum What {
+    /// An operand's elements.
+    Copied(StepOperand, View),
+    /// Zeros.
+    Zeros,
+    /// Numbers from this one on.
+    Counted(Dim),
+}
+
+/// The launch of a step that moves elements, or makes them of sizes; `None` if it is another one.
+pub(super) fn launch(site: &Site<'_>) -> Option<Result<Launch, Refusal>> {
+    let pieces = match alone(&site.step.body) {
+        None => copied(site),
+        Some(node) => match node.op() {
+            Op::Concat { axis } => joined(site, node, *axis),
+            Op::Pad { mode, before, after } => {
+                if let Some(filled) = filled(site, node, before, after) {
+                    return Some(filled);
+                }
+                surrounded(site, node, *mode, before, after)
+            }
+            Op::BitCast(_) => copied(site),
+            Op::Iota(_) => counted(site, Dim::from(0)),
+            Op::Size(size) if !is_symbol(size) => {
+                Err(Refusal::Operation("sizes that may be negative, or 2³¹ and more"))
+            }
+            Op::Size(size) => counted(site, size.clone()),
+            _ => return None,
+        },
+    };
+    Some(pieces.and_then(|pieces| made(site, &pieces)))
+}
+
+/// The body's first operation, if it has any: groups of this family have no more than one.
+fn alone(body: &Graph) -> Option<&Node> {
+    let is_source = |node: &Node| matches!(node.op(), Op::Input | Op::Constant(_));
+    body.nodes().map(|(_, node)| node).find(|node| !is_source(node))
+}
+
+/// Whether a kernel's symbols can have the value: it is not negative, and less than 2³¹ where no symbol is beyond
+/// [`LONGEST`].
+fn is_symbol(dim: &Dim) -> bool {
+    let mut symbols = BTreeSet::new();
+    dim.collect_symbols(&mut symbols);
+    let mut long = Bindings::new();
+    let bound = symbols.into_iter().try_for_each(|symbol| long.bind(symbol, LONGEST));
+    let most = bound.and_then(|()| dim.eval(&long));
+    dim.lower_bound().is_some_and(|least| least >= 0)
+        && most.is_ok_and(|most| most <= i64::from(i32::MAX))
+}
+
+/// The elements as they lie, whatever they are: types of the same size are one.
+fn bits(dtype: DType) -> Result<Scalar, Refusal> {
+    scalar(dtype).or(match dtype.size() {
+        1 => Ok(Scalar::U8),
+        2 => Ok(Scalar::F16),
+        4 => Ok(Scalar::U32),
+        8 => Ok(Scalar::I64),
+        _ => Err(Refusal::Elements(dtype)),
+    })
+}
+
+fn result<'a>(site: &Site<'a>) -> &'a View {
+    &site.step.outputs[0].view
+}
+
+fn type_of(site: &Site<'_>) -> DType {
+    site.program.buffers()[site.step.outputs[0].buffer.index()].dtype
+}
+
+/// What an input of the operation is.
+fn input(site: &Site<'_>, value: ValueId) -> Result<What, Refusal> {
+    let none = Refusal::Layout("parts that are no operands");
+    let operand = site.input(value).ok_or(none.clone())?;
+    let StepOperand::Input(number) = operand else { return Err(none) };
+    Ok(What::Copied(operand, site.step.inputs[number].view.clone()))
+}
+
+fn copied(site: &Site<'_>) -> Result<Vec<Piece>, Refusal> {
+    let value = site.step.body.inputs().first().ok_or(Refusal::Operation("copies of nothing"))?;
+    Ok(vec![Piece { to: result(site).clone(), what: input(site, value.value())? }])
+}
+
+fn counted(site: &Site<'_>, first: Dim) -> Result<Vec<Piece>, Refusal> {
+    Ok(vec![Piece { to: result(site).clone(), what: What::Counted(first) }])
+}
+
+/// A range of a view along one axis.
+fn range(of: &View, axis: usize, start: &Dim, len: &Dim) -> View {
+    of.slice(&[SliceAxis { axis, start: start.clone(), len: len.clone(), step: 1 }])
+}
+
+fn joined(site: &Site<'_>, node: &Node, axis: usize) -> Result<Vec<Piece>, Refusal> {
+    let mut start = Dim::from(0);
+    let mut pieces = Vec::with_capacity(node.inputs().len());
+    for &value in node.inputs().iter().flatten() {
+        let len = &site.step.body.ty(value).shape[axis];
+        let to = range(result(site), axis, &start, len);
+        pieces.push(Piece { to, what: input(site, value)? });
+        start = &start + len;
+    }
+    Ok(pieces)
+}
+
+/// The launch of an image with more channels, which are zeros and innermost in memory; `None` for another pad.
+fn filled(
+    site: &Site<'_>,
+    node: &Node,
+    before: &[Dim],
+    after: &[Dim],
+) -> Option<Result<Launch, Refusal>> {
+    let (&[Some(x)] | &[Some(x), None], [_, lacks, ..]) = (node.inputs(), after) else {
+        return None;
+    };
+    let Op::Pad { mode: PadMode::Constant, .. } = node.op() else { return None };
+    let channels_alone = before.iter().chain(after).filter(|dim| **dim != 0).count() == 1;
+    let What::Copied(operand, from) = input(site, x).ok()? else { return None };
+    let (scalar, to) = (bits(type_of(site)).ok()?, result(site));
+    let read = from.modes.get(1)?.size.known()?;
+    let made = read + lacks.known()?;
+    let whole = made * scalar.bytes() == WIDTH && to.offset.exact_div(&Dim::from(made)).is_some();
+    if !channels_alone || made == read || !whole || !lies_channels_last(to) || !from.is_contiguous()
+    {
+        return None;
+    }
+    let arch = site.arch;
+    let kernel = Filled { scalar, channels: [read, made], arch, ..Filled::default() }.kernel();
+    let pixels = from.modes[2..].iter().map(|mode| &mode.size).product::<Dim>();
+    let dims = [("images", from.modes[0].size.clone()), ("pixels", pixels)];
+    let dims = dims.into_iter().map(|(name, dim)| (name.to_owned(), dim)).collect();
+    let pointers = [(operand, &from), (StepOperand::Output(0), to)]
+        .map(|(operand, view)| Pointer { operand, offset: view.offset.clone() });
+    Some(kernel.map(|kernel| site.launch(kernel, &dims, pointers.to_vec())).map_err(Refusal::from))
+}
+
+/// Around the operand, what is before and after it along one axis after the other, each box as wide as the operand along
+/// those that came before.
+fn surrounded(
+    site: &Site<'_>,
+    node: &Node,
+    mode: PadMode,
+    before: &[Dim],
+    after: &[Dim],
+) -> Result<Vec<Piece>, Refusal> {
+    if mode != PadMode::Constant {
+        return Err(Refusal::Operation("borders that are elements of the operand"));
+    }
+    let given = node.inputs().get(1).copied().flatten();
+    let border = || given.map_or(Ok(What::Zeros), |value| input(site, value));
+    let operand = node.inputs().first().copied().flatten();
+    let inner = input(site, operand.ok_or(Refusal::Operation("a pad of nothing"))?)?;
+    let What::Copied(from, mut inner) = inner else {
+        return Err(Refusal::Operation("a pad of nothing"));
+    };
+    let (mut rest, mut pieces) = (result(site).clone(), Vec::new());
+    for (axis, (before, after)) in before.iter().zip(after).enumerate() {
+        let zero = Dim::from(0);
+        let own = inner.modes[axis].size.clone();
+        // What is negative cuts the operand.
+        let cut = [before, after].map(|dim| dim.known().filter(|&n| n < 0).unwrap_or(0));
+        if [before, after]
+            .into_iter()
+            .zip(cut)
+            .any(|(dim, cut)| cut == 0 && dim.lower_bound().is_none_or(|least| least < 0))
+        {
+            return Err(Refusal::Layout("a border whose sign depends on a symbol"));
+        }
+        let [low, high] = cut.map(|cut| Dim::from(-cut));
+        let len = &(&own - &low) - &high;
+        if cut != [0, 0] && len.lower_bound().is_none_or(|least| least < 0) {
+            return Err(Refusal::Layout("a cut of more than there may be"));
+        }
+        inner = range(&inner, axis, &low, &len);
+        let (before, after) = (before + &low, after + &high);
+        let end = &before + &len;
+        for (start, len) in [(&zero, &before), (&end, &after)] {
+            if *len != 0 {
+                pieces.push(Piece { to: range(&rest, axis, start, len), what: border()? });
+            }
+        }
+        rest = range(&rest, axis, &before, &len);
+    }
+    pieces.push(Piece { to: rest, what: What::Copied(from, inner) });
+    Ok(pieces)
+}
+
+/// The kernel of all pieces.
+fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
+    let scalar = bits(type_of(site))?;
+    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    let (mut parts, mut pointers) = (Vec::new(), Vec::new());
+    let mut items = Dim::from(0);
+    for (p, Piece { to, what }) in pieces.iter().enumerate() {
+        let mut views = vec![to];
+        if let What::Copied(_, from) = what {
+            views.push(from);
+        }
+        let axes = Axes::of(&views)?;
+        for (axis, size) in axes.sizes.iter().enumerate() {
+            dims.insert(format!("N{p}_{axis}"), size.clone());
+        }
+        let offsets: Vec<&Dim> = views.iter().map(|view| &view.offset).collect();
+        let vector = match what {
+            What::Counted(_) => 1,
+            What::Copied(..) | What::Zeros => {
+                axes.vector(&offsets, (WIDTH / scalar.bytes()).min(8))
+            }
+        };
+        let target = axes.access(0, &format!("y{p}"), scalar, &mut dims);
+        pointers.push(Pointer { operand: StepOperand::Output(0), offset: to.offset.clone() });
+        let source = match what {
+            What::Copied(operand, from) => {
+                pointers.push(Pointer { operand: *operand, offset: from.offset.clone() });
+                Source::Copied(axes.access(1, &format!("x{p}"), scalar, &mut dims))
+            }
+            What::Zeros => Source::Filled(Number(0.0)),
+            What::Counted(first) => {
+                dims.insert(format!("first{p}"), first.clone());
+                Source::Counted
+            }
+        };
+        items = &items + &pointwise::items(&axes, vector);
+        parts.push(Part { source, to: target, vector });
+    }
+    let mapping = mapping(items.known().unwrap_or(pointwise::MANY), 1, site.target);
+    let template = Parts { arch: site.arch, parts, threads: mapping.threads };
+    let blocks = super::tiles(&items, mapping.threads).minimum(&Dim::from(mapping.blocks));
+    dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
+    let kernel = template.kernel()?;
+    if 8 * kernel.params.len() + 4 * kernel.symbols.len() > PARAMETERS {
+        return Err(Refusal::Operation("so many parts"));
+    }
+    Ok(site.launch(kernel, &dims, pointers))
+}

@@ -1,0 +1,424 @@
+//! Reductions over any axes, with what is computed before and after; several at once, and normalisations, as totals of
+//! rows one after the other.
+
+use super::function::function;
+use super::operand::{Axes, forward};
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
+use crate::base::view::{Mode, View};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::op::{Op, ReduceOp};
+use graphene_ir::function::Function;
+use graphene_ir::kernel::{Binary, Unary};
+use graphene_ir::template::folds::{Folds, Out, Total};
+use graphene_ir::template::reduce::Reduce;
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// Threads of a block at least.
+const THREADS: i64 = 128;
+
+/// Threads side by side along columns.
+const COLUMNS: i64 = 32;
+
+/// The launch of a step with functions of the rows of one shape.
+pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
+    let rows = Rows::new(&site.step.body)?;
+    let operands = Operands::new(site, &rows)?;
+    match operands.columns(&rows)? {
+        Some(launch) => Ok(launch),
+        None => operands.folds(&rows),
+    }
+}
+
+/// What is computed of rows: of the body's inputs, which come first, and of totals after them.
+struct Rows<'a> {
+    body: &'a Graph,
+    /// The shape that has the rows.
+    full: &'a [Dim],
+    /// For each axis whether it is one of a row's.
+    reduced: Vec<bool>,
+    totals: Vec<Total>,
+    /// For each of the body's outputs.
+    outs: Vec<Function>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(body: &'a Graph) -> Result<Self, Refusal> {
+        let of_rows: Vec<(NodeId, Vec<usize>)> =
+            body.nodes().filter_map(|(id, node)| Some((id, axes(body, id, node.op())?))).collect();
+        let name = body.nodes().last().map_or("nothing", |(_, node)| node.op().name());
+        let (first, axes) = of_rows.first().ok_or(Refusal::Operation(name))?;
+        let full = &body.ty(operand(body, *first, 0)?).shape;
+        let alike = |(id, own): &(NodeId, Vec<usize>)| {
+            own == axes && operand(body, *id, 0).is_ok_and(|x| body.ty(x).shape == *full)
+        };
+        if !of_rows.iter().all(alike) {
+            return Err(Refusal::Layout("rows of several shapes"));
+        }
+        let reduced = (0..full.len()).map(|axis| axes.contains(&axis)).collect();
+        let mut rows = Self { body, full, reduced, totals: Vec::new(), outs: Vec::new() };
+        let mut made: Vec<(ValueId, Function)> = Vec::new();
+        for (id, _) in &of_rows {
+            let result = rows.result(*id, &made)?;
+            made.push((id.value(), result));
+        }
+        for (_, value) in body.outputs() {
+            rows.outs.push(rows.value(*value, &made)?);
+        }
+        Ok(rows)
+    }
+
+    /// A value of the body, where some are known.
+    fn value(&self, value: ValueId, made: &[(ValueId, Function)]) -> Result<Function, Refusal> {
+        let count = self.body.inputs().len();
+        let input = |value: ValueId| {
+            let inputs = self.body.inputs();
+            let given = inputs.iter().position(|id| id.value() == value);
+            given.or_else(|| made.iter().position(|known| known.0 == value).map(|i| count + i))
+        };
+        let of_rows = function(self.body, &[value], &input)?;
+        let known = made.iter().map(|known| known.1.clone());
+        Ok(of_rows.after(&Function::all((0..count).map(Function::input).chain(known))))
+    }
+
+    /// The total of `function` that then becomes `finish`, as an input of functions.
+    fn total(&mut self, op: Binary, function: Function, finish: Function) -> Function {
+        self.totals.push(Total { op, function, finish });
+        Function::input(self.body.inputs().len() + self.totals.len() - 1)
+    }
+
+    /// The first result of a function of rows.
+    fn result(&mut self, id: NodeId, made: &[(ValueId, Function)]) -> Result<Function, Refusal> {
+        let node = self.body.node(id);
+        let read = |place: usize| -> Result<Option<Function>, Refusal> {
+            let value = node.inputs().get(place).copied().flatten();
+            value.map(|value| self.value(value, made)).transpose()
+        };
+        let x = read(0)?.ok_or(Refusal::Operation("a reduction of nothing"))?;
+        let affine = [read(1)?, read(2)?];
+        let given = operand(self.body, id, 0)?;
+        match self.body.ty(given).dtype {
+            DType::F32 | DType::F16 | DType::BF16 | DType::Bool => {}
+            other if other.is_integer() => return Err(Refusal::Integers),
+            other => return Err(Refusal::Elements(other)),
+        }
+        let square = |x: &Function| x.clone() * x.clone();
+        let sum = Function::identity;
+        let scaled = |normal: Function| {
+            let [scale, shift] = affine.clone();
+            let scaled = scale.map_or(normal.clone(), |scale| normal * scale);
+            shift.map_or(scaled.clone(), |shift| scaled + shift)
+        };
+        Ok(match *node.op() {
+            Op::Reduce { op, .. } => match op {
+                ReduceOp::Sum => self.total(Binary::Add, x, sum()),
+                ReduceOp::Mean => self.total(Binary::Add, x, Reduce::mean()),
+                ReduceOp::Prod => self.total(Binary::Mul, x, sum()),
+                ReduceOp::Max => self.total(Binary::MaxNan, x, sum()),
+                ReduceOp::Min => self.total(Binary::MinNan, x, sum()),
+                ReduceOp::L1 => self.total(Binary::Add, x.unary(Unary::Abs), sum()),
+                ReduceOp::L2 => {
+                    self.total(Binary::Add, square(&x), Function::identity().unary(Unary::Sqrt))
+                }
+                ReduceOp::SumSquare => self.total(Binary::Add, square(&x), sum()),
+                ReduceOp::LogSum => self.total(Binary::Add, x, sum().unary(Unary::Log)),
+                ReduceOp::LogSumExp => {
+                    let (most, sum) = self.exponents(&x);
+                    most + sum.unary(Unary::Log)
+                }
+            },
+            Op::Softmax { log, .. } => {
+                let (most, sum) = self.exponents(&x);
+                let shifted = x - most;
+                if log { shifted - sum.unary(Unary::Log) } else { shifted.unary(Unary::Exp) / sum }
+            }
+            Op::LayerNorm { epsilon, .. } => {
+                let mean = self.total(Binary::Add, x.clone(), Reduce::mean());
+                let difference = x - mean;
+                let inverse = (Reduce::mean() + f64::from(epsilon)).unary(Unary::Rsqrt);
+                let inverse = self.total(Binary::Add, square(&difference), inverse);
+                scaled(difference * inverse)
+            }
+            Op::RmsNorm { epsilon, .. } => {
+                let inverse = (Reduce::mean() + f64::from(epsilon)).unary(Unary::Rsqrt);
+                let inverse = self.total(Binary::Add, square(&x), inverse);
+                scaled(x * inverse)
+            }
+            ref other => return Err(Refusal::Operation(other.name())),
+        })
+    }
+
+    /// The largest of a row, 0 if that is infinite, and Σ eˣ about it.
+    fn exponents(&mut self, x: &Function) -> (Function, Function) {
+        let total = Function::identity;
+        let infinite = total().unary(Unary::Abs).binary(Binary::Equal, f64::INFINITY);
+        let most = self.total(Binary::MaxNan, x.clone(), infinite.select(0.0, total()));
+        let power = (x.clone() - most.clone()).unary(Unary::Exp);
+        let sum = self.total(Binary::Add, power, total());
+        (most, sum)
+    }
+}
+
+/// The axes of an operation's rows, if it is a function of rows.
+fn axes(body: &Graph, id: NodeId, op: &Op) -> Option<Vec<usize>> {
+    let rank = body.ty(operand(body, id, 0).ok()?).shape.len();
+    match op {
+        Op::Reduce { axes, .. } if !axes.is_empty() => Some(axes.clone()),
+        Op::Softmax { axis, .. } => Some(vec![*axis]),
+        Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => Some((*axis..rank).collect()),
+        _ => None,
+    }
+}
+
+fn operand(body: &Graph, id: NodeId, place: usize) -> Result<ValueId, Refusal> {
+    let value = body.node(id).inputs().get(place).copied().flatten();
+    value.ok_or(Refusal::Operation("a reduction of nothing"))
+}
+
+/// A step's operands along the axes of rows and those of columns.
+struct Operands<'a> {
+    site: &'a Site<'a>,
+    /// Inputs, then outputs.
+    all: Vec<Of<'a>>,
+}
+
+struct Of<'a> {
+    operand: StepOperand,
+    scalar: Scalar,
+    offset: &'a Dim,
+    /// Along all axes; a row's result repeats along its columns.
+    modes: Vec<Mode>,
+    /// Whether rows have one of it each.
+    of_row: bool,
+}
+
+impl<'a> Operands<'a> {
+    fn new(site: &'a Site<'a>, rows: &Rows<'_>) -> Result<Self, Refusal> {
+        let ins = (0..site.step.inputs.len()).map(StepOperand::Input);
+        let outs = (0..site.step.outputs.len()).map(StepOperand::Output);
+        let mut all = Vec::new();
+        for operand in ins.chain(outs) {
+            let (scalar, view) = site.operand(operand)?;
+            let output = matches!(operand, StepOperand::Output(_));
+            let of_row = output && view.shape() != rows.full;
+            let expanded = match of_row {
+                true => Some(of_rows(view, rows)?),
+                false => view.expand(rows.full),
+            };
+            let symbolic = Refusal::Layout("whether a dim repeats depends on a symbol");
+            let modes = expanded.ok_or(symbolic)?.modes;
+            forward(&modes)?;
+            all.push(Of { operand, scalar, offset: &view.offset, modes, of_row });
+        }
+        // Of inputs, one at least has all columns.
+        let repeats = |of: &Of<'_>| {
+            of.modes.iter().zip(&rows.reduced).all(|(mode, reduced)| !reduced || mode.stride == 0)
+        };
+        let ins = site.step.inputs.len();
+        if !all[..ins].iter().all(repeats) {
+            for of in &mut all[..ins] {
+                of.of_row = repeats(of);
+            }
+        }
+        Ok(Self { site, all })
+    }
+
+    /// The axes of a range, those that lie one within the other as one.
+    fn merged(&self, rows: &Rows<'_>, axes: &[usize]) -> Axes {
+        let sizes: Vec<Dim> = axes.iter().map(|&axis| rows.full[axis].clone()).collect();
+        let pick = |of: &Of<'_>| axes.iter().map(|&axis| of.modes[axis].clone()).collect();
+        Axes::merged(&sizes, &self.all.iter().map(pick).collect::<Vec<Vec<Mode>>>())
+    }
+
+    fn launch(&self, kernel: graphene_ir::kernel::Kernel, dims: &BTreeMap<String, Dim>) -> Launch {
+        let pointer = |of: &Of<'_>| Pointer { operand: of.operand, offset: of.offset.clone() };
+        self.site.launch(kernel, dims, self.all.iter().map(pointer).collect())
+    }
+
+    /// Elements that the operands of the narrowest type have in what a thread moves at once.
+    fn most(&self) -> i64 {
+        let bytes = self.all.iter().map(|of| of.scalar.bytes()).min();
+        (WIDTH / bytes.unwrap_or(1)).min(8)
+    }
+
+    /// One reduction over axes that are not innermost in memory: neighbouring columns side by side.
+    fn columns(&self, rows: &Rows<'_>) -> Result<Option<Launch>, Refusal> {
+        let rank = rows.full.len();
+        let count = rows.body.inputs().len();
+        let of = |wanted: bool| (0..rank).filter(move |&axis| rows.reduced[axis] == wanted);
+        let own: Vec<usize> = of(true).collect();
+        let (first, last) = (own[0], own[own.len() - 1]);
+        let ([total], [out], [.., result]) = (&rows.totals[..], &rows.outs[..], &self.all[..])
+        else {
+            return Ok(None);
+        };
+        let run = last - first + 1 == own.len();
+        let mut after: Vec<usize> = (last + 1..rank).filter(|&axis| rows.full[axis] != 1).collect();
+        if after.is_empty() {
+            // Of images whose channels are innermost these come before the pixels, all the same.
+            let innermost = |axis: &usize| self.all[0].modes[*axis].stride == 1;
+            after = of(false).filter(|&axis| rows.full[axis] != 1).filter(innermost).collect();
+        }
+        let of_total = (0..count).all(|input| !uses(out, input));
+        let all_used = total.function.inputs() == count;
+        if !run || after.is_empty() || !of_total || !all_used || !result.of_row {
+            return Ok(None);
+        }
+        let before: Vec<usize> = (0..first).filter(|axis| !after.contains(axis)).collect();
+        let parts = [&before, &own, &after].map(|axes| self.merged(rows, axes));
+        if parts.iter().any(|part| part.sizes.len() != 1) {
+            return Ok(None);
+        }
+        let axes = Axes {
+            sizes: parts.iter().map(|part| part.sizes[0].clone()).collect(),
+            strides: (0..self.all.len())
+                .map(|operand| parts.iter().map(|part| part.strides[operand][0].clone()).collect())
+                .collect(),
+        };
+        let mut dims = BTreeMap::new();
+        for (name, size) in ["outer", "reduced", "inner"].into_iter().zip(&axes.sizes) {
+            dims.insert(name.to_owned(), size.clone());
+        }
+        let mut ins = Vec::new();
+        for (i, of) in self.all[..count].iter().enumerate() {
+            ins.push(axes.access(i, &format!("x{i}"), of.scalar, &mut dims));
+        }
+        let kept = Axes {
+            sizes: vec![axes.sizes[0].clone(), axes.sizes[2].clone()],
+            strides: axes.strides.iter().map(|s| vec![s[0].clone(), s[2].clone()]).collect(),
+        };
+        let out_access = kept.access(count, "y", result.scalar, &mut dims);
+        let whole = |dim: &Dim, n: i64| dim.exact_div(&Dim::from(n)).is_some();
+        let begins = |n: i64| {
+            self.all.iter().zip(&axes.strides).all(|(of, strides)| {
+                let rows_begin = strides[..2].iter().all(|stride| whole(stride, n));
+                strides[2] != 1 || (whole(of.offset, n) && rows_begin)
+            })
+        };
+        let mut vector = self.most();
+        while vector > 1 && !begins(vector) {
+            vector /= 2;
+        }
+        // Narrower columns keep more cores busy, as more strands do that share what is long.
+        let [outer, reduced, inner] = [0, 1, 2].map(|axis| axes.sizes[axis].known());
+        let bytes = self.all.iter().map(|of| of.scalar.bytes()).max().unwrap_or(4);
+        let blocks =
+            |vector: i64| Some(outer? * ((inner? + COLUMNS * vector - 1) / (COLUMNS * vector)));
+        let few =
+            |vector: i64| blocks(vector).is_some_and(|n| n < i64::from(self.site.target.cores));
+        while vector * bytes > 4 && few(vector) {
+            vector /= 2;
+        }
+        let strands = match reduced {
+            Some(..128) => 8,
+            Some(128..512) | None => 16,
+            Some(_) => 32,
+        };
+        let inputs = (0..count).map(Function::input);
+        let finish = out.after(&Function::all(inputs.chain([total.finish.clone()])));
+        let template = Reduce {
+            arch: self.site.arch,
+            op: total.op,
+            function: total.function.clone(),
+            ins,
+            finish,
+            out: out_access,
+            vector,
+            threads: COLUMNS,
+            strands,
+        };
+        Ok(Some(self.launch(template.kernel()?, &dims)))
+    }
+
+    /// Rows along any axes, a team for each.
+    fn folds(&self, rows: &Rows<'_>) -> Result<Launch, Refusal> {
+        let count = rows.body.inputs().len();
+        let of = |wanted: bool| -> Vec<usize> {
+            (0..rows.full.len()).filter(|&axis| rows.reduced[axis] == wanted).collect()
+        };
+        let (kept, columns) = (self.merged(rows, &of(false)), self.merged(rows, &of(true)));
+        let both = |operand: usize| {
+            kept.strides[operand].iter().chain(&columns.strides[operand]).cloned().collect()
+        };
+        let axes = Axes {
+            sizes: kept.sizes.iter().chain(&columns.sizes).cloned().collect(),
+            strides: (0..self.all.len()).map(both).collect(),
+        };
+        let mut dims = BTreeMap::new();
+        for (axis, size) in axes.sizes.iter().enumerate() {
+            dims.insert(format!("N{axis}"), size.clone());
+        }
+        let (mut ins, mut outs) = (Vec::new(), Vec::new());
+        for (i, of) in self.all.iter().enumerate() {
+            let own = if of.of_row { &kept } else { &axes };
+            let Some(output) = i.checked_sub(count) else {
+                ins.push(own.access(i, &format!("x{i}"), of.scalar, &mut dims));
+                continue;
+            };
+            let access = own.access(i, &format!("y{output}"), of.scalar, &mut dims);
+            outs.push(Out { function: rows.outs[output].clone(), access });
+        }
+        let whole: Vec<usize> = (0..self.all.len()).filter(|&i| !self.all[i].of_row).collect();
+        let of_elements = Axes {
+            sizes: axes.sizes.clone(),
+            strides: whole.iter().map(|&i| axes.strides[i].clone()).collect(),
+        };
+        let offsets: Vec<&Dim> = whole.iter().map(|&i| self.all[i].offset).collect();
+        let vector = of_elements.vector(&offsets, self.most());
+        let length = columns.sizes.iter().product::<Dim>();
+        let (threads, teams) = match length.known().map(|length| (length + vector - 1) / vector) {
+            Some(vectors @ ..=32) => {
+                let threads = vectors.max(1).unsigned_abs().next_power_of_two() as i64;
+                (threads, THREADS / threads)
+            }
+            Some(33..=512) => (32, THREADS / 32),
+            Some(_) => (2 * THREADS, 1),
+            None => (THREADS, 1),
+        };
+        let template = Folds {
+            arch: self.site.arch,
+            kept: kept.sizes.len(),
+            ins,
+            totals: rows.totals.clone(),
+            outs,
+            vector,
+            threads,
+            teams,
+        };
+        Ok(self.launch(template.kernel()?, &dims))
+    }
+}
+
+/// A row's result as if each of its columns had it.
+fn of_rows(view: &View, rows: &Rows<'_>) -> Result<View, Refusal> {
+    let kept = rows.reduced.iter().filter(|reduced| !**reduced).count();
+    let ones = view.modes.len() == rows.full.len();
+    if !ones && view.modes.len() != kept {
+        return Err(Refusal::Layout("a result of another shape"));
+    }
+    let mut own = view.modes.iter();
+    let mut modes = Vec::new();
+    for (axis, size) in rows.full.iter().enumerate() {
+        let reduced = rows.reduced[axis];
+        let mode = if ones || !reduced { own.next() } else { None };
+        let same =
+            mode.is_none_or(|mode| if reduced { mode.size == 1 } else { mode.size == *size });
+        if !same {
+            return Err(Refusal::Layout("a result of another shape"));
+        }
+        let stride = match mode {
+            Some(mode) if !reduced => mode.stride.clone(),
+            _ => Dim::from(0),
+        };
+        modes.push(Mode { size: size.clone(), stride });
+    }
+    Ok(View { offset: view.offset.clone(), modes })
+}
+
+/// Whether a function has a use for an input.
+fn uses(function: &Function, input: usize) -> bool {
+    use graphene_ir::function::Step;
+    function.steps().iter().any(|step| matches!(step, Step::Input(own) if *own == input))
+}

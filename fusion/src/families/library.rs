@@ -1,0 +1,135 @@
+//! What NVIDIA's libraries compute in one call, where every operation is a launch on a GPU.
+//!
+//! cuBLASLt computes `D = activation(scale · A·B + C + bias)`: its epilogues take a bias, a residual (as C) and an
+//! activation along, and [`Granularity::PerOp`](crate::Granularity::PerOp) groups a matmul with them, as it groups
+//! nothing else. Its GELU is the one by a hyperbolic tangent: a GELU by the error function is a kernel of its own.
+//! cuDNN computes attention ([`sdpa`]), softmax and recurrent layers. What neither has is a kernel of one operation, and
+//! the operations are those that rewriting recognises, LayerNorm and GELU among them, as frameworks have them.
+//!
+//! Operands of matmuls may be transposed, have gaps between rows, and come in batches at even distances; those of
+//! attention lie by strides, and pointwise kernels read any view. So changes of view that these alone read are views, as
+//! in any framework that calls the libraries, and attention writes heads as what reads them wants them.
+
+mod attention;
+mod epilogue;
+mod matmul;
+
+pub use attention::{AttentionBy, Heads, Sdpa, sdpa};
+pub use epilogue::Activation;
+pub use matmul::{MatMul, Matrix, matmul};
+
+pub(crate) use attention::{attention_without_kernel, heads_order, spelled, without_attention};
+
+use crate::base::elements::is_real;
+use crate::base::groups::Family;
+use crate::base::view::View;
+use crate::families::layout::{is_view, view_of};
+use attention::is_attended;
+use epilogue::{Chain, chain};
+use graphene_frontend::graph::{Graph, NodeId};
+use graphene_frontend::op::Op;
+use matmul::lies;
+
+/// What calls of the library do to a graph where every operation is a launch.
+pub(crate) struct Calls {
+    /// For each node whether it is a change of view that stays one, because what reads it takes it as it lies.
+    pub(crate) views: Vec<bool>,
+    /// Matmuls with what the library computes in the same call, each with several operations.
+    pub(crate) groups: Vec<Vec<NodeId>>,
+}
+
+/// Finds the calls; what is made of constants is none.
+pub(crate) fn calls(graph: &Graph, constant: &[bool]) -> Calls {
+    let mut taken = vec![false; graph.len()];
+    let mut groups = Vec::new();
+    for (id, node) in graph.nodes() {
+        let matmul = *node.op() == Op::MatMul && is_real(node.outputs()[0].dtype);
+        if !matmul || constant[id.index()] {
+            continue;
+        }
+        let Chain { nodes, .. } = chain(graph, id, &|id| taken[id.index()]);
+        if nodes.len() > 1 {
+            nodes.iter().for_each(|id| taken[id.index()] = true);
+            groups.push(nodes);
+        }
+    }
+    Calls { views: Views { graph, taken: &taken }.all(constant), groups }
+}
+
+/// Finds which transposes, slices and expansions stay views.
+struct Views<'a> {
+    graph: &'a Graph,
+    /// For each node whether it is in a call with a matmul.
+    taken: &'a [bool],
+}
+
+impl Views<'_> {
+    fn all(&self, constant: &[bool]) -> Vec<bool> {
+        let graph = self.graph;
+        let mut lies: Vec<Option<View>> = vec![None; graph.len()];
+        let mut stays = vec![false; graph.len()];
+        for (id, node) in graph.nodes().filter(|(id, _)| !constant[id.index()]) {
+            if matches!(node.op(), Op::Attention(_)) {
+                let order = heads_order(graph, id.value());
+                lies[id.index()] =
+                    order.map(|order| View::ordered(&node.outputs()[0].shape, &order));
+            }
+            if !is_view(node.op()) {
+                continue;
+            }
+            let Some(input) = node.inputs()[0] else { continue };
+            let of = lies[input.node.index()].clone().filter(|_| input.output == 0);
+            let of = of.unwrap_or_else(|| View::contiguous(&graph.ty(input).shape));
+            let view = view_of(node.op(), &of);
+            let free = matches!(node.op(), Op::Reshape(_));
+            let view = view.filter(|view| free || self.is_read_as(id, view));
+            stays[id.index()] = !free && view.is_some();
+            lies[id.index()] = view;
+        }
+        stays
+    }
+
+    /// Whether all that reads the node's value takes it as this view: matmuls, attention and pointwise operations, what
+    /// moves its elements anyway, and everything if it lies as if nothing had changed its view.
+    fn is_read_as(&self, id: NodeId, view: &View) -> bool {
+        let graph = self.graph;
+        let uses = graph.uses(id);
+        let given = graph.outputs().iter().any(|(_, value)| value.node == id);
+        let reads = |reader: NodeId| match graph.node(reader).op() {
+            Op::MatMul => is_operand(graph, reader, view),
+            Op::Attention(_) => is_attended(graph, reader, id.value(), view),
+            op @ Op::Reshape(_) => {
+                view_of(op, view).is_some_and(|view| self.is_read_as(reader, &view))
+            }
+            op @ (Op::Transpose(_) | Op::Slice(_) | Op::Expand(_)) => view_of(op, view).is_some(),
+            op => Family::of(op) == Some(Family::Pointwise) && !self.taken[reader.index()],
+        };
+        view.is_contiguous() || !given && !uses.is_empty() && uses.iter().all(|use_| reads(use_.0))
+    }
+}
+
+/// The order of dims in memory in which a copy that only matmuls read is written, so that it moves runs of elements:
+/// the library reads either of the last two dims side by side.
+pub(crate) fn copied_order(graph: &Graph, id: NodeId, view: &View) -> Option<Vec<usize>> {
+    let uses = graph.uses(id);
+    let matmul = |id: NodeId| *graph.node(id).op() == Op::MatMul;
+    let given = graph.outputs().iter().any(|(_, value)| value.node == id);
+    let [.., row, column] = &view.modes[..] else { return None };
+    let turned = row.stride == 1 && column.stride != 1 && is_real(graph.ty(id.value()).dtype);
+    let alone = !given && !uses.is_empty() && uses.iter().all(|&(reader, _)| matmul(reader));
+    let mut order: Vec<usize> = (0..view.modes.len()).collect();
+    order.swap(view.modes.len() - 2, view.modes.len() - 1);
+    (turned && alone).then_some(order)
+}
+
+/// Whether the library reads an operand of this matmul so.
+fn is_operand(graph: &Graph, matmul: NodeId, view: &View) -> bool {
+    let ty = graph.ty(matmul.value());
+    let (Some(outer), Some(own)) = (ty.rank().checked_sub(2), view.modes.len().checked_sub(2))
+    else {
+        return false;
+    };
+    let shape = [&ty.shape[..outer], &view.shape()[own..]].concat();
+    let view = view.expand(&shape);
+    is_real(ty.dtype) && view.is_some_and(|view| lies(&view, outer).is_some())
+}

@@ -1,0 +1,411 @@
+//! Attention in one call of cuDNN: which attentions it takes, and how the others are spelled.
+
+use super::epilogue::number;
+use super::matmul::At;
+use crate::base::elements::is_real;
+use crate::base::error::FusionError;
+use crate::base::groups::Family;
+use crate::base::program::{Operand, Program, Step};
+use crate::base::rebuild::rebuilt;
+use crate::base::view::{Mode, View};
+use crate::families::kernels::{Pointer, StepOperand, launches};
+use crate::families::layout::{is_view, transposed};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::infer::InferError;
+use graphene_frontend::op::{AttentionAttrs, Binary, Op, Unary};
+use graphene_frontend::tensor::Tensor;
+use graphene_ir::target::Target;
+use half::{bf16, f16};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// One call for attention: `result = softmax(scale · q·kᵀ + mask) · v`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sdpa {
+    /// The elements of all operands, f16 or bf16; sums, scores and weights are of single precision.
+    pub dtype: DType,
+    /// `[batch, heads, queries, depth]`
+    pub q: Heads,
+    /// `[batch, groups, keys, depth]`, where heads are a multiple of groups.
+    pub k: Heads,
+    /// `[batch, groups, keys, columns]`
+    pub v: Heads,
+    /// Added to scores: `[batch, heads, queries, keys]`, of which all but the last may be one.
+    pub mask: Option<Heads>,
+    /// `[batch, heads, queries, columns]`
+    pub result: Heads,
+    /// Multiplies the scores.
+    pub scale: f32,
+    /// Query i attends keys 0..=i only.
+    pub causal: bool,
+}
+
+/// A tensor of four dims in an operand's buffer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Heads {
+    /// Where its first element lies.
+    pub pointer: Pointer,
+    /// Sizes and distances of its dims, in elements; those of the last lie side by side.
+    pub modes: [Mode; 4],
+}
+
+/// Elements of a head at most.
+const WIDEST: i64 = 256;
+
+/// Bytes at multiples of which rows begin.
+const ALIGNMENT: i64 = 16;
+
+/// Whether cuDNN takes an attention, as far as its attributes and types say. It computes in half precision, from masks
+/// of numbers, and says nothing of what a row is that may attend nowhere, so that ones that need their guard are a
+/// kernel's.
+fn is_sdpa(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
+    let Some(ty) = node.outputs().first() else { return false };
+    let AttentionAttrs { softcap, guarded, fill, .. } = *attrs;
+    let mask = node.inputs().get(3).copied().flatten().map(|mask| graph.ty(mask));
+    let adds = mask.is_none_or(|mask| match mask.dtype {
+        DType::Bool => fill == f32::NEG_INFINITY,
+        dtype => dtype == ty.dtype && mask.shape.last().is_some_and(|keys| *keys != 1),
+    });
+    let half = matches!(ty.dtype, DType::F16 | DType::BF16);
+    half && softcap == 0.0
+        && !guarded
+        && adds
+        && widths(graph, node).is_some_and(|most| most <= WIDEST)
+}
+
+/// The larger of the sizes of a row of keys and of values, where both are multiples of [`ALIGNMENT`].
+fn widths(graph: &Graph, node: &Node) -> Option<i64> {
+    let width = |place: usize| {
+        let ty = graph.ty(node.inputs().get(place).copied().flatten()?);
+        let bytes = ty.shape.last()?.known()?.checked_mul(ty.dtype.size() as i64)?;
+        (bytes > 0 && bytes % ALIGNMENT == 0).then(|| ty.shape.last()?.known()).flatten()
+    };
+    Some(width(1)?.max(width(2)?))
+}
+
+/// Whether attention reads an operand so: its rows begin at multiples of [`ALIGNMENT`], and a mask's keys lie side by side.
+pub(super) fn is_attended(graph: &Graph, reader: NodeId, value: ValueId, view: &View) -> bool {
+    let unit = Dim::from(ALIGNMENT / graph.ty(value).dtype.size().max(1) as i64);
+    let [outer @ .., last] = &view.modes[..] else { return false };
+    let forward = |dim: &Dim| dim.lower_bound().is_some_and(|least| least >= 0);
+    let strides = || outer.iter().map(|mode| &mode.stride).chain([&view.offset]);
+    let aligned = || strides().all(|dim| dim.exact_div(&unit).is_some());
+    let side_by_side = last.stride == 1 && strides().all(forward);
+    let slots = graph.node(reader).inputs().iter().enumerate();
+    let mut slots = slots.filter(|(_, input)| **input == Some(value)).map(|(slot, _)| slot);
+    side_by_side && slots.all(|slot| slot == 3 || aligned())
+}
+
+/// The order of dims in memory in which attention writes, as what reads it wants it: of each row the elements stay side
+/// by side.
+pub(crate) fn heads_order(graph: &Graph, value: ValueId) -> Option<Vec<usize>> {
+    let given = graph.outputs().iter().any(|(_, given)| *given == value);
+    let order = transposed(graph, value).filter(|_| !given)?;
+    (order.last() == Some(&(order.len() - 1))).then_some(order)
+}
+
+/// The graph with attentions as libraries have them: masks of truth values as numbers for those that cuDNN takes; of the
+/// others, matmuls and a softmax for those that no kernel takes or that a kernel has no advantage in, being of single
+/// precision. By matmuls, those that a call would take are matmuls and a softmax, too, but for causal ones and those
+/// with shared heads.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn spelled(graph: &Graph, by: AttentionBy) -> Result<Graph, FusionError> {
+    spelled_by(graph, &|node, attrs| {
+        let attrs = without_guard(graph, node, attrs);
+        let way = way(graph, node, &attrs, by);
+        (attrs, way)
+    })
+}
+
+/// The attentions that no template takes as their operands lie, by name. Equal steps are asked about once.
+pub(crate) fn attention_without_kernel(program: &Program, target: &Target) -> BTreeSet<String> {
+    type Known<'a> = (&'a Step, bool);
+    let operands = |step: &Step| -> Vec<(View, DType)> {
+        let all = step.inputs.iter().chain(&step.outputs);
+        all.map(|of| (of.view.clone(), program.buffer(of.buffer).dtype)).collect()
+    };
+    let ops =
+        |step: &Step| -> Vec<Op> { step.body.nodes().map(|(_, node)| node.op().clone()).collect() };
+    let mut known: Vec<Known<'_>> = Vec::new();
+    let mut without = BTreeSet::new();
+    for step in program.steps().iter().filter(|step| step.family == Family::Fmha) {
+        let same = |(of, _): &&Known<'_>| operands(of) == operands(step) && ops(of) == ops(step);
+        let takes = known.iter().find(same).map(|&(_, takes)| takes).unwrap_or_else(|| {
+            let takes = launches(program, step, target).is_ok();
+            known.push((step, takes));
+            takes
+        });
+        if !takes {
+            without.extend(step.nodes.iter().cloned());
+        }
+    }
+    without
+}
+
+/// The graph with the attentions of these names as matmuls and a softmax, where they have such a spelling.
+///
+/// # Errors
+/// As for [`spelled`].
+pub(crate) fn without_attention(
+    graph: &Graph,
+    names: &BTreeSet<String>,
+) -> Result<Graph, FusionError> {
+    spelled_by(graph, &|node, attrs| {
+        let way = match names.contains(node.name()) && has_matmuls(graph, node, attrs) {
+            true => Way::MatMuls,
+            false => Way::Kernel,
+        };
+        (attrs.clone(), way)
+    })
+}
+
+fn spelled_by(
+    graph: &Graph,
+    of: &dyn Fn(&Node, &AttentionAttrs) -> (AttentionAttrs, Way),
+) -> Result<Graph, FusionError> {
+    rebuilt(graph, |result, (_, node), inputs| {
+        let Op::Attention(attrs) = node.op() else { return Ok(None) };
+        let (attrs, way) = of(node, attrs);
+        let made = attention(result, node, &attrs, inputs.to_vec(), way);
+        made.map(Some).map_err(|error| FusionError::rebuild(node, error))
+    })
+}
+
+/// How the library computes attention, on a GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AttentionBy {
+    /// In one call wherever cuDNN has one.
+    Calls,
+    /// By strided batches of matmuls and a softmax between them wherever that can be: what libraries had before.
+    MatMuls,
+}
+
+/// How an attention is computed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By one call, from a mask of numbers.
+    Call,
+    /// By one kernel.
+    Kernel,
+    /// By matmuls and a softmax.
+    MatMuls,
+}
+
+/// The attributes without a guard against NaN, where no row of finite operands needs it: nothing is masked, or masked by
+/// finite numbers.
+fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> AttentionAttrs {
+    let finite = |value: &Option<ValueId>| {
+        let number = value.and_then(|value| number(graph.constant(value)?));
+        number.is_some_and(f32::is_finite)
+    };
+    let mut mask = node.inputs().get(3).copied().flatten();
+    while let Some(viewed) = mask.filter(|mask| is_view(graph.node(mask.node).op())) {
+        mask = graph.node(viewed.node).inputs()[0];
+    }
+    let needless = mask.is_none_or(|mask| match graph.node(mask.node).op() {
+        Op::Select => graph.node(mask.node).inputs()[1..].iter().all(finite),
+        _ => false,
+    });
+    AttentionAttrs { guarded: attrs.guarded && !needless, ..attrs.clone() }
+}
+
+/// Whether matmuls and a softmax compute it: it is of reals, not causal, and shares no heads.
+fn has_matmuls(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
+    let heads = |place: usize| {
+        let value = node.inputs().get(place).copied().flatten()?;
+        graph.ty(value).shape.get(1)
+    };
+    !attrs.causal && heads(0) == heads(1) && is_real(node.outputs()[0].dtype)
+}
+
+fn way(graph: &Graph, node: &Node, attrs: &AttentionAttrs, by: AttentionBy) -> Way {
+    let AttentionAttrs { softcap, guarded, fill, .. } = *attrs;
+    let spells = has_matmuls(graph, node, attrs);
+    let plain = spells && !guarded && softcap == 0.0;
+    if is_sdpa(graph, node, attrs) {
+        return if by == AttentionBy::MatMuls && plain { Way::MatMuls } else { Way::Call };
+    }
+    let kernel = fill == f32::NEG_INFINITY && widths(graph, node).is_some();
+    if plain || spells && !kernel { Way::MatMuls } else { Way::Kernel }
+}
+
+fn attention(
+    graph: &mut Graph,
+    node: &Node,
+    attrs: &AttentionAttrs,
+    mut inputs: Vec<Option<ValueId>>,
+    way: Way,
+) -> Result<ValueId, InferError> {
+    let mask = inputs.get(3).copied().flatten();
+    match (way, &inputs[..]) {
+        (Way::MatMuls, &[Some(q), Some(k), Some(v), ..]) => {
+            let spelling = Spelling { graph, name: node.name() };
+            return spelling.matmuls(attrs, [q, k, v], mask);
+        }
+        (Way::Call, _) => {
+            if let Some(mask) = mask.filter(|&mask| graph.ty(mask).dtype == DType::Bool) {
+                let dtype = node.outputs()[0].dtype;
+                let mut spelling = Spelling { graph: &mut *graph, name: node.name() };
+                let (none, all) =
+                    (spelling.number(dtype, 0.0), spelling.number(dtype, f32::NEG_INFINITY));
+                inputs[3] = Some(spelling.add(Op::Select, &[mask, none, all])?);
+            }
+        }
+        _ => {}
+    }
+    Ok(graph.add(node.name(), Op::Attention(attrs.clone()), &inputs)?.value())
+}
+
+/// Operations of one name.
+struct Spelling<'a> {
+    graph: &'a mut Graph,
+    name: &'a str,
+}
+
+impl Spelling<'_> {
+    fn add(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId, InferError> {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        Ok(self.graph.add(self.name, op, &inputs)?.value())
+    }
+
+    fn number(&mut self, dtype: DType, number: f32) -> ValueId {
+        let tensor = match dtype {
+            DType::F16 => Tensor::scalar(f16::from_f32(number)),
+            DType::BF16 => Tensor::scalar(bf16::from_f32(number)),
+            _ => Tensor::scalar(number),
+        };
+        self.graph.add_constant(self.name, tensor)
+    }
+
+    /// Attention of real numbers as matmuls and a softmax.
+    fn matmuls(
+        mut self,
+        attrs: &AttentionAttrs,
+        [q, k, v]: [ValueId; 3],
+        mask: Option<ValueId>,
+    ) -> Result<ValueId, InferError> {
+        let AttentionAttrs { scale, softcap, guarded, fill, .. } = *attrs;
+        let dtype = self.graph.ty(q).dtype;
+        let k = self.add(Op::Transpose(vec![0, 1, 3, 2]), &[k])?;
+        let mut scores = self.add(Op::MatMul, &[q, k])?;
+        let inner = if softcap == 0.0 { scale } else { scale / softcap };
+        if inner != 1.0 {
+            let inner = self.number(dtype, inner);
+            scores = self.add(Op::Binary(Binary::Mul), &[scores, inner])?;
+        }
+        if softcap != 0.0 {
+            scores = self.add(Op::Unary(Unary::Tanh), &[scores])?;
+            let outer = self.number(dtype, softcap);
+            scores = self.add(Op::Binary(Binary::Mul), &[scores, outer])?;
+        }
+        scores = match mask {
+            None => scores,
+            Some(mask) if self.graph.ty(mask).dtype == DType::Bool => {
+                let fill = self.number(dtype, fill);
+                self.add(Op::Select, &[mask, scores, fill])?
+            }
+            Some(mask) => self.add(Op::Binary(Binary::Add), &[scores, mask])?,
+        };
+        let mut weights = self.add(Op::Softmax { axis: 3, log: false }, &[scores])?;
+        if guarded {
+            let nan = self.add(Op::Unary(Unary::IsNan), &[weights])?;
+            let zero = self.number(dtype, 0.0);
+            weights = self.add(Op::Select, &[nan, zero, weights])?;
+        }
+        self.add(Op::MatMul, &[weights, v])
+    }
+}
+
+/// The call that computes a step, if one does.
+pub fn sdpa(program: &Program, step: &Step) -> Option<Sdpa> {
+    let body = &*step.body;
+    let mut nodes = body.nodes().filter(|(_, node)| !matches!(node.op(), Op::Input));
+    let (_, node) = nodes.next().filter(|_| nodes.next().is_none())?;
+    let Op::Attention(attrs) = node.op() else { return None };
+    let numbers = |mask: ValueId| body.ty(mask).dtype != DType::Bool;
+    let mask = node.inputs().get(3).copied().flatten();
+    if step.family != Family::Fmha || !is_sdpa(body, node, attrs) || !mask.is_none_or(numbers) {
+        return None;
+    }
+    let dtype = node.outputs()[0].dtype;
+    let input = |value: ValueId| {
+        let number = body.inputs().iter().position(|id| id.value() == value)?;
+        let operand = &step.inputs[number];
+        let same = program.buffer(operand.buffer).dtype == dtype;
+        same.then(|| heads(StepOperand::Input(number), operand)).flatten()
+    };
+    let read = |place: usize| input(node.inputs().get(place).copied().flatten()?);
+    let mask = match mask {
+        Some(mask) => Some(broadcast(input(mask)?)),
+        None => None,
+    };
+    let aligned = |heads: &Heads| {
+        let unit = Dim::from(ALIGNMENT / dtype.size() as i64);
+        let strides = heads.modes[..3].iter().map(|mode| &mode.stride);
+        strides.chain([&heads.pointer.offset]).all(|dim| dim.exact_div(&unit).is_some())
+    };
+    let result = heads(StepOperand::Output(0), step.outputs.first()?)?;
+    let (q, k, v) = (read(0)?, read(1)?, read(2)?);
+    let AttentionAttrs { scale, causal, .. } = *attrs;
+    let all = [&q, &k, &v, &result].into_iter().all(aligned);
+    all.then_some(Sdpa { dtype, q, k, v, mask, result, scale, causal })
+}
+
+/// An operand of at most four dims, the last of which lies side by side.
+fn heads(operand: StepOperand, Operand { view, .. }: &Operand) -> Option<Heads> {
+    let mut modes = vec![Mode { size: Dim::from(1), stride: Dim::from(0) }; 4];
+    let first = modes.len().checked_sub(view.modes.len())?;
+    modes.splice(first.., view.modes.iter().cloned());
+    let modes: [Mode; 4] = modes.try_into().ok()?;
+    let pointer = Pointer { operand, offset: view.offset.clone() };
+    (modes[3].stride == 1).then_some(Heads { pointer, modes })
+}
+
+/// A mask whose dims are one where they repeat.
+fn broadcast(mut mask: Heads) -> Heads {
+    for mode in mask.modes[..3].iter_mut().filter(|mode| mode.stride == 0) {
+        mode.size = Dim::from(1);
+    }
+    mask
+}
+
+/// Prints as `attention of [b, 12, s, 64] by [b, 12, t, 64], mask [b, 1, 1, t] f16: 0.125·in0[…]·in1[…] + in3[…], in2[…] ->
+/// out0[…]`, with the distances of batches, heads and rows.
+impl fmt::Display for Sdpa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dtype, q, k, v, mask, result, scale, causal } = self;
+        write!(f, "attention of {} by {}", Sizes(q), Sizes(k))?;
+        if let Some(mask) = mask {
+            write!(f, ", mask {}", Sizes(mask))?;
+        }
+        if *causal {
+            f.write_str(", causal")?;
+        }
+        write!(f, " {dtype}: {scale}·{q}·{k}")?;
+        if let Some(mask) = mask {
+            write!(f, " + {mask}")?;
+        }
+        write!(f, ", {v} -> {result}")
+    }
+}
+
+impl fmt::Display for Heads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [batch, head, row, _] = self.modes.each_ref().map(|mode| &mode.stride);
+        write!(f, "{}[{batch}, {head}, {row}]", At(&self.pointer))
+    }
+}
+
+/// Prints the sizes of dims.
+struct Sizes<'a>(&'a Heads);
+
+impl fmt::Display for Sizes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [batch, head, row, element] = self.0.modes.each_ref().map(|mode| &mode.size);
+        write!(f, "[{batch}, {head}, {row}, {element}]")
+    }
+}

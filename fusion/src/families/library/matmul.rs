@@ -1,0 +1,252 @@
+//! A step as one call of cuBLASLt.
+
+use super::epilogue::{Activation, Chain, chain};
+use crate::base::elements::is_real;
+use crate::base::groups::Family;
+use crate::base::program::{Operand, Program, Step};
+use crate::base::view::{Mode, View, stride};
+use crate::families::kernels::{Pointer, StepOperand};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{NodeId, ValueId};
+use graphene_frontend::op::Op;
+use graphene_ir::target::Target;
+use std::fmt;
+
+/// One call for a batch of matmuls: `result = activation(scale · a·b + addend + bias)`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MatMul {
+    /// The elements of all operands; sums and the scale are of single precision.
+    pub dtype: DType,
+    /// Whether operands of single precision may be rounded to TF32.
+    pub tf32: bool,
+    /// How many matmuls there are.
+    pub batch: Dim,
+    /// Rows of A and of the result.
+    pub rows: Dim,
+    /// Columns of B and of the result.
+    pub columns: Dim,
+    /// Columns of A, and rows of B.
+    pub depth: Dim,
+    /// `[rows, depth]`.
+    pub a: Matrix,
+    /// `[depth, columns]`.
+    pub b: Matrix,
+    /// `[rows, columns]`.
+    pub addend: Option<Matrix>,
+    /// `[rows, columns]`.
+    pub result: Matrix,
+    /// A row of as many elements as there are columns, side by side.
+    pub bias: Option<Pointer>,
+    /// What matmuls are multiplied by.
+    pub scale: f32,
+    /// What is applied last.
+    pub activation: Option<Activation>,
+}
+
+/// A batch of matrices in an operand's buffer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Matrix {
+    /// Where its first element lies.
+    pub pointer: Pointer,
+    /// Elements from row to row, or from column to column where it is transposed; the others lie side by side.
+    pub leading: Dim,
+    /// Whether the elements of a column lie side by side.
+    pub transposed: bool,
+    /// Elements from one matrix to the next; zero where all are one.
+    pub apart: Dim,
+}
+
+/// How matrices lie whose rows are the axes from `outer` on but for the last: the stride from row to row or column to
+/// column, whether they are transposed, and the stride from matrix to matrix.
+pub(super) fn lies(view: &View, outer: usize) -> Option<(Dim, bool, Dim)> {
+    let [modes @ .., column] = &view.modes[..] else { return None };
+    let (batch, rows) = modes.split_at(outer);
+    let (apart, row) = (stride(batch)?, stride(rows)?);
+    let one_row = rows.iter().all(|mode| mode.size == 1);
+    let forward = |dim: &Dim| dim.lower_bound().is_some_and(|least| least >= 0);
+    let usable = |dim: &Dim| dim.known() != Some(0) && forward(dim) && forward(&apart);
+    if column.size == 1 || column.stride == 1 {
+        // From the only row to the next it may be any distance.
+        let leading = if one_row { column.size.clone() } else { row };
+        return (usable(&leading)).then_some((leading, false, apart));
+    }
+    let transposed = (one_row || row == 1) && usable(&column.stride);
+    transposed.then(|| (column.stride.clone(), true, apart))
+}
+
+/// The call that computes a step on a target, if one does.
+pub fn matmul(program: &Program, step: &Step, target: &Target) -> Option<MatMul> {
+    let body = &*step.body;
+    let is_matmul = |id: &NodeId| *body.node(*id).op() == Op::MatMul;
+    let id = body.nodes().map(|(id, _)| id).find(is_matmul)?;
+    let dtype = body.ty(id.value()).dtype;
+    if step.family != Family::MatMul || !is_real(dtype) {
+        return None;
+    }
+    let chain = chain(body, id, &|_| false);
+    let computed = |id: &NodeId| !matches!(body.node(*id).op(), Op::Input | Op::Constant(_));
+    let all = body.nodes().map(|(id, _)| id).filter(computed).count() == chain.nodes.len();
+    let last = chain.nodes.last().map(|id| id.value());
+    let [(_, given)] = body.outputs() else { return None };
+    if !all || last != Some(*given) {
+        return None;
+    }
+    let read = |value: ValueId| {
+        let number = body.inputs().iter().position(|id| id.value() == value)?;
+        let operand = &step.inputs[number];
+        let same = program.buffer(operand.buffer).dtype == dtype;
+        same.then_some((StepOperand::Input(number), operand))
+    };
+    let inputs = body.node(id).inputs();
+    let (a, b) = (read(inputs[0]?)?, read(inputs[1]?)?);
+    let addend = match chain.addend {
+        Some(value) => Some(read(value)?),
+        None => None,
+    };
+    let bias = match chain.bias {
+        Some(value) => Some(row(read(value)?)?),
+        None => None,
+    };
+    let result = (StepOperand::Output(0), step.outputs.first()?);
+    let shape = &body.ty(id.value()).shape;
+    let operands =
+        Operands { shape, depth: a.1.view.modes.last()?.size.clone(), a, b, addend, result };
+    let (batch, rows, [a, b, result], addend) =
+        operands.matrices(true).or_else(|| operands.matrices(false))?;
+    let (columns, depth) = (shape.last()?.clone(), operands.depth.clone());
+    let Chain { scale, activation, .. } = chain;
+    Some(MatMul {
+        dtype,
+        tf32: dtype == DType::F32 && target.tf32,
+        batch,
+        rows,
+        columns,
+        depth,
+        a,
+        b,
+        addend,
+        result,
+        bias,
+        scale,
+        activation,
+    })
+}
+
+type Given<'a> = (StepOperand, &'a Operand);
+
+/// A row of elements side by side.
+fn row((operand, Operand { view, .. }): Given<'_>) -> Option<Pointer> {
+    let (last, outer) = view.modes.split_last()?;
+    let row = last.stride == 1 && outer.iter().all(|mode| mode.size == 1 || mode.stride == 0);
+    row.then(|| Pointer { operand, offset: view.offset.clone() })
+}
+
+/// A matmul's operands.
+struct Operands<'a> {
+    shape: &'a [Dim],
+    depth: Dim,
+    a: Given<'a>,
+    b: Given<'a>,
+    addend: Option<Given<'a>>,
+    result: Given<'a>,
+}
+
+impl Operands<'_> {
+    /// Number of matrices, their rows, A, B and the result, and the addend; as one matrix of all rows if all of them
+    /// share B and that is asked for.
+    fn matrices(&self, one: bool) -> Option<(Dim, Dim, [Matrix; 3], Option<Matrix>)> {
+        let outer = self.shape.len().checked_sub(2)?;
+        let (batch, [rows, columns]) = self.shape.split_at(outer) else { return None };
+        let first = if one { 0 } else { outer };
+        let expanded = |(_, of): Given<'_>, last: [&Dim; 2]| {
+            let shape: Vec<Dim> = batch.iter().chain(last).cloned().collect();
+            of.view.expand(&shape)
+        };
+        let matrix = |given: Given<'_>, view: View| {
+            let (leading, transposed, apart) = lies(&view, first)?;
+            let pointer = Pointer { operand: given.0, offset: view.offset };
+            Some(Matrix { pointer, leading, transposed, apart })
+        };
+        let depth = &self.depth;
+        let a = matrix(self.a, expanded(self.a, [rows, depth])?)?;
+        let mut of_b = expanded(self.b, [depth, columns])?;
+        if one {
+            let own = of_b.modes.split_off(outer);
+            let shared = |mode: &Mode| mode.stride == 0 || mode.size == 1;
+            of_b.modes.iter().all(shared).then_some(())?;
+            of_b.modes = own;
+        }
+        let b = matrix(self.b, of_b)?;
+        let result = matrix(self.result, expanded(self.result, [rows, columns])?)?;
+        let addend = match self.addend {
+            Some(addend) => Some(matrix(addend, expanded(addend, [rows, columns])?)?),
+            None => None,
+        };
+        if result.transposed || addend.as_ref().is_some_and(|addend| addend.transposed) {
+            return None;
+        }
+        let all = |dims: &[Dim]| dims.iter().product::<Dim>();
+        let (count, rows) = match one {
+            true => (Dim::from(1), all(&self.shape[..=outer])),
+            false => (all(batch), rows.clone()),
+        };
+        Some((count, rows, [a, b, result], addend))
+    }
+}
+
+/// Prints as `b × [s, 64]·[64, s] f16: 0.125·in0[64, 64*s apart]·in1'[64, 64*s apart] + in2 row -> Relu`: the leading
+/// strides, and an apostrophe at what is transposed.
+impl fmt::Display for MatMul {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dtype, batch, rows, columns, depth, .. } = self;
+        if *batch != 1 {
+            write!(f, "{batch} × ")?;
+        }
+        let rounded = if self.tf32 { " as tf32" } else { "" };
+        write!(f, "[{rows}, {depth}]·[{depth}, {columns}] {dtype}{rounded}: ")?;
+        if self.scale != 1.0 {
+            write!(f, "{}·", self.scale)?;
+        }
+        write!(f, "{}·{}", self.a, self.b)?;
+        if let Some(addend) = &self.addend {
+            write!(f, " + {addend}")?;
+        }
+        if let Some(bias) = &self.bias {
+            write!(f, " + {} row", At(bias))?;
+        }
+        if let Some(activation) = self.activation {
+            write!(f, ", {activation:?}")?;
+        }
+        write!(f, " -> {}", self.result)
+    }
+}
+
+impl fmt::Display for Matrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let turned = if self.transposed { "'" } else { "" };
+        write!(f, "{}{turned}[{}", At(&self.pointer), self.leading)?;
+        if self.apart != 0 {
+            write!(f, ", {} apart", self.apart)?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// Prints as `in0+32`.
+pub(super) struct At<'a>(pub(super) &'a Pointer);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.operand {
+            StepOperand::Input(number) => write!(f, "in{number}")?,
+            StepOperand::Output(number) => write!(f, "out{number}")?,
+            StepOperand::Stack(number) => write!(f, "stack{number}")?,
+            StepOperand::Scratch(number) => write!(f, "scratch{number}")?,
+        }
+        if self.0.offset != 0 {
+            write!(f, "+{}", self.0.offset)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,383 @@
+//! Tiles: the variants that a step has by its family and sizes, and what their tiles are.
+
+use crate::base::cost::weight;
+use crate::base::groups::Family;
+use crate::base::parameters::{MlpParameters, Parameters};
+use crate::base::variants::{LIBRARY, Variant, Variants, When};
+use crate::families::kernels::sums::is_gated;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node};
+use graphene_frontend::op::Op;
+use graphene_ir::arch::Feature;
+use graphene_ir::target::{Kind, Target};
+
+/// Rows of a block of layers that give each core its weights once, and from how many for each core on.
+const ROWS_OF_LAYERS: [(&str, i64, i64); 3] =
+    [("wide", 128, 96), ("narrow", 64, 48), ("few", 32, 0)];
+
+/// Split-K, where tiles are few: several blocks of a cluster share one.
+struct Split {
+    /// The name of its variant.
+    name: &'static str,
+    /// Into how many parts the depth is split.
+    parts: i64,
+    /// When it pays by warpgroups, and by single threads, where several blocks share a core; none where it never does.
+    /// Measured on an H200 and an H100 at BERT's matmuls, whose depths are 768 and 3072, and at those of a Llama, whose depths
+    /// are 2048 and 8192: by warpgroups in half precision, by threads in single precision.
+    warpgroups: Option<Pays>,
+    threads: Option<Pays>,
+}
+
+/// When splitting pays.
+struct Pays {
+    /// The most tiles for each core.
+    tiles: f64,
+    /// The least bytes of an operand's depth.
+    depth: i64,
+}
+
+/// The variants that split, of fewest parts first.
+const SPLITS: [Split; 2] = [
+    Split {
+        name: "split2",
+        parts: 2,
+        warpgroups: Some(Pays { tiles: 0.25, depth: 4096 }),
+        threads: Some(Pays { tiles: 1.5, depth: 2048 }),
+    },
+    Split {
+        name: "split4",
+        parts: 4,
+        warpgroups: Some(Pays { tiles: 0.19, depth: 4096 }),
+        threads: Some(Pays { tiles: 0.67, depth: 2048 }),
+    },
+];
+/// Pixels and output channels of a tile of a convolution whose channels are innermost, by the names of variants.
+pub(crate) const TILES_OF_PIXELS: [(&str, [i64; 2]); 3] =
+    [("wide", [128, 128]), ("narrow", [64, 64]), ("few", [32, 32])];
+
+/// Queries of a warpgroup of attention.
+const QUERIES: i64 = 64;
+/// From so many queries on, what the last of tall tiles lacks is little: at 2048, of which it has two thirds, they take 0.96
+/// of the time of wide ones (H200, 128 heads of 64 elements, fp16).
+const LONG_QUERIES: i64 = 8 * 3 * QUERIES;
+/// Operations of the vector units for each element of a matmul, from which warpgroups ping-pong: while one computes
+/// what becomes of its sums, another multiplies.
+const LONG: f64 = 8.0;
+pub(crate) const PING_PONG: &str = "ping-pong";
+/// The variant of attention by one query of each head.
+pub(crate) const DECODE: &str = "decode";
+/// The most sequences for which cuDNN's recurrent layers take less time than ours, in half precision, and in single by units
+/// from so many on: measured on an H100, LSTMs of 256, 512 and 1024 units, 128 steps, 1 to 32 sequences.
+const SEQUENCES_OF_LIBRARY: i64 = 32;
+const SEQUENCES_OF_LIBRARY_F32: [(usize, i64); 2] = [(1024, 32), (0, 16)];
+
+/// The variants of a convolution whose channels are innermost, of so many pixels and output channels: the largest tiles
+/// of which cores have more than one. There is one variant where the pixels are known.
+pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> Variants {
+    if pixels.known().is_some() {
+        return Variants::any();
+    }
+    let [first @ .., (last, _)] = TILES_OF_PIXELS;
+    let first = first.into_iter().map(|(name, [rows, columns])| {
+        let tiles =
+            |dim: &Dim, size: i64| dim.ceil_div(&Dim::from(size)).expect("tiles are not empty");
+        let tiles = &tiles(pixels, rows) * &tiles(made, columns);
+        Variant::named(name, When::AtLeast(tiles, i64::from(target.cores) * 3 / 2))
+    });
+    Variants::ending(first.collect(), last)
+}
+
+/// The variants of a step of this family, that computes this body, on a target.
+///
+/// - Matmuls on a GPU: the largest of some tiles (`tiles_of_matmul`) of which there are enough to keep the cores busy:
+///   `wide`, `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where tiles are fewer, four
+///   blocks share the depth of one (`split4`), or two (`split2`); see `SPLITS`. Where cores have two tiles, or the
+///   matmul is gated or what follows it takes long, warpgroups `ping-pong` rather than share `wide` ones; of very
+///   many tiles of a gated one, they share the widest.
+/// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
+///   `few` rows.
+/// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries. Three have a `tall` one
+///   where all cores have one, tiles attend equally many keys, and queries fill the last, or are many. One alone has a
+///   `short` one where there are no queries for a second, and a `narrow` one while all of those run at once. Where several
+///   heads share keys and each has one query, as when tokens are generated, these are one tile (`decode`).
+/// - Recurrent layers of few sequences on a GPU: a call of the `library`, if it has the layer and the machine has it.
+pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
+    let Kind::Cuda { .. } = target.kind else { return Variants::any() };
+    match family {
+        Family::MatMul => match rows_of_matmul(body) {
+            Some(rows) => {
+                let mut tiles = tiles_of_matmul(target, body);
+                let Some(Tile { name: last, size: tile, .. }) = tiles.pop() else {
+                    return Variants::any();
+                };
+                let first = tiles.iter().map(|Tile { name, size, enough }| {
+                    let when = When::AtLeast(rows.clone(), rows_for(*size, *enough, body));
+                    Variant::named(name, when)
+                });
+                let mut variants: Vec<Variant> = first.collect();
+                // Each is taken from so many rows on that the next is not.
+                let mut last = last;
+                for (name, most_rows) in rows_to_split(target, body, tile) {
+                    let when = When::AtLeast(rows.clone(), most_rows + 1);
+                    variants.push(Variant::named(last, when));
+                    last = name;
+                }
+                Variants::ending(variants, last)
+            }
+            None => Variants::any(),
+        },
+        Family::Mlp => match rows_of_matmul(body) {
+            Some(rows) => {
+                let all = ROWS_OF_LAYERS.map(|(name, of_block, of_core)| {
+                    let least = of_core.saturating_mul(i64::from(target.cores));
+                    let when = match least {
+                        0 => When::Always,
+                        _ => When::AtLeast(rows.clone(), least),
+                    };
+                    let parameters = Some(Parameters::Mlp(MlpParameters { rows: of_block }));
+                    Variant { name, when, parameters }
+                });
+                Variants(all.to_vec())
+            }
+            None => Variants::any(),
+        },
+        Family::Fmha => match queries_of_attention(target, body) {
+            Some(([batch, heads, queries], tall)) => {
+                let decode = Variant::named(DECODE, When::AtMost(queries.clone(), 1));
+                let decodes = heads_of_a_group(body).is_some();
+                let tiles = queries.ceil_div(&Dim::from(QUERIES)).expect("tiles are not empty");
+                let tiles = &(&tiles * batch) * heads;
+                let cores = i64::from(target.cores);
+                let mut first: Vec<Variant> = decodes.then_some(decode).into_iter().collect();
+                first.push(Variant::named("short", When::AtMost(queries.clone(), QUERIES)));
+                first.push(Variant::named("narrow", When::AtMost(tiles.clone(), cores)));
+                if tall {
+                    let many = When::AtLeast(tiles, 3 * cores + 1);
+                    let filled = When::Any(vec![
+                        When::Divides(3 * QUERIES, queries.clone()),
+                        When::AtLeast(queries.clone(), LONG_QUERIES),
+                    ]);
+                    first.push(Variant::named("tall", When::All(vec![many, filled])));
+                }
+                Variants::ending(first, "wide")
+            }
+            None => Variants::any(),
+        },
+        Family::Recurrent => match sequences_of_library(body) {
+            Some((sequences, most)) => {
+                let few = When::AtMost(sequences, most);
+                Variants::ending(vec![Variant::named(LIBRARY, few)], "any")
+            }
+            None => Variants::any(),
+        },
+        Family::View
+        | Family::Copy
+        | Family::Pointwise
+        | Family::Normalization
+        | Family::Reduction
+        | Family::Gather
+        | Family::Convolution
+        | Family::Control => Variants::any(),
+    }
+}
+
+/// The sequences of a recurrent layer, and for how many at most it goes to the library.
+fn sequences_of_library(body: &Graph) -> Option<(Dim, i64)> {
+    let (x, attrs) = body.nodes().find_map(|(_, node)| match node.op() {
+        Op::Rnn(attrs) => Some((node.inputs().first().copied().flatten()?, attrs)),
+        _ => None,
+    })?;
+    let ty = body.ty(x);
+    let most = match ty.dtype {
+        DType::F32 => SEQUENCES_OF_LIBRARY_F32.iter().find(|row| attrs.hidden >= row.0)?.1,
+        _ => SEQUENCES_OF_LIBRARY,
+    };
+    Some((ty.shape.get(1)?.clone(), most))
+}
+
+/// The rows of the first matmul that its tiles are cut from: those of all matrices where they share B, and of one
+/// where each has its own.
+fn rows_of_matmul(body: &Graph) -> Option<Dim> {
+    let (shape, shared) = matmul(body)?;
+    let rows = &shape[..shape.len() - 1];
+    let first = if shared { 0 } else { rows.len() - 1 };
+    Some(rows[first..].iter().product::<Dim>())
+}
+
+/// The shape of the first matmul, and whether all its matrices share B.
+fn matmul(body: &Graph) -> Option<(&[Dim], bool)> {
+    let (_, node) = body.nodes().find(|(_, node)| node.op() == &Op::MatMul)?;
+    let b = node.inputs().get(1).copied().flatten()?;
+    Some((&node.outputs()[0].shape, body.ty(b).rank() == 2))
+}
+
+/// The columns of all matrices that tiles are cut from, if they are known.
+fn columns(body: &Graph) -> Option<i64> {
+    let columns = matmul(body)?.0.last()?.known()?;
+    if is_gated(body) { columns.checked_mul(2) } else { Some(columns) }
+}
+
+/// A tile that matmuls are cut into.
+pub(crate) struct Tile {
+    /// The name of its variant.
+    pub(crate) name: &'static str,
+    /// Rows and columns.
+    pub(crate) size: [i64; 2],
+    /// How many there must be.
+    enough: i64,
+}
+
+/// The tiles that matmuls are cut into, largest first, and what ping-pongs before what shares.
+pub(crate) fn tiles_of_matmul(target: &Target, body: &Graph) -> Vec<Tile> {
+    let (gated, known) = (is_gated(body), columns(body));
+    let (cores, warpgroups) = (i64::from(target.cores), has_warpgroups(target, body));
+    let by_threads = by_threads(target, body);
+    let [wide, narrow, few] = match (by_threads, warpgroups, gated) {
+        (true, _, false) => [[128, 64], [64, 64], [32, 64]],
+        (true, _, true) => [[128, 64], [64, 64], [32, 128]],
+        (false, false, false) => [[128, 128], [64, 64], [16, 64]],
+        (false, false, true) => [[128, 128], [64, 128], [16, 128]],
+        (false, true, true) => [[128, 128], [64, 128], [64, 128]],
+        (false, true, false) => {
+            // What leaves least of the last tile idle. Tiles of 192 are nearly as fast as those of 256, and divide work
+            // better.
+            let idle = |width: i64| known.map_or(0, |n| (n + width - 1) / width * width - n);
+            let columns = match known {
+                Some(n) if n % 192 == 0 => 192,
+                _ => [256, 192, 128].into_iter().min_by_key(|&width| idle(width)).unwrap_or(256),
+            };
+            [[128, columns], [64, 128], [64, 64]]
+        }
+    };
+    // Several blocks share a core, unless each has warpgroups: then the widest pay where most cores have one, and
+    // ping-pong where some have two, so that there is something to multiply while results are written. By single
+    // threads so many share a core that the last tiles leave others idle, unless there are ten for each; where some of
+    // the tiles have not been counted, there may be.
+    let (most, several) = (cores * 3 / 4, cores * 2);
+    let [enough_wide, enough_narrow] = match (warpgroups, by_threads && counts_all(body)) {
+        (true, _) => [most, cores / 2],
+        (false, false) => [several, most],
+        (false, true) => [cores * 10, several],
+    };
+    let tile = |name, size, enough| Tile { name, size, enough };
+    let mut tiles = match (warpgroups, gated || is_ping_pong(body), wide) {
+        (true, _, [_, 192]) => {
+            vec![tile(PING_PONG, wide, cores + 1), tile("wide", wide, enough_wide)]
+        }
+        (true, true, _) => vec![tile(PING_PONG, [128, 128], several)],
+        (true, false, _) | (false, ..) => vec![tile("wide", wide, enough_wide)],
+    };
+    if warpgroups && gated {
+        tiles.insert(0, tile("wide", [128, 256], cores * 4));
+    }
+    tiles.push(tile("narrow", narrow, enough_narrow));
+    tiles.push(tile("few", few, 0));
+    tiles
+}
+
+/// Whether what follows a matmul takes so long that warpgroups had better ping-pong.
+fn is_ping_pong(body: &Graph) -> bool {
+    body.nodes().map(|(_, node)| weight(node.op())).sum::<f64>() >= LONG
+}
+
+/// Whether single threads make the matmuls: of single precision that is not rounded.
+fn by_threads(target: &Target, body: &Graph) -> bool {
+    let single = |node: &Node| node.op() == &Op::MatMul && node.outputs()[0].dtype == DType::F32;
+    !target.tf32 && body.nodes().any(|(_, node)| single(node))
+}
+
+/// Whether warpgroups make the matmuls.
+fn has_warpgroups(target: &Target, body: &Graph) -> bool {
+    !by_threads(target, body) && target.has(Feature::Wgmma)
+}
+
+/// Whether [`rows_for`] knows how many tiles there are for each row of them.
+fn counts_all(body: &Graph) -> bool {
+    matmul(body).is_some_and(|(shape, shared)| {
+        let (matrices, columns) = (&shape[..shape.len() - 2], &shape[shape.len() - 1]);
+        columns.known().is_some() && (shared || matrices.iter().all(|dim| dim.known().is_some()))
+    })
+}
+
+/// The rows from which so large tiles are at least this many: columns and matrices, where their number is known, make some
+/// already.
+fn rows_for([height, width]: [i64; 2], enough: i64, body: &Graph) -> i64 {
+    let Some((shape, shared)) = matmul(body) else { return height };
+    let across = columns(body).map_or(1, |n| (n + width - 1) / width).max(1);
+    let matrices = shape[..shape.len() - 2].iter().filter_map(Dim::known).filter(|_| !shared);
+    let beside = matrices.fold(across, |beside, n| beside.saturating_mul(n.max(1)));
+    let tiles = (enough.saturating_add(beside - 1) / beside).max(1);
+    // The last of them may be partial.
+    (tiles - 1) * height + 1
+}
+
+/// The parts into which a variant of this name splits the depth of a matmul, if it does.
+pub(crate) fn parts(name: &str) -> Option<i64> {
+    SPLITS.iter().find(|split| split.name == name).map(|split| split.parts)
+}
+
+/// The variants that split the depth of a matmul into tiles of such a size, and the rows up to which each is better
+/// than the one before.
+fn rows_to_split(
+    target: &Target,
+    body: &Graph,
+    [height, width]: [i64; 2],
+) -> Vec<(&'static str, i64)> {
+    let mut matmuls = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
+    let Some((_, node)) = matmuls.next() else { return Vec::new() };
+    if matmuls.next().is_some() && !is_gated(body) {
+        return Vec::new();
+    }
+    let depth = node.inputs()[0].and_then(|a| {
+        let ty = body.ty(a);
+        Some(ty.shape.last()?.known()?.saturating_mul(ty.dtype.size() as i64))
+    });
+    let columns = matmul(body).filter(|(_, shared)| *shared).and_then(|_| columns(body));
+    let (Some(depth), Some(columns)) = (depth, columns) else { return Vec::new() };
+    // Threads split it among the blocks of a cluster.
+    let threads = by_threads(target, body);
+    if !target.has(if threads { Feature::Cluster } else { Feature::Wgmma }) {
+        return Vec::new();
+    }
+    let across = ((columns + width - 1) / width).max(1);
+    let rows = SPLITS.iter().filter_map(|split| {
+        let pays = if threads { &split.threads } else { &split.warpgroups };
+        let pays = pays.as_ref().filter(|pays| depth >= pays.depth)?;
+        let tiles = (f64::from(target.cores) * pays.tiles) as i64;
+        Some((split.name, tiles / across * height))
+    });
+    let mut rows: Vec<_> = rows.filter(|(_, rows)| *rows > 0).collect();
+    // One that is taken up to as many rows as the one with more parts is never the better.
+    rows.dedup_by(|more, fewer| {
+        let same = more.1 == fewer.1;
+        if same {
+            *fewer = *more;
+        }
+        same
+    });
+    rows
+}
+
+/// The sizes of the queries of attention that warpgroups make: batch, heads, and how many; and whether three warpgroups pay:
+/// heads are so small that they have registers for them, and it is not causal.
+fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<([&'a Dim; 3], bool)> {
+    let is_attention = |node: &Node| matches!(node.op(), Op::Attention(_));
+    let (_, node) = body.nodes().find(|(_, node)| is_attention(node))?;
+    let causal = matches!(node.op(), Op::Attention(attrs) if attrs.causal);
+    let queries = body.ty(node.inputs().first().copied().flatten()?);
+    let [batch, heads, rows, _] = &queries.shape[..] else { return None };
+    let warpgroups = has_warpgroups(target, body) && queries.dtype != DType::F32;
+    let dims =
+        node.inputs().iter().take(3).flatten().filter_map(|&value| body.ty(value).shape.last());
+    let small = dims.clone().all(|dim| dim.known().is_some_and(|dim| dim <= 64));
+    warpgroups.then_some(([batch, heads, rows], small && !causal))
+}
+
+/// How many heads of an attention share keys and values, if several do and queries attend all of them.
+pub(crate) fn heads_of_a_group(body: &Graph) -> Option<Dim> {
+    let mut nodes = body.nodes().map(|(_, node)| node);
+    let node = nodes.find(|node| matches!(node.op(), Op::Attention(attrs) if !attrs.causal))?;
+    let heads = |slot: usize| body.ty(node.inputs()[slot]?).shape.get(1);
+    heads(0)?.exact_div(heads(1)?).filter(|group| *group != 1)
+}

@@ -1,0 +1,98 @@
+//! Weights that a program makes of the model's own, once: merged projections, transposed or scaled matrices.
+
+use crate::base::error::FusionError;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::op::{Binary, Op};
+use graphene_frontend::tensor::Tensor;
+use std::collections::BTreeMap;
+
+/// The bits of single precision that TF32 has not.
+const TF32_CUT: i32 = 0x1fff;
+
+/// The graph, without inputs, whose only output is this constant value.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn recipe(graph: &Graph, value: ValueId) -> Result<Graph, FusionError> {
+    let (mut recipe, made) = steps(graph, value)?;
+    recipe.add_output("weight", made);
+    Ok(recipe)
+}
+
+/// The same of the value with its dims in this order.
+///
+/// # Errors
+/// As for [`recipe`].
+pub(crate) fn recipe_in_order(
+    graph: &Graph,
+    value: ValueId,
+    order: &[usize],
+) -> Result<Graph, FusionError> {
+    let (mut recipe, x) = steps(graph, value)?;
+    let node = graph.node(value.node);
+    let made = recipe.add(node.name(), Op::Transpose(order.to_vec()), &[Some(x)]);
+    let made = made.map_err(|error| FusionError::rebuild(node, error))?;
+    recipe.add_output("weight", made.value());
+    Ok(recipe)
+}
+
+/// The same of the value as matrix units want it: a matrix of single precision transposed, and rounded to TF32, to nearest
+/// with ties away from 0.
+///
+/// # Errors
+/// As for [`recipe`].
+pub(crate) fn recipe_of_tf32(graph: &Graph, value: ValueId) -> Result<Graph, FusionError> {
+    let (mut recipe, x) = steps(graph, value)?;
+    let node = graph.node(value.node);
+    let number = Tensor::scalar::<i32>;
+    let half = recipe.add_constant("half of the last bit", number(TF32_CUT / 2 + 1));
+    let kept = recipe.add_constant("bits that are kept", number(!TF32_CUT));
+    let mut op = |op: Op, inputs: &[ValueId]| {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        let made = recipe.add(node.name(), op, &inputs);
+        made.map(|id| id.value()).map_err(|error| FusionError::rebuild(node, error))
+    };
+    let bits = op(Op::BitCast(DType::I32), &[x])?;
+    let up = op(Op::Binary(Binary::Add), &[bits, half])?;
+    let cut = op(Op::Binary(Binary::BitAnd), &[up, kept])?;
+    let rounded = op(Op::BitCast(DType::F32), &[cut])?;
+    // What is no number stays none.
+    let is_number = op(Op::Binary(Binary::Equal), &[x, x])?;
+    let rounded = op(Op::Select, &[is_number, rounded, x])?;
+    let across = op(Op::Transpose(vec![1, 0]), &[rounded])?;
+    recipe.add_output("weight", across);
+    Ok(recipe)
+}
+
+/// The operations that make a constant value, and the value among them.
+fn steps(graph: &Graph, value: ValueId) -> Result<(Graph, ValueId), FusionError> {
+    let mut recipe = Graph::new();
+    let mut made: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+    let mut pending = vec![value.node];
+    while let Some(&id) = pending.last() {
+        let node = graph.node(id);
+        let waits = node.inputs().iter().flatten().map(|value| value.node);
+        let waits: Vec<NodeId> = waits.filter(|id| !made.contains_key(id)).collect();
+        if !waits.is_empty() {
+            pending.extend(waits);
+            continue;
+        }
+        pending.pop();
+        if made.contains_key(&id) {
+            continue;
+        }
+        let own = |value: &ValueId| ValueId { node: made[&value.node], output: value.output };
+        let new = match node.op() {
+            Op::Constant(tensor) => recipe.add_constant(node.name(), tensor.clone()).node,
+            op => {
+                let inputs: Vec<_> = node.inputs().iter().map(|v| v.as_ref().map(own)).collect();
+                recipe
+                    .add(node.name(), op.clone(), &inputs)
+                    .map_err(|error| FusionError::rebuild(node, error))?
+            }
+        };
+        made.insert(id, new);
+    }
+    Ok((recipe, ValueId { node: made[&value.node], output: value.output }))
+}

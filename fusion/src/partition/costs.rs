@@ -1,0 +1,411 @@
+//! Cost: a roofline of a whole group on a target, under planning hints.
+//!
+//! A launch reads every outside value once, and again where its blocks share values that the last cache does not
+//! hold; what it takes only row-major and lies otherwise is copied before it, by a launch of its own; it writes what is
+//! read outside of it; matmuls run at the peak rate of their type, all else on the vector units at some operations an
+//! element. Fewer blocks than cores leave cores idle. Memory and arithmetic overlap, but not perfectly.
+
+use crate::base::cost::{Cost, LOOP_BLOCK, move_cost, read_time, weight};
+use crate::base::groups::{Executor, Family};
+use crate::families::layout::takes_views;
+use crate::partition::fusion_graph::{FusionGraph, Operation, Read, Role};
+use crate::partition::legal::TILE_ROWS;
+use crate::partition::set::{OpId, Set};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{NodeId, ValueId};
+use graphene_frontend::op::{Op, ReduceOp, RnnCell};
+use graphene_ir::arch::Feature;
+use graphene_ir::target::{Kind, Precision, Target};
+use graphene_ir::template::mlp::Warpgroups;
+use std::collections::{BTreeSet, HashSet};
+
+/// How many times as long a GPU's warps take for a chain of layers as its warpgroups for matmuls of as few columns, where all
+/// cores are busy: 100 to 120 TFLOP/s on an H200 (20 layers of 128, 16384 rows; ConvNeXt's of 96, 384 and 96) and 400 to 500.
+const BY_WARPS: f64 = 4.0;
+/// Rows and columns of a matmul's tile, and of the one for small matmuls.
+const TILE: f64 = 128.0;
+const SMALL_TILE: f64 = 64.0;
+/// Side of the square of a matmul that a CPU core keeps in its caches.
+const CPU_SQUARE: f64 = 1024.0;
+/// Rows that a CPU core takes through a chain of layers: at least where there are few, at most where there are many.
+const CPU_ROWS: [f64; 2] = [16.0, 96.0];
+
+/// Bytes that one launch keeps inside, which two hand on through memory.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Kept {
+    /// That the later of the two does not read.
+    pub(crate) read: f64,
+    /// That the earlier one does not write.
+    pub(crate) written: f64,
+}
+
+/// Costs of groups of a net on a target.
+pub(crate) struct Costs<'a> {
+    net: &'a FusionGraph<'a>,
+    target: &'a Target,
+    work: Vec<Work>,
+}
+
+/// What an operation computes.
+#[derive(Clone, Copy, Default)]
+struct Work {
+    /// Seconds on the whole machine.
+    seconds: f64,
+    matmul: Option<MatMul>,
+}
+
+/// Sizes of a matmul; a batch that shares its weights is more rows.
+#[derive(Clone, Copy)]
+struct MatMul {
+    batch: f64,
+    m: f64,
+    n: f64,
+}
+
+impl<'a> Costs<'a> {
+    /// Looks at every operation once.
+    pub(crate) fn new(net: &'a FusionGraph<'a>, target: &'a Target) -> Self {
+        let work = net.ids().map(|op| work(net, op, target)).collect();
+        Self { net, target, work }
+    }
+
+    /// The cost of these operations as one launch of this family.
+    pub(crate) fn of(&self, set: Set, family: Family) -> Cost {
+        let mut cost = self.traffic(set);
+        cost.reread = self.reread(set, family);
+        cost.blocks = self.blocks(set, family).max(1.0);
+        (cost.copies, cost.copied) = self.copies(set, family);
+        cost.launch = self.target.launch_cost * f64::from(1 + cost.copies);
+        self.filled(set, family, cost)
+    }
+
+    /// The cost with the times that its blocks take on the cores that they fill.
+    fn filled(&self, set: Set, family: Family, mut cost: Cost) -> Cost {
+        let cores = f64::from(self.target.cores);
+        let filled = (cost.blocks / cores).min(1.0);
+        let work = set.iter().map(|op| self.work[op.index()].seconds).sum::<f64>();
+        // Where cores have nothing else to do, all wait for each other's layers alike.
+        let slow = family == Family::Mlp && filled == 1.0 && self.chain_is_by_warps(set);
+        cost.arithmetic = work / filled * if slow { BY_WARPS } else { 1.0 };
+        let own = cost.read + cost.reread + cost.written;
+        cost.memory = read_time(self.target, own, cost.blocks);
+        cost.memory += 2.0 * cost.copied / self.target.memory_bandwidth;
+        cost
+    }
+
+    /// Whether layers in half precision are multiplied by warps on a GPU whose matmuls are by warpgroups.
+    fn chain_is_by_warps(&self, set: Set) -> bool {
+        let matmuls = || set.iter().filter(|&op| self.net[op].role == Role::MatMul);
+        let known = |shape| self.net.known(shape).last().copied().flatten().unwrap_or(1);
+        let first = matmuls().next().and_then(|op| self.net.node(op).inputs()[0]);
+        let read = first.and_then(|x| self.net.graph.ty(x).shape.last()?.known());
+        let widths: Vec<i64> = matmuls().map(|op| known(self.net[op].shape)).chain(read).collect();
+        let half = matches!(self.net[set.first()].dtype, DType::F16 | DType::BF16);
+        self.target.has(Feature::Wgmma) && half && !Warpgroups::are_for(&widths)
+    }
+
+    /// The cost of two launches' work as one, by what each of them costs: an estimate of what a template would gain that
+    /// nobody has. Their arithmetic stays, and their traffic but for the `kept` bytes that stay inside.
+    pub(crate) fn joined(&self, from: Cost, to: Cost, kept: Kept) -> Cost {
+        let memory = |cost: Cost, kept: f64| {
+            let own = cost.read + cost.reread + cost.written + 2.0 * cost.copied;
+            if own > 0.0 { cost.memory * (1.0 - (kept / own).min(1.0)) } else { cost.memory }
+        };
+        Cost {
+            read: from.read + (to.read - kept.read).max(0.0),
+            reread: from.reread + to.reread,
+            copies: from.copies + to.copies,
+            copied: from.copied + to.copied,
+            written: (from.written - kept.written).max(0.0) + to.written,
+            arithmetic: from.arithmetic + to.arithmetic,
+            memory: memory(from, kept.written) + memory(to, kept.read),
+            launch: from.launch + to.launch - self.target.launch_cost,
+            blocks: from.blocks.max(to.blocks),
+        }
+    }
+
+    /// What stays inside if these operations, and those that read their results, are one launch.
+    pub(crate) fn kept(&self, from: &[OpId], to: &[OpId]) -> Kept {
+        let both = |op: OpId| from.contains(&op) || to.contains(&op);
+        let (a, b) = (
+            self.traffic_of(from.iter().copied(), |op| from.contains(&op)),
+            self.traffic_of(to.iter().copied(), |op| to.contains(&op)),
+        );
+        let all = self.traffic_of(from.iter().chain(to).copied(), both);
+        Kept { read: a.read + b.read - all.read, written: a.written + b.written - all.written }
+    }
+
+    /// Bytes read and written.
+    fn traffic(&self, set: Set) -> Cost {
+        self.traffic_of(set.iter(), |op| set.contains(op))
+    }
+
+    fn traffic_of(&self, ops: impl Iterator<Item = OpId>, inside: impl Fn(OpId) -> bool) -> Cost {
+        let mut cost = Cost::default();
+        let mut seen: HashSet<ValueId> = HashSet::new();
+        for op in ops {
+            let operation = &self.net[op];
+            for read in &operation.reads {
+                let inner = read.from.is_some_and(&inside);
+                if !inner && seen.insert(read.part) {
+                    cost.read += self.read_bytes(operation, read);
+                }
+            }
+            let stored = operation.writes.iter().filter(|written| written.leaves(&inside));
+            cost.written += stored.map(|written| written.bytes).sum::<f64>();
+        }
+        cost
+    }
+
+    /// The values that are copied before the launch, and their bytes. Pointwise operations of larger groups read
+    /// through views, and the reference takes values as they lie.
+    fn copies(&self, set: Set, family: Family) -> (u32, f64) {
+        let alone = set.len() == 1;
+        if takes_views(family) || alone && self.net[set.first()].executor == Executor::Reference {
+            return (0, 0.0);
+        }
+        let mut seen: BTreeSet<ValueId> = BTreeSet::new();
+        let mut bytes = 0.0;
+        for op in set.iter() {
+            let operation = &self.net[op];
+            let as_it_lies = !alone && matches!(operation.role, Role::Point { .. });
+            for read in operation.reads.iter().filter(|read| !read.row_major && !as_it_lies) {
+                let value = self.net.node(op).inputs()[read.slot].expect("reads are of values");
+                if seen.insert(value) {
+                    bytes += self.net.bytes(value);
+                }
+            }
+        }
+        (seen.len() as u32, bytes)
+    }
+
+    /// The cost of a change of view that has to move elements.
+    pub(crate) fn of_move(&self, id: NodeId) -> Cost {
+        let size = self.net.graph.ty(id.value()).dtype.size() as f64;
+        move_cost(self.target, self.net.bytes(id.value()), size)
+    }
+
+    /// Of a table as much is read as is found in it.
+    fn read_bytes(&self, operation: &Operation, read: &Read) -> f64 {
+        match operation.family {
+            Family::Gather if read.slot == 0 => read.bytes.min(operation.writes[0].bytes),
+            _ => read.bytes,
+        }
+    }
+
+    /// Bytes that blocks read again because they share them, unless the last cache holds them.
+    fn reread(&self, set: Set, family: Family) -> f64 {
+        let cache = self.target.l2_bytes as f64;
+        let uncached = |shared: f64, again: f64| if shared <= cache { 0.0 } else { again };
+        match family {
+            Family::MatMul => set.iter().map(|op| self.matmul_reread(op, cache)).sum(),
+            Family::Mlp => {
+                let matmuls = set.iter().filter(|&op| self.net[op].role == Role::MatMul);
+                let weights: f64 = matmuls.map(|op| self.net[op].reads[1].bytes).sum();
+                let [most, fewest] = self.chain_rows().map(|rows| self.chain_blocks(set, rows));
+                let blocks = fewest.max(most.min(f64::from(self.target.cores)));
+                uncached(weights, weights * (blocks - 1.0))
+            }
+            Family::Fmha => {
+                let operation = &self.net[set.first()];
+                let keys: f64 = operation
+                    .reads
+                    .iter()
+                    .filter(|r| matches!(r.slot, 1 | 2))
+                    .map(|r| r.bytes)
+                    .sum();
+                let queries = self.net.sizes(operation.shape).get(2).copied().unwrap_or(1.0);
+                uncached(keys, keys * ((queries / TILE).ceil() - 1.0).max(0.0))
+            }
+            Family::View
+            | Family::Copy
+            | Family::Pointwise
+            | Family::Normalization
+            | Family::Reduction
+            | Family::Gather
+            | Family::Convolution
+            | Family::Recurrent
+            | Family::Control => 0.0,
+        }
+    }
+
+    /// Tiles that run together are a square that shares its rows of A and columns of B.
+    fn matmul_reread(&self, op: OpId, cache: f64) -> f64 {
+        let Some(MatMul { m, n, .. }) = self.work[op.index()].matmul else { return 0.0 };
+        let (a, b) = (self.net[op].reads[0].bytes, self.net[op].reads[1].bytes);
+        if a + b <= cache {
+            return 0.0;
+        }
+        let side = match self.target.kind {
+            Kind::Cpu => CPU_SQUARE,
+            Kind::Cuda { .. } => TILE * f64::from(self.target.cores).sqrt(),
+        };
+        let again = |length: f64| ((length / side).ceil() - 1.0).max(0.0);
+        a * again(n) + b * again(m)
+    }
+
+    /// Blocks that can run side by side.
+    fn blocks(&self, set: Set, family: Family) -> f64 {
+        let net = self.net;
+        let matmuls = || set.iter().filter_map(|op| self.work[op.index()].matmul);
+        let tiles = |side: f64| -> f64 {
+            matmuls().map(|p| p.batch * (p.m / side).ceil() * (p.n / side).ceil()).sum()
+        };
+        let elements = || net.elements(net[set.first()].shape);
+        match family {
+            Family::MatMul if matmuls().next().is_some() => {
+                let wide = tiles(TILE);
+                if wide < f64::from(self.target.cores) { tiles(SMALL_TILE) } else { wide }
+            }
+            Family::Mlp => self.chain_blocks(set, self.chain_rows()[0]),
+            Family::Normalization | Family::Reduction => match self.rows(set) {
+                Some((rows, _)) => rows,
+                None => elements() / LOOP_BLOCK,
+            },
+            Family::Fmha => {
+                let sizes = net.sizes(net[set.first()].shape);
+                let queries = sizes.get(2).copied().unwrap_or(1.0);
+                // One query of each head: heads that share keys are one tile of a warpgroup's.
+                let half = net[set.first()].dtype != DType::F32;
+                let shares = queries == 1.0 && half && self.target.has(Feature::Wgmma);
+                let keys = net.read(set.first(), 1).filter(|_| shares);
+                let heads = keys.map_or(sizes, |keys| net.sizes(keys.shape));
+                let heads: f64 = heads.iter().take(2).product();
+                heads * (queries / TILE).ceil()
+            }
+            // Its steps wait for each other.
+            Family::Recurrent => f64::from(self.target.cores),
+            Family::View
+            | Family::Copy
+            | Family::MatMul
+            | Family::Pointwise
+            | Family::Gather
+            | Family::Convolution
+            | Family::Control => elements() / LOOP_BLOCK,
+        }
+    }
+
+    /// Blocks of so many rows that go through a chain of layers.
+    fn chain_blocks(&self, set: Set, rows: f64) -> f64 {
+        let matmuls = set.iter().filter_map(|op| self.work[op.index()].matmul);
+        matmuls.map(|p| p.batch * (p.m / rows).ceil()).fold(1.0, f64::max)
+    }
+
+    /// Rows that go through a chain of layers together, at least and at most.
+    fn chain_rows(&self) -> [f64; 2] {
+        match self.target.kind {
+            Kind::Cpu => CPU_ROWS,
+            Kind::Cuda { .. } => [TILE_ROWS as f64; 2],
+        }
+    }
+
+    /// The number of rows and their length.
+    fn rows(&self, set: Set) -> Option<(f64, f64)> {
+        set.iter().find_map(|op| match self.net[op].role {
+            Role::Row(row) => {
+                let (outer, inner) = self.net.sizes(row.full).split_at(row.first);
+                Some((outer.iter().product(), inner.iter().product()))
+            }
+            Role::Point { .. }
+            | Role::MatMul
+            | Role::Lookup
+            | Role::Convolution
+            | Role::Integers
+            | Role::Alone => None,
+        })
+    }
+}
+
+fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> Work {
+    let operation = &net[op];
+    let output = net.elements(operation.shape);
+    let node = net.node(op);
+    let input = |slot: usize| net.read(op, slot).map(|read| net.sizes(read.shape));
+    let elements = |slot: usize| input(slot).map_or(0.0, |sizes| sizes.iter().product());
+    let last = |slot: usize| input(slot).and_then(|sizes| sizes.last().copied()).unwrap_or(1.0);
+    let vector = |operations: f64| Work {
+        seconds: operations / target.peak.of(Precision::F32),
+        matmul: None,
+    };
+    let peak = target.peak.of(precision(operation.dtype, target.single()));
+    let matmuls = |operations: f64| Work { seconds: operations / peak, matmul: None };
+    // Recurrent layers and transposed convolutions never round single precision.
+    let peak = target.peak.of(precision(operation.dtype, Precision::F32));
+    let whole = |operations: f64| Work { seconds: operations / peak, matmul: None };
+    match node.op() {
+        op @ (Op::Unary(_) | Op::Binary(_)) => vector(output * weight(op)),
+        Op::Select | Op::Cast { .. } => vector(output),
+        Op::MatMul => {
+            let matmul = matmul(net, operation);
+            Work { matmul: Some(matmul), ..matmuls(output * 2.0 * last(0)) }
+        }
+        Op::Softmax { .. } => vector(output * 20.0),
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } => vector(output * 8.0),
+        Op::Reduce { op: ReduceOp::LogSumExp, .. } => vector(elements(0) * 20.0),
+        Op::Reduce { .. } | Op::ArgReduce { .. } | Op::Cumulative { .. } => vector(elements(0)),
+        Op::Attention(_) => {
+            let keys = input(1).and_then(|sizes| sizes.get(2).copied()).unwrap_or(1.0);
+            let scores = elements(0) / last(0).max(1.0) * keys;
+            let exps = scores * 20.0 / target.peak.of(Precision::F32);
+            Work { seconds: exps + scores * 2.0 * (last(0) + last(2)) / peak, matmul: None }
+        }
+        Op::Conv(_) => {
+            let channels = input(1).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
+            matmuls(output * 2.0 * elements(1) / channels.max(1.0))
+        }
+        Op::ConvTranspose { .. } => {
+            let channels = input(1).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
+            whole(elements(0) * 2.0 * elements(1) / channels.max(1.0))
+        }
+        Op::Pool(attrs) => vector(output * attrs.kernel.iter().product::<usize>() as f64),
+        Op::Rnn(attrs) => {
+            let gates = match attrs.cell {
+                RnnCell::Lstm { .. } => 4.0,
+                RnnCell::Gru { .. } => 3.0,
+                RnnCell::Plain => 1.0,
+            };
+            let directions = input(2).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
+            let rows = elements(0) / last(0).max(1.0);
+            whole(rows * 2.0 * gates * directions * last(2) * (last(0) + last(2)))
+        }
+        Op::Input
+        | Op::Constant(_)
+        | Op::Iota(_)
+        | Op::Size(_)
+        | Op::BitCast(_)
+        | Op::Reshape(_)
+        | Op::Transpose(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::TopK { .. }
+        | Op::NonZero
+        | Op::Resize(_) => vector(output),
+        // What a branch or a loop does depends on values.
+        Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => Work::default(),
+    }
+}
+
+/// The class of matmuls of such elements, where `single` is that of single precision.
+fn precision(dtype: DType, single: Precision) -> Precision {
+    match dtype {
+        DType::F16 => Precision::F16,
+        DType::BF16 => Precision::Bf16,
+        DType::F32 => single,
+        _ => Precision::F32,
+    }
+}
+
+fn matmul(net: &FusionGraph<'_>, operation: &Operation) -> MatMul {
+    let sizes = net.sizes(operation.shape);
+    let (outer, inner) = sizes.split_at(sizes.len().saturating_sub(2));
+    let (batch, m, n) = (outer.iter().product::<f64>(), inner[0], inner[1]);
+    let shares_weights = operation.reads.get(1).is_some_and(|b| net.sizes(b.shape).len() == 2);
+    if shares_weights { MatMul { batch: 1.0, m: batch * m, n } } else { MatMul { batch, m, n } }
+}

@@ -1,0 +1,467 @@
+//! The operations of a graph that have to be placed, seen through changes of view.
+//!
+//! A reshape, a transpose, a slice or an expansion is no operation here: who reads its result reads the value
+//! beneath. The operations stand in an order of their own, topological and depth first, so that what feeds what
+//! stands near it; shapes are interned and sizes are those of the planning hints.
+
+use crate::base::constants::constants;
+use crate::base::elements::{is_plain, is_real};
+use crate::base::groups::{Executor, Family};
+use crate::base::sizes::planning_sizes;
+use crate::families::executor::executor;
+use crate::families::kernels::Numbers;
+use crate::families::layout::{Layouts, is_view};
+use crate::partition::set::{OpId, Set};
+use crate::rewrite::integers::multiplies_narrow;
+use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::op::Op;
+use graphene_frontend::types::TensorType;
+use graphene_ir::target::{Kind, Target};
+use std::collections::{HashMap, HashSet};
+use std::ops::Index;
+
+/// A shape of a [`FusionGraph`]; equal shapes have equal numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ShapeId(u32);
+
+/// The part that an operation can play in a group of several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// An expression of elements.
+    Point {
+        /// Every template computes with its element types, not only loops.
+        plain: bool,
+        /// What a kernel computes it in.
+        numbers: Numbers,
+    },
+    /// A matrix product of reals.
+    MatMul,
+    /// A function of rows: a reduction, softmax or normalisation over trailing axes.
+    Row(Row),
+    /// Rows of a table of reals by indices.
+    Lookup,
+    /// A convolution of reals.
+    Convolution,
+    /// A matmul or a convolution of integers by a constant of bytes.
+    Integers,
+    /// It is a group of its own.
+    Alone,
+}
+
+impl Role {
+    /// What a kernel computes it in, if it is of elements.
+    pub(crate) fn numbers(self) -> Option<Numbers> {
+        match self {
+            Self::Point { numbers, .. } => Some(numbers),
+            Self::MatMul | Self::Row(_) | Self::Lookup => None,
+            Self::Convolution | Self::Integers | Self::Alone => None,
+        }
+    }
+}
+
+/// The rows of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Row {
+    /// The first of the axes that make a row.
+    pub(crate) first: usize,
+    /// The shape of what it reads.
+    pub(crate) full: ShapeId,
+    /// That shape with ones along the row.
+    pub(crate) reduced: ShapeId,
+    /// Its result may be read within the group: it is of one of those two shapes.
+    pub(crate) inner: bool,
+}
+
+/// An input of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    /// Which of the node's inputs.
+    pub(crate) slot: usize,
+    /// The value beneath all changes of view.
+    pub(crate) root: ValueId,
+    /// The operation that makes it, unless it is an input or a constant of the graph.
+    pub(crate) from: Option<OpId>,
+    /// The root, or the last slice of it: values read through one part are read once.
+    pub(crate) part: ValueId,
+    /// No change of view stands between.
+    pub(crate) direct: bool,
+    /// It lies row-major, if operations are taken one by one.
+    pub(crate) row_major: bool,
+    /// The shape that the operation sees.
+    pub(crate) shape: ShapeId,
+    /// Bytes of the part that it sees.
+    pub(crate) bytes: f64,
+}
+
+/// A result of an operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    /// Its size.
+    pub(crate) bytes: f64,
+    /// Who reads it, through views or not; ascending.
+    pub(crate) readers: Vec<OpId>,
+    /// It is an output of the graph, or a view of it is.
+    pub(crate) given: bool,
+}
+
+/// An operation to place.
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    /// The node.
+    pub(crate) node: NodeId,
+    /// Its part in larger groups.
+    pub(crate) role: Role,
+    /// Its family when it is alone.
+    pub(crate) family: Family,
+    /// Who executes it when it is alone.
+    pub(crate) executor: Executor,
+    /// The element type of its first result.
+    pub(crate) dtype: DType,
+    /// The shape of its first result.
+    pub(crate) shape: ShapeId,
+    /// What it reads.
+    pub(crate) reads: Vec<Read>,
+    /// What it makes.
+    pub(crate) writes: Vec<Written>,
+    /// The operations that it waits for, ascending.
+    pub(crate) producers: Vec<OpId>,
+}
+
+/// The operations of a graph that have to be placed.
+pub(crate) struct FusionGraph<'a> {
+    pub(crate) graph: &'a Graph,
+    /// For each node whether it is made of constants alone.
+    pub(crate) constant: Vec<bool>,
+    /// How values lie.
+    pub(crate) layouts: Layouts,
+    /// Sizes of all symbols.
+    hints: Bindings,
+    ops: Vec<Operation>,
+    of_node: Vec<Option<OpId>>,
+    /// The outputs of the graph, and what lies beneath them.
+    given: HashSet<ValueId>,
+    shapes: Shapes,
+}
+
+#[derive(Default)]
+struct Shapes {
+    ids: HashMap<Vec<Dim>, ShapeId>,
+    sizes: Vec<Vec<f64>>,
+    known: Vec<Vec<Option<i64>>>,
+}
+
+/// What a value is beneath its changes of view.
+#[derive(Clone, Copy)]
+struct ViewSource {
+    root: ValueId,
+    part: ValueId,
+    elements: f64,
+    direct: bool,
+}
+
+impl<'a> FusionGraph<'a> {
+    /// The operations of the graph, with what the target makes of them and sizes under these hints.
+    pub(crate) fn new(graph: &'a Graph, target: &Target, hints: &Bindings) -> Self {
+        let constant = constants(graph);
+        let mut net = Self {
+            graph,
+            layouts: Layouts::new(graph, &constant),
+            constant,
+            hints: planning_sizes(graph, hints),
+            ops: Vec::new(),
+            of_node: vec![None; graph.len()],
+            given: given(graph),
+            shapes: Shapes::default(),
+        };
+        let view_source = net.view_source();
+        for (place, node) in order(graph, &net.constant, &view_source).into_iter().enumerate() {
+            net.of_node[node.index()] = Some(OpId(place as u32));
+            let operation = net.operation(node, target, &view_source);
+            net.ops.push(operation);
+        }
+        net.connect(&view_source);
+        net
+    }
+
+    /// The number of operations.
+    pub(crate) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// All operations in order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = OpId> + use<> {
+        (0..self.ops.len() as u32).map(OpId)
+    }
+
+    /// The operation of a node, if it has to be placed.
+    pub(crate) fn of_node(&self, node: NodeId) -> Option<OpId> {
+        self.of_node[node.index()]
+    }
+
+    /// The node of an operation.
+    pub(crate) fn node(&self, op: OpId) -> &'a Node {
+        self.graph.node(self[op].node)
+    }
+
+    /// The sizes of a shape under the hints.
+    pub(crate) fn sizes(&self, shape: ShapeId) -> &[f64] {
+        &self.shapes.sizes[shape.0 as usize]
+    }
+
+    /// The sizes of a shape as far as they are known without hints.
+    pub(crate) fn known(&self, shape: ShapeId) -> &[Option<i64>] {
+        &self.shapes.known[shape.0 as usize]
+    }
+
+    /// The number of elements of a shape under the hints.
+    pub(crate) fn elements(&self, shape: ShapeId) -> f64 {
+        self.sizes(shape).iter().product()
+    }
+
+    /// The size of a value in bytes under the hints.
+    pub(crate) fn bytes(&self, value: ValueId) -> f64 {
+        let ty = self.graph.ty(value);
+        let size = |dim: &Dim| self.size(dim);
+        ty.shape.iter().map(size).product::<f64>() * ty.dtype.size() as f64
+    }
+
+    fn size(&self, dim: &Dim) -> f64 {
+        dim.eval(&self.hints).map_or(1.0, |size| size.max(0) as f64)
+    }
+
+    /// Whether the graph gives this value, or a view of it.
+    pub(crate) fn is_given(&self, value: ValueId) -> bool {
+        self.given.contains(&value)
+    }
+
+    /// What the operation reads in this place.
+    pub(crate) fn read(&self, op: OpId, slot: usize) -> Option<&Read> {
+        self[op].reads.iter().find(|read| read.slot == slot)
+    }
+
+    fn intern(&mut self, shape: &[Dim]) -> ShapeId {
+        if let Some(&id) = self.shapes.ids.get(shape) {
+            return id;
+        }
+        let id = ShapeId(self.shapes.sizes.len() as u32);
+        let sizes = shape.iter().map(|dim| self.size(dim)).collect();
+        self.shapes.sizes.push(sizes);
+        self.shapes.known.push(shape.iter().map(Dim::known).collect());
+        self.shapes.ids.insert(shape.to_vec(), id);
+        id
+    }
+
+    /// For every change of view what lies beneath it.
+    fn view_source(&mut self) -> Vec<Option<ViewSource>> {
+        let mut view_source: Vec<Option<ViewSource>> = vec![None; self.graph.len()];
+        for (id, node) in self.graph.nodes().filter(|(_, node)| is_view(node.op())) {
+            let input = node.inputs()[0].expect("a change of view has its input");
+            let mut under = self.under(input, &view_source);
+            let shape = self.intern(&node.outputs()[0].shape);
+            under.elements = under.elements.min(self.elements(shape));
+            if matches!(node.op(), Op::Slice(_)) {
+                under.part = id.value();
+            }
+            view_source[id.index()] = Some(ViewSource { direct: false, ..under });
+        }
+        view_source
+    }
+
+    fn under(&mut self, value: ValueId, view_source: &[Option<ViewSource>]) -> ViewSource {
+        view_source[value.node.index()].unwrap_or_else(|| {
+            let shape = self.intern(&self.graph.ty(value).shape);
+            ViewSource { root: value, part: value, elements: self.elements(shape), direct: true }
+        })
+    }
+
+    fn operation(
+        &mut self,
+        id: NodeId,
+        target: &Target,
+        view_source: &[Option<ViewSource>],
+    ) -> Operation {
+        let node = self.graph.node(id);
+        let mut reads = Vec::with_capacity(node.inputs().len());
+        for (slot, value) in node.inputs().iter().enumerate() {
+            let Some(value) = *value else { continue };
+            let under = self.under(value, view_source);
+            let ty = self.graph.ty(value);
+            let shape = self.intern(&ty.shape);
+            let ViewSource { root, part, elements, direct } = under;
+            let from = self.of_node[root.node.index()];
+            let bytes = elements * ty.dtype.size() as f64;
+            let row_major = self.layouts.is_row_major(value);
+            reads.push(Read { slot, root, from, part, direct, row_major, shape, bytes });
+        }
+        let mut producers: Vec<OpId> = reads.iter().filter_map(|read| read.from).collect();
+        producers.sort_unstable();
+        producers.dedup();
+        let writes = node.outputs().iter().map(|ty| {
+            let shape = self.intern(&ty.shape);
+            let bytes = self.elements(shape) * ty.dtype.size() as f64;
+            Written { bytes, readers: Vec::new(), given: false }
+        });
+        let writes = writes.collect();
+        let shape = self.intern(&node.outputs()[0].shape);
+        let family = Family::of(node.op()).expect("sources are no operations to place");
+        // What no template takes alone, none takes with others.
+        let executor = executor(target, self.graph, &[id]);
+        let role = match executor {
+            Executor::Template => self.role(id, target, &reads),
+            Executor::Library | Executor::Reference => Role::Alone,
+        };
+        Operation {
+            node: id,
+            role,
+            family,
+            executor,
+            dtype: node.outputs()[0].dtype,
+            shape,
+            reads,
+            writes,
+            producers,
+        }
+    }
+
+    fn role(&mut self, id: NodeId, target: &Target, reads: &[Read]) -> Role {
+        let node = self.graph.node(id);
+        let output = &node.outputs()[0];
+        let ty = |slot: usize| node.inputs().get(slot).copied().flatten().map(|v| self.graph.ty(v));
+        let first_is_real = ty(0).is_some_and(|ty| is_real(ty.dtype));
+        match node.op() {
+            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => {
+                let inputs = node.inputs().iter().flatten();
+                let plain = inputs.map(|&value| self.graph.ty(value)).chain([output]);
+                let plain = plain.map(|ty| ty.dtype).all(is_plain);
+                let numbers = match target.kind {
+                    Kind::Cpu => Numbers::ANY,
+                    Kind::Cuda { .. } => Numbers::of(self.graph, id),
+                };
+                Role::Point { plain: plain && numbers.single, numbers }
+            }
+            Op::MatMul if first_is_real => Role::MatMul,
+            Op::Conv(_) if first_is_real => Role::Convolution,
+            Op::MatMul | Op::Conv(_) if target.kind == Kind::Cpu => {
+                let w = node.inputs()[1];
+                match w.is_some_and(|w| multiplies_narrow(self.graph, node, w)) {
+                    true => Role::Integers,
+                    false => Role::Alone,
+                }
+            }
+            Op::Gather { axis: 0 } if first_is_real => Role::Lookup,
+            op if first_is_real => match row_axis(op, ty(0).map_or(0, TensorType::rank)) {
+                Some((first, inner)) => self.row(first, inner, reads[0].shape, node),
+                None => Role::Alone,
+            },
+            _ => Role::Alone,
+        }
+    }
+
+    fn row(&mut self, first: usize, inner: bool, full: ShapeId, node: &Node) -> Role {
+        let input = node.inputs()[0].expect("a function of rows has its input");
+        let mut reduced = self.graph.ty(input).shape.clone();
+        reduced[first..].fill(Dim::from(1));
+        let reduced = self.intern(&reduced);
+        Role::Row(Row { first, full, reduced, inner })
+    }
+
+    /// Fills in who reads what, and what the graph gives.
+    fn connect(&mut self, view_source: &[Option<ViewSource>]) {
+        for id in self.ids() {
+            for read in self[id].reads.clone() {
+                let Some(from) = read.from else { continue };
+                let readers = &mut self.ops[from.index()].writes[read.root.output as usize].readers;
+                if readers.last() != Some(&id) {
+                    readers.push(id);
+                }
+            }
+        }
+        for &(_, value) in self.graph.outputs() {
+            let root = view_source[value.node.index()].map_or(value, |under| under.root);
+            if let Some(op) = self.of_node[root.node.index()] {
+                self.ops[op.index()].writes[root.output as usize].given = true;
+            }
+        }
+    }
+}
+
+/// The outputs of a graph, and all values that they are views of.
+fn given(graph: &Graph) -> HashSet<ValueId> {
+    let mut given = HashSet::new();
+    let mut pending: Vec<ValueId> = graph.outputs().iter().map(|(_, value)| *value).collect();
+    while let Some(value) = pending.pop() {
+        let node = graph.node(value.node);
+        if given.insert(value) && is_view(node.op()) {
+            pending.extend(node.inputs().first().copied().flatten());
+        }
+    }
+    given
+}
+
+impl Written {
+    /// Whether a group of these operations has to store it: something outside reads it, or it is given.
+    pub(crate) fn is_stored(&self, set: Set) -> bool {
+        self.leaves(|op| set.contains(op))
+    }
+
+    /// Whether it goes beyond the operations that are inside.
+    pub(crate) fn leaves(&self, inside: impl Fn(OpId) -> bool) -> bool {
+        self.given || self.readers.iter().any(|&reader| !inside(reader))
+    }
+}
+
+impl Index<OpId> for FusionGraph<'_> {
+    type Output = Operation;
+    fn index(&self, op: OpId) -> &Operation {
+        &self.ops[op.index()]
+    }
+}
+
+/// The first axis of the rows that an operation on this rank works along, if those are whole trailing axes, and
+/// whether its result can be read within a group.
+fn row_axis(op: &Op, rank: usize) -> Option<(usize, bool)> {
+    match op {
+        Op::Softmax { axis, .. } if axis + 1 == rank => Some((*axis, true)),
+        Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => Some((*axis, true)),
+        Op::Reduce { axes, keep, .. } => {
+            let first = *axes.first()?;
+            axes.iter().copied().eq(first..rank).then_some((first, *keep))
+        }
+        _ => None,
+    }
+}
+
+/// The nodes to place, each after those that it waits for, depth first from the outputs; then the dead ones.
+fn order(graph: &Graph, constant: &[bool], view_source: &[Option<ViewSource>]) -> Vec<NodeId> {
+    let is_placed = |id: NodeId, node: &Node| {
+        Family::of(node.op()).is_some() && !is_view(node.op()) && !constant[id.index()]
+    };
+    let mut done = vec![false; graph.len()];
+    let mut order = Vec::new();
+    let root =
+        |value: ValueId| view_source[value.node.index()].map_or(value, |under| under.root).node;
+    let mut visit = |start: NodeId| {
+        let mut stack = vec![(start, 0)];
+        while let Some((id, next)) = stack.pop() {
+            let node = graph.node(id);
+            if done[id.index()] || !is_placed(id, node) {
+                continue;
+            }
+            match node.inputs().get(next) {
+                Some(input) => {
+                    stack.push((id, next + 1));
+                    stack.extend(input.map(|value| (root(value), 0)));
+                }
+                None => {
+                    done[id.index()] = true;
+                    order.push(id);
+                }
+            }
+        }
+    };
+    graph.outputs().iter().for_each(|&(_, value)| visit(root(value)));
+    graph.nodes().for_each(|(id, _)| visit(id));
+    order
+}

@@ -1,0 +1,537 @@
+//! Legality: which sets of operations one launch can compute.
+//!
+//! An operation alone always is a group. Several are one if a row of [`TEMPLATES`] is made of their kinds and its
+//! check agrees. What every template asks: a value made in the group is read in it as it is, never through a change
+//! of view. Dims count as equal where they are equal as expressions, so what is legal is so at all sizes, with one
+//! exception: whether a row fits into a core's memory is asked under the planning hints where its length is a symbol.
+//! A longer one is read in passes, which is slower but not wrong.
+//!
+//! Executors compile what is legal here, on every target: what one of them cannot compute, a check refuses. An
+//! operation that no template takes alone shares no launch (`executor`), so checks ask no more about its elements.
+
+use crate::base::groups::{Family, Reason};
+use crate::partition::fusion_graph::{FusionGraph, Read, Role, Row, ShapeId};
+use crate::partition::set::{OpId, Set};
+use crate::rewrite::integers::multiplied_bytes;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::op::{Binary, Op};
+use graphene_ir::arch::Feature;
+use graphene_ir::target::{Kind, Target};
+use graphene_ir::template::mlp::{Mlp, Warpgroups};
+use graphene_ir::tensor::Scalar;
+
+/// The rows of a tile of layers that run as one launch.
+pub(crate) const TILE_ROWS: u64 = 64;
+
+/// Kinds of operations as bits: what [`Role`] says without its details.
+const POINT: u8 = 1;
+const MATMUL: u8 = 2;
+const ROW: u8 = 4;
+const LOOKUP: u8 = 8;
+const CONVOLUTION: u8 = 16;
+const INTEGERS: u8 = 32;
+
+/// A kind of launch that computes several operations.
+struct Template {
+    /// The kinds of operations that it is made of.
+    made_of: u8,
+    /// What else must hold; the family of the group.
+    check: fn(&Rules<'_>, Set) -> Result<Family, Reason>,
+}
+
+/// The first row that is made of the kinds at hand decides.
+#[rustfmt::skip]
+const TEMPLATES: &[Template] = &[
+    Template { made_of: POINT,                check: loops },
+    Template { made_of: POINT | MATMUL,      check: matmuls },
+    Template { made_of: POINT | ROW,          check: rows },
+    Template { made_of: POINT | ROW | LOOKUP, check: embeddings },
+    Template { made_of: POINT | CONVOLUTION,  check: convolutions },
+    Template { made_of: POINT | INTEGERS,     check: integers },
+];
+
+/// What legality is asked about.
+pub(crate) struct Rules<'a> {
+    pub(crate) net: &'a FusionGraph<'a>,
+    pub(crate) target: &'a Target,
+}
+
+/// The family of the launch that computes these operations, or why there is none.
+///
+/// # Errors
+/// The first reason found against it.
+pub(crate) fn family(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    if set.len() == 1 {
+        return Ok(net[set.first()].family);
+    }
+    let mut kinds = 0;
+    for op in set.iter() {
+        kinds |= kind(net[op].role).ok_or_else(|| alone(net, op))?;
+    }
+    let template = TEMPLATES.iter().find(|template| kinds & !template.made_of == 0);
+    let template = template.ok_or_else(|| mixed(net, set))?;
+    if inner_reads(net, set).any(|read| !read.direct) {
+        return Err(Reason::View);
+    }
+    (template.check)(rules, set)
+}
+
+/// Whether the operation may share a group with others.
+pub(crate) fn is_fusible(net: &FusionGraph<'_>, op: OpId) -> bool {
+    kind(net[op].role).is_some()
+}
+
+/// Why an operation that is a launch of its own shares none.
+pub(crate) fn alone(net: &FusionGraph<'_>, op: OpId) -> Reason {
+    Reason::Alone(net.node(op).op().name())
+}
+
+fn kind(role: Role) -> Option<u8> {
+    match role {
+        Role::Point { .. } => Some(POINT),
+        Role::MatMul => Some(MATMUL),
+        Role::Row(_) => Some(ROW),
+        Role::Lookup => Some(LOOKUP),
+        Role::Convolution => Some(CONVOLUTION),
+        Role::Integers => Some(INTEGERS),
+        Role::Alone => None,
+    }
+}
+
+/// No template has operations of both families that come first.
+fn mixed(net: &FusionGraph<'_>, set: Set) -> Reason {
+    let mut families = set.iter().map(|op| net[op].family).filter(|&f| f != Family::Pointwise);
+    let first = families.next().unwrap_or(Family::Pointwise);
+    let second = families.find(|&family| family != first).unwrap_or(first);
+    Reason::Mixed(first, second)
+}
+
+/// The inputs of members that other members make.
+fn inner_reads<'a>(net: &'a FusionGraph<'_>, set: Set) -> impl Iterator<Item = &'a Read> {
+    set.iter()
+        .flat_map(|op| &net[op].reads)
+        .filter(move |read| read.from.is_some_and(|from| set.contains(from)))
+}
+
+fn is_inner(set: Set, from: Option<OpId>) -> bool {
+    from.is_some_and(|from| set.contains(from))
+}
+
+/// One loop over one shape.
+fn loops(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let shape = rules.net[set.first()].shape;
+    if set.iter().any(|op| rules.net[op].shape != shape) {
+        return Err(Reason::Shape);
+    }
+    let numbers = || set.iter().filter_map(|op| rules.net[op].role.numbers());
+    if !numbers().all(|numbers| numbers.single) && !numbers().all(|numbers| numbers.whole) {
+        return Err(Reason::Numbers);
+    }
+    Ok(Family::Pointwise)
+}
+
+/// Matmuls of one shape with expressions of that shape after them; or layers.
+fn matmuls(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    let is_matmul = |op: &OpId| net[*op].role == Role::MatMul;
+    if set.iter().filter(is_matmul).any(|op| net[op].reads.iter().any(|r| is_inner(set, r.from))) {
+        return layers(rules, set);
+    }
+    let first = set.iter().find(is_matmul).expect("the template is chosen for its matmuls");
+    points_have_shape(net, set, &[net[first].shape])?;
+    let unlike = |op: OpId| net[op].shape != net[first].shape;
+    if set.iter().filter(is_matmul).any(unlike) {
+        return Err(Reason::Shape);
+    }
+    if set.iter().filter(is_matmul).any(|op| net[op].dtype != net[first].dtype) {
+        return Err(Reason::Type);
+    }
+    stores_what_waits(net, set, is_matmul, Family::MatMul)?;
+    if rules.target.kind == Kind::Cpu {
+        return Ok(Family::MatMul);
+    }
+    let outer = set.iter().filter(|op| !is_matmul(op)).flat_map(|op| &net[op].reads);
+    if !outer.filter(|read| !is_inner(set, read.from)).all(|read| is_met(net, read, first)) {
+        return Err(Reason::Packed(Family::MatMul));
+    }
+    if are_added(net, set) || are_gated(net, set) { Ok(Family::MatMul) } else { Err(Reason::Sum) }
+}
+
+/// What waits for none of the roots is computed where a root's result needs it, and not stored.
+fn stores_what_waits(
+    net: &FusionGraph<'_>,
+    set: Set,
+    is_root: impl Fn(&OpId) -> bool,
+    family: Family,
+) -> Result<(), Reason> {
+    let bit = |op: OpId| set.offset(op).map_or(0, |place| 1_u128 << place);
+    let mut waiting = 0;
+    for op in set.iter() {
+        let from = net[op].producers.iter().fold(0, |from, &producer| from | bit(producer));
+        if is_root(&op) || from & waiting != 0 {
+            waiting |= bit(op);
+        } else if net[op].writes[0].is_stored(set) {
+            return Err(Reason::Prologue(family));
+        }
+    }
+    Ok(())
+}
+
+/// Whether what is read is one number, and not one that stands in a body: templates for GPUs have no such operand.
+fn is_number(net: &FusionGraph<'_>, read: &Read) -> bool {
+    let single = net.known(read.shape).iter().all(|size| *size == Some(1));
+    single && !(read.direct && net.graph.constant(read.root).is_some())
+}
+
+/// Whether templates for GPUs meet what is read where a matmul's results are: a row, or a column, or a matrix without
+/// gaps.
+fn is_met(net: &FusionGraph<'_>, read: &Read, matmul: OpId) -> bool {
+    let (own, all) = (net.known(read.shape), net.known(net[matmul].shape));
+    if is_number(net, read) {
+        return all.last() == Some(&Some(1));
+    }
+    let Some((last, outer)) = own.split_last() else { return true };
+    if outer.iter().all(|size| *size == Some(1)) {
+        return true;
+    }
+    let whole = read.shape == net[matmul].shape;
+    let rows = |(own, all): (&Option<i64>, &Option<i64>)| *own != Some(1) || *all == Some(1);
+    let column = *last == Some(1) && own.len() == all.len() && outer.iter().zip(all).all(rows);
+    read.row_major && (whole || column)
+}
+
+/// Whether several matmuls become one sum, of them and of values that are made of none.
+fn are_added(net: &FusionGraph<'_>, set: Set) -> bool {
+    let is_matmul = |op: OpId| net[op].role == Role::MatMul;
+    let matmuls: Vec<OpId> = set.iter().filter(|&op| is_matmul(op)).collect();
+    let is_sum = |op: OpId| matches!(net.node(op).op(), Op::Binary(Binary::Add));
+    // Where a value is added, if nothing else reads it.
+    let added_in = |op: OpId| {
+        let written = &net[op].writes[0];
+        let &[reader] = &written.readers[..] else { return None };
+        let times = net[reader].reads.iter().filter(|read| read.from == Some(op)).count();
+        let once = !written.given && times == 1 && set.contains(reader) && is_sum(reader);
+        once.then_some(reader)
+    };
+    let &[first, _, ..] = &matmuls[..] else { return true };
+    // A batch of matmuls each by its own, and matmuls by one, are no terms of one sum.
+    let ranks = |op: &OpId| net.known(net[*op].reads[1].shape).len();
+    if matmuls.iter().any(|op| ranks(op) != ranks(&first)) {
+        return false;
+    }
+    let Some(root) = std::iter::successors(added_in(first), |&op| added_in(op)).last() else {
+        return false;
+    };
+    let within = |op: OpId| set.contains(op);
+    let (mut pending, mut added) = (vec![root], 0);
+    // What is added besides, and what that is made of.
+    let mut others: Vec<OpId> = Vec::new();
+    while let Some(op) = pending.pop() {
+        match op == root || is_sum(op) && added_in(op).is_some() {
+            true => pending.extend(net[op].producers.iter().copied().filter(|&op| within(op))),
+            false if is_matmul(op) => added += usize::from(added_in(op).is_some()),
+            false => others.push(op),
+        }
+    }
+    while let Some(op) = others.pop() {
+        if is_matmul(op) {
+            return false;
+        }
+        others.extend(net[op].producers.iter().copied().filter(|&op| within(op)));
+    }
+    added == matmuls.len()
+}
+
+/// Whether two matmuls of one value, each by a matrix of its own, meet: a function of both may follow.
+fn are_gated(net: &FusionGraph<'_>, set: Set) -> bool {
+    let matmuls: Vec<OpId> = set.iter().filter(|&op| net[op].role == Role::MatMul).collect();
+    let &[gate, value] = &matmuls[..] else { return false };
+    let own = |op: OpId| (net.node(op).inputs()[0], net[op].reads[1].shape);
+    // Of each member, which of the two it is made of.
+    let mut made_of: Vec<(OpId, u8)> = vec![(gate, 1), (value, 2)];
+    for op in set.iter().filter(|&op| op != gate && op != value) {
+        let of = made_of.iter().filter(|(own, _)| net[op].producers.contains(own));
+        let of = of.fold(0, |all, (_, of)| all | of);
+        made_of.push((op, of));
+    }
+    own(gate) == own(value) && made_of.iter().any(|(_, of)| *of == 3)
+}
+
+/// A chain: matmul by weights, expressions of its shape, matmul by weights, …; what lies between stays on chip.
+fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    // For each member the layer that it belongs to; members stand in order.
+    let mut layer_of: Vec<(OpId, usize)> = Vec::with_capacity(set.len());
+    let mut shapes: Vec<ShapeId> = Vec::new();
+    // What each layer's matmul reads.
+    let mut inputs: Vec<Option<OpId>> = Vec::new();
+    let mut widths = Vec::new();
+    let mut turned = [false; 2];
+    let mut dtype = None;
+    let mut rounded = false;
+    for op in set.iter() {
+        if rounds_rows(rules, set, op) {
+            rounded = true;
+            continue;
+        }
+        let layer = |from: OpId| layer_of.iter().find(|&&(own, _)| own == from).map(|&(_, l)| l);
+        let latest = net[op].reads.iter().filter_map(|read| layer(read.from?)).max();
+        let own = if net[op].role == Role::MatMul {
+            let (a, b) = (&net[op].reads[0], &net[op].reads[1]);
+            if is_inner(set, b.from) || net.known(b.shape).len() != 2 {
+                return Err(Reason::Weights);
+            }
+            if latest != shapes.len().checked_sub(1) {
+                return Err(Reason::Chain);
+            }
+            if *dtype.get_or_insert(net[op].dtype) != net[op].dtype {
+                return Err(Reason::Type);
+            }
+            let depth = net.known(a.shape).last().copied().flatten().ok_or(Reason::Width)?;
+            widths.push(depth);
+            turned[usize::from(b.row_major)] = true;
+            inputs.push(a.from);
+            shapes.push(net[op].shape);
+            shapes.len() - 1
+        } else {
+            let layer = latest.ok_or(Reason::Prologue(Family::MatMul))?;
+            let plain = matches!(net[op].role, Role::Point { plain: true, .. });
+            if !plain || net[op].shape != shapes[layer] {
+                return Err(Reason::Shape);
+            }
+            // What is kept for a later layer is kept as matmuls read it, and expressions do not broadcast it; a GPU has
+            // only the layer's input.
+            let kept = net[op].reads.iter().filter_map(|read| read.from);
+            let other = |from: OpId| layer_of.iter().any(|&(own, of)| own == from && of < layer);
+            for from in kept.filter(|&from| other(from)) {
+                let broadcast = net[from].shape != net[op].shape;
+                match rules.target.kind {
+                    Kind::Cpu if Some(net[from].dtype) != dtype => return Err(Reason::Type),
+                    Kind::Cpu if broadcast => return Err(Reason::Shape),
+                    Kind::Cuda { .. } if inputs[layer] != Some(from) || broadcast => {
+                        return Err(Reason::Chain);
+                    }
+                    Kind::Cpu | Kind::Cuda { .. } => {}
+                }
+            }
+            layer
+        };
+        layer_of.push((op, own));
+    }
+    let last = shapes.last().expect("layers are chained matmuls");
+    widths.push(net.known(*last).last().copied().flatten().ok_or(Reason::Width)?);
+    if rounded && (shapes.len() == 1 || !Warpgroups::are_for(&widths)) {
+        return Err(Reason::Prologue(Family::MatMul));
+    }
+    layers_fit(rules, dtype.expect("layers are matmuls"), &widths, turned)?;
+    Ok(Family::Mlp)
+}
+
+/// Whether the operation rounds single precision from outside for a matmul alone, which warpgroups do as they read it.
+fn rounds_rows(rules: &Rules<'_>, set: Set, op: OpId) -> bool {
+    let (net, own) = (rules.net, &rules.net[op]);
+    let of_half = matches!(own.dtype, DType::F16 | DType::BF16);
+    if !of_half || !matches!(net.node(op).op(), Op::Cast { .. }) {
+        return false;
+    }
+    let (read, written) = (&own.reads[0], &own.writes[0]);
+    let single = net.graph.ty(read.root).dtype == DType::F32;
+    let is_matmul = |op: OpId| set.contains(op) && net[op].role == Role::MatMul;
+    let only = matches!(written.readers[..], [reader] if is_matmul(reader)) && !written.given;
+    let as_it_lies = read.direct && read.row_major && !is_inner(set, read.from);
+    rules.target.has(Feature::Wgmma) && single && only && as_it_lies
+}
+
+/// Whether layers of these widths run as one launch: on a CPU what two of them keep is a tile's; on a GPU the template
+/// says what a block has to have.
+fn layers_fit(
+    rules: &Rules<'_>,
+    dtype: DType,
+    widths: &[i64],
+    turned: [bool; 2],
+) -> Result<(), Reason> {
+    let scalar = match (rules.target.kind, dtype) {
+        (Kind::Cpu, _) => {
+            let mut bytes: Vec<u64> =
+                widths.iter().map(|&width| width as u64 * dtype.size() as u64).collect();
+            bytes.sort_unstable();
+            return fits(rules, TILE_ROWS * bytes.iter().rev().take(2).sum::<u64>());
+        }
+        (Kind::Cuda { .. }, DType::F16) => Scalar::F16,
+        (Kind::Cuda { .. }, DType::BF16) => Scalar::Bf16,
+        (Kind::Cuda { .. }, _) => Scalar::F32,
+    };
+    let [bytes, sums, limit] = Mlp::least(scalar, widths, turned).map(|bytes| bytes as u64);
+    if sums > limit {
+        return Err(Reason::Memory { bytes: sums, limit });
+    }
+    fits(rules, bytes)
+}
+
+/// Functions of the rows of one shape, with expressions of that shape or of a value a row before and after them.
+fn rows(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    let row = rows_agree(rules, set)?;
+    points_have_shape(net, set, &[row.full, row.reduced])?;
+    Ok(rows_family(net, set))
+}
+
+fn rows_family(net: &FusionGraph<'_>, set: Set) -> Family {
+    let families = set.iter().map(|op| net[op].family);
+    let norm = families.into_iter().any(|family| family == Family::Normalization);
+    if norm { Family::Normalization } else { Family::Reduction }
+}
+
+/// The rows that all functions of rows in the set have, if they can share a launch.
+fn rows_agree(rules: &Rules<'_>, set: Set) -> Result<Row, Reason> {
+    let net = rules.net;
+    let mut found: Option<Row> = None;
+    for op in set.iter() {
+        let Role::Row(row) = net[op].role else { continue };
+        let first = *found.get_or_insert(row);
+        if (row.first, row.full, row.reduced) != (first.first, first.full, first.reduced) {
+            return Err(Reason::Shape);
+        }
+        // Scale and bias are read as they are stored.
+        if net[op].reads.iter().any(|read| read.slot > 0 && is_inner(set, read.from)) {
+            return Err(Reason::Prologue(net[op].family));
+        }
+        let is_read = net[op].writes[0].readers.iter().any(|&reader| set.contains(reader));
+        if is_read && !row.inner {
+            return Err(Reason::Shape);
+        }
+        // Statistics are for the outside.
+        let statistics = net[op].writes.iter().skip(1).flat_map(|written| &written.readers);
+        if statistics.into_iter().any(|&reader| set.contains(reader)) {
+            return Err(Reason::Shape);
+        }
+    }
+    let row = found.expect("the template is chosen for its rows");
+    let length: f64 = net.sizes(row.full)[row.first..].iter().product();
+    fits(rules, (length * 4.0) as u64)?;
+    Ok(row)
+}
+
+/// Rows of tables, summed or scaled, and functions of those rows.
+fn embeddings(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    let lookups = || set.iter().filter(|&op| net[op].role == Role::Lookup);
+    let first = lookups().next().expect("the template is chosen for its lookups");
+    let shape = net[first].shape;
+    let row = |op: OpId| {
+        let table = net.node(op).inputs()[0].expect("a lookup has its table");
+        &net.graph.ty(table).shape[1..]
+    };
+    for op in lookups() {
+        if net[op].shape != shape || row(op) != row(first) {
+            return Err(Reason::Shape);
+        }
+        if net[op].reads.iter().any(|read| is_inner(set, read.from)) {
+            return Err(Reason::Prologue(Family::Gather));
+        }
+    }
+    let has_rows = set.iter().any(|op| matches!(net[op].role, Role::Row(_)));
+    if !has_rows {
+        points_have_shape(net, set, &[shape])?;
+        let written = set.iter().flat_map(|op| &net[op].writes);
+        let results = written.filter(|written| written.leaves(|op| set.contains(op))).count();
+        return match rules.target.kind {
+            Kind::Cuda { .. } if results > 1 => Err(Reason::Results),
+            Kind::Cuda { .. } | Kind::Cpu => Ok(Family::Gather),
+        };
+    }
+    let of_rows = rows_agree(rules, set)?;
+    if of_rows.full != shape || of_rows.first + row(first).len() != net.sizes(shape).len() {
+        return Err(Reason::Shape);
+    }
+    points_have_shape(net, set, &[shape, of_rows.reduced])?;
+    Ok(Family::Gather)
+}
+
+/// One convolution with expressions of its result's shape after it.
+fn convolutions(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    let mut all = set.iter().filter(|&op| net[op].role == Role::Convolution);
+    let conv = all.next().expect("the template is chosen for its convolution");
+    if all.next().is_some() {
+        return Err(Reason::Mixed(Family::Convolution, Family::Convolution));
+    }
+    if net[conv].reads.iter().any(|read| is_inner(set, read.from)) {
+        return Err(Reason::Prologue(Family::Convolution));
+    }
+    points_have_shape(net, set, &[net[conv].shape])?;
+    let mut outer = set.iter().filter(|&op| op != conv).flat_map(|op| &net[op].reads);
+    let number = |read: &Read| !is_inner(set, read.from) && is_number(net, read);
+    match rules.target.kind {
+        Kind::Cuda { .. } if outer.any(number) => Err(Reason::Packed(Family::Convolution)),
+        Kind::Cuda { .. } | Kind::Cpu => Ok(Family::Convolution),
+    }
+}
+
+/// One matmul or convolution of integers with what widens the bytes that it reads and takes their zero point away, and
+/// expressions of its result's shape after it.
+fn integers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    let is_root = |op: &OpId| net[*op].role == Role::Integers;
+    let mut all = set.iter().filter(is_root);
+    let root = all.next().expect("the template is chosen for it");
+    let family = net[root].family;
+    if all.next().is_some() {
+        return Err(Reason::Mixed(family, family));
+    }
+    let widening = widening(net, set, root).ok_or(Reason::Prologue(family))?;
+    for op in set.iter().filter(|op| !widening.contains(op)) {
+        let Role::Point { plain, .. } = net[op].role else { continue };
+        let reads_widened = net[op].producers.iter().any(|from| widening.contains(from));
+        if !plain {
+            return Err(Reason::Type);
+        }
+        if net[op].shape != net[root].shape || reads_widened {
+            return Err(Reason::Shape);
+        }
+    }
+    // Weights and bias are read as they are stored.
+    if net[root].reads.iter().any(|read| read.slot > 0 && is_inner(set, read.from)) {
+        return Err(Reason::Prologue(family));
+    }
+    let stays = |op: &OpId| is_root(op) || widening.contains(op);
+    stores_what_waits(net, set, stays, family)?;
+    Ok(family)
+}
+
+/// The operations that widen the bytes that this one reads, all in the set and read by nothing else.
+fn widening(net: &FusionGraph<'_>, set: Set, root: OpId) -> Option<Vec<OpId>> {
+    let (_, zero) = multiplied_bytes(net.graph, net.node(root))?;
+    let mut found = Vec::new();
+    let mut at = net.read(root, 0)?;
+    for _ in 0..1 + usize::from(zero.is_some()) {
+        let op = at.from.filter(|&from| at.direct && set.contains(from))?;
+        let written = &net[op].writes[0];
+        if written.given || written.readers.len() > 1 {
+            return None;
+        }
+        found.push(op);
+        at = net.read(op, 0)?;
+    }
+    (!is_inner(set, at.from)).then_some(found)
+}
+
+/// All expressions have one of these shapes, and element types that every template computes with.
+fn points_have_shape(net: &FusionGraph<'_>, set: Set, shapes: &[ShapeId]) -> Result<(), Reason> {
+    for op in set.iter() {
+        let Role::Point { plain, .. } = net[op].role else { continue };
+        if !plain {
+            return Err(Reason::Type);
+        }
+        if !shapes.contains(&net[op].shape) {
+            return Err(Reason::Shape);
+        }
+    }
+    Ok(())
+}
+
+fn fits(rules: &Rules<'_>, bytes: u64) -> Result<(), Reason> {
+    let limit = rules.target.shared_memory_per_block;
+    if bytes > limit { Err(Reason::Memory { bytes, limit }) } else { Ok(()) }
+}

@@ -1,0 +1,56 @@
+//! Convolutions of few channels filled up, so that their channels may be innermost.
+
+use crate::base::error::FusionError;
+use crate::base::rebuild::rebuilt;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node};
+use graphene_frontend::op::{Op, PadMode};
+use graphene_ir::target::Target;
+
+/// Convolutions of few channels, such as the first one of a model of images, of more: they are filled up with zeros, so
+/// that they may be innermost. `None` without such convolutions.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn filled_up(graph: &Graph, target: &Target) -> Result<Option<Graph>, FusionError> {
+    let lacks = |node: &Node| {
+        let (Op::Conv(attrs), Some(x)) = (node.op(), node.inputs().first().copied().flatten())
+        else {
+            return None;
+        };
+        let of = graph.ty(x).shape[1].known()?;
+        let lacks = (-of).rem_euclid(whole(target, graph.ty(x).dtype)?);
+        // Of fewer than a third of them nearly all work would be on zeros.
+        (attrs.group == 1 && (1..=2 * of).contains(&lacks)).then_some(lacks)
+    };
+    if !graph.nodes().any(|(_, node)| lacks(node).is_some()) {
+        return Ok(None);
+    }
+    let filled = rebuilt(graph, |result, (_, node), inputs| {
+        let Some(lacks) = lacks(node) else { return Ok(None) };
+        let failed = |error| FusionError::rebuild(node, error);
+        let mut inputs = inputs.to_vec();
+        for (input, what) in inputs.iter_mut().take(2).zip(["image", "weights"]) {
+            let Some(value) = *input else { continue };
+            let before = vec![Dim::from(0); result.ty(value).rank()];
+            let mut after = before.clone();
+            after[1] = Dim::from(lacks);
+            let pad = Op::Pad { mode: PadMode::Constant, before, after };
+            let name = format!("{}/{what} of whole channels", node.name());
+            *input = Some(result.add(&name, pad, &[Some(value), None]).map_err(failed)?.value());
+        }
+        let conv = result.add(node.name(), node.op().clone(), &inputs).map_err(failed)?;
+        Ok(Some(conv.value()))
+    })?;
+    Ok(Some(filled))
+}
+
+/// Channels that sixteen bytes hold; `None` for elements that the template does not take.
+pub(crate) fn whole(target: &Target, elements: DType) -> Option<i64> {
+    match elements {
+        DType::F16 | DType::BF16 => Some(8),
+        DType::F32 if target.tf32 => Some(4),
+        _ => None,
+    }
+}

@@ -1,0 +1,464 @@
+//! What quantised models compute on bytes, as integers.
+//!
+//! Exporters write a quantised convolution as one of reals between conversions: `DequantizeLinear`, `Conv`,
+//! `QuantizeLinear`. Where images are bytes `q` less a zero point `z` times a scale `s`, and weights integers `n` times a
+//! scale `t` for each filter, `Σ (q - z)s · nt = st · Σ (q - z)n`, and the last sum is one of integers: exact, where that
+//! of reals is rounded after each term. The result is scaled, biased and quantised once more, so that it differs from the
+//! other by the rounding of single precision: by one step of the next quantisation at most, where that rounds near a tie.
+//! A matmul is the same. The largest of dequantised bytes is that of the bytes, bit for bit, and so is one that is chosen.
+//!
+//! Weights are constants of bytes under the same conversions, which import leaves as they are.
+
+use super::tidy::pruned;
+use crate::base::error::FusionError;
+use crate::base::rebuild::rebuilt;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::eval::evaluate;
+use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::op::{Binary, Op, PoolKind, Unary};
+use graphene_frontend::tensor::Tensor;
+use std::collections::{HashMap, HashSet};
+
+/// Integers of a weight differ by no more than this.
+const MOST: i32 = 255;
+
+/// Terms of a sum that 32 bits hold, whatever they are.
+const DEEPEST: usize = 1 << 15;
+
+/// With fewer filters a group than this, sums are of reals: nothing is gained by integers.
+pub(crate) const FEW: usize = 4;
+
+/// The graph with arithmetic on dequantised bytes as arithmetic on the bytes. Each matmul and convolution of integers has
+/// operations of its own that widen the bytes that it reads, so that they can be one launch.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn integer_arithmetic(graph: Graph) -> Result<Graph, FusionError> {
+    let has_bytes = graph.nodes().any(|(_, node)| is_byte(node.outputs()[0].dtype));
+    let graph = if has_bytes { on_bytes(&graph)? } else { graph };
+    let widens = graph.nodes().any(|(_, node)| multiplied_bytes(&graph, node).is_some());
+    if widens { pruned(&unshared(&graph)?) } else { Ok(graph) }
+}
+
+fn on_bytes(graph: &Graph) -> Result<Graph, FusionError> {
+    let divisors = divisors(graph);
+    // Divisions that the scale of what they divide takes over.
+    let mut divided: HashSet<ValueId> = HashSet::new();
+    let result = rebuilt(graph, |result, (id, node), inputs| match node.op() {
+        Op::Pool(pool) if pool.kind == (PoolKind::Max { indices: None }) => {
+            pooled(result, node, inputs)
+        }
+        Op::Conv(_) | Op::MatMul => {
+            let divisor = divisors.get(&id).copied();
+            let made = multiplied(result, node, inputs, divisor.unwrap_or(1.0))?;
+            divided.extend(made.filter(|_| divisor.is_some()));
+            Ok(made)
+        }
+        Op::Gather { .. } => chosen(result, node, inputs),
+        Op::Binary(Binary::Div) => Ok(inputs[0].filter(|x| divided.contains(x))),
+        Op::Cast { to, .. } if is_byte(*to) => same_bytes(result, node, inputs[0]),
+        _ => Ok(None),
+    })?;
+    pruned(&result)
+}
+
+fn is_byte(dtype: DType) -> bool {
+    matches!(dtype, DType::U8 | DType::I8)
+}
+
+/// For each convolution and matmul that is read once, by a division by one number, that number.
+fn divisors(graph: &Graph) -> HashMap<NodeId, f32> {
+    let divisor = |(id, node): (NodeId, &Node)| {
+        let given = graph.outputs().iter().any(|(_, value)| value.node == id);
+        let ([(reader, _)], false) = (&graph.uses(id)[..], given) else { return None };
+        let reader = graph.node(*reader);
+        let divides = matches!(node.op(), Op::Conv(_) | Op::MatMul)
+            && *reader.op() == Op::Binary(Binary::Div)
+            && reader.inputs()[0] == Some(id.value());
+        let by = reader.inputs().get(1).copied().flatten().filter(|_| divides)?;
+        let number = number::<f32>(graph, by)?;
+        (number.is_normal() && reader.outputs()[0].shape == node.outputs()[0].shape)
+            .then_some((id, number))
+    };
+    graph.nodes().filter_map(divisor).collect()
+}
+
+/// A constant of one element.
+fn number<T: graphene_frontend::tensor::Element>(graph: &Graph, value: ValueId) -> Option<T> {
+    let tensor = graph.constant(value).filter(|tensor| tensor.len() == 1)?;
+    tensor.as_slice::<T>().ok()?.first().copied()
+}
+
+/// Bytes less a zero point, times a scale, if there is one.
+struct Dequantised {
+    bytes: ValueId,
+    zero: Option<ValueId>,
+    scale: Option<ValueId>,
+}
+
+impl Dequantised {
+    fn of(graph: &Graph, value: ValueId) -> Option<Self> {
+        let input = |value: ValueId, slot: usize| graph.node(value.node).inputs()[slot];
+        let op = |value: ValueId| graph.node(value.node).op();
+        let is_real = |x: ValueId| matches!(op(x), Op::Cast { to: DType::F32, .. });
+        let (x, scale) = match op(value) {
+            Op::Binary(Binary::Mul) => match (input(value, 0)?, input(value, 1)?) {
+                (x, scale) if is_real(x) => (x, Some(scale)),
+                (scale, x) => (x, Some(scale)),
+            },
+            _ => (value, None),
+        };
+        let fits = |scale| number::<f32>(graph, scale).is_some_and(|x| x.is_normal() && x > 0.0);
+        let same = graph.ty(x).shape == graph.ty(value).shape;
+        if !is_real(x) || !same || !scale.is_none_or(fits) {
+            return None;
+        }
+        let (bytes, zero) = centered(graph, input(x, 0)?)?;
+        Some(Self { bytes, zero, scale })
+    }
+}
+
+/// The bytes, and the zero point, of bytes in 32 bits less a zero point.
+fn centered(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
+    let node = graph.node(value.node);
+    let (wide, zero) = match node.op() {
+        Op::Binary(Binary::Sub) => (node.inputs()[0]?, node.inputs()[1]),
+        _ => (value, None),
+    };
+    if let Some(zero) = zero {
+        let single = graph.ty(zero).shape.iter().all(|size| *size == 1);
+        if !single || graph.ty(wide).shape != graph.ty(value).shape {
+            return None;
+        }
+    }
+    let node = graph.node(wide.node);
+    let bytes = match node.op() {
+        Op::Cast { to: DType::I32, .. } => node.inputs()[0]?,
+        _ if zero.is_none() => value,
+        _ => return None,
+    };
+    let dtype = graph.ty(bytes).dtype;
+    let fits = zero.is_none_or(|zero| is_within(graph, zero, dtype));
+    (is_byte(dtype) && fits).then_some((bytes, zero))
+}
+
+/// Whether an integer of 32 bits is one of these bytes.
+fn is_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
+    let node = graph.node(value.node);
+    match (node.op(), node.inputs()) {
+        (Op::Cast { .. }, [Some(x)]) => graph.ty(*x).dtype == dtype,
+        _ => number::<i32>(graph, value).is_some_and(|x| match dtype {
+            DType::U8 => u8::try_from(x).is_ok(),
+            _ => i8::try_from(x).is_ok(),
+        }),
+    }
+}
+
+/// Adds operations that a node's name is given.
+struct Adds<'a> {
+    graph: &'a mut Graph,
+    node: &'a Node,
+}
+
+impl Adds<'_> {
+    fn op(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId, FusionError> {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        let made = self.graph.add(self.node.name(), op, &inputs);
+        made.map(NodeId::value).map_err(|error| FusionError::rebuild(self.node, error))
+    }
+
+    fn cast(&mut self, to: DType, x: ValueId) -> Result<ValueId, FusionError> {
+        self.op(Op::Cast { to, saturate: true }, &[x])
+    }
+
+    /// Bytes in 32 bits, less a zero point.
+    fn centered(&mut self, bytes: ValueId, zero: Option<ValueId>) -> Result<ValueId, FusionError> {
+        let wide = self.cast(DType::I32, bytes)?;
+        match zero {
+            Some(zero) => self.op(Op::Binary(Binary::Sub), &[wide, zero]),
+            None => Ok(wide),
+        }
+    }
+
+    fn dequantised(&mut self, x: &Dequantised) -> Result<ValueId, FusionError> {
+        let whole = self.centered(x.bytes, x.zero)?;
+        let real = self.cast(DType::F32, whole)?;
+        match x.scale {
+            Some(scale) => self.op(Op::Binary(Binary::Mul), &[real, scale]),
+            None => Ok(real),
+        }
+    }
+}
+
+/// A pooling of bytes that is dequantised, in place of one of dequantised bytes: scales are positive.
+fn pooled(
+    graph: &mut Graph,
+    node: &Node,
+    inputs: &[Option<ValueId>],
+) -> Result<Option<ValueId>, FusionError> {
+    let Some(dequantised) = inputs[0].and_then(|x| Dequantised::of(graph, x)) else {
+        return Ok(None);
+    };
+    let mut adds = Adds { graph, node };
+    let bytes = adds.op(node.op().clone(), &[dequantised.bytes])?;
+    adds.dequantised(&Dequantised { bytes, ..dequantised }).map(Some)
+}
+
+/// A choice among bytes that is dequantised, in place of one among dequantised bytes.
+fn chosen(
+    graph: &mut Graph,
+    node: &Node,
+    inputs: &[Option<ValueId>],
+) -> Result<Option<ValueId>, FusionError> {
+    let &[Some(x), Some(indices)] = inputs else { return Ok(None) };
+    let Some(dequantised) = Dequantised::of(graph, x) else { return Ok(None) };
+    let mut adds = Adds { graph, node };
+    let bytes = adds.op(node.op().clone(), &[dequantised.bytes, indices])?;
+    adds.dequantised(&Dequantised { bytes, ..dequantised }).map(Some)
+}
+
+/// The bytes that a node gives, if it quantises what they are dequantised to: asked of each of the 256.
+fn same_bytes(
+    graph: &Graph,
+    node: &Node,
+    input: Option<ValueId>,
+) -> Result<Option<ValueId>, FusionError> {
+    let dtype = node.outputs()[0].dtype;
+    let (Op::Cast { .. }, Some(mut at)) = (node.op(), input) else { return Ok(None) };
+    let mut chain = vec![(node.op().clone(), None)];
+    while graph.ty(at).dtype != dtype {
+        let node = graph.node(at.node);
+        let (x, constant) = match (node.op(), node.inputs()) {
+            (Op::Cast { .. } | Op::Unary(Unary::Round | Unary::Relu), [Some(x)]) => (*x, None),
+            (Op::Binary(_), [Some(x), Some(c)]) if graph.constant(*c).is_some() => (*x, Some(*c)),
+            _ => return Ok(None),
+        };
+        let constant = match constant.map(|c| graph.constant(c)) {
+            Some(Some(tensor)) if tensor.len() == 1 => Some(tensor.clone()),
+            None => None,
+            _ => return Ok(None),
+        };
+        if graph.ty(x).shape != node.outputs()[0].shape {
+            return Ok(None);
+        }
+        chain.push((node.op().clone(), constant));
+        at = x;
+    }
+    let all: Vec<u8> = (0..=255).collect();
+    let all = Tensor::new(dtype, vec![all.len()], all.into()).expect("a byte for each");
+    let mut table = Graph::new();
+    let failed = |error| FusionError::rebuild(node, error);
+    let mut y = table.add_constant("bytes", all.clone());
+    for (op, constant) in chain.into_iter().rev() {
+        let constant = constant.map(|tensor| table.add_constant("c", tensor));
+        let inputs: Vec<_> = [Some(y), constant].into_iter().filter(Option::is_some).collect();
+        y = table.add("y", op, &inputs).map_err(failed)?.value();
+    }
+    table.add_output("y", y);
+    let same = evaluate(&table, &[]).is_ok_and(|made| made == [all]);
+    Ok(same.then_some(at))
+}
+
+/// A matmul or convolution of integers, scaled and biased, in place of one of dequantised bytes by such a weight; it is
+/// divided by this number.
+fn multiplied(
+    graph: &mut Graph,
+    node: &Node,
+    inputs: &[Option<ValueId>],
+    divisor: f32,
+) -> Result<Option<ValueId>, FusionError> {
+    let &[Some(x), Some(w), ..] = inputs else { return Ok(None) };
+    let Some(Dequantised { bytes, zero, scale }) = Dequantised::of(graph, x) else {
+        return Ok(None);
+    };
+    let bias = match inputs.get(2).copied().flatten() {
+        Some(bias) => match graph.constant(bias).and_then(|bias| bias.as_slice::<f32>().ok()) {
+            Some(bias) => Some(bias.to_vec()),
+            None => return Ok(None),
+        },
+        None => None,
+    };
+    let weight = Weight::of(graph, w).filter(|weight| weight.is_taken(graph, node.op()));
+    let scale = scale.map_or(Some(1.0), |scale| number::<f32>(graph, scale));
+    let (Some(weight), Some(scale)) = (weight, scale) else { return Ok(None) };
+    let Some(scales) = weight.scales_along(graph, if *node.op() == Op::MatMul { 1 } else { 0 })
+    else {
+        return Ok(None);
+    };
+    // One number for each filter, in a shape that broadcasts to the result.
+    let mut shape = vec![scales.len()];
+    if let Op::Conv(attrs) = node.op() {
+        shape.extend(attrs.strides.iter().map(|_| 1));
+    }
+    let each = |numbers: Vec<f32>| Tensor::from_vec(shape.clone(), numbers).expect("one for each");
+    let factor = f64::from(scale) / f64::from(divisor);
+    let factors = scales.iter().map(|&own| (f64::from(own) * factor) as f32).collect();
+    let name = node.name();
+    let factors = graph.add_constant(name, each(factors));
+    let bias = bias.map(|bias| {
+        let bias = bias.iter().map(|&own| (f64::from(own) / f64::from(divisor)) as f32);
+        each(bias.collect())
+    });
+    let bias = bias.map(|bias| graph.add_constant(name, bias));
+    let mut adds = Adds { graph, node };
+    let x = adds.centered(bytes, zero)?;
+    let integers = weight.integers(&mut adds)?;
+    let sum = adds.op(node.op().clone(), &[x, integers])?;
+    let real = adds.cast(DType::F32, sum)?;
+    let mut y = adds.op(Op::Binary(Binary::Mul), &[real, factors])?;
+    if let Some(bias) = bias {
+        y = adds.op(Op::Binary(Binary::Add), &[y, bias])?;
+    }
+    Ok(Some(y))
+}
+
+/// A weight that is dequantised from constant bytes, and what is done with its dims then.
+struct Weight {
+    bytes: ValueId,
+    zero: Option<ValueId>,
+    /// One for all, or for each index of an axis; none is 1.
+    scale: Option<ValueId>,
+    turned: Option<Vec<usize>>,
+    value: ValueId,
+}
+
+impl Weight {
+    fn of(graph: &Graph, value: ValueId) -> Option<Self> {
+        let node = graph.node(value.node);
+        let (turned, real) = match node.op() {
+            Op::Transpose(perm) => (Some(perm.clone()), node.inputs()[0]?),
+            _ => (None, value),
+        };
+        let node = graph.node(real.node);
+        let is_real =
+            |x: ValueId| matches!(graph.node(x.node).op(), Op::Cast { to: DType::F32, .. });
+        let (scale, whole) = match (node.op(), node.inputs()) {
+            (Op::Binary(Binary::Mul), &[Some(x), Some(scale)]) if is_real(x) => (Some(scale), x),
+            (Op::Binary(Binary::Mul), &[Some(scale), Some(x)]) if is_real(x) => (Some(scale), x),
+            _ => (None, real),
+        };
+        let Op::Cast { to: DType::F32, .. } = graph.node(whole.node).op() else { return None };
+        let (bytes, zero) = widened(graph, graph.node(whole.node).inputs()[0]?)?;
+        let same = graph.ty(bytes).shape == graph.ty(real).shape;
+        (same && graph.ty(value).dtype == DType::F32).then_some(Self {
+            bytes,
+            zero,
+            scale,
+            turned,
+            value,
+        })
+    }
+
+    /// Whether a matmul or convolution by it is one of integers.
+    fn is_taken(&self, graph: &Graph, op: &Op) -> bool {
+        let Some(shape) = graph.ty(self.value).known_shape() else { return false };
+        match (op, &shape[..]) {
+            (Op::MatMul, &[depth, columns]) => (1..=DEEPEST).contains(&depth) && columns > 0,
+            (Op::Conv(attrs), [count, rest @ ..]) => {
+                let depth = rest.iter().product();
+                let many = count.checked_div(attrs.group).is_some_and(|each| each >= FEW);
+                many && self.turned.is_none() && (1..=DEEPEST).contains(&depth)
+            }
+            _ => false,
+        }
+    }
+
+    /// A positive scale for each index of the axis, if they are known and differ along no other one.
+    fn scales_along(&self, graph: &Graph, axis: usize) -> Option<Vec<f32>> {
+        let size = usize::try_from(graph.ty(self.value).shape[axis].known()?).ok()?;
+        let Some(scale) = self.scale else { return Some(vec![1.0; size]) };
+        let own = self.turned.as_ref().map_or(axis, |perm| perm[axis]);
+        let tensor = graph.constant(scale)?;
+        let scales = tensor.as_slice::<f32>().ok()?;
+        if !scales.iter().all(|scale| scale.is_normal() && *scale > 0.0) {
+            return None;
+        }
+        let rank = graph.ty(self.value).rank();
+        let from_end = tensor.shape().len().checked_sub(rank - own);
+        match from_end.map(|place| tensor.shape()[place]) {
+            Some(along) if along == size && scales.len() == size => Some(scales.to_vec()),
+            _ => (scales.len() == 1).then(|| vec![scales[0]; size]),
+        }
+    }
+
+    /// The integers, in the shape of the weight.
+    fn integers(&self, adds: &mut Adds<'_>) -> Result<ValueId, FusionError> {
+        let whole = adds.centered(self.bytes, self.zero)?;
+        match &self.turned {
+            Some(perm) => adds.op(Op::Transpose(perm.clone()), &[whole]),
+            None => Ok(whole),
+        }
+    }
+}
+
+/// Constant bytes, and their zero points, of such bytes in 32 bits, or of these as they are.
+fn widened(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
+    let node = graph.node(value.node);
+    let (wide, zero) = match (node.op(), node.inputs()) {
+        (Op::Binary(Binary::Sub), &[Some(wide), Some(zero)]) => (wide, Some(zero)),
+        _ => (value, None),
+    };
+    let node = graph.node(wide.node);
+    let bytes = match node.op() {
+        Op::Cast { to: DType::I32, .. } => node.inputs()[0]?,
+        _ if zero.is_none() => value,
+        _ => return None,
+    };
+    let is_zero = |zero: ValueId| {
+        let numbers = graph.constant(zero).and_then(|zero| zero.as_slice::<i32>().ok());
+        let within = |x: &i32| match graph.ty(bytes).dtype {
+            DType::U8 => (0..=255).contains(x),
+            _ => (-128..=127).contains(x),
+        };
+        numbers.is_some_and(|numbers| numbers.iter().all(within))
+    };
+    let same = graph.ty(bytes).shape == graph.ty(value).shape;
+    let known = graph.constant(bytes).is_some() && is_byte(graph.ty(bytes).dtype);
+    (known && same && zero.is_none_or(is_zero)).then_some((bytes, zero))
+}
+
+/// Whether numbers, and zero, differ by no more than a byte holds.
+fn is_narrow(integers: &[i32]) -> bool {
+    let low = integers.iter().copied().fold(0, i32::min);
+    let high = integers.iter().copied().fold(0, i32::max);
+    i64::from(high) - i64::from(low) <= MOST.into()
+}
+
+/// The bytes, and their zero point, that a matmul or convolution of integers multiplies by a constant of bytes.
+pub(crate) fn multiplied_bytes(graph: &Graph, node: &Node) -> Option<(ValueId, Option<ValueId>)> {
+    let &[Some(x), Some(w), ..] = node.inputs() else { return None };
+    multiplies_narrow(graph, node, w).then(|| centered(graph, x)).flatten()
+}
+
+/// Whether a matmul or convolution of integers multiplies by a constant matrix, or constant filters, of bytes.
+pub(crate) fn multiplies_narrow(graph: &Graph, node: &Node, w: ValueId) -> bool {
+    let kind = match node.op() {
+        Op::MatMul => graph.ty(w).rank() == 2,
+        Op::Conv(conv) => conv.strides.len() <= 3,
+        _ => false,
+    };
+    let integers = || graph.constant(w).and_then(|tensor| tensor.as_slice::<i32>().ok());
+    let source = match (graph.node(w.node).op(), graph.node(w.node).inputs()) {
+        (Op::Transpose(_), [Some(x)]) => *x,
+        _ => w,
+    };
+    let narrow = || widened(graph, source).is_some() || integers().is_some_and(is_narrow);
+    kind && node.outputs()[0].dtype == DType::I32 && narrow()
+}
+
+/// The graph in which each such operation widens the bytes itself that it reads.
+fn unshared(graph: &Graph) -> Result<Graph, FusionError> {
+    rebuilt(graph, |result, (_, node), inputs| {
+        let Some(w) = node.inputs().get(1).copied().flatten() else { return Ok(None) };
+        if !multiplies_narrow(graph, node, w) {
+            return Ok(None);
+        }
+        let Some((bytes, zero)) = inputs[0].and_then(|x| centered(result, x)) else {
+            return Ok(None);
+        };
+        let x = Adds { graph: result, node }.centered(bytes, zero)?;
+        let inputs: Vec<_> = std::iter::once(Some(x)).chain(inputs[1..].iter().copied()).collect();
+        let made = result.add(node.name(), node.op().clone(), &inputs);
+        made.map(|made| Some(made.value())).map_err(|error| FusionError::rebuild(node, error))
+    })
+}

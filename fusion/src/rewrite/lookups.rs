@@ -1,0 +1,297 @@
+//! What takes elements by indices, as rows of a table: one template of a GPU looks up rows along the first axis. A lookup along
+//! another axis is one of rows whose numbers count the axes before it as well; so are those by several indices each, and those
+//! of single elements. Borders that mirror or repeat an image are lookups by indices that are known. Those that a caller gives
+//! stay as they are, and run on the host, which checks them.
+//!
+//! ```text
+//! Gather along axis 1 of [b, n, d] by i[k]  =  rows of [b·n, d] by n·(0 .. b)[b, 1] + i[1, k]
+//! ```
+
+use crate::base::elements::is_real;
+use crate::base::error::FusionError;
+use crate::base::rebuild::rebuilt;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::eval::pad_sources;
+use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::op::{Binary, Op, PadMode, SliceAxis};
+use graphene_frontend::tensor::Tensor;
+
+/// The graph with lookups along the first axis in place of all others, where the template has their elements.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn as_rows(graph: &Graph) -> Result<Graph, FusionError> {
+    rebuilt(graph, |result, (_, node), inputs| {
+        let Some(table) = inputs.first().copied().flatten() else { return Ok(None) };
+        let Some(elements) = Elements::of(result.ty(table).dtype) else { return Ok(None) };
+        let given = inputs.get(1).copied().flatten().is_some_and(|of| is_given(result, of));
+        let mut place = At { graph: result, node, elements };
+        match (node.op(), inputs) {
+            (Op::Gather { axis: 0 }, _) if elements == Elements::Own => Ok(None),
+            (Op::Gather { axis: 0 }, &[_, Some(indices)]) => {
+                place.along(table, 0, indices).map(Some)
+            }
+            // Whoever runs the plan refuses what lies outside, which could not be seen in sums of indices.
+            (Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. }, _) if given => {
+                Ok(None)
+            }
+            (Op::Gather { axis }, &[_, Some(indices)]) => {
+                place.along(table, *axis, indices).map(Some)
+            }
+            (Op::GatherElements { axis }, &[_, Some(indices)]) => {
+                place.elements(table, *axis, indices).map(Some)
+            }
+            (Op::GatherNd { batch_dims }, &[_, Some(indices)]) => {
+                place.tuples(table, *batch_dims, indices)
+            }
+            (Op::Pad { mode, before, .. }, _) if *mode != PadMode::Constant => {
+                place.border(table, *mode, before)
+            }
+            _ => Ok(None),
+        }
+    })
+}
+
+/// Whether a value is an input but for its shape and the width of its integers.
+fn is_given(graph: &Graph, mut value: ValueId) -> bool {
+    loop {
+        let node = graph.node(value.node);
+        match (node.op(), node.inputs()) {
+            (Op::Input, _) => return true,
+            (Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Cast { .. }, &[Some(of)]) => {
+                value = of
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// As what the template moves elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Elements {
+    /// As they are.
+    Own,
+    /// In single precision, or in half precision if that is asked for: both have all integers of eight bits.
+    Real(DType),
+}
+
+impl Elements {
+    fn of(dtype: DType) -> Option<Elements> {
+        match dtype {
+            DType::Bool | DType::I8 | DType::U8 => Some(Elements::Real(dtype)),
+            _ => is_real(dtype).then_some(Elements::Own),
+        }
+    }
+}
+
+/// Where operations are added: in place of a node.
+struct At<'a> {
+    graph: &'a mut Graph,
+    node: &'a Node,
+    elements: Elements,
+}
+
+impl At<'_> {
+    fn add(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId, FusionError> {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        let made = self.graph.add(self.node.name(), op, &inputs).map(NodeId::value);
+        made.map_err(|error| FusionError::rebuild(self.node, error))
+    }
+
+    fn shape(&self, value: ValueId) -> Vec<Dim> {
+        self.graph.ty(value).shape.clone()
+    }
+
+    /// A size as a number of the graph.
+    fn size(&mut self, size: &Dim) -> Result<ValueId, FusionError> {
+        match size.known() {
+            Some(size) => Ok(self.graph.add_constant(self.node.name(), Tensor::scalar(size))),
+            None => self.add(Op::Size(size.clone()), &[]),
+        }
+    }
+
+    fn scaled(&mut self, value: ValueId, by: &Dim) -> Result<ValueId, FusionError> {
+        if *by == 1 {
+            return Ok(value);
+        }
+        let by = self.size(by)?;
+        self.add(Op::Binary(Binary::Mul), &[value, by])
+    }
+
+    /// `0, step, 2·step, …` along one of so many axes.
+    fn counted(
+        &mut self,
+        len: &Dim,
+        step: &Dim,
+        [axis, rank]: [usize; 2],
+    ) -> Result<ValueId, FusionError> {
+        let mut shape = vec![Dim::from(1); rank];
+        shape[axis] = len.clone();
+        let range = self.add(Op::Iota(len.clone()), &[])?;
+        let range = self.scaled(range, step)?;
+        self.add(Op::Reshape(shape), &[range])
+    }
+
+    /// Indices of an axis of this size, none of which counts from its end.
+    fn wrapped(&mut self, indices: ValueId, size: &Dim) -> Result<ValueId, FusionError> {
+        if let Op::Constant(known) = self.graph.node(indices.node).op()
+            && known.as_slice::<i64>().is_ok_and(|known| known.iter().all(|&index| index >= 0))
+        {
+            return Ok(indices);
+        }
+        let size = self.size(size)?;
+        let zero = self.size(&Dim::from(0))?;
+        let negative = self.add(Op::Binary(Binary::Less), &[indices, zero])?;
+        let behind = self.add(Op::Binary(Binary::Add), &[indices, size])?;
+        self.add(Op::Select, &[negative, behind, indices])
+    }
+
+    /// Indices as integers of 64 bits.
+    fn wide(&mut self, indices: ValueId) -> Result<ValueId, FusionError> {
+        match self.graph.ty(indices).dtype {
+            DType::I64 => Ok(indices),
+            _ => self.add(Op::Cast { to: DType::I64, saturate: true }, &[indices]),
+        }
+    }
+
+    /// The rows of these numbers, of a value whose first `axes` axes are those of the rows; they are elements of `shape`.
+    fn rows(
+        &mut self,
+        table: ValueId,
+        axes: usize,
+        numbers: ValueId,
+        shape: Vec<Dim>,
+    ) -> Result<ValueId, FusionError> {
+        let from = self.shape(table);
+        let (rows, row) = from.split_at(axes);
+        let mut sizes = vec![product(rows)];
+        sizes.extend((!row.is_empty()).then(|| product(row)));
+        let mut table = self.add(Op::Reshape(sizes), &[table])?;
+        if let Elements::Real(_) = self.elements {
+            table = self.add(Op::Cast { to: DType::F32, saturate: true }, &[table])?;
+        }
+        let mut taken = self.add(Op::Gather { axis: 0 }, &[table, numbers])?;
+        if let Elements::Real(to) = self.elements {
+            taken = self.add(Op::Cast { to, saturate: true }, &[taken])?;
+        }
+        self.add(Op::Reshape(shape), &[taken])
+    }
+
+    /// Lookups along one axis.
+    fn along(
+        &mut self,
+        table: ValueId,
+        axis: usize,
+        indices: ValueId,
+    ) -> Result<ValueId, FusionError> {
+        let (from, by) = (self.shape(table), self.shape(indices));
+        let shape = [&from[..axis], &by, &from[axis + 1..]].concat();
+        if axis == 0 {
+            return self.rows(table, 1, indices, shape);
+        }
+        let before = product(&from[..axis]);
+        let indices = self.wide(indices)?;
+        let indices = self.wrapped(indices, &from[axis])?;
+        let own = self.add(Op::Reshape(vec![Dim::from(1), product(&by)]), &[indices])?;
+        let first = self.counted(&before, &from[axis], [0, 2])?;
+        let numbers = self.add(Op::Binary(Binary::Add), &[first, own])?;
+        self.rows(table, axis + 1, numbers, shape)
+    }
+
+    /// Lookups of single elements, all of whose other coordinates are the result's.
+    fn elements(
+        &mut self,
+        table: ValueId,
+        axis: usize,
+        indices: ValueId,
+    ) -> Result<ValueId, FusionError> {
+        let (from, shape) = (self.shape(table), self.shape(indices));
+        let indices = self.wide(indices)?;
+        let own = self.wrapped(indices, &from[axis])?;
+        let mut numbers = self.scaled(own, &product(&from[axis + 1..]))?;
+        for (other, len) in shape.iter().enumerate() {
+            if other != axis && *len != 1 {
+                let step = product(&from[other + 1..]);
+                let counted = self.counted(len, &step, [other, shape.len()])?;
+                numbers = self.add(Op::Binary(Binary::Add), &[numbers, counted])?;
+            }
+        }
+        self.rows(table, from.len(), numbers, shape)
+    }
+
+    /// Lookups by several indices each, which lie along the last axis.
+    fn tuples(
+        &mut self,
+        table: ValueId,
+        batch: usize,
+        indices: ValueId,
+    ) -> Result<Option<ValueId>, FusionError> {
+        let (from, by) = (self.shape(table), self.shape(indices));
+        let Some((count, shape)) = by.split_last() else { return Ok(None) };
+        let count = count.known().and_then(|count| usize::try_from(count).ok());
+        let Some(count) = count.filter(|count| *count > 0) else { return Ok(None) };
+        let axes = batch + count;
+        let step = |axis: usize| product(&from[axis + 1..axes]);
+        let mut numbers = None;
+        let indices = self.wide(indices)?;
+        for number in 0..count {
+            let (axis, start) = (by.len() - 1, Dim::from(number as i64));
+            let one = SliceAxis { axis, start, len: Dim::from(1), step: 1 };
+            let own = self.add(Op::Slice(vec![one]), &[indices])?;
+            let own = self.add(Op::Reshape(shape.to_vec()), &[own])?;
+            let own = self.wrapped(own, &from[batch + number])?;
+            let own = self.scaled(own, &step(batch + number))?;
+            numbers = Some(match numbers {
+                Some(sum) => self.add(Op::Binary(Binary::Add), &[sum, own])?,
+                None => own,
+            });
+        }
+        let Some(mut numbers) = numbers else { return Ok(None) };
+        for axis in 0..batch {
+            if shape[axis] != 1 {
+                let counted = self.counted(&shape[axis], &step(axis), [axis, shape.len()])?;
+                numbers = self.add(Op::Binary(Binary::Add), &[numbers, counted])?;
+            }
+        }
+        let to = [shape, &from[axes..]].concat();
+        self.rows(table, axes, numbers, to).map(Some)
+    }
+
+    /// A value with a border of its own elements; the sizes of axes that have one are known.
+    fn border(
+        &mut self,
+        value: ValueId,
+        mode: PadMode,
+        before: &[Dim],
+    ) -> Result<Option<ValueId>, FusionError> {
+        let (from, to) = (self.shape(value), self.node.outputs()[0].shape.clone());
+        let known = |axis: usize| match (from[axis].known(), to[axis].known(), before[axis].known())
+        {
+            _ if from[axis] == to[axis] && before[axis] == 0 => Some((1, 1, 0)),
+            (Some(from), Some(to), Some(before)) if from > 0 => {
+                Some((usize::try_from(from).ok()?, usize::try_from(to).ok()?, before))
+            }
+            _ => None,
+        };
+        let Some(sizes) = (0..from.len()).map(known).collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let mut made = value;
+        for (axis, (from, to, before)) in sizes.into_iter().enumerate() {
+            let Ok(sources) = pad_sources(&[from], &[to], mode, &[before]) else { return Ok(None) };
+            let places: Vec<i64> = sources[0].iter().flatten().map(|&at| at as i64).collect();
+            if places.iter().copied().eq(0..from as i64) {
+                continue;
+            }
+            let Ok(places) = Tensor::from_vec(vec![to], places) else { return Ok(None) };
+            let places = self.graph.add_constant(self.node.name(), places);
+            made = self.along(made, axis, places)?;
+        }
+        Ok((made != value).then_some(made))
+    }
+}
+
+fn product(dims: &[Dim]) -> Dim {
+    dims.iter().product::<Dim>()
+}

@@ -1,0 +1,212 @@
+//! Running a model in other elements than its own: single precision in half precision.
+
+use crate::base::error::FusionError;
+use crate::base::rebuild::rebuilt;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::op::{Binary, Op};
+use graphene_frontend::tensor::Tensor;
+use std::collections::HashMap;
+
+/// Constants of at most so many elements are converted as they stand, so that what looks at their values still can.
+const SMALL: usize = 4096;
+
+/// The graph with all values of single precision as elements of `to`, `f16` or `bf16`. Its inputs and outputs stay what
+/// they are; so do values of other types, and what an operation works on that takes nothing else: the bits of a number, a
+/// body of its own. Constants beyond the largest number of `to` become that number, so that masks stay finite.
+///
+/// A graph is converted when it has been rewritten: recognised operations keep their statistics in single precision,
+/// and rules see a model's constants before they are rounded.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
+    let mut result = Graph::new();
+    let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
+    for (id, node) in graph.nodes() {
+        let failed = |error| FusionError::rebuild(node, error);
+        let single = node.outputs().first().is_some_and(|ty| ty.dtype == DType::F32);
+        let made = match node.op() {
+            Op::Input => {
+                let ty = node.outputs()[0].clone();
+                let value = result.add_input(node.name(), ty).map_err(failed)?;
+                match single {
+                    true => result.add(node.name(), cast(to), &[Some(value)]).map_err(failed)?,
+                    false => value.node,
+                }
+            }
+            Op::Constant(tensor) if single => converted(&mut result, node, tensor, to)?.node,
+            Op::Constant(tensor) => result.add_constant(node.name(), tensor.clone()).node,
+            op => {
+                let inputs = node.inputs().iter().map(|v| v.map(|v| renamed[&v]));
+                let inputs: Vec<Option<ValueId>> = inputs.collect();
+                let op = match op {
+                    Op::Cast { to: DType::F32, .. } => cast(to),
+                    op => op.clone(),
+                };
+                let half = allows_half(&op).then(|| result.add(node.name(), op, &inputs).ok());
+                match half.flatten() {
+                    Some(made) => made,
+                    None => {
+                        let values = unconverted(graph, node, &inputs, &mut result, to)?;
+                        let old = (0..).map(|output| ValueId { node: id, output });
+                        renamed.extend(old.zip(values));
+                        continue;
+                    }
+                }
+            }
+        };
+        for output in (0..).take(node.outputs().len()) {
+            let (old, new) = (ValueId { node: id, output }, ValueId { node: made, output });
+            renamed.insert(old, new);
+        }
+    }
+    for (name, value) in graph.outputs() {
+        let mut given = renamed[value];
+        let (was, is) = (graph.ty(*value).dtype, result.ty(given).dtype);
+        if was != is {
+            let node = graph.node(value.node);
+            let made = result.add(name, cast(was), &[Some(given)]);
+            given = made.map_err(|error| FusionError::rebuild(node, error))?.value();
+        }
+        result.add_output(name, given);
+    }
+    Ok(result)
+}
+
+/// The graph with weights of attention in the half precision of its queries, keys and values, where a model casts scores
+/// and values to single precision: exporters write that where the mask is of single precision. The model rounds scores
+/// there; attention as one kernel rounds weights instead, as it does for a model that is in half precision throughout.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn half_weights(graph: &Graph) -> Result<Graph, FusionError> {
+    rebuilt(graph, |result, (_, node), inputs| {
+        let (Some(half), &[weights, Some(values)]) = (half_values(graph, node), inputs) else {
+            return Ok(None);
+        };
+        let values = result.node(values.node).inputs()[0];
+        let mut add = |op: Op, inputs: &[Option<ValueId>]| {
+            let made = result.add(node.name(), op, inputs);
+            made.map(NodeId::value).map_err(|error| FusionError::rebuild(node, error))
+        };
+        let weights = add(cast(half), &[weights])?;
+        let sum = add(Op::MatMul, &[Some(weights), values])?;
+        add(cast(DType::F32), &[Some(sum)]).map(Some)
+    })
+}
+
+/// The type of the values, before their cast to single precision, that a matmul weights by a softmax of scores of that
+/// type.
+fn half_values(graph: &Graph, node: &Node) -> Option<DType> {
+    let (Op::MatMul, &[Some(weights), Some(values)]) = (node.op(), node.inputs()) else {
+        return None;
+    };
+    let cast = graph.node(values.node);
+    let before =
+        matches!(cast.op(), Op::Cast { to: DType::F32, .. }).then(|| cast.inputs()[0])??;
+    let half = graph.ty(before).dtype;
+    let softmax =
+        behind(graph, weights, |op| matches!(op, Op::Softmax { log: false, .. }), BEHIND)?;
+    let scores = behind(graph, graph.node(softmax).inputs()[0]?, |op| *op == Op::MatMul, BEHIND)?;
+    let of_half =
+        matches!(half, DType::F16 | DType::BF16) && graph.ty(scores.value()).dtype == half;
+    of_half.then_some(half)
+}
+
+/// Masks, guards, scales, casts and changes of view between a matmul and a softmax, at most.
+const BEHIND: usize = 8;
+
+/// The first such operation behind a value, through what masks, guards, scales, casts and reshapes.
+fn behind(graph: &Graph, value: ValueId, is: fn(&Op) -> bool, depth: usize) -> Option<NodeId> {
+    let node = graph.node(value.node);
+    if is(node.op()) {
+        return Some(value.node);
+    }
+    let depth = depth.checked_sub(1)?;
+    let passes = matches!(
+        node.op(),
+        Op::Binary(Binary::Add | Binary::Mul | Binary::Div)
+            | Op::Select
+            | Op::Cast { .. }
+            | Op::Reshape(_)
+    );
+    let mut inputs = node.inputs().iter().flatten().filter(|_| passes);
+    inputs.find_map(|&input| behind(graph, input, is, depth))
+}
+
+fn cast(to: DType) -> Op {
+    Op::Cast { to, saturate: true }
+}
+
+/// Whether an operation means the same in half precision: not if it is about bits, nor if its bodies say what they
+/// take.
+fn allows_half(op: &Op) -> bool {
+    !matches!(op, Op::BitCast(_) | Op::If { .. } | Op::Loop { .. } | Op::Scan(_))
+}
+
+/// A node on what it takes in the graph that it comes from, between conversions; what its outputs become.
+fn unconverted(
+    graph: &Graph,
+    node: &Node,
+    inputs: &[Option<ValueId>],
+    result: &mut Graph,
+    to: DType,
+) -> Result<Vec<ValueId>, FusionError> {
+    let failed = |error| FusionError::rebuild(node, error);
+    let mut given = Vec::with_capacity(inputs.len());
+    for (old, new) in node.inputs().iter().zip(inputs) {
+        let (Some(old), Some(new)) = (old, new) else {
+            given.push(None);
+            continue;
+        };
+        let dtype = graph.ty(*old).dtype;
+        given.push(Some(match result.ty(*new).dtype == dtype {
+            true => *new,
+            false => result.add(node.name(), cast(dtype), &[Some(*new)]).map_err(failed)?.value(),
+        }));
+    }
+    let made = result.add(node.name(), node.op().clone(), &given).map_err(failed)?;
+    let mut values = Vec::with_capacity(node.outputs().len());
+    for (output, ty) in (0..).zip(node.outputs()) {
+        let value = ValueId { node: made, output };
+        values.push(match ty.dtype == DType::F32 {
+            true => result.add(node.name(), cast(to), &[Some(value)]).map_err(failed)?.value(),
+            false => value,
+        });
+    }
+    Ok(values)
+}
+
+/// A constant of single precision, within the range of `to`.
+fn converted(
+    graph: &mut Graph,
+    node: &Node,
+    tensor: &Tensor,
+    to: DType,
+) -> Result<ValueId, FusionError> {
+    let most = match to {
+        DType::F16 => f32::from(half::f16::MAX),
+        _ => f32::from(half::bf16::MAX),
+    };
+    let elements = tensor.as_slice::<f32>().unwrap_or_default();
+    if elements.len() <= SMALL {
+        let within = |x: &f32| if x.is_nan() { *x } else { x.clamp(-most, most) };
+        let shape = tensor.shape().to_vec();
+        let small = match to {
+            DType::F16 => {
+                let elements = elements.iter().map(|x| half::f16::from_f32(within(x)));
+                Tensor::from_vec(shape, elements.collect())
+            }
+            _ => {
+                let elements = elements.iter().map(|x| half::bf16::from_f32(within(x)));
+                Tensor::from_vec(shape, elements.collect())
+            }
+        };
+        return Ok(graph.add_constant(node.name(), small.expect("as many elements as there were")));
+    }
+    // Weights are converted when the program is compiled, where they are read.
+    let value = graph.add_constant(node.name(), tensor.clone());
+    let made = graph.add(node.name(), Op::Cast { to, saturate: true }, &[Some(value)]);
+    Ok(made.map_err(|error| FusionError::rebuild(node, error))?.value())
+}

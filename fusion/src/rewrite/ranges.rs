@@ -1,0 +1,183 @@
+//! Indices that count: what takes, by them, all that there is takes nothing, and a range that begins at a number is a part
+//! of a longer one. Exporters write masks of attention so: the mask of each sequence's keys, taken at every sequence and
+//! every key, and positions behind those of a cache.
+
+use crate::base::error::FusionError;
+use crate::base::rebuild::rebuilt;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::op::{Binary, Op, SliceAxis};
+use graphene_frontend::tensor::Tensor;
+
+/// The graph with parts of what is looked up, and of ranges, in place of such lookups and sums.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn without_ranges(graph: &Graph) -> Result<Graph, FusionError> {
+    rebuilt(graph, |result, (_, node), inputs| {
+        let Some(Part { of, shift, starts, axes, shape }) = part(graph, node) else {
+            return Ok(None);
+        };
+        let by = (shift != 0).then(|| result.add_constant(node.name(), Tensor::scalar(shift)));
+        let mut add = |op: Op, inputs: &[Option<ValueId>]| {
+            let made = result.add(node.name(), op, inputs).map(NodeId::value);
+            made.map_err(|error| FusionError::rebuild(node, error))
+        };
+        let whole = match of {
+            Of::Range(len) => add(Op::Iota(len), &[])?,
+            Of::Matrix(sizes) => add(Op::Reshape(sizes.into()), &inputs[..1])?,
+        };
+        let mut placed = vec![Dim::from(1); shape.len()];
+        axes.iter().for_each(|(axis, len)| placed[*axis] = len.clone());
+        let slices = starts.into_iter().zip(&axes).enumerate();
+        let slices = slices.map(|(axis, (start, (_, len)))| SliceAxis {
+            axis,
+            start,
+            len: len.clone(),
+            step: 1,
+        });
+        let to = node.outputs()[0].shape.clone();
+        let views =
+            [Op::Slice(slices.collect()), Op::Reshape(placed), Op::Expand(shape), Op::Reshape(to)];
+        let part = views.into_iter().try_fold(whole, |value, op| add(op, &[Some(value)]))?;
+        match by {
+            Some(by) => add(Op::Binary(Binary::Add), &[Some(part), Some(by)]).map(Some),
+            None => Ok(Some(part)),
+        }
+    })
+}
+
+/// A part of what `of` says, along each axis from a start on; its axes, and their sizes, are these of a shape through which
+/// it broadcasts. Each element is larger than that by a number.
+struct Part {
+    of: Of,
+    shift: i64,
+    starts: Vec<Dim>,
+    axes: Vec<(usize, Dim)>,
+    shape: Vec<Dim>,
+}
+
+enum Of {
+    /// The numbers from 0 on, of which there are so many.
+    Range(Dim),
+    /// The node's first input, as a matrix of this shape.
+    Matrix([Dim; 2]),
+}
+
+/// The part that a node is.
+fn part(graph: &Graph, node: &Node) -> Option<Part> {
+    let of = |slot: usize| node.inputs().get(slot).copied().flatten();
+    let shape_of = |value: ValueId| graph.ty(value).shape.clone();
+    match node.op() {
+        Op::Binary(Binary::Add) => {
+            let shape = node.outputs()[0].shape.clone();
+            let (range, start) = either(of(0)?, of(1)?, |a, b| {
+                Some((range(graph, a, shape.len())?, number(graph, b)?))
+            })?;
+            // Numbers below zero are none of a range's.
+            let shift = start.lower_bound()?.min(0);
+            let start = &start - &Dim::from(shift);
+            let of = Of::Range(&start + &range.len);
+            let (starts, axes) = (vec![start], vec![(range.axis, range.len)]);
+            (range.step == 1).then_some(Part { of, shift, starts, axes, shape })
+        }
+        // Elements of a flat matrix, by `row·width + column`.
+        Op::Gather { axis: 0 } => {
+            let (table, shape) = (shape_of(of(0)?), shape_of(of(1)?));
+            let sum = graph.node(of(1)?.node);
+            let (Op::Binary(Binary::Add), [Some(a), Some(b)]) = (sum.op(), sum.inputs()) else {
+                return None;
+            };
+            let flat = table[1..].iter().all(|dim| *dim == 1);
+            either(*a, *b, |a, b| {
+                let (rows, columns) =
+                    (range(graph, a, shape.len())?, range(graph, b, shape.len())?);
+                // More columns than a row has would be beyond the last row.
+                let sizes = [rows.len.clone(), rows.step.clone()];
+                let all = flat && columns.step == 1 && table[0] == &sizes[0] * &sizes[1];
+                all.then(|| of_matrix(sizes, [rows, columns], &shape)).flatten()
+            })
+        }
+        // Elements of a matrix, by pairs.
+        Op::GatherNd { batch_dims: 0 } => {
+            let sizes: [Dim; 2] = shape_of(of(0)?).try_into().ok()?;
+            let pairs = graph.node(of(1)?.node);
+            let (Op::Concat { axis }, [Some(a), Some(b)]) = (pairs.op(), pairs.inputs()) else {
+                return None;
+            };
+            let shape = &node.outputs()[0].shape;
+            let [rows, columns] = [a, b].map(|&value| range(graph, value, shape.len() + 1));
+            let (rows, columns) = (rows?, columns?);
+            let all = rows.step == 1 && columns.step == 1 && *axis == shape.len();
+            all.then(|| of_matrix(sizes, [rows, columns], shape)).flatten()
+        }
+        _ => None,
+    }
+}
+
+/// What is found of two operands in one order or the other.
+pub(crate) fn either<T>(
+    a: ValueId,
+    b: ValueId,
+    found: impl Fn(ValueId, ValueId) -> Option<T>,
+) -> Option<T> {
+    found(a, b).or_else(|| found(b, a))
+}
+
+/// The first rows and columns of a matrix, along these axes of a shape.
+fn of_matrix(sizes: [Dim; 2], [rows, columns]: [Range; 2], shape: &[Dim]) -> Option<Part> {
+    let axes = vec![(rows.axis, rows.len), (columns.axis, columns.len)];
+    let within = |((axis, len), size): (&(usize, Dim), &Dim)| {
+        let fits = len.known().zip(size.known()).is_none_or(|(len, size)| len <= size);
+        fits && shape.get(*axis) == Some(len)
+    };
+    let fits = axes[0].0 < axes[1].0 && axes.iter().zip(&sizes).all(within);
+    let starts = vec![Dim::from(0); 2];
+    fits.then(|| Part { of: Of::Matrix(sizes), shift: 0, starts, axes, shape: shape.to_vec() })
+}
+
+/// `0, step, 2·step, …` along one axis; along the others it repeats.
+struct Range {
+    axis: usize,
+    len: Dim,
+    step: Dim,
+}
+
+/// The range that a value is, with its axis in a shape of this rank that it broadcasts to.
+fn range(graph: &Graph, value: ValueId, rank: usize) -> Option<Range> {
+    let found = own_range(graph, value)?;
+    Some(Range { axis: found.axis + rank.checked_sub(graph.ty(value).rank())?, ..found })
+}
+
+fn own_range(graph: &Graph, value: ValueId) -> Option<Range> {
+    let (node, to) = (graph.node(value.node), &graph.ty(value).shape);
+    let input = |slot: usize| node.inputs().get(slot).copied().flatten();
+    match node.op() {
+        Op::Iota(len) => Some(Range { axis: 0, len: len.clone(), step: Dim::from(1) }),
+        Op::Expand(_) => range(graph, input(0)?, to.len()),
+        Op::Reshape(_) => {
+            let found = own_range(graph, input(0)?)?;
+            let from = &graph.ty(input(0)?).shape;
+            let before = |shape: &[Dim], axis: usize| shape[..axis].iter().product::<Dim>();
+            let start = before(from, found.axis);
+            let axis =
+                (0..to.len()).find(|&axis| to[axis] == found.len && before(to, axis) == start)?;
+            Some(Range { axis, ..found })
+        }
+        Op::Binary(Binary::Mul) => either(input(0)?, input(1)?, |a, b| {
+            let (found, by) = (range(graph, a, to.len())?, number(graph, b)?);
+            Some(Range { step: &found.step * &by, ..found })
+        }),
+        _ => None,
+    }
+}
+
+/// The size that a single number is.
+fn number(graph: &Graph, value: ValueId) -> Option<Dim> {
+    let node = graph.node(value.node);
+    match node.op() {
+        Op::Size(size) => Some(size.clone()),
+        Op::Reshape(_) if graph.ty(value).elements() == 1 => number(graph, node.inputs()[0]?),
+        _ => None,
+    }
+}

@@ -1,0 +1,99 @@
+//! Long reductions of few results, each as two: the first reduces parts side by side, the second their results. A GPU's
+//! cores then read what one block would read alone.
+
+use crate::base::cost::read_time;
+use crate::base::error::FusionError;
+use crate::base::rebuild::rebuilt;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::op::{Op, ReduceOp};
+use graphene_ir::target::{Kind, Target};
+
+/// Bytes that are worth a block of their own.
+const PART: i64 = 16 << 10;
+
+/// Columns of a block, where the last axis is not reduced.
+const COLUMNS: i64 = 128;
+
+/// A reduction's axis, and into how many parts it is cut.
+#[derive(Clone, Copy)]
+struct Split {
+    axis: usize,
+    /// The size of each part along the axis.
+    size: i64,
+    parts: i64,
+}
+
+/// The graph with such reductions as two, where that is faster on the target by the cost of reading. Partial results of
+/// half precision are held in single precision.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn split_reductions(graph: Graph, target: &Target) -> Result<Graph, FusionError> {
+    let splits = |node: &Node| split(&graph, node, target);
+    if !graph.nodes().any(|(_, node)| splits(node).is_some()) {
+        return Ok(graph);
+    }
+    rebuilt(&graph, |result, (_, node), inputs| {
+        splits(node).map(|split| in_two(result, node, inputs[0], split)).transpose()
+    })
+}
+
+/// How a node is split, if that is faster.
+fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
+    let (Op::Reduce { axes, .. }, Kind::Cuda { .. }) = (node.op(), target.kind) else {
+        return None;
+    };
+    let ty = graph.ty(node.inputs()[0]?);
+    let last = *axes.last()?;
+    if !matches!(ty.dtype, DType::F32 | DType::F16 | DType::BF16) {
+        return None;
+    }
+    let sizes: Vec<i64> = ty.shape.iter().map(Dim::known).collect::<Option<_>>()?;
+    let elements = sizes.iter().try_fold(1_i64, |all, &size| all.checked_mul(size))?;
+    let results = elements / axes.iter().map(|&axis| sizes[axis].max(1)).product::<i64>();
+    let blocks = if last + 1 == sizes.len() { results } else { (results + COLUMNS - 1) / COLUMNS };
+    let cores = i64::from(target.cores);
+    if elements == 0 || blocks >= cores {
+        return None;
+    }
+    let size = ty.dtype.size() as i64;
+    let bytes = elements.checked_mul(size)?;
+    let most = (2 * cores / blocks).min(bytes / blocks / PART);
+    let parts = |axis: usize| (2..=most).rev().find(|parts| sizes[axis] % parts == 0);
+    let (parts, axis) = axes.iter().filter_map(|&axis| Some((parts(axis)?, axis))).max()?;
+    let read = |blocks: i64| read_time(target, bytes as f64, blocks as f64);
+    let (whole, parted) = (read(blocks), read(blocks * parts) + target.launch_cost);
+    (parted < whole).then(|| Split { axis, size: sizes[axis] / parts, parts })
+}
+
+/// Adds a reduction's two halves in its place.
+fn in_two(
+    graph: &mut Graph,
+    node: &Node,
+    x: Option<ValueId>,
+    Split { axis, size, parts }: Split,
+) -> Result<ValueId, FusionError> {
+    let (Op::Reduce { op, axes, .. }, Some(x)) = (node.op(), x) else {
+        unreachable!("only reductions are split");
+    };
+    let mut shape = graph.ty(x).shape.clone();
+    let mut add = |op: Op, x: ValueId| {
+        let made = graph.add(node.name(), op, &[Some(x)]);
+        made.map(NodeId::value).map_err(|error| FusionError::rebuild(node, error))
+    };
+    let out = &node.outputs()[0];
+    let rounds = out.dtype != DType::F32 && !matches!(op, ReduceOp::Max | ReduceOp::Min);
+    let cast = |to: DType| Op::Cast { to, saturate: true };
+    shape.splice(axis..=axis, [Dim::from(parts), Dim::from(size)]);
+    let x = add(Op::Reshape(shape), x)?;
+    let x = if rounds { add(cast(DType::F32), x)? } else { x };
+    let within = axes.iter().map(|&own| if own < axis { own } else { own + 1 }).collect();
+    let x = add(Op::Reduce { op: *op, axes: within, keep: false }, x)?;
+    // Kept axes let a launch round its own results.
+    let place = axis - axes.iter().filter(|&&own| own < axis).count();
+    let x = add(Op::Reduce { op: *op, axes: vec![place], keep: true }, x)?;
+    let x = if rounds { add(cast(out.dtype), x)? } else { x };
+    add(Op::Reshape(out.shape.clone()), x)
+}
