@@ -554,3 +554,160 @@ impl Bound {
         &self.0.found.report
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Axis, Convolution, Note, Stage, packed};
+    use expect_test::{Expect, expect};
+    use graphene_ir::tensor::Scalar;
+
+    /// A convolution along one axis of ten pixels, every second one, in two groups.
+    fn convolution() -> Convolution {
+        Convolution {
+            scalar: Scalar::F16,
+            tf32: false,
+            images: 2,
+            channels: [8, 16],
+            group: 2,
+            axes: vec![Axis { size: 10, window: 3, stride: 2, dilation: 1, pads: [1, 0] }],
+            channels_last: false,
+            bias: true,
+            addend: true,
+            relu: true,
+        }
+    }
+
+    fn check(convolution: &Convolution, stage: Stage, expected: &Expect) {
+        let found = convolution.normalized().and_then(|of| of.described(stage));
+        let found = found.expect("it is some convolution of reals");
+        let mut text = String::new();
+        for (id, tensor) in found.tensors.iter().enumerate() {
+            let super::Tensor { elements, sizes, strides, place } = tensor;
+            text += &format!("{id}: {elements:?} {sizes:?} {strides:?} {place:?}\n");
+        }
+        for operation in &found.operations {
+            text += &format!("{operation:?}\n");
+        }
+        text += &format!("{:?}\n", found.operands);
+        expected.assert_eq(&text);
+    }
+
+    #[test]
+    fn a_convolution_and_what_follows_is_one_graph() {
+        check(
+            &convolution(),
+            Stage::Whole,
+            &expect![[r#"
+                0: F16 [2, 8, 1, 10] [80, 10, 10, 1] Device
+                1: F16 [16, 4, 1, 3] [12, 3, 3, 1] Device
+                2: F32 [2, 16, 1, 5] [80, 5, 5, 1] Inside
+                3: F16 [2, 16, 1, 5] [80, 5, 5, 1] Device
+                4: F32 [2, 16, 1, 5] [80, 5, 5, 1] Inside
+                5: F16 [1, 16, 1, 1] [16, 1, 1, 1] Device
+                6: F32 [2, 16, 1, 5] [80, 5, 5, 1] Inside
+                7: F16 [2, 16, 1, 5] [80, 5, 5, 1] Device
+                Convolve { windows: Windows { strides: [1, 2], dilations: [1, 1], before: [0, 1], after: [0, 1] }, x: 0, w: 1, y: 2 }
+                Pointwise { f: Add, x: 2, b: Some(3), t: None, y: 4 }
+                Pointwise { f: Add, x: 4, b: Some(5), t: None, y: 6 }
+                Pointwise { f: Relu, x: 6, b: None, t: None, y: 7 }
+                [(X, 0), (W, 1), (Addend, 3), (Bias, 5), (Y, 7)]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_graph_may_need_an_addend_times_zero() {
+        let convolution = Convolution { addend: false, channels_last: true, ..convolution() };
+        check(
+            &convolution,
+            Stage::WholeByAddend,
+            &expect![[r#"
+                0: F16 [2, 8, 1, 10] [80, 1, 80, 8] Device
+                1: F16 [16, 4, 1, 3] [12, 1, 12, 4] Device
+                2: F32 [2, 16, 1, 5] [80, 1, 80, 16] Inside
+                3: F16 [2, 16, 1, 5] [80, 1, 80, 16] Device
+                4: F32 [2, 16, 1, 5] [80, 1, 80, 16] Inside
+                5: F16 [1, 16, 1, 1] [16, 1, 16, 16] Device
+                6: F32 [2, 16, 1, 5] [80, 1, 80, 16] Inside
+                7: F16 [2, 16, 1, 5] [80, 1, 80, 16] Device
+                Convolve { windows: Windows { strides: [1, 2], dilations: [1, 1], before: [0, 1], after: [0, 1] }, x: 0, w: 1, y: 2 }
+                Pointwise { f: AddNone, x: 2, b: Some(3), t: None, y: 4 }
+                Pointwise { f: Add, x: 4, b: Some(5), t: None, y: 6 }
+                Pointwise { f: Relu, x: 6, b: None, t: None, y: 7 }
+                [(X, 0), (W, 1), (Unread, 3), (Bias, 5), (Y, 7)]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_follows_takes_all_pixels_as_one_row() {
+        let axis = Axis { size: 4, window: 3, stride: 1, dilation: 1, pads: [1, 1] };
+        let volume = Convolution {
+            scalar: Scalar::F32,
+            group: 1,
+            axes: vec![axis; 3],
+            addend: false,
+            ..convolution()
+        };
+        check(
+            &volume,
+            Stage::Alone,
+            &expect![[r#"
+                0: F32 [2, 8, 4, 4, 4] [512, 64, 16, 4, 1] Device
+                1: F32 [16, 8, 3, 3, 3] [216, 27, 9, 3, 1] Device
+                2: F32 [2, 16, 4, 4, 4] [1024, 64, 16, 4, 1] Device
+                Convolve { windows: Windows { strides: [1, 1, 1], dilations: [1, 1, 1], before: [1, 1, 1], after: [1, 1, 1] }, x: 0, w: 1, y: 2 }
+                [(X, 0), (W, 1), (Between, 2)]
+            "#]],
+        );
+        check(
+            &volume,
+            Stage::After,
+            &expect![[r#"
+                0: F32 [2, 16, 1, 64] [1024, 64, 64, 1] Device
+                1: F32 [1, 16, 1, 1] [16, 1, 1, 1] Device
+                2: F32 [2, 16, 1, 64] [1024, 64, 64, 1] Inside
+                3: F32 [2, 16, 1, 64] [1024, 64, 64, 1] Device
+                Pointwise { f: Add, x: 0, b: Some(1), t: None, y: 2 }
+                Pointwise { f: Relu, x: 2, b: None, t: None, y: 3 }
+                [(Between, 0), (Bias, 1), (Y, 3)]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn tensors_have_no_gaps_in_either_order() {
+        assert_eq!(packed(&[2, 3, 4, 5, 6], false), [360, 120, 30, 6, 1]);
+        assert_eq!(packed(&[2, 3, 4, 5, 6], true), [360, 1, 90, 18, 3]);
+    }
+
+    #[test]
+    fn pads_that_make_a_difference_stay() {
+        let axis = Axis { size: 8, window: 3, stride: 2, dilation: 1, pads: [0, 1] };
+        assert_eq!((axis.made(axis.pads), axis.made([0, 0])), (Some(4), Some(3)));
+        assert_eq!(axis.with_even_pads(), axis);
+        let even = Axis { pads: [1, 0], ..axis };
+        assert_eq!(even.with_even_pads().pads, [1, 1]);
+        assert_eq!(Axis { window: 12, ..axis }.made([0, 1]), None);
+    }
+
+    #[test]
+    fn single_precision_is_not_rounded_unless_asked_for() {
+        let barred = |scalar, tf32| {
+            let convolution = Convolution { scalar, tf32, ..convolution() };
+            convolution.barred(Stage::Whole).contains(&Note::TensorCore)
+        };
+        let found = [barred(Scalar::F32, false), barred(Scalar::F32, true)];
+        assert_eq!((found, barred(Scalar::Bf16, false)), ([true, false], false));
+    }
+
+    #[test]
+    fn what_is_no_convolution_is_refused() {
+        let refused = |of: Convolution| of.normalized().expect_err("it is refused").to_string();
+        let groups = Convolution { group: 3, ..convolution() };
+        assert_eq!(refused(groups), "a convolution of such groups or axes cannot be run");
+        let none = Convolution { images: 0, ..convolution() };
+        assert_eq!(refused(none), "a convolution of nothing by cuDNN cannot be run");
+        assert_eq!(convolution().operations(), 2.0 * 2.0 * 16.0 * 4.0 * 5.0 * 3.0);
+    }
+}

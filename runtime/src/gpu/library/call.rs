@@ -99,9 +99,10 @@ impl Libraries {
         Ok(Libraries { matmuls: matmuls.transpose()?, layers: layers.transpose()? })
     }
 
-    /// How many matmuls were timed.
+    /// How many matmuls and convolutions were timed.
     pub(in crate::gpu) fn timed(&self) -> usize {
-        self.matmuls.as_ref().map_or(0, cublaslt::Context::timed)
+        let matmuls = self.matmuls.as_ref().map_or(0, cublaslt::Context::timed);
+        matmuls + self.layers.as_ref().map_or(0, cudnn::Context::timed)
     }
 
     fn matmuls(&self) -> Result<&cublaslt::Context> {
