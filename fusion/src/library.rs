@@ -5,7 +5,8 @@
 //! one by a hyperbolic tangent: a GELU by the error function is a kernel of its own. cuDNN computes convolutions
 //! ([`conv`]), which are grouped with a residual and ReLU, attention ([`sdpa`]), softmax and recurrent layers. What
 //! neither has is a kernel of one operation, and the operations are those that rewriting recognises, LayerNorm and GELU
-//! among them, as frameworks have them.
+//! among them, as frameworks have them. Of half precision and TF32 networks of convolutions have their channels innermost
+//! in memory, as fused ones do.
 //!
 //! Operands of matmuls may be transposed, have gaps between rows, and come in batches at even distances; those of
 //! attention lie by strides, and pointwise kernels read any view. So changes of view that these alone read are views, as

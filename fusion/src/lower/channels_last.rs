@@ -6,6 +6,7 @@ use crate::groups::{Family, Group, Groups};
 use crate::integers::{FEW, multiplied_bytes};
 use crate::kernels::lies_channels_last;
 use crate::layout::is_view;
+use crate::partition::Granularity;
 use crate::program::{BufferKind, Operand, Weight};
 use crate::rebuild::rebuilt;
 use crate::variants::{Variants, variants, variants_of_pixels};
@@ -22,7 +23,8 @@ use std::sync::Arc;
 
 /// The convolutions and poolings of a graph whose channels are to be innermost: all that may be, where values are copied
 /// from order to order for less than half of them; else none. A CPU's convolutions read images in any order, and its
-/// poolings and its reductions over all pixels know both.
+/// poolings and its reductions over all pixels know both. The library's plan for a GPU has them as a fused one does, so
+/// that both are compared in the order that suits tensor cores.
 pub(crate) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> BTreeSet<NodeId> {
     let mut all = BTreeSet::new();
     let cpu = target.kind == Kind::Cpu;
@@ -259,7 +261,9 @@ impl Lowering<'_> {
             return Ok(Some(place.clone()));
         }
         let mut order = channels_last(shape.len());
-        if weights && is_depthwise(self.graph, node) {
+        // A library knows one order of weights.
+        let own = self.granularity == Granularity::Fused;
+        if own && weights && is_depthwise(self.graph, node) {
             order = depthwise_weights(shape.len());
         }
         let view = View::ordered(shape, &order);

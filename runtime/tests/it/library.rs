@@ -5,6 +5,7 @@ use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{ImportOptions, Reading, import, read_model};
+use graphene_frontend::op::{ConvAttrs, Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::text::{content_hash, parse};
 use graphene_fusion::groups::Family;
@@ -166,6 +167,47 @@ fn convolutions_have_sizes_that_are_symbols() {
             kernels: 1
         "#]],
     );
+}
+
+/// Images of 8 channels through so many convolutions with ReLU.
+fn network(convolutions: usize) -> Graph {
+    let mut graph = Graph::new();
+    let mut value = graph.add_input("x", "f32[b, 8, 6, 6]".parse().unwrap()).unwrap();
+    for _ in 0..convolutions {
+        let w =
+            graph.add_constant("w", Tensor::from_vec(vec![8, 8, 3, 3], vec![0.1; 576]).unwrap());
+        let attrs = ConvAttrs {
+            strides: vec![1; 2],
+            dilations: vec![1; 2],
+            pads_before: vec![1; 2],
+            pads_after: vec![1; 2],
+            group: 1,
+        };
+        value = graph.add("conv", Op::Conv(attrs), &[Some(value), Some(w)]).unwrap().value();
+        value = graph.add("relu", Op::Unary(Unary::Relu), &[Some(value)]).unwrap().value();
+    }
+    graph.add_output("y", value);
+    graph
+}
+
+/// Where few copies from order to order are needed.
+#[test]
+fn networks_of_half_precision_have_their_channels_innermost() {
+    let lines = |elements: Option<DType>, count: usize| {
+        let (target, none) = ("sm_90a".parse().unwrap(), Bindings::new());
+        let program = plan_in(&network(count), &target, Granularity::PerOp, &none, elements);
+        let program = program.unwrap().program;
+        let calls = program.steps().iter().filter_map(|step| routine(&program, step, &target));
+        calls.map(|call| call.to_string()).collect::<Vec<_>>()
+    };
+    let call = |order: &str, dtype: &str| {
+        format!(
+            "cudnn convolution of [b, 8, 6, 6] by [8, 8, 3, 3], pads [1, 1]{order} {dtype}: in0·in1, Relu -> out0"
+        )
+    };
+    assert_eq!(lines(Some(DType::F16), 6), vec![call(", channels last", "f16"); 6]);
+    assert_eq!(lines(Some(DType::F16), 2), vec![call("", "f16"); 2]);
+    assert_eq!(lines(None, 6), vec![call("", "f32"); 6]);
 }
 
 #[test]
