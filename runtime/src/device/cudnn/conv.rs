@@ -2,21 +2,23 @@
 //!
 //! Engines know graphs by their very operations. Those for channels innermost in memory compile whatever follows into the
 //! convolution; those for rows of pixels know an addend, a bias and ReLU, and an addend must be there, be it times zero.
-//! Every way is timed, and the convolution alone with a second graph of what follows, too.
+//! Those are timed beside the convolution alone with a second graph of what follows.
 
 use super::{Context, holds};
 use crate::device::sys::capture::{Outside, Used, keep};
 use crate::device::sys::cudnn::Handle;
 use crate::device::sys::cudnn::graph::{
-    Elements, Graph, Id, Note, Operation, Pack, Place, Plan, Pointwise, Tensor, Windows,
+    Elements, Graph, Heuristic, Id, Note, Operation, Pack, Place, Plan, Pointwise, Tensor, Way,
+    Windows,
 };
 use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
 use graphene_ir::tensor::Scalar;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Ways of the heuristics' that are timed, for each graph.
+/// Ways of the heuristics' that are timed, for each graph: those of pointwise functions differ little.
 const CANDIDATES: usize = 8;
+const POINTWISE_CANDIDATES: usize = 2;
 
 /// Bytes of workspace at most that a way may need.
 const WORKSPACE: usize = 1 << 30;
@@ -244,15 +246,18 @@ impl Convolution {
 
     /// The graphs that compute all of it.
     fn wholes(&self) -> &'static [Stage] {
-        match self.bias && self.relu && !self.addend {
+        match self.bias && self.relu && !self.addend && !self.channels_last {
             true => &[Stage::Whole, Stage::WholeByAddend],
             false => &[Stage::Whole],
         }
     }
 
     /// What no engine may do: round operands or sums that are to be of single precision, or give another result at each
-    /// run. An addend times zero may be NaN to code that is compiled for the graph.
+    /// run; what follows a convolution has no sums. An addend times zero may be NaN to code that is compiled for the graph.
     fn barred(&self, stage: Stage) -> Vec<Note> {
+        if stage == Stage::After {
+            return Vec::new();
+        }
         let mut barred = vec![Note::ReducedPrecisionReduction, Note::Nondeterministic];
         if self.scalar == Scalar::F32 && !self.tf32 {
             barred.extend([Note::TensorCore, Note::DownConvertInputs]);
@@ -434,39 +439,62 @@ impl Search<'_> {
         Ok(bound)
     }
 
-    /// Microseconds of the fastest way that computes a stage.
+    /// Microseconds of the fastest way that computes a stage; the library's fallbacks are tried where its model of time has
+    /// none that runs.
     fn fastest(&self, stage: Stage) -> Result<(f64, Part)> {
         let described = self.convolution.described(stage)?;
         let graph = Graph::new(self.handle, &described.tensors, &described.operations)?;
+        let barred = self.convolution.barred(stage);
+        let most = if stage == Stage::After { POINTWISE_CANDIDATES } else { CANDIDATES };
         let mut best: Option<(f64, Part)> = None;
-        let mut error = Error::Unsupported { what: "a convolution that cuDNN has no engine for" };
-        for way in graph.ways(self.handle, CANDIDATES, &self.convolution.barred(stage))? {
-            let found = way.plan(self.handle).and_then(|plan| {
-                if plan.workspace() > WORKSPACE {
-                    let what = "a convolution by cuDNN in more than 1 GiB of workspace";
-                    return Err(Error::Unsupported { what });
-                }
-                let part = Part { stage, plan: Arc::new(plan) };
-                let found = Found { parts: vec![part.clone()], report: String::new() };
-                let bound = self.bind(&Arc::new(found))?;
-                Ok((super::time(self.stream, || bound.launch())?, part))
+        let mut refusal = None;
+        for heuristic in [Heuristic::Model, Heuristic::Fallback] {
+            let ways = graph.ways_by(self.handle, heuristic, most, &barred);
+            let ways = ways.unwrap_or_else(|error| {
+                refusal.get_or_insert(error);
+                Vec::new()
             });
-            match found {
-                Ok((time, _)) if best.as_ref().is_some_and(|best| best.0 <= time) => {}
-                Ok(found) => best = Some(found),
-                Err(refused) => error = refused,
+            for way in ways {
+                match self.timed(stage, &way) {
+                    Ok((time, _)) if best.as_ref().is_some_and(|best| best.0 <= time) => {}
+                    Ok(found) => best = Some(found),
+                    Err(error) => {
+                        refusal.get_or_insert(error);
+                    }
+                }
+            }
+            if let Some(best) = best {
+                return Ok(best);
             }
         }
-        best.ok_or(error)
+        let none = Error::Unsupported { what: "a convolution that cuDNN has no engine for" };
+        Err(refusal.unwrap_or(none))
     }
 
-    /// The fastest parts that compute all of it.
+    /// A stage computed in some way, and its microseconds.
+    fn timed(&self, stage: Stage, way: &Way) -> Result<(f64, Part)> {
+        let plan = way.plan(self.handle)?;
+        if plan.workspace() > WORKSPACE {
+            let what = "a convolution by cuDNN in more than 1 GiB of workspace";
+            return Err(Error::Unsupported { what });
+        }
+        let part = Part { stage, plan: Arc::new(plan) };
+        let found = Found { parts: vec![part.clone()], report: String::new() };
+        let bound = self.bind(&Arc::new(found))?;
+        Ok((super::time(self.stream, || bound.launch())?, part))
+    }
+
+    /// The fastest parts that compute all of it. Where channels are innermost, engines that take all are the faster ones, and
+    /// the two graphs are timed only without one.
     fn best(&self) -> Result<Found> {
         let mut best: Option<(f64, Vec<Part>)> = None;
         let mut told = Vec::new();
         let apart: &[Stage] = &[Stage::Alone, Stage::After];
         let wholes = self.convolution.wholes().iter().map(std::slice::from_ref);
         for stages in wholes.chain(self.convolution.has_tail().then_some(apart)) {
+            if self.convolution.channels_last && best.is_some() {
+                break;
+            }
             let (mut time, mut parts) = (0.0, Vec::new());
             for &stage in stages {
                 match self.fastest(stage) {

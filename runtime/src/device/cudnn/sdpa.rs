@@ -300,7 +300,7 @@ impl Context {
         let graph = Graph::new(&handle, &described.tensors, &described.operations)?;
         let mut best: Option<(f64, Bound)> = None;
         let mut error = Error::Unsupported { what: "attention that cuDNN has no engine for" };
-        for way in graph.ways(&handle, CANDIDATES, &[])? {
+        for way in graph.ways(&handle, CANDIDATES)? {
             let found = way.plan(&handle).and_then(|plan| {
                 let bound = bound(Arc::new(plan))?;
                 Ok((super::time(stream, || bound.launch())?, bound))

@@ -162,6 +162,15 @@ impl Elements {
     }
 }
 
+/// What proposes ways to compute a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::device) enum Heuristic {
+    /// The library's model of time.
+    Model,
+    /// What it has for graphs that this knows nothing of.
+    Fallback,
+}
+
 /// Operations that the library computes together.
 pub(in crate::device) struct Graph(Arc<Descriptor>);
 
@@ -186,45 +195,53 @@ impl Graph {
     }
 
     /// The ways to compute it that the library's heuristics propose, at most so many, in their order: those of its model of
-    /// time, or if that has none, those that it falls back to. None has a note that is barred.
-    pub(in crate::device) fn ways(
+    /// time, or if that has none, those that it falls back to.
+    pub(in crate::device) fn ways(&self, handle: &Handle, most: usize) -> Result<Vec<Way>> {
+        for heuristic in [Heuristic::Model, Heuristic::Fallback] {
+            let found = self.ways_by(handle, heuristic, most, &[])?;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Those of one heuristic, whose engines have no note that is barred.
+    pub(in crate::device) fn ways_by(
         &self,
         handle: &Handle,
+        heuristic: Heuristic,
         most: usize,
         barred: &[Note],
     ) -> Result<Vec<Way>> {
         /// So many are looked at where some are barred.
         const LISTED: usize = 64;
         let listed = if barred.is_empty() { most } else { LISTED };
+        let mode = match heuristic {
+            Heuristic::Model => Mode::CUDNN_HEUR_MODE_A,
+            Heuristic::Fallback => Mode::CUDNN_HEUR_MODE_FALLBACK,
+        };
         let _locked = handle.lock()?;
-        let mut refusal = None;
-        for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
-            match self.proposed(mode, listed, barred) {
-                Ok(found) if found.is_empty() => {}
-                Ok(mut found) => {
-                    found.truncate(most);
-                    return Ok(found);
-                }
-                Err(error) => refusal = refusal.or(Some(error)),
-            }
-        }
-        refusal.map_or(Ok(Vec::new()), Err)
-    }
-
-    fn proposed(&self, mode: Mode, listed: usize, barred: &[Note]) -> Result<Vec<Way>> {
         let heuristic = making(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
             .refer(Attribute::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&self.0])?
             .set(Attribute::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?
             .finish()?;
         let (results, kind) =
             (Attribute::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-        let mut ways = Vec::new();
-        for way in heuristic.objects(results, kind, listed)?.into_iter().map(Way) {
+        let proposed = heuristic.objects(results, kind, listed)?;
+        let (some, mut ways) = (!proposed.is_empty(), Vec::new());
+        for way in proposed.into_iter().map(Way) {
             if barred.is_empty() || !way.notes()?.iter().any(|note| barred.contains(note)) {
                 ways.push(way);
             }
         }
-        Ok(ways)
+        ways.truncate(most);
+        match some && ways.is_empty() {
+            true => Err(Error::Unsupported {
+                what: "a graph for which all of cuDNN's engines are barred",
+            }),
+            false => Ok(ways),
+        }
     }
 }
 
