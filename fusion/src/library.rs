@@ -3,7 +3,7 @@
 //! cuBLASLt computes `D = activation(scale · A·B + C + bias)`: its epilogues take a bias, a residual (as C) and an
 //! activation along, and [`Granularity::PerOp`](crate::Granularity::PerOp) groups a matmul with them. Its GELU is the
 //! one by a hyperbolic tangent: a GELU by the error function is a kernel of its own. cuDNN computes convolutions
-//! ([`conv`]), which are grouped with a residual and ReLU, attention ([`sdpa`]), softmax and recurrent layers. What
+//! ([`conv()`]), which are grouped with a residual and ReLU, attention ([`sdpa`]), softmax and recurrent layers. What
 //! neither has is a kernel of one operation, and the operations are those that rewriting recognises, LayerNorm and GELU
 //! among them, as frameworks have them. Of half precision and TF32 networks of convolutions have their channels innermost
 //! in memory, as fused ones do.

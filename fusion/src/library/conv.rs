@@ -75,9 +75,9 @@ pub fn conv(program: &Program, step: &Step, target: &Target) -> Option<Conv> {
     }
     let Chain { nodes, addend, activation, .. } = chain(body, id, CONV, &|_| false);
     let computed = |id: &NodeId| !matches!(body.node(*id).op(), Op::Input | Op::Constant(_));
-    let all = body.nodes().map(|(id, _)| id).filter(computed).count() == nodes.len();
+    let whole = body.nodes().map(|(id, _)| id).filter(computed).count() == nodes.len();
     let [(_, given)] = body.outputs() else { return None };
-    if !all || nodes.last().map(|id| id.value()) != Some(*given) {
+    if !whole || nodes.last().map(|id| id.value()) != Some(*given) {
         return None;
     }
     let read = |value: ValueId| {
@@ -98,10 +98,12 @@ pub fn conv(program: &Program, step: &Step, target: &Target) -> Option<Conv> {
     };
     let result = (StepOperand::Output(0), step.outputs.first()?);
     let with_pixels = || [image, weights, result].into_iter().chain(addend);
-    let channels_last = !with_pixels().all(|(_, of)| of.view.is_contiguous());
-    let in_order = |view: &View| if channels_last { view.is_channels_last() } else { true };
-    let packed = with_pixels().all(|(_, of)| in_order(&of.view));
-    if !packed || !bias.is_none_or(|(_, of)| of.view.is_contiguous()) {
+    let tf32 = dtype == DType::F32 && target.tf32;
+    let all = |lies: fn(&View) -> bool| with_pixels().all(|(_, of)| lies(&of.view));
+    let (rows, last) = (all(View::is_contiguous), all(View::is_channels_last));
+    // Of single pixels both orders are one: tensor cores have more engines for the second.
+    let channels_last = last && (!rows || tf32 || dtype != DType::F32);
+    if !(rows || last) || !bias.is_none_or(|(_, of)| of.view.is_contiguous()) {
         return None;
     }
     let size = |dim: &Dim| usize::try_from(dim.known()?).ok().filter(|size| *size > 0);
@@ -126,7 +128,7 @@ pub fn conv(program: &Program, step: &Step, target: &Target) -> Option<Conv> {
     };
     Some(Conv {
         dtype,
-        tf32: dtype == DType::F32 && target.tf32,
+        tf32,
         images: images.clone(),
         channels: [size(read)?, size(made)?],
         group: attrs.group,
