@@ -59,7 +59,7 @@ pub(crate) fn calls(graph: &Graph, constant: &[bool]) -> Calls {
     Calls { views: Views { graph, taken: &taken }.all(constant), groups }
 }
 
-/// What a call of this operation takes along, and the family of its group.
+/// What the library fuses as the epilogue of this operation, and the family of its group.
 fn epilogues(node: &Node) -> Option<(Family, &'static [Row])> {
     let real = is_real(node.outputs().first()?.dtype);
     match node.op() {

@@ -191,17 +191,17 @@ impl Descriptor {
     }
 
     /// The values of an attribute, as many as there is room for.
-    pub(super) fn values<T: Element>(&self, name: Attribute, mut room: Vec<T>) -> Result<Vec<T>> {
+    pub(super) fn values<T: Element>(&self, name: Attribute, mut values: Vec<T>) -> Result<Vec<T>> {
         let mut count = 0_i64;
-        let (most, to) = (room.len() as i64, room.as_mut_ptr());
+        let (most, to) = (values.len() as i64, values.as_mut_ptr());
         // SAFETY: the object lives, and there is room for as many values of the type as said.
         let status = unsafe {
             let kind = T::TYPE;
             sys::cudnnBackendGetAttribute(self.object.0, name, kind, most, &mut count, to.cast())
         };
         refused("cudnnBackendGetAttribute", status, || format!("{name:?}"))?;
-        room.truncate(usize::try_from(count).unwrap_or(0));
-        Ok(room)
+        values.truncate(usize::try_from(count).unwrap_or(0));
+        Ok(values)
     }
 
     /// The one object of a kind that an attribute is.
