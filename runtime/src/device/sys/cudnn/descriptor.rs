@@ -99,6 +99,13 @@ impl Element for BehaviorNote {
     const TYPE: Type = Type::CUDNN_TYPE_BEHAVIOR_NOTE;
 }
 
+/// What any number that the library writes is one of.
+pub(super) trait Noted: Element {}
+
+impl Noted for NumericalNote {}
+
+impl Noted for BehaviorNote {}
+
 /// An object that this owns, with what its attributes refer to.
 pub(super) struct Descriptor {
     object: Object<cudnnBackendDescriptor_t>,
@@ -190,8 +197,8 @@ impl Descriptor {
         Ok(number)
     }
 
-    /// The values of an attribute, as many as there is room for.
-    pub(super) fn values<T: Element>(&self, name: Attribute, mut values: Vec<T>) -> Result<Vec<T>> {
+    /// The notes that an attribute has, in place of those given and at most as many.
+    pub(super) fn notes<T: Noted>(&self, name: Attribute, mut values: Vec<T>) -> Result<Vec<T>> {
         let mut count = 0_i64;
         let (most, to) = (values.len() as i64, values.as_mut_ptr());
         // SAFETY: the object lives, and there is room for as many values of the type as said.

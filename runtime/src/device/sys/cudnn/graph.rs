@@ -365,10 +365,10 @@ impl Way {
         let engine = self.0.object(name, kind)?;
         let none = NumericalNote(Numerics::CUDNN_NUMERICAL_NOTE_TYPE_COUNT as u32);
         let numerics = vec![none; none.0 as usize];
-        let numerics = engine.values(Attribute::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, numerics)?;
+        let numerics = engine.notes(Attribute::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, numerics)?;
         let none = BehaviorNote(Behavior::CUDNN_BEHAVIOR_NOTE_TYPE_COUNT as u32);
         let behavior = vec![none; none.0 as usize];
-        let behavior = engine.values(Attribute::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, behavior)?;
+        let behavior = engine.notes(Attribute::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, behavior)?;
         let compiles = Behavior::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION as u32;
         let compiles = behavior.contains(&BehaviorNote(compiles));
         let named = [
