@@ -142,8 +142,8 @@ fn plan_by(
     if granularity == Granularity::PerOp && target.kind != Kind::Cpu {
         graph = tidy(&library::spelled(&graph, attention)?)?;
     }
-    if granularity == Granularity::Fused && target.kind != Kind::Cpu {
-        graph = with_whole_channels(graph, target, hints)?;
+    if target.kind != Kind::Cpu {
+        graph = with_whole_channels(graph, target, granularity, hints)?;
     }
     let (mut groups, mut program) = arranged(&graph, target, granularity, hints)?;
     if granularity == Granularity::Fused && target.kind != Kind::Cpu {
@@ -160,10 +160,11 @@ fn plan_by(
 fn with_whole_channels(
     graph: Graph,
     target: &Target,
+    granularity: Granularity,
     hints: &Bindings,
 ) -> Result<Graph, FusionError> {
     let Some(filled) = rewrite::channels::filled_up(&graph, target)? else { return Ok(graph) };
-    let groups = partition(&filled, target, Granularity::Fused, hints);
+    let groups = partition(&filled, target, granularity, hints);
     let innermost = !lower::channels_last::convolutions(&filled, &groups, target).is_empty();
     Ok(if innermost { filled } else { graph })
 }

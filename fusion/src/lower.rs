@@ -49,9 +49,11 @@ pub fn lower(
         places: BTreeMap::new(),
         turned: BTreeMap::new(),
         innermost: BTreeMap::new(),
-        channels_last: match granularity {
-            Granularity::Fused => channels_last::convolutions(graph, groups, target),
-            Granularity::PerOp => BTreeSet::new(),
+        channels_last: match (granularity, target.kind) {
+            (Granularity::Fused, _) | (Granularity::PerOp, Kind::Cuda { .. }) => {
+                channels_last::convolutions(graph, groups, target)
+            }
+            (Granularity::PerOp, Kind::Cpu) => BTreeSet::new(),
         },
         program: Program {
             inputs: named_types(
@@ -82,7 +84,10 @@ pub fn lower(
                 lowering.lower_view(group)?;
             }
             Family::Copy if is_view(graph.node(group.nodes[0]).op()) => {
-                lowering.lower_copy(group.nodes[0], group.executor)?;
+                match lowering.moves_nothing(group.nodes[0])? {
+                    true => lowering.lower_view(group)?,
+                    false => lowering.lower_copy(group.nodes[0], group.executor)?,
+                }
             }
             _ => lowering.lower_group(i, group)?,
         }
@@ -184,6 +189,25 @@ impl Lowering<'_> {
             }
             None => self.lower_copy(id, group.executor),
         }
+    }
+
+    /// Whether a change of view moves no element: its value lies row-major then, or its channels are innermost, and what
+    /// reads it takes that.
+    fn moves_nothing(&mut self, id: NodeId) -> Result<bool, FusionError> {
+        let view = self.input_place(id)?.view;
+        let Some(seen) = view_of(self.graph.node(id).op(), &view) else { return Ok(false) };
+        let takes = |reader: NodeId| {
+            let Some(group) = self.groups.groups().get(self.group_of[reader.index()]) else {
+                return false;
+            };
+            group.family == Family::Pointwise
+                || group.nodes.iter().any(|node| self.channels_last.contains(node))
+        };
+        let alike = || {
+            let uses = self.graph.uses(id);
+            seen.is_channels_last() && uses.iter().all(|(reader, _)| takes(*reader))
+        };
+        Ok(!self.channels_last.is_empty() && (seen.is_contiguous() || alike()))
     }
 
     fn input_place(&mut self, id: NodeId) -> Result<Operand, FusionError> {
@@ -404,16 +428,18 @@ impl Lowering<'_> {
         value: ValueId,
         inputs: &[Operand],
     ) -> Option<Vec<usize>> {
-        if self.granularity == Granularity::PerOp {
-            let attention = family == Family::Fmha && self.target.kind != Kind::Cpu;
-            return attention.then(|| heads_order(self.graph, value)).flatten();
+        let (gpu, per_op) = (self.target.kind != Kind::Cpu, self.granularity == Granularity::PerOp);
+        if per_op && gpu && family == Family::Fmha {
+            return heads_order(self.graph, value);
         }
-        if self.given.contains(&value) {
+        if self.given.contains(&value) || per_op && self.channels_last.is_empty() {
             return None;
         }
-        let gpu = self.target.kind != Kind::Cpu;
         if gpu && family == Family::Copy && self.is_image_of_all(value) {
             return Some(channels_last(self.graph.ty(value).rank()));
+        }
+        if per_op && family != Family::Pointwise {
+            return None;
         }
         if !writes_any_order(family) {
             return None;
@@ -423,7 +449,7 @@ impl Lowering<'_> {
         if in_rows && self.target.kind != Kind::Cpu {
             return None;
         }
-        if let Some(perm) = transposed(self.graph, value) {
+        if let Some(perm) = transposed(self.graph, value).filter(|_| !per_op) {
             return Some(perm);
         }
         if family != Family::Pointwise {

@@ -33,8 +33,8 @@ use std::collections::BTreeSet;
 /// How much goes into one launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Granularity {
-    /// Every operation is a launch: the library executor's plan. On a GPU a matmul is one with what the library's
-    /// epilogues add to it, and changes of view are free where what reads them takes them as they lie; see
+    /// Every operation is a launch: the library executor's plan. On a GPU a matmul or a convolution is one with what
+    /// the library's epilogues add to it, and changes of view are free where what reads them takes them as they lie; see
     /// [`library`](crate::library).
     PerOp,
     /// Operations share launches where that is legal and cheaper, and changes of view are free.
@@ -87,9 +87,9 @@ fn apart(graph: &Graph, target: &Target) -> Groups {
     let together = library.iter().flat_map(|calls| &calls.groups);
     let mut grouped: BTreeSet<NodeId> = BTreeSet::new();
     let mut groups = Vec::new();
-    for nodes in together {
+    for (family, nodes) in together {
         grouped.extend(nodes);
-        let (family, nodes, executor) = (Family::MatMul, nodes.clone(), Executor::Library);
+        let (family, nodes, executor) = (*family, nodes.clone(), Executor::Library);
         groups.push(Group { family, nodes, executor, cost: None });
     }
     for (id, node) in graph.nodes() {

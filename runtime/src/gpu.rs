@@ -357,7 +357,7 @@ impl Module {
         &self.device
     }
 
-    /// How many of cuBLASLt's matmuls, by shape, were timed to be bound: a known shape times none.
+    /// How many of cuBLASLt's matmuls and cuDNN's convolutions, by shape, were timed to be bound: a known shape times none.
     pub fn timed(&self) -> usize {
         self.libraries.timed()
     }

@@ -2,6 +2,8 @@
 //!
 //! Each row names what it needs; where that is absent, it is reported as ignored.
 
+#[path = "gpu/convolutions.rs"]
+mod convolutions;
 #[path = "gpu/engine.rs"]
 mod engine;
 #[path = "embed/requests.rs"]
@@ -48,7 +50,7 @@ fn main() {
     let arch = Device::open(0).ok().and_then(|device| device.properties().arch());
     let gpu = nvrtc && arch.is_some();
     let libraries = gpu && Library::CublasLt.found() && Library::Cudnn.found();
-    let rows: [Row; 22] = [
+    let rows: [Row; 23] = [
         ("compilers_tell_their_build", nvrtc, compilers_tell_their_build),
         ("versions_are_told_of_what_is_found", true, versions_are_told),
         ("kernels_are_compiled_once", nvrtc, kernels_are_compiled_once),
@@ -69,6 +71,7 @@ fn main() {
         ("threads_call_libraries_at_once", libraries, || {
             threads_run_and_bind(Granularity::PerOp, 4)
         }),
+        ("convolutions::agree_with_the_cpu", libraries, convolutions::agree_with_the_cpu),
         ("shapes_share_an_arena", gpu, shapes_share_an_arena),
         ("state_stays_on_the_device", gpu, state_stays_on_the_device),
         ("requests_are_checked_and_given_up", gpu, requests_are_given_up),

@@ -1,20 +1,24 @@
 //! What NVIDIA's libraries compute in one call, where every operation is a launch on a GPU.
 //!
 //! cuBLASLt computes `D = activation(scale · A·B + C + bias)`: its epilogues take a bias, a residual (as C) and an
-//! activation along, and [`Granularity::PerOp`](crate::Granularity::PerOp) groups a matmul with them, as it groups
-//! nothing else. Its GELU is the one by a hyperbolic tangent: a GELU by the error function is a kernel of its own.
-//! cuDNN computes attention ([`sdpa`]), softmax and recurrent layers. What neither has is a kernel of one operation, and
-//! the operations are those that rewriting recognises, LayerNorm and GELU among them, as frameworks have them.
+//! activation along, and [`Granularity::PerOp`](crate::Granularity::PerOp) groups a matmul with them. Its GELU is the
+//! one by a hyperbolic tangent: a GELU by the error function is a kernel of its own. cuDNN computes convolutions
+//! ([`conv()`]), which are grouped with a residual and ReLU, attention ([`sdpa`]), softmax and recurrent layers. What
+//! neither has is a kernel of one operation, and the operations are those that rewriting recognises, LayerNorm and GELU
+//! among them, as frameworks have them. Of half precision and TF32 networks of convolutions have their channels innermost
+//! in memory, as fused ones do.
 //!
 //! Operands of matmuls may be transposed, have gaps between rows, and come in batches at even distances; those of
 //! attention lie by strides, and pointwise kernels read any view. So changes of view that these alone read are views, as
 //! in any framework that calls the libraries, and attention writes heads as what reads them wants them.
 
 mod attention;
+mod conv;
 mod epilogue;
 mod matmul;
 
 pub use attention::{AttentionBy, Heads, Sdpa, sdpa};
+pub use conv::{Conv, Window, conv};
 pub use epilogue::Activation;
 pub use matmul::{MatMul, Matrix, matmul};
 
@@ -25,8 +29,8 @@ use crate::base::groups::Family;
 use crate::base::view::View;
 use crate::families::layout::{is_view, view_of};
 use attention::is_attended;
-use epilogue::{Chain, chain};
-use graphene_frontend::graph::{Graph, NodeId};
+use epilogue::{CONV, Chain, MATMUL, Row, chain};
+use graphene_frontend::graph::{Graph, Node, NodeId};
 use graphene_frontend::op::Op;
 use matmul::lies;
 
@@ -34,8 +38,8 @@ use matmul::lies;
 pub(crate) struct Calls {
     /// For each node whether it is a change of view that stays one, because what reads it takes it as it lies.
     pub(crate) views: Vec<bool>,
-    /// Matmuls with what the library computes in the same call, each with several operations.
-    pub(crate) groups: Vec<Vec<NodeId>>,
+    /// Matmuls and convolutions with what the library computes in the same call, each with several operations.
+    pub(crate) groups: Vec<(Family, Vec<NodeId>)>,
 }
 
 /// Finds the calls; what is made of constants is none.
@@ -43,23 +47,32 @@ pub(crate) fn calls(graph: &Graph, constant: &[bool]) -> Calls {
     let mut taken = vec![false; graph.len()];
     let mut groups = Vec::new();
     for (id, node) in graph.nodes() {
-        let matmul = *node.op() == Op::MatMul && is_real(node.outputs()[0].dtype);
-        if !matmul || constant[id.index()] {
+        let Some((family, rows)) = epilogues(node).filter(|_| !constant[id.index()]) else {
             continue;
-        }
-        let Chain { nodes, .. } = chain(graph, id, &|id| taken[id.index()]);
+        };
+        let Chain { nodes, .. } = chain(graph, id, rows, &|id| taken[id.index()]);
         if nodes.len() > 1 {
             nodes.iter().for_each(|id| taken[id.index()] = true);
-            groups.push(nodes);
+            groups.push((family, nodes));
         }
     }
     Calls { views: Views { graph, taken: &taken }.all(constant), groups }
 }
 
+/// What the library fuses as the epilogue of this operation, and the family of its group.
+fn epilogues(node: &Node) -> Option<(Family, &'static [Row])> {
+    let real = is_real(node.outputs().first()?.dtype);
+    match node.op() {
+        Op::MatMul if real => Some((Family::MatMul, MATMUL)),
+        Op::Conv(_) if real => Some((Family::Convolution, CONV)),
+        _ => None,
+    }
+}
+
 /// Finds which transposes, slices and expansions stay views.
 struct Views<'a> {
     graph: &'a Graph,
-    /// For each node whether it is in a call with a matmul.
+    /// For each node whether it is in a call with a matmul or a convolution.
     taken: &'a [bool],
 }
 

@@ -10,6 +10,7 @@ use crate::families::kernels::lies_channels_last;
 use crate::families::layout::is_view;
 use crate::families::tiles::{variants, variants_of_pixels};
 use crate::lower::recipes::recipe_in_order;
+use crate::partition::Granularity;
 use crate::rewrite::channels::whole;
 use crate::rewrite::integers::{FEW, multiplied_bytes};
 use graphene_frontend::dtype::DType;
@@ -22,7 +23,8 @@ use std::sync::Arc;
 
 /// The convolutions and poolings of a graph whose channels are to be innermost: all that may be, where values are copied
 /// from order to order for less than half of them; else none. A CPU's convolutions read images in any order, and its
-/// poolings and its reductions over all pixels know both.
+/// poolings and its reductions over all pixels know both. The library's plan for a GPU has them as a fused one does, so
+/// that both are compared in the order that suits tensor cores.
 pub(crate) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> BTreeSet<NodeId> {
     let mut all = BTreeSet::new();
     let cpu = target.kind == Kind::Cpu;
@@ -212,7 +214,9 @@ impl Lowering<'_> {
             return Ok(Some(place.clone()));
         }
         let mut order = channels_last(shape.len());
-        if weights && is_depthwise(self.graph, node) {
+        // A library knows one order of weights.
+        let own = self.granularity == Granularity::Fused;
+        if own && weights && is_depthwise(self.graph, node) {
             order = depthwise_weights(shape.len());
         }
         let view = View::ordered(shape, &order);

@@ -1,8 +1,10 @@
-//! cuDNN's softmaxes, recurrent layers and attention, which the library executor calls.
+//! cuDNN's convolutions, softmaxes, recurrent layers and attention, which the library executor calls.
 
+mod conv;
 mod recurrent;
 mod sdpa;
 
+pub use conv::{Axis, Bound as BoundConvolution, ConvOperands, Convolution};
 pub use recurrent::{Cell, Layer, Recurrent, Sizes, States, Weights};
 pub use sdpa::{Attention, Bound as BoundAttention, Operands, Strided};
 
@@ -12,6 +14,7 @@ use super::sys::cudnn::rnn::Algorithm;
 use super::sys::cudnn::{Handle, Rows};
 use super::{Buffer, Library, Stream};
 use crate::error::{Error, Result};
+use conv::{Found, Workspaces};
 use graphene_ir::tensor::Scalar;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,12 +22,15 @@ use std::sync::{Arc, Mutex};
 /// Launches of what is timed that are timed together.
 const REPEATS: usize = 4;
 
-/// The library on a device: what was the fastest for each layer and attention. Streams have a state of the library each.
+/// The library on a device: what was the fastest for each layer, attention and convolution. Streams have a state of the library each.
 pub struct Context {
     /// The fastest algorithm of every layer and sizes that were bound.
     chosen: Mutex<HashMap<(Layer, Sizes), Algorithm>>,
     /// The fastest way of every attention that was bound.
     attentions: Mutex<HashMap<Attention, Arc<Plan>>>,
+    /// The fastest graphs of every convolution that was bound.
+    convolutions: Mutex<HashMap<Convolution, Arc<Found>>>,
+    workspaces: Workspaces,
 }
 
 impl Context {
@@ -35,7 +41,12 @@ impl Context {
     /// [`Error::MissingLibrary`] or [`Error::OldLibrary`] without cuDNN 9.
     pub fn new() -> Result<Context> {
         Library::Cudnn.require()?;
-        Ok(Context { chosen: Mutex::default(), attentions: Mutex::default() })
+        Ok(Context {
+            chosen: Mutex::default(),
+            attentions: Mutex::default(),
+            convolutions: Mutex::default(),
+            workspaces: Workspaces::default(),
+        })
     }
 
     /// Binds the softmax, or its logarithm, of rows without gaps, and runs it once.

@@ -33,7 +33,7 @@ pub enum Library {
     Nvrtc,
     /// The matrix products, `libcublasLt.so.12` or `.13`.
     CublasLt,
-    /// The recurrent layers and softmaxes, `libcudnn.so.9`.
+    /// The convolutions, attention, recurrent layers and softmaxes, `libcudnn.so.9`.
     Cudnn,
 }
 

@@ -5,6 +5,7 @@ use super::state::check_states;
 use super::{Loaded, Module};
 use crate::bind::{Place, Plan, bind};
 use crate::device::cublaslt::BoundGemm;
+use crate::device::cudnn::BoundConvolution;
 use crate::device::{Buffer, Graph, Stream};
 use crate::error::{Error, Result};
 use crate::indices::{Indices, check, check_tables};
@@ -75,7 +76,7 @@ impl Io {
 
 impl Module {
     /// Gives the symbols sizes, lays out the arena, and records the launches, on a stream and in memory of the executable's
-    /// own. The first time that a matmul of a shape is bound, cuBLASLt's algorithms for it are timed.
+    /// own. The first time that a matmul or a convolution of a shape is bound, the library's algorithms for it are timed.
     ///
     /// # Errors
     /// As for [`bind`]; [`Error::DeviceMemory`]; [`Error::At`] around what a kernel does not take.
@@ -455,6 +456,14 @@ impl Executable {
     pub fn matmul(&self, number: usize) -> Option<&BoundGemm> {
         match self.launches.get(number)? {
             Some(Call::MatMul(matmul)) => Some(matmul),
+            _ => None,
+        }
+    }
+
+    /// The step's convolution, if it is one of cuDNN's.
+    pub fn convolution(&self, number: usize) -> Option<&BoundConvolution> {
+        match self.launches.get(number)? {
+            Some(Call::Conv(convolution)) => Some(convolution),
             _ => None,
         }
     }

@@ -3,7 +3,8 @@
 //! In a program planned with [`Granularity::PerOp`](graphene_fusion::Granularity::PerOp), `TABLE` says which library
 //! computes a step, if one does; every other step is a generated kernel of that one operation. What a library does not
 //! take (sequences of several lengths, peepholes, other functions in a recurrent layer) is a kernel as well, or
-//! computed on the host. Attention has its kernel ready beside the call, for sizes that cuDNN has no engine for.
+//! computed on the host. Attention and convolutions have their kernels ready beside the call, for what cuDNN has no
+//! engine for.
 //!
 //! In a fused program, a step with a [`LIBRARY`](graphene_fusion::variants::LIBRARY) variant is a call at that variant's sizes,
 //! if the library is there; else, and at other sizes, it is its kernel.
@@ -22,7 +23,7 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Node;
 use graphene_frontend::op::Op;
 use graphene_fusion::groups::Executor;
-use graphene_fusion::library::{MatMul, Sdpa, matmul, sdpa};
+use graphene_fusion::library::{Conv, MatMul, Sdpa, conv, matmul, sdpa};
 use graphene_fusion::program::{Program, Step};
 use graphene_ir::target::Target;
 use graphene_ir::tensor::Scalar;
@@ -34,6 +35,8 @@ use std::fmt;
 pub enum Routine {
     /// A matrix product and its epilogue, by cuBLASLt.
     MatMul(Box<MatMul>),
+    /// A convolution and what follows it, by cuDNN.
+    Conv(Box<Conv>),
     /// Attention, by cuDNN.
     Attention(Box<Sdpa>),
     /// Softmax of rows, by cuDNN.
@@ -58,6 +61,7 @@ type Row = fn(&Program, &Step, &Target) -> Option<Routine>;
 /// Which steps libraries compute; [`Routine::library`] says which library.
 const TABLE: &[Row] = &[
     |program, step, target| matmul(program, step, target).map(Box::new).map(Routine::MatMul),
+    |program, step, target| conv(program, step, target).map(Box::new).map(Routine::Conv),
     |program, step, _| sdpa(program, step).map(Box::new).map(Routine::Attention),
     |_, step, _| softmax(step).map(Routine::Softmax),
     |program, step, _| recurrent(program, step).map(Routine::Recurrent),
@@ -79,14 +83,16 @@ impl Routine {
     pub fn library(&self) -> Library {
         match self {
             Self::MatMul(_) => Library::CublasLt,
-            Self::Attention(_) | Self::Softmax(_) | Self::Recurrent(_) => Library::Cudnn,
+            Self::Conv(_) | Self::Attention(_) | Self::Softmax(_) | Self::Recurrent(_) => {
+                Library::Cudnn
+            }
         }
     }
 
     /// Whether the step has a kernel beside the call, or the host: for sizes that are not left to the library, or that it
     /// may have no engine for.
     pub(super) fn has_kernel(&self, step: &Step) -> bool {
-        !is_left(step) || matches!(self, Self::Attention(_))
+        !is_left(step) || matches!(self, Self::Conv(_) | Self::Attention(_))
     }
 }
 
@@ -126,6 +132,7 @@ impl fmt::Display for Routine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MatMul(matmul) => write!(f, "cublaslt {matmul}"),
+            Self::Conv(conv) => write!(f, "cudnn {conv}"),
             Self::Attention(sdpa) => write!(f, "cudnn {sdpa}"),
             Self::Softmax(Rows { scalar, log, rows, columns }) => {
                 let what = if *log { "logarithm of softmax" } else { "softmax" };

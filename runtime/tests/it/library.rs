@@ -5,6 +5,7 @@ use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{ImportOptions, Reading, import, read_model};
+use graphene_frontend::op::{ConvAttrs, Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::text::{content_hash, parse};
 use graphene_fusion::groups::Family;
@@ -104,6 +105,122 @@ fn parts_of_one_projection_are_read_in_place() {
     );
 }
 
+/// A block of a residual network.
+const BLOCK: &str = r#"
+    symbols b
+    %0 = Input : f32[b, 8, 9, 8] "x"
+    %1 = Input : f32[16, 8, 3, 3] "w"
+    %2 = Input : f32[16] "bias"
+    %3 = Input : f32[16, 8, 1, 1] "shortcut's w"
+    %4 = Conv(%0, %1, %2) {strides: [2, 1], dilations: [1, 1], pads_before: [1, 1], pads_after: [1, 1], group: 1} : f32[b, 16, 5, 8] "conv"
+    %5 = Conv(%0, %3) {strides: [2, 1], dilations: [1, 1], pads_before: [0, 0], pads_after: [0, 0], group: 1} : f32[b, 16, 5, 8] "shortcut"
+    %6 = Add(%4, %5) : f32[b, 16, 5, 8] "sum"
+    %7 = Relu(%6) : f32[b, 16, 5, 8] "y"
+    return "y" = %7
+"#;
+
+#[test]
+fn convolutions_take_a_residual_and_relu_along() {
+    check_calls(
+        &parse(BLOCK, &[]).unwrap(),
+        None,
+        &expect![[r#"
+            cudnn convolution of [b, 8, 9, 8] by [16, 8, 1, 1], strides [2, 1] f32: in0·in1 -> out0
+            cudnn convolution of [b, 8, 9, 8] by [16, 8, 3, 3], strides [2, 1], pads [1, 1] f32: in0·in1 + in2 channels + in3, Relu -> out0
+            kernels: 0
+        "#]],
+    );
+}
+
+/// A convolution along one axis of a length that is a symbol: its pad before and after, and what reads it.
+fn along_one_axis(pads: [i64; 2], after: &str) -> Graph {
+    let [before, behind] = pads;
+    let text = format!(
+        r#"
+        symbols b, s
+        %0 = Input : f32[b, 8, s] "x"
+        %1 = Input : f32[16, 4, 3] "w"
+        %2 = Input : f32[16] "bias"
+        %3 = Conv(%0, %1, %2) {{strides: [1], dilations: [2], pads_before: [{before}], pads_after: [{behind}], group: 2}} : f32[b, 16, s] "conv"
+        %4 = {after}(%3) : f32[b, 16, s] "y"
+        return "y" = %4
+    "#
+    );
+    parse(&text, &[]).unwrap()
+}
+
+#[test]
+fn convolutions_have_sizes_that_are_symbols() {
+    check_calls(
+        &along_one_axis([4, 0], "Relu"),
+        Some(DType::BF16),
+        &expect![[r#"
+            cudnn convolution of [b, 8, s] by [16, 4, 3], dilations [2], pads [4]..[0], 2 groups bf16: in0·in1 + in2 channels, Relu -> out0
+            kernels: 4
+        "#]],
+    );
+    check_calls(
+        &along_one_axis([2, 2], "Tanh"),
+        None,
+        &expect![[r#"
+            cudnn convolution of [b, 8, s] by [16, 4, 3], dilations [2], pads [2], 2 groups f32: in0·in1 + in2 channels -> out0
+            kernels: 1
+        "#]],
+    );
+}
+
+/// Images of 8 channels through so many convolutions with ReLU.
+fn network(convolutions: usize) -> Graph {
+    let mut graph = Graph::new();
+    let mut value = graph.add_input("x", "f32[b, 8, 6, 6]".parse().unwrap()).unwrap();
+    for _ in 0..convolutions {
+        let w =
+            graph.add_constant("w", Tensor::from_vec(vec![8, 8, 3, 3], vec![0.1; 576]).unwrap());
+        let attrs = ConvAttrs {
+            strides: vec![1; 2],
+            dilations: vec![1; 2],
+            pads_before: vec![1; 2],
+            pads_after: vec![1; 2],
+            group: 1,
+        };
+        value = graph.add("conv", Op::Conv(attrs), &[Some(value), Some(w)]).unwrap().value();
+        value = graph.add("relu", Op::Unary(Unary::Relu), &[Some(value)]).unwrap().value();
+    }
+    graph.add_output("y", value);
+    graph
+}
+
+/// Where few copies from order to order are needed.
+#[test]
+fn networks_of_half_precision_have_their_channels_innermost() {
+    let lines = |elements: Option<DType>, count: usize| {
+        let (target, none) = ("sm_90a".parse().unwrap(), Bindings::new());
+        let program = plan_in(&network(count), &target, Granularity::PerOp, &none, elements);
+        let program = program.unwrap().program;
+        let calls = program.steps().iter().filter_map(|step| routine(&program, step, &target));
+        calls.map(|call| call.to_string()).collect::<Vec<_>>()
+    };
+    let call = |order: &str, dtype: &str| {
+        format!(
+            "cudnn convolution of [b, 8, 6, 6] by [8, 8, 3, 3], pads [1, 1]{order} {dtype}: in0·in1, Relu -> out0"
+        )
+    };
+    assert_eq!(lines(Some(DType::F16), 6), vec![call(", channels last", "f16"); 6]);
+    assert_eq!(lines(Some(DType::F16), 2), vec![call("", "f16"); 2]);
+    assert_eq!(lines(None, 6), vec![call("", "f32"); 6]);
+}
+
+#[test]
+fn convolutions_that_cut_images_are_kernels() {
+    check_calls(
+        &along_one_axis([5, -1], "Relu"),
+        None,
+        &expect![[r#"
+            kernels: 1
+        "#]],
+    );
+}
+
 #[test]
 fn a_layer_of_an_export_is_a_call() {
     check_calls(
@@ -193,9 +310,10 @@ fn what_is_no_call_has_a_kernel() {
                 let (target, none) = (target.parse().unwrap(), Bindings::new());
                 let planned = plan_in(&graph, &target, Granularity::PerOp, &none, elements);
                 let program = planned.unwrap().program;
-                // Attention has a kernel beside its call.
+                // Attention and convolutions have a kernel beside their call.
+                let beside = [Family::Fmha, Family::Convolution];
                 let has = |step: &&Step| {
-                    step.family == Family::Fmha || routine(&program, step, &target).is_none()
+                    beside.contains(&step.family) || routine(&program, step, &target).is_none()
                 };
                 for step in program.steps().iter().filter(has) {
                     let made = launches(&program, step, &target);

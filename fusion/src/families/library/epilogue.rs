@@ -1,5 +1,7 @@
-//! What cuBLASLt's own epilogues do: `ROWS` is the table of which operation is which part of a call.
+//! What a call computes after its matmul or convolution: `MATMUL` and `CONV` are the tables of which operation is which
+//! part of cuBLASLt's epilogues, and of cuDNN's graph.
 
+use crate::families::layout::is_view;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op, Unary};
@@ -24,7 +26,7 @@ enum Part {
 }
 
 /// A row: the library's word, when it applies it, and which operation on a value it is.
-struct Row {
+pub(super) struct Row {
     name: &'static str,
     stage: Stage,
     part: fn(&Graph, NodeId, ValueId) -> Option<Part>,
@@ -33,19 +35,25 @@ struct Row {
 /// The order in which the library does things. It adds in any order, and does everything else once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    MatMul,
+    Sum,
     Scale,
     Add,
     Activation,
 }
 
 /// What cuBLASLt's own epilogues do.
-const ROWS: &[Row] = &[
+pub(super) const MATMUL: &[Row] = &[
     Row { name: "alpha", stage: Stage::Scale, part: scale },
     Row { name: "EPILOGUE_BIAS", stage: Stage::Add, part: bias },
     Row { name: "C, beta = 1", stage: Stage::Add, part: addend },
     Row { name: "EPILOGUE_RELU", stage: Stage::Activation, part: relu },
     Row { name: "EPILOGUE_GELU", stage: Stage::Activation, part: gelu },
+];
+
+/// What cuDNN knows behind a convolution; a bias is the convolution's own.
+pub(super) const CONV: &[Row] = &[
+    Row { name: "POINTWISE_ADD", stage: Stage::Add, part: residual },
+    Row { name: "POINTWISE_RELU_FWD", stage: Stage::Activation, part: relu },
 ];
 
 fn scale(graph: &Graph, id: NodeId, value: ValueId) -> Option<Part> {
@@ -73,6 +81,15 @@ fn addend(graph: &Graph, id: NodeId, value: ValueId) -> Option<Part> {
     let other = other_addend(graph, id, value)?;
     let same = graph.ty(other).shape == graph.ty(value).shape;
     (same && graph.ty(other).elements() != 1).then_some(Part::Addend(other))
+}
+
+/// An addend that lies as the result does.
+fn residual(graph: &Graph, id: NodeId, value: ValueId) -> Option<Part> {
+    let other = other_addend(graph, id, value)?;
+    if other == value || is_view(graph.node(other.node).op()) {
+        return None;
+    }
+    addend(graph, id, value)
 }
 
 fn relu(graph: &Graph, id: NodeId, _: ValueId) -> Option<Part> {
@@ -104,7 +121,7 @@ pub(super) fn number(tensor: &Tensor) -> Option<f32> {
     .filter(|_| one)
 }
 
-/// A matmul, and the operations after it that the same call computes.
+/// A matmul or a convolution, and the operations after it that the same call computes.
 pub(super) struct Chain {
     pub(super) nodes: Vec<NodeId>,
     pub(super) scale: f32,
@@ -113,11 +130,16 @@ pub(super) struct Chain {
     pub(super) activation: Option<Activation>,
 }
 
-/// Follows a matmul as long as one operation alone reads what there is, and a row of the table takes that one.
-pub(super) fn chain(graph: &Graph, matmul: NodeId, taken: &dyn Fn(NodeId) -> bool) -> Chain {
+/// Follows an operation as long as one other alone reads what there is, and a row of the table takes that one.
+pub(super) fn chain(
+    graph: &Graph,
+    first: NodeId,
+    rows: &[Row],
+    taken: &dyn Fn(NodeId) -> bool,
+) -> Chain {
     let mut chain =
-        Chain { nodes: vec![matmul], scale: 1.0, bias: None, addend: None, activation: None };
-    let (mut value, mut stage) = (matmul.value(), Stage::MatMul);
+        Chain { nodes: vec![first], scale: 1.0, bias: None, addend: None, activation: None };
+    let (mut value, mut stage) = (first.value(), Stage::Sum);
     let mut used: Vec<&str> = Vec::new();
     while graph.outputs().iter().all(|(_, given)| *given != value) {
         let [(reader, _)] = graph.uses(value.node)[..] else { break };
@@ -128,7 +150,7 @@ pub(super) fn chain(graph: &Graph, matmul: NodeId, taken: &dyn Fn(NodeId) -> boo
             let later = row.stage > stage || (row.stage == Stage::Add && stage == Stage::Add);
             later && !used.contains(&row.name)
         };
-        let found = ROWS.iter().filter(fits);
+        let found = rows.iter().filter(fits);
         let found = found.filter_map(|row| Some((row, (row.part)(graph, reader, value)?))).next();
         let Some((row, part)) = found else { break };
         match part {

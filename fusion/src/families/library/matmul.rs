@@ -1,6 +1,6 @@
 //! A step as one call of cuBLASLt.
 
-use super::epilogue::{Activation, Chain, chain};
+use super::epilogue::{Activation, Chain, MATMUL, chain};
 use crate::base::elements::is_real;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
@@ -84,7 +84,7 @@ pub fn matmul(program: &Program, step: &Step, target: &Target) -> Option<MatMul>
     if step.family != Family::MatMul || !is_real(dtype) {
         return None;
     }
-    let chain = chain(body, id, &|_| false);
+    let chain = chain(body, id, MATMUL, &|_| false);
     let computed = |id: &NodeId| !matches!(body.node(*id).op(), Op::Input | Op::Constant(_));
     let all = body.nodes().map(|(id, _)| id).filter(computed).count() == chain.nodes.len();
     let last = chain.nodes.last().map(|id| id.value());

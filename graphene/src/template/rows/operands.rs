@@ -89,7 +89,11 @@ impl Rows {
         let (ahead, shared) = (self.ahead, self.shared);
         needs(held.unwrap_or(ahead).min(ahead) >= 1, "1 or more vectors a thread", (held, ahead))?;
         let alone = held.is_none() && self.columns.is_some() && self.teams == 1;
-        needs(!shared || alone, "a team a block, of known columns, for rows in shared memory", self)?;
+        needs(
+            !shared || alone,
+            "a team a block, of known columns, for rows in shared memory",
+            self,
+        )?;
         let Some(columns) = self.columns else {
             // A launch is refused unless rows of the result start at multiples of a vector.
             let packed = |out: &Access| {

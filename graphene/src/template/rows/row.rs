@@ -157,9 +157,8 @@ impl Row<'_> {
         sources: &[Source],
         some: (&Expr, i64),
     ) -> Result<Vec<TensorId>> {
-        let raw = |source: &Source| {
-            vector(k, "raw", some.1 * self.count(source), source.access.scalar)
-        };
+        let raw =
+            |source: &Source| vector(k, "raw", some.1 * self.count(source), source.access.scalar);
         let raws = sources.iter().map(raw).collect::<Result<Vec<_>>>()?;
         // All loads come before what waits for the first of them.
         self.each(k, some, |k, at| {

@@ -124,6 +124,7 @@ struct Builder {
 
 impl Builder {
     fn tensor(&mut self, elements: Elements, [sizes, strides]: [[i64; 4]; 2], place: Place) -> Id {
+        let (sizes, strides) = (sizes.to_vec(), strides.to_vec());
         self.tensors.push(Tensor { elements, sizes, strides, place });
         self.tensors.len() - 1
     }

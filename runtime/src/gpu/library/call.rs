@@ -2,14 +2,16 @@
 
 use super::{Recurrence, Routine, Rows, scalar};
 use crate::device::cublaslt::{self, BoundGemm, Gemm, Operands};
-use crate::device::cudnn::{self, Attention, Sizes, States, Strided};
+use crate::device::cudnn::{
+    self, Attention, Axis, ConvOperands, Convolution, Sizes, States, Strided,
+};
 use crate::device::{Bound, Buffer, Device, Library, Stream};
 use crate::error::{Error, Result};
 use crate::gpu::host::HostStep;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::kernels::{Pointer, StepOperand};
-use graphene_fusion::library::{self, Heads, MatMul, Sdpa};
+use graphene_fusion::library::{self, Conv, Heads, MatMul, Sdpa, Window};
 use graphene_fusion::program::Step;
 use graphene_ir::tensor::Scalar;
 
@@ -23,6 +25,7 @@ pub(in crate::gpu) struct Libraries {
 /// A call with its weights on the device.
 pub(in crate::gpu) enum Loaded {
     MatMul(Box<MatMul>),
+    Conv(Box<Conv>),
     Attention(Box<Sdpa>),
     Softmax(Rows),
     Recurrent(Recurrence, Box<cudnn::Weights>),
@@ -33,6 +36,7 @@ pub(in crate::gpu) enum Call {
     /// A generated kernel.
     Kernel(Box<Bound>),
     MatMul(Box<BoundGemm>),
+    Conv(Box<cudnn::BoundConvolution>),
     Attention(Box<cudnn::BoundAttention>),
     Softmax(Box<cudnn::Softmax>),
     Recurrent(Box<cudnn::Recurrent>),
@@ -46,6 +50,7 @@ impl Call {
         match self {
             Self::Kernel(bound) => bound.launch(),
             Self::MatMul(matmul) => matmul.launch(),
+            Self::Conv(convolution) => convolution.launch(),
             Self::Attention(attention) => attention.launch(),
             Self::Softmax(softmax) => softmax.launch(),
             Self::Recurrent(layer) => layer.launch(),
@@ -59,6 +64,7 @@ impl Call {
             Self::Host(step) => step.outcome(),
             Self::Kernel(_)
             | Self::MatMul(_)
+            | Self::Conv(_)
             | Self::Attention(_)
             | Self::Softmax(_)
             | Self::Recurrent(_) => Ok(()),
@@ -75,7 +81,7 @@ impl Call {
         match self {
             Self::Kernel(bound) => bound.kernel(),
             Self::MatMul(_) => "cublaslt",
-            Self::Attention(_) | Self::Softmax(_) | Self::Recurrent(_) => "cudnn",
+            Self::Conv(_) | Self::Attention(_) | Self::Softmax(_) | Self::Recurrent(_) => "cudnn",
             Self::Host(_) => "host",
         }
     }
@@ -93,9 +99,10 @@ impl Libraries {
         Ok(Libraries { matmuls: matmuls.transpose()?, layers: layers.transpose()? })
     }
 
-    /// How many matmuls were timed.
+    /// How many matmuls and convolutions were timed.
     pub(in crate::gpu) fn timed(&self) -> usize {
-        self.matmuls.as_ref().map_or(0, cublaslt::Context::timed)
+        let matmuls = self.matmuls.as_ref().map_or(0, cublaslt::Context::timed);
+        matmuls + self.layers.as_ref().map_or(0, cudnn::Context::timed)
     }
 
     fn matmuls(&self) -> Result<&cublaslt::Context> {
@@ -116,6 +123,7 @@ impl Libraries {
     ) -> Result<Loaded> {
         let recurrence = match routine {
             Routine::MatMul(matmul) => return Ok(Loaded::MatMul(matmul)),
+            Routine::Conv(conv) => return Ok(Loaded::Conv(conv)),
             Routine::Attention(sdpa) => return Ok(Loaded::Attention(sdpa)),
             Routine::Softmax(rows) => return Ok(Loaded::Softmax(rows)),
             Routine::Recurrent(recurrence) => recurrence,
@@ -133,7 +141,7 @@ impl Libraries {
         Ok(Loaded::Recurrent(recurrence, Box::new(weights)))
     }
 
-    /// Gives a call its sizes and buffers on a stream; matmuls that were not bound before are timed.
+    /// Gives a call its sizes and buffers on a stream; matmuls and convolutions that were not bound before are timed.
     pub(in crate::gpu) fn bind(
         &self,
         stream: &Stream,
@@ -150,6 +158,11 @@ impl Libraries {
                 let operands = operands(matmul, &gemm, step, buffers, bindings)?;
                 let bound = self.matmuls()?.bind(stream, &gemm, operands)?;
                 Ok(Call::MatMul(Box::new(bound)))
+            }
+            Loaded::Conv(conv) => {
+                let (convolution, operands) = convolution(conv, step, buffers, bindings)?;
+                let bound = self.layers()?.convolution(stream, &convolution, &operands)?;
+                Ok(Call::Conv(Box::new(bound)))
             }
             Loaded::Attention(sdpa) => {
                 let bound = attention(sdpa, step, buffers, bindings)?;
@@ -246,6 +259,42 @@ fn part(
     let first = size(&pointer.offset, bindings)?.checked_mul(scalar.bytes() as usize);
     let first = first.ok_or(Error::TooLarge { what: "an offset" })?;
     whole.part(first, whole.len().saturating_sub(first))
+}
+
+/// A convolution with numbers, and its operands.
+fn convolution(
+    conv: &Conv,
+    step: &Step,
+    buffers: &[Buffer],
+    bindings: &Bindings,
+) -> Result<(Convolution, ConvOperands)> {
+    let none = Error::Unsupported { what: "a convolution of integers by cuDNN" };
+    let scalar = scalar(conv.dtype).ok_or(none)?;
+    let axis = |of: &Window| -> Result<Axis> {
+        let &Window { ref size, window, stride, dilation, pads } = of;
+        Ok(Axis { size: self::size(size, bindings)?, window, stride, dilation, pads })
+    };
+    let part = |at: &Pointer| part(at, scalar, step, buffers, bindings);
+    let convolution = Convolution {
+        scalar,
+        tf32: conv.tf32,
+        images: size(&conv.images, bindings)?,
+        channels: conv.channels,
+        group: conv.group,
+        axes: conv.windows.iter().map(axis).collect::<Result<_>>()?,
+        channels_last: conv.channels_last,
+        bias: conv.bias.is_some(),
+        addend: conv.addend.is_some(),
+        relu: conv.relu,
+    };
+    let operands = ConvOperands {
+        x: part(&conv.image)?,
+        w: part(&conv.weights)?,
+        bias: conv.bias.as_ref().map(part).transpose()?,
+        addend: conv.addend.as_ref().map(part).transpose()?,
+        y: part(&conv.result)?,
+    };
+    Ok((convolution, operands))
 }
 
 /// An attention with numbers, and its operands.

@@ -7,8 +7,8 @@ use super::{Object, check, made};
 use crate::error::{Error, Result};
 use cudarc::cudnn::sys::{
     self, cudnnBackendAttributeType_t as Type, cudnnBackendDescriptor_t,
-    cudnnBackendHeurMode_t as Mode, cudnnDataType_t as DataType, cudnnPointwiseMode_t,
-    cudnnReduceTensorOp_t,
+    cudnnBackendHeurMode_t as Mode, cudnnConvolutionMode_t, cudnnDataType_t as DataType,
+    cudnnPointwiseMode_t, cudnnReduceTensorOp_t,
 };
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
@@ -26,6 +26,10 @@ impl Element for i64 {
     const TYPE: Type = Type::CUDNN_TYPE_INT64;
 }
 
+impl Element for f32 {
+    const TYPE: Type = Type::CUDNN_TYPE_FLOAT;
+}
+
 impl Element for bool {
     const TYPE: Type = Type::CUDNN_TYPE_BOOLEAN;
 }
@@ -36,6 +40,10 @@ impl Element for DataType {
 
 impl Element for cudnnPointwiseMode_t {
     const TYPE: Type = Type::CUDNN_TYPE_POINTWISE_MODE;
+}
+
+impl Element for cudnnConvolutionMode_t {
+    const TYPE: Type = Type::CUDNN_TYPE_CONVOLUTION_MODE;
 }
 
 impl Element for cudnnReduceTensorOp_t {
@@ -72,6 +80,31 @@ pub(super) struct State(pub(super) sys::cudnnHandle_t);
 impl Element for State {
     const TYPE: Type = Type::CUDNN_TYPE_HANDLE;
 }
+
+/// A note on how an engine computes, by its number: a newer library may have some that have no name here.
+#[derive(Clone, Copy, PartialEq)]
+#[repr(transparent)]
+pub(super) struct NumericalNote(pub(super) u32);
+
+impl Element for NumericalNote {
+    const TYPE: Type = Type::CUDNN_TYPE_NUMERICAL_NOTE;
+}
+
+/// Likewise on what an engine needs or does beside.
+#[derive(Clone, Copy, PartialEq)]
+#[repr(transparent)]
+pub(super) struct BehaviorNote(pub(super) u32);
+
+impl Element for BehaviorNote {
+    const TYPE: Type = Type::CUDNN_TYPE_BEHAVIOR_NOTE;
+}
+
+/// What any number that the library writes is one of.
+pub(super) trait Noted: Element {}
+
+impl Noted for NumericalNote {}
+
+impl Noted for BehaviorNote {}
 
 /// An object that this owns, with what its attributes refer to.
 pub(super) struct Descriptor {
@@ -162,6 +195,28 @@ impl Descriptor {
         };
         refused("cudnnBackendGetAttribute", status, || format!("{name:?}"))?;
         Ok(number)
+    }
+
+    /// The notes that an attribute has, in place of those given and at most as many.
+    pub(super) fn notes<T: Noted>(&self, name: Attribute, mut values: Vec<T>) -> Result<Vec<T>> {
+        let mut count = 0_i64;
+        let (most, to) = (values.len() as i64, values.as_mut_ptr());
+        // SAFETY: the object lives, and there is room for as many values of the type as said.
+        let status = unsafe {
+            let kind = T::TYPE;
+            sys::cudnnBackendGetAttribute(self.object.0, name, kind, most, &mut count, to.cast())
+        };
+        refused("cudnnBackendGetAttribute", status, || format!("{name:?}"))?;
+        values.truncate(usize::try_from(count).unwrap_or(0));
+        Ok(values)
+    }
+
+    /// The one object of a kind that an attribute is.
+    pub(super) fn object(self: &Arc<Self>, name: Attribute, kind: Kind) -> Result<Arc<Descriptor>> {
+        let mut one = making(kind)?.0;
+        self.write_objects(name, &mut [Raw(one.object.0)])?;
+        one.kept.push(Arc::clone(self));
+        Ok(Arc::new(one))
     }
 
     /// The objects of a kind that an attribute has, at most so many.

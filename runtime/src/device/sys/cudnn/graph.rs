@@ -3,11 +3,14 @@
 use super::super::capture::Outside;
 use super::super::stream::Stream;
 use super::Handle;
-use super::descriptor::{Attribute, Descriptor, Kind, Pointer, State, making, refused};
+use super::descriptor::{
+    Attribute, BehaviorNote, Descriptor, Kind, NumericalNote, Pointer, State, making, refused,
+};
 use crate::error::{Error, Result};
 use cudarc::cudnn::sys::{
-    self, cudnnBackendHeurMode_t as Mode, cudnnDataType_t as DataType, cudnnPointwiseMode_t,
-    cudnnReduceTensorOp_t,
+    self, cudnnBackendBehaviorNote_t as Behavior, cudnnBackendHeurMode_t as Mode,
+    cudnnBackendNumericalNote_t as Numerics, cudnnConvolutionMode_t, cudnnDataType_t as DataType,
+    cudnnPointwiseMode_t, cudnnReduceTensorOp_t,
 };
 use std::ffi::c_void;
 use std::ptr;
@@ -17,8 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::device) struct Tensor {
     pub(in crate::device) elements: Elements,
-    pub(in crate::device) sizes: [i64; 4],
-    pub(in crate::device) strides: [i64; 4],
+    pub(in crate::device) sizes: Vec<i64>,
+    pub(in crate::device) strides: Vec<i64>,
     pub(in crate::device) place: Place,
 }
 
@@ -55,6 +58,34 @@ pub(in crate::device) enum Operation {
     Pointwise { f: Pointwise, x: Id, b: Option<Id>, t: Option<Id>, y: Id },
     /// `y` = all elements of `x` along the axes that are one in `y`.
     Reduce { f: Reduction, x: Id, y: Id },
+    /// `y = x ∗ w`, accumulated in f32; groups are as many as channels of `x` are a multiple of those of `w`.
+    Convolve { windows: Windows, x: Id, w: Id, y: Id },
+}
+
+/// How windows lie on an image: a number for each spatial axis.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::device) struct Windows {
+    pub(in crate::device) strides: Vec<i64>,
+    pub(in crate::device) dilations: Vec<i64>,
+    /// Zeros before the first pixels.
+    pub(in crate::device) before: Vec<i64>,
+    /// Zeros after the last pixels.
+    pub(in crate::device) after: Vec<i64>,
+}
+
+/// What is said of an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::device) enum Note {
+    /// It multiplies on tensor cores: f32 as TF32.
+    TensorCore,
+    /// It rounds operands to a smaller type.
+    DownConvertInputs,
+    /// It sums in a smaller type than f32.
+    ReducedPrecisionReduction,
+    /// Its results differ from run to run.
+    Nondeterministic,
+    /// It compiles code when it is made ready.
+    RuntimeCompilation,
 }
 
 /// A pointwise function.
@@ -72,6 +103,10 @@ pub(in crate::device) enum Pointwise {
     GreaterOrEqual,
     /// x where t holds, b elsewhere.
     Select,
+    /// max(x, 0)
+    Relu,
+    /// x + 0·b: where an engine knows a graph by its addend only. It does not read b.
+    AddNone,
 }
 
 /// A reduction.
@@ -84,7 +119,7 @@ pub(in crate::device) enum Reduction {
 impl Pointwise {
     fn mode(self) -> cudnnPointwiseMode_t {
         match self {
-            Self::Add => cudnnPointwiseMode_t::CUDNN_POINTWISE_ADD,
+            Self::Add | Self::AddNone => cudnnPointwiseMode_t::CUDNN_POINTWISE_ADD,
             Self::Sub => cudnnPointwiseMode_t::CUDNN_POINTWISE_SUB,
             Self::Mul => cudnnPointwiseMode_t::CUDNN_POINTWISE_MUL,
             Self::Div => cudnnPointwiseMode_t::CUDNN_POINTWISE_DIV,
@@ -93,6 +128,7 @@ impl Pointwise {
             Self::Index(_) => cudnnPointwiseMode_t::CUDNN_POINTWISE_GEN_INDEX,
             Self::GreaterOrEqual => cudnnPointwiseMode_t::CUDNN_POINTWISE_CMP_GE,
             Self::Select => cudnnPointwiseMode_t::CUDNN_POINTWISE_BINARY_SELECT,
+            Self::Relu => cudnnPointwiseMode_t::CUDNN_POINTWISE_RELU_FWD,
         }
     }
 
@@ -107,7 +143,9 @@ impl Pointwise {
             | Self::Exp
             | Self::Log
             | Self::Index(_)
-            | Self::Select => DataType::CUDNN_DATA_FLOAT,
+            | Self::Select
+            | Self::Relu
+            | Self::AddNone => DataType::CUDNN_DATA_FLOAT,
         }
     }
 }
@@ -122,6 +160,15 @@ impl Elements {
             Self::Bool => DataType::CUDNN_DATA_BOOLEAN,
         }
     }
+}
+
+/// What proposes ways to compute a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::device) enum Heuristic {
+    /// The library's model of time.
+    Model,
+    /// What it has for graphs that this knows nothing of.
+    Fallback,
 }
 
 /// Operations that the library computes together.
@@ -150,22 +197,51 @@ impl Graph {
     /// The ways to compute it that the library's heuristics propose, at most so many, in their order: those of its model of
     /// time, or if that has none, those that it falls back to.
     pub(in crate::device) fn ways(&self, handle: &Handle, most: usize) -> Result<Vec<Way>> {
-        let _locked = handle.lock()?;
-        for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
-            let heuristic = making(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
-                .refer(Attribute::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&self.0])?
-                .set(Attribute::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?
-                .finish()?;
-            let (results, kind) = (
-                Attribute::CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
-            );
-            let found = heuristic.objects(results, kind, most)?;
+        for heuristic in [Heuristic::Model, Heuristic::Fallback] {
+            let found = self.ways_by(handle, heuristic, most, &[])?;
             if !found.is_empty() {
-                return Ok(found.into_iter().map(Way).collect());
+                return Ok(found);
             }
         }
         Ok(Vec::new())
+    }
+
+    /// Those of one heuristic, whose engines have no note that is barred.
+    pub(in crate::device) fn ways_by(
+        &self,
+        handle: &Handle,
+        heuristic: Heuristic,
+        most: usize,
+        barred: &[Note],
+    ) -> Result<Vec<Way>> {
+        /// So many are looked at where some are barred.
+        const LISTED: usize = 64;
+        let listed = if barred.is_empty() { most } else { LISTED };
+        let mode = match heuristic {
+            Heuristic::Model => Mode::CUDNN_HEUR_MODE_A,
+            Heuristic::Fallback => Mode::CUDNN_HEUR_MODE_FALLBACK,
+        };
+        let _locked = handle.lock()?;
+        let heuristic = making(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
+            .refer(Attribute::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&self.0])?
+            .set(Attribute::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?
+            .finish()?;
+        let (results, kind) =
+            (Attribute::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+        let proposed = heuristic.objects(results, kind, listed)?;
+        let (some, mut ways) = (!proposed.is_empty(), Vec::new());
+        for way in proposed.into_iter().map(Way) {
+            if barred.is_empty() || !way.notes()?.iter().any(|note| barred.contains(note)) {
+                ways.push(way);
+            }
+        }
+        ways.truncate(most);
+        match some && ways.is_empty() {
+            true => Err(Error::Unsupported {
+                what: "a graph for which all of cuDNN's engines are barred",
+            }),
+            false => Ok(ways),
+        }
     }
 }
 
@@ -219,11 +295,37 @@ fn operation(operation: &Operation, tensors: &[Arc<Descriptor>]) -> Result<Arc<D
                 making = making
                     .refer(Attribute::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[&tensors[b]])?;
             }
+            if f == Pointwise::AddNone {
+                making =
+                    making.set(Attribute::CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, &[0.0_f32])?;
+            }
             if let Some(t) = t {
                 making = making
                     .refer(Attribute::CUDNN_ATTR_OPERATION_POINTWISE_TDESC, &[&tensors[t]])?;
             }
             making.finish()
+        }
+        Operation::Convolve { ref windows, x, w, y } => {
+            let Windows { strides, dilations, before, after } = windows;
+            let mode = cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
+            let axes = strides.len() as i64;
+            let how = making(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?
+                .set(Attribute::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &[float])?
+                .set(Attribute::CUDNN_ATTR_CONVOLUTION_CONV_MODE, &[mode])?
+                .set(Attribute::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[axes])?
+                .set(Attribute::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, before)?
+                .set(Attribute::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, after)?
+                .set(Attribute::CUDNN_ATTR_CONVOLUTION_DILATIONS, dilations)?
+                .set(Attribute::CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, strides)?
+                .finish()?;
+            making(Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)?
+                .refer(Attribute::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, &[&tensors[x]])?
+                .refer(Attribute::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, &[&tensors[w]])?
+                .refer(Attribute::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, &[&tensors[y]])?
+                .refer(Attribute::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, &[&how])?
+                .set(Attribute::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, &[1.0_f32])?
+                .set(Attribute::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, &[0.0_f32])?
+                .finish()
         }
         Operation::Reduce { f, x, y } => {
             let f = match f {
@@ -256,6 +358,33 @@ pub(in crate::device) struct Plan {
 }
 
 impl Way {
+    /// What is said of its engine, of what there are names for here.
+    fn notes(&self) -> Result<Vec<Note>> {
+        let (name, kind) =
+            (Attribute::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+        let engine = self.0.object(name, kind)?;
+        let none = NumericalNote(Numerics::CUDNN_NUMERICAL_NOTE_TYPE_COUNT as u32);
+        let numerics = vec![none; none.0 as usize];
+        let numerics = engine.notes(Attribute::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, numerics)?;
+        let none = BehaviorNote(Behavior::CUDNN_BEHAVIOR_NOTE_TYPE_COUNT as u32);
+        let behavior = vec![none; none.0 as usize];
+        let behavior = engine.notes(Attribute::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, behavior)?;
+        let compiles = Behavior::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION as u32;
+        let compiles = behavior.contains(&BehaviorNote(compiles));
+        let named = [
+            (Numerics::CUDNN_NUMERICAL_NOTE_TENSOR_CORE, Note::TensorCore),
+            (Numerics::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, Note::DownConvertInputs),
+            (
+                Numerics::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
+                Note::ReducedPrecisionReduction,
+            ),
+            (Numerics::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, Note::Nondeterministic),
+        ];
+        let said = named.iter().filter(|(of, _)| numerics.contains(&NumericalNote(*of as u32)));
+        let said = said.map(|(_, note)| *note);
+        Ok(said.chain(compiles.then_some(Note::RuntimeCompilation)).collect())
+    }
+
     /// Makes it ready, which may compile code.
     pub(in crate::device) fn plan(&self, handle: &Arc<Outside<Handle>>) -> Result<Plan> {
         let _guard = handle.context.exclude_recording("a plan while a graph is recorded")?;
