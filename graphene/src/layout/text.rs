@@ -64,9 +64,8 @@ impl FromStr for Layout {
                 return Ok(Stride::from(by));
             }
             let (at, axis) = (p.next(), p.natural()?);
-            usize::try_from(axis)
-                .map(|axis| Stride::along(axis, by))
-                .or_else(|_| p.fail(at, format!("there is no axis {axis}")))
+            let none = |_| p.fail(at, format!("there is no axis {axis}"));
+            Ok(Stride::along(usize::try_from(axis).map_err(none)?, by))
         })?;
         p.end()?;
         Layout::new(&shape, &stride)

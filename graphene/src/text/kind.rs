@@ -89,11 +89,8 @@ pub(super) fn kind(p: &mut Parser<'_>, k: &Builder) -> Result<Kind> {
     });
     match found {
         Some(row) => (row.read)(p, k),
-        None if name.is_empty() => {
-            p.back(at);
-            p.expected("a statement")
-        }
-        None => p.fail(at, format!("`{name}` is neither a statement nor a spec")),
+        None if name.is_empty() => Err(p.expected("a statement")),
+        None => Err(p.fail(at, format!("`{name}` is neither a statement nor a spec"))),
     }
 }
 
@@ -103,10 +100,9 @@ fn group(p: &mut Parser<'_>) -> Result<Group> {
 
 pub(super) fn binary(p: &mut Parser<'_>) -> Result<Binary> {
     let mut rows = Binary::ALL.iter();
-    match rows.find(|row| p.eat_word(row.1) || (row.1.len() == 1 && p.eat(row.1))) {
-        Some(row) => Ok(row.0),
-        None => p.expected("a function of two numbers (+, -, *, /, max, min, ...)"),
-    }
+    let row = rows.find(|row| p.eat_word(row.1) || (row.1.len() == 1 && p.eat(row.1)));
+    row.map(|row| row.0)
+        .ok_or_else(|| p.expected("a function of two numbers (+, -, *, /, max, min, ...)"))
 }
 
 /// `softmax`, `welford`, or a function of two numbers.

@@ -31,11 +31,9 @@ pub fn parse_all(text: &str) -> Result<Vec<Kernel>> {
 }
 
 fn next_kernel(p: &mut Parser<'_>) -> Result<Kernel> {
-    if !p.eat_word("kernel") {
-        return p.expected("`kernel`");
-    }
+    p.expect_word("kernel")?;
     let name = if p.sees_digit() { None } else { p.word() };
-    let Some(name) = name else { return p.expected("the kernel's name") };
+    let name = name.ok_or_else(|| p.expected("the kernel's name"))?;
     let mut k = Builder::new(name, p.row("an architecture", &Arch::ALL)?);
     symbols(p, &mut k)?;
     loop {
@@ -70,7 +68,7 @@ fn param(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     let tensor = tensor_type(p, k)?;
     let plain = tensor.swizzle.is_none() && tensor.peer.is_none();
     if tensor.memory != Memory::Global || !plain {
-        return p.fail(from, "parameters are in plain global memory, GL".to_owned());
+        return Err(p.fail(from, "parameters are in plain global memory, GL"));
     }
     k.add_param(name, tensor).map(drop)
 }
@@ -130,7 +128,7 @@ fn stmt(p: &mut Parser<'_>, k: &mut Builder) -> Result {
         Some("for") => p.expect("(").and_then(|()| p.placed(|p| for_(p, k))),
         Some("if") => p.expect("(").and_then(|()| p.placed(|p| if_(p, k))),
         Some("role") => p.placed(|p| role(p, k)),
-        Some(_) | None => {
+        _ => {
             p.back(at);
             spec(p, k, Vec::new())
         }
@@ -144,10 +142,10 @@ fn tensor(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     let printed = tensor_type(p, k)?;
     if !p.eat("=") {
         if printed.peer.is_some() {
-            return p.fail(from, "a peer's memory is a view of the own".to_owned());
+            return Err(p.fail(from, "a peer's memory is a view of the own"));
         }
         if printed.constant || printed.scratch {
-            return p.fail(from, "only parameters are constant, or scratch".to_owned());
+            return Err(p.fail(from, "only parameters are constant, or scratch"));
         }
         let Tensor { view, scalar, memory, swizzle, .. } = printed;
         return k.allocate(name, view, scalar, memory, swizzle).map(drop);
@@ -177,7 +175,7 @@ fn viewed<V: Viewed>(
     if derived == printed {
         return Ok(());
     }
-    p.fail(from, format!("{}{name} is {derived}, not {printed}", V::SIGIL))
+    Err(p.fail(from, format!("{}{name} is {derived}, not {printed}", V::SIGIL)))
 }
 
 /// `(@m, @n), @i = #t.indices()`: a level's names in parentheses if there are several levels.
@@ -190,9 +188,7 @@ fn indices(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     p.expect("=")?;
     let of: ThreadsId = known(p, k)?;
     p.expect(".")?;
-    if !p.eat_word("indices") {
-        return p.expected("`indices`");
-    }
+    p.expect_word("indices")?;
     p.within(["(", ")"], |_| Ok(()))?;
     let expected = match &index_groups(&k.tensor_of(of)?.view)[..] {
         [size] => vec![1; *size],
@@ -200,7 +196,7 @@ fn indices(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     };
     let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
     if sizes != expected {
-        return p.fail(at, format!("expected names in groups of {expected:?}"));
+        return Err(p.fail(at, format!("expected names in groups of {expected:?}")));
     }
     k.indices_named(of, &groups.concat()).map(drop)
 }
@@ -224,10 +220,8 @@ fn ring(p: &mut Parser<'_>, k: &mut Builder) -> Result {
 fn advance(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     let at = p.next();
     let name = p.expect_name('@', "a ring")?;
-    match k.find_ring(name).cloned() {
-        Some(ring) => k.advance(&ring),
-        None => p.fail(at, format!("no ring @{name} is known here")),
-    }
+    let ring = k.find_ring(name).cloned();
+    k.advance(&ring.ok_or_else(|| p.fail(at, format!("no ring @{name} is known here")))?)
 }
 
 fn outs(p: &mut Parser<'_>, k: &Builder) -> Result<Vec<Operand>> {
@@ -267,8 +261,7 @@ fn carried(p: &mut Parser<'_>, k: &Builder) -> Result<Vec<(Option<Fused>, Header
     while p.eat_word("carry") {
         let states = operands(p, k)?;
         let form = match p.eat_word("as") {
-            true if p.eat_word("Fused") => Some(fused(p, k)?),
-            true => return p.expected("`Fused`"),
+            true => Some(p.expect_word("Fused").and_then(|()| fused(p, k))?),
             false => None,
         };
         p.expect("=")?;
@@ -307,7 +300,7 @@ fn new_name<'t, V: Viewed>(p: &mut Parser<'t>, k: &Builder) -> Result<&'t str> {
     let at = p.next();
     let name = sigil_name::<V>(p)?;
     if k.is_taken::<V>(name) {
-        return p.fail(at, format!("{}{name} is declared twice", V::SIGIL));
+        return Err(p.fail(at, format!("{}{name} is declared twice", V::SIGIL)));
     }
     p.expect(":")?;
     Ok(name)
@@ -317,7 +310,7 @@ fn new_var<'t>(p: &mut Parser<'t>, k: &Builder) -> Result<&'t str> {
     let at = p.next();
     let name = p.expect_name('@', "a variable")?;
     if k.is_var_taken(name) {
-        return p.fail(at, format!("@{name} has a meaning here already"));
+        return Err(p.fail(at, format!("@{name} has a meaning here already")));
     }
     Ok(name)
 }
@@ -327,7 +320,7 @@ fn same_var(p: &mut Parser<'_>, name: &str) -> Result {
     if p.name('@') == Some(name) {
         return Ok(());
     }
-    p.fail(at, format!("expected the counter @{name}"))
+    Err(p.fail(at, format!("expected the counter @{name}")))
 }
 
 /// A spec from its kind on.
@@ -363,10 +356,7 @@ fn operand(p: &mut Parser<'_>, k: &Builder) -> Result<Operand> {
 fn known<V: Viewed>(p: &mut Parser<'_>, k: &Builder) -> Result<V> {
     let at = p.next();
     let name = sigil_name::<V>(p)?;
-    match k.find(name) {
-        Some(id) => Ok(id),
-        None => p.fail(at, format!("no {}{name} is known here", V::SIGIL)),
-    }
+    k.find(name).ok_or_else(|| p.fail(at, format!("no {}{name} is known here", V::SIGIL)))
 }
 
 /// The name of a tensor of data, or of threads or blocks.

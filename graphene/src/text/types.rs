@@ -78,9 +78,8 @@ pub(super) fn view_op(p: &mut Parser<'_>, k: &Builder) -> Result<ViewOp> {
         "tile" => ViewOp::Tile(tiles(p)?),
         "reshape" => {
             let at = p.next();
-            let Ok(depth) = usize::try_from(p.natural()?) else {
-                return p.fail(at, "expected a level's number".to_owned());
-            };
+            let depth = usize::try_from(p.natural()?)
+                .map_err(|_| p.fail(at, "expected a level's number"))?;
             let mut dims = Vec::new();
             while p.eat(",") {
                 dims.push(modes(p)?);
@@ -89,10 +88,7 @@ pub(super) fn view_op(p: &mut Parser<'_>, k: &Builder) -> Result<ViewOp> {
         }
         "scalar" => ViewOp::Scalar,
         "peer" => ViewOp::Peer(expr(p, k)?),
-        _ => {
-            let message = "expected `tile`, `reshape`, `scalar` or `peer`".to_owned();
-            return p.fail(at, message);
-        }
+        _ => return Err(p.fail(at, "expected `tile`, `reshape`, `scalar` or `peer`")),
     };
     p.expect(")")?;
     Ok(op)
