@@ -37,7 +37,7 @@ pub use self::matrix::cut_to_tf32;
 
 use std::collections::BTreeSet;
 
-use crate::emit::Prelude;
+pub use crate::emit::Code;
 use crate::index::Factor;
 use crate::launch::Condition;
 use crate::{
@@ -83,7 +83,7 @@ pub type Fits = std::result::Result<(), &'static str>;
 pub type Meaning = fn(&Site<'_>, &mut dyn Warp) -> Step;
 
 /// An atom's statement in CUDA C++.
-pub type Text = fn(&Site<'_>, &dyn Code) -> String;
+pub type Text = fn(&Site<'_>, &Code<'_>) -> String;
 
 /// The units between whose accesses to shared memory a proxy fence stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,31 +197,6 @@ pub trait Warp {
     fn registers(&mut self, count: i64) -> Step;
     /// The value of an expression for a lane.
     fn value(&self, lane: usize, expr: &Expr) -> i64;
-}
-
-/// What an atom's text can ask for.
-pub trait Code {
-    /// An element: an lvalue such as `acc[3]` or `A[64*m + k]`.
-    fn element(&self, operand: usize, element: &[i64]) -> String;
-    /// The 32-bit register that begins with an element: an lvalue of type `unsigned`.
-    fn word(&self, operand: usize, element: &[i64]) -> String;
-    /// The address in shared memory of an element as an `unsigned`, swizzled.
-    fn address(&self, operand: usize, element: &[i64]) -> String;
-    /// The address within the own block's shared memory of the first element, a multiple of 16 bytes, in units of these: as
-    /// matrix descriptors have it, in 14 bits.
-    fn descriptor_start(&self, operand: usize) -> String;
-    /// A pointer to an element in global memory, or a generic one to shared memory.
-    fn pointer(&self, operand: usize, element: &[i64]) -> String;
-    /// The name of the tensor map of a global operand, and its coordinates from the fastest axis on.
-    fn tensor_map(&self, operand: usize) -> (String, Vec<String>);
-    /// The address of the barrier that the spec signals, within its block's shared memory, as an `unsigned`.
-    fn signal(&self) -> String;
-    /// An expression.
-    fn expr(&self, expr: &Expr) -> String;
-    /// The name of what the prelude defines.
-    fn prelude(&self, part: Prelude) -> &'static str;
-    /// The rank in its cluster of the block whose shared memory an operand is, if not the own one.
-    fn peer(&self, operand: usize) -> Option<String>;
 }
 
 impl Atom {
@@ -369,7 +344,7 @@ pub fn all() -> impl Iterator<Item = &'static Atom> {
 /// The atom that carries out a spec. Fails with [`Error::NoAtom`], saying which atoms came near and why they are not
 /// the one, or as its operands do.
 pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
-    let operands = spec.outs.iter().chain(&spec.ins).map(|operand| kernel.operand(operand));
+    let operands = spec.operands().map(|operand| kernel.operand(operand));
     let operands: Vec<Tensor> = operands.collect::<Result<_>>()?;
     let mut near = Vec::new();
     for &(atom, ref pattern) in Pattern::of_all() {

@@ -472,7 +472,7 @@ impl Builder {
         refuse_if(spec.completion != Completion::Now, "a kernel completes when it has run")?;
         let known =
             |operand: &Operand| self.params.contains(&operand.tensor) && operand.index.is_empty();
-        let known = spec.outs.iter().chain(&spec.ins).all(known);
+        let known = spec.operands().all(known);
         refuse_if(!known, "a kernel computes on its parameters")?;
         spec.body = self.scopes.pop().map(|scope| scope.stmts);
         let Builder { name, arch, symbols, params, .. } = self;

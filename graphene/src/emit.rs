@@ -28,6 +28,7 @@ mod warps;
 
 use crate::launch::Launch;
 use crate::{Error, Expr, Kernel, Kind, Result};
+pub use code::Code;
 use code::{Map, Uses};
 use names::Names;
 use passes::Source;
@@ -75,10 +76,9 @@ fn signature(kernel: &Kernel, names: &Names, uses: &mut Uses) -> Result<String> 
     let restrict = if waits_for_others(kernel) { "" } else { "__restrict__ " };
     for &param in kernel.params.iter().filter(|param| uses.pointers.contains(param)) {
         let constant = if uses.written.contains(&param) { "" } else { "const " };
-        let scalar = kernel.tensor(param).scalar;
+        let (scalar, name) = (kernel.tensor(param).scalar, names.tensor(param)?);
         uses.prelude.extend(Prelude::of(scalar));
-        let scalar = scalar.c_name();
-        params.push(format!("{constant}{scalar} *{restrict}{}", names.tensor(param)?));
+        params.push(format!("{constant}{} *{restrict}{name}", scalar.c_name()));
     }
     for Map { name, .. } in &uses.maps {
         uses.prelude.insert(Prelude::TensorMap);

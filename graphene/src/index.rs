@@ -61,13 +61,9 @@ pub struct Cond {
 named! {
     /// How two sides compare.
     pub enum Relation {
-        /// Below.
         Less = "<",
-        /// At or above.
         AtLeast = ">=",
-        /// The same.
         Equal = "==",
-        /// Another.
         Unequal = "!=",
     }
 }
@@ -113,24 +109,18 @@ impl Expr {
     /// positive, or the value overflows.
     pub fn value(&self, of: &dyn Fn(&Var) -> Option<i64>) -> Option<i64> {
         self.terms.iter().try_fold(0_i64, |sum, (product, &coefficient)| {
-            let product = product
-                .iter()
-                .try_fold(coefficient, |value, factor| value.checked_mul(factor.value(of)?))?;
-            sum.checked_add(product)
+            let mut factors = product.iter();
+            let product = factors.try_fold(coefficient, |all, by| all.checked_mul(by.value(of)?));
+            sum.checked_add(product?)
         })
     }
 
     /// The expression with `with` in place of `var`.
     pub fn substitute(&self, var: &Var, with: &Expr) -> Expr {
-        let mut sum = Expr::from(0);
-        for (product, &coefficient) in &self.terms {
-            let mut term = Expr::from(coefficient);
-            for factor in product {
-                term = term * factor.substitute(var, with);
-            }
-            sum = sum + term;
-        }
-        sum
+        let factors = |product: &[Factor]| {
+            product.iter().map(|factor| factor.substitute(var, with)).product::<Expr>()
+        };
+        self.terms().map(|(product, coefficient)| factors(product) * coefficient).sum()
     }
 
     /// Calls `visit` on every variable, some more than once.
@@ -193,11 +183,8 @@ impl Expr {
         match self.constant() {
             Some(value) => value >= 0,
             None => {
-                let mut terms = self.terms();
-                let first = terms.next();
-                let single = terms.next().is_none();
                 let divides = |factor: &Factor| matches!(factor, Factor::Of(Op::Div | Op::Mod, ..));
-                single && matches!(first, Some(([factor], 1)) if !divides(factor))
+                matches!(self.only_factor(), Some((factor, 1)) if !divides(factor))
             }
         }
     }
@@ -335,7 +322,7 @@ impl fmt::Debug for Var {
 
 impl fmt::Display for Var {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "@{}", self.name())
+        write!(f, "@{}", self.name)
     }
 }
 

@@ -212,6 +212,13 @@ impl From<TensorId> for Operand {
     }
 }
 
+impl Spec {
+    /// What is written, then what is read.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = &Operand> {
+        self.outs.iter().chain(&self.ins)
+    }
+}
+
 impl Kernel {
     /// The own thread's or block's number.
     pub(crate) fn number(&self, agent: Agent) -> Result<Var> {
@@ -314,7 +321,7 @@ impl Kernel {
             let tensor = self.tensor(of.tensor);
             tensor.memory == Memory::Global && !tensor.constant
         };
-        spec.kind != Kind::Prefetch && spec.outs.iter().chain(&spec.ins).any(depends)
+        spec.kind != Kind::Prefetch && spec.operands().any(depends)
     }
 
     /// The number of threads of a block. Fails with [`Error::Shape`] if it is not a constant, [`Error::Constraint`]

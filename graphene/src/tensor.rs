@@ -42,13 +42,10 @@ named! {
         Bf16 = "bf16",
         /// IEEE single precision.
         F32 = "fp32",
-        /// Signed 32-bit integer.
         I32 = "i32",
         /// Signed 64-bit integer; the simulator holds those of 53 bits.
         I64 = "i64",
-        /// Unsigned 32-bit integer.
         U32 = "u32",
-        /// Unsigned byte.
         U8 = "u8",
         /// A barrier in shared memory that counts arrivals and bytes, of 8 bytes (PTX `mbarrier`).
         Mbar = "mbar",
@@ -222,8 +219,7 @@ impl Threads {
     /// The coordinate of `linear`, the own thread's or block's number, in each leaf of the view,
     /// outermost level first (section 4).
     pub fn coordinates(&self, linear: &Var) -> Vec<Expr> {
-        let axes = self.view.axes().iter();
-        let all = axes.fold(Expr::from(1), |all, axis| all * &axis.size);
+        let all: Expr = self.view.axes().iter().map(|axis| &axis.size).product();
         let relative = Expr::from(linear) - self.view.offset();
         let digit = |leaf: &Leaf<Expr>| {
             if leaf.size.is(1) {

@@ -150,7 +150,7 @@ fn plain(text: &str) -> String {
     asm(text, &[], &[])
 }
 
-fn address(code: &dyn Code) -> (&'static str, String) {
+fn address(code: &Code<'_>) -> (&'static str, String) {
     ("r", code.address(D, &[]))
 }
 
@@ -159,7 +159,7 @@ fn number<'a>(site: &'a Site<'_>) -> &'a Expr {
     site.spec.kind.exprs().first().expect("kinds of these patterns have a number")
 }
 
-fn value(site: &Site<'_>, code: &dyn Code) -> (&'static str, String) {
+fn value(site: &Site<'_>, code: &Code<'_>) -> (&'static str, String) {
     ("r", code.expr(number(site)))
 }
 
@@ -203,7 +203,7 @@ fn cluster_wide(site: &Site<'_>) -> Fits {
 }
 
 /// The whole block uses barrier 0; its n-th warpgroup uses barrier n + 1.
-fn sync_text(site: &Site<'_>, code: &dyn Code) -> String {
+fn sync_text(site: &Site<'_>, code: &Code<'_>) -> String {
     let view = &site.kernel.threads(site.spec.threads).view;
     let size = view.size();
     if site.kernel.threads(site.kernel.block).view.size() == size {
@@ -214,7 +214,7 @@ fn sync_text(site: &Site<'_>, code: &dyn Code) -> String {
 }
 
 /// An instruction that accumulators stand by: the compiler may not move their uses across it.
-fn with_accumulators(site: &Site<'_>, code: &dyn Code, text: &str) -> String {
+fn with_accumulators(site: &Site<'_>, code: &Code<'_>, text: &str) -> String {
     let elements = super::wgmma::accumulators(site.size("n"));
     let outs: Vec<_> = elements.map(|element| ("+f", code.element(D, &element))).collect();
     asm(text, &outs, &[])

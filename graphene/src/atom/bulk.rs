@@ -36,7 +36,7 @@ fn coordinate_list(coordinates: &[String], first: usize) -> (String, Vec<(&'stat
     (list, coordinates.iter().map(|c| ("r", c.clone())).collect())
 }
 
-fn load_text(site: &Site<'_>, code: &dyn Code) -> String {
+fn load_text(site: &Site<'_>, code: &Code<'_>) -> String {
     let (map, coordinates) = code.tensor_map(A);
     let rank = coordinates.len();
     let (list, mut ins) = coordinate_list(&coordinates, 3);

@@ -124,15 +124,15 @@ fn binary_of(site: &Site<'_>) -> Binary {
     }
 }
 
-fn element(code: &dyn Code, operand: usize) -> String {
+fn element(code: &Code<'_>, operand: usize) -> String {
     code.element(operand, &[])
 }
 
-fn set(code: &dyn Code, value: &str) -> String {
+fn set(code: &Code<'_>, value: &str) -> String {
     format!("{} = {value};", element(code, D))
 }
 
-fn fma(name: &str, code: &dyn Code) -> String {
+fn fma(name: &str, code: &Code<'_>) -> String {
     let [d, a, b] = [D, A, B].map(|operand| element(code, operand));
     set(code, &format!("{name}({a}, {b}, {d})"))
 }

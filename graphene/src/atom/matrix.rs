@@ -43,7 +43,7 @@ const FOUR: [[i64; 2]; 4] = [[0, 0], [0, 1], [1, 0], [1, 1]];
 const DOWN: [[i64; 2]; 4] = [[0, 0], [1, 0], [0, 1], [1, 1]];
 
 const fn load(name: &'static str, pattern: &'static str, when: When) -> Atom {
-    let text = |site: &Site<'_>, code: &dyn Code| {
+    let text = |site: &Site<'_>, code: &Code<'_>| {
         let matrices = matrices(site);
         let count = matrices.len();
         let word = |matrix: &Vec<i64>| code.word(D, &[matrix.as_slice(), &[0]].concat());
@@ -61,7 +61,7 @@ const fn load(name: &'static str, pattern: &'static str, when: When) -> Atom {
 
 /// A matmul by one warp; the pattern says how deep it is.
 const fn matmul(name: &'static str, needs: &'static [Feature], pattern: &'static str) -> Atom {
-    let text = |site: &Site<'_>, code: &dyn Code| {
+    let text = |site: &Site<'_>, code: &Code<'_>| {
         let t = if site.operand(A).scalar == Scalar::F16 { "f16" } else { "bf16" };
         let eights = eights(site);
         let (a, b): (&[&[i64]], &[&[i64]]) = match eights {
@@ -75,7 +75,7 @@ const fn matmul(name: &'static str, needs: &'static [Feature], pattern: &'static
     Atom::new(name, pattern, meaning, text).needs(needs).align(&[4, 4, 4])
 }
 
-fn sums(code: &dyn Code) -> Vec<String> {
+fn sums(code: &Code<'_>) -> Vec<String> {
     FOUR.map(|at| code.element(D, &at)).to_vec()
 }
 

@@ -64,7 +64,7 @@ const fn scalar(name: &'static str, pattern: &'static str, when: When) -> Atom {
     Atom::new(name, pattern, copy, scalar_text).when(when)
 }
 
-fn scalar_text(site: &Site<'_>, code: &dyn Code) -> String {
+fn scalar_text(site: &Site<'_>, code: &Code<'_>) -> String {
     let (to, from) = (code.element(D, &[]), code.element(A, &[]));
     let [a, b] = [D, A].map(|operand| site.operand(operand).scalar);
     let value = match a {
@@ -89,7 +89,7 @@ const fn cp_async(name: &'static str, pattern: &'static str, when: When) -> Atom
     Atom::new(name, pattern, meaning, cp_async_text).needs(&[Feature::CpAsync]).when(when)
 }
 
-fn cp_async_text(site: &Site<'_>, code: &dyn Code) -> String {
+fn cp_async_text(site: &Site<'_>, code: &Code<'_>) -> String {
     let scalar = site.operand(D).scalar.bytes();
     let bytes = count(site) * scalar;
     let first: &[i64] = if site.dims(D).is_empty() { &[] } else { &[0] };
@@ -118,7 +118,7 @@ fn count(site: &Site<'_>) -> i64 {
 
 /// The conditions under which an asynchronous copy's first element lies within the source's buffer, but those that hold
 /// whatever the symbols are; and how many of its elements do then, unless it is all. No address is used where none does.
-fn inside(site: &Site<'_>, code: &dyn Code) -> (String, Option<String>) {
+fn inside(site: &Site<'_>, code: &Code<'_>) -> (String, Option<String>) {
     let view = &site.operand(A).view;
     let (n, zero) = (count(site), Expr::from(0));
     // The copy runs along one axis, and may end there; along the others it lies within or not.
@@ -188,7 +188,7 @@ pub(super) fn same(site: &Site<'_>) -> Fits {
 }
 
 /// `ld`/`st` of 4, 8 or 16 bytes as words of 32 bits.
-fn vector_text(site: &Site<'_>, code: &dyn Code) -> String {
+fn vector_text(site: &Site<'_>, code: &Code<'_>) -> String {
     let per_word = 4 / site.operand(D).scalar.bytes();
     let loads = site.operand(D).memory == Memory::Registers;
     let (registers, memory) = if loads { (D, A) } else { (A, D) };

@@ -120,7 +120,7 @@ impl Descriptor {
     }
 }
 
-fn text(site: &Site<'_>, code: &dyn Code) -> String {
+fn text(site: &Site<'_>, code: &Code<'_>) -> String {
     let w = site.size("w");
     let (scalar, single) = match site.operand(A).scalar {
         Scalar::F16 => ("f16", false),

@@ -108,7 +108,7 @@ pub(super) fn op(k: &Builder, op: &ViewOp) -> Result {
 
 /// A spec whose kind has so many results.
 pub(super) fn spec(k: &Builder, spec: &Spec, outs: usize) -> Result {
-    spec.outs.iter().chain(&spec.ins).try_for_each(|of| operand(k, of))?;
+    spec.operands().try_for_each(|of| operand(k, of))?;
     for out in &spec.outs {
         refuse_if(k.tensor_of(out.tensor)?.constant, "what is constant is not written")?;
     }

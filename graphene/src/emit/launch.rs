@@ -45,7 +45,7 @@ fn pointer(kernel: &Kernel, param: TensorId, uses: &Uses) -> Param {
     Param::Pointer {
         tensor: kernel.tensor_name(param).to_owned(),
         scalar: tensor.scalar,
-        len: tensor.view.axes().iter().fold(Expr::from(1), |len, axis| len + reach(axis)),
+        len: tensor.view.axes().iter().map(reach).sum::<Expr>() + 1,
         written: uses.written.contains(&param),
     }
 }
@@ -91,12 +91,13 @@ pub(super) fn map_of(site: &Site<'_>, of: usize, name: &str) -> Result<(TensorMa
     let mut order: Vec<usize> = modes.iter().map(|mode| mode.axis).collect();
     order.dedup();
     let start = tensor.view.start();
-    let trivial = |axis: usize| axes[axis].size.is(1) && start[axis].is(0);
-    let single: Vec<usize> =
-        (0..axes.len()).filter(|axis| !order.contains(axis) && !trivial(*axis)).rev().collect();
-    order.extend(single);
-    let first = order.first().map(|&axis| &axes[axis].stride);
-    if !first.is_some_and(|stride| stride.is(1)) || order.len() > MAP_RANK {
+    for axis in (0..axes.len()).rev() {
+        if !order.contains(&axis) && !(axes[axis].size.is(1) && start[axis].is(0)) {
+            order.push(axis);
+        }
+    }
+    let contiguous = order.first().is_some_and(|&axis| axes[axis].stride.is(1));
+    if !contiguous || order.len() > MAP_RANK {
         return refuse(format!(
             "no tensor map of %{name}: its first axis in shared memory must have stride 1, and it \
              may have {MAP_RANK} axes"
@@ -149,19 +150,16 @@ fn modes(site: &Site<'_>, operand: usize, shared: Option<usize>) -> Result<Vec<M
         packed *= mode.size;
         match windows.last_mut() {
             Some(last) if last.0 == mode.axis => last.1 *= mode.size,
-            Some(_) | None => windows.push((mode.axis, mode.size)),
+            _ => windows.push((mode.axis, mode.size)),
         }
     }
     for (i, (axis, size)) in windows.iter().enumerate() {
         // The box reaches as far along an axis as it has elements there, in one run.
-        let reach: i64 = dims
-            .iter()
-            .flat_map(|dim| dim.leaves())
-            .filter_map(|leaf| {
-                let step = leaf.stride.steps().find(|step| step.0 == *axis)?.1;
-                Some((leaf.size.constant()? - 1) * step.constant()?)
-            })
-            .sum();
+        let own = dims.iter().flat_map(|dim| dim.leaves()).filter_map(|leaf| {
+            let step = leaf.stride.steps().find(|step| step.0 == *axis)?.1;
+            Some((leaf.size.constant()? - 1) * step.constant()?)
+        });
+        let reach: i64 = own.sum();
         let twice = windows[..i].iter().any(|other| other.0 == *axis);
         if twice || reach + 1 != *size || *size > 256 {
             return refuse("a tensor map's box has at most 256 neighbours along an axis");

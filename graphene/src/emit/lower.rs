@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::code::{AtomCode, declare_registers, render};
+use super::code::{Code, declare_registers, render};
 use super::passes::{Form, Statement};
 use super::{Names, Prelude, Uses, refuse};
 use crate::atom;
@@ -67,8 +67,8 @@ impl Lowering<'_> {
                 all.push(self.number(var, value)?);
             }
             Stmt::Value(var, of) => {
-                let text =
-                    format!("int {} = (int){};", self.names.var(var)?, self.names.tensor(*of)?);
+                let (name, of) = (self.names.var(var)?, self.names.tensor(*of)?);
+                let text = format!("int {name} = (int){of};");
                 all.push(self.statement(Form::Number, text, vec![var.clone()]));
             }
             Stmt::Ring(ring) => {
@@ -81,24 +81,20 @@ impl Lowering<'_> {
                 all.push(self.statement(Form::Storage, text, vars.to_vec()));
             }
             Stmt::Advance(ring) => {
-                let (stage, parity) = (ring.stage(), ring.parity());
+                let [stage, parity] = [ring.stage(), ring.parity()];
                 let (stage, parity) = (self.names.var(&stage)?, self.names.var(&parity)?);
-                let stages = ring.stages;
-                all.push(Statement::line(if stages == 1 {
-                    format!("{parity} ^= 1;")
-                } else {
-                    format!("if (++{stage} == {stages}) {{ {stage} = 0; {parity} ^= 1; }}")
+                all.push(Statement::line(match ring.stages {
+                    1 => format!("{parity} ^= 1;"),
+                    of => format!("if (++{stage} == {of}) {{ {stage} = 0; {parity} ^= 1; }}"),
                 }));
             }
             Stmt::Spec(spec) => all.push(self.spec(spec)?),
             Stmt::For(of) => all.push(self.repeat(of)?),
-            Stmt::If(test, stmts) => {
-                let conds = self.kernel.conditions(test)?;
-                all.push(self.conditional(&conds, stmts)?);
+            Stmt::If(test, body) => {
+                all.push(self.conditional(&self.kernel.conditions(test)?, body)?);
             }
-            Stmt::Role(threads, from, end, stmts) => {
-                let conds = self.role(*threads, *from, *end)?;
-                all.push(self.conditional(&conds, stmts)?);
+            Stmt::Role(threads, from, end, body) => {
+                all.push(self.conditional(&self.role(*threads, *from, *end)?, body)?);
             }
         }
         Ok(())
@@ -159,9 +155,8 @@ impl Lowering<'_> {
         };
         let linear = Expr::from(self.kernel.number(threads.agent)?);
         let all = self.kernel.block_size()?;
-        let start = view.offset().constant();
+        let (start, stride) = (view.offset().constant(), view.stride(leaf).constant());
         let compact = view.extent();
-        let stride = view.stride(leaf).constant();
         if let (Some(start), Some(stride), Some(extent)) = (start, stride, compact)
             && stride * size == extent
         {
@@ -177,14 +172,12 @@ impl Lowering<'_> {
         }
         let coordinate = self.kernel.coordinates(id)?.swap_remove(0);
         let mut conds = between(coordinate, from, end, size);
-        match (start, compact) {
-            // Their place depends on the own thread: it is one of them.
-            (None, _) => {}
-            (Some(start), Some(extent)) => {
-                conds.extend(between(linear, start, start + extent, all));
-            }
-            (Some(_), None) => return refuse(format!("a role of scattered threads: {view}")),
-        }
+        // Where their place depends on the own thread, it is one of them.
+        let Some(start) = start else { return Ok(conds) };
+        let Some(extent) = compact else {
+            return refuse(format!("a role of scattered threads: {view}"));
+        };
+        conds.extend(between(linear, start, start + extent, all));
         Ok(conds)
     }
 
@@ -196,16 +189,15 @@ impl Lowering<'_> {
             let level = self.statement(Form::Level { own }, title, Vec::new());
             return Ok(Statement { body: self.stmts(body)?, ..level });
         }
-        let text = self
-            .atom(spec)
-            .map_err(|why| Error::Emission(format!("{}: {why}", self.kernel.spec_text(spec))))?;
+        let refused = |why| Error::Emission(format!("{}: {why}", self.kernel.spec_text(spec)));
+        let text = self.atom(spec).map_err(refused)?;
         Ok(self.statement(Form::Line, text, Vec::new()))
     }
 
     fn atom(&self, spec: &Spec) -> Result<String> {
         let site = atom::select(self.kernel, spec)?;
         let (names, known, uses) = (self.names, &self.known, &self.uses);
-        let text = (site.atom.cuda)(&site, &AtomCode { names, site: &site, known, uses });
+        let text = (site.atom.cuda)(&site, &Code { names, site: &site, known, uses });
         if let Some(error) = self.uses.borrow_mut().error.take() {
             return Err(error);
         }
@@ -219,8 +211,7 @@ impl Lowering<'_> {
     /// What an atom asks of the global tensors that it accesses.
     fn note_globals(&self, site: &atom::Site<'_>) {
         let mut uses = self.uses.borrow_mut();
-        let all = site.spec.outs.iter().chain(&site.spec.ins);
-        for (i, operand) in all.enumerate() {
+        for (i, operand) in site.spec.operands().enumerate() {
             let tensor = site.operand(i);
             if tensor.memory != Memory::Global {
                 continue;
@@ -244,12 +235,7 @@ fn between(value: Expr, from: i64, end: i64, all: i64) -> Vec<Cond> {
     if from + 1 == end && all > 1 {
         return vec![Cond::equal(value, from)];
     }
-    let mut conds = Vec::new();
-    if from > 0 {
-        conds.push(Cond::new(value.clone(), Relation::AtLeast, from));
-    }
-    if end < all {
-        conds.push(Cond::less(value, end));
-    }
-    conds
+    let first = (from > 0).then(|| Cond::new(&value, Relation::AtLeast, from));
+    let last = (end < all).then(|| Cond::less(&value, end));
+    first.into_iter().chain(last).collect()
 }

@@ -23,7 +23,6 @@ const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break
 /// The names of what a kernel declares.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// The function's.
     pub(super) entry: String,
     tensors: BTreeMap<TensorId, String>,
     vars: BTreeMap<String, String>,
@@ -50,19 +49,15 @@ impl Names {
         if let Some(warps) = &names.warps {
             names.vars.insert(warps.warp.name().to_owned(), WARP_INDEX.to_owned());
         }
-        names.entry = names.free(identifier(&kernel.name));
-        names.taken.insert(names.entry.clone());
-        for &param in &kernel.params {
-            names.declare_tensor(kernel, param);
-        }
+        names.entry = names.take(&kernel.name);
+        kernel.params.iter().for_each(|&param| names.declare_tensor(kernel, param));
         kernel.symbols.iter().for_each(|symbol| names.declare_var(symbol));
         kernel.each_stmt(&mut |stmt| match stmt {
             Stmt::Allocate(tensor) => names.declare_tensor(kernel, *tensor),
             Stmt::Indices(vars, _) => vars.iter().for_each(|var| names.declare_var(var)),
             Stmt::Let(var, _) | Stmt::Value(var, _) => names.declare_var(var),
             Stmt::Ring(ring) => {
-                names.declare_var(&ring.stage());
-                names.declare_var(&ring.parity());
+                [ring.stage(), ring.parity()].iter().for_each(|var| names.declare_var(var));
             }
             Stmt::For(of) => names.declare_var(&of.var),
             _ => {}
@@ -105,18 +100,23 @@ impl Names {
     }
 
     fn declare_tensor(&mut self, kernel: &Kernel, tensor: TensorId) {
-        let name = self.free(identifier(kernel.tensor_name(tensor)));
-        self.taken.insert(name.clone());
+        let name = self.take(kernel.tensor_name(tensor));
         self.tensors.insert(tensor, name);
     }
 
     /// Variables of one name are one variable, or in scopes that do not meet.
     fn declare_var(&mut self, var: &Var) {
         if !self.vars.contains_key(var.name()) {
-            let name = self.free(identifier(var.name()));
-            self.taken.insert(name.clone());
+            let name = self.take(var.name());
             self.vars.insert(var.name().to_owned(), name);
         }
+    }
+
+    /// The name in C of what has this one, which is then taken.
+    fn take(&mut self, name: &str) -> String {
+        let name = self.free(identifier(name));
+        self.taken.insert(name.clone());
+        name
     }
 
     /// The name, or the first numbered one that is not taken.

@@ -9,27 +9,18 @@ named! {
     /// A part of the prelude, by its name in C.
     #[derive(PartialOrd, Ord)]
     pub enum Prelude {
-        /// fp16.
         Half = "half",
-        /// bf16.
         Bfloat16 = "bfloat16",
         /// Multiply-adds of fp16.
         Hfma = "__hfma",
-        /// Fast powers of 2.
         Exp2 = "exp2_approx",
-        /// GELU in fp32.
         Gelu = "gelu",
         /// GELU as exact as fp16 is.
         GeluHalf = "gelu_half",
-        /// Numbers rounded to TF32.
         Tf32 = "to_tf32",
-        /// Tensor maps.
         TensorMap = "TensorMap",
-        /// 32-bit registers.
         Word = "word",
-        /// Addresses in shared memory.
         SharedAddress = "shared_address",
-        /// Swizzles.
         Swizzle = "swizzle",
     }
 }

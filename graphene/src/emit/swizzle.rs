@@ -18,7 +18,7 @@ impl Swizzled {
         let period = 1 << (swizzle.bits() + swizzle.base() + distance);
         let (mut outside, mut inside) = (Expr::from(0), Expr::from(0));
         for (product, coefficient) in offset.terms() {
-            let term = product.iter().fold(Expr::from(1), |term, factor| term * factor.clone());
+            let term: Expr = product.iter().product();
             let multiple = coefficient.div_euclid(period) * period;
             // A constant may be parted; other terms move out as a whole, or they would stand twice.
             let out = if product.is_empty() || multiple == coefficient { multiple } else { 0 };

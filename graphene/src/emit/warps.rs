@@ -45,10 +45,9 @@ impl Warps {
         if !expr.mentions(&self.thread) {
             return expr.clone();
         }
-        expr.terms().fold(Expr::from(0), |sum, (product, coefficient)| {
-            let factors = product.iter().map(|factor| self.factor(factor));
-            sum + factors.fold(Expr::from(coefficient), |product, factor| product * factor)
-        })
+        let factors =
+            |product: &[Factor]| product.iter().map(|factor| self.factor(factor)).product::<Expr>();
+        expr.terms().map(|(product, coefficient)| factors(product) * coefficient).sum()
     }
 
     fn factor(&self, factor: &Factor) -> Expr {

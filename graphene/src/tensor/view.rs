@@ -68,8 +68,7 @@ impl View {
     }
 
     fn distance(&self, steps: &Stride<Expr>) -> Expr {
-        let along = steps.steps().map(|(axis, by)| by.clone() * &self.axes[axis].stride);
-        along.fold(Expr::from(0), |sum, along| sum + along)
+        steps.steps().map(|(axis, by)| by.clone() * &self.axes[axis].stride).sum()
     }
 
     /// The levels with strides in elements: what the text form says of a view.
