@@ -73,7 +73,7 @@ pub struct Atom {
     pub cuda: Text,
 }
 
-/// Whether a site is one for an atom, or why not.
+/// Whether a site is one for an atom.
 pub type When = fn(&Site<'_>) -> Fits;
 
 /// Nothing, or why an atom is not the one.
@@ -110,33 +110,28 @@ pub enum Progress {
 }
 
 /// What is wrong with a kernel; the simulator says where.
+#[allow(missing_docs)] // Of variants: the messages say what they are, where no comment does.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// An element outside of its buffer.
     #[error("{0} is read or written out of bounds")]
     OutOfBounds(String),
     /// An address that is not a multiple of what the instruction asks for.
     #[error("{0} is misaligned")]
     Misaligned(String),
-    /// Memory that nothing has written.
     #[error("{0} is read before it is written")]
     Uninitialised(String),
     /// Two accesses, one of them a write, with nothing between that orders them.
     #[error("race: {0}")]
     Race(String),
-    /// Memory that an asynchronous spec still reads or writes.
     #[error("{0} is still in flight")]
     InFlight(String),
     /// Own writes read by an asynchronous unit without a fence between.
     #[error("a fence is missing: {0}")]
     MissingFence(String),
-    /// Nobody can go on.
     #[error("deadlock: {0}")]
     Deadlock(String),
-    /// One element of an output is written twice.
     #[error("{0} is written twice")]
     WrittenTwice(String),
-    /// A barrier is used other than its protocol allows.
     #[error("barrier: {0}")]
     Barrier(String),
     /// A collective instruction misses some of its threads, or a loop's bounds differ among them.
@@ -258,8 +253,7 @@ impl Site<'_> {
 
     /// A size that the pattern names.
     pub fn size(&self, name: &str) -> i64 {
-        let found = self.sizes.iter().find(|size| size.0 == name);
-        found.map(|size| size.1).expect("an atom asks for sizes that its pattern names")
+        *self.sizes.get(name).expect("an atom asks for sizes that its pattern names")
     }
 
     /// The dimensions of an operand that count, outermost level first: those that are not 1.
@@ -288,9 +282,8 @@ impl Site<'_> {
     /// The element's distance from the operand's first one, in elements. `None` where a stride is not a constant.
     pub fn distance(&self, operand: usize, element: &[i64]) -> Option<i64> {
         let axes = self.operands[operand].view.axes();
-        self.steps(operand, element)?.into_iter().zip(axes).try_fold(0, |sum, (steps, axis)| {
-            Some(sum + if steps == 0 { 0 } else { steps * axis.stride.constant()? })
-        })
+        let moved = self.steps(operand, element)?.into_iter().zip(axes).filter(|step| step.0 != 0);
+        moved.map(|(steps, axis)| Some(steps * axis.stride.constant()?)).sum()
     }
 
     /// Under which conditions on the symbols the operand's address is a multiple of what the atom
@@ -305,14 +298,9 @@ impl Site<'_> {
                 continue;
             }
             // A term that has symbols in it may be a multiple because of these.
-            let mut unit = Expr::from(coefficient * scalar);
-            for factor in product {
-                if let Factor::Var(var) = factor
-                    && self.kernel.symbols.contains(var)
-                {
-                    unit = unit * Expr::from(var);
-                }
-            }
+            let is_symbol = |factor: &&Factor| matches!(factor, Factor::Var(var) if self.kernel.symbols.contains(var));
+            let symbols = product.iter().filter(is_symbol);
+            let unit = symbols.product::<Expr>() * (coefficient * scalar);
             if unit.constant().is_some() {
                 return None;
             }
@@ -327,25 +315,16 @@ impl Site<'_> {
 
 /// All atoms, in the order in which they are tried.
 pub fn all() -> impl Iterator<Item = &'static Atom> {
-    [
-        bulk::ATOMS,
-        wgmma::ATOMS,
-        matrix::ATOMS,
-        quad::ATOMS,
-        barrier::ATOMS,
-        moves::ATOMS,
-        cluster::ATOMS,
-        math::ATOMS,
-    ]
-    .into_iter()
-    .flatten()
+    let first = [bulk::ATOMS, wgmma::ATOMS, matrix::ATOMS, quad::ATOMS];
+    let then = [barrier::ATOMS, moves::ATOMS, cluster::ATOMS, math::ATOMS];
+    first.into_iter().chain(then).flatten()
 }
 
 /// The atom that carries out a spec. Fails with [`Error::NoAtom`], saying which atoms came near and why they are not
 /// the one, or as its operands do.
 pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
     let operands = spec.operands().map(|operand| kernel.operand(operand));
-    let operands: Vec<Tensor> = operands.collect::<Result<_>>()?;
+    let operands = operands.collect::<Result<Vec<Tensor>>>()?;
     let mut near = Vec::new();
     for &(atom, ref pattern) in Pattern::of_all() {
         let Some(sizes) = pattern.matches(kernel, spec, &operands) else { continue };

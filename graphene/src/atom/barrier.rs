@@ -28,10 +28,8 @@ pub(super) const ATOMS: &[Atom] = &[
         asm(text, &[], &[address(c), ("r", peer)])
     }),
     row("mbarrier.try_wait.parity", MBARRIER, "[].mbar.SH <- Wait<<<[threads]>>>()", always, |s, c| {
-        let scope = match s.spec.kind {
-            Kind::Wait(_, Scope::Cluster) => ".acquire.cluster",
-            _ => "",
-        };
+        let cluster = matches!(s.spec.kind, Kind::Wait(_, Scope::Cluster));
+        let scope = if cluster { ".acquire.cluster" } else { "" };
         let text = format!(
             "{{ .reg .pred done; again: \
              mbarrier.try_wait.parity{scope}.shared::cta.b64 done, [%0], %1; \

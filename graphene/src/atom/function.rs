@@ -173,11 +173,9 @@ pub(super) fn whole_binary_text(op: Binary, x: &str, y: &str) -> Option<String> 
 
 /// A number in CUDA C++.
 pub(super) fn float_text(value: f64) -> String {
-    if value == f64::INFINITY {
-        "__int_as_float(0x7f800000)".to_owned()
-    } else if value == f64::NEG_INFINITY {
-        "__int_as_float(0xff800000)".to_owned()
-    } else {
-        format!("{value:?}f")
+    match value {
+        f64::INFINITY => "__int_as_float(0x7f800000)".to_owned(),
+        f64::NEG_INFINITY => "__int_as_float(0xff800000)".to_owned(),
+        _ => format!("{value:?}f"),
     }
 }

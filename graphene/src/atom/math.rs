@@ -73,10 +73,9 @@ fn compute(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
             // fused operation.
             Kind::MatMul { .. } => {
                 let (a, b, d) = (read(A)?, read(B)?, read(D)?);
-                if single {
-                    f64::from((a as f32).mul_add(b as f32, d as f32))
-                } else {
-                    a.mul_add(b, d)
+                match single {
+                    true => f64::from((a as f32).mul_add(b as f32, d as f32)),
+                    false => a.mul_add(b, d),
                 }
             }
             Kind::Unary(op) => op.value(read(A)?),

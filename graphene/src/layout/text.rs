@@ -76,13 +76,8 @@ fn tree<'t, T>(
     p: &mut Parser<'t>,
     leaf: &impl Fn(&mut Parser<'t>) -> Result<T>,
 ) -> Result<IntTuple<T>> {
-    if !p.eat("(") {
+    if !p.sees("(") {
         return leaf(p).map(IntTuple::Int);
     }
-    if p.eat(")") {
-        return Ok(IntTuple::Tuple(vec![]));
-    }
-    let parts = p.nested(|p| p.list(|p| tree(p, leaf)))?;
-    p.expect(")")?;
-    Ok(IntTuple::Tuple(parts))
+    p.parenthesized(|p| p.nested(|p| tree(p, leaf))).map(IntTuple::Tuple)
 }

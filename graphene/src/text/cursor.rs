@@ -162,6 +162,14 @@ impl<'t> Parser<'t> {
         Ok(value)
     }
 
+    /// Any number of them in parentheses.
+    pub(crate) fn parenthesized<T>(
+        &mut self,
+        read: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        self.within(["(", ")"], |p| if p.sees(")") { Ok(Vec::new()) } else { p.list(read) })
+    }
+
     /// A word that is a row's name.
     pub(crate) fn row<T: Copy>(&mut self, what: &str, rows: &[(T, &'static str)]) -> Result<T> {
         let row = rows.iter().find(|row| self.eat_word(row.1));

@@ -328,10 +328,7 @@ fn header(p: &mut Parser<'_>, k: &Builder, outs: Vec<Operand>) -> Result<Header>
     let kind = kind(p, k)?;
     let (blocks, threads): (ThreadsId, ThreadsId) =
         p.within(["<<<", ">>>"], |p| Ok((known(p, k)?, p.after_comma(|p| known(p, k))?)))?;
-    let ins = p.within(["(", ")"], |p| match p.sees(")") {
-        true => Ok(Vec::new()),
-        false => operands(p, k),
-    })?;
+    let ins = p.parenthesized(|p| operand(p, k))?;
     let header = Header::new(kind, outs, ins, threads).on(blocks);
     Ok(if p.eat_word("signals") {
         header.signals(operand(p, k)?)
