@@ -5,8 +5,7 @@
 
 use std::str::FromStr;
 
-use crate::named::named;
-use crate::{Error, Result};
+use crate::{Error, Result, named::named};
 
 named! {
     /// An architecture, a row of `ROWS`.

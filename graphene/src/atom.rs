@@ -38,11 +38,9 @@ pub use self::matrix::cut_to_tf32;
 use std::collections::BTreeSet;
 
 pub use crate::emit::Code;
-use crate::index::Factor;
-use crate::launch::Condition;
 use crate::{
     Completion, Error, Expr, Feature, Fence, Group, Kernel, Kind, Layout, Result, Scope, Spec,
-    Tensor,
+    Tensor, index::Factor, launch::Condition,
 };
 use pattern::{Pattern, Sizes};
 

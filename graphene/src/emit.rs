@@ -26,8 +26,7 @@ mod storage;
 mod swizzle;
 mod warps;
 
-use crate::launch::Launch;
-use crate::{Error, Expr, Kernel, Kind, Result};
+use crate::{Error, Expr, Kernel, Kind, Result, launch::Launch};
 pub use code::Code;
 use code::{Map, Uses};
 use names::Names;

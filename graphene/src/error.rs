@@ -3,8 +3,7 @@
 use std::fmt;
 
 pub(crate) use self::Allowed::{AtLeast, AtMost, MultipleOf, OneOf, Within};
-use crate::layout::Stride;
-use crate::{Arch, Expr, Feature, Layout, Swizzle};
+use crate::{Arch, Expr, Feature, Layout, Swizzle, layout::Stride};
 
 /// Shorthand for results of this crate.
 pub type Result<T = ()> = std::result::Result<T, Error>;

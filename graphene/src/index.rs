@@ -6,9 +6,7 @@
 
 mod simplify;
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::named::named;
 

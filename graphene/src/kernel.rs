@@ -11,9 +11,9 @@ pub use crate::kind::{
     Array, Binary, Fence, Fold, Fused, Group, Kind, Monoid, Number, Scan, Scope, Term, Unary,
     Window,
 };
-use crate::tensor::ViewOp;
 use crate::{
     Agent, Arch, Cond, Error, Expr, IntTuple, Memory, Result, Tensor, Threads, Var, Within,
+    tensor::ViewOp,
 };
 
 /// Names a tensor of a [`Kernel`]; prints as `%name` through [`Kernel::tensor_name`].
@@ -205,13 +205,6 @@ impl Operand {
     }
 }
 
-/// The whole tensor.
-impl From<TensorId> for Operand {
-    fn from(tensor: TensorId) -> Operand {
-        Operand { tensor, index: Vec::new() }
-    }
-}
-
 impl Spec {
     /// What is written, then what is read.
     pub(crate) fn operands(&self) -> impl Iterator<Item = &Operand> {
@@ -328,9 +321,8 @@ impl Kernel {
     /// if it is more than a block can have.
     pub fn block_size(&self) -> Result<i64> {
         let size = self.threads(self.block).view.size();
-        let Some(threads) = size.constant() else {
-            return Err(Error::Shape(format!("a block of {size} threads")));
-        };
+        let unknown = || Error::Shape(format!("a block of {size} threads"));
+        let threads = size.constant().ok_or_else(unknown)?;
         Within(1, MAX_THREADS).check("threads a block", threads)?;
         Ok(threads)
     }
@@ -343,8 +335,7 @@ impl Kernel {
     /// The number of blocks of a cluster: the size of the grid's second level, or 1. Fails with [`Error::Shape`] if
     /// it is not a constant.
     pub fn cluster_size(&self) -> Result<i64> {
-        let levels = self.threads(self.grid).view.levels();
-        let size = match levels {
+        let size = match self.threads(self.grid).view.levels() {
             [_, cluster] => cluster.size(),
             _ => Expr::from(1),
         };

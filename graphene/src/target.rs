@@ -3,8 +3,7 @@
 //! Planning and emission take a [`Target`] rather than ask a device, so that plans for any machine
 //! are made and tested on any other.
 
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use crate::{Arch, Error, Feature};
 
@@ -137,10 +136,7 @@ impl Target {
 
     /// The architecture, if it is a GPU.
     pub fn arch(&self) -> Option<Arch> {
-        match self.kind {
-            Kind::Cpu => None,
-            Kind::Cuda(arch) => Some(arch),
-        }
+        if let Kind::Cuda(arch) = self.kind { Some(arch) } else { None }
     }
 
     /// Whether it is a GPU that has a feature.

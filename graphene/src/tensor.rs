@@ -11,8 +11,7 @@ mod view;
 use std::sync::Arc;
 
 use crate::layout::{Leaf, Stride};
-use crate::named::named;
-use crate::{Expr, IntTuple, Layout, Swizzle, Tiler, Var};
+use crate::{Expr, IntTuple, Layout, Swizzle, Tiler, Var, named::named};
 
 /// An axis of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -1,11 +1,9 @@
 //! Arithmetic on registers: multiply-adds, functions of elements, folds, exchanges, constants.
 
-use super::asm::asm;
 use super::function::{float_text, whole_binary_text, whole_unary_text};
 use super::moves::{each, same};
-use super::{A, Atom, B, C, Code, D, Fault, Progress, Site, Step, Text, Warp, given};
-use crate::emit::Prelude;
-use crate::{Binary, Kind, Number, Scalar, Unary};
+use super::{A, Atom, B, C, Code, D, Fault, Progress, Site, Step, Text, Warp, asm::asm, given};
+use crate::{Binary, Kind, Number, Scalar, Unary, emit::Prelude};
 
 /// Registers hold what they hold wherever it lies; only pairs of 16 bits must share one, which
 /// `[2:1]` and the emitter's alignment of arrays see to.

@@ -120,7 +120,7 @@ fn count(site: &Site<'_>) -> i64 {
 /// whatever the symbols are; and how many of its elements do then, unless it is all. No address is used where none does.
 fn inside(site: &Site<'_>, code: &Code<'_>) -> (String, Option<String>) {
     let view = &site.operand(A).view;
-    let (n, zero) = (count(site), Expr::from(0));
+    let n = count(site);
     // The copy runs along one axis, and may end there; along the others it lies within or not.
     let along = if n == 1 { None } else { site.steps(A, &[1]) };
     let along = along.and_then(|steps| steps.iter().position(|&step| step == 1));
@@ -129,7 +129,7 @@ fn inside(site: &Site<'_>, code: &Code<'_>) -> (String, Option<String>) {
         let size = &axis.size;
         let pieces = if Some(i) == along { n } else { 1 };
         let texts = || (code.expr(&start), code.expr(size));
-        let behind = !start.reaches(&zero);
+        let behind = start.range().0 < Some(0);
         if size.reaches(&(start.clone() + pieces)) {
             conditions.extend(behind.then(|| format!("{} >= 0", texts().0)));
             continue;

@@ -11,8 +11,7 @@
 //! numbers, with strides where they are not contiguous: `[]` is each thread on its own. The kind may have its first parameter,
 //! `Fence<proxy>`; without, `UnaryPointwise` is any of them.
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use super::{Atom, all};
 use crate::text::cursor::Parser;

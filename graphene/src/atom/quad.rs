@@ -4,9 +4,8 @@
 //! go through the instruction together, each with a matmul of its own. Of the sums a thread holds two
 //! rows of two pairs of columns, which is why their tensor is `[2,4]` and not a row.
 
-use super::asm::mma;
 use super::matrix::{accumulate, gather};
-use super::{A, Atom, B, D, Fault, Progress, Site, Step, Warp, When, given};
+use super::{A, Atom, B, D, Fault, Progress, Site, Step, Warp, When, asm::mma, given};
 use crate::Feature;
 use crate::fragment::{QUAD_4X8_B, QUAD_4X8_B_ROW, QUAD_8X4_A, QUAD_8X8_C, QUAD_8X8_C_PAIRS};
 

@@ -3,13 +3,10 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::launch::map_of;
-use super::swizzle::Swizzled;
-use super::{Names, Prelude, refuse, small};
-use crate::atom::Site;
+use super::{Names, Prelude, launch::map_of, refuse, small, swizzle::Swizzled};
 use crate::launch::{Condition, TensorMap};
-use crate::tensor::Axis;
 use crate::{Completion, Error, Expr, Memory, Result, Scalar, Swizzle, Tensor, TensorId, Var};
+use crate::{atom::Site, tensor::Axis};
 
 /// What the body of a kernel turned out to use.
 #[derive(Debug, Default)]

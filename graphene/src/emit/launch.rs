@@ -1,10 +1,8 @@
 //! What a kernel needs of its host, from what its text uses.
 
 use super::{Uses, refuse};
-use crate::atom::Site;
 use crate::launch::{Condition, Launch, Param, TensorMap};
-use crate::tensor::Axis;
-use crate::{Error, Expr, Kernel, Memory, Result, Tensor, TensorId};
+use crate::{Error, Expr, Kernel, Memory, Result, Tensor, TensorId, atom::Site, tensor::Axis};
 
 /// Tensor maps want addresses and strides that are multiples of so many bytes.
 const MAP_ALIGN: i64 = 16;

@@ -1,15 +1,13 @@
 //! From the statements of a kernel to those of C.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::{cell::RefCell, collections::BTreeSet};
 
 use super::code::{Code, declare_registers, render};
 use super::passes::{Form, Statement};
 use super::{Names, Prelude, Uses, refuse};
-use crate::atom;
 use crate::{
     Agent, Cond, Error, Expr, For, Kernel, Kind, Memory, Relation, Result, Spec, Stmt, ThreadsId,
-    Var,
+    Var, atom,
 };
 
 /// The statements of a kernel's body, and what they use.

@@ -6,9 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::warps::{WARP_INDEX, Warps};
-use crate::build::free;
 use crate::kernel::{block_var, thread_var};
-use crate::{Error, Expr, Kernel, Result, Stmt, TensorId, Var};
+use crate::{Error, Expr, Kernel, Result, Stmt, TensorId, Var, build::free};
 
 /// Words that a tensor or variable cannot have: C++'s, CUDA's, and those of the emitter's texts.
 const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break case catch char \

@@ -4,12 +4,9 @@
 //! reads; `lower` makes it and leaves out nothing. What emission then leaves out, adds or moves is a
 //! row of [`PASSES`], in this order. `graphene-opt emit --after PASS` prints a kernel after one.
 
-use std::collections::BTreeSet;
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
-use super::lines::broken;
-use super::warps::DECLARED;
-use super::{Names, Prelude, Storage, Uses};
+use super::{Names, Prelude, Storage, Uses, lines::broken, warps::DECLARED};
 use crate::{Kernel, Var};
 
 /// A step towards the source.

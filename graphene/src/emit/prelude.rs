@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::named::named;
-use crate::{Scalar, Unary};
+use crate::{Scalar, Unary, named::named};
 
 named! {
     /// A part of the prelude, by its name in C.

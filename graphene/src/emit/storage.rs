@@ -1,8 +1,7 @@
 //! Where tensors lie in shared memory: one after the other, in the order of their allocation.
 
 use super::{Names, Prelude, Uses, refuse};
-use crate::error::AtMost;
-use crate::{Error, Kernel, Memory, Result, Scalar, Tensor, TensorId};
+use crate::{Error, Kernel, Memory, Result, Scalar, Tensor, TensorId, error::AtMost};
 
 /// The shared memory of a block.
 #[derive(Debug)]

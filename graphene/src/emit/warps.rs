@@ -5,8 +5,7 @@
 //! registers, rather than by each lane and brought there (`R2UR`).
 
 use crate::index::{Factor, Op};
-use crate::kernel::thread_var;
-use crate::{Expr, Kernel, Var, WARP};
+use crate::{Expr, Kernel, Var, WARP, kernel::thread_var};
 
 /// The name of the own warp's number in C.
 pub(super) const WARP_INDEX: &str = "warp_index";
@@ -65,7 +64,7 @@ impl Warps {
     fn whole(&self, a: &Expr, b: &Expr) -> Option<Expr> {
         let warps = b.constant().and_then(|by| self.begins(by))?;
         // C rounds quotients of negative numbers up, so that those of threads and of warps differ.
-        if a.range().0.is_none_or(|low| low < 0) {
+        if a.range().0 < Some(0) {
             return None;
         }
         let thread = Expr::from(&self.warp) * WARP + &self.lane;

@@ -29,8 +29,7 @@ mod swizzle;
 mod text;
 mod tile;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 pub use coalesce::{coalesce, coalesce_by, flatten};
 pub use complement::{complement, left_inverse, right_inverse};

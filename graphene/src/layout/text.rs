@@ -1,12 +1,9 @@
 //! The notation: `((2,2),3):((24,2),8)`, `Sw<3,4,3> o 0 o (5,4):(4,1)`, `<3:4,8:2>`.
 
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use super::{Composed, Int, IntTuple, Layout, Outer, Stride, Swizzle, Tiler};
-use crate::text::cursor::Parser;
-use crate::text::print::joined;
-use crate::{Error, Result};
+use crate::{Error, Result, text::cursor::Parser, text::print::joined};
 
 impl<T: fmt::Display> fmt::Display for IntTuple<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

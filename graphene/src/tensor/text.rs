@@ -3,8 +3,7 @@
 use std::fmt;
 
 use super::{Tensor, Threads, View, ViewOp};
-use crate::Layout;
-use crate::text::print::joined;
+use crate::{Layout, text::print::joined};
 
 impl fmt::Display for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

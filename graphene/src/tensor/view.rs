@@ -1,9 +1,8 @@
 //! What views do.
 
 use super::{Axis, View, ViewOp};
-use crate::convert::from;
 use crate::layout::{Leaf, Stride, coalesce, composition, crd2idx, divide_dim, right_inverse};
-use crate::{Cond, Error, Expr, IntTuple, Layout, Relation, Result, Tiler};
+use crate::{Cond, Error, Expr, IntTuple, Layout, Relation, Result, Tiler, convert::from};
 
 impl View {
     /// The view of a whole buffer whose axes are the leaves of `dims`, whose strides are numbers.
@@ -97,7 +96,8 @@ impl View {
 
     /// The number of elements, if they lie without gaps and their places are constant.
     pub fn extent(&self) -> Option<i64> {
-        let (layout, size) = self.constant().map(|layout| (layout.clone(), layout.size()))?;
+        let layout = self.constant()?;
+        let size = layout.size();
         (right_inverse(&layout).ok()?.size() == size).then_some(size)
     }
 
@@ -124,8 +124,7 @@ impl View {
                 last[axis] = last[axis].clone() + (leaf.size.clone() - 1) * step;
             }
         }
-        let zero = Expr::from(0);
-        let first = start.iter().filter(|first| !first.reaches(&zero));
+        let first = start.iter().filter(|first| first.range().0 < Some(0));
         let first = first.map(|first| Cond::new(first, Relation::AtLeast, 0));
         let last = last.into_iter().zip(self.axes.iter());
         let last = last.filter(|(last, axis)| !axis.size.exceeds(last));
@@ -171,9 +170,8 @@ impl View {
     }
 
     fn reshape(&self, depth: usize, dims: &[Layout]) -> Result<View> {
-        let Some(level) = self.levels().get(depth) else {
-            return Err(Error::Shape(format!("there is no level {depth}")));
-        };
+        let none = || Error::Shape(format!("there is no level {depth}"));
+        let level = self.levels().get(depth).ok_or_else(none)?;
         dims.iter().try_for_each(check_counts)?;
         let dims = Layout::tuple(dims.to_vec())?;
         let size = level.size();

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 
-use super::cursor::Parser;
-use super::expr::expr;
 use super::kind::{monoid, scan};
-use super::print::list;
+use super::{cursor::Parser, expr::expr, print::list};
 use crate::function::{Node, Value};
 use crate::kernel::{Fold, Monoid, Term};
 use crate::{Binary, Builder, Fused, Result, Scalar, Step, Unary, Window};

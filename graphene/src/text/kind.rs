@@ -3,9 +3,7 @@
 use std::fmt::{Display, Formatter};
 use std::ops::RangeInclusive;
 
-use super::cursor::Parser;
-use super::expr::expr;
-use super::fused::fused;
+use super::{cursor::Parser, expr::expr, fused::fused};
 use crate::kernel::{Fold, Monoid, Scan};
 use crate::{Binary, Builder, Fence, Group, Kind, Number, Result, Scope, Unary};
 

@@ -1,15 +1,11 @@
 //! Kernels and statements from text. What they mean, and what is wrong with them, the builder knows.
 
-use super::cursor::Parser;
 use super::expr::{cond, coords, expr};
-use super::fused::fused;
-use super::kind::kind;
-use super::print::index_groups;
 use super::types::{tensor_type, threads_type, view_op};
-use crate::build::Viewed;
+use super::{cursor::Parser, fused::fused, kind::kind, print::index_groups};
 use crate::{
     Agent, Arch, Builder, Fused, Header, Kernel, Memory, Operand, Result, Tensor, TensorId, Test,
-    ThreadsId,
+    ThreadsId, build::Viewed,
 };
 
 /// The kernel that a text describes. Fails with [`Error::Text`](crate::Error::Text), with the line and column.

@@ -2,10 +2,9 @@
 
 use super::cursor::Parser;
 use super::expr::{coords, expr, trees};
-use crate::tensor::ViewOp;
 use crate::{
     Agent, Builder, Error, Expr, IntTuple, Layout, Memory, Result, Scalar, Swizzle, Tensor,
-    Threads, Tiler, View,
+    Threads, Tiler, View, tensor::ViewOp,
 };
 
 /// `[2,2:2,16].[2,4:1,4].fp32.GL`
