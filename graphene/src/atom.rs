@@ -213,12 +213,10 @@ impl Atom {
 }
 
 /// A spec that an atom carries out, with its operands and the sizes that the pattern leaves open.
+#[allow(missing_docs)]
 pub struct Site<'a> {
-    /// The kernel.
     pub kernel: &'a Kernel,
-    /// The spec.
     pub spec: &'a Spec,
-    /// The atom.
     pub atom: &'static Atom,
     /// The operands' tensors: outputs first, then inputs.
     pub operands: Vec<Tensor>,
@@ -352,7 +350,6 @@ pub fn features(kernel: &Kernel) -> Result<Vec<Feature>> {
     Ok(all.into_iter().collect())
 }
 
-/// The precondition of an atom that needs none.
 fn always(_: &Site<'_>) -> Fits {
     Ok(())
 }

@@ -45,14 +45,12 @@ pub enum Op {
     Max,
 }
 
-/// A comparison of two expressions.
+/// A comparison of two expressions: `left relation right`.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cond {
-    /// The left side.
     pub left: Expr,
-    /// How the sides compare.
     pub relation: Relation,
-    /// The right side.
     pub right: Expr,
 }
 

@@ -35,7 +35,6 @@ pub struct Kernel {
     pub symbols: Vec<Var>,
     /// Every tensor, declared or derived.
     pub(crate) tensors: Vec<(String, Tensor)>,
-    /// Every thread and block tensor.
     pub(crate) threads: Vec<(String, Threads)>,
     /// Tensors in global memory: the kernel's pointers, in order.
     pub params: Vec<TensorId>,
@@ -87,22 +86,18 @@ impl Stmt {
     }
 }
 
-/// `for(@k = first; @k < end; @k += step) carry … { }`.
+/// `for(@var = first; @var < end; @var += step) carry … { body }`.
+#[allow(missing_docs)] // Of fields that the notation names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct For {
-    /// The counter.
     pub var: Var,
-    /// Its first value.
     pub first: Expr,
-    /// What it stays below.
     pub end: Expr,
-    /// By how much it grows.
     pub step: Expr,
     /// Whether the loop is written out; then its bounds are constants.
     pub unroll: bool,
     /// What holds at its head: before each round, and at its end.
     pub carry: Vec<Carry>,
-    /// What is repeated.
     pub body: Vec<Stmt>,
 }
 

@@ -143,7 +143,6 @@ fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     Ok(Progress::Done)
 }
 
-/// An instruction without operands.
 fn plain(text: &str) -> String {
     asm(text, &[], &[])
 }
@@ -192,7 +191,6 @@ fn block_wide(site: &Site<'_>) -> Fits {
     given(fits, "it is for a whole block of several warps, or one of its warpgroups")
 }
 
-/// All threads of all blocks of a cluster.
 fn cluster_wide(site: &Site<'_>) -> Fits {
     let size = |threads| site.kernel.threads(threads).view.size();
     let whole = size(site.spec.blocks).constant() == site.kernel.cluster_size().ok()

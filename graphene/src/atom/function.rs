@@ -171,7 +171,6 @@ pub(super) fn whole_binary_text(op: Binary, x: &str, y: &str) -> Option<String> 
     })
 }
 
-/// A number in CUDA C++.
 pub(super) fn float_text(value: f64) -> String {
     match value {
         f64::INFINITY => "__int_as_float(0x7f800000)".to_owned(),

@@ -100,7 +100,6 @@ fn pairs_of_columns(site: &Site<'_>) -> bool {
     level.is_some_and(|level| level.rank() == 2 && level.modes()[1].size().is(1))
 }
 
-/// The coordinates of the matrices that are loaded.
 fn matrices(site: &Site<'_>) -> Vec<Vec<i64>> {
     match site.dims(D).len() {
         1 => vec![vec![]],

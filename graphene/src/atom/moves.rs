@@ -164,7 +164,6 @@ pub(super) fn each(
     Ok(Progress::Done)
 }
 
-/// The element-wise copy.
 pub(super) fn copy(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let mut values = Vec::with_capacity(count(site) as usize);
     for lane in warp.lanes() {
@@ -182,7 +181,6 @@ pub(super) fn bytes(site: &Site<'_>, wanted: i64) -> Fits {
     given(site.size("n") * bytes == wanted, "it moves another number of bytes")
 }
 
-/// Both sides have one type.
 pub(super) fn same(site: &Site<'_>) -> Fits {
     given(site.operand(D).scalar == site.operand(A).scalar, "it does not convert")
 }

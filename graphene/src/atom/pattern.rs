@@ -17,7 +17,6 @@ use super::{Atom, all};
 use crate::text::cursor::Parser;
 use crate::{Completion, Expr, Kernel, Layout, Memory, Result, Scalar, Spec, Tensor, View};
 
-/// A parsed pattern.
 #[derive(Debug)]
 pub(super) struct Pattern {
     kind: &'static str,

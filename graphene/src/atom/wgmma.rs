@@ -44,7 +44,6 @@ fn sets(site: &Site<'_>) -> bool {
     site.spec.kind == Kind::MATMUL
 }
 
-/// Whether A is in registers.
 fn has_registers(site: &Site<'_>) -> bool {
     site.operand(A).memory == Memory::Registers
 }
@@ -155,7 +154,6 @@ fn text(site: &Site<'_>, code: &Code<'_>) -> String {
     asm(&text, &outs, &ins)
 }
 
-/// Single precision is cut to TF32.
 fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let (w, depth) = (site.size("w"), depth(site));
     let seen = seen(site);

@@ -6,7 +6,6 @@ use crate::{
     tensor::ViewOp, text::kind::row_of,
 };
 
-/// Refuses what is not well formed.
 pub(super) fn refuse_if(wrong: bool, why: impl std::fmt::Display) -> Result {
     if wrong { Err(Error::Kernel(why.to_string())) } else { Ok(()) }
 }

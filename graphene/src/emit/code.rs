@@ -26,13 +26,11 @@ pub(super) struct Uses {
     pub(super) aligned: BTreeMap<TensorId, i64>,
     /// What must hold of symbols.
     pub(super) conditions: Vec<Condition>,
-    /// Whether it waits for the kernels before it.
     pub(super) dependent: bool,
     /// What went wrong first in a function that has no result to say so.
     pub(super) error: Option<Error>,
 }
 
-/// A tensor map of a kernel's parameter, with its own name.
 #[derive(Debug)]
 pub(super) struct Map {
     pub(super) tensor: TensorId,
@@ -139,7 +137,6 @@ impl Code<'_> {
         Ok(axes.into_iter().map(|(at, axis)| at * &axis.stride).sum())
     }
 
-    /// An element as an lvalue.
     fn place(&self, operand: usize, element: &[i64]) -> Result<String> {
         let (root, tensor) = (self.root(operand), self.site.operand(operand));
         let name = self.names.tensor(root)?;
@@ -304,7 +301,6 @@ fn parted(swizzle: Swizzle, scalar: Scalar, offset: &Expr) -> Result<Swizzled> {
     Swizzled::of(Swizzle::new(swizzle.bits(), base, swizzle.shift())?, offset)
 }
 
-/// The binary logarithm of a power of two.
 fn log(size: i64) -> i64 {
     i64::from(size.trailing_zeros())
 }

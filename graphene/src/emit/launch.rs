@@ -7,7 +7,6 @@ use crate::{Error, Expr, Kernel, Memory, Result, Tensor, TensorId, atom::Site, t
 /// Tensor maps want addresses and strides that are multiples of so many bytes.
 const MAP_ALIGN: i64 = 16;
 
-/// The most axes that a tensor map has.
 const MAP_RANK: usize = 5;
 
 /// The description of a kernel's launch. Parameters are pointers, tensor maps, symbols.

@@ -1,6 +1,5 @@
 //! Lines of at most a hundred columns, where the text has spaces to break at.
 
-/// The most columns of a line.
 const WIDTH: usize = 100;
 
 /// How much further in the rest of a line goes on.

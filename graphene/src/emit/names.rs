@@ -19,7 +19,6 @@ const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break
     volatile while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize half half2 bfloat16 \
     TensorMap shared swizzle word shared_address warp_index min max";
 
-/// The names of what a kernel declares.
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) entry: String,
@@ -64,7 +63,6 @@ impl Names {
         names
     }
 
-    /// The same value, by the own warp's number where that is enough.
     pub(super) fn by_warp(&self, expr: &Expr) -> Expr {
         self.warps.as_ref().map_or_else(|| expr.clone(), |warps| warps.within(expr))
     }
@@ -74,7 +72,6 @@ impl Names {
         self.roots[tensor.0 as usize]
     }
 
-    /// The name of a declared tensor.
     pub(super) fn tensor(&self, tensor: TensorId) -> Result<&str> {
         let missing = || Error::Emission("a tensor is used that nothing declares".to_owned());
         self.tensors.get(&tensor).map(String::as_str).ok_or_else(missing)
@@ -93,7 +90,6 @@ impl Names {
         Ok(self.free(format!("{name}_map{number}")))
     }
 
-    /// The name of the address of a tensor in shared memory.
     pub(super) fn address(&self, tensor: TensorId) -> Result<String> {
         Ok(self.free(format!("{}_at", self.tensor(tensor)?)))
     }

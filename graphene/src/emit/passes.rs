@@ -34,7 +34,6 @@ const fn pass(name: &'static str, does: &'static str, run: fn(&mut Source<'_>)) 
     Pass { name, does, run }
 }
 
-/// A statement of C.
 #[derive(Debug, Default)]
 pub(super) struct Statement {
     pub(super) form: Form,
@@ -73,7 +72,6 @@ pub(super) struct Source<'k> {
 }
 
 impl Source<'_> {
-    /// Runs the passes up to one, or all.
     pub(super) fn run(&mut self, last: Option<&str>) {
         for pass in &PASSES {
             (pass.run)(self);

@@ -24,7 +24,6 @@ named! {
     }
 }
 
-/// The parts' definitions.
 const PARTS: [&str; Prelude::ALL.len()] = [
     include_str!("prelude/half.cu"),
     include_str!("prelude/bfloat16.cu"),

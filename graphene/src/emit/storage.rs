@@ -3,7 +3,6 @@
 use super::{Names, Prelude, Uses, refuse};
 use crate::{Error, Kernel, Memory, Result, Scalar, Tensor, TensorId, error::AtMost};
 
-/// The shared memory of a block.
 #[derive(Debug)]
 pub(crate) struct Storage {
     places: Vec<(TensorId, i64)>,

@@ -7,7 +7,6 @@
 use crate::index::{Factor, Op};
 use crate::{Expr, Kernel, Var, WARP, kernel::thread_var};
 
-/// The name of the own warp's number in C.
 pub(super) const WARP_INDEX: &str = "warp_index";
 
 /// The statement that declares it, where all lanes are together.
@@ -18,7 +17,6 @@ pub(super) const DECLARED: &str =
 #[derive(Debug)]
 pub(super) struct Warps {
     thread: Var,
-    /// The own warp's number.
     pub(super) warp: Var,
     lane: Var,
 }

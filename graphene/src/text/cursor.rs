@@ -34,7 +34,6 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Goes back to where [`next`](Parser::next) was.
     pub(crate) fn back(&mut self, at: usize) {
         self.at = at;
     }
@@ -59,7 +58,6 @@ impl<'t> Parser<'t> {
         if self.eat(sign) { Ok(()) } else { Err(self.expected(&format!("`{sign}`"))) }
     }
 
-    /// A word, if there is one.
     pub(crate) fn word(&mut self) -> Option<&'t str> {
         let word = self.peek_word();
         self.at = self.next() + word.len();
@@ -195,7 +193,6 @@ impl<'t> Parser<'t> {
         Ok(comma)
     }
 
-    /// `0, 1`
     pub(crate) fn dimensions(&mut self) -> Result<Vec<usize>> {
         self.list(Parser::dimension)
     }
@@ -210,7 +207,6 @@ impl<'t> Parser<'t> {
         self.float().ok_or_else(|| self.expected("a number"))
     }
 
-    /// A number, if there is one.
     pub(crate) fn float(&mut self) -> Option<Number> {
         let rest = &self.rest();
         let sign = usize::from(rest.starts_with('-'));

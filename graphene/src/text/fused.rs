@@ -102,7 +102,6 @@ fn text<'a>(term: &Term, of: impl Fn(Value) -> &'a (String, usize)) -> (String, 
 /// What names stand for.
 type Names<'t> = BTreeMap<&'t str, Fused>;
 
-/// `{...}`
 pub(super) fn fused<'t>(p: &mut Parser<'t>, k: &Builder) -> Result<Fused> {
     let mut names = Names::new();
     let output = |p: &mut Parser<'t>| loop {

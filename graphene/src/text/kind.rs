@@ -9,11 +9,8 @@ use crate::{Binary, Builder, Fence, Group, Kind, Number, Result, Scope, Unary};
 
 /// How a kind is written, and how many operands it has.
 pub(crate) struct Row {
-    /// The name, as [`Kind::name`] has it.
     name: &'static str,
-    /// How many outputs there are.
     pub(crate) outs: RangeInclusive<usize>,
-    /// How many inputs there are.
     pub(crate) ins: RangeInclusive<usize>,
     /// Reads what follows the name; [`Display`] writes it.
     read: fn(&mut Parser<'_>, &Builder) -> Result<Kind>,
@@ -72,7 +69,6 @@ kinds! {
     "GridWait" Kind::GridWait(_), 0..=0, 1..=1, |p, k| p.argument(|p| expr(p, k)).map(Kind::GridWait);
 }
 
-/// A kind's row.
 pub(crate) fn row_of(kind: &Kind) -> &'static Row {
     let mut rows = ROWS.iter();
     rows.find(|row| row.name == kind.name()).expect("every kind has a row")

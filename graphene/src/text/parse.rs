@@ -352,7 +352,6 @@ fn known<V: Viewed>(p: &mut Parser<'_>, k: &Builder) -> Result<V> {
     k.find(name).ok_or_else(|| p.fail(at, format!("no {}{name} is known here", V::SIGIL)))
 }
 
-/// The name of a tensor of data, or of threads or blocks.
 fn sigil_name<'t, V: Viewed>(p: &mut Parser<'t>) -> Result<&'t str> {
     let what = if V::SIGIL == '%' { "a tensor" } else { "threads or blocks" };
     p.expect_name(V::SIGIL, what)

@@ -146,7 +146,6 @@ impl Kernel {
         format!("carry {}{form} = {}", states(&spec.outs), rest(&stated))
     }
 
-    /// A spec without its body.
     pub(crate) fn spec_text(&self, spec: &Spec) -> String {
         let outs = match &spec.outs[..] {
             [] => String::new(),
