@@ -73,7 +73,7 @@ fn signature(kernel: &Kernel, names: &Names, uses: &mut Uses) -> Result<String> 
     let mut params = Vec::new();
     // A kernel that waits for writes of others must not read through the cache for constants.
     let restrict = if waits_for_others(kernel) { "" } else { "__restrict__ " };
-    for &param in kernel.params.iter().filter(|param| uses.pointers.contains(param)) {
+    for &param in kernel.params.iter().filter(|param| uses.elements.contains(param)) {
         let constant = if uses.written.contains(&param) { "" } else { "const " };
         let (scalar, name) = (kernel.tensor(param).scalar, names.tensor(param)?);
         uses.prelude.extend(Prelude::of(scalar));

@@ -190,10 +190,8 @@ fn vector_text(site: &Site<'_>, code: &Code<'_>) -> String {
     let per_word = 4 / site.operand(D).scalar.bytes();
     let loads = site.operand(D).memory == Memory::Registers;
     let (registers, memory) = if loads { (D, A) } else { (A, D) };
-    let words: Vec<String> = (0..site.size("n"))
-        .step_by(per_word.max(1) as usize)
-        .map(|i| code.word(registers, &[i]))
-        .collect();
+    let words = (0..site.size("n")).step_by(per_word as usize);
+    let words: Vec<String> = words.map(|i| code.word(registers, &[i])).collect();
     let count = words.len();
     let vector = if count == 1 { String::new() } else { format!(".v{count}") };
     let (space, address) = match site.operand(memory).memory {

@@ -119,15 +119,12 @@ fn threads_match(pattern: &[Vec<Extent>], view: &View) -> bool {
             _ => joined.push((size, stride)),
         }
     }
-    let mut wanted = Vec::new();
-    for extent in pattern.iter().flatten() {
-        match extent.size {
-            Size::Is(size) => wanted.push((size, extent.stride.unwrap_or(1))),
-            // A name in the place of the threads takes any number of them.
-            Size::Named(_) => return true,
-        }
-    }
-    wanted == joined
+    let wanted = pattern.iter().flatten().map(|extent| match extent.size {
+        Size::Is(size) => Some((size, extent.stride.unwrap_or(1))),
+        // A name in the place of the threads takes any number of them.
+        Size::Named(_) => None,
+    });
+    wanted.collect::<Option<Vec<_>>>().is_none_or(|wanted| wanted == joined)
 }
 
 impl Extent {
@@ -174,8 +171,7 @@ fn operand(p: &mut Parser<'static>) -> Result<Operand> {
             scalars.push(p.row("a scalar type", &Scalar::ALL)?);
         }
     }
-    p.expect(".")?;
-    let memory = p.row("a memory", &Memory::ALL)?;
+    let memory = p.after(".", |p| p.row("a memory", &Memory::ALL))?;
     Ok(Operand { levels, scalars, memory, peer: p.eat("@") })
 }
 

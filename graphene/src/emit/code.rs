@@ -11,10 +11,8 @@ use crate::{atom::Site, tensor::Axis};
 /// What the body of a kernel turned out to use.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
-    /// Global tensors named by their pointers.
-    pub(super) pointers: BTreeSet<TensorId>,
     pub(super) written: BTreeSet<TensorId>,
-    /// Shared tensors whose elements are named.
+    /// Global and shared tensors whose elements are named.
     pub(super) elements: BTreeSet<TensorId>,
     /// Shared tensors whose addresses are taken.
     pub(super) addresses: BTreeSet<TensorId>,
@@ -140,22 +138,16 @@ impl Code<'_> {
     fn place(&self, operand: usize, element: &[i64]) -> Result<String> {
         let (root, tensor) = (self.root(operand), self.site.operand(operand));
         let name = self.names.tensor(root)?;
-        match tensor.memory {
-            Memory::Global => {
-                let index = self.global_index(&self.axes(operand, element)?)?;
-                self.uses.borrow_mut().pointers.insert(root);
-                Ok(format!("{name}[{index}]"))
+        let index = match tensor.memory {
+            Memory::Registers => return self.register(operand, element),
+            Memory::Shared if tensor.peer.is_some() => {
+                return refuse(format!("%{name} of another block has no elements in C"));
             }
-            Memory::Shared => {
-                if tensor.peer.is_some() {
-                    return refuse(format!("%{name} of another block has no elements in C"));
-                }
-                let index = self.swizzled(tensor, self.offset(operand, element)?, 1)?;
-                self.uses.borrow_mut().elements.insert(root);
-                Ok(format!("{name}[{index}]"))
-            }
-            Memory::Registers => self.register(operand, element),
-        }
+            Memory::Shared => self.swizzled(tensor, self.offset(operand, element)?, 1)?,
+            Memory::Global => self.global_index(&self.axes(operand, element)?)?,
+        };
+        self.uses.borrow_mut().elements.insert(root);
+        Ok(format!("{name}[{index}]"))
     }
 
     fn register(&self, operand: usize, element: &[i64]) -> Result<String> {

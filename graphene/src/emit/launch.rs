@@ -11,7 +11,7 @@ const MAP_RANK: usize = 5;
 
 /// The description of a kernel's launch. Parameters are pointers, tensor maps, symbols.
 pub(super) fn describe(kernel: &Kernel, entry: &str, shared: i64, uses: &Uses) -> Result<Launch> {
-    let pointers = kernel.params.iter().filter(|param| uses.pointers.contains(param));
+    let pointers = kernel.params.iter().filter(|param| uses.elements.contains(param));
     let params = pointers
         .map(|&param| pointer(kernel, param, uses))
         .chain(uses.maps.iter().map(|map| Param::TensorMap(map.map.clone())))

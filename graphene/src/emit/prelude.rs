@@ -38,13 +38,6 @@ const PARTS: [&str; Prelude::ALL.len()] = [
     include_str!("prelude/swizzle.cu"),
 ];
 
-const FUNCTIONS: [(Unary, Prelude); 4] = [
-    (Unary::Exp2, Prelude::Exp2),
-    (Unary::Gelu, Prelude::Gelu),
-    (Unary::GeluHalf, Prelude::GeluHalf),
-    (Unary::Tf32, Prelude::Tf32),
-];
-
 impl Prelude {
     /// What a type of elements needs.
     pub(super) fn of(scalar: Scalar) -> Option<Prelude> {
@@ -57,7 +50,13 @@ impl Prelude {
 
     /// What a function's text calls.
     pub(super) fn called(op: Unary) -> Option<Prelude> {
-        FUNCTIONS.iter().find(|row| row.0 == op).map(|row| row.1)
+        match op {
+            Unary::Exp2 => Some(Prelude::Exp2),
+            Unary::Gelu => Some(Prelude::Gelu),
+            Unary::GeluHalf => Some(Prelude::GeluHalf),
+            Unary::Tf32 => Some(Prelude::Tf32),
+            _ => None,
+        }
     }
 
     /// The definitions of parts. A multiply-add of fp16 needs fp16.

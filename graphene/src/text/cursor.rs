@@ -47,11 +47,15 @@ impl<'t> Parser<'t> {
     }
 
     pub(crate) fn eat(&mut self, sign: &str) -> bool {
-        let sees = self.sees(sign);
-        if sees {
-            self.at = self.next() + sign.len();
+        self.eat_if(self.sees(sign), sign.len())
+    }
+
+    /// Eats so many bytes of the next word or sign, if it is what is looked for.
+    fn eat_if(&mut self, found: bool, len: usize) -> bool {
+        if found {
+            self.at = self.next() + len;
         }
-        sees
+        found
     }
 
     pub(crate) fn expect(&mut self, sign: &str) -> Result {
@@ -71,11 +75,7 @@ impl<'t> Parser<'t> {
     }
 
     pub(crate) fn eat_word(&mut self, word: &str) -> bool {
-        let same = self.peek_word() == word;
-        if same {
-            self.at = self.next() + word.len();
-        }
-        same
+        self.eat_if(self.peek_word() == word, word.len())
     }
 
     pub(crate) fn expect_word(&mut self, word: &str) -> Result {
@@ -89,13 +89,11 @@ impl<'t> Parser<'t> {
         if end == 0 {
             return None;
         }
-        for part in [".stage", ".parity"] {
+        let part = [".stage", ".parity"].into_iter().find(|part| {
             let after = rest[end..].strip_prefix(part);
-            if sigil == '@' && after.is_some_and(|after| !after.starts_with(is_name)) {
-                end += part.len();
-                break;
-            }
-        }
+            sigil == '@' && after.is_some_and(|after| !after.starts_with(is_name))
+        });
+        end += part.map_or(0, str::len);
         self.at = self.next() + 1 + end;
         Some(&rest[..end])
     }
@@ -109,10 +107,7 @@ impl<'t> Parser<'t> {
         let next = self.next();
         let after = self.text[next..].strip_prefix('%');
         let is = after.is_some_and(|after| next == self.at || !after.starts_with(is_name));
-        if is {
-            self.at = next + 1;
-        }
-        is
+        self.eat_if(is, 1)
     }
 
     pub(crate) fn sees_digit(&self) -> bool {
@@ -154,8 +149,7 @@ impl<'t> Parser<'t> {
         [open, close]: [&str; 2],
         read: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
-        self.expect(open)?;
-        let value = read(self)?;
+        let value = self.after(open, read)?;
         self.expect(close)?;
         Ok(value)
     }
@@ -180,8 +174,17 @@ impl<'t> Parser<'t> {
         self.within(["<", ">"], read)
     }
 
+    /// What stands behind a sign.
+    pub(crate) fn after<T>(
+        &mut self,
+        sign: &str,
+        read: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        self.expect(sign).and_then(|()| read(self))
+    }
+
     pub(crate) fn after_comma<T>(&mut self, of: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.expect(",").and_then(|()| of(self))
+        self.after(",", of)
     }
 
     /// `, word`, or nothing.

@@ -121,8 +121,8 @@ fn stmt(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     match p.word() {
         Some("ring") => p.placed(|p| ring(p, k)),
         Some("advance") => advance(p, k),
-        Some("for") => p.expect("(").and_then(|()| p.placed(|p| for_(p, k))),
-        Some("if") => p.expect("(").and_then(|()| p.placed(|p| if_(p, k))),
+        Some("for") => p.after("(", |p| p.placed(|p| for_(p, k))),
+        Some("if") => p.after("(", |p| p.placed(|p| if_(p, k))),
         Some("role") => p.placed(|p| role(p, k)),
         _ => {
             p.back(at);
@@ -153,8 +153,7 @@ fn threads(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     let name = new_name::<ThreadsId>(p, k)?;
     let from = p.next();
     let printed = threads_type(p, k)?;
-    p.expect("=")?;
-    viewed::<ThreadsId>(p, k, name, (from, printed))
+    p.after("=", |p| viewed::<ThreadsId>(p, k, name, (from, printed)))
 }
 
 /// What a view is of, whose printed type must be the one that it has.
@@ -181,10 +180,8 @@ fn indices(p: &mut Parser<'_>, k: &mut Builder) -> Result {
         true => p.within(["(", ")"], |p| p.list(|p| new_var(p, k))),
         false => Ok(vec![new_var(p, k)?]),
     })?;
-    p.expect("=")?;
-    let of: ThreadsId = known(p, k)?;
-    p.expect(".")?;
-    p.expect_word("indices")?;
+    let of: ThreadsId = p.after("=", |p| known(p, k))?;
+    p.after(".", |p| p.expect_word("indices"))?;
     p.within(["(", ")"], |_| Ok(()))?;
     let expected = match &index_groups(&k.tensor_of(of)?.view)[..] {
         [size] => vec![1; *size],
@@ -235,16 +232,11 @@ fn spec(p: &mut Parser<'_>, k: &mut Builder, outs: Vec<Operand>) -> Result {
 
 fn for_(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     let name = new_var(p, k)?;
-    p.expect("=")?;
-    let first = expr(p, k)?;
-    p.expect(";")?;
-    same_var(p, name)?;
-    p.expect("<")?;
-    let end = expr(p, k)?;
-    p.expect(";")?;
-    same_var(p, name)?;
-    p.expect("+=")?;
-    let step = expr(p, k)?;
+    let first = p.after("=", |p| expr(p, k))?;
+    p.after(";", |p| same_var(p, name))?;
+    let end = p.after("<", |p| expr(p, k))?;
+    p.after(";", |p| same_var(p, name))?;
+    let step = p.after("+=", |p| expr(p, k))?;
     p.expect(")")?;
     let unroll = p.eat_word("unroll");
     let carry = k.carry(name, (&end, &step), |k, _| carried(p, k))?;
@@ -260,8 +252,7 @@ fn carried(p: &mut Parser<'_>, k: &Builder) -> Result<Vec<(Option<Fused>, Header
             true => Some(p.expect_word("Fused").and_then(|()| fused(p, k))?),
             false => None,
         };
-        p.expect("=")?;
-        all.push((form, header(p, k, states)?));
+        all.push((form, p.after("=", |p| header(p, k, states))?));
     }
     Ok(all)
 }

@@ -11,8 +11,7 @@ use crate::{
 pub(super) fn tensor_type(p: &mut Parser<'_>, k: &Builder) -> Result<Tensor> {
     let view = levels(p, k)?;
     let scalar = p.row("a scalar type", &Scalar::ALL)?;
-    p.expect(".")?;
-    let memory = p.row("a memory", &Memory::ALL)?;
+    let memory = p.after(".", |p| p.row("a memory", &Memory::ALL))?;
     let mut tensor = Tensor::new(view, scalar, memory);
     if p.sees(".S<") {
         tensor.swizzle = Some(p.within([".S<", ">"], |p| {
@@ -47,9 +46,7 @@ fn levels(p: &mut Parser<'_>, k: &Builder) -> Result<View> {
         }
         let level = p.placed(|p| {
             let [sizes, strides] = p.within(["[", "]"], |p| {
-                let sizes = trees(p, k)?;
-                p.expect(":")?;
-                Ok([sizes, trees(p, k)?].map(IntTuple::Tuple))
+                Ok([trees(p, k)?, p.after(":", |p| trees(p, k))?].map(IntTuple::Tuple))
             })?;
             Layout::new(&sizes, &strides).map_err(|error| match error {
                 Error::Profile { .. } => unpaired(),
@@ -74,7 +71,7 @@ pub(super) fn view_op(p: &mut Parser<'_>, k: &Builder) -> Result<ViewOp> {
     let op = p.word().unwrap_or_default();
     p.expect("(")?;
     let op = match op {
-        "tile" => ViewOp::Tile(tiles(p)?),
+        "tile" => ViewOp::Tile(p.list(tile)?),
         "reshape" => {
             let at = p.next();
             let depth = usize::try_from(p.natural()?)
@@ -93,8 +90,8 @@ pub(super) fn view_op(p: &mut Parser<'_>, k: &Builder) -> Result<ViewOp> {
     Ok(op)
 }
 
-fn tiles(p: &mut Parser<'_>) -> Result<Vec<Tiler>> {
-    p.list(|p| Ok(if p.eat_word("_") { Tiler::Whole } else { modes(p)?.into() }))
+fn tile(p: &mut Parser<'_>) -> Result<Tiler> {
+    if p.eat_word("_") { Ok(Tiler::Whole) } else { modes(p).map(Tiler::from) }
 }
 
 /// `8`, `8:2` or `(4,2):(1,16)`
@@ -104,9 +101,7 @@ fn modes(p: &mut Parser<'_>) -> Result<Layout> {
             let size = p.natural()?;
             return Layout::mode(size, if p.eat(":") { p.natural()? } else { 1 });
         }
-        let sizes = naturals(p)?;
-        p.expect(":")?;
-        let strides = naturals(p)?;
+        let (sizes, strides) = (naturals(p)?, p.after(":", naturals)?);
         if sizes.len() != strides.len() {
             return Err(unpaired());
         }
