@@ -257,8 +257,7 @@ impl Site<'_> {
         self.operands[operand].view.dims().filter(|dim| !dim.size().is(1)).collect()
     }
 
-    /// Where an element lies relative to its operand's first one: the steps along each of the
-    /// buffer's axes. `None` where a size or step is not a constant.
+    /// An element's steps along each of the buffer's axes from its operand's first one. `None` where one is not a constant.
     pub fn steps(&self, operand: usize, element: &[i64]) -> Option<Vec<i64>> {
         let view = &self.operands[operand].view;
         let mut steps = vec![0; view.axes().len()];

@@ -129,8 +129,7 @@ impl Builder {
         self.declare(name, Threads { view, agent })
     }
 
-    /// A new tensor in shared memory or registers; for what is swizzled, only in shared memory. Fails for other
-    /// memories, or if the view is not one of a whole buffer.
+    /// A new tensor in registers or shared memory, which alone may be swizzled. Fails if the view is not one of a whole buffer.
     pub fn allocate(
         &mut self,
         name: &str,
@@ -186,8 +185,7 @@ impl Builder {
         self.view(of, name, ViewOp::Peer(block.into()))
     }
 
-    /// The own coordinate in every leaf of a tensor of threads or blocks, outermost level first. Fails unless there
-    /// is one name for each leaf.
+    /// The own coordinate in every leaf of threads or blocks, outermost level first. Fails unless there is a name for each.
     pub fn indices<const N: usize>(&mut self, of: ThreadsId, names: [&str; N]) -> Result<[Var; N]> {
         let vars = self.indices_named(of, &names)?;
         Ok(vars.try_into().expect("there is a variable for every name"))
@@ -207,8 +205,7 @@ impl Builder {
         Ok(vars)
     }
 
-    /// A variable with a value, which must be known not to be negative. Fails if it may be, or uses variables that
-    /// are not known here.
+    /// A variable with a value. Fails if that may be negative, or uses variables that are not known here.
     pub fn let_(&mut self, name: &str, value: impl Into<Expr>) -> Result<Var> {
         let value = value.into();
         check::expr(self, &value)?;
@@ -407,8 +404,7 @@ impl Builder {
         Ok(())
     }
 
-    /// What only these coordinates of the outermost level's only dimension do. Fails if there are none, if they
-    /// are not within that dimension, or as the body does.
+    /// What only these coordinates of the outermost level's only dimension do. Fails if it lacks them, or as the body does.
     pub fn role(
         &mut self,
         threads: ThreadsId,
@@ -428,8 +424,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The kernel, which computes `outs` from `ins`: what, its kind says. Fails without a grid or block, or for what
-    /// is not a parameter.
+    /// The kernel, which computes `outs` from `ins` as its kind says. Fails without grid or block, or for what is no parameter.
     pub fn finish(
         self,
         kind: Kind,

@@ -101,8 +101,7 @@ impl Expr {
         self.terms.iter().map(|(product, &coefficient)| (product.as_slice(), coefficient))
     }
 
-    /// The value, given one for every variable. `None` where a variable has none, a divisor is not
-    /// positive, or the value overflows.
+    /// The value, given one for every variable. `None` where one is missing, a divisor is not positive, or it overflows.
     pub fn value(&self, of: &dyn Fn(&Var) -> Option<i64>) -> Option<i64> {
         self.terms.iter().try_fold(0_i64, |sum, (product, &coefficient)| {
             let mut factors = product.iter();

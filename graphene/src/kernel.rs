@@ -312,8 +312,7 @@ impl Kernel {
         spec.kind != Kind::Prefetch && spec.operands().any(depends)
     }
 
-    /// The number of threads of a block. Fails with [`Error::Shape`] if it is not a constant, [`Error::Constraint`]
-    /// if it is more than a block can have.
+    /// The threads of a block. Fails with [`Error::Shape`] if they are no constant, [`Error::Constraint`] if they are too many.
     pub fn block_size(&self) -> Result<i64> {
         let size = self.threads(self.block).view.size();
         let unknown = || Error::Shape(format!("a block of {size} threads"));
@@ -327,8 +326,7 @@ impl Kernel {
         self.leaves().iter().any(|leaf| matches!(leaf.spec.kind, Kind::GridWait(_)))
     }
 
-    /// The number of blocks of a cluster: the size of the grid's second level, or 1. Fails with [`Error::Shape`] if
-    /// it is not a constant.
+    /// The blocks of a cluster: the grid's second level, or 1. Fails with [`Error::Shape`] if they are no constant.
     pub fn cluster_size(&self) -> Result<i64> {
         let size = match self.threads(self.grid).view.levels() {
             [_, cluster] => cluster.size(),

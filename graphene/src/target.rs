@@ -30,8 +30,7 @@ pub struct Target {
     /// Whether matmuls of single precision may round their operands to TF32, so that matrix units
     /// make them, where it has [`Feature::MmaTf32`]. No target does unless it is asked to.
     pub tf32: bool,
-    /// Whether a CPU's matmuls of single precision by weights may round both operands to bf16. No target does unless it is
-    /// asked to.
+    /// Likewise, whether a CPU's matmuls of single precision by weights may round both operands to bf16.
     pub bf16: bool,
 }
 

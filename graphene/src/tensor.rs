@@ -79,8 +79,7 @@ pub struct Tensor {
     /// Whether nothing that may still run when the kernel starts writes it, as a layer's weights: so it may be read before
     /// predecessors are done. Whoever launches the kernel promises that; only parameters are such, and a kernel writes none.
     pub constant: bool,
-    /// Whether it is for a kernel's own use, such as a counter that is 0 before and after: a parameter that is neither
-    /// input nor output.
+    /// Whether it is a parameter for the kernel's own use, such as a counter that is 0 before and after: no input or output.
     pub scratch: bool,
 }
 
@@ -196,8 +195,7 @@ impl Tensor {
         Tensor { view, scalar, memory, swizzle: None, peer: None, constant: false, scratch: false }
     }
 
-    /// The tensor that an operation gives. Fails as the view does, or with [`Error::Shape`](crate::Error::Shape) for
-    /// a peer's registers.
+    /// The tensor that an operation gives. Fails as the view does, and likewise for a peer's registers.
     pub fn apply(&self, op: &ViewOp) -> crate::Result<Tensor> {
         match op {
             ViewOp::Peer(block) if self.memory == Memory::Shared => {
@@ -215,8 +213,7 @@ impl Threads {
         Ok(Threads { view: self.view.apply(op)?, agent: self.agent })
     }
 
-    /// The coordinate of `linear`, the own thread's or block's number, in each leaf of the view,
-    /// outermost level first (section 4).
+    /// The coordinate of `linear`, the own thread's or block's number, in each leaf, outermost level first (section 4).
     pub fn coordinates(&self, linear: &Var) -> Vec<Expr> {
         let all: Expr = self.view.axes().iter().map(|axis| &axis.size).product();
         let relative = Expr::from(linear) - self.view.offset();

@@ -17,7 +17,6 @@ use super::{Atom, all};
 use crate::text::cursor::Parser;
 use crate::{Completion, Expr, Kernel, Layout, Memory, Result, Scalar, Spec, Tensor, View};
 
-#[derive(Debug)]
 pub(super) struct Pattern {
     kind: &'static str,
     parameter: Option<&'static str>,
@@ -27,7 +26,6 @@ pub(super) struct Pattern {
     completion: &'static str,
 }
 
-#[derive(Debug)]
 struct Operand {
     levels: Vec<Vec<Extent>>,
     scalars: Vec<Scalar>,
@@ -36,13 +34,12 @@ struct Operand {
 }
 
 /// A dimension: its size, and its stride if it is given.
-#[derive(Debug)]
 struct Extent {
     size: Size,
     stride: Option<i64>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 enum Size {
     Is(i64),
     Named(&'static str),

@@ -9,7 +9,7 @@ use crate::{Completion, Error, Expr, Memory, Result, Scalar, Swizzle, Tensor, Te
 use crate::{atom::Site, tensor::Axis};
 
 /// What the body of a kernel turned out to use.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Uses {
     pub(super) written: BTreeSet<TensorId>,
     /// Global and shared tensors whose elements are named.
@@ -29,7 +29,6 @@ pub(super) struct Uses {
     pub(super) error: Option<Error>,
 }
 
-#[derive(Debug)]
 pub(super) struct Map {
     pub(super) tensor: TensorId,
     pub(super) name: String,

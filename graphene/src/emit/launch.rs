@@ -70,8 +70,7 @@ fn conditions(kernel: &Kernel, uses: &Uses) -> Vec<Condition> {
     conditions
 }
 
-/// A part of the box that a copy moves: along an axis of the global tensor, how many elements, and
-/// how far apart they lie in shared memory.
+/// A part of the box that a copy moves: so many elements along a global axis, so far apart in shared memory.
 struct Mode {
     axis: usize,
     size: i64,

@@ -141,8 +141,7 @@ impl Lowering<'_> {
         Ok(Statement { body: self.stmts(stmts)?, ..block })
     }
 
-    /// When the own thread is one of those with these coordinates in the outermost level. Of
-    /// threads that follow one another their numbers say so.
+    /// When the own thread has one of these coordinates in the outermost level. Of neighbours their numbers say so.
     fn role(&self, id: ThreadsId, from: i64, end: i64) -> Result<Vec<Cond>> {
         let threads = self.kernel.threads(id);
         let view = &threads.view;

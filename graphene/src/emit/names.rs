@@ -19,7 +19,6 @@ const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break
     volatile while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize half half2 bfloat16 \
     TensorMap shared swizzle word shared_address warp_index min max";
 
-#[derive(Debug)]
 pub(super) struct Names {
     pub(super) entry: String,
     tensors: BTreeMap<TensorId, String>,

@@ -34,7 +34,7 @@ const fn pass(name: &'static str, does: &'static str, run: fn(&mut Source<'_>)) 
     Pass { name, does, run }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Statement {
     pub(super) form: Form,
     /// A line, or what a block begins with.
@@ -60,7 +60,6 @@ pub(super) enum Form {
 }
 
 /// A kernel on its way to CUDA C++.
-#[derive(Debug)]
 pub(super) struct Source<'k> {
     pub(super) kernel: &'k Kernel,
     pub(super) names: &'k Names,

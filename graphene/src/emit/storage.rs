@@ -3,7 +3,6 @@
 use super::{Names, Prelude, Uses, refuse};
 use crate::{Error, Kernel, Memory, Result, Scalar, Tensor, TensorId, error::AtMost};
 
-#[derive(Debug)]
 pub(crate) struct Storage {
     places: Vec<(TensorId, i64)>,
     align: i64,
@@ -66,8 +65,7 @@ impl Storage {
     }
 }
 
-/// What a tensor's address must be a multiple of: tensor copies ask for 128 bytes, and the
-/// hardware's swizzles count from multiples of 1024.
+/// What a tensor's address must be a multiple of: tensor copies ask for 128 bytes, swizzles count from multiples of 1024.
 fn alignment(tensor: &Tensor) -> i64 {
     match (tensor.swizzle, tensor.scalar) {
         (Some(_), _) => 1024,

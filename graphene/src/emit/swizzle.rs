@@ -3,7 +3,6 @@
 use crate::{Expr, Result, Swizzle};
 
 /// An offset after a swizzle: `outside + swizzle(inside)`.
-#[derive(Debug)]
 pub(super) struct Swizzled {
     pub(super) outside: Expr,
     /// What the swizzle may change.

@@ -14,7 +14,6 @@ pub(super) const DECLARED: &str =
     "const int warp_index = __shfl_sync(0xffffffffu, (int)threadIdx.x/32, 0);";
 
 /// What a thread's number is made of, in a kernel whose blocks are several whole warps.
-#[derive(Debug)]
 pub(super) struct Warps {
     thread: Var,
     pub(super) warp: Var,

@@ -22,8 +22,7 @@ pub(super) fn merged<I: Int>(leaves: &[&Leaf<I>]) -> Result<Vec<Leaf<I>>> {
     Ok(merged)
 }
 
-/// Coalesces each part of `layout` that stands at a leaf of `profile`; the integers in `profile`
-/// do not matter, and modes beyond its rank stay as they are.
+/// Coalesces each part that stands at a leaf of `profile`, whose integers do not matter. Modes beyond its rank stay.
 pub fn coalesce_by<I: Int>(layout: &Layout<I>, profile: &IntTuple) -> Result<Layout<I>> {
     let IntTuple::Tuple(parts) = profile else { return coalesce(layout) };
     let modes = reached("coalesce", layout, parts)?.iter().enumerate();

@@ -37,8 +37,7 @@ pub(super) fn repetitions<I: Int>(layout: &Layout, cotarget: &I) -> Result<Layou
     Layout::flat(gaps)
 }
 
-/// A layout `R` with `layout(R(i)) = i` for all `i` below `size(R)`: the modes of `layout` that
-/// continue one another from stride 1 on. At least `1:0`.
+/// A layout `R` with `layout(R(i)) = i` below `size(R)`: the modes that continue one another from stride 1 on, or `1:0`.
 pub fn right_inverse(layout: &Layout) -> Result<Layout> {
     let mut extent = 1_i128;
     let mut inverse = Vec::new();
@@ -54,8 +53,7 @@ pub fn right_inverse(layout: &Layout) -> Result<Layout> {
 /// A layout `L` with `L(layout(i)) = i` for all `i` below `size(layout)`; coordinates in modes of
 /// stride 0 count as 0, since no offset tells them apart.
 ///
-/// Fails where strides are negative, where two coordinates share an offset, and where the strides,
-/// in order, do not divide one another.
+/// Fails where strides are negative or, in order, do not divide one another, and where two coordinates share an offset.
 pub fn left_inverse(layout: &Layout) -> Result<Layout> {
     let op = "left_inverse";
     let mut modes = by_stride(op, layout)?;

@@ -16,7 +16,7 @@
 
 use super::coalesce::{continues, merged, reached};
 use super::{Int, IntTuple, Layout, Leaf, Node, Stride};
-use crate::{Error, Result};
+use crate::{Error, Result, convert::from};
 
 /// The work, in elements times modes, spent on trying elements when carries leave it unclear whether there is an answer.
 const MAX_WORK: i64 = 1 << 22;
@@ -34,23 +34,16 @@ pub enum Tiler {
     Modes(Vec<Tiler>),
 }
 
-impl From<Layout> for Tiler {
-    fn from(layout: Layout) -> Tiler {
-        match layout.as_leaf() {
-            Some(leaf) if leaf.stride.number() == Some(1) => Tiler::Size(leaf.size),
-            _ => Tiler::Layout(layout),
-        }
-    }
-}
-
-impl From<&IntTuple> for Tiler {
-    /// A shape's sizes, mode by mode.
-    fn from(shape: &IntTuple) -> Tiler {
-        match shape {
-            IntTuple::Int(size) => Tiler::Size(*size),
-            IntTuple::Tuple(parts) => Tiler::Modes(parts.iter().map(Tiler::from).collect()),
-        }
-    }
+from! {
+    Layout => Tiler: |layout| match layout.as_leaf() {
+        Some(leaf) if leaf.stride.number() == Some(1) => Tiler::Size(leaf.size),
+        _ => Tiler::Layout(layout),
+    };
+    // A shape's sizes, mode by mode.
+    &IntTuple => Tiler: |shape| match shape {
+        IntTuple::Int(size) => Tiler::Size(*size),
+        IntTuple::Tuple(parts) => Tiler::Modes(parts.iter().map(Tiler::from).collect()),
+    };
 }
 
 /// `a o b` by a tiler: by mode where the tiler is a tuple. Modes of `a` that the tiler does not reach are dropped, as in CuTe.

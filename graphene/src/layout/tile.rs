@@ -66,8 +66,7 @@ pub fn blocked_product(block: &Layout, tiler: &Layout) -> Result<Layout> {
     ranked_product(block, tiler, |block, repeat| vec![block, repeat])
 }
 
-/// As [`blocked_product`], with the copies interleaved: mode `i` of the result runs through mode
-/// `i` of `tiler`, then of `block`.
+/// As [`blocked_product`], with the copies interleaved: mode `i` runs through mode `i` of `tiler`, then of `block`.
 pub fn raked_product(block: &Layout, tiler: &Layout) -> Result<Layout> {
     ranked_product(block, tiler, |block, repeat| vec![repeat, block])
 }

@@ -114,8 +114,7 @@ impl View {
         })
     }
 
-    /// The conditions under which all that the view reaches lies within the buffer; those that
-    /// always hold are left out (section 3.4).
+    /// When all that the view reaches lies within the buffer (section 3.4), without the conditions that always hold.
     pub fn inside(&self) -> Vec<Cond> {
         let start = self.start();
         let mut last = start.clone();

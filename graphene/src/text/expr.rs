@@ -1,7 +1,7 @@
 //! Expressions, comparisons, and trees of expressions.
 
 use super::cursor::Parser;
-use crate::{Builder, Cond, Expr, IntTuple, Relation, Result};
+use crate::{Builder, Cond, Expr, IntTuple, Relation, Result, index::Op};
 
 /// How many terms a multiplication may give before they are simplified.
 const MAX_TERMS: usize = 1024;
@@ -52,18 +52,14 @@ fn factor(p: &mut Parser<'_>, k: &Builder) -> Result<Expr> {
         if p.eat("-") {
             return Ok(factor(p, k)? * -1);
         }
-        let call = match () {
-            () if p.eat_word("min") => Some(Expr::min::<Expr> as fn(Expr, Expr) -> Expr),
-            () if p.eat_word("max") => Some(Expr::max::<Expr> as fn(Expr, Expr) -> Expr),
-            () => None,
-        };
+        let call = [("min", Op::Min), ("max", Op::Max)].into_iter().find(|row| p.eat_word(row.0));
         if call.is_none() && !p.sees("(") {
             return Err(p.expected("an expression"));
         }
         p.within(["(", ")"], |p| {
             let value = expr(p, k)?;
-            let Some(call) = call else { return Ok(value) };
-            Ok(call(value, p.after_comma(|p| expr(p, k))?))
+            let Some((_, op)) = call else { return Ok(value) };
+            Ok(op.of(value, p.after_comma(|p| expr(p, k))?))
         })
     })
 }

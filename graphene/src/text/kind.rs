@@ -53,12 +53,12 @@ kinds! {
         Ok(Kind::Arrive(bytes))
     };
     "WaitGroup" Kind::WaitGroup(..), 0..=1, 0..=0, |p, _| p.argument(|p| {
-        Ok(Kind::WaitGroup(group(p)?, p.after_comma(Parser::integer)?, p.flag("read")?))
+        Ok(Kind::WaitGroup(p.row("a group", &Group::ALL)?, p.after_comma(Parser::integer)?, p.flag("read")?))
     });
     "Wait" Kind::Wait(..), 1..=1, 0..=0, |p, k| p.argument(|p| {
         Ok(Kind::Wait(expr(p, k)?, if p.flag("cluster")? { Scope::Cluster } else { Scope::Block }))
     });
-    "Commit" Kind::Commit(_), 0..=0, 0..=0, |p, _| p.argument(group).map(Kind::Commit);
+    "Commit" Kind::Commit(_), 0..=0, 0..=0, |p, _| p.argument(|p| p.row("a group", &Group::ALL)).map(Kind::Commit);
     "Fence" Kind::Fence(_), 0..=1, 0..=0, |p, _| p.argument(|p| p.row("a fence", &Fence::ALL)).map(Kind::Fence);
     "Sync" Kind::Sync, 0..=0, 0..=0, |_, _| Ok(Kind::Sync);
     "Registers" Kind::Registers(_), 0..=0, 0..=0, |p, _| p.argument(Parser::integer).map(Kind::Registers);
@@ -86,10 +86,6 @@ pub(super) fn kind(p: &mut Parser<'_>, k: &Builder) -> Result<Kind> {
         None if name.is_empty() => Err(p.expected("a statement")),
         None => Err(p.fail(at, format!("`{name}` is neither a statement nor a spec"))),
     }
-}
-
-fn group(p: &mut Parser<'_>) -> Result<Group> {
-    p.row("a group", &Group::ALL)
 }
 
 pub(super) fn binary(p: &mut Parser<'_>) -> Result<Binary> {

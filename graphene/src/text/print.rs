@@ -161,8 +161,7 @@ impl Kernel {
         format!("{outs}{}<<<{blocks}, {threads}>>>({ins}){completion}", spec.kind)
     }
 
-    /// The levels, a line each, with the shapes of operands and of threads. The atoms of a level are a line: which, and
-    /// how often the text has them.
+    /// The levels, a line each, with the shapes of operands and threads, and a line of each one's atoms, which are counted.
     pub fn tree(&self) -> String {
         let mut text = format!("kernel {} {}\n{}\n", self.name, self.arch, self.level(&self.spec));
         let mut atoms = Vec::new();
