@@ -451,11 +451,8 @@ impl Builder {
         let (tensors, threads) = (self.tensors.rows, self.threads.rows);
         Ok(Kernel { name, arch, symbols, tensors, threads, params, grid, block, spec })
     }
-}
 
-/// What every thread of the block does on its own: an instruction each. All fail as [`Builder::add`] does.
-impl Builder {
-    /// A spec of any kind.
+    /// A spec of any kind, by every thread of the block on its own: an instruction. Fails as [`add`](Builder::add) does.
     pub fn alone(
         &mut self,
         kind: Kind,

@@ -69,11 +69,16 @@ impl Pattern {
             let text = spec.kind.to_string();
             text[self.kind.len()..].split(['<', ',', '>']).nth(1) == Some(wanted)
         };
+        let completion = match spec.completion {
+            Completion::Now => "",
+            Completion::Signals(_) => "signals",
+            Completion::Group => "async",
+        };
         let fits = self.kind == spec.kind.name()
             && self.parameter.is_none_or(parameter)
             && self.outs.len() == spec.outs.len()
             && self.ins.len() == spec.ins.len()
-            && self.completion == completion_name(&spec.completion);
+            && self.completion == completion;
         if !fits {
             return None;
         }
@@ -133,14 +138,6 @@ impl Extent {
         };
         let lies = |stride| dim.as_leaf().is_some_and(|leaf| view.stride(leaf).is(stride));
         fits && self.stride.is_none_or(lies)
-    }
-}
-
-fn completion_name(completion: &Completion) -> &'static str {
-    match completion {
-        Completion::Now => "",
-        Completion::Signals(_) => "signals",
-        Completion::Group => "async",
     }
 }
 

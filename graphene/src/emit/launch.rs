@@ -12,8 +12,15 @@ const MAP_RANK: usize = 5;
 /// The description of a kernel's launch. Parameters are pointers, tensor maps, symbols.
 pub(super) fn describe(kernel: &Kernel, entry: &str, shared: i64, uses: &Uses) -> Result<Launch> {
     let pointers = kernel.params.iter().filter(|param| uses.elements.contains(param));
+    let reach = |axis: &Axis| (axis.size.clone() - 1) * &axis.stride;
+    let pointer = |&param: &TensorId| Param::Pointer {
+        tensor: kernel.tensor_name(param).to_owned(),
+        scalar: kernel.tensor(param).scalar,
+        len: kernel.tensor(param).view.axes().iter().map(reach).sum::<Expr>() + 1,
+        written: uses.written.contains(&param),
+    };
     let params = pointers
-        .map(|&param| pointer(kernel, param, uses))
+        .map(pointer)
         .chain(uses.maps.iter().map(|map| Param::TensorMap(map.map.clone())))
         .chain(kernel.symbols.iter().cloned().map(Param::Symbol))
         .collect();
@@ -34,17 +41,6 @@ pub(super) fn describe(kernel: &Kernel, entry: &str, shared: i64, uses: &Uses) -
 
 fn number(value: i64) -> Result<u32> {
     u32::try_from(value).map_err(|_| Error::Overflow)
-}
-
-fn pointer(kernel: &Kernel, param: TensorId, uses: &Uses) -> Param {
-    let tensor = kernel.tensor(param);
-    let reach = |axis: &Axis| (axis.size.clone() - 1) * &axis.stride;
-    Param::Pointer {
-        tensor: kernel.tensor_name(param).to_owned(),
-        scalar: tensor.scalar,
-        len: tensor.view.axes().iter().map(reach).sum::<Expr>() + 1,
-        written: uses.written.contains(&param),
-    }
 }
 
 /// What must hold: pointers' alignments, then what is asked of symbols.

@@ -116,9 +116,8 @@ impl Lowering<'_> {
     fn repeat(&mut self, of: &For) -> Result<Statement> {
         let For { var, first, end, step, unroll, body, .. } = of;
         let name = self.names.var(var)?;
-        let [first, end, step] = [first, end, step].map(|expr| self.render(expr));
         let pragma = if *unroll { "#pragma unroll" } else { "#pragma unroll 1" };
-        let (first, end, step) = (first?, end?, step?);
+        let (first, end, step) = (self.render(first)?, self.render(end)?, self.render(step)?);
         let head =
             format!("{pragma}\nfor (int {name} = {first}; {name} < {end}; {name} += {step})");
         let block = self.statement(Form::Block, head, Vec::new());

@@ -122,15 +122,15 @@ impl<I: Int> Layout<I> {
         shape: &IntTuple<I>,
         stride: &IntTuple<S>,
     ) -> Result<Layout<I>> {
-        shape.check_depth()?;
-        stride.check_depth()?;
+        shape.check_depth(MAX_DEPTH)?;
+        stride.check_depth(MAX_DEPTH)?;
         zip_shape(shape, stride)
             .ok_or_else(|| Error::Profile { left: shape.to_string(), right: stride.to_string() })?
     }
 
     /// The compact layout of `shape` whose first mode is contiguous; modes of size 1 have stride 0.
     pub fn column_major(shape: &IntTuple<I>) -> Result<Layout<I>> {
-        shape.check_depth()?;
+        shape.check_depth(MAX_DEPTH)?;
         compact(shape, &mut I::from(1))
     }
 
@@ -388,16 +388,12 @@ impl<T> IntTuple<T> {
         }
     }
 
-    fn check_depth(&self) -> Result {
-        fn within<T>(tree: &IntTuple<T>, budget: usize) -> bool {
-            match tree {
-                IntTuple::Int(_) => true,
-                IntTuple::Tuple(parts) => {
-                    budget > 0 && parts.iter().all(|part| within(part, budget - 1))
-                }
-            }
+    fn check_depth(&self, most: usize) -> Result {
+        match self {
+            IntTuple::Int(_) => Ok(()),
+            IntTuple::Tuple(_) if most == 0 => Err(Error::Depth),
+            IntTuple::Tuple(parts) => parts.iter().try_for_each(|part| part.check_depth(most - 1)),
         }
-        if within(self, MAX_DEPTH) { Ok(()) } else { Err(Error::Depth) }
     }
 }
 
