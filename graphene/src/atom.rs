@@ -293,9 +293,12 @@ impl Site<'_> {
                 continue;
             }
             // A term that has symbols in it may be a multiple because of these.
-            let is_symbol = |factor: &&Factor| matches!(factor, Factor::Var(var) if self.kernel.symbols.contains(var));
+            let is_symbol = |factor: &&Factor| match factor {
+                Factor::Var(var) => self.kernel.symbols.contains(var),
+                Factor::Of(..) => false,
+            };
             let symbols = product.iter().filter(is_symbol);
-            let unit = symbols.product::<Expr>() * (coefficient * scalar);
+            let unit = Expr::of_factors(symbols) * (coefficient * scalar);
             if unit.constant().is_some() {
                 return None;
             }

@@ -8,7 +8,7 @@ mod simplify;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use crate::named::named;
+use crate::{convert::display, named::named};
 
 /// A variable. Two of one name are one variable; all values are at least 0.
 #[derive(Clone)]
@@ -112,10 +112,11 @@ impl Expr {
 
     /// The expression with `with` in place of `var`.
     pub fn substitute(&self, var: &Var, with: &Expr) -> Expr {
-        let factors = |product: &[Factor]| {
-            product.iter().map(|factor| factor.substitute(var, with)).product::<Expr>()
-        };
-        self.terms().map(|(product, coefficient)| factors(product) * coefficient).sum()
+        let terms = self.terms().map(|(product, coefficient)| {
+            let factors = product.iter().map(|factor| factor.substitute(var, with));
+            Expr::of_factors(factors) * coefficient
+        });
+        terms.sum()
     }
 
     /// Calls `visit` on every variable, some more than once.
@@ -315,20 +316,8 @@ impl fmt::Debug for Var {
     }
 }
 
-impl fmt::Display for Var {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "@{}", self.name)
-    }
-}
-
-impl fmt::Display for Expr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.render(&|var| var.to_string()))
-    }
-}
-
-impl fmt::Display for Cond {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.left, self.relation, self.right)
-    }
+display! {
+    Var: |var, f| write!(f, "@{}", var.name);
+    Expr: |expr, f| f.write_str(&expr.render(&|var| var.to_string()));
+    Cond: |cond, f| write!(f, "{} {} {}", cond.left, cond.relation, cond.right);
 }

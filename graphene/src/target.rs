@@ -3,9 +3,9 @@
 //! Planning and emission take a [`Target`] rather than ask a device, so that plans for any machine
 //! are made and tested on any other.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
-use crate::{Arch, Error, Feature};
+use crate::{Arch, Error, Feature, convert::display};
 
 /// A machine with the rates and limits that planning uses.
 #[derive(Debug, Clone, PartialEq)]
@@ -162,10 +162,8 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name())
-    }
+display! {
+    Target: |target, f| f.write_str(&target.name());
 }
 
 impl FromStr for Target {

@@ -215,7 +215,7 @@ impl Threads {
 
     /// The coordinate of `linear`, the own thread's or block's number, in each leaf, outermost level first (section 4).
     pub fn coordinates(&self, linear: &Var) -> Vec<Expr> {
-        let all: Expr = self.view.axes().iter().map(|axis| &axis.size).product();
+        let all = Expr::of_factors(self.view.axes().iter().map(|axis| &axis.size));
         let relative = Expr::from(linear) - self.view.offset();
         let digit = |leaf: &Leaf<Expr>| {
             if leaf.size.is(1) {

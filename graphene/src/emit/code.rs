@@ -272,7 +272,7 @@ impl Code<'_> {
         let mut terms = stride.terms();
         let (Some((product, coefficient)), None) = (terms.next(), terms.next()) else {
             let parts = stride.terms().map(|(product, coefficient)| {
-                self.wide_term(at, &(product.iter().product::<Expr>() * coefficient))
+                self.wide_term(at, &(Expr::of_factors(product) * coefficient))
             });
             return Ok(parts.collect::<Result<Vec<_>>>()?.join(" + "));
         };

@@ -17,7 +17,7 @@ impl Swizzled {
         let period = 1 << (swizzle.bits() + swizzle.base() + distance);
         let (mut outside, mut inside) = (Expr::from(0), Expr::from(0));
         for (product, coefficient) in offset.terms() {
-            let term: Expr = product.iter().product();
+            let term = Expr::of_factors(product);
             let multiple = coefficient.div_euclid(period) * period;
             // A constant may be parted; other terms move out as a whole, or they would stand twice.
             let out = if product.is_empty() || multiple == coefficient { multiple } else { 0 };

@@ -41,9 +41,10 @@ impl Warps {
         if !expr.mentions(&self.thread) {
             return expr.clone();
         }
-        let factors =
-            |product: &[Factor]| product.iter().map(|factor| self.factor(factor)).product::<Expr>();
-        expr.terms().map(|(product, coefficient)| factors(product) * coefficient).sum()
+        let terms = expr.terms().map(|(product, coefficient)| {
+            Expr::of_factors(product.iter().map(|factor| self.factor(factor))) * coefficient
+        });
+        terms.sum()
     }
 
     fn factor(&self, factor: &Factor) -> Expr {

@@ -1,6 +1,6 @@
 //! Arithmetic on expressions, simplified by the ranges of their variables.
 
-use std::iter::{Product, Sum};
+use std::iter::Sum;
 use std::ops::{Add, Mul, Sub};
 
 use super::{Expr, Factor, Op, Var};
@@ -57,13 +57,11 @@ impl<T: Into<Expr>> Sum<T> for Expr {
     }
 }
 
-impl<T: Into<Expr>> Product<T> for Expr {
-    fn product<I: Iterator<Item = T>>(all: I) -> Expr {
-        all.fold(Expr::from(1), Expr::mul)
-    }
-}
-
 impl Expr {
+    pub(crate) fn of_factors(factors: impl IntoIterator<Item = impl Into<Expr>>) -> Expr {
+        factors.into_iter().fold(Expr::from(1), Expr::mul)
+    }
+
     fn term(product: Vec<Factor>, coefficient: i64) -> Expr {
         let mut expr = Expr::default();
         expr.accumulate(product, coefficient);

@@ -3,7 +3,8 @@
 use std::fmt::{Display, Formatter};
 use std::ops::RangeInclusive;
 
-use super::{cursor::Parser, expr::expr, fused::fused};
+use super::{cursor::Parser, expr::expr, fused::fused, print::list};
+use crate::convert::display;
 use crate::kernel::{Fold, Monoid, Scan};
 use crate::{Binary, Builder, Fence, Group, Kind, Number, Result, Scope, Unary};
 
@@ -143,34 +144,21 @@ impl Display for Kind {
     }
 }
 
-impl Display for Monoid {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Monoid::Of(op) => write!(f, "{op}"),
-            Monoid::Softmax => f.write_str("softmax"),
-            Monoid::Welford => f.write_str("welford"),
-        }
-    }
-}
-
-impl Display for Fold {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, {}", self.monoid, super::print::list(&self.along))
-    }
-}
-
-impl Display for Scan {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, {}", self.op, self.along)?;
-        f.write_str(if self.exclusive { ", exclusive" } else { "" })?;
-        f.write_str(if self.reverse { ", reverse" } else { "" })
-    }
-}
-
-/// As short as reads back: `2`, `0.5`, `1e-30`, `-inf`.
-impl Display for Number {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let text = format!("{:?}", self.0);
+display! {
+    Monoid: |monoid, f| match monoid {
+        Monoid::Of(op) => write!(f, "{op}"),
+        Monoid::Softmax => f.write_str("softmax"),
+        Monoid::Welford => f.write_str("welford"),
+    };
+    Fold: |fold, f| write!(f, "{}, {}", fold.monoid, list(&fold.along));
+    Scan: |scan, f| {
+        write!(f, "{}, {}", scan.op, scan.along)?;
+        f.write_str(if scan.exclusive { ", exclusive" } else { "" })?;
+        f.write_str(if scan.reverse { ", reverse" } else { "" })
+    };
+    // As short as reads back: `2`, `0.5`, `1e-30`, `-inf`.
+    Number: |number, f| {
+        let text = format!("{:?}", number.0);
         f.write_str(text.strip_suffix(".0").unwrap_or(&text))
-    }
+    };
 }
