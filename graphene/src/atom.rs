@@ -326,19 +326,14 @@ pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
     let mut near = Vec::new();
     for &(atom, ref pattern) in Pattern::of_all() {
         let Some(sizes) = pattern.matches(kernel, spec, &operands) else { continue };
-        if let Err(lacks) = kernel.arch.needs(atom.needs) {
-            near.push(format!("{}: {lacks}", atom.name));
-            continue;
-        }
         let site = Site { kernel, spec, atom, operands: operands.clone(), sizes };
-        if let Some(operand) = (0..operands.len()).find(|&i| site.alignment(i).is_none()) {
-            near.push(format!("{} needs its operand {operand} aligned", atom.name));
-            continue;
-        }
-        match (atom.when)(&site) {
-            Ok(()) => return Ok(site),
-            Err(why) => near.push(format!("{}: {why}", atom.name)),
-        }
+        let unaligned = (0..operands.len()).find(|&i| site.alignment(i).is_none());
+        near.push(match (kernel.arch.needs(atom.needs), unaligned, (atom.when)(&site)) {
+            (Err(lacks), _, _) => format!("{}: {lacks}", atom.name),
+            (Ok(()), Some(i), _) => format!("{} needs its operand {i} aligned", atom.name),
+            (Ok(()), None, Err(why)) => format!("{}: {why}", atom.name),
+            (Ok(()), None, Ok(())) => return Ok(site),
+        });
     }
     Err(Error::NoAtom(near.join("; ")))
 }

@@ -161,10 +161,7 @@ fn value(site: &Site<'_>, code: &Code<'_>) -> (&'static str, String) {
 }
 
 fn pending(site: &Site<'_>) -> i64 {
-    match site.spec.kind {
-        Kind::WaitGroup(_, pending, _) => pending,
-        _ => 0,
-    }
+    if let Kind::WaitGroup(_, pending, _) = site.spec.kind { pending } else { 0 }
 }
 
 fn expects(site: &Site<'_>, wanted: bool) -> Fits {

@@ -39,11 +39,10 @@ pub(super) fn threads_type(p: &mut Parser<'_>, k: &Builder) -> Result<Threads> {
 /// Levels, and the dot behind them.
 fn levels(p: &mut Parser<'_>, k: &Builder) -> Result<View> {
     let mut levels: Vec<Vec<Layout<Expr>>> = Vec::new();
-    loop {
-        if levels.is_empty() && p.eat("[]") {
-            p.expect(".")?;
-            return Ok(View::buffer(&[]));
-        }
+    if p.eat("[]") {
+        return p.expect(".").map(|()| View::buffer(&[]));
+    }
+    while levels.is_empty() || p.sees("[") {
         let level = p.placed(|p| {
             let [sizes, strides] = p.within(["[", "]"], |p| {
                 Ok([trees(p, k)?, p.after(":", |p| trees(p, k))?].map(IntTuple::Tuple))
@@ -55,10 +54,8 @@ fn levels(p: &mut Parser<'_>, k: &Builder) -> Result<View> {
         })?;
         levels.push(level.modes().to_vec());
         p.expect(".")?;
-        if !p.sees("[") {
-            return Ok(View::levels_of(&levels));
-        }
     }
+    Ok(View::levels_of(&levels))
 }
 
 /// `.tile(128, _)` and its like.
