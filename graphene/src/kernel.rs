@@ -47,6 +47,7 @@ pub struct Kernel {
 }
 
 /// A statement.
+#[allow(missing_docs)] // Of variants whose types say what they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stmt {
     /// `%s:[...].fp16.SH`: a new tensor in shared memory or registers (`Allocate`).
@@ -65,11 +66,8 @@ pub enum Stmt {
     Ring(Ring),
     /// `advance @r`: to the next stage; past the last, the parity flips.
     Advance(Ring),
-    /// A spec, decomposed or atomic.
     Spec(Spec),
-    /// A loop.
     For(For),
-    /// A conditional.
     If(Test, Vec<Stmt>),
     /// `role #t[1..3] { }`: only these coordinates of the outermost level's only dimension.
     Role(ThreadsId, i64, i64, Vec<Stmt>),

@@ -155,14 +155,13 @@ fn text(site: &Site<'_>, code: &Code<'_>) -> String {
 }
 
 fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let (w, depth) = (site.size("w"), depth(site));
+    let (w, k) = (site.size("w") as usize, depth(site) as usize);
     let seen = seen(site);
     let lanes: Vec<_> =
         warp.lanes().into_iter().map(|lane| (lane, warp.rank(lane) as usize)).collect();
     let (Some(first), Some(sums)) = (lanes.first(), wgmma_c(site.size("n"))) else {
         return Err(Fault::Invalid("a matmul without lanes".to_owned()));
     };
-    let (w, k) = (w as usize, depth as usize);
     let mut values = Vec::new();
     warp.read_all(0, B, &mut values)?;
     values.iter_mut().for_each(|value| *value = seen(*value));

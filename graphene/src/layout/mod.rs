@@ -315,7 +315,7 @@ impl Layout {
         Layout::flat(modes.iter().map(leaf).collect())
     }
 
-    /// The size of the smallest box of all that the layout reaches: along each axis, the largest distance of two offsets and 1.
+    /// The size of the smallest box that holds all offsets: along each axis, one more than the largest distance of two.
     pub fn cosize(&self) -> i64 {
         let mut reach: BTreeMap<Option<usize>, i64> = BTreeMap::new();
         for leaf in self.leaves() {

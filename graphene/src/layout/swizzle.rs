@@ -114,9 +114,8 @@ impl Composed {
         let inner = crd2idx(coord, &self.layout)?.plus(&self.offset)?;
         match &self.outer {
             Outer::Swizzle(swizzle) => {
-                let (op, layout) = ("swizzle", self.layout.clone());
-                let offset = inner.number().ok_or(Error::Coordinates { op, layout })?;
-                Ok(swizzle.at(offset)?.into())
+                let none = || Error::Coordinates { op: "swizzle", layout: self.layout.clone() };
+                Ok(swizzle.at(inner.number().ok_or_else(none)?)?.into())
             }
             Outer::Layout(layout) => layout.image(&inner),
         }

@@ -189,11 +189,7 @@ impl<'t> Parser<'t> {
 
     /// `, word`, or nothing.
     pub(crate) fn flag(&mut self, word: &str) -> Result<bool> {
-        let comma = self.eat(",");
-        if comma {
-            self.expect_word(word)?;
-        }
-        Ok(comma)
+        if self.eat(",") { self.expect_word(word).map(|()| true) } else { Ok(false) }
     }
 
     pub(crate) fn dimensions(&mut self) -> Result<Vec<usize>> {

@@ -102,8 +102,7 @@ fn modes(p: &mut Parser<'_>) -> Result<Layout> {
         if sizes.len() != strides.len() {
             return Err(unpaired());
         }
-        let modes: Vec<_> = sizes.into_iter().zip(strides).collect();
-        Layout::of_modes(&modes)
+        Layout::of_modes(&sizes.into_iter().zip(strides).collect::<Vec<_>>())
     })
 }
 
