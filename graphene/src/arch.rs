@@ -5,8 +5,7 @@
 
 use std::str::FromStr;
 
-use crate::named::named;
-use crate::{Error, Result};
+use crate::{Error, Result, named::named};
 
 named! {
     /// An architecture, a row of `ROWS`.
@@ -44,9 +43,7 @@ named! {
         MmaK8 = "mma.m16n8k8",
         /// Matmuls of fp16 by a warp, 16 deep.
         MmaK16 = "mma.m16n8k16",
-        /// Matmuls of bf16 by a warp.
         MmaBf16 = "mma of bf16",
-        /// Matmuls of TF32 by a warp.
         MmaTf32 = "mma of tf32",
         /// Asynchronous copies by single threads.
         CpAsync = "cp.async",
@@ -113,10 +110,8 @@ impl Arch {
 
     /// That it has all of these features. Fails with [`Error::Lacks`] for the first that it has not.
     pub fn needs(self, features: &[Feature]) -> Result {
-        match features.iter().find(|feature| !self.has(**feature)) {
-            Some(&feature) => Err(Error::Lacks { arch: self, feature }),
-            None => Ok(()),
-        }
+        let lacks = features.iter().find(|feature| !self.has(**feature));
+        lacks.map_or(Ok(()), |&feature| Err(Error::Lacks { arch: self, feature }))
     }
 
     /// Whether warps multiply fp16 by their quad pairs: they have no matmuls of a warp.

@@ -37,12 +37,10 @@ pub use self::matrix::cut_to_tf32;
 
 use std::collections::BTreeSet;
 
-use crate::emit::Prelude;
-use crate::index::Factor;
-use crate::launch::Condition;
+pub use crate::emit::Code;
 use crate::{
     Completion, Error, Expr, Feature, Fence, Group, Kernel, Kind, Layout, Result, Scope, Spec,
-    Tensor,
+    Tensor, index::Factor, launch::Condition,
 };
 use pattern::{Pattern, Sizes};
 
@@ -73,7 +71,7 @@ pub struct Atom {
     pub cuda: Text,
 }
 
-/// Whether a site is one for an atom, or why not.
+/// Whether a site is one for an atom.
 pub type When = fn(&Site<'_>) -> Fits;
 
 /// Nothing, or why an atom is not the one.
@@ -83,7 +81,7 @@ pub type Fits = std::result::Result<(), &'static str>;
 pub type Meaning = fn(&Site<'_>, &mut dyn Warp) -> Step;
 
 /// An atom's statement in CUDA C++.
-pub type Text = fn(&Site<'_>, &dyn Code) -> String;
+pub type Text = fn(&Site<'_>, &Code<'_>) -> String;
 
 /// The units between whose accesses to shared memory a proxy fence stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,33 +108,28 @@ pub enum Progress {
 }
 
 /// What is wrong with a kernel; the simulator says where.
+#[allow(missing_docs)] // Of variants: the messages say what they are, where no comment does.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// An element outside of its buffer.
     #[error("{0} is read or written out of bounds")]
     OutOfBounds(String),
     /// An address that is not a multiple of what the instruction asks for.
     #[error("{0} is misaligned")]
     Misaligned(String),
-    /// Memory that nothing has written.
     #[error("{0} is read before it is written")]
     Uninitialised(String),
     /// Two accesses, one of them a write, with nothing between that orders them.
     #[error("race: {0}")]
     Race(String),
-    /// Memory that an asynchronous spec still reads or writes.
     #[error("{0} is still in flight")]
     InFlight(String),
     /// Own writes read by an asynchronous unit without a fence between.
     #[error("a fence is missing: {0}")]
     MissingFence(String),
-    /// Nobody can go on.
     #[error("deadlock: {0}")]
     Deadlock(String),
-    /// One element of an output is written twice.
     #[error("{0} is written twice")]
     WrittenTwice(String),
-    /// A barrier is used other than its protocol allows.
     #[error("barrier: {0}")]
     Barrier(String),
     /// A collective instruction misses some of its threads, or a loop's bounds differ among them.
@@ -199,31 +192,6 @@ pub trait Warp {
     fn value(&self, lane: usize, expr: &Expr) -> i64;
 }
 
-/// What an atom's text can ask for.
-pub trait Code {
-    /// An element: an lvalue such as `acc[3]` or `A[64*m + k]`.
-    fn element(&self, operand: usize, element: &[i64]) -> String;
-    /// The 32-bit register that begins with an element: an lvalue of type `unsigned`.
-    fn word(&self, operand: usize, element: &[i64]) -> String;
-    /// The address in shared memory of an element as an `unsigned`, swizzled.
-    fn address(&self, operand: usize, element: &[i64]) -> String;
-    /// The address within the own block's shared memory of the first element, a multiple of 16 bytes, in units of these: as
-    /// matrix descriptors have it, in 14 bits.
-    fn descriptor_start(&self, operand: usize) -> String;
-    /// A pointer to an element in global memory, or a generic one to shared memory.
-    fn pointer(&self, operand: usize, element: &[i64]) -> String;
-    /// The name of the tensor map of a global operand, and its coordinates from the fastest axis on.
-    fn tensor_map(&self, operand: usize) -> (String, Vec<String>);
-    /// The address of the barrier that the spec signals, within its block's shared memory, as an `unsigned`.
-    fn signal(&self) -> String;
-    /// An expression.
-    fn expr(&self, expr: &Expr) -> String;
-    /// The name of what the prelude defines.
-    fn prelude(&self, part: Prelude) -> &'static str;
-    /// The rank in its cluster of the block whose shared memory an operand is, if not the own one.
-    fn peer(&self, operand: usize) -> Option<String>;
-}
-
 impl Atom {
     /// One that every architecture has, without alignment or further precondition.
     const fn new(name: &'static str, pattern: &'static str, meaning: Meaning, cuda: Text) -> Atom {
@@ -245,12 +213,10 @@ impl Atom {
 }
 
 /// A spec that an atom carries out, with its operands and the sizes that the pattern leaves open.
+#[allow(missing_docs)]
 pub struct Site<'a> {
-    /// The kernel.
     pub kernel: &'a Kernel,
-    /// The spec.
     pub spec: &'a Spec,
-    /// The atom.
     pub atom: &'static Atom,
     /// The operands' tensors: outputs first, then inputs.
     pub operands: Vec<Tensor>,
@@ -283,8 +249,7 @@ impl Site<'_> {
 
     /// A size that the pattern names.
     pub fn size(&self, name: &str) -> i64 {
-        let found = self.sizes.iter().find(|size| size.0 == name);
-        found.map(|size| size.1).expect("an atom asks for sizes that its pattern names")
+        *self.sizes.get(name).expect("an atom asks for sizes that its pattern names")
     }
 
     /// The dimensions of an operand that count, outermost level first: those that are not 1.
@@ -292,8 +257,7 @@ impl Site<'_> {
         self.operands[operand].view.dims().filter(|dim| !dim.size().is(1)).collect()
     }
 
-    /// Where an element lies relative to its operand's first one: the steps along each of the
-    /// buffer's axes. `None` where a size or step is not a constant.
+    /// An element's steps along each of the buffer's axes from its operand's first one. `None` where one is not a constant.
     pub fn steps(&self, operand: usize, element: &[i64]) -> Option<Vec<i64>> {
         let view = &self.operands[operand].view;
         let mut steps = vec![0; view.axes().len()];
@@ -313,9 +277,8 @@ impl Site<'_> {
     /// The element's distance from the operand's first one, in elements. `None` where a stride is not a constant.
     pub fn distance(&self, operand: usize, element: &[i64]) -> Option<i64> {
         let axes = self.operands[operand].view.axes();
-        self.steps(operand, element)?.into_iter().zip(axes).try_fold(0, |sum, (steps, axis)| {
-            Some(sum + if steps == 0 { 0 } else { steps * axis.stride.constant()? })
-        })
+        let moved = self.steps(operand, element)?.into_iter().zip(axes).filter(|step| step.0 != 0);
+        moved.map(|(steps, axis)| Some(steps * axis.stride.constant()?)).sum()
     }
 
     /// Under which conditions on the symbols the operand's address is a multiple of what the atom
@@ -330,14 +293,12 @@ impl Site<'_> {
                 continue;
             }
             // A term that has symbols in it may be a multiple because of these.
-            let mut unit = Expr::from(coefficient * scalar);
-            for factor in product {
-                if let Factor::Var(var) = factor
-                    && self.kernel.symbols.contains(var)
-                {
-                    unit = unit * Expr::from(var);
-                }
-            }
+            let is_symbol = |factor: &&Factor| match factor {
+                Factor::Var(var) => self.kernel.symbols.contains(var),
+                Factor::Of(..) => false,
+            };
+            let symbols = product.iter().filter(is_symbol);
+            let unit = Expr::of_factors(symbols) * (coefficient * scalar);
             if unit.constant().is_some() {
                 return None;
             }
@@ -352,41 +313,27 @@ impl Site<'_> {
 
 /// All atoms, in the order in which they are tried.
 pub fn all() -> impl Iterator<Item = &'static Atom> {
-    [
-        bulk::ATOMS,
-        wgmma::ATOMS,
-        matrix::ATOMS,
-        quad::ATOMS,
-        barrier::ATOMS,
-        moves::ATOMS,
-        cluster::ATOMS,
-        math::ATOMS,
-    ]
-    .into_iter()
-    .flatten()
+    let first = [bulk::ATOMS, wgmma::ATOMS, matrix::ATOMS, quad::ATOMS];
+    let then = [barrier::ATOMS, moves::ATOMS, cluster::ATOMS, math::ATOMS];
+    first.into_iter().chain(then).flatten()
 }
 
 /// The atom that carries out a spec. Fails with [`Error::NoAtom`], saying which atoms came near and why they are not
 /// the one, or as its operands do.
 pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
-    let operands = spec.outs.iter().chain(&spec.ins).map(|operand| kernel.operand(operand));
-    let operands: Vec<Tensor> = operands.collect::<Result<_>>()?;
+    let operands = spec.operands().map(|operand| kernel.operand(operand));
+    let operands = operands.collect::<Result<Vec<Tensor>>>()?;
     let mut near = Vec::new();
     for &(atom, ref pattern) in Pattern::of_all() {
         let Some(sizes) = pattern.matches(kernel, spec, &operands) else { continue };
-        if let Err(lacks) = kernel.arch.needs(atom.needs) {
-            near.push(format!("{}: {lacks}", atom.name));
-            continue;
-        }
         let site = Site { kernel, spec, atom, operands: operands.clone(), sizes };
-        if let Some(operand) = (0..operands.len()).find(|&i| site.alignment(i).is_none()) {
-            near.push(format!("{} needs its operand {operand} aligned", atom.name));
-            continue;
-        }
-        match (atom.when)(&site) {
-            Ok(()) => return Ok(site),
-            Err(why) => near.push(format!("{}: {why}", atom.name)),
-        }
+        let unaligned = (0..operands.len()).find(|&i| site.alignment(i).is_none());
+        near.push(match (kernel.arch.needs(atom.needs), unaligned, (atom.when)(&site)) {
+            (Err(lacks), _, _) => format!("{}: {lacks}", atom.name),
+            (Ok(()), Some(i), _) => format!("{} needs its operand {i} aligned", atom.name),
+            (Ok(()), None, Err(why)) => format!("{}: {why}", atom.name),
+            (Ok(()), None, Ok(())) => return Ok(site),
+        });
     }
     Err(Error::NoAtom(near.join("; ")))
 }
@@ -400,7 +347,6 @@ pub fn features(kernel: &Kernel) -> Result<Vec<Feature>> {
     Ok(all.into_iter().collect())
 }
 
-/// The precondition of an atom that needs none.
 fn always(_: &Site<'_>) -> Fits {
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Builds kernels statement by statement: what templates are written with, and what the parser
 //! calls, so that the two agree on names, ranges of variables and types of views.
 //!
-//! [`Error::Kernel`] says what is not known or not well formed, [`Error::Shape`] what does not fit its view. After an
-//! error the kernel is given up.
+//! [`Kernel`](crate::Error::Kernel) errors say what is not known or not well formed, [`Shape`](crate::Error::Shape) what does
+//! not fit its view. After an error the kernel is given up.
 //!
 //! Statements go to the innermost open scope. What is declared in a scope is known until it closes. Where a wanted name is taken,
 //! `_2`, `_3`, … is appended, so that a decomposition can be used more than once.
@@ -17,12 +17,10 @@ use self::check::refuse_if;
 pub use self::header::{Header, Operands};
 use self::scope::{Scope, Table};
 pub(crate) use self::scope::{Viewed, free};
-use crate::kernel::Carry;
-use crate::tensor::ViewOp;
 use crate::{
-    Agent, Arch, Binary, Completion, Error, Expr, For, Fused, IntTuple, Kernel, Kind, Layout,
-    Memory, Number, Operand, Result, Ring, Scalar, Spec, Stmt, Swizzle, Tensor, TensorId, Test,
-    Threads, ThreadsId, Tiler, Unary, Var, View,
+    Agent, Arch, Binary, Completion, Expr, For, Fused, IntTuple, Kernel, Kind, Layout, Memory,
+    Number, Operand, Result, Ring, Scalar, Spec, Stmt, Swizzle, Tensor, TensorId, Test, Threads,
+    ThreadsId, Tiler, Unary, Var, View, kernel::Carry, tensor::ViewOp,
 };
 
 /// How deep scopes may nest.
@@ -71,9 +69,8 @@ impl Builder {
     /// An integer given at launch. Fails after statements, or if it is not a name.
     pub fn symbol(&mut self, name: &str) -> Result<Var> {
         check::before_statements(self)?;
-        let var = Var::new(&self.free_var(name)?, None);
+        let var = self.add_var(name, None)?;
         self.symbols.push(var.clone());
-        self.scope().vars.push(var.clone());
         Ok(var)
     }
 
@@ -132,8 +129,7 @@ impl Builder {
         self.declare(name, Threads { view, agent })
     }
 
-    /// A new tensor in shared memory or registers; for what is swizzled, only in shared memory. Fails for other
-    /// memories, or if the view is not one of a whole buffer.
+    /// A new tensor in registers or shared memory, which alone may be swizzled. Fails if the view is not one of a whole buffer.
     pub fn allocate(
         &mut self,
         name: &str,
@@ -189,8 +185,7 @@ impl Builder {
         self.view(of, name, ViewOp::Peer(block.into()))
     }
 
-    /// The own coordinate in every leaf of a tensor of threads or blocks, outermost level first. Fails unless there
-    /// is one name for each leaf.
+    /// The own coordinate in every leaf of threads or blocks, outermost level first. Fails unless there is a name for each.
     pub fn indices<const N: usize>(&mut self, of: ThreadsId, names: [&str; N]) -> Result<[Var; N]> {
         let vars = self.indices_named(of, &names)?;
         Ok(vars.try_into().expect("there is a variable for every name"))
@@ -203,17 +198,14 @@ impl Builder {
         let (leaves, count) = (tops.len(), names.len());
         let differ = leaves != count || count == 0;
         refuse_if(differ, format_args!("{count} names for {leaves} coordinates"))?;
-        let mut vars = Vec::new();
-        for (name, top) in names.iter().zip(tops) {
-            let max = top.map(|size| size.saturating_sub(1));
-            vars.push(self.add_var(name, max)?);
-        }
+        let maxima = tops.iter().map(|top| top.map(|size| size.saturating_sub(1)));
+        let vars = names.iter().zip(maxima).map(|(name, max)| self.add_var(name, max));
+        let vars = vars.collect::<Result<Vec<_>>>()?;
         self.push(Stmt::Indices(vars.clone(), of));
         Ok(vars)
     }
 
-    /// A variable with a value, which must be known not to be negative. Fails if it may be, or uses variables that
-    /// are not known here.
+    /// A variable with a value. Fails if that may be negative, or uses variables that are not known here.
     pub fn let_(&mut self, name: &str, value: impl Into<Expr>) -> Result<Var> {
         let value = value.into();
         check::expr(self, &value)?;
@@ -283,20 +275,14 @@ impl Builder {
         if let Some(one) = self.one.filter(|&one| self.tensor_of(one).is_ok()) {
             return Ok(one);
         }
-        let Some(block) = self.block else {
-            return Err(Error::Kernel("the kernel has no block yet".to_owned()));
-        };
+        let block = check::known(self.block, "the kernel has no block yet")?;
         let one = self.scalar(block, "one")?;
         self.one = Some(one);
         Ok(one)
     }
 
     /// A spec with a body that decomposes it.
-    pub fn decompose(
-        &mut self,
-        header: Header,
-        body: impl FnOnce(&mut Builder) -> Result,
-    ) -> Result {
+    pub fn decompose(&mut self, header: Header, body: impl FnOnce(&mut Self) -> Result) -> Result {
         let spec = self.headed(header)?;
         let body = Some(self.nest(Vec::new(), body)?);
         self.push(Stmt::Spec(Spec { body, ..spec }));
@@ -310,9 +296,7 @@ impl Builder {
     }
 
     fn with_blocks(&mut self, header: Header) -> Result<Spec> {
-        let Some(blocks) = header.blocks.or(self.blocks) else {
-            return Err(Error::Kernel("the kernel has no grid yet".to_owned()));
-        };
+        let blocks = check::known(header.blocks.or(self.blocks), "the kernel has no grid yet")?;
         let threads = header.threads.map_or_else(|| self.one(), Ok)?;
         let Header { mut kind, outs, ins, completion, .. } = header;
         // One expression has one form, that in which its text reads back.
@@ -397,8 +381,7 @@ impl Builder {
             refuse_if(varies, format_args!("a loop to unroll with the bound {expr}"))?;
         }
         check::not_negative(name, &first)?;
-        let still = step.constant().is_some_and(|step| step < 1);
-        let still = still || step.range().0.is_none_or(|low| low < 0);
+        let still = step.is(0) || step.range().0 < Some(0);
         refuse_if(still, format_args!("@{name} does not grow by {step}"))?;
         let var = For::counter(&self.free_var(name)?, &end);
         let body = self.nest(vec![var.clone()], |builder| body(builder, &var))?;
@@ -407,11 +390,7 @@ impl Builder {
     }
 
     /// A conditional. Fails for what is not known here, or as the body does.
-    pub fn if_(
-        &mut self,
-        test: impl Into<Test>,
-        body: impl FnOnce(&mut Builder) -> Result,
-    ) -> Result {
+    pub fn if_(&mut self, test: impl Into<Test>, body: impl FnOnce(&mut Self) -> Result) -> Result {
         let test = test.into();
         match &test {
             Test::All(conds) => conds.iter().try_for_each(|cond| {
@@ -425,8 +404,7 @@ impl Builder {
         Ok(())
     }
 
-    /// What only these coordinates of the outermost level's only dimension do. Fails if there are none, if they
-    /// are not within that dimension, or as the body does.
+    /// What only these coordinates of the outermost level's only dimension do. Fails if it lacks them, or as the body does.
     pub fn role(
         &mut self,
         threads: ThreadsId,
@@ -434,10 +412,10 @@ impl Builder {
         body: impl FnOnce(&mut Builder) -> Result,
     ) -> Result {
         let view = &self.tensor_of(threads)?.view;
-        let level = view.levels().first();
-        let size = level
-            .and_then(|level| <&[_; 1]>::try_from(level.modes()).ok()?[0].as_leaf())
-            .and_then(|leaf| leaf.size.constant());
+        let size = match view.levels().first().map(Layout::modes) {
+            Some([dim]) => dim.as_leaf().and_then(|leaf| leaf.size.constant()),
+            _ => None,
+        };
         let Range { start, end } = coords;
         let outside = start >= end || start < 0 || size.is_none_or(|size| end > size);
         refuse_if(outside, format_args!("no coordinates {start}..{end} in {view}"))?;
@@ -446,44 +424,35 @@ impl Builder {
         Ok(())
     }
 
-    /// The kernel, which computes `outs` from `ins`: what, its kind says. Fails without a grid or block, or for what
-    /// is not a parameter.
+    /// The kernel, which computes `outs` from `ins` as its kind says. Fails without grid or block, or for what is no parameter.
     pub fn finish(
         self,
         kind: Kind,
         outs: impl Into<Operands>,
         ins: impl Into<Operands>,
     ) -> Result<Kernel> {
-        match self.block {
-            Some(block) => self.finish_as(Header::new(kind, outs, ins, block)),
-            None => Err(Error::Kernel("the kernel has no block".to_owned())),
-        }
+        let block = check::known(self.block, "the kernel has no block")?;
+        self.finish_as(Header::new(kind, outs, ins, block))
     }
 
     pub(crate) fn finish_as(mut self, header: Header) -> Result<Kernel> {
         check::name(&self.name)?;
         self.blocks = self.grid;
         let mut spec = self.headed(header)?;
-        let Some((grid, block)) =
-            self.grid.zip(self.block).filter(|launched| *launched == (spec.blocks, spec.threads))
-        else {
-            return Err(Error::Kernel("a kernel is computed by its grid and block".to_owned()));
-        };
+        let (grid, block) = (spec.blocks, spec.threads);
+        let launched = self.grid == Some(grid) && self.block == Some(block);
+        refuse_if(!launched, "a kernel is computed by its grid and block")?;
         refuse_if(spec.completion != Completion::Now, "a kernel completes when it has run")?;
-        let known =
-            |operand: &Operand| self.params.contains(&operand.tensor) && operand.index.is_empty();
-        let known = spec.outs.iter().chain(&spec.ins).all(known);
+        let known = |of: &Operand| self.params.contains(&of.tensor) && of.index.is_empty();
+        let known = spec.operands().all(known);
         refuse_if(!known, "a kernel computes on its parameters")?;
         spec.body = self.scopes.pop().map(|scope| scope.stmts);
         let Builder { name, arch, symbols, params, .. } = self;
         let (tensors, threads) = (self.tensors.rows, self.threads.rows);
         Ok(Kernel { name, arch, symbols, tensors, threads, params, grid, block, spec })
     }
-}
 
-/// What every thread of the block does on its own: an instruction each. All fail as [`Builder::add`] does.
-impl Builder {
-    /// A spec of any kind.
+    /// A spec of any kind, by every thread of the block on its own: an instruction. Fails as [`add`](Builder::add) does.
     pub fn alone(
         &mut self,
         kind: Kind,

@@ -4,16 +4,7 @@
 //! spec without a body becomes the text of its [atom](crate::atom). What emission leaves out, adds or moves is a pass of
 //! [`PASSES`], each of which can be printed. The source includes nothing, so that NVRTC needs no toolkit: what CUDA's headers
 //! would bring is in `emit/prelude.rs`, of which a source has the parts that it uses.
-//!
-//! - `lower`: statements of kernels become those of C;
-//! - `passes`: statements of C, and passes over them;
-//! - `code`: operands as atoms ask for them: elements, addresses, pointers, coordinates;
-//! - `lines`: breaking long lines;
-//! - `names`: names in C, and which tensor's buffer a view is of;
-//! - `warps`: what all lanes of a warp have in common;
-//! - `storage`, `swizzle`: where tensors lie in shared memory, and their elements;
-//! - `launch`: tensor maps, and what must hold for a launch;
-//! - `prelude`: the fixed text before every kernel.
+//! Read `lower` first, then `passes`, and `code`, which has operands as atoms ask for them.
 
 mod code;
 mod launch;
@@ -26,8 +17,8 @@ mod storage;
 mod swizzle;
 mod warps;
 
-use crate::launch::Launch;
-use crate::{Error, Expr, Kernel, Kind, Result};
+use crate::{Error, Expr, Kernel, Kind, Result, launch::Launch};
+pub use code::Code;
 use code::{Map, Uses};
 use names::Names;
 use passes::Source;
@@ -71,14 +62,15 @@ fn source(kernel: &Kernel, last: Option<&str>) -> Result<(String, Launch)> {
 /// `extern "C" __global__ void … {`: pointers, tensor maps, symbols, as [`Launch::params`] has them.
 fn signature(kernel: &Kernel, names: &Names, uses: &mut Uses) -> Result<String> {
     let mut params = Vec::new();
-    // A kernel that waits for writes of others must not read through the cache for constants.
-    let restrict = if waits_for_others(kernel) { "" } else { "__restrict__ " };
-    for &param in kernel.params.iter().filter(|param| uses.pointers.contains(param)) {
+    // What waits for other kernels' or other blocks' writes must not read through the cache for constants.
+    let waits = |kind: &Kind| matches!(kind, Kind::GridDependencyWait | Kind::GridWait(_));
+    let waits = kernel.leaves().iter().any(|leaf| waits(&leaf.spec.kind));
+    let restrict = if waits { "" } else { "__restrict__ " };
+    for &param in kernel.params.iter().filter(|param| uses.elements.contains(param)) {
         let constant = if uses.written.contains(&param) { "" } else { "const " };
-        let scalar = kernel.tensor(param).scalar;
+        let (scalar, name) = (kernel.tensor(param).scalar, names.tensor(param)?);
         uses.prelude.extend(Prelude::of(scalar));
-        let scalar = scalar.c_name();
-        params.push(format!("{constant}{scalar} *{restrict}{}", names.tensor(param)?));
+        params.push(format!("{constant}{} *{restrict}{name}", scalar.c_name()));
     }
     for Map { name, .. } in &uses.maps {
         uses.prelude.insert(Prelude::TensorMap);
@@ -91,12 +83,6 @@ fn signature(kernel: &Kernel, names: &Names, uses: &mut Uses) -> Result<String> 
     let head = format!("extern \"C\" __global__ void __launch_bounds__({threads}, 1)\n{name}(");
     let indent = format!(",\n{}", " ".repeat(name.len() + 1));
     Ok(format!("{head}{}) {{\n", params.join(&indent)))
-}
-
-/// Whether other kernels, or other blocks of this one, write what it reads.
-fn waits_for_others(kernel: &Kernel) -> bool {
-    let waits = |kind: &Kind| matches!(kind, Kind::GridDependencyWait | Kind::GridWait(_));
-    kernel.leaves().iter().any(|leaf| waits(&leaf.spec.kind))
 }
 
 /// An error of emission.

@@ -3,8 +3,7 @@
 use std::fmt;
 
 pub(crate) use self::Allowed::{AtLeast, AtMost, MultipleOf, OneOf, Within};
-use crate::layout::Stride;
-use crate::{Arch, Expr, Feature, Layout, Swizzle};
+use crate::{Arch, Expr, Feature, Layout, Swizzle, layout::Stride};
 
 /// Shorthand for results of this crate.
 pub type Result<T = ()> = std::result::Result<T, Error>;
@@ -145,8 +144,7 @@ pub enum Allowed {
 }
 
 impl Allowed {
-    /// Refuses other numbers: `AtLeast(2).check("stages", 1)` says "needs 2 or more stages; got 1".
-    /// Fails with [`Error::Constraint`] for a number that is not allowed.
+    /// Fails with [`Error::Constraint`] for others: `AtLeast(2).check("stages", 1)` says "needs 2 or more stages; got 1".
     pub(crate) fn check(self, what: &'static str, got: i64) -> Result {
         let fits = match self {
             Allowed::Within(low, high) => (low..=high).contains(&got),

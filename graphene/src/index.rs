@@ -6,11 +6,9 @@
 
 mod simplify;
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use crate::named::named;
+use crate::{convert::display, named::named};
 
 /// A variable. Two of one name are one variable; all values are at least 0.
 #[derive(Clone)]
@@ -47,27 +45,21 @@ pub enum Op {
     Max,
 }
 
-/// A comparison of two expressions.
+/// A comparison of two expressions: `left relation right`.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cond {
-    /// The left side.
     pub left: Expr,
-    /// How the sides compare.
     pub relation: Relation,
-    /// The right side.
     pub right: Expr,
 }
 
 named! {
     /// How two sides compare.
     pub enum Relation {
-        /// Below.
         Less = "<",
-        /// At or above.
         AtLeast = ">=",
-        /// The same.
         Equal = "==",
-        /// Another.
         Unequal = "!=",
     }
 }
@@ -109,28 +101,22 @@ impl Expr {
         self.terms.iter().map(|(product, &coefficient)| (product.as_slice(), coefficient))
     }
 
-    /// The value, given one for every variable. `None` where a variable has none, a divisor is not
-    /// positive, or the value overflows.
+    /// The value, given one for every variable. `None` where one is missing, a divisor is not positive, or it overflows.
     pub fn value(&self, of: &dyn Fn(&Var) -> Option<i64>) -> Option<i64> {
         self.terms.iter().try_fold(0_i64, |sum, (product, &coefficient)| {
-            let product = product
-                .iter()
-                .try_fold(coefficient, |value, factor| value.checked_mul(factor.value(of)?))?;
-            sum.checked_add(product)
+            let mut factors = product.iter();
+            let product = factors.try_fold(coefficient, |all, by| all.checked_mul(by.value(of)?));
+            sum.checked_add(product?)
         })
     }
 
     /// The expression with `with` in place of `var`.
     pub fn substitute(&self, var: &Var, with: &Expr) -> Expr {
-        let mut sum = Expr::from(0);
-        for (product, &coefficient) in &self.terms {
-            let mut term = Expr::from(coefficient);
-            for factor in product {
-                term = term * factor.substitute(var, with);
-            }
-            sum = sum + term;
-        }
-        sum
+        let terms = self.terms().map(|(product, coefficient)| {
+            let factors = product.iter().map(|factor| factor.substitute(var, with));
+            Expr::of_factors(factors) * coefficient
+        });
+        terms.sum()
     }
 
     /// Calls `visit` on every variable, some more than once.
@@ -193,11 +179,8 @@ impl Expr {
         match self.constant() {
             Some(value) => value >= 0,
             None => {
-                let mut terms = self.terms();
-                let first = terms.next();
-                let single = terms.next().is_none();
                 let divides = |factor: &Factor| matches!(factor, Factor::Of(Op::Div | Op::Mod, ..));
-                single && matches!(first, Some(([factor], 1)) if !divides(factor))
+                matches!(self.only_factor(), Some((factor, 1)) if !divides(factor))
             }
         }
     }
@@ -333,20 +316,8 @@ impl fmt::Debug for Var {
     }
 }
 
-impl fmt::Display for Var {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "@{}", self.name())
-    }
-}
-
-impl fmt::Display for Expr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.render(&|var| var.to_string()))
-    }
-}
-
-impl fmt::Display for Cond {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.left, self.relation, self.right)
-    }
+display! {
+    Var: |var, f| write!(f, "@{}", var.name);
+    Expr: |expr, f| f.write_str(&expr.render(&|var| var.to_string()));
+    Cond: |cond, f| write!(f, "{} {} {}", cond.left, cond.relation, cond.right);
 }

@@ -11,9 +11,9 @@ pub use crate::kind::{
     Array, Binary, Fence, Fold, Fused, Group, Kind, Monoid, Number, Scan, Scope, Term, Unary,
     Window,
 };
-use crate::tensor::ViewOp;
 use crate::{
     Agent, Arch, Cond, Error, Expr, IntTuple, Memory, Result, Tensor, Threads, Var, Within,
+    tensor::ViewOp,
 };
 
 /// Names a tensor of a [`Kernel`]; prints as `%name` through [`Kernel::tensor_name`].
@@ -35,7 +35,6 @@ pub struct Kernel {
     pub symbols: Vec<Var>,
     /// Every tensor, declared or derived.
     pub(crate) tensors: Vec<(String, Tensor)>,
-    /// Every thread and block tensor.
     pub(crate) threads: Vec<(String, Threads)>,
     /// Tensors in global memory: the kernel's pointers, in order.
     pub params: Vec<TensorId>,
@@ -48,6 +47,7 @@ pub struct Kernel {
 }
 
 /// A statement.
+#[allow(missing_docs)] // Of variants whose types say what they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stmt {
     /// `%s:[...].fp16.SH`: a new tensor in shared memory or registers (`Allocate`).
@@ -66,11 +66,8 @@ pub enum Stmt {
     Ring(Ring),
     /// `advance @r`: to the next stage; past the last, the parity flips.
     Advance(Ring),
-    /// A spec, decomposed or atomic.
     Spec(Spec),
-    /// A loop.
     For(For),
-    /// A conditional.
     If(Test, Vec<Stmt>),
     /// `role #t[1..3] { }`: only these coordinates of the outermost level's only dimension.
     Role(ThreadsId, i64, i64, Vec<Stmt>),
@@ -87,22 +84,18 @@ impl Stmt {
     }
 }
 
-/// `for(@k = first; @k < end; @k += step) carry … { }`.
+/// `for(@var = first; @var < end; @var += step) carry … { body }`.
+#[allow(missing_docs)] // Of fields that the notation names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct For {
-    /// The counter.
     pub var: Var,
-    /// Its first value.
     pub first: Expr,
-    /// What it stays below.
     pub end: Expr,
-    /// By how much it grows.
     pub step: Expr,
     /// Whether the loop is written out; then its bounds are constants.
     pub unroll: bool,
     /// What holds at its head: before each round, and at its end.
     pub carry: Vec<Carry>,
-    /// What is repeated.
     pub body: Vec<Stmt>,
 }
 
@@ -205,10 +198,10 @@ impl Operand {
     }
 }
 
-/// The whole tensor.
-impl From<TensorId> for Operand {
-    fn from(tensor: TensorId) -> Operand {
-        Operand { tensor, index: Vec::new() }
+impl Spec {
+    /// What is written, then what is read.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = &Operand> {
+        self.outs.iter().chain(&self.ins)
     }
 }
 
@@ -314,16 +307,14 @@ impl Kernel {
             let tensor = self.tensor(of.tensor);
             tensor.memory == Memory::Global && !tensor.constant
         };
-        spec.kind != Kind::Prefetch && spec.outs.iter().chain(&spec.ins).any(depends)
+        spec.kind != Kind::Prefetch && spec.operands().any(depends)
     }
 
-    /// The number of threads of a block. Fails with [`Error::Shape`] if it is not a constant, [`Error::Constraint`]
-    /// if it is more than a block can have.
+    /// The threads of a block. Fails with [`Error::Shape`] if they are no constant, [`Error::Constraint`] if they are too many.
     pub fn block_size(&self) -> Result<i64> {
         let size = self.threads(self.block).view.size();
-        let Some(threads) = size.constant() else {
-            return Err(Error::Shape(format!("a block of {size} threads")));
-        };
+        let unknown = || Error::Shape(format!("a block of {size} threads"));
+        let threads = size.constant().ok_or_else(unknown)?;
         Within(1, MAX_THREADS).check("threads a block", threads)?;
         Ok(threads)
     }
@@ -333,11 +324,9 @@ impl Kernel {
         self.leaves().iter().any(|leaf| matches!(leaf.spec.kind, Kind::GridWait(_)))
     }
 
-    /// The number of blocks of a cluster: the size of the grid's second level, or 1. Fails with [`Error::Shape`] if
-    /// it is not a constant.
+    /// The blocks of a cluster: the grid's second level, or 1. Fails with [`Error::Shape`] if they are no constant.
     pub fn cluster_size(&self) -> Result<i64> {
-        let levels = self.threads(self.grid).view.levels();
-        let size = match levels {
+        let size = match self.threads(self.grid).view.levels() {
             [_, cluster] => cluster.size(),
             _ => Expr::from(1),
         };

@@ -1,6 +1,6 @@
 //! Closed sets of values that have names.
 
-/// An enum of which each row is a variant and the name that text has for it.
+/// An enum of which each row is a variant and the name that text has for it, which its documentation ends with.
 macro_rules! named {
     (
         $(#[$meta:meta])*
@@ -8,7 +8,7 @@ macro_rules! named {
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $type { $($(#[$doc])* $variant,)* }
+        pub enum $type { $($(#[$doc])* #[doc = concat!(" `", $name, "`")] $variant,)* }
 
         impl $type {
             /// All of them, with their names.

@@ -3,10 +3,9 @@
 //! Planning and emission take a [`Target`] rather than ask a device, so that plans for any machine
 //! are made and tested on any other.
 
-use std::fmt;
 use std::str::FromStr;
 
-use crate::{Arch, Error, Feature};
+use crate::{Arch, Error, Feature, convert::display};
 
 /// A machine with the rates and limits that planning uses.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,8 +30,7 @@ pub struct Target {
     /// Whether matmuls of single precision may round their operands to TF32, so that matrix units
     /// make them, where it has [`Feature::MmaTf32`]. No target does unless it is asked to.
     pub tf32: bool,
-    /// Whether a CPU's matmuls of single precision by weights may round both operands to bf16. No target does unless it is
-    /// asked to.
+    /// Likewise, whether a CPU's matmuls of single precision by weights may round both operands to bf16.
     pub bf16: bool,
 }
 
@@ -137,10 +135,7 @@ impl Target {
 
     /// The architecture, if it is a GPU.
     pub fn arch(&self) -> Option<Arch> {
-        match self.kind {
-            Kind::Cpu => None,
-            Kind::Cuda(arch) => Some(arch),
-        }
+        if let Kind::Cuda(arch) = self.kind { Some(arch) } else { None }
     }
 
     /// Whether it is a GPU that has a feature.
@@ -167,10 +162,8 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name())
-    }
+display! {
+    Target: |target, f| f.write_str(&target.name());
 }
 
 impl FromStr for Target {

@@ -11,8 +11,7 @@ mod view;
 use std::sync::Arc;
 
 use crate::layout::{Leaf, Stride};
-use crate::named::named;
-use crate::{Expr, IntTuple, Layout, Swizzle, Tiler, Var};
+use crate::{Expr, IntTuple, Layout, Swizzle, Tiler, Var, named::named};
 
 /// An axis of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -42,13 +41,10 @@ named! {
         Bf16 = "bf16",
         /// IEEE single precision.
         F32 = "fp32",
-        /// Signed 32-bit integer.
         I32 = "i32",
         /// Signed 64-bit integer; the simulator holds those of 53 bits.
         I64 = "i64",
-        /// Unsigned 32-bit integer.
         U32 = "u32",
-        /// Unsigned byte.
         U8 = "u8",
         /// A barrier in shared memory that counts arrivals and bytes, of 8 bytes (PTX `mbarrier`).
         Mbar = "mbar",
@@ -83,8 +79,7 @@ pub struct Tensor {
     /// Whether nothing that may still run when the kernel starts writes it, as a layer's weights: so it may be read before
     /// predecessors are done. Whoever launches the kernel promises that; only parameters are such, and a kernel writes none.
     pub constant: bool,
-    /// Whether it is for a kernel's own use, such as a counter that is 0 before and after: a parameter that is neither
-    /// input nor output.
+    /// Whether it is a parameter for the kernel's own use, such as a counter that is 0 before and after: no input or output.
     pub scratch: bool,
 }
 
@@ -200,8 +195,7 @@ impl Tensor {
         Tensor { view, scalar, memory, swizzle: None, peer: None, constant: false, scratch: false }
     }
 
-    /// The tensor that an operation gives. Fails as the view does, or with [`Error::Shape`](crate::Error::Shape) for
-    /// a peer's registers.
+    /// The tensor that an operation gives. Fails as the view does, and likewise for a peer's registers.
     pub fn apply(&self, op: &ViewOp) -> crate::Result<Tensor> {
         match op {
             ViewOp::Peer(block) if self.memory == Memory::Shared => {
@@ -219,11 +213,9 @@ impl Threads {
         Ok(Threads { view: self.view.apply(op)?, agent: self.agent })
     }
 
-    /// The coordinate of `linear`, the own thread's or block's number, in each leaf of the view,
-    /// outermost level first (section 4).
+    /// The coordinate of `linear`, the own thread's or block's number, in each leaf, outermost level first (section 4).
     pub fn coordinates(&self, linear: &Var) -> Vec<Expr> {
-        let axes = self.view.axes().iter();
-        let all = axes.fold(Expr::from(1), |all, axis| all * &axis.size);
+        let all = Expr::of_factors(self.view.axes().iter().map(|axis| &axis.size));
         let relative = Expr::from(linear) - self.view.offset();
         let digit = |leaf: &Leaf<Expr>| {
             if leaf.size.is(1) {

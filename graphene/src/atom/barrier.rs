@@ -28,10 +28,8 @@ pub(super) const ATOMS: &[Atom] = &[
         asm(text, &[], &[address(c), ("r", peer)])
     }),
     row("mbarrier.try_wait.parity", MBARRIER, "[].mbar.SH <- Wait<<<[threads]>>>()", always, |s, c| {
-        let scope = match s.spec.kind {
-            Kind::Wait(_, Scope::Cluster) => ".acquire.cluster",
-            _ => "",
-        };
+        let cluster = matches!(s.spec.kind, Kind::Wait(_, Scope::Cluster));
+        let scope = if cluster { ".acquire.cluster" } else { "" };
         let text = format!(
             "{{ .reg .pred done; again: \
              mbarrier.try_wait.parity{scope}.shared::cta.b64 done, [%0], %1; \
@@ -145,12 +143,11 @@ fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     Ok(Progress::Done)
 }
 
-/// An instruction without operands.
 fn plain(text: &str) -> String {
     asm(text, &[], &[])
 }
 
-fn address(code: &dyn Code) -> (&'static str, String) {
+fn address(code: &Code<'_>) -> (&'static str, String) {
     ("r", code.address(D, &[]))
 }
 
@@ -159,15 +156,12 @@ fn number<'a>(site: &'a Site<'_>) -> &'a Expr {
     site.spec.kind.exprs().first().expect("kinds of these patterns have a number")
 }
 
-fn value(site: &Site<'_>, code: &dyn Code) -> (&'static str, String) {
+fn value(site: &Site<'_>, code: &Code<'_>) -> (&'static str, String) {
     ("r", code.expr(number(site)))
 }
 
 fn pending(site: &Site<'_>) -> i64 {
-    match site.spec.kind {
-        Kind::WaitGroup(_, pending, _) => pending,
-        _ => 0,
-    }
+    if let Kind::WaitGroup(_, pending, _) = site.spec.kind { pending } else { 0 }
 }
 
 fn expects(site: &Site<'_>, wanted: bool) -> Fits {
@@ -194,7 +188,6 @@ fn block_wide(site: &Site<'_>) -> Fits {
     given(fits, "it is for a whole block of several warps, or one of its warpgroups")
 }
 
-/// All threads of all blocks of a cluster.
 fn cluster_wide(site: &Site<'_>) -> Fits {
     let size = |threads| site.kernel.threads(threads).view.size();
     let whole = size(site.spec.blocks).constant() == site.kernel.cluster_size().ok()
@@ -203,7 +196,7 @@ fn cluster_wide(site: &Site<'_>) -> Fits {
 }
 
 /// The whole block uses barrier 0; its n-th warpgroup uses barrier n + 1.
-fn sync_text(site: &Site<'_>, code: &dyn Code) -> String {
+fn sync_text(site: &Site<'_>, code: &Code<'_>) -> String {
     let view = &site.kernel.threads(site.spec.threads).view;
     let size = view.size();
     if site.kernel.threads(site.kernel.block).view.size() == size {
@@ -214,7 +207,7 @@ fn sync_text(site: &Site<'_>, code: &dyn Code) -> String {
 }
 
 /// An instruction that accumulators stand by: the compiler may not move their uses across it.
-fn with_accumulators(site: &Site<'_>, code: &dyn Code, text: &str) -> String {
+fn with_accumulators(site: &Site<'_>, code: &Code<'_>, text: &str) -> String {
     let elements = super::wgmma::accumulators(site.size("n"));
     let outs: Vec<_> = elements.map(|element| ("+f", code.element(D, &element))).collect();
     asm(text, &outs, &[])

@@ -1,6 +1,6 @@
 //! Tensor copies (TMA): one thread issues a copy of a whole tile.
 
-use super::asm::asm;
+use super::asm::{asm, group};
 use super::moves::only_one;
 use super::{A, Atom, Code, D, Fits, Progress, Proxy, Site, Step, Text, Warp, given};
 use crate::{Expr, Feature, Layout, Memory, Tensor};
@@ -19,8 +19,8 @@ pub(super) const ATOMS: &[Atom] = &[
         "[m,n].fp16|bf16|fp32.GL <- Move<<<[]>>>([m,n].fp16|bf16|fp32.SH) async", |_, code| {
         let (map, coordinates) = code.tensor_map(D);
         let rank = coordinates.len();
-        let (list, mut ins) = coordinate_list(&coordinates, 2);
-        ins.splice(0..0, [("l", format!("&{map}")), ("r", code.address(A, &[0, 0]))]);
+        let operands = [("l", format!("&{map}")), ("r", code.address(A, &[0, 0]))];
+        let (list, ins) = with_coordinates(operands, coordinates);
         let text = format!("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%0, {list}], [%1];");
         asm(&text, &[], &ins)
     }).align(&[2, 128]).when(|site| fits(site, A, D)),
@@ -30,19 +30,21 @@ const fn row(name: &'static str, pattern: &'static str, cuda: Text) -> Atom {
     Atom { proxy: Proxy::Async, ..Atom::new(name, pattern, copy, cuda).needs(&[Feature::Tma]) }
 }
 
-/// `{%first, …}` and the operands.
-fn coordinate_list(coordinates: &[String], first: usize) -> (String, Vec<(&'static str, String)>) {
-    let list = super::asm::group(first, coordinates.len());
-    (list, coordinates.iter().map(|c| ("r", c.clone())).collect())
+/// The list of coordinates, `{%n, …}` behind `n` operands, and all operands.
+fn with_coordinates<const N: usize>(
+    operands: [(&'static str, String); N],
+    coordinates: Vec<String>,
+) -> (String, Vec<(&'static str, String)>) {
+    let list = group(N, coordinates.len());
+    (list, operands.into_iter().chain(coordinates.into_iter().map(|at| ("r", at))).collect())
 }
 
-fn load_text(site: &Site<'_>, code: &dyn Code) -> String {
+fn load_text(site: &Site<'_>, code: &Code<'_>) -> String {
     let (map, coordinates) = code.tensor_map(A);
     let rank = coordinates.len();
-    let (list, mut ins) = coordinate_list(&coordinates, 3);
-    let operands =
-        [("r", code.address(D, &[0, 0])), ("l", format!("&{map}")), ("r", code.signal())];
-    ins.splice(0..0, operands);
+    let (to, map) = (code.address(D, &[0, 0]), format!("&{map}"));
+    let (list, mut ins) =
+        with_coordinates([("r", to), ("l", map), ("r", code.signal())], coordinates);
     let head =
         format!("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes");
     if !site.across_blocks() {

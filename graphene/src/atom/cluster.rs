@@ -18,7 +18,7 @@ const WORDS: &str = "[n:1].fp32|i32|u32.SH@ <- Move<<<[]>>>([n:1].fp32|i32|u32.R
 /// A store of words of which a barrier of the block that they go to learns: who has waited for it in the cluster's scope sees
 /// them, without a fence of either (PTX ISA, `st.async`: its complete-tx releases in that scope).
 const fn st_async(name: &'static str, pattern: &'static str, when: When) -> Atom {
-    let text = |site: &Site<'_>, code: &dyn Code| {
+    let text = |site: &Site<'_>, code: &Code<'_>| {
         let words: Vec<String> = match site.dims(A).is_empty() {
             true => vec![code.word(A, &[])],
             false => (0..site.size("n")).map(|i| code.word(A, &[i])).collect(),

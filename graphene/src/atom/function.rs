@@ -5,59 +5,39 @@
 
 use crate::named::named;
 
-macro_rules! unary {
-    ($x:ident; $($op:ident $name:literal $value:expr, $text:literal, $units:expr, $doc:literal;)*) => {
+/// Functions of so many numbers, a row each: the name, the value, its text in CUDA C++ of registers of these names, and what the
+/// last of the methods says.
+macro_rules! functions {
+    (
+        $doc:literal $type:ident($($x:ident),*), $said:literal $last:ident($($at:ident)?) -> $result:ty;
+        $($op:ident $name:literal $value:expr, $text:literal, $says:expr, $of:literal;)*
+    ) => {
         named! {
-            /// Functions of one number.
-            pub enum Unary { $(#[doc = $doc] $op = $name,)* }
+            #[doc = $doc]
+            pub enum $type { $(#[doc = $of] $op = $name,)* }
         }
 
-        impl Unary {
+        impl $type {
             /// The function's value.
-            pub fn value(self, $x: f64) -> f64 {
-                match self { $(Unary::$op => $value,)* }
+            pub fn value(self, $($x: f64),*) -> f64 {
+                match self { $($type::$op => $value,)* }
             }
 
-            /// The value in CUDA C++; `x` is the name of a register.
-            pub(super) fn text(self, $x: &str) -> String {
-                match self { $(Unary::$op => format!($text),)* }
+            pub(super) fn text(self, $($x: &str),*) -> String {
+                match self { $($type::$op => format!($text),)* }
             }
 
-            /// The most that the function's text is off at `x`, in units in the last place of its value in single precision.
-            pub fn units(self, $x: f64) -> f64 {
-                match self { $(Unary::$op => $units,)* }
+            #[doc = $said]
+            pub fn $last(self, $($at: f64)?) -> $result {
+                match self { $($type::$op => $says,)* }
             }
         }
     };
 }
 
-macro_rules! binary {
-    ($x:ident $y:ident; $($op:ident $name:literal $value:expr, $text:literal, $neutral:expr, $doc:literal;)*) => {
-        named! {
-            /// Functions of two numbers.
-            pub enum Binary { $(#[doc = $doc] $op = $name,)* }
-        }
-
-        impl Binary {
-            /// The function's value.
-            pub fn value(self, $x: f64, $y: f64) -> f64 {
-                match self { $(Binary::$op => $value,)* }
-            }
-
-            /// The value in CUDA C++; `x` and `y` are names of registers.
-            pub(super) fn text(self, $x: &str, $y: &str) -> String {
-                match self { $(Binary::$op => format!($text),)* }
-            }
-
-            /// The number that changes nothing: a fold begins with it.
-            pub fn neutral(self) -> Option<f64> {
-                match self { $(Binary::$op => $neutral,)* }
-            }
-        }
-    };
-}
-
-unary! { x;
+functions! {
+    "Functions of one number." Unary(x),
+    "The most that the function's text is off at `x`, in units in the last place of its value in single precision." units(x) -> f64;
     Neg      "neg"       -x,                         "-{x}",                 0.5, "-x";
     Abs      "abs"       x.abs(),                    "fabsf({x})",           0.5, "|x|";
     Sign     "sign"      if x == 0.0 || x.is_nan() { x } else { x.signum() }, "{x} > 0.0f ? 1.0f : {x} < 0.0f ? -1.0f : {x}", 0.5, "-1, 0 or 1; x itself where it is 0 or NaN";
@@ -98,7 +78,9 @@ unary! { x;
     Tf32     "tf32"      tf32(x),                    "to_tf32({x})",         0.5, "x with the 11 significant bits of TF32, ties away from 0.";
 }
 
-binary! { x y;
+functions! {
+    "Functions of two numbers." Binary(x, y),
+    "The number that changes nothing: a fold begins with it." neutral() -> Option<f64>;
     Add     "+"       x + y,                                    "{x} + {y}",                          Some(0.0),               "x + y";
     Sub     "-"       x - y,                                    "{x} - {y}",                          None,                    "x - y";
     Mul     "*"       x * y,                                    "{x} * {y}",                          Some(1.0),               "x·y";
@@ -171,13 +153,10 @@ pub(super) fn whole_binary_text(op: Binary, x: &str, y: &str) -> Option<String> 
     })
 }
 
-/// A number in CUDA C++.
 pub(super) fn float_text(value: f64) -> String {
-    if value == f64::INFINITY {
-        "__int_as_float(0x7f800000)".to_owned()
-    } else if value == f64::NEG_INFINITY {
-        "__int_as_float(0xff800000)".to_owned()
-    } else {
-        format!("{value:?}f")
+    match value {
+        f64::INFINITY => "__int_as_float(0x7f800000)".to_owned(),
+        f64::NEG_INFINITY => "__int_as_float(0xff800000)".to_owned(),
+        _ => format!("{value:?}f"),
     }
 }

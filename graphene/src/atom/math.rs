@@ -1,11 +1,9 @@
 //! Arithmetic on registers: multiply-adds, functions of elements, folds, exchanges, constants.
 
-use super::asm::asm;
 use super::function::{float_text, whole_binary_text, whole_unary_text};
 use super::moves::{each, same};
-use super::{A, Atom, B, C, Code, D, Fault, Progress, Site, Step, Text, Warp, given};
-use crate::emit::Prelude;
-use crate::{Binary, Kind, Number, Scalar, Unary};
+use super::{A, Atom, B, C, Code, D, Fault, Progress, Site, Step, Text, Warp, asm::asm, given};
+use crate::{Binary, Kind, Number, Scalar, Unary, emit::Prelude};
 
 /// Registers hold what they hold wherever it lies; only pairs of 16 bits must share one, which
 /// `[2:1]` and the emitter's alignment of arrays see to.
@@ -73,10 +71,9 @@ fn compute(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
             // fused operation.
             Kind::MatMul { .. } => {
                 let (a, b, d) = (read(A)?, read(B)?, read(D)?);
-                if single {
-                    f64::from((a as f32).mul_add(b as f32, d as f32))
-                } else {
-                    a.mul_add(b, d)
+                match single {
+                    true => f64::from((a as f32).mul_add(b as f32, d as f32)),
+                    false => a.mul_add(b, d),
                 }
             }
             Kind::Unary(op) => op.value(read(A)?),
@@ -124,15 +121,15 @@ fn binary_of(site: &Site<'_>) -> Binary {
     }
 }
 
-fn element(code: &dyn Code, operand: usize) -> String {
+fn element(code: &Code<'_>, operand: usize) -> String {
     code.element(operand, &[])
 }
 
-fn set(code: &dyn Code, value: &str) -> String {
+fn set(code: &Code<'_>, value: &str) -> String {
     format!("{} = {value};", element(code, D))
 }
 
-fn fma(name: &str, code: &dyn Code) -> String {
+fn fma(name: &str, code: &Code<'_>) -> String {
     let [d, a, b] = [D, A, B].map(|operand| element(code, operand));
     set(code, &format!("{name}({a}, {b}, {d})"))
 }

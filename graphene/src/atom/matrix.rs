@@ -28,22 +28,15 @@ pub(super) const ATOMS: &[Atom] = &[
         "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].[2:1].bf16.RF, [2].[2:1].bf16.RF)"),
     matmul("mma.m16n8k8", &[Feature::MmaK8],
         "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2].[2:1].fp16.RF, [2:1].fp16.RF)"),
-    Atom::new("mma.m16n8k8.tf32", "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].fp32.RF, [2].fp32.RF)", mma_tf32, |_, code| {
-        let a = DOWN.map(|at| code.word(A, &at)).to_vec();
-        let b = [[0], [1]].map(|at| code.word(B, &at)).to_vec();
-        mma("m16n8k8.row.col.f32.tf32.tf32.f32", sums(code), a, b)
-    })
-    .needs(&[Feature::MmaTf32]),
+    matmul("mma.m16n8k8.tf32", &[Feature::MmaTf32],
+        "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].fp32.RF, [2].fp32.RF)"),
 ];
 
 /// The four matrices of `[2,2]`, in the order in which lanes give their rows' addresses.
 const FOUR: [[i64; 2]; 4] = [[0, 0], [0, 1], [1, 0], [1, 1]];
 
-/// Those of A in the order of its registers, which run down its rows first.
-const DOWN: [[i64; 2]; 4] = [[0, 0], [1, 0], [0, 1], [1, 1]];
-
 const fn load(name: &'static str, pattern: &'static str, when: When) -> Atom {
-    let text = |site: &Site<'_>, code: &dyn Code| {
+    let text = |site: &Site<'_>, code: &Code<'_>| {
         let matrices = matrices(site);
         let count = matrices.len();
         let word = |matrix: &Vec<i64>| code.word(D, &[matrix.as_slice(), &[0]].concat());
@@ -61,22 +54,30 @@ const fn load(name: &'static str, pattern: &'static str, when: When) -> Atom {
 
 /// A matmul by one warp; the pattern says how deep it is.
 const fn matmul(name: &'static str, needs: &'static [Feature], pattern: &'static str) -> Atom {
-    let text = |site: &Site<'_>, code: &dyn Code| {
-        let t = if site.operand(A).scalar == Scalar::F16 { "f16" } else { "bf16" };
-        let eights = eights(site);
-        let (a, b): (&[&[i64]], &[&[i64]]) = match eights {
-            1 => (&[&[0, 0], &[1, 0]], &[&[0]]),
+    let text = |site: &Site<'_>, code: &Code<'_>| {
+        let (scalar, eights) = (site.operand(A).scalar, eights(site));
+        // The registers of A run down its rows first.
+        let (a, b): (&[&[i64]], &[&[i64]]) = match (scalar, eights) {
+            (Scalar::F32, _) => (&[&[0, 0], &[1, 0], &[0, 1], &[1, 1]], &[&[0], &[1]]),
+            (_, 1) => (&[&[0, 0], &[1, 0]], &[&[0]]),
             _ => (&[&[0, 0, 0], &[1, 0, 0], &[0, 1, 0], &[1, 1, 0]], &[&[0, 0], &[1, 0]]),
         };
         let words = |of, at: &[&[i64]]| at.iter().map(|at| code.word(of, at)).collect();
+        let t = mma_name(scalar);
         let name = format!("m16n8k{}.row.col.f32.{t}.{t}.f32", 8 * eights);
-        mma(&name, sums(code), words(A, a), words(B, b))
+        let sums = FOUR.map(|at| code.element(D, &at)).to_vec();
+        mma(&name, sums, words(A, a), words(B, b))
     };
     Atom::new(name, pattern, meaning, text).needs(needs).align(&[4, 4, 4])
 }
 
-fn sums(code: &dyn Code) -> Vec<String> {
-    FOUR.map(|at| code.element(D, &at)).to_vec()
+/// The name of an operand's type in matmuls of a warp, or of a warpgroup.
+pub(super) fn mma_name(scalar: Scalar) -> &'static str {
+    match scalar {
+        Scalar::F16 => "f16",
+        Scalar::F32 => "tf32",
+        _ => "bf16",
+    }
 }
 
 /// How many eights a matmul is deep: a depth of one has no dimension in the pattern.
@@ -99,7 +100,6 @@ fn pairs_of_columns(site: &Site<'_>) -> bool {
     level.is_some_and(|level| level.rank() == 2 && level.modes()[1].size().is(1))
 }
 
-/// The coordinates of the matrices that are loaded.
 fn matrices(site: &Site<'_>) -> Vec<Vec<i64>> {
     match site.dims(D).len() {
         1 => vec![vec![]],
@@ -147,26 +147,24 @@ fn stmatrix(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
 }
 
 fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let (a, b) = match eights(site) {
-        1 => (&MMA_16X8_C, &MMA_8X8_B),
+    let (a, b) = match (site.operand(A).scalar, eights(site)) {
+        (Scalar::F32, _) => (&MMA_16X8_A_TF32, &MMA_8X8_B_TF32),
+        (_, 1) => (&MMA_16X8_C, &MMA_8X8_B),
         _ => (&MMA_16X16_A, &MMA_16X8_B),
     };
-    let lanes: Vec<_> = (0..32).map(|lane| (lane, lane)).collect();
-    let (a, b) = (gather(warp, A, &lanes, a, |x| x)?, gather(warp, B, &lanes, b, |x| x)?);
+    let (lanes, seen) = ((0..32).map(|lane| (lane, lane)).collect::<Vec<_>>(), seen(site));
+    let (a, b) = (gather(warp, A, &lanes, a, seen)?, gather(warp, B, &lanes, b, seen)?);
     accumulate(warp, &lanes, &MMA_16X8_C, [&a, &b], false)
+}
+
+/// What matmuls see of an operand's elements.
+pub(super) fn seen(site: &Site<'_>) -> fn(f64) -> f64 {
+    if site.operand(B).scalar == Scalar::F32 { cut_to_tf32 } else { |x| x }
 }
 
 /// The bits of single precision that TF32 has: what its instructions see of an operand (PTX, `mma` and `wgmma`).
 pub fn cut_to_tf32(x: f64) -> f64 {
     f64::from(f32::from_bits((x as f32).to_bits() & !0x1fff))
-}
-
-/// Of A and B the lowest 13 bits are not read.
-fn mma_tf32(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let lanes: Vec<_> = (0..32).map(|lane| (lane, lane)).collect();
-    let a = gather(warp, A, &lanes, &MMA_16X8_A_TF32, cut_to_tf32)?;
-    let b = gather(warp, B, &lanes, &MMA_8X8_B_TF32, cut_to_tf32)?;
-    accumulate(warp, &lanes, &MMA_16X8_C, [&a, &b], false)
 }
 
 /// An operand of a matmul. What a sum runs over, a row of A or a column of B, is contiguous.

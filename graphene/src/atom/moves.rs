@@ -64,7 +64,7 @@ const fn scalar(name: &'static str, pattern: &'static str, when: When) -> Atom {
     Atom::new(name, pattern, copy, scalar_text).when(when)
 }
 
-fn scalar_text(site: &Site<'_>, code: &dyn Code) -> String {
+fn scalar_text(site: &Site<'_>, code: &Code<'_>) -> String {
     let (to, from) = (code.element(D, &[]), code.element(A, &[]));
     let [a, b] = [D, A].map(|operand| site.operand(operand).scalar);
     let value = match a {
@@ -89,7 +89,7 @@ const fn cp_async(name: &'static str, pattern: &'static str, when: When) -> Atom
     Atom::new(name, pattern, meaning, cp_async_text).needs(&[Feature::CpAsync]).when(when)
 }
 
-fn cp_async_text(site: &Site<'_>, code: &dyn Code) -> String {
+fn cp_async_text(site: &Site<'_>, code: &Code<'_>) -> String {
     let scalar = site.operand(D).scalar.bytes();
     let bytes = count(site) * scalar;
     let first: &[i64] = if site.dims(D).is_empty() { &[] } else { &[0] };
@@ -118,9 +118,9 @@ fn count(site: &Site<'_>) -> i64 {
 
 /// The conditions under which an asynchronous copy's first element lies within the source's buffer, but those that hold
 /// whatever the symbols are; and how many of its elements do then, unless it is all. No address is used where none does.
-fn inside(site: &Site<'_>, code: &dyn Code) -> (String, Option<String>) {
+fn inside(site: &Site<'_>, code: &Code<'_>) -> (String, Option<String>) {
     let view = &site.operand(A).view;
-    let (n, zero) = (count(site), Expr::from(0));
+    let n = count(site);
     // The copy runs along one axis, and may end there; along the others it lies within or not.
     let along = if n == 1 { None } else { site.steps(A, &[1]) };
     let along = along.and_then(|steps| steps.iter().position(|&step| step == 1));
@@ -129,7 +129,7 @@ fn inside(site: &Site<'_>, code: &dyn Code) -> (String, Option<String>) {
         let size = &axis.size;
         let pieces = if Some(i) == along { n } else { 1 };
         let texts = || (code.expr(&start), code.expr(size));
-        let behind = !start.reaches(&zero);
+        let behind = start.range().0 < Some(0);
         if size.reaches(&(start.clone() + pieces)) {
             conditions.extend(behind.then(|| format!("{} >= 0", texts().0)));
             continue;
@@ -164,7 +164,6 @@ pub(super) fn each(
     Ok(Progress::Done)
 }
 
-/// The element-wise copy.
 pub(super) fn copy(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let mut values = Vec::with_capacity(count(site) as usize);
     for lane in warp.lanes() {
@@ -182,20 +181,17 @@ pub(super) fn bytes(site: &Site<'_>, wanted: i64) -> Fits {
     given(site.size("n") * bytes == wanted, "it moves another number of bytes")
 }
 
-/// Both sides have one type.
 pub(super) fn same(site: &Site<'_>) -> Fits {
     given(site.operand(D).scalar == site.operand(A).scalar, "it does not convert")
 }
 
 /// `ld`/`st` of 4, 8 or 16 bytes as words of 32 bits.
-fn vector_text(site: &Site<'_>, code: &dyn Code) -> String {
+fn vector_text(site: &Site<'_>, code: &Code<'_>) -> String {
     let per_word = 4 / site.operand(D).scalar.bytes();
     let loads = site.operand(D).memory == Memory::Registers;
     let (registers, memory) = if loads { (D, A) } else { (A, D) };
-    let words: Vec<String> = (0..site.size("n"))
-        .step_by(per_word.max(1) as usize)
-        .map(|i| code.word(registers, &[i]))
-        .collect();
+    let words = (0..site.size("n")).step_by(per_word as usize);
+    let words: Vec<String> = words.map(|i| code.word(registers, &[i])).collect();
     let count = words.len();
     let vector = if count == 1 { String::new() } else { format!(".v{count}") };
     let (space, address) = match site.operand(memory).memory {

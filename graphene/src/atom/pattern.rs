@@ -11,14 +11,12 @@
 //! numbers, with strides where they are not contiguous: `[]` is each thread on its own. The kind may have its first parameter,
 //! `Fence<proxy>`; without, `UnaryPointwise` is any of them.
 
-use std::sync::LazyLock;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use super::{Atom, all};
 use crate::text::cursor::Parser;
 use crate::{Completion, Expr, Kernel, Layout, Memory, Result, Scalar, Spec, Tensor, View};
 
-/// A parsed pattern.
-#[derive(Debug)]
 pub(super) struct Pattern {
     kind: &'static str,
     parameter: Option<&'static str>,
@@ -28,7 +26,6 @@ pub(super) struct Pattern {
     completion: &'static str,
 }
 
-#[derive(Debug)]
 struct Operand {
     levels: Vec<Vec<Extent>>,
     scalars: Vec<Scalar>,
@@ -37,20 +34,19 @@ struct Operand {
 }
 
 /// A dimension: its size, and its stride if it is given.
-#[derive(Debug)]
 struct Extent {
     size: Size,
     stride: Option<i64>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 enum Size {
     Is(i64),
     Named(&'static str),
 }
 
 /// What sizes are that a pattern leaves open.
-pub(super) type Sizes = Vec<(&'static str, i64)>;
+pub(super) type Sizes = BTreeMap<&'static str, i64>;
 
 impl Pattern {
     /// All atoms with their patterns, in the order of the tables.
@@ -73,15 +69,20 @@ impl Pattern {
             let text = spec.kind.to_string();
             text[self.kind.len()..].split(['<', ',', '>']).nth(1) == Some(wanted)
         };
+        let completion = match spec.completion {
+            Completion::Now => "",
+            Completion::Signals(_) => "signals",
+            Completion::Group => "async",
+        };
         let fits = self.kind == spec.kind.name()
             && self.parameter.is_none_or(parameter)
             && self.outs.len() == spec.outs.len()
             && self.ins.len() == spec.ins.len()
-            && self.completion == completion_name(&spec.completion);
+            && self.completion == completion;
         if !fits {
             return None;
         }
-        let mut sizes = Vec::new();
+        let mut sizes = Sizes::new();
         let threads = &kernel.threads(spec.threads).view;
         let all = self.outs.iter().chain(&self.ins).zip(of).all(|(pattern, tensor)| {
             pattern.scalars.contains(&tensor.scalar)
@@ -97,8 +98,8 @@ fn levels_match(pattern: &[Vec<Extent>], view: &View, sizes: &mut Sizes) -> bool
     let counting = |level: &Layout<Expr>| {
         level.modes().iter().filter(|dim| !dim.size().is(1)).cloned().collect::<Vec<_>>()
     };
-    let levels: Vec<Vec<_>> =
-        view.levels().iter().map(counting).filter(|level| !level.is_empty()).collect();
+    let mut levels: Vec<_> = view.levels().iter().map(counting).collect();
+    levels.retain(|level| !level.is_empty());
     pattern.len() == levels.len()
         && pattern.iter().zip(&levels).all(|(pattern, level)| {
             pattern.len() == level.len()
@@ -117,18 +118,15 @@ fn threads_match(pattern: &[Vec<Extent>], view: &View) -> bool {
     for (size, stride) in leaves {
         match joined.last_mut() {
             Some(last) if last.0 * last.1 == stride => last.0 *= size,
-            Some(_) | None => joined.push((size, stride)),
+            _ => joined.push((size, stride)),
         }
     }
-    let mut wanted = Vec::new();
-    for extent in pattern.iter().flatten() {
-        match extent.size {
-            Size::Is(size) => wanted.push((size, extent.stride.unwrap_or(1))),
-            // A name in the place of the threads takes any number of them.
-            Size::Named(_) => return true,
-        }
-    }
-    wanted == joined
+    let wanted = pattern.iter().flatten().map(|extent| match extent.size {
+        Size::Is(size) => Some((size, extent.stride.unwrap_or(1))),
+        // A name in the place of the threads takes any number of them.
+        Size::Named(_) => None,
+    });
+    wanted.collect::<Option<Vec<_>>>().is_none_or(|wanted| wanted == joined)
 }
 
 impl Extent {
@@ -136,25 +134,10 @@ impl Extent {
         let Some(size) = dim.size().constant() else { return false };
         let fits = match self.size {
             Size::Is(wanted) => wanted == size,
-            Size::Named(name) => match sizes.iter().find(|known| known.0 == name) {
-                Some(known) => known.1 == size,
-                None => {
-                    sizes.push((name, size));
-                    true
-                }
-            },
+            Size::Named(name) => *sizes.entry(name).or_insert(size) == size,
         };
-        fits && self
-            .stride
-            .is_none_or(|stride| dim.as_leaf().is_some_and(|leaf| view.stride(leaf).is(stride)))
-    }
-}
-
-fn completion_name(completion: &Completion) -> &'static str {
-    match completion {
-        Completion::Now => "",
-        Completion::Signals(_) => "signals",
-        Completion::Group => "async",
+        let lies = |stride| dim.as_leaf().is_some_and(|leaf| view.stride(leaf).is(stride));
+        fits && self.stride.is_none_or(lies)
     }
 }
 
@@ -167,10 +150,7 @@ fn parse(text: &'static str) -> Result<Pattern> {
     let kind = p.until('<');
     let parameter = if p.sees("<<<") { None } else { p.within(["<", ">"], |p| Ok(p.word()))? };
     let threads = p.within(["<<<", ">>>"], levels)?;
-    let ins = p.within(["(", ")"], |p| match p.sees(")") {
-        true => Ok(Vec::new()),
-        false => p.list(operand),
-    })?;
+    let ins = p.parenthesized(operand)?;
     Ok(Pattern { kind, parameter, outs, ins, threads, completion: p.word().unwrap_or_default() })
 }
 
@@ -185,8 +165,7 @@ fn operand(p: &mut Parser<'static>) -> Result<Operand> {
             scalars.push(p.row("a scalar type", &Scalar::ALL)?);
         }
     }
-    p.expect(".")?;
-    let memory = p.row("a memory", &Memory::ALL)?;
+    let memory = p.after(".", |p| p.row("a memory", &Memory::ALL))?;
     Ok(Operand { levels, scalars, memory, peer: p.eat("@") })
 }
 
@@ -197,10 +176,7 @@ fn levels(p: &mut Parser<'static>) -> Result<Vec<Vec<Extent>>> {
         let sizes = if p.sees("]") { Vec::new() } else { flat(p)? };
         let strides = if p.eat(":") { flat(p)? } else { Vec::new() };
         p.expect("]")?;
-        let stride = |i: usize| match strides.get(i) {
-            Some(Size::Is(stride)) => Some(*stride),
-            Some(Size::Named(_)) | None => None,
-        };
+        let stride = |i| if let Some(&Size::Is(of)) = strides.get(i) { Some(of) } else { None };
         let dims = sizes.into_iter().enumerate();
         let mut dims: Vec<_> = dims.map(|(i, size)| Extent { size, stride: stride(i) }).collect();
         dims.retain(|dim| !matches!(dim.size, Size::Is(1)));

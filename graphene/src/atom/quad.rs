@@ -4,9 +4,8 @@
 //! go through the instruction together, each with a matmul of its own. Of the sums a thread holds two
 //! rows of two pairs of columns, which is why their tensor is `[2,4]` and not a row.
 
-use super::asm::mma;
 use super::matrix::{accumulate, gather};
-use super::{A, Atom, B, D, Fault, Progress, Site, Step, Warp, When, given};
+use super::{A, Atom, B, D, Fault, Progress, Site, Step, Warp, When, asm::mma, given};
 use crate::Feature;
 use crate::fragment::{QUAD_4X8_B, QUAD_4X8_B_ROW, QUAD_8X4_A, QUAD_8X8_C, QUAD_8X8_C_PAIRS};
 
@@ -48,8 +47,8 @@ fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
         return Err(Fault::Divergence("quad pairs of the warp are absent".to_owned()));
     }
     for pair in 0..4 {
-        let lanes: Vec<(usize, usize)> =
-            (0..8).map(|thread| (lane(pair, thread), thread)).collect();
+        let lane = |thread| 4 * pair + thread % 4 + 16 * (thread / 4);
+        let lanes: Vec<(usize, usize)> = (0..8).map(|thread| (lane(thread), thread)).collect();
         if lanes.iter().any(|&(lane, thread)| warp.rank(lane) != thread as i64) {
             let text = format!("lanes of pair {pair} are no quad pair of the spec's");
             return Err(Fault::Invalid(text));
@@ -61,9 +60,4 @@ fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
         accumulate(warp, &lanes, sums, [&a, &b], false)?;
     }
     Ok(Progress::Done)
-}
-
-/// The lane of a warp that a thread of a quad pair is.
-fn lane(pair: usize, thread: usize) -> usize {
-    4 * pair + thread % 4 + 16 * (thread / 4)
 }

@@ -1,7 +1,7 @@
 //! Asynchronous matmuls by a warpgroup (PTX `wgmma.mma_async`).
 
 use super::asm::{asm, group};
-use super::matrix::{Matrix, accumulate, cut_to_tf32, gather};
+use super::matrix::{Matrix, accumulate, gather, mma_name, seen};
 use super::{A, Atom, B, Code, D, Fault, Fits, Proxy, Site, Step, Warp, given};
 use crate::fragment::{WGMMA_64X16_A, wgmma_c};
 use crate::{Feature, Kind, Memory, Scalar};
@@ -44,7 +44,6 @@ fn sets(site: &Site<'_>) -> bool {
     site.spec.kind == Kind::MATMUL
 }
 
-/// Whether A is in registers.
 fn has_registers(site: &Site<'_>) -> bool {
     site.operand(A).memory == Memory::Registers
 }
@@ -60,13 +59,11 @@ fn depth(site: &Site<'_>) -> i64 {
     32 / site.operand(B).scalar.bytes()
 }
 
-/// What a matrix descriptor says of an operand in shared memory.
+/// What a matrix descriptor says of an operand in shared memory; offsets are in bytes.
 struct Descriptor {
     /// Whether the side that is not K is contiguous.
     transposed: bool,
-    /// The leading byte offset.
     leading: i64,
-    /// The stride byte offset.
     stride: i64,
     /// The layout's code: 1, 2, 3 for swizzles of 128, 64, 32 bytes.
     swizzle: u64,
@@ -81,7 +78,7 @@ fn descriptor(site: &Site<'_>, operand: usize) -> Result<Descriptor, &'static st
         Some((3, 4, 3)) => (1, 128 / bytes),
         Some((2, 4, 3)) => (2, 64 / bytes),
         Some((1, 4, 3)) => (3, 32 / bytes),
-        Some(_) | None => return Err("operands are swizzled by S<3,4,3>, S<2,4,3> or S<1,4,3>"),
+        _ => return Err("operands are swizzled by S<3,4,3>, S<2,4,3> or S<1,4,3>"),
     };
     // K is the second dimension of A, and the first of B.
     let size = if operand == A { 64 } else { site.size("w") };
@@ -120,24 +117,18 @@ impl Descriptor {
     }
 }
 
-fn text(site: &Site<'_>, code: &dyn Code) -> String {
+fn text(site: &Site<'_>, code: &Code<'_>) -> String {
     let w = site.size("w");
-    let (scalar, single) = match site.operand(A).scalar {
-        Scalar::F16 => ("f16", false),
-        Scalar::F32 => ("tf32", true),
-        _ => ("bf16", false),
-    };
+    let scalar = site.operand(A).scalar;
+    let (single, scalar) = (scalar == Scalar::F32, mma_name(scalar));
     let (out, add) = if sets(site) { ("=f", 0) } else { ("+f", 1) };
     let outs: Vec<_> =
         accumulators(site.size("n")).map(|element| (out, code.element(D, &element))).collect();
     let count = outs.len();
     let mut ins = Vec::new();
-    let describe = |operand: usize| match descriptor(site, operand) {
-        Ok(descriptor) => {
-            let transposed = i32::from(descriptor.transposed);
-            (descriptor.text(&code.descriptor_start(operand)), transposed)
-        }
-        Err(why) => unreachable!("the precondition asked for a descriptor: {why}"),
+    let describe = |operand: usize| {
+        let described = descriptor(site, operand).expect("the precondition asks for a descriptor");
+        (described.text(&code.descriptor_start(operand)), i32::from(described.transposed))
     };
     let (a, a_flags) = if has_registers(site) {
         for (k, m) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
@@ -163,16 +154,14 @@ fn text(site: &Site<'_>, code: &dyn Code) -> String {
     asm(&text, &outs, &ins)
 }
 
-/// Single precision is cut to TF32.
 fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let (w, depth) = (site.size("w"), depth(site));
-    let seen = if site.operand(B).scalar == Scalar::F32 { cut_to_tf32 } else { |x| x };
+    let (w, k) = (site.size("w") as usize, depth(site) as usize);
+    let seen = seen(site);
     let lanes: Vec<_> =
         warp.lanes().into_iter().map(|lane| (lane, warp.rank(lane) as usize)).collect();
     let (Some(first), Some(sums)) = (lanes.first(), wgmma_c(site.size("n"))) else {
         return Err(Fault::Invalid("a matmul without lanes".to_owned()));
     };
-    let (w, k) = (w as usize, depth as usize);
     let mut values = Vec::new();
     warp.read_all(0, B, &mut values)?;
     values.iter_mut().for_each(|value| *value = seen(*value));

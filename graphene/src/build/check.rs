@@ -1,15 +1,18 @@
 //! What the builder refuses.
 
 use super::Builder;
-use crate::tensor::ViewOp;
-use crate::text::kind::row_of;
 use crate::{
     Completion, Error, Expr, IntTuple, Kind, Layout, Operand, Result, Scalar, Spec, Var, View,
+    tensor::ViewOp, text::kind::row_of,
 };
 
-/// Refuses what is not well formed.
 pub(super) fn refuse_if(wrong: bool, why: impl std::fmt::Display) -> Result {
     if wrong { Err(Error::Kernel(why.to_string())) } else { Ok(()) }
+}
+
+/// What there must be.
+pub(super) fn known<T>(of: Option<T>, why: &str) -> Result<T> {
+    of.ok_or_else(|| Error::Kernel(why.to_owned()))
 }
 
 /// The name of a tensor: letters, digits and `_`, as `%6` is one in the paper.
@@ -28,7 +31,7 @@ pub(super) fn name(name: &str) -> Result {
 
 /// Variables are at least 0, by which expressions are simplified.
 pub(super) fn not_negative(name: &str, value: &Expr) -> Result {
-    let may_be = value.range().0.is_none_or(|low| low < 0);
+    let may_be = value.range().0 < Some(0);
     refuse_if(may_be, format_args!("@{name} may be negative: {value}; max(0, ...) is not"))
 }
 
@@ -51,13 +54,11 @@ pub(super) fn before_statements(k: &Builder) -> Result {
 /// Variables must be known here, and be those that are: of one name there may be several.
 pub(super) fn expr(k: &Builder, expr: &Expr) -> Result {
     let known = |var: &Var| k.find_var(var.name()).is_some_and(|known| known.max() == var.max());
-    match expr.vars().into_iter().find(|var| !known(var)) {
-        Some(var) => Err(Error::Kernel(format!("no {var} here"))),
-        None if expr.divides_by_nothing() => {
-            Err(Error::Kernel(format!("{expr} divides by what is never positive")))
-        }
-        None => Ok(()),
+    if let Some(var) = expr.vars().into_iter().find(|var| !known(var)) {
+        return Err(Error::Kernel(format!("no {var} here")));
     }
+    let nothing = expr.divides_by_nothing();
+    refuse_if(nothing, format_args!("{expr} divides by what is never positive"))
 }
 
 pub(super) fn view(k: &Builder, view: &View) -> Result {
@@ -108,7 +109,7 @@ pub(super) fn op(k: &Builder, op: &ViewOp) -> Result {
 
 /// A spec whose kind has so many results.
 pub(super) fn spec(k: &Builder, spec: &Spec, outs: usize) -> Result {
-    spec.outs.iter().chain(&spec.ins).try_for_each(|of| operand(k, of))?;
+    spec.operands().try_for_each(|of| operand(k, of))?;
     for out in &spec.outs {
         refuse_if(k.tensor_of(out.tensor)?.constant, "what is constant is not written")?;
     }
@@ -123,10 +124,9 @@ pub(super) fn spec(k: &Builder, spec: &Spec, outs: usize) -> Result {
     k.tensor_of(spec.blocks)?;
     k.tensor_of(spec.threads)?;
     let row = row_of(&spec.kind);
+    let nan = matches!(spec.kind, Kind::Init(number) if number.0.is_nan());
+    refuse_if(nan, "nothing is set to NaN")?;
     let of_kind = match &spec.kind {
-        Kind::Init(number) if number.0.is_nan() => {
-            return Err(Error::Kernel("nothing is set to NaN".to_owned()));
-        }
         Kind::Fused(fused) => Some((fused.outputs().len(), Some(fused.inputs()))),
         Kind::Fold(fold) => Some((fold.monoid.parts().len(), None)),
         _ => None,

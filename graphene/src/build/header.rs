@@ -1,7 +1,6 @@
 //! What stands before a spec's body.
 
-use crate::convert::from;
-use crate::{Completion, Cond, Kind, Operand, TensorId, Test, ThreadsId};
+use crate::{Completion, Cond, Kind, Operand, TensorId, Test, ThreadsId, convert::from};
 
 /// A spec without its body.
 #[derive(Debug, Clone)]
@@ -53,6 +52,8 @@ impl Header {
 }
 
 from! {
+    // The whole tensor.
+    TensorId => Operand: |tensor| Operand { tensor, index: Vec::new() };
     () => Operands: |()| Operands(Vec::new());
     TensorId => Operands: |tensor| Operands(vec![tensor.into()]);
     Operand => Operands: |operand| Operands(vec![operand]);

@@ -1,11 +1,9 @@
 //! Open scopes, and the names that are known in them.
 
-use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::{collections::BTreeMap, fmt::Display};
 
 use super::{Builder, MAX_NESTING, check};
-use crate::tensor::ViewOp;
-use crate::{Error, Result, Ring, Stmt, Tensor, TensorId, Threads, ThreadsId, Var};
+use crate::{Error, Result, Ring, Stmt, Tensor, TensorId, Threads, ThreadsId, Var, tensor::ViewOp};
 
 /// Tensors of data and of threads, which have the same operations.
 pub trait Viewed: Copy {
@@ -83,10 +81,8 @@ impl Builder {
     pub fn tensor_of<V: Viewed>(&self, id: V) -> Result<&V::Of> {
         let table = V::table(self);
         let (name, of) = &table.rows[id.number()];
-        if table.open[id.number()] {
-            return Ok(of);
-        }
-        Err(Error::Kernel(format!("no {}{name} here", V::SIGIL)))
+        check::refuse_if(!table.open[id.number()], format_args!("no {}{name} here", V::SIGIL))?;
+        Ok(of)
     }
 
     pub(crate) fn find<V: Viewed>(&self, name: &str) -> Option<V> {
@@ -137,7 +133,7 @@ impl Builder {
     pub(super) fn nest(
         &mut self,
         vars: Vec<Var>,
-        body: impl FnOnce(&mut Builder) -> Result,
+        body: impl FnOnce(&mut Self) -> Result,
     ) -> Result<Vec<Stmt>> {
         if self.scopes.len() >= MAX_NESTING {
             return Err(Error::Depth);
@@ -172,11 +168,7 @@ impl Builder {
 
 /// The name, or with the first number appended that makes it free.
 pub(crate) fn free(wanted: &str, taken: impl Fn(&str) -> bool) -> String {
-    if !taken(wanted) {
-        return wanted.to_owned();
-    }
-    (2_u64..)
-        .map(|number| format!("{wanted}_{number}"))
-        .find(|name| !taken(name))
-        .expect("only finitely many names are taken")
+    let numbered = (2_u64..).map(|number| format!("{wanted}_{number}"));
+    let mut all = std::iter::once(wanted.to_owned()).chain(numbered);
+    all.find(|name| !taken(name)).expect("only finitely many names are taken")
 }

@@ -3,110 +3,103 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::launch::map_of;
-use super::swizzle::Swizzled;
-use super::{Names, Prelude, refuse, small};
-use crate::atom::{Code, Site};
+use super::{Names, Prelude, launch::map_of, refuse, small, swizzle::Swizzled};
 use crate::launch::{Condition, TensorMap};
-use crate::tensor::Axis;
 use crate::{Completion, Error, Expr, Memory, Result, Scalar, Swizzle, Tensor, TensorId, Var};
+use crate::{atom::Site, tensor::Axis};
 
 /// What the body of a kernel turned out to use.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Uses {
-    /// Global tensors named by their pointers.
-    pub(super) pointers: BTreeSet<TensorId>,
-    /// Global tensors that are written.
     pub(super) written: BTreeSet<TensorId>,
-    /// Shared tensors whose elements are named.
+    /// Global and shared tensors whose elements are named.
     pub(super) elements: BTreeSet<TensorId>,
     /// Shared tensors whose addresses are taken.
     pub(super) addresses: BTreeSet<TensorId>,
-    /// Tensor maps.
     pub(super) maps: Vec<Map>,
     /// Variables that are read, since a statement has last taken them.
     pub(super) reads: BTreeSet<Var>,
-    /// What the prelude has to define.
     pub(super) prelude: BTreeSet<Prelude>,
     /// What pointers must be multiples of.
     pub(super) aligned: BTreeMap<TensorId, i64>,
     /// What must hold of symbols.
     pub(super) conditions: Vec<Condition>,
-    /// Whether it waits for the kernels before it.
     pub(super) dependent: bool,
     /// What went wrong first in a function that has no result to say so.
     pub(super) error: Option<Error>,
 }
 
-/// A tensor map of a kernel's parameter, with its own name.
-#[derive(Debug)]
 pub(super) struct Map {
     pub(super) tensor: TensorId,
     pub(super) name: String,
     pub(super) map: TensorMap,
 }
 
-/// One atom's view of the emitter.
-pub(super) struct AtomCode<'a> {
-    /// The names of everything.
+/// What an atom's text can ask for, of one spec.
+pub struct Code<'a> {
     pub(super) names: &'a Names,
-    /// The spec and its operands.
     pub(super) site: &'a Site<'a>,
     /// Variables whose values the compiler knows once loops are written out.
     pub(super) known: &'a BTreeSet<Var>,
-    /// What it uses.
     pub(super) uses: &'a RefCell<Uses>,
 }
 
-impl Code for AtomCode<'_> {
-    fn element(&self, operand: usize, element: &[i64]) -> String {
+/// What fails is noted in the uses, and has an empty text.
+impl Code<'_> {
+    /// An element: an lvalue such as `acc[3]` or `A[64*m + k]`.
+    pub fn element(&self, operand: usize, element: &[i64]) -> String {
         self.or_note(self.place(operand, element))
     }
 
-    fn word(&self, operand: usize, element: &[i64]) -> String {
+    /// The 32-bit register that begins with an element: an lvalue of type `unsigned`.
+    pub fn word(&self, operand: usize, element: &[i64]) -> String {
         self.or_note(self.register_word(operand, element))
     }
 
-    fn address(&self, operand: usize, element: &[i64]) -> String {
+    /// The address in shared memory of an element as an `unsigned`, swizzled.
+    pub fn address(&self, operand: usize, element: &[i64]) -> String {
         let offset = self.offset(operand, element);
         let tensor = self.site.operand(operand);
         self.or_note(offset.and_then(|offset| self.shared(self.root(operand), tensor, offset)))
     }
 
-    fn descriptor_start(&self, operand: usize) -> String {
+    /// The address within the own block's shared memory of the first element, a multiple of 16 bytes, in units of these: as
+    /// matrix descriptors have it, in 14 bits.
+    pub fn descriptor_start(&self, operand: usize) -> String {
         self.or_note(self.sixteenths(operand))
     }
 
-    fn pointer(&self, operand: usize, element: &[i64]) -> String {
+    /// A pointer to an element in global memory, or a generic one to shared memory.
+    pub fn pointer(&self, operand: usize, element: &[i64]) -> String {
         self.or_note(self.place(operand, element).map(|place| format!("&{place}")))
     }
 
-    fn tensor_map(&self, operand: usize) -> (String, Vec<String>) {
-        match self.map(operand) {
-            Ok(map) => map,
-            Err(error) => (self.note(error), Vec::new()),
-        }
+    /// The name of the tensor map of a global operand, and its coordinates from the fastest axis on.
+    pub fn tensor_map(&self, operand: usize) -> (String, Vec<String>) {
+        self.map(operand).unwrap_or_else(|error| (self.note(error), Vec::new()))
     }
 
-    fn signal(&self) -> String {
+    /// The address of the barrier that the spec signals, within its block's shared memory, as an `unsigned`.
+    pub fn signal(&self) -> String {
         self.or_note(self.signalled())
     }
 
-    fn expr(&self, expr: &Expr) -> String {
+    /// An expression.
+    pub fn expr(&self, expr: &Expr) -> String {
         self.or_note(self.render(expr))
     }
 
-    fn prelude(&self, part: Prelude) -> &'static str {
+    /// The name of what the prelude defines.
+    pub fn prelude(&self, part: Prelude) -> &'static str {
         self.uses.borrow_mut().prelude.insert(part);
         part.name()
     }
 
-    fn peer(&self, operand: usize) -> Option<String> {
+    /// The rank in its cluster of the block whose shared memory an operand is, if not the own one.
+    pub fn peer(&self, operand: usize) -> Option<String> {
         self.site.operand(operand).peer.as_ref().map(|peer| self.expr(peer))
     }
-}
 
-impl AtomCode<'_> {
     fn note(&self, error: Error) -> String {
         self.uses.borrow_mut().error.get_or_insert(error);
         String::new()
@@ -121,10 +114,8 @@ impl AtomCode<'_> {
     }
 
     fn root(&self, operand: usize) -> TensorId {
-        let spec = self.site.spec;
-        let all = spec.outs.iter().chain(&spec.ins);
-        let operand = all.map(|operand| operand.tensor).nth(operand);
-        self.names.root(operand.expect("atoms number the operands that their patterns have"))
+        let operand = self.site.spec.operands().nth(operand);
+        self.names.root(operand.expect("atoms number the operands that their patterns have").tensor)
     }
 
     /// The coordinate of an element along each axis of its buffer, and the axis.
@@ -140,29 +131,22 @@ impl AtomCode<'_> {
     /// An element's distance from its buffer's first one.
     fn offset(&self, operand: usize, element: &[i64]) -> Result<Expr> {
         let axes = self.axes(operand, element)?;
-        Ok(axes.into_iter().fold(Expr::from(0), |sum, (at, axis)| sum + at * &axis.stride))
+        Ok(axes.into_iter().map(|(at, axis)| at * &axis.stride).sum())
     }
 
-    /// An element as an lvalue.
     fn place(&self, operand: usize, element: &[i64]) -> Result<String> {
         let (root, tensor) = (self.root(operand), self.site.operand(operand));
         let name = self.names.tensor(root)?;
-        match tensor.memory {
-            Memory::Global => {
-                let index = self.global_index(&self.axes(operand, element)?)?;
-                self.uses.borrow_mut().pointers.insert(root);
-                Ok(format!("{name}[{index}]"))
+        let index = match tensor.memory {
+            Memory::Registers => return self.register(operand, element),
+            Memory::Shared if tensor.peer.is_some() => {
+                return refuse(format!("%{name} of another block has no elements in C"));
             }
-            Memory::Shared => {
-                if tensor.peer.is_some() {
-                    return refuse(format!("%{name} of another block has no elements in C"));
-                }
-                let index = self.swizzled(tensor, self.offset(operand, element)?, 1)?;
-                self.uses.borrow_mut().elements.insert(root);
-                Ok(format!("{name}[{index}]"))
-            }
-            Memory::Registers => self.register(operand, element),
-        }
+            Memory::Shared => self.swizzled(tensor, self.offset(operand, element)?, 1)?,
+            Memory::Global => self.global_index(&self.axes(operand, element)?)?,
+        };
+        self.uses.borrow_mut().elements.insert(root);
+        Ok(format!("{name}[{index}]"))
     }
 
     fn register(&self, operand: usize, element: &[i64]) -> Result<String> {
@@ -174,10 +158,10 @@ impl AtomCode<'_> {
                  unrolled loop"
             ));
         }
-        if self.site.operand(operand).view.cosize() == Some(1) {
-            return Ok(name.to_owned());
+        match self.site.operand(operand).view.cosize() {
+            Some(1) => Ok(name.to_owned()),
+            _ => Ok(format!("{name}[{}]", self.render(&offset)?)),
         }
-        Ok(format!("{name}[{}]", self.render(&offset)?))
     }
 
     fn register_word(&self, operand: usize, element: &[i64]) -> Result<String> {
@@ -219,8 +203,7 @@ impl AtomCode<'_> {
         {
             let name = self.names.address(root)?;
             self.uses.borrow_mut().addresses.insert(root);
-            let further = (outside * tensor.scalar.bytes()).div(16);
-            let further = self.render(&further)?;
+            let further = self.render(&(outside * tensor.scalar.bytes()).div(16))?;
             return Ok(format!("({name} >> 4 & 0x3fffu) + ({further})"));
         }
         Ok(format!("({}) >> 4 & 0x3fffu", self.shared(root, tensor, offset)?))
@@ -258,8 +241,7 @@ impl AtomCode<'_> {
         let Some(inside) = inside else { return text(outside) };
         let (bits, shift) = (swizzle.bits(), swizzle.shift());
         let base = swizzle.base() - log(tensor.scalar.bytes()) + log(units);
-        let inside = text(inside)?;
-        let name = self.prelude(Prelude::Swizzle);
+        let (name, inside) = (self.prelude(Prelude::Swizzle), text(inside)?);
         let inside = format!("{name}<{bits}, {base}, {shift}>({inside})");
         Ok(if outside.is(0) { inside } else { format!("{} + {inside}", text(outside)?) })
     }
@@ -272,11 +254,9 @@ impl AtomCode<'_> {
         for (at, axis) in axes.iter().filter(|(at, _)| !at.is(0)) {
             let span = (axis.size.clone() - 1).max(0) * &axis.stride;
             let product = at.clone() * &axis.stride;
-            let sum = narrow.clone() + &product;
-            if axis.stride.constant().is_some() && (small(&span) || small(&product))
-                || axis.stride.is(1)
-            {
-                narrow = sum;
+            let known = axis.stride.constant().is_some();
+            if known && (small(&span) || small(&product)) || axis.stride.is(1) {
+                narrow = narrow + &product;
             } else {
                 parts.push(self.wide_term(at, &axis.stride)?);
             }
@@ -292,13 +272,11 @@ impl AtomCode<'_> {
         let mut terms = stride.terms();
         let (Some((product, coefficient)), None) = (terms.next(), terms.next()) else {
             let parts = stride.terms().map(|(product, coefficient)| {
-                let factors = product.iter().cloned();
-                let part = factors.fold(Expr::from(coefficient), |part, factor| part * factor);
-                self.wide_term(at, &part)
+                self.wide_term(at, &(Expr::of_factors(product) * coefficient))
             });
             return Ok(parts.collect::<Result<Vec<_>>>()?.join(" + "));
         };
-        let factors = product.iter().cloned().map(Expr::from).chain([Expr::from(coefficient)]);
+        let factors = product.iter().map(Expr::from).chain([Expr::from(coefficient)]);
         let factors = [at.clone()].into_iter().chain(factors).filter(|factor| !factor.is(1));
         let factors = factors.map(|factor| {
             let (text, factor) = (self.render(&factor)?, self.names.by_warp(&factor));
@@ -314,7 +292,6 @@ fn parted(swizzle: Swizzle, scalar: Scalar, offset: &Expr) -> Result<Swizzled> {
     Swizzled::of(Swizzle::new(swizzle.bits(), base, swizzle.shift())?, offset)
 }
 
-/// The binary logarithm of a power of two.
 fn log(size: i64) -> i64 {
     i64::from(size.trailing_zeros())
 }
@@ -327,10 +304,8 @@ pub(super) fn render(expr: &Expr, names: &Names, reads: &mut BTreeSet<Var>) -> R
         missing = missing.take().or(names.var(var).err());
         reads.insert(var.clone());
     });
-    match missing {
-        Some(error) => Err(error),
-        None => Ok(expr.render(&|var| names.var(var).unwrap_or_default().to_owned())),
-    }
+    let text = expr.render(&|var| names.var(var).unwrap_or_default().to_owned());
+    missing.map_or(Ok(text), Err)
 }
 
 /// The declaration of a tensor in registers, aligned so that two halves of it are one register.
@@ -340,9 +315,8 @@ pub(super) fn declare_registers(tensor: &Tensor, name: &str) -> Result<String> {
     };
     let scalar = tensor.scalar.c_name();
     let align = if tensor.scalar.bytes() < 4 && size > 1 { "__align__(16) " } else { "" };
-    Ok(if size == 1 {
-        format!("{scalar} {name};")
-    } else {
-        format!("{align}{scalar} {name}[{size}];")
+    Ok(match size {
+        1 => format!("{scalar} {name};"),
+        _ => format!("{align}{scalar} {name}[{size}];"),
     })
 }

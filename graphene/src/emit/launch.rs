@@ -1,22 +1,26 @@
 //! What a kernel needs of its host, from what its text uses.
 
 use super::{Uses, refuse};
-use crate::atom::Site;
 use crate::launch::{Condition, Launch, Param, TensorMap};
-use crate::tensor::Axis;
-use crate::{Error, Expr, Kernel, Memory, Result, Tensor, TensorId};
+use crate::{Error, Expr, Kernel, Memory, Result, Tensor, TensorId, atom::Site, tensor::Axis};
 
 /// Tensor maps want addresses and strides that are multiples of so many bytes.
 const MAP_ALIGN: i64 = 16;
 
-/// The most axes that a tensor map has.
 const MAP_RANK: usize = 5;
 
 /// The description of a kernel's launch. Parameters are pointers, tensor maps, symbols.
 pub(super) fn describe(kernel: &Kernel, entry: &str, shared: i64, uses: &Uses) -> Result<Launch> {
-    let pointers = kernel.params.iter().filter(|param| uses.pointers.contains(param));
+    let pointers = kernel.params.iter().filter(|param| uses.elements.contains(param));
+    let reach = |axis: &Axis| (axis.size.clone() - 1) * &axis.stride;
+    let pointer = |&param: &TensorId| Param::Pointer {
+        tensor: kernel.tensor_name(param).to_owned(),
+        scalar: kernel.tensor(param).scalar,
+        len: kernel.tensor(param).view.axes().iter().map(reach).sum::<Expr>() + 1,
+        written: uses.written.contains(&param),
+    };
     let params = pointers
-        .map(|&param| pointer(kernel, param, uses))
+        .map(pointer)
         .chain(uses.maps.iter().map(|map| Param::TensorMap(map.map.clone())))
         .chain(kernel.symbols.iter().cloned().map(Param::Symbol))
         .collect();
@@ -37,17 +41,6 @@ pub(super) fn describe(kernel: &Kernel, entry: &str, shared: i64, uses: &Uses) -
 
 fn number(value: i64) -> Result<u32> {
     u32::try_from(value).map_err(|_| Error::Overflow)
-}
-
-fn pointer(kernel: &Kernel, param: TensorId, uses: &Uses) -> Param {
-    let tensor = kernel.tensor(param);
-    let reach = |axis: &Axis| (axis.size.clone() - 1) * &axis.stride;
-    Param::Pointer {
-        tensor: kernel.tensor_name(param).to_owned(),
-        scalar: tensor.scalar,
-        len: tensor.view.axes().iter().fold(Expr::from(1), |len, axis| len + reach(axis)),
-        written: uses.written.contains(&param),
-    }
 }
 
 /// What must hold: pointers' alignments, then what is asked of symbols.
@@ -73,8 +66,7 @@ fn conditions(kernel: &Kernel, uses: &Uses) -> Vec<Condition> {
     conditions
 }
 
-/// A part of the box that a copy moves: along an axis of the global tensor, how many elements, and
-/// how far apart they lie in shared memory.
+/// A part of the box that a copy moves: so many elements along a global axis, so far apart in shared memory.
 struct Mode {
     axis: usize,
     size: i64,
@@ -91,12 +83,13 @@ pub(super) fn map_of(site: &Site<'_>, of: usize, name: &str) -> Result<(TensorMa
     let mut order: Vec<usize> = modes.iter().map(|mode| mode.axis).collect();
     order.dedup();
     let start = tensor.view.start();
-    let trivial = |axis: usize| axes[axis].size.is(1) && start[axis].is(0);
-    let single: Vec<usize> =
-        (0..axes.len()).filter(|axis| !order.contains(axis) && !trivial(*axis)).rev().collect();
-    order.extend(single);
-    let first = order.first().map(|&axis| &axes[axis].stride);
-    if !first.is_some_and(|stride| stride.is(1)) || order.len() > MAP_RANK {
+    for axis in (0..axes.len()).rev() {
+        if !order.contains(&axis) && !(axes[axis].size.is(1) && start[axis].is(0)) {
+            order.push(axis);
+        }
+    }
+    let contiguous = order.first().is_some_and(|&axis| axes[axis].stride.is(1));
+    if !contiguous || order.len() > MAP_RANK {
         return refuse(format!(
             "no tensor map of %{name}: its first axis in shared memory must have stride 1, and it \
              may have {MAP_RANK} axes"
@@ -149,19 +142,16 @@ fn modes(site: &Site<'_>, operand: usize, shared: Option<usize>) -> Result<Vec<M
         packed *= mode.size;
         match windows.last_mut() {
             Some(last) if last.0 == mode.axis => last.1 *= mode.size,
-            Some(_) | None => windows.push((mode.axis, mode.size)),
+            _ => windows.push((mode.axis, mode.size)),
         }
     }
     for (i, (axis, size)) in windows.iter().enumerate() {
         // The box reaches as far along an axis as it has elements there, in one run.
-        let reach: i64 = dims
-            .iter()
-            .flat_map(|dim| dim.leaves())
-            .filter_map(|leaf| {
-                let step = leaf.stride.steps().find(|step| step.0 == *axis)?.1;
-                Some((leaf.size.constant()? - 1) * step.constant()?)
-            })
-            .sum();
+        let own = dims.iter().flat_map(|dim| dim.leaves()).filter_map(|leaf| {
+            let step = leaf.stride.steps().find(|step| step.0 == *axis)?.1;
+            Some((leaf.size.constant()? - 1) * step.constant()?)
+        });
+        let reach: i64 = own.sum();
         let twice = windows[..i].iter().any(|other| other.0 == *axis);
         if twice || reach + 1 != *size || *size > 256 {
             return refuse("a tensor map's box has at most 256 neighbours along an axis");

@@ -1,13 +1,11 @@
 //! Lines of at most a hundred columns, where the text has spaces to break at.
 
-/// The most columns of a line.
 const WIDTH: usize = 100;
 
 /// How much further in the rest of a line goes on.
 const INDENT: usize = 4;
 
-/// The lines of a statement, `indent` columns in. A string that is broken goes on as another one,
-/// which C joins; comments stay whole.
+/// The lines of a statement, `indent` columns in. A broken string goes on as another one, which C joins; comments stay whole.
 pub(super) fn broken(statement: &str, indent: usize) -> String {
     let mut text = String::new();
     for line in statement.lines() {

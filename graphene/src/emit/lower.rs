@@ -1,15 +1,13 @@
 //! From the statements of a kernel to those of C.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::{cell::RefCell, collections::BTreeSet};
 
-use super::code::{AtomCode, declare_registers, render};
+use super::code::{Code, declare_registers, render};
 use super::passes::{Form, Statement};
 use super::{Names, Prelude, Uses, refuse};
-use crate::atom;
 use crate::{
     Agent, Cond, Error, Expr, For, Kernel, Kind, Memory, Relation, Result, Spec, Stmt, ThreadsId,
-    Var,
+    Var, atom,
 };
 
 /// The statements of a kernel's body, and what they use.
@@ -67,8 +65,8 @@ impl Lowering<'_> {
                 all.push(self.number(var, value)?);
             }
             Stmt::Value(var, of) => {
-                let text =
-                    format!("int {} = (int){};", self.names.var(var)?, self.names.tensor(*of)?);
+                let (name, of) = (self.names.var(var)?, self.names.tensor(*of)?);
+                let text = format!("int {name} = (int){of};");
                 all.push(self.statement(Form::Number, text, vec![var.clone()]));
             }
             Stmt::Ring(ring) => {
@@ -81,24 +79,20 @@ impl Lowering<'_> {
                 all.push(self.statement(Form::Storage, text, vars.to_vec()));
             }
             Stmt::Advance(ring) => {
-                let (stage, parity) = (ring.stage(), ring.parity());
+                let [stage, parity] = [ring.stage(), ring.parity()];
                 let (stage, parity) = (self.names.var(&stage)?, self.names.var(&parity)?);
-                let stages = ring.stages;
-                all.push(Statement::line(if stages == 1 {
-                    format!("{parity} ^= 1;")
-                } else {
-                    format!("if (++{stage} == {stages}) {{ {stage} = 0; {parity} ^= 1; }}")
+                all.push(Statement::line(match ring.stages {
+                    1 => format!("{parity} ^= 1;"),
+                    of => format!("if (++{stage} == {of}) {{ {stage} = 0; {parity} ^= 1; }}"),
                 }));
             }
             Stmt::Spec(spec) => all.push(self.spec(spec)?),
             Stmt::For(of) => all.push(self.repeat(of)?),
-            Stmt::If(test, stmts) => {
-                let conds = self.kernel.conditions(test)?;
-                all.push(self.conditional(&conds, stmts)?);
+            Stmt::If(test, body) => {
+                all.push(self.conditional(&self.kernel.conditions(test)?, body)?);
             }
-            Stmt::Role(threads, from, end, stmts) => {
-                let conds = self.role(*threads, *from, *end)?;
-                all.push(self.conditional(&conds, stmts)?);
+            Stmt::Role(threads, from, end, body) => {
+                all.push(self.conditional(&self.role(*threads, *from, *end)?, body)?);
             }
         }
         Ok(())
@@ -122,9 +116,8 @@ impl Lowering<'_> {
     fn repeat(&mut self, of: &For) -> Result<Statement> {
         let For { var, first, end, step, unroll, body, .. } = of;
         let name = self.names.var(var)?;
-        let [first, end, step] = [first, end, step].map(|expr| self.render(expr));
         let pragma = if *unroll { "#pragma unroll" } else { "#pragma unroll 1" };
-        let (first, end, step) = (first?, end?, step?);
+        let (first, end, step) = (self.render(first)?, self.render(end)?, self.render(step)?);
         let head =
             format!("{pragma}\nfor (int {name} = {first}; {name} < {end}; {name} += {step})");
         let block = self.statement(Form::Block, head, Vec::new());
@@ -147,8 +140,7 @@ impl Lowering<'_> {
         Ok(Statement { body: self.stmts(stmts)?, ..block })
     }
 
-    /// When the own thread is one of those with these coordinates in the outermost level. Of
-    /// threads that follow one another their numbers say so.
+    /// When the own thread has one of these coordinates in the outermost level. Of neighbours their numbers say so.
     fn role(&self, id: ThreadsId, from: i64, end: i64) -> Result<Vec<Cond>> {
         let threads = self.kernel.threads(id);
         let view = &threads.view;
@@ -159,9 +151,8 @@ impl Lowering<'_> {
         };
         let linear = Expr::from(self.kernel.number(threads.agent)?);
         let all = self.kernel.block_size()?;
-        let start = view.offset().constant();
+        let (start, stride) = (view.offset().constant(), view.stride(leaf).constant());
         let compact = view.extent();
-        let stride = view.stride(leaf).constant();
         if let (Some(start), Some(stride), Some(extent)) = (start, stride, compact)
             && stride * size == extent
         {
@@ -177,14 +168,12 @@ impl Lowering<'_> {
         }
         let coordinate = self.kernel.coordinates(id)?.swap_remove(0);
         let mut conds = between(coordinate, from, end, size);
-        match (start, compact) {
-            // Their place depends on the own thread: it is one of them.
-            (None, _) => {}
-            (Some(start), Some(extent)) => {
-                conds.extend(between(linear, start, start + extent, all));
-            }
-            (Some(_), None) => return refuse(format!("a role of scattered threads: {view}")),
-        }
+        // Where their place depends on the own thread, it is one of them.
+        let Some(start) = start else { return Ok(conds) };
+        let Some(extent) = compact else {
+            return refuse(format!("a role of scattered threads: {view}"));
+        };
+        conds.extend(between(linear, start, start + extent, all));
         Ok(conds)
     }
 
@@ -196,16 +185,15 @@ impl Lowering<'_> {
             let level = self.statement(Form::Level { own }, title, Vec::new());
             return Ok(Statement { body: self.stmts(body)?, ..level });
         }
-        let text = self
-            .atom(spec)
-            .map_err(|why| Error::Emission(format!("{}: {why}", self.kernel.spec_text(spec))))?;
+        let refused = |why| Error::Emission(format!("{}: {why}", self.kernel.spec_text(spec)));
+        let text = self.atom(spec).map_err(refused)?;
         Ok(self.statement(Form::Line, text, Vec::new()))
     }
 
     fn atom(&self, spec: &Spec) -> Result<String> {
         let site = atom::select(self.kernel, spec)?;
         let (names, known, uses) = (self.names, &self.known, &self.uses);
-        let text = (site.atom.cuda)(&site, &AtomCode { names, site: &site, known, uses });
+        let text = (site.atom.cuda)(&site, &Code { names, site: &site, known, uses });
         if let Some(error) = self.uses.borrow_mut().error.take() {
             return Err(error);
         }
@@ -219,8 +207,7 @@ impl Lowering<'_> {
     /// What an atom asks of the global tensors that it accesses.
     fn note_globals(&self, site: &atom::Site<'_>) {
         let mut uses = self.uses.borrow_mut();
-        let all = site.spec.outs.iter().chain(&site.spec.ins);
-        for (i, operand) in all.enumerate() {
+        for (i, operand) in site.spec.operands().enumerate() {
             let tensor = site.operand(i);
             if tensor.memory != Memory::Global {
                 continue;
@@ -244,12 +231,7 @@ fn between(value: Expr, from: i64, end: i64, all: i64) -> Vec<Cond> {
     if from + 1 == end && all > 1 {
         return vec![Cond::equal(value, from)];
     }
-    let mut conds = Vec::new();
-    if from > 0 {
-        conds.push(Cond::new(value.clone(), Relation::AtLeast, from));
-    }
-    if end < all {
-        conds.push(Cond::less(value, end));
-    }
-    conds
+    let first = (from > 0).then(|| Cond::new(&value, Relation::AtLeast, from));
+    let last = (end < all).then(|| Cond::less(&value, end));
+    first.into_iter().chain(last).collect()
 }

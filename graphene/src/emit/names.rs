@@ -6,9 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::warps::{WARP_INDEX, Warps};
-use crate::build::free;
 use crate::kernel::{block_var, thread_var};
-use crate::{Error, Expr, Kernel, Result, Stmt, TensorId, Var};
+use crate::{Error, Expr, Kernel, Result, Stmt, TensorId, Var, build::free};
 
 /// Words that a tensor or variable cannot have: C++'s, CUDA's, and those of the emitter's texts.
 const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break case catch char \
@@ -20,10 +19,7 @@ const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break
     volatile while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize half half2 bfloat16 \
     TensorMap shared swizzle word shared_address warp_index min max";
 
-/// The names of what a kernel declares.
-#[derive(Debug)]
 pub(super) struct Names {
-    /// The function's.
     pub(super) entry: String,
     tensors: BTreeMap<TensorId, String>,
     vars: BTreeMap<String, String>,
@@ -50,19 +46,15 @@ impl Names {
         if let Some(warps) = &names.warps {
             names.vars.insert(warps.warp.name().to_owned(), WARP_INDEX.to_owned());
         }
-        names.entry = names.free(identifier(&kernel.name));
-        names.taken.insert(names.entry.clone());
-        for &param in &kernel.params {
-            names.declare_tensor(kernel, param);
-        }
+        names.entry = names.take(&kernel.name);
+        kernel.params.iter().for_each(|&param| names.declare_tensor(kernel, param));
         kernel.symbols.iter().for_each(|symbol| names.declare_var(symbol));
         kernel.each_stmt(&mut |stmt| match stmt {
             Stmt::Allocate(tensor) => names.declare_tensor(kernel, *tensor),
             Stmt::Indices(vars, _) => vars.iter().for_each(|var| names.declare_var(var)),
             Stmt::Let(var, _) | Stmt::Value(var, _) => names.declare_var(var),
             Stmt::Ring(ring) => {
-                names.declare_var(&ring.stage());
-                names.declare_var(&ring.parity());
+                [ring.stage(), ring.parity()].iter().for_each(|var| names.declare_var(var));
             }
             Stmt::For(of) => names.declare_var(&of.var),
             _ => {}
@@ -70,7 +62,6 @@ impl Names {
         names
     }
 
-    /// The same value, by the own warp's number where that is enough.
     pub(super) fn by_warp(&self, expr: &Expr) -> Expr {
         self.warps.as_ref().map_or_else(|| expr.clone(), |warps| warps.within(expr))
     }
@@ -80,7 +71,6 @@ impl Names {
         self.roots[tensor.0 as usize]
     }
 
-    /// The name of a declared tensor.
     pub(super) fn tensor(&self, tensor: TensorId) -> Result<&str> {
         let missing = || Error::Emission("a tensor is used that nothing declares".to_owned());
         self.tensors.get(&tensor).map(String::as_str).ok_or_else(missing)
@@ -99,24 +89,28 @@ impl Names {
         Ok(self.free(format!("{name}_map{number}")))
     }
 
-    /// The name of the address of a tensor in shared memory.
     pub(super) fn address(&self, tensor: TensorId) -> Result<String> {
         Ok(self.free(format!("{}_at", self.tensor(tensor)?)))
     }
 
     fn declare_tensor(&mut self, kernel: &Kernel, tensor: TensorId) {
-        let name = self.free(identifier(kernel.tensor_name(tensor)));
-        self.taken.insert(name.clone());
+        let name = self.take(kernel.tensor_name(tensor));
         self.tensors.insert(tensor, name);
     }
 
     /// Variables of one name are one variable, or in scopes that do not meet.
     fn declare_var(&mut self, var: &Var) {
         if !self.vars.contains_key(var.name()) {
-            let name = self.free(identifier(var.name()));
-            self.taken.insert(name.clone());
+            let name = self.take(var.name());
             self.vars.insert(var.name().to_owned(), name);
         }
+    }
+
+    /// The name in C of what has this one, which is then taken.
+    fn take(&mut self, name: &str) -> String {
+        let name = self.free(identifier(name));
+        self.taken.insert(name.clone());
+        name
     }
 
     /// The name, or the first numbered one that is not taken.

@@ -4,12 +4,9 @@
 //! reads; `lower` makes it and leaves out nothing. What emission then leaves out, adds or moves is a
 //! row of [`PASSES`], in this order. `graphene-opt emit --after PASS` prints a kernel after one.
 
-use std::collections::BTreeSet;
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
-use super::lines::broken;
-use super::warps::DECLARED;
-use super::{Names, Prelude, Storage, Uses};
+use super::{Names, Prelude, Storage, Uses, lines::broken, warps::DECLARED};
 use crate::{Kernel, Var};
 
 /// A step towards the source.
@@ -37,8 +34,7 @@ const fn pass(name: &'static str, does: &'static str, run: fn(&mut Source<'_>)) 
     Pass { name, does, run }
 }
 
-/// A statement of C.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Statement {
     pub(super) form: Form,
     /// A line, or what a block begins with.
@@ -64,7 +60,6 @@ pub(super) enum Form {
 }
 
 /// A kernel on its way to CUDA C++.
-#[derive(Debug)]
 pub(super) struct Source<'k> {
     pub(super) kernel: &'k Kernel,
     pub(super) names: &'k Names,
@@ -76,7 +71,6 @@ pub(super) struct Source<'k> {
 }
 
 impl Source<'_> {
-    /// Runs the passes up to one, or all.
     pub(super) fn run(&mut self, last: Option<&str>) {
         for pass in &PASSES {
             (pass.run)(self);

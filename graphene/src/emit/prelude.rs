@@ -2,39 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use crate::named::named;
-use crate::{Scalar, Unary};
+use crate::{Scalar, Unary, named::named};
 
 named! {
     /// A part of the prelude, by its name in C.
     #[derive(PartialOrd, Ord)]
     pub enum Prelude {
-        /// fp16.
         Half = "half",
-        /// bf16.
         Bfloat16 = "bfloat16",
         /// Multiply-adds of fp16.
         Hfma = "__hfma",
-        /// Fast powers of 2.
         Exp2 = "exp2_approx",
-        /// GELU in fp32.
         Gelu = "gelu",
         /// GELU as exact as fp16 is.
         GeluHalf = "gelu_half",
-        /// Numbers rounded to TF32.
         Tf32 = "to_tf32",
-        /// Tensor maps.
         TensorMap = "TensorMap",
-        /// 32-bit registers.
         Word = "word",
-        /// Addresses in shared memory.
         SharedAddress = "shared_address",
-        /// Swizzles.
         Swizzle = "swizzle",
     }
 }
 
-/// The parts' definitions.
 const PARTS: [&str; Prelude::ALL.len()] = [
     include_str!("prelude/half.cu"),
     include_str!("prelude/bfloat16.cu"),
@@ -49,13 +38,6 @@ const PARTS: [&str; Prelude::ALL.len()] = [
     include_str!("prelude/swizzle.cu"),
 ];
 
-const FUNCTIONS: [(Unary, Prelude); 4] = [
-    (Unary::Exp2, Prelude::Exp2),
-    (Unary::Gelu, Prelude::Gelu),
-    (Unary::GeluHalf, Prelude::GeluHalf),
-    (Unary::Tf32, Prelude::Tf32),
-];
-
 impl Prelude {
     /// What a type of elements needs.
     pub(super) fn of(scalar: Scalar) -> Option<Prelude> {
@@ -68,7 +50,13 @@ impl Prelude {
 
     /// What a function's text calls.
     pub(super) fn called(op: Unary) -> Option<Prelude> {
-        FUNCTIONS.iter().find(|row| row.0 == op).map(|row| row.1)
+        match op {
+            Unary::Exp2 => Some(Prelude::Exp2),
+            Unary::Gelu => Some(Prelude::Gelu),
+            Unary::GeluHalf => Some(Prelude::GeluHalf),
+            Unary::Tf32 => Some(Prelude::Tf32),
+            _ => None,
+        }
     }
 
     /// The definitions of parts. A multiply-add of fp16 needs fp16.

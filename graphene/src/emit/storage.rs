@@ -1,27 +1,24 @@
 //! Where tensors lie in shared memory: one after the other, in the order of their allocation.
 
 use super::{Names, Prelude, Uses, refuse};
-use crate::error::AtMost;
-use crate::{Error, Kernel, Memory, Result, Scalar, Tensor, TensorId};
+use crate::{Error, Kernel, Memory, Result, Scalar, Tensor, TensorId, error::AtMost};
 
-/// The shared memory of a block.
-#[derive(Debug)]
 pub(crate) struct Storage {
     places: Vec<(TensorId, i64)>,
     align: i64,
-    /// All of it, in bytes.
     pub(super) bytes: i64,
 }
 
 impl Storage {
     /// Places a kernel's tensors in shared memory. Fails for a size that is not a constant, and more than a block may have.
     pub(crate) fn of(kernel: &Kernel) -> Result<Storage> {
-        let mut tensors = kernel.allocations();
-        tensors.retain(|id| kernel.tensor(*id).memory == Memory::Shared);
         let limit = AtMost(kernel.arch.shared_memory());
         let mut storage = Storage { places: Vec::new(), align: 16, bytes: 0 };
-        for id in tensors {
+        for id in kernel.allocations() {
             let tensor = kernel.tensor(id);
+            if tensor.memory != Memory::Shared {
+                continue;
+            }
             let Some(size) = tensor.view.cosize() else {
                 let name = kernel.tensor_name(id);
                 return refuse(format!("the size of %{name} in shared memory is not a constant"));
@@ -68,8 +65,7 @@ impl Storage {
     }
 }
 
-/// What a tensor's address must be a multiple of: tensor copies ask for 128 bytes, and the
-/// hardware's swizzles count from multiples of 1024.
+/// What a tensor's address must be a multiple of: tensor copies ask for 128 bytes, swizzles count from multiples of 1024.
 fn alignment(tensor: &Tensor) -> i64 {
     match (tensor.swizzle, tensor.scalar) {
         (Some(_), _) => 1024,

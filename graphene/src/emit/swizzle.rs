@@ -3,7 +3,6 @@
 use crate::{Expr, Result, Swizzle};
 
 /// An offset after a swizzle: `outside + swizzle(inside)`.
-#[derive(Debug)]
 pub(super) struct Swizzled {
     pub(super) outside: Expr,
     /// What the swizzle may change.
@@ -18,7 +17,7 @@ impl Swizzled {
         let period = 1 << (swizzle.bits() + swizzle.base() + distance);
         let (mut outside, mut inside) = (Expr::from(0), Expr::from(0));
         for (product, coefficient) in offset.terms() {
-            let term = product.iter().fold(Expr::from(1), |term, factor| term * factor.clone());
+            let term = Expr::of_factors(product);
             let multiple = coefficient.div_euclid(period) * period;
             // A constant may be parted; other terms move out as a whole, or they would stand twice.
             let out = if product.is_empty() || multiple == coefficient { multiple } else { 0 };

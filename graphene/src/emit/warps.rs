@@ -5,10 +5,8 @@
 //! registers, rather than by each lane and brought there (`R2UR`).
 
 use crate::index::{Factor, Op};
-use crate::kernel::thread_var;
-use crate::{Expr, Kernel, Var, WARP};
+use crate::{Expr, Kernel, Var, WARP, kernel::thread_var};
 
-/// The name of the own warp's number in C.
 pub(super) const WARP_INDEX: &str = "warp_index";
 
 /// The statement that declares it, where all lanes are together.
@@ -16,10 +14,8 @@ pub(super) const DECLARED: &str =
     "const int warp_index = __shfl_sync(0xffffffffu, (int)threadIdx.x/32, 0);";
 
 /// What a thread's number is made of, in a kernel whose blocks are several whole warps.
-#[derive(Debug)]
 pub(super) struct Warps {
     thread: Var,
-    /// The own warp's number.
     pub(super) warp: Var,
     lane: Var,
 }
@@ -45,10 +41,10 @@ impl Warps {
         if !expr.mentions(&self.thread) {
             return expr.clone();
         }
-        expr.terms().fold(Expr::from(0), |sum, (product, coefficient)| {
-            let factors = product.iter().map(|factor| self.factor(factor));
-            sum + factors.fold(Expr::from(coefficient), |product, factor| product * factor)
-        })
+        let terms = expr.terms().map(|(product, coefficient)| {
+            Expr::of_factors(product.iter().map(|factor| self.factor(factor))) * coefficient
+        });
+        terms.sum()
     }
 
     fn factor(&self, factor: &Factor) -> Expr {
@@ -66,7 +62,7 @@ impl Warps {
     fn whole(&self, a: &Expr, b: &Expr) -> Option<Expr> {
         let warps = b.constant().and_then(|by| self.begins(by))?;
         // C rounds quotients of negative numbers up, so that those of threads and of warps differ.
-        if a.range().0.is_none_or(|low| low < 0) {
+        if a.range().0 < Some(0) {
             return None;
         }
         let thread = Expr::from(&self.warp) * WARP + &self.lane;

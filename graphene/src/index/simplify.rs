@@ -1,5 +1,6 @@
 //! Arithmetic on expressions, simplified by the ranges of their variables.
 
+use std::iter::Sum;
 use std::ops::{Add, Mul, Sub};
 
 use super::{Expr, Factor, Op, Var};
@@ -14,6 +15,7 @@ from! {
     Var => Expr: |var| Expr::from(&var);
     &Expr => Expr: |expr| expr.clone();
     Factor => Expr: |factor| Expr::term(vec![factor], 1);
+    &Factor => Expr: |factor| factor.clone().into();
 }
 
 impl<T: Into<Expr>> Add<T> for Expr {
@@ -49,7 +51,17 @@ impl<T: Into<Expr>> Mul<T> for Expr {
     }
 }
 
+impl<T: Into<Expr>> Sum<T> for Expr {
+    fn sum<I: Iterator<Item = T>>(all: I) -> Expr {
+        all.fold(Expr::default(), Expr::add)
+    }
+}
+
 impl Expr {
+    pub(crate) fn of_factors(factors: impl IntoIterator<Item = impl Into<Expr>>) -> Expr {
+        factors.into_iter().fold(Expr::from(1), Expr::mul)
+    }
+
     fn term(product: Vec<Factor>, coefficient: i64) -> Expr {
         let mut expr = Expr::default();
         expr.accumulate(product, coefficient);
@@ -82,8 +94,7 @@ impl Expr {
             return whole + quotient;
         }
         // What is divided out must leave something that is not negative.
-        let positive = |expr: &Expr| expr.range().0.is_some_and(|low| low >= 0);
-        if positive(&rest) && positive(&whole) {
+        if rest.range().0 >= Some(0) && whole.range().0 >= Some(0) {
             return whole + rest.div_rest(by);
         }
         self.div_rest(by)
@@ -113,10 +124,7 @@ impl Expr {
             return Expr::from(0);
         }
         let Some(by) = divisor.constant().filter(|&by| by > 0) else {
-            if let (Some(low), _) = self.range()
-                && low >= 0
-                && divisor.exceeds(self)
-            {
+            if self.range().0 >= Some(0) && divisor.exceeds(self) {
                 return self.clone();
             }
             return Factor::Of(Op::Mod, self.clone(), divisor.clone()).into();
@@ -140,7 +148,7 @@ impl Expr {
                     return reduced.div(first).rem(divisor);
                 }
             }
-            Some((_, _)) | None => {}
+            _ => {}
         }
         Factor::Of(Op::Mod, rest, Expr::from(by)).into()
     }
@@ -192,12 +200,12 @@ impl Expr {
 
     /// Whether this is known to be larger than `other` wherever it is evaluated.
     pub fn exceeds(&self, other: &Expr) -> bool {
-        (self.clone() - other).range().0.is_some_and(|low| low >= 1)
+        (self.clone() - other).range().0 >= Some(1)
     }
 
     /// Whether this is known to be at least `other`.
     pub fn reaches(&self, other: &Expr) -> bool {
-        (self.clone() - other).range().0.is_some_and(|low| low >= 0)
+        (self.clone() - other).range().0 >= Some(0)
     }
 
     /// The whole part by `by`, and what is left, so that `self = whole * by + rest`; the constant of the rest lies in `0..by`.
@@ -217,7 +225,7 @@ impl Expr {
         (whole, rest)
     }
 
-    fn only_factor(&self) -> Option<(&Factor, i64)> {
+    pub(super) fn only_factor(&self) -> Option<(&Factor, i64)> {
         let (product, &coefficient) = self.terms.first_key_value()?;
         match &product[..] {
             [factor] if self.terms.len() == 1 => Some((factor, coefficient)),
@@ -243,44 +251,40 @@ fn add(a: Option<i64>, b: Option<i64>) -> Option<i64> {
 }
 
 fn multiply(a: Range, b: Range) -> Range {
-    let (Some(a_low), Some(b_low)) = (a.0, b.0) else { return (None, None) };
-    if a_low < 0 || b_low < 0 {
-        return (None, None);
+    match (a.0, b.0) {
+        (Some(a_low @ 0..), Some(b_low @ 0..)) => {
+            (a_low.checked_mul(b_low), a.1.zip(b.1).and_then(|(a, b)| a.checked_mul(b)))
+        }
+        _ => (None, None),
     }
-    (a_low.checked_mul(b_low), a.1.zip(b.1).and_then(|(a, b)| a.checked_mul(b)))
 }
 
 impl Factor {
     fn range(&self) -> Range {
-        match self {
-            Factor::Var(var) => (Some(0), var.max),
+        let (op, (a_low, a_high), (b_low, b_high)) = match self {
+            Factor::Var(var) => return (Some(0), var.max),
+            Factor::Of(op, a, b) => (op, a.range(), b.range()),
+        };
+        match op {
             // Divisors are at least 1 where this is evaluated.
-            Factor::Of(Op::Div, a, b) => match (a.range(), b.range()) {
-                ((Some(a_low), a_high), (b_low, b_high)) if a_low >= 0 => {
-                    let (least, most) = (b_low.map_or(1, |low| low.max(1)), b_high);
-                    let low = most.map_or(0, |most| a_low / most.max(1));
+            Op::Div => match a_low {
+                Some(a_low @ 0..) => {
+                    let low = b_high.map_or(0, |most| a_low / most.max(1));
+                    let least = b_low.map_or(1, |low| low.max(1));
                     (Some(low), a_high.map(|high| high / least))
                 }
-                (_, _) => (None, None),
+                _ => (None, None),
             },
-            Factor::Of(Op::Mod, a, b) => {
-                let below = b.range().1.map(|high| high.saturating_sub(1).max(0));
-                let high = match (a.range(), below) {
-                    ((Some(low), Some(same)), Some(below)) if low >= 0 => Some(same.min(below)),
-                    ((Some(low), Some(same)), None) if low >= 0 => Some(same),
-                    (_, below) => below,
-                };
-                (Some(0), high)
+            Op::Mod => {
+                let below = b_high.map(|high| high.saturating_sub(1).max(0));
+                let same = a_high.filter(|_| a_low >= Some(0));
+                (Some(0), same.into_iter().chain(below).min())
             }
-            Factor::Of(Op::Min, a, b) => {
-                let ((a_low, a_high), (b_low, b_high)) = (a.range(), b.range());
-                let low = a_low.zip(b_low).map(|(a, b)| a.min(b));
-                (low, [a_high, b_high].into_iter().flatten().min())
+            Op::Min => {
+                (a_low.zip(b_low).map(|(a, b)| a.min(b)), a_high.into_iter().chain(b_high).min())
             }
-            Factor::Of(Op::Max, a, b) => {
-                let ((a_low, a_high), (b_low, b_high)) = (a.range(), b.range());
-                let low = [a_low, b_low].into_iter().flatten().max();
-                (low, a_high.zip(b_high).map(|(a, b)| a.max(b)))
+            Op::Max => {
+                (a_low.into_iter().chain(b_low).max(), a_high.zip(b_high).map(|(a, b)| a.max(b)))
             }
         }
     }

@@ -16,19 +16,15 @@ pub(super) fn merged<I: Int>(leaves: &[&Leaf<I>]) -> Result<Vec<Leaf<I>>> {
             Some(last) if continues(last, &leaf.stride) => {
                 last.size = last.size.times(&leaf.size)?
             }
-            Some(_) | None => merged.push(leaf.clone()),
+            _ => merged.push(leaf.clone()),
         }
     }
     Ok(merged)
 }
 
-/// Coalesces each part of `layout` that stands at a leaf of `profile`; the integers in `profile`
-/// do not matter, and modes beyond its rank stay as they are.
+/// Coalesces each part that stands at a leaf of `profile`, whose integers do not matter. Modes beyond its rank stay.
 pub fn coalesce_by<I: Int>(layout: &Layout<I>, profile: &IntTuple) -> Result<Layout<I>> {
-    let parts = match profile {
-        IntTuple::Int(_) => return coalesce(layout),
-        IntTuple::Tuple(parts) => parts,
-    };
+    let IntTuple::Tuple(parts) = profile else { return coalesce(layout) };
     let modes = reached("coalesce", layout, parts)?.iter().enumerate();
     let part = |(i, mode): (usize, &Layout<I>)| match parts.get(i) {
         Some(part) => coalesce_by(mode, part),
@@ -51,13 +47,11 @@ pub(super) fn reached<'a, I: Int, T>(
 
 /// The same leaves without their nesting: a leaf, or a tuple of leaves.
 pub fn flatten<I: Int>(layout: &Layout<I>) -> Result<Layout<I>> {
-    match layout.as_leaf() {
-        Some(_) => Ok(layout.clone()),
-        None => {
-            let leaf = |leaf: &Leaf<I>| Layout::leaf(leaf.size.clone(), leaf.stride.clone());
-            Layout::tuple(layout.leaves().into_iter().map(leaf).collect())
-        }
+    if layout.as_leaf().is_some() {
+        return Ok(layout.clone());
     }
+    let leaf = |leaf: &Leaf<I>| Layout::leaf(leaf.size.clone(), leaf.stride.clone());
+    Layout::tuple(layout.leaves().into_iter().map(leaf).collect())
 }
 
 /// Whether a mode of this stride goes on where `last` ends.

@@ -37,8 +37,7 @@ pub(super) fn repetitions<I: Int>(layout: &Layout, cotarget: &I) -> Result<Layou
     Layout::flat(gaps)
 }
 
-/// A layout `R` with `layout(R(i)) = i` for all `i` below `size(R)`: the modes of `layout` that
-/// continue one another from stride 1 on. At least `1:0`.
+/// A layout `R` with `layout(R(i)) = i` below `size(R)`: the modes that continue one another from stride 1 on, or `1:0`.
 pub fn right_inverse(layout: &Layout) -> Result<Layout> {
     let mut extent = 1_i128;
     let mut inverse = Vec::new();
@@ -54,28 +53,25 @@ pub fn right_inverse(layout: &Layout) -> Result<Layout> {
 /// A layout `L` with `L(layout(i)) = i` for all `i` below `size(layout)`; coordinates in modes of
 /// stride 0 count as 0, since no offset tells them apart.
 ///
-/// Fails where strides are negative, where two coordinates share an offset, and where the strides,
-/// in order, do not divide one another.
+/// Fails where strides are negative or, in order, do not divide one another, and where two coordinates share an offset.
 pub fn left_inverse(layout: &Layout) -> Result<Layout> {
     let op = "left_inverse";
-    let modes: Vec<Mode> =
-        by_stride(op, layout)?.into_iter().filter(|mode| mode.stride != 0).collect();
+    let mut modes = by_stride(op, layout)?;
+    modes.retain(|mode| mode.stride != 0);
     if modes.iter().any(|mode| mode.stride < 0) {
         return Err(Error::NegativeStride { op, layout: layout.clone() });
     }
     let mut inverse = Vec::with_capacity(modes.len() + 1);
-    let (mut step, mut below) = (1_i64, 0_i64);
-    for (i, mode) in modes.iter().enumerate() {
-        let stride = mode.stride;
+    let (mut step, mut below, mut reach) = (1, 0, 0);
+    for &Mode { size, stride, below: own } in &modes {
         if stride % step != 0 {
             return Err(Error::NoTiling { op, layout: layout.clone(), stride, extent: step });
         }
-        let previous = i.checked_sub(1).and_then(|i| modes.get(i));
-        if previous.is_some_and(|previous| (previous.size - 1) * previous.stride >= stride) {
+        if reach >= stride {
             return Err(Error::NotInjective { layout: layout.clone(), offset: stride });
         }
         inverse.push(leaf(stride / step, below));
-        (step, below) = (stride, mode.below);
+        (step, below, reach) = (stride, own, (size - 1) * stride);
     }
     if let Some(last) = modes.last() {
         inverse.push(leaf(last.size, last.below));
@@ -96,15 +92,14 @@ struct Mode {
 
 /// The modes of a layout whose strides are numbers.
 fn numbers(op: &'static str, layout: &Layout) -> Result<Vec<Mode>> {
-    let mut below = 1_i64;
-    let mut modes = Vec::new();
-    for leaf in layout.leaves() {
-        let stride = leaf.stride.number();
-        let stride = stride.ok_or_else(|| Error::Coordinates { op, layout: layout.clone() })?;
-        modes.push(Mode { size: leaf.size, stride, below });
-        below *= leaf.size;
-    }
-    Ok(modes)
+    let mut extent = 1;
+    let mode = |leaf: &Leaf| {
+        let below = extent;
+        extent *= leaf.size;
+        Some(Mode { size: leaf.size, stride: leaf.stride.number()?, below })
+    };
+    let modes = layout.leaves().into_iter().map(mode).collect::<Option<_>>();
+    modes.ok_or_else(|| Error::Coordinates { op, layout: layout.clone() })
 }
 
 /// The modes of the coalesced layout in order of stride.

@@ -16,7 +16,7 @@
 
 use super::coalesce::{continues, merged, reached};
 use super::{Int, IntTuple, Layout, Leaf, Node, Stride};
-use crate::{Error, Result};
+use crate::{Error, Result, convert::from};
 
 /// The work, in elements times modes, spent on trying elements when carries leave it unclear whether there is an answer.
 const MAX_WORK: i64 = 1 << 22;
@@ -34,23 +34,16 @@ pub enum Tiler {
     Modes(Vec<Tiler>),
 }
 
-impl From<Layout> for Tiler {
-    fn from(layout: Layout) -> Tiler {
-        match layout.as_leaf() {
-            Some(leaf) if leaf.stride.number() == Some(1) => Tiler::Size(leaf.size),
-            Some(_) | None => Tiler::Layout(layout),
-        }
-    }
-}
-
-impl From<&IntTuple> for Tiler {
-    /// A shape's sizes, mode by mode.
-    fn from(shape: &IntTuple) -> Tiler {
-        match shape {
-            IntTuple::Int(size) => Tiler::Size(*size),
-            IntTuple::Tuple(parts) => Tiler::Modes(parts.iter().map(Tiler::from).collect()),
-        }
-    }
+from! {
+    Layout => Tiler: |layout| match layout.as_leaf() {
+        Some(leaf) if leaf.stride.number() == Some(1) => Tiler::Size(leaf.size),
+        _ => Tiler::Layout(layout),
+    };
+    // A shape's sizes, mode by mode.
+    &IntTuple => Tiler: |shape| match shape {
+        IntTuple::Int(size) => Tiler::Size(*size),
+        IntTuple::Tuple(parts) => Tiler::Modes(parts.iter().map(Tiler::from).collect()),
+    };
 }
 
 /// `a o b` by a tiler: by mode where the tiler is a tuple. Modes of `a` that the tiler does not reach are dropped, as in CuTe.
@@ -109,8 +102,7 @@ impl<I: Int> Radix<I> {
     }
 
     fn at(&self, position: &I) -> Result<Stride<I>> {
-        let mut rest = position.clone();
-        let mut offset = Stride::zero();
+        let (mut rest, mut offset) = (position.clone(), Stride::zero());
         for (size, stride) in &self.bounded {
             let size = I::from(*size);
             offset = offset.plus(&stride.times(&rest.modulo(&size))?)?;
@@ -123,10 +115,8 @@ impl<I: Int> Radix<I> {
     fn unit_stride(&self, position: &I) -> Result<Stride<I>> {
         let mut rest = position.clone();
         if let Some(known) = position.constant() {
-            let whole = self
-                .bounded
-                .iter()
-                .fold(known.unsigned_abs(), |rest, (size, _)| rest.div_ceil(size.unsigned_abs()));
+            let over = |rest: u64, (size, _): &(i64, _)| rest.div_ceil(size.unsigned_abs());
+            let whole = self.bounded.iter().fold(known.unsigned_abs(), over);
             rest = I::from(i64::try_from(whole).map_or(0, |whole| whole * known.signum()));
         }
         Ok(self.last.times(&rest).unwrap_or_else(|_| Stride::zero()))
@@ -146,18 +136,9 @@ impl<I: Int> Domain<'_, I> {
         let mut radices: Vec<(Option<usize>, Radix<I>)> = Vec::new();
         let leaves = b.leaves();
         for (axis, _) in leaves.iter().flat_map(|leaf| &leaf.stride.terms) {
-            if radices.iter().any(|known| known.0 == *axis) {
-                continue;
+            if radices.iter().all(|known| known.0 != *axis) {
+                radices.push((*axis, Radix::new(a.domain("composition", *axis)?)?));
             }
-            let mode = match axis {
-                None => a,
-                Some(axis) => a.modes().get(*axis).ok_or(Error::Rank {
-                    op: "composition",
-                    modes: axis.saturating_add(1),
-                    rank: a.rank(),
-                })?,
-            };
-            radices.push((*axis, Radix::new(mode)?));
         }
         Ok(Domain { a, b, radices })
     }
@@ -173,16 +154,14 @@ impl<I: Int> Domain<'_, I> {
 
     fn compose_leaf(&self, b: &Leaf<I>, parts: &mut Vec<Part<I>>) -> Result<Layout<I>> {
         if b.size.equals(1) {
-            let unit = self.sum(&b.stride, |radix, position| radix.unit_stride(position))?;
+            let unit = self.sum(&b.stride, Radix::unit_stride)?;
             return Layout::mode(I::from(1), unit);
         }
         let mut modes = Vec::new();
         let (mut rest, mut position) = (b.size.clone(), b.stride.clone());
         loop {
             let offset = self.at(&position)?;
-            let Some(run) = self.run(&rest, &position, &offset)? else {
-                return Err(self.undecided());
-            };
+            let run = self.run(&rest, &position, &offset)?;
             if !rest.modulo(&run).equals(0) {
                 return Err(Error::Divisibility {
                     a: Box::new(self.a.lift()),
@@ -208,12 +187,12 @@ impl<I: Int> Domain<'_, I> {
         position: &Stride<I>,
         of: impl Fn(&Radix<I>, &I) -> Result<Stride<I>>,
     ) -> Result<Stride<I>> {
-        self.terms(position).try_fold(Stride::zero(), |sum, (radix, by)| sum.plus(&of(radix, by)?))
-    }
-
-    fn terms<'a>(&'a self, position: &'a Stride<I>) -> impl Iterator<Item = (&'a Radix<I>, &'a I)> {
-        let of = |axis| self.radices.iter().find(move |radix| radix.0 == axis);
-        position.terms.iter().filter_map(move |(axis, by)| Some((&of(*axis)?.1, by)))
+        position.terms.iter().try_fold(Stride::zero(), |sum, (axis, by)| {
+            match self.radices.iter().find(|radix| radix.0 == *axis) {
+                Some((_, radix)) => sum.plus(&of(radix, by)?),
+                None => Ok(sum),
+            }
+        })
     }
 
     fn at(&self, position: &Stride<I>) -> Result<Stride<I>> {
@@ -248,25 +227,21 @@ impl<I: Int> Domain<'_, I> {
     }
 
     /// How many of the first `size` multiples of `position` are at multiples of `offset`, which is
-    /// the offset of `position`. None if that is not decided within the limit.
-    fn run(&self, size: &I, position: &Stride<I>, offset: &Stride<I>) -> Result<Option<I>> {
+    /// the offset of `position`. Fails if that is not decided within the limit.
+    fn run(&self, size: &I, position: &Stride<I>, offset: &Stride<I>) -> Result<I> {
         let digits = self.digits(position)?;
-        let carry = digits
-            .into_iter()
-            .zip(self.bounds())
-            .filter(|(digit, _)| *digit != 0)
-            .map(|(digit, radix)| (radix - 1) / digit.abs() + 1)
-            .min();
-        let Some(carry) = carry else { return Ok(Some(size.clone())) };
+        let digits = digits.into_iter().zip(self.bounds()).filter(|(digit, _)| *digit != 0);
+        let carry = digits.map(|(digit, radix)| (radix - 1) / digit.abs() + 1).min();
+        let Some(carry) = carry else { return Ok(size.clone()) };
         let limit = carry.saturating_add(self.trials(1));
         let known = size.constant().unwrap_or(i64::MAX);
         for count in (carry..known.min(limit)).map(I::from) {
             let there = self.at(&position.times(&count)?)?;
             if !offset.times(&count).is_ok_and(|straight| straight == there) {
-                return Ok(Some(count));
+                return Ok(count);
             }
         }
-        Ok((known <= limit).then(|| size.clone()))
+        if known <= limit { Ok(size.clone()) } else { Err(self.undecided()) }
     }
 
     fn undecided(&self) -> Error {

@@ -29,7 +29,7 @@ mod swizzle;
 mod text;
 mod tile;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 pub use coalesce::{coalesce, coalesce_by, flatten};
 pub use complement::{complement, left_inverse, right_inverse};
@@ -107,14 +107,14 @@ impl<I: Int> Layout<I> {
     }
 
     /// The layout of flat modes: `1:0` for none, a leaf for one, else a tuple.
-    fn flat(mut leaves: Vec<Leaf<I>>) -> Result<Layout<I>> {
-        let wrap = |leaf| Layout { node: Node::Leaf(leaf) };
-        match leaves.len() {
-            0 => return Ok(Layout::unit()),
-            1 => wrap(leaves.remove(0)),
-            _ => Layout::join(leaves.into_iter().map(wrap).collect()),
+    fn flat(leaves: Vec<Leaf<I>>) -> Result<Layout<I>> {
+        let mut modes: Vec<_> =
+            leaves.into_iter().map(|leaf| Layout { node: Node::Leaf(leaf) }).collect();
+        match modes.len() {
+            0 => Ok(Layout::unit()),
+            1 => modes.remove(0).checked(),
+            _ => Layout::join(modes).checked(),
         }
-        .checked()
     }
 
     /// The layout with this shape and these strides, which must have the same profile.
@@ -122,22 +122,20 @@ impl<I: Int> Layout<I> {
         shape: &IntTuple<I>,
         stride: &IntTuple<S>,
     ) -> Result<Layout<I>> {
-        shape.check_depth()?;
-        stride.check_depth()?;
+        shape.check_depth(MAX_DEPTH)?;
+        stride.check_depth(MAX_DEPTH)?;
         zip_shape(shape, stride)
             .ok_or_else(|| Error::Profile { left: shape.to_string(), right: stride.to_string() })?
     }
 
     /// The compact layout of `shape` whose first mode is contiguous; modes of size 1 have stride 0.
     pub fn column_major(shape: &IntTuple<I>) -> Result<Layout<I>> {
-        shape.check_depth()?;
-        let mut extent = I::from(1);
-        compact(shape, &mut extent)
+        shape.check_depth(MAX_DEPTH)?;
+        compact(shape, &mut I::from(1))
     }
 
     fn checked(self) -> Result<Layout<I>> {
-        let mut size: i64 = 1;
-        let mut extent: i64 = 0;
+        let (mut size, mut extent) = (1_i64, 0_i64);
         for leaf in self.leaves() {
             let Some(count) = leaf.size.constant() else { continue };
             if count < 1 {
@@ -205,15 +203,15 @@ impl<I: Int> Layout<I> {
 
     /// The tree of sizes.
     pub fn shape(&self) -> IntTuple<I> {
-        self.project(&|leaf| leaf.size.clone())
+        self.project(&mut |leaf| leaf.size.clone())
     }
 
     /// The tree of strides.
     pub fn stride(&self) -> IntTuple<Stride<I>> {
-        self.project(&|leaf| leaf.stride.clone())
+        self.project(&mut |leaf| leaf.stride.clone())
     }
 
-    fn project<T>(&self, pick: &impl Fn(&Leaf<I>) -> T) -> IntTuple<T> {
+    fn project<T>(&self, pick: &mut impl FnMut(&Leaf<I>) -> T) -> IntTuple<T> {
         match &self.node {
             Node::Leaf(leaf) => IntTuple::Int(pick(leaf)),
             Node::Tuple(modes) => {
@@ -225,11 +223,15 @@ impl<I: Int> Layout<I> {
     /// Where a coordinate lies that is given by its number, or by axes: the modes.
     pub(crate) fn image(&self, coordinate: &Stride<I>) -> Result<Stride<I>> {
         coordinate.terms.iter().try_fold(Stride::zero(), |image, (axis, at)| {
-            let Some(axis) = *axis else { return image.plus(&self.at(at)?) };
-            let (modes, rank) = (axis.saturating_add(1), self.rank());
-            let mode = self.modes().get(axis);
-            image.plus(&mode.ok_or(Error::Rank { op: "crd2idx", modes, rank })?.at(at)?)
+            image.plus(&self.domain("crd2idx", *axis)?.at(at)?)
         })
+    }
+
+    /// What a coordinate is one of: the mode of its axis, or all of the layout.
+    fn domain(&self, op: &'static str, axis: Option<usize>) -> Result<&Layout<I>> {
+        let Some(axis) = axis else { return Ok(self) };
+        let (modes, rank) = (axis.saturating_add(1), self.rank());
+        self.modes().get(axis).ok_or(Error::Rank { op, modes, rank })
     }
 
     /// The same tree of other leaves.
@@ -263,16 +265,13 @@ impl<I: Int> Layout<I> {
     /// Fails only on overflow, which no index within the size causes.
     pub fn at(&self, index: &I) -> Result<Stride<I>> {
         let leaves = self.leaves();
-        let mut rest = index.clone();
-        let mut offset = Stride::zero();
-        for (i, leaf) in leaves.iter().enumerate() {
-            if i + 1 == leaves.len() {
-                return offset.plus(&leaf.stride.times(&rest)?);
-            }
+        let Some((last, inner)) = leaves.split_last() else { return Ok(Stride::zero()) };
+        let (mut rest, mut offset) = (index.clone(), Stride::zero());
+        for leaf in inner {
             offset = offset.plus(&leaf.stride.times(&rest.modulo(&leaf.size))?)?;
             rest = rest.over(&leaf.size);
         }
-        Ok(offset)
+        offset.plus(&last.stride.times(&rest)?)
     }
 }
 
@@ -284,9 +283,8 @@ impl Layout<Expr> {
 
     /// Dimensions that lie close together, the last one fastest.
     pub fn rows<E: Into<Expr>>(sizes: impl IntoIterator<Item = E>) -> Vec<Layout<Expr>> {
-        let mut sizes: Vec<E> = sizes.into_iter().collect();
-        sizes.reverse();
-        let mut dims = Layout::columns(sizes);
+        let sizes: Vec<E> = sizes.into_iter().collect();
+        let mut dims = Layout::columns(sizes.into_iter().rev());
         dims.reverse();
         dims
     }
@@ -317,23 +315,19 @@ impl Layout {
         Layout::flat(modes.iter().map(leaf).collect())
     }
 
-    /// The size of the smallest box that holds all that the layout reaches: along each axis, one more than the largest
-    /// distance between two offsets.
+    /// The size of the smallest box that holds all offsets: along each axis, one more than the largest distance of two.
     pub fn cosize(&self) -> i64 {
-        let mut reach: Vec<(Option<usize>, i64)> = vec![];
+        let mut reach: BTreeMap<Option<usize>, i64> = BTreeMap::new();
         for leaf in self.leaves() {
             for &(axis, step) in &leaf.stride.terms {
-                let own = ((leaf.size - 1) * step).abs();
-                match reach.iter_mut().find(|along| along.0 == axis) {
-                    Some(along) => along.1 += own,
-                    None => reach.push((axis, own)),
-                }
+                *reach.entry(axis).or_default() += ((leaf.size - 1) * step).abs();
             }
         }
-        reach.into_iter().fold(1, |size, along| size.saturating_mul(1 + along.1))
+        reach.values().fold(1, |size, along| size.saturating_mul(1 + along))
     }
 }
 
+/// None where the profiles differ.
 fn zip_shape<I: Int, S: Clone + Into<Stride<I>>>(
     shape: &IntTuple<I>,
     stride: &IntTuple<S>,
@@ -343,9 +337,8 @@ fn zip_shape<I: Int, S: Clone + Into<Stride<I>>>(
             Some(Layout::mode(size.clone(), stride.clone()))
         }
         (IntTuple::Tuple(sizes), IntTuple::Tuple(strides)) if sizes.len() == strides.len() => {
-            let modes: Option<Result<Vec<_>>> =
-                sizes.iter().zip(strides).map(|(size, stride)| zip_shape(size, stride)).collect();
-            Some(modes?.and_then(Layout::tuple))
+            let modes = sizes.iter().zip(strides).map(|(size, stride)| zip_shape(size, stride));
+            Some(modes.collect::<Option<Result<_>>>()?.and_then(Layout::tuple))
         }
         (IntTuple::Int(_), IntTuple::Tuple(_)) | (IntTuple::Tuple(_), _) => None,
     }
@@ -387,24 +380,20 @@ impl<T> IntTuple<T> {
 
     /// The same tree of other elements, if each has one.
     pub fn map<U>(&self, of: &impl Fn(&T) -> Option<U>) -> Option<IntTuple<U>> {
-        Some(match self {
-            IntTuple::Int(value) => IntTuple::Int(of(value)?),
+        match self {
+            IntTuple::Int(value) => of(value).map(IntTuple::Int),
             IntTuple::Tuple(parts) => {
-                IntTuple::Tuple(parts.iter().map(|part| part.map(of)).collect::<Option<_>>()?)
-            }
-        })
-    }
-
-    fn check_depth(&self) -> Result {
-        fn within<T>(tree: &IntTuple<T>, budget: usize) -> bool {
-            match tree {
-                IntTuple::Int(_) => true,
-                IntTuple::Tuple(parts) => {
-                    budget > 0 && parts.iter().all(|part| within(part, budget - 1))
-                }
+                parts.iter().map(|part| part.map(of)).collect::<Option<_>>().map(IntTuple::Tuple)
             }
         }
-        if within(self, MAX_DEPTH) { Ok(()) } else { Err(Error::Depth) }
+    }
+
+    fn check_depth(&self, most: usize) -> Result {
+        match self {
+            IntTuple::Int(_) => Ok(()),
+            IntTuple::Tuple(_) if most == 0 => Err(Error::Depth),
+            IntTuple::Tuple(parts) => parts.iter().try_for_each(|part| part.check_depth(most - 1)),
+        }
     }
 }
 
@@ -425,22 +414,14 @@ pub fn crd2idx<I: Int>(coord: &IntTuple<I>, layout: &Layout<I>) -> Result<Stride
 
 /// The coordinate, with the profile of `layout`, of an index within its size.
 pub fn idx2crd(index: i64, layout: &Layout) -> Result<IntTuple> {
-    fn walk(layout: &Layout, rest: &mut i64) -> IntTuple {
-        match &layout.node {
-            Node::Leaf(leaf) => {
-                let coordinate = *rest % leaf.size;
-                *rest /= leaf.size;
-                IntTuple::Int(coordinate)
-            }
-            Node::Tuple(modes) => {
-                IntTuple::Tuple(modes.iter().map(|mode| walk(mode, rest)).collect())
-            }
-        }
-    }
     let size = layout.size();
     if !(0..size).contains(&index) {
         return Err(Error::Index { index, size });
     }
     let mut rest = index;
-    Ok(walk(layout, &mut rest))
+    Ok(layout.project(&mut |leaf| {
+        let coordinate = rest % leaf.size;
+        rest /= leaf.size;
+        coordinate
+    }))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Int;
-use crate::Result;
+use crate::{Result, convert::from};
 
 /// A number, `4`; a multiple of a basis vector, `64@1`, which moves 64 along axis 1 of whatever the layout's values are
 /// coordinates of; or a sum of such. Equal strides are equal values.
@@ -83,10 +83,8 @@ impl<I: Int> Stride<I> {
     }
 }
 
-impl<I: Int> From<I> for Stride<I> {
-    fn from(number: I) -> Stride<I> {
-        Stride::term(None, number)
-    }
+from! {
+    {I: Int} I => Stride<I>: |number| Stride::term(None, number);
 }
 
 impl<I: Int> fmt::Display for Stride<I> {

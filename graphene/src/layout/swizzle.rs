@@ -3,6 +3,9 @@
 use super::{IntTuple, Layout, Stride, crd2idx};
 use crate::{Error, Result};
 
+/// The most elements that are tried to see what a swizzle does after a layout.
+const MAX_TRIED: i64 = 1 << 20;
+
 /// CuTe's `S<bits,base,shift>`: xors the `bits` bits of an offset that start at bit `base` with those that start `shift` further
 /// up (for a negative `shift`, changes the upper field by the lower). A permutation of the offsets and its own inverse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,12 +50,7 @@ impl Swizzle {
         let distance = self.shift.abs();
         Ok(offset ^ if self.shift >= 0 { field >> distance } else { field << distance })
     }
-}
 
-/// The most elements that are tried to see what a swizzle does after a layout.
-const MAX_TRIED: i64 = 1 << 20;
-
-impl Swizzle {
     /// The swizzle of these bits by those, each a run.
     fn of_bits(from: i64, to: i64) -> Option<Swizzle> {
         if (from, to) == (0, 0) {
@@ -116,11 +114,8 @@ impl Composed {
         let inner = crd2idx(coord, &self.layout)?.plus(&self.offset)?;
         match &self.outer {
             Outer::Swizzle(swizzle) => {
-                let offset = inner.number().ok_or_else(|| Error::Coordinates {
-                    op: "swizzle",
-                    layout: self.layout.clone(),
-                })?;
-                Ok(swizzle.at(offset)?.into())
+                let none = || Error::Coordinates { op: "swizzle", layout: self.layout.clone() };
+                Ok(swizzle.at(inner.number().ok_or_else(none)?)?.into())
             }
             Outer::Layout(layout) => layout.image(&inner),
         }

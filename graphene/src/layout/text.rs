@@ -1,53 +1,27 @@
 //! The notation: `((2,2),3):((24,2),8)`, `Sw<3,4,3> o 0 o (5,4):(4,1)`, `<3:4,8:2>`.
 
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt::Display, str::FromStr};
 
 use super::{Composed, Int, IntTuple, Layout, Outer, Stride, Swizzle, Tiler};
-use crate::text::cursor::Parser;
-use crate::text::print::joined;
-use crate::{Error, Result};
+use crate::{Error, Result, convert::display, text::cursor::Parser, text::print::joined};
 
-impl<T: fmt::Display> fmt::Display for IntTuple<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            IntTuple::Int(value) => write!(f, "{value}"),
-            IntTuple::Tuple(parts) => write!(f, "({})", joined(parts, ",")),
-        }
-    }
-}
-
-impl<I: Int> fmt::Display for Layout<I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.shape(), self.stride())
-    }
-}
-
-impl fmt::Display for Swizzle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sw<{},{},{}>", self.bits(), self.base(), self.shift())
-    }
-}
-
-impl fmt::Display for Composed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.outer {
-            Outer::Swizzle(swizzle) => swizzle.fmt(f)?,
-            Outer::Layout(layout) => layout.fmt(f)?,
-        }
-        write!(f, " o {} o {}", self.offset, self.layout)
-    }
-}
-
-impl fmt::Display for Tiler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Tiler::Whole => f.write_str("_"),
-            Tiler::Size(size) => size.fmt(f),
-            Tiler::Layout(layout) => layout.fmt(f),
-            Tiler::Modes(tilers) => write!(f, "<{}>", joined(tilers, ",")),
-        }
-    }
+display! {
+    {T: Display} IntTuple<T>: |tree, f| match tree {
+        IntTuple::Int(value) => write!(f, "{value}"),
+        IntTuple::Tuple(parts) => write!(f, "({})", joined(parts, ",")),
+    };
+    {I: Int} Layout<I>: |layout, f| write!(f, "{}:{}", layout.shape(), layout.stride());
+    Swizzle: |swizzle, f| write!(f, "Sw<{},{},{}>", swizzle.bits(), swizzle.base(), swizzle.shift());
+    Composed: |Composed { outer, offset, layout }, f| match outer {
+        Outer::Swizzle(swizzle) => write!(f, "{swizzle} o {offset} o {layout}"),
+        Outer::Layout(outer) => write!(f, "{outer} o {offset} o {layout}"),
+    };
+    Tiler: |tiler, f| match tiler {
+        Tiler::Whole => f.write_str("_"),
+        Tiler::Size(size) => write!(f, "{size}"),
+        Tiler::Layout(layout) => write!(f, "{layout}"),
+        Tiler::Modes(tilers) => write!(f, "<{}>", joined(tilers, ",")),
+    };
 }
 
 /// Reads a literal: a tree of sizes, `:` and a tree of strides, which are integers or `by@axis`.
@@ -64,9 +38,8 @@ impl FromStr for Layout {
                 return Ok(Stride::from(by));
             }
             let (at, axis) = (p.next(), p.natural()?);
-            usize::try_from(axis)
-                .map(|axis| Stride::along(axis, by))
-                .or_else(|_| p.fail(at, format!("there is no axis {axis}")))
+            let none = |_| p.fail(at, format!("there is no axis {axis}"));
+            Ok(Stride::along(usize::try_from(axis).map_err(none)?, by))
         })?;
         p.end()?;
         Layout::new(&shape, &stride)
@@ -77,13 +50,8 @@ fn tree<'t, T>(
     p: &mut Parser<'t>,
     leaf: &impl Fn(&mut Parser<'t>) -> Result<T>,
 ) -> Result<IntTuple<T>> {
-    if !p.eat("(") {
+    if !p.sees("(") {
         return leaf(p).map(IntTuple::Int);
     }
-    if p.eat(")") {
-        return Ok(IntTuple::Tuple(vec![]));
-    }
-    let parts = p.nested(|p| p.list(|p| tree(p, leaf)))?;
-    p.expect(")")?;
-    Ok(IntTuple::Tuple(parts))
+    p.parenthesized(|p| p.nested(|p| tree(p, leaf))).map(IntTuple::Tuple)
 }

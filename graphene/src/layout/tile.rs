@@ -23,8 +23,7 @@ pub fn logical_divide<I: Int>(a: &Layout<I>, tiler: &Tiler) -> Result<Layout<I>>
 
 /// [`logical_divide`] with all tile modes gathered first, and all rest modes second.
 pub fn zipped_divide<I: Int>(a: &Layout<I>, tiler: &Tiler) -> Result<Layout<I>> {
-    let [tile, rest] = unzipped(("zipped_divide", divide), a, tiler)?;
-    Layout::tuple(vec![tile, rest])
+    Layout::tuple(unzipped(("zipped_divide", divide), a, tiler)?.to_vec())
 }
 
 /// [`zipped_divide`] with the rest modes side by side.
@@ -46,8 +45,7 @@ pub fn logical_product(a: &Layout, tiler: &Tiler) -> Result<Layout> {
 
 /// [`logical_product`] with the layout's modes gathered first, and the repetitions second.
 pub fn zipped_product(a: &Layout, tiler: &Tiler) -> Result<Layout> {
-    let [block, repeats] = unzipped(("zipped_product", product), a, tiler)?;
-    Layout::tuple(vec![block, repeats])
+    Layout::tuple(unzipped(("zipped_product", product), a, tiler)?.to_vec())
 }
 
 /// [`zipped_product`] with the repetitions side by side.
@@ -68,8 +66,7 @@ pub fn blocked_product(block: &Layout, tiler: &Layout) -> Result<Layout> {
     ranked_product(block, tiler, |block, repeat| vec![block, repeat])
 }
 
-/// As [`blocked_product`], with the copies interleaved: mode `i` of the result runs through mode
-/// `i` of `tiler`, then of `block`.
+/// As [`blocked_product`], with the copies interleaved: mode `i` runs through mode `i` of `tiler`, then of `block`.
 pub fn raked_product(block: &Layout, tiler: &Layout) -> Result<Layout> {
     ranked_product(block, tiler, |block, repeat| vec![repeat, block])
 }
@@ -94,22 +91,21 @@ pub fn tile_to_shape(block: &Layout, to: &IntTuple, order: Option<&IntTuple>) ->
     }
     let mut sequence: Vec<usize> = (0..rank).collect();
     if let Some(order) = order {
-        let keys: Vec<i64> =
-            order.elements().iter().map(IntTuple::product).collect::<Result<_>>()?;
+        let keys = order.elements().iter().map(IntTuple::product);
+        let keys: Vec<i64> = keys.collect::<Result<_>>()?;
         if keys.len() != rank {
             return Err(Error::Rank { op: "tile_to_shape", modes: keys.len(), rank });
         }
         sequence.sort_by_key(|&mode| keys[mode]);
     }
-    let mut modes = vec![(1, 0); rank];
+    let mut modes = vec![Layout::unit(); rank];
     let mut extent = 1_i64;
     for mode in sequence {
-        modes[mode] = (repeats[mode], if repeats[mode] == 1 { 0 } else { extent });
-        extent = extent.checked_mul(repeats[mode]).ok_or(Error::Overflow)?;
+        let size = repeats[mode];
+        modes[mode] = Layout::mode(size, if size == 1 { 0 } else { extent })?;
+        extent = extent.checked_mul(size).ok_or(Error::Overflow)?;
     }
-    let repeats: Vec<Layout> =
-        modes.iter().map(|&(size, stride)| Layout::mode(size, stride)).collect::<Result<_>>()?;
-    blocked_product(&block, &Layout::tuple(repeats)?)
+    blocked_product(&block, &Layout::tuple(modes)?)
 }
 
 /// An operation's name, and the division or product of whole layouts that it is, which has two modes.

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use super::{Tensor, Threads, View, ViewOp};
-use crate::Layout;
-use crate::text::print::joined;
+use crate::{Layout, convert::display, text::print::joined};
 
 impl fmt::Display for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -35,21 +34,14 @@ impl fmt::Display for Tensor {
     }
 }
 
-impl fmt::Display for Threads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.view, self.agent)
-    }
-}
-
-/// As it follows the name of what it is applied to.
-impl fmt::Display for ViewOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ViewOp::Tile(tiles) => write!(f, ".tile({})", joined(tiles, ", ")),
-            ViewOp::Index(coords) => write!(f, "[{}]", joined(coords, ", ")),
-            ViewOp::Reshape(depth, dims) => write!(f, ".reshape({depth}, {})", joined(dims, ", ")),
-            ViewOp::Scalar => f.write_str(".scalar()"),
-            ViewOp::Peer(block) => write!(f, ".peer({block})"),
-        }
-    }
+display! {
+    Threads: |threads, f| write!(f, "{}.{}", threads.view, threads.agent);
+    // As it follows the name of what it is applied to.
+    ViewOp: |op, f| match op {
+        ViewOp::Tile(tiles) => write!(f, ".tile({})", joined(tiles, ", ")),
+        ViewOp::Index(coords) => write!(f, "[{}]", joined(coords, ", ")),
+        ViewOp::Reshape(depth, dims) => write!(f, ".reshape({depth}, {})", joined(dims, ", ")),
+        ViewOp::Scalar => f.write_str(".scalar()"),
+        ViewOp::Peer(block) => write!(f, ".peer({block})"),
+    };
 }

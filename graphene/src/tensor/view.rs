@@ -1,9 +1,8 @@
 //! What views do.
 
 use super::{Axis, View, ViewOp};
-use crate::convert::from;
 use crate::layout::{Leaf, Stride, coalesce, composition, crd2idx, divide_dim, right_inverse};
-use crate::{Cond, Error, Expr, IntTuple, Layout, Relation, Result, Tiler};
+use crate::{Cond, Error, Expr, IntTuple, Layout, Relation, Result, Tiler, convert::from};
 
 impl View {
     /// The view of a whole buffer whose axes are the leaves of `dims`, whose strides are numbers.
@@ -68,8 +67,7 @@ impl View {
     }
 
     fn distance(&self, steps: &Stride<Expr>) -> Expr {
-        let along = steps.steps().map(|(axis, by)| by.clone() * &self.axes[axis].stride);
-        along.fold(Expr::from(0), |sum, along| sum + along)
+        steps.steps().map(|(axis, by)| by.clone() * &self.axes[axis].stride).sum()
     }
 
     /// The levels with strides in elements: what the text form says of a view.
@@ -98,7 +96,8 @@ impl View {
 
     /// The number of elements, if they lie without gaps and their places are constant.
     pub fn extent(&self) -> Option<i64> {
-        let (layout, size) = self.constant().map(|layout| (layout.clone(), layout.size()))?;
+        let layout = self.constant()?;
+        let size = layout.size();
         (right_inverse(&layout).ok()?.size() == size).then_some(size)
     }
 
@@ -115,8 +114,7 @@ impl View {
         })
     }
 
-    /// The conditions under which all that the view reaches lies within the buffer; those that
-    /// always hold are left out (section 3.4).
+    /// When all that the view reaches lies within the buffer (section 3.4), without the conditions that always hold.
     pub fn inside(&self) -> Vec<Cond> {
         let start = self.start();
         let mut last = start.clone();
@@ -125,8 +123,7 @@ impl View {
                 last[axis] = last[axis].clone() + (leaf.size.clone() - 1) * step;
             }
         }
-        let zero = Expr::from(0);
-        let first = start.iter().filter(|first| !first.reaches(&zero));
+        let first = start.iter().filter(|first| first.range().0 < Some(0));
         let first = first.map(|first| Cond::new(first, Relation::AtLeast, 0));
         let last = last.into_iter().zip(self.axes.iter());
         let last = last.filter(|(last, axis)| !axis.size.exceeds(last));
@@ -172,9 +169,8 @@ impl View {
     }
 
     fn reshape(&self, depth: usize, dims: &[Layout]) -> Result<View> {
-        let Some(level) = self.levels().get(depth) else {
-            return Err(Error::Shape(format!("there is no level {depth}")));
-        };
+        let none = || Error::Shape(format!("there is no level {depth}"));
+        let level = self.levels().get(depth).ok_or_else(none)?;
         dims.iter().try_for_each(check_counts)?;
         let dims = Layout::tuple(dims.to_vec())?;
         let size = level.size();

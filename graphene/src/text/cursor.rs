@@ -1,5 +1,6 @@
 //! Words, names and signs of the text, and where they stand.
 
+use super::print::list;
 use crate::{Error, Number, Result};
 
 /// How deep expressions and types may nest.
@@ -33,7 +34,6 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Goes back to where [`next`](Parser::next) was.
     pub(crate) fn back(&mut self, at: usize) {
         self.at = at;
     }
@@ -47,18 +47,21 @@ impl<'t> Parser<'t> {
     }
 
     pub(crate) fn eat(&mut self, sign: &str) -> bool {
-        let sees = self.sees(sign);
-        if sees {
-            self.at = self.next() + sign.len();
+        self.eat_if(self.sees(sign), sign.len())
+    }
+
+    /// Eats so many bytes of the next word or sign, if it is what is looked for.
+    fn eat_if(&mut self, found: bool, len: usize) -> bool {
+        if found {
+            self.at = self.next() + len;
         }
-        sees
+        found
     }
 
     pub(crate) fn expect(&mut self, sign: &str) -> Result {
-        if self.eat(sign) { Ok(()) } else { self.expected(&format!("`{sign}`")) }
+        if self.eat(sign) { Ok(()) } else { Err(self.expected(&format!("`{sign}`"))) }
     }
 
-    /// A word, if there is one.
     pub(crate) fn word(&mut self) -> Option<&'t str> {
         let word = self.peek_word();
         self.at = self.next() + word.len();
@@ -72,11 +75,11 @@ impl<'t> Parser<'t> {
     }
 
     pub(crate) fn eat_word(&mut self, word: &str) -> bool {
-        let same = self.peek_word() == word;
-        if same {
-            self.at = self.next() + word.len();
-        }
-        same
+        self.eat_if(self.peek_word() == word, word.len())
+    }
+
+    pub(crate) fn expect_word(&mut self, word: &str) -> Result {
+        if self.eat_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"))) }
     }
 
     /// What `%`, `#` or `@` makes a name, if there is one; a ring's stage or parity is one too.
@@ -86,32 +89,25 @@ impl<'t> Parser<'t> {
         if end == 0 {
             return None;
         }
-        for part in [".stage", ".parity"] {
+        let part = [".stage", ".parity"].into_iter().find(|part| {
             let after = rest[end..].strip_prefix(part);
-            if sigil == '@' && after.is_some_and(|after| !after.starts_with(is_name)) {
-                end += part.len();
-                break;
-            }
-        }
+            sigil == '@' && after.is_some_and(|after| !after.starts_with(is_name))
+        });
+        end += part.map_or(0, str::len);
         self.at = self.next() + 1 + end;
         Some(&rest[..end])
     }
 
     pub(crate) fn expect_name(&mut self, sigil: char, of: &str) -> Result<&'t str> {
-        let name = self.name(sigil);
-        name.map_or_else(|| self.expected(&format!("{of}, `{sigil}name`")), Ok)
+        self.name(sigil).ok_or_else(|| self.expected(&format!("{of}, `{sigil}name`")))
     }
 
     /// Whether a `%` here is the remainder, which is then eaten: see the notation.
     pub(crate) fn eat_remainder(&mut self) -> bool {
         let next = self.next();
-        let is = self.text[next..]
-            .strip_prefix('%')
-            .is_some_and(|after| next == self.at || !after.starts_with(is_name));
-        if is {
-            self.at = next + 1;
-        }
-        is
+        let after = self.text[next..].strip_prefix('%');
+        let is = after.is_some_and(|after| next == self.at || !after.starts_with(is_name));
+        self.eat_if(is, 1)
     }
 
     pub(crate) fn sees_digit(&self) -> bool {
@@ -122,11 +118,9 @@ impl<'t> Parser<'t> {
     pub(crate) fn natural(&mut self) -> Result<i64> {
         let digits = self.peek_word();
         if !self.sees_digit() {
-            return self.expected("an integer");
+            return Err(self.expected("an integer"));
         }
-        let Ok(value) = digits.parse() else {
-            return self.expected("an integer of at most 63 bits");
-        };
+        let value = digits.parse().map_err(|_| self.expected("an integer of at most 63 bits"))?;
         self.at = self.next() + digits.len();
         Ok(value)
     }
@@ -155,21 +149,24 @@ impl<'t> Parser<'t> {
         [open, close]: [&str; 2],
         read: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
-        self.expect(open)?;
-        let value = read(self)?;
+        let value = self.after(open, read)?;
         self.expect(close)?;
         Ok(value)
     }
 
+    /// Any number of them in parentheses.
+    pub(crate) fn parenthesized<T>(
+        &mut self,
+        read: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        self.within(["(", ")"], |p| if p.sees(")") { Ok(Vec::new()) } else { p.list(read) })
+    }
+
     /// A word that is a row's name.
     pub(crate) fn row<T: Copy>(&mut self, what: &str, rows: &[(T, &'static str)]) -> Result<T> {
-        match rows.iter().find(|row| self.eat_word(row.1)) {
-            Some(row) => Ok(row.0),
-            None => {
-                let names: Vec<&str> = rows.iter().map(|row| row.1).collect();
-                self.expected(&format!("{what} ({})", names.join(", ")))
-            }
-        }
+        let row = rows.iter().find(|row| self.eat_word(row.1));
+        let names = || list(rows.iter().map(|row| row.1));
+        row.map(|row| row.0).ok_or_else(|| self.expected(&format!("{what} ({})", names())))
     }
 
     /// `<...>`
@@ -177,37 +174,38 @@ impl<'t> Parser<'t> {
         self.within(["<", ">"], read)
     }
 
+    /// What stands behind a sign.
+    pub(crate) fn after<T>(
+        &mut self,
+        sign: &str,
+        read: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        self.expect(sign).and_then(|()| read(self))
+    }
+
     pub(crate) fn after_comma<T>(&mut self, of: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.expect(",").and_then(|()| of(self))
+        self.after(",", of)
     }
 
     /// `, word`, or nothing.
     pub(crate) fn flag(&mut self, word: &str) -> Result<bool> {
-        let comma = self.eat(",");
-        if comma && !self.eat_word(word) {
-            return self.expected(&format!("`{word}`"));
-        }
-        Ok(comma)
+        if self.eat(",") { self.expect_word(word).map(|()| true) } else { Ok(false) }
     }
 
-    /// `0, 1`
     pub(crate) fn dimensions(&mut self) -> Result<Vec<usize>> {
         self.list(Parser::dimension)
     }
 
     pub(crate) fn dimension(&mut self) -> Result<usize> {
         let at = self.next();
-        match usize::try_from(self.natural()?) {
-            Ok(dim) => Ok(dim),
-            Err(_) => self.fail(at, "a dimension is a small number".to_owned()),
-        }
+        let number = self.natural()?;
+        usize::try_from(number).map_err(|_| self.fail(at, "a dimension is a small number"))
     }
 
     pub(crate) fn number(&mut self) -> Result<Number> {
-        self.float().map_or_else(|| self.expected("a number"), Ok)
+        self.float().ok_or_else(|| self.expected("a number"))
     }
 
-    /// A number, if there is one.
     pub(crate) fn float(&mut self) -> Option<Number> {
         let rest = &self.rest();
         let sign = usize::from(rest.starts_with('-'));
@@ -257,7 +255,7 @@ impl<'t> Parser<'t> {
     /// One level deeper.
     pub(crate) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= MAX_DEPTH {
-            return self.fail(self.next(), Error::Depth.to_string());
+            return Err(self.fail(self.next(), Error::Depth.to_string()));
         }
         self.depth += 1;
         let value = read(self);
@@ -266,13 +264,11 @@ impl<'t> Parser<'t> {
     }
 
     pub(crate) fn end(&self) -> Result {
-        if self.rest().is_empty() { Ok(()) } else { self.expected("the end of the text") }
+        if self.rest().is_empty() { Ok(()) } else { Err(self.expected("the end of the text")) }
     }
 
-    pub(crate) fn expected<T>(&self, what: &str) -> Result<T> {
-        let rest = self.rest();
-        let word = self.peek_word();
-        let found = match (rest.chars().next(), word) {
+    pub(crate) fn expected(&self, what: &str) -> Error {
+        let found = match (self.rest().chars().next(), self.peek_word()) {
             (None, _) => "the end".to_owned(),
             (Some(sign), "") => format!("`{sign}`"),
             (Some(_), word) => format!("`{word}`"),
@@ -280,19 +276,19 @@ impl<'t> Parser<'t> {
         self.fail(self.next(), format!("expected {what}, found {found}"))
     }
 
-    pub(crate) fn fail<T>(&self, at: usize, message: String) -> Result<T> {
+    pub(crate) fn fail(&self, at: usize, message: impl Into<String>) -> Error {
         let before = &self.text[..at];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        Err(Error::Text { at, line, column, message })
+        Error::Text { at, line, column, message: message.into() }
     }
 
     /// What is read, or the error with this position if it has none yet.
     pub(crate) fn placed<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let at = self.next();
-        match read(self) {
-            Err(error) if error.position().is_none() => self.fail(at, error.to_string()),
-            result => result,
-        }
+        read(self).map_err(|error| match error.position() {
+            Some(_) => error,
+            None => self.fail(at, error.to_string()),
+        })
     }
 }

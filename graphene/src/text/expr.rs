@@ -1,7 +1,7 @@
 //! Expressions, comparisons, and trees of expressions.
 
 use super::cursor::Parser;
-use crate::{Builder, Cond, Expr, IntTuple, Relation, Result};
+use crate::{Builder, Cond, Expr, IntTuple, Relation, Result, index::Op};
 
 /// How many terms a multiplication may give before they are simplified.
 const MAX_TERMS: usize = 1024;
@@ -26,7 +26,7 @@ fn term(p: &mut Parser<'_>, k: &Builder) -> Result<Expr> {
         if p.eat("*") {
             let other = factor(p, k)?;
             if value.terms().count() * other.terms().count() > MAX_TERMS {
-                return p.fail(at, "too many terms to multiply".to_owned());
+                return Err(p.fail(at, "too many terms to multiply"));
             }
             value = value * other;
         } else if p.eat("/") {
@@ -45,37 +45,29 @@ fn factor(p: &mut Parser<'_>, k: &Builder) -> Result<Expr> {
     }
     let at = p.next();
     if let Some(name) = p.name('@') {
-        return match k.find_var(name) {
-            Some(var) => Ok(Expr::from(var)),
-            None => p.fail(at, format!("no @{name} is known here")),
-        };
+        let var = k.find_var(name).map(Expr::from);
+        return var.ok_or_else(|| p.fail(at, format!("no @{name} is known here")));
     }
     p.nested(|p| {
         if p.eat("-") {
             return Ok(factor(p, k)? * -1);
         }
-        let call = match () {
-            () if p.eat_word("min") => Some(Expr::min::<Expr> as fn(Expr, Expr) -> Expr),
-            () if p.eat_word("max") => Some(Expr::max::<Expr> as fn(Expr, Expr) -> Expr),
-            () => None,
-        };
+        let call = [("min", Op::Min), ("max", Op::Max)].into_iter().find(|row| p.eat_word(row.0));
         if call.is_none() && !p.sees("(") {
-            return p.expected("an expression");
+            return Err(p.expected("an expression"));
         }
         p.within(["(", ")"], |p| {
             let value = expr(p, k)?;
-            let Some(call) = call else { return Ok(value) };
-            p.expect(",")?;
-            Ok(call(value, expr(p, k)?))
+            let Some((_, op)) = call else { return Ok(value) };
+            Ok(op.of(value, p.after_comma(|p| expr(p, k))?))
         })
     })
 }
 
 pub(super) fn cond(p: &mut Parser<'_>, k: &Builder) -> Result<Cond> {
     let left = expr(p, k)?;
-    let Some((relation, _)) = Relation::ALL.into_iter().find(|row| p.eat(row.1)) else {
-        return p.expected("a comparison: `<`, `>=`, `==` or `!=`");
-    };
+    let relation = Relation::ALL.into_iter().find(|row| p.eat(row.1)).map(|row| row.0);
+    let relation = relation.ok_or_else(|| p.expected("a comparison: `<`, `>=`, `==` or `!=`"))?;
     Ok(Cond { left, relation, right: expr(p, k)? })
 }
 

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 
-use super::cursor::Parser;
-use super::expr::expr;
 use super::kind::{monoid, scan};
-use super::print::list;
+use super::{cursor::Parser, expr::expr, print::list};
 use crate::function::{Node, Value};
 use crate::kernel::{Fold, Monoid, Term};
 use crate::{Binary, Builder, Fused, Result, Scalar, Step, Unary, Window};
@@ -68,9 +66,7 @@ fn text<'a>(term: &Term, of: impl Fn(Value) -> &'a (String, usize)) -> (String, 
         Term::Step(Step::Constant(number)) => number.to_string(),
         Term::Step(Step::Unary(op, x)) => format!("{op}({})", part(x)),
         Term::Step(Step::Binary(op, x, y)) => format!("{op}({}, {})", part(x), part(y)),
-        Term::Step(Step::Select(x, y, z)) => {
-            format!("select({}, {}, {})", part(x), part(y), part(z))
-        }
+        Term::Step(Step::Select(x, y, z)) => format!("select({})", list([x, y, z].map(part))),
         Term::Step(Step::Round(scalar, x)) => format!("{scalar}({})", part(x)),
         Term::Old(output) => format!("old({output})"),
         Term::Index(value) => format!("index({value})"),
@@ -88,9 +84,7 @@ fn text<'a>(term: &Term, of: impl Fn(Value) -> &'a (String, usize)) -> (String, 
         }
         Term::Split(dim, size, x) => format!("split({}, {dim}, {size})", part(x)),
         Term::Merge(dim, x) => format!("merge({}, {dim})", part(x)),
-        Term::Slice(dim, first, count, x) => {
-            format!("slice({}, {dim}, {first}, {count})", part(x))
-        }
+        Term::Slice(dim, from, count, x) => format!("slice({}, {dim}, {from}, {count})", part(x)),
         Term::Window(dim, window, x) => {
             let Window { count, size, stride, dilation, before, fill } = window;
             let numbers = list([size, stride, dilation, before]);
@@ -98,8 +92,7 @@ fn text<'a>(term: &Term, of: impl Fn(Value) -> &'a (String, usize)) -> (String, 
         }
         Term::Gather(x, y) => format!("gather({}, {})", part(x), part(y)),
         Term::Steps(count, next, all) => {
-            let given = all.iter().skip(1).map(|x| format!(", {}", part(x)));
-            let given = given.collect::<String>();
+            let given: String = all[1..].iter().map(|x| format!(", {}", part(x))).collect();
             format!("steps({}, {count}, {{{next}}}{given})", part(&all[0]))
         }
     };
@@ -109,12 +102,9 @@ fn text<'a>(term: &Term, of: impl Fn(Value) -> &'a (String, usize)) -> (String, 
 /// What names stand for.
 type Names<'t> = BTreeMap<&'t str, Fused>;
 
-/// `{...}`
-pub(super) fn fused(p: &mut Parser<'_>, k: &Builder) -> Result<Fused> {
-    p.expect("{")?;
+pub(super) fn fused<'t>(p: &mut Parser<'t>, k: &Builder) -> Result<Fused> {
     let mut names = Names::new();
-    let mut outputs = Vec::new();
-    loop {
+    let output = |p: &mut Parser<'t>| loop {
         let at = p.next();
         if let Some(name) = p.word()
             && p.eat("=")
@@ -122,35 +112,27 @@ pub(super) fn fused(p: &mut Parser<'_>, k: &Builder) -> Result<Fused> {
             let part = sum(p, k, &names)?;
             names.insert(name, part);
             p.expect(";")?;
-            continue;
+        } else {
+            p.back(at);
+            return sum(p, k, &names);
         }
-        p.back(at);
-        outputs.push(sum(p, k, &names)?);
-        if !p.eat(",") {
-            break;
-        }
-    }
-    p.expect("}")?;
-    Ok(Fused::all(outputs))
+    };
+    p.within(["{", "}"], |p| p.list(output)).map(Fused::all)
 }
 
 fn sum<'t>(p: &mut Parser<'t>, k: &Builder, names: &Names<'t>) -> Result<Fused> {
-    operators(p, k, names, 1)
+    chain(p, k, names, 1)
 }
 
-fn operators<'t>(
-    p: &mut Parser<'t>,
-    k: &Builder,
-    names: &Names<'t>,
-    tight: usize,
-) -> Result<Fused> {
+/// What operators that bind so tight, or tighter, join.
+fn chain<'t>(p: &mut Parser<'t>, k: &Builder, names: &Names<'t>, tight: usize) -> Result<Fused> {
     if tight == CALL {
         return p.nested(|p| part(p, k, names));
     }
-    let mut value = operators(p, k, names, tight + 1)?;
+    let mut value = chain(p, k, names, tight + 1)?;
     let ops = [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div];
     while let Some(&op) = ops.iter().find(|op| tightness(**op) == tight && p.eat(&op.to_string())) {
-        value = value.binary(op, operators(p, k, names, tight + 1)?);
+        value = value.binary(op, chain(p, k, names, tight + 1)?);
     }
     Ok(value)
 }
@@ -158,10 +140,8 @@ fn operators<'t>(
 fn part<'t>(p: &mut Parser<'t>, k: &Builder, names: &Names<'t>) -> Result<Fused> {
     let at = p.next();
     if let Some(name) = p.name('%') {
-        return match name.parse() {
-            Ok(input) => Ok(Fused::input(input)),
-            Err(_) => p.fail(at, "operands are counted: %0, %1".to_owned()),
-        };
+        let input = name.parse().map_err(|_| p.fail(at, "operands are counted: %0, %1"))?;
+        return Ok(Fused::input(input));
     }
     if p.sees("(") {
         return p.within(["(", ")"], |p| sum(p, k, names));
@@ -169,9 +149,7 @@ fn part<'t>(p: &mut Parser<'t>, k: &Builder, names: &Names<'t>) -> Result<Fused>
     if let Some(number) = p.float() {
         return Ok(number.0.into());
     }
-    let Some(word) = p.word() else {
-        return p.expected("a part of an expression");
-    };
+    let word = p.word().ok_or_else(|| p.expected("a part of an expression"))?;
     if let Some(known) = names.get(word) {
         return Ok(known.clone());
     }
@@ -197,10 +175,8 @@ fn part<'t>(p: &mut Parser<'t>, k: &Builder, names: &Names<'t>) -> Result<Fused>
 fn part_of_fold(p: &mut Parser<'_>) -> Result<(Monoid, usize)> {
     let monoid = monoid(p)?;
     let name = if p.eat(".") { p.word() } else { Some(monoid.parts()[0]) };
-    match monoid.parts().iter().position(|part| Some(*part) == name) {
-        Some(part) => Ok((monoid, part)),
-        None => p.expected("a part of what the fold makes"),
-    }
+    let part = monoid.parts().iter().position(|part| Some(*part) == name);
+    Ok((monoid, part.ok_or_else(|| p.expected("a part of what the fold makes"))?))
 }
 
 /// What follows the name of a function, which stands there, and its parenthesis.
@@ -251,6 +227,6 @@ fn called<'t>(
             let fill = p.after_comma(Parser::number)?;
             Ok(x.window(dim, Window { count, size, stride, dilation, before, fill }))
         }
-        _ => p.fail(at, format!("`{word}` is no function of tensors")),
+        _ => Err(p.fail(at, format!("`{word}` is no function of tensors"))),
     }
 }

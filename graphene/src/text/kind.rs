@@ -3,19 +3,15 @@
 use std::fmt::{Display, Formatter};
 use std::ops::RangeInclusive;
 
-use super::cursor::Parser;
-use super::expr::expr;
-use super::fused::fused;
+use super::{cursor::Parser, expr::expr, fused::fused, print::list};
+use crate::convert::display;
 use crate::kernel::{Fold, Monoid, Scan};
 use crate::{Binary, Builder, Fence, Group, Kind, Number, Result, Scope, Unary};
 
 /// How a kind is written, and how many operands it has.
 pub(crate) struct Row {
-    /// The name, as [`Kind::name`] has it.
     name: &'static str,
-    /// How many outputs there are.
     pub(crate) outs: RangeInclusive<usize>,
-    /// How many inputs there are.
     pub(crate) ins: RangeInclusive<usize>,
     /// Reads what follows the name; [`Display`] writes it.
     read: fn(&mut Parser<'_>, &Builder) -> Result<Kind>,
@@ -58,12 +54,12 @@ kinds! {
         Ok(Kind::Arrive(bytes))
     };
     "WaitGroup" Kind::WaitGroup(..), 0..=1, 0..=0, |p, _| p.argument(|p| {
-        Ok(Kind::WaitGroup(group(p)?, p.after_comma(Parser::integer)?, p.flag("read")?))
+        Ok(Kind::WaitGroup(p.row("a group", &Group::ALL)?, p.after_comma(Parser::integer)?, p.flag("read")?))
     });
     "Wait" Kind::Wait(..), 1..=1, 0..=0, |p, k| p.argument(|p| {
         Ok(Kind::Wait(expr(p, k)?, if p.flag("cluster")? { Scope::Cluster } else { Scope::Block }))
     });
-    "Commit" Kind::Commit(_), 0..=0, 0..=0, |p, _| p.argument(group).map(Kind::Commit);
+    "Commit" Kind::Commit(_), 0..=0, 0..=0, |p, _| p.argument(|p| p.row("a group", &Group::ALL)).map(Kind::Commit);
     "Fence" Kind::Fence(_), 0..=1, 0..=0, |p, _| p.argument(|p| p.row("a fence", &Fence::ALL)).map(Kind::Fence);
     "Sync" Kind::Sync, 0..=0, 0..=0, |_, _| Ok(Kind::Sync);
     "Registers" Kind::Registers(_), 0..=0, 0..=0, |p, _| p.argument(Parser::integer).map(Kind::Registers);
@@ -74,7 +70,6 @@ kinds! {
     "GridWait" Kind::GridWait(_), 0..=0, 1..=1, |p, k| p.argument(|p| expr(p, k)).map(Kind::GridWait);
 }
 
-/// A kind's row.
 pub(crate) fn row_of(kind: &Kind) -> &'static Row {
     let mut rows = ROWS.iter();
     rows.find(|row| row.name == kind.name()).expect("every kind has a row")
@@ -89,24 +84,16 @@ pub(super) fn kind(p: &mut Parser<'_>, k: &Builder) -> Result<Kind> {
     });
     match found {
         Some(row) => (row.read)(p, k),
-        None if name.is_empty() => {
-            p.back(at);
-            p.expected("a statement")
-        }
-        None => p.fail(at, format!("`{name}` is neither a statement nor a spec")),
+        None if name.is_empty() => Err(p.expected("a statement")),
+        None => Err(p.fail(at, format!("`{name}` is neither a statement nor a spec"))),
     }
-}
-
-fn group(p: &mut Parser<'_>) -> Result<Group> {
-    p.row("a group", &Group::ALL)
 }
 
 pub(super) fn binary(p: &mut Parser<'_>) -> Result<Binary> {
     let mut rows = Binary::ALL.iter();
-    match rows.find(|row| p.eat_word(row.1) || (row.1.len() == 1 && p.eat(row.1))) {
-        Some(row) => Ok(row.0),
-        None => p.expected("a function of two numbers (+, -, *, /, max, min, ...)"),
-    }
+    let row = rows.find(|row| p.eat_word(row.1) || (row.1.len() == 1 && p.eat(row.1)));
+    row.map(|row| row.0)
+        .ok_or_else(|| p.expected("a function of two numbers (+, -, *, /, max, min, ...)"))
 }
 
 /// `softmax`, `welford`, or a function of two numbers.
@@ -157,34 +144,21 @@ impl Display for Kind {
     }
 }
 
-impl Display for Monoid {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Monoid::Of(op) => write!(f, "{op}"),
-            Monoid::Softmax => f.write_str("softmax"),
-            Monoid::Welford => f.write_str("welford"),
-        }
-    }
-}
-
-impl Display for Fold {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, {}", self.monoid, super::print::list(&self.along))
-    }
-}
-
-impl Display for Scan {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, {}", self.op, self.along)?;
-        f.write_str(if self.exclusive { ", exclusive" } else { "" })?;
-        f.write_str(if self.reverse { ", reverse" } else { "" })
-    }
-}
-
-/// As short as reads back: `2`, `0.5`, `1e-30`, `-inf`.
-impl Display for Number {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let text = format!("{:?}", self.0);
+display! {
+    Monoid: |monoid, f| match monoid {
+        Monoid::Of(op) => write!(f, "{op}"),
+        Monoid::Softmax => f.write_str("softmax"),
+        Monoid::Welford => f.write_str("welford"),
+    };
+    Fold: |fold, f| write!(f, "{}, {}", fold.monoid, list(&fold.along));
+    Scan: |scan, f| {
+        write!(f, "{}, {}", scan.op, scan.along)?;
+        f.write_str(if scan.exclusive { ", exclusive" } else { "" })?;
+        f.write_str(if scan.reverse { ", reverse" } else { "" })
+    };
+    // As short as reads back: `2`, `0.5`, `1e-30`, `-inf`.
+    Number: |number, f| {
+        let text = format!("{:?}", number.0);
         f.write_str(text.strip_suffix(".0").unwrap_or(&text))
-    }
+    };
 }

@@ -1,15 +1,11 @@
 //! Kernels and statements from text. What they mean, and what is wrong with them, the builder knows.
 
-use super::cursor::Parser;
 use super::expr::{cond, coords, expr};
-use super::fused::fused;
-use super::kind::kind;
-use super::print::index_groups;
 use super::types::{tensor_type, threads_type, view_op};
-use crate::build::Viewed;
+use super::{cursor::Parser, fused::fused, kind::kind, print::index_groups};
 use crate::{
     Agent, Arch, Builder, Fused, Header, Kernel, Memory, Operand, Result, Tensor, TensorId, Test,
-    ThreadsId,
+    ThreadsId, build::Viewed,
 };
 
 /// The kernel that a text describes. Fails with [`Error::Text`](crate::Error::Text), with the line and column.
@@ -31,11 +27,9 @@ pub fn parse_all(text: &str) -> Result<Vec<Kernel>> {
 }
 
 fn next_kernel(p: &mut Parser<'_>) -> Result<Kernel> {
-    if !p.eat_word("kernel") {
-        return p.expected("`kernel`");
-    }
+    p.expect_word("kernel")?;
     let name = if p.sees_digit() { None } else { p.word() };
-    let Some(name) = name else { return p.expected("the kernel's name") };
+    let name = name.ok_or_else(|| p.expected("the kernel's name"))?;
     let mut k = Builder::new(name, p.row("an architecture", &Arch::ALL)?);
     symbols(p, &mut k)?;
     loop {
@@ -70,7 +64,7 @@ fn param(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     let tensor = tensor_type(p, k)?;
     let plain = tensor.swizzle.is_none() && tensor.peer.is_none();
     if tensor.memory != Memory::Global || !plain {
-        return p.fail(from, "parameters are in plain global memory, GL".to_owned());
+        return Err(p.fail(from, "parameters are in plain global memory, GL"));
     }
     k.add_param(name, tensor).map(drop)
 }
@@ -127,10 +121,10 @@ fn stmt(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     match p.word() {
         Some("ring") => p.placed(|p| ring(p, k)),
         Some("advance") => advance(p, k),
-        Some("for") => p.expect("(").and_then(|()| p.placed(|p| for_(p, k))),
-        Some("if") => p.expect("(").and_then(|()| p.placed(|p| if_(p, k))),
+        Some("for") => p.after("(", |p| p.placed(|p| for_(p, k))),
+        Some("if") => p.after("(", |p| p.placed(|p| if_(p, k))),
         Some("role") => p.placed(|p| role(p, k)),
-        Some(_) | None => {
+        _ => {
             p.back(at);
             spec(p, k, Vec::new())
         }
@@ -144,10 +138,10 @@ fn tensor(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     let printed = tensor_type(p, k)?;
     if !p.eat("=") {
         if printed.peer.is_some() {
-            return p.fail(from, "a peer's memory is a view of the own".to_owned());
+            return Err(p.fail(from, "a peer's memory is a view of the own"));
         }
         if printed.constant || printed.scratch {
-            return p.fail(from, "only parameters are constant, or scratch".to_owned());
+            return Err(p.fail(from, "only parameters are constant, or scratch"));
         }
         let Tensor { view, scalar, memory, swizzle, .. } = printed;
         return k.allocate(name, view, scalar, memory, swizzle).map(drop);
@@ -159,8 +153,7 @@ fn threads(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     let name = new_name::<ThreadsId>(p, k)?;
     let from = p.next();
     let printed = threads_type(p, k)?;
-    p.expect("=")?;
-    viewed::<ThreadsId>(p, k, name, (from, printed))
+    p.after("=", |p| viewed::<ThreadsId>(p, k, name, (from, printed)))
 }
 
 /// What a view is of, whose printed type must be the one that it has.
@@ -177,7 +170,7 @@ fn viewed<V: Viewed>(
     if derived == printed {
         return Ok(());
     }
-    p.fail(from, format!("{}{name} is {derived}, not {printed}", V::SIGIL))
+    Err(p.fail(from, format!("{}{name} is {derived}, not {printed}", V::SIGIL)))
 }
 
 /// `(@m, @n), @i = #t.indices()`: a level's names in parentheses if there are several levels.
@@ -187,12 +180,8 @@ fn indices(p: &mut Parser<'_>, k: &mut Builder) -> Result {
         true => p.within(["(", ")"], |p| p.list(|p| new_var(p, k))),
         false => Ok(vec![new_var(p, k)?]),
     })?;
-    p.expect("=")?;
-    let of: ThreadsId = known(p, k)?;
-    p.expect(".")?;
-    if !p.eat_word("indices") {
-        return p.expected("`indices`");
-    }
+    let of: ThreadsId = p.after("=", |p| known(p, k))?;
+    p.after(".", |p| p.expect_word("indices"))?;
     p.within(["(", ")"], |_| Ok(()))?;
     let expected = match &index_groups(&k.tensor_of(of)?.view)[..] {
         [size] => vec![1; *size],
@@ -200,7 +189,7 @@ fn indices(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     };
     let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
     if sizes != expected {
-        return p.fail(at, format!("expected names in groups of {expected:?}"));
+        return Err(p.fail(at, format!("expected names in groups of {expected:?}")));
     }
     k.indices_named(of, &groups.concat()).map(drop)
 }
@@ -224,10 +213,8 @@ fn ring(p: &mut Parser<'_>, k: &mut Builder) -> Result {
 fn advance(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     let at = p.next();
     let name = p.expect_name('@', "a ring")?;
-    match k.find_ring(name).cloned() {
-        Some(ring) => k.advance(&ring),
-        None => p.fail(at, format!("no ring @{name} is known here")),
-    }
+    let ring = k.find_ring(name).cloned();
+    k.advance(&ring.ok_or_else(|| p.fail(at, format!("no ring @{name} is known here")))?)
 }
 
 fn outs(p: &mut Parser<'_>, k: &Builder) -> Result<Vec<Operand>> {
@@ -245,16 +232,11 @@ fn spec(p: &mut Parser<'_>, k: &mut Builder, outs: Vec<Operand>) -> Result {
 
 fn for_(p: &mut Parser<'_>, k: &mut Builder) -> Result {
     let name = new_var(p, k)?;
-    p.expect("=")?;
-    let first = expr(p, k)?;
-    p.expect(";")?;
-    same_var(p, name)?;
-    p.expect("<")?;
-    let end = expr(p, k)?;
-    p.expect(";")?;
-    same_var(p, name)?;
-    p.expect("+=")?;
-    let step = expr(p, k)?;
+    let first = p.after("=", |p| expr(p, k))?;
+    p.after(";", |p| same_var(p, name))?;
+    let end = p.after("<", |p| expr(p, k))?;
+    p.after(";", |p| same_var(p, name))?;
+    let step = p.after("+=", |p| expr(p, k))?;
     p.expect(")")?;
     let unroll = p.eat_word("unroll");
     let carry = k.carry(name, (&end, &step), |k, _| carried(p, k))?;
@@ -267,12 +249,10 @@ fn carried(p: &mut Parser<'_>, k: &Builder) -> Result<Vec<(Option<Fused>, Header
     while p.eat_word("carry") {
         let states = operands(p, k)?;
         let form = match p.eat_word("as") {
-            true if p.eat_word("Fused") => Some(fused(p, k)?),
-            true => return p.expected("`Fused`"),
+            true => Some(p.expect_word("Fused").and_then(|()| fused(p, k))?),
             false => None,
         };
-        p.expect("=")?;
-        all.push((form, header(p, k, states)?));
+        all.push((form, p.after("=", |p| header(p, k, states))?));
     }
     Ok(all)
 }
@@ -307,7 +287,7 @@ fn new_name<'t, V: Viewed>(p: &mut Parser<'t>, k: &Builder) -> Result<&'t str> {
     let at = p.next();
     let name = sigil_name::<V>(p)?;
     if k.is_taken::<V>(name) {
-        return p.fail(at, format!("{}{name} is declared twice", V::SIGIL));
+        return Err(p.fail(at, format!("{}{name} is declared twice", V::SIGIL)));
     }
     p.expect(":")?;
     Ok(name)
@@ -317,7 +297,7 @@ fn new_var<'t>(p: &mut Parser<'t>, k: &Builder) -> Result<&'t str> {
     let at = p.next();
     let name = p.expect_name('@', "a variable")?;
     if k.is_var_taken(name) {
-        return p.fail(at, format!("@{name} has a meaning here already"));
+        return Err(p.fail(at, format!("@{name} has a meaning here already")));
     }
     Ok(name)
 }
@@ -327,7 +307,7 @@ fn same_var(p: &mut Parser<'_>, name: &str) -> Result {
     if p.name('@') == Some(name) {
         return Ok(());
     }
-    p.fail(at, format!("expected the counter @{name}"))
+    Err(p.fail(at, format!("expected the counter @{name}")))
 }
 
 /// A spec from its kind on.
@@ -335,10 +315,7 @@ fn header(p: &mut Parser<'_>, k: &Builder, outs: Vec<Operand>) -> Result<Header>
     let kind = kind(p, k)?;
     let (blocks, threads): (ThreadsId, ThreadsId) =
         p.within(["<<<", ">>>"], |p| Ok((known(p, k)?, p.after_comma(|p| known(p, k))?)))?;
-    let ins = p.within(["(", ")"], |p| match p.sees(")") {
-        true => Ok(Vec::new()),
-        false => operands(p, k),
-    })?;
+    let ins = p.parenthesized(|p| operand(p, k))?;
     let header = Header::new(kind, outs, ins, threads).on(blocks);
     Ok(if p.eat_word("signals") {
         header.signals(operand(p, k)?)
@@ -363,13 +340,9 @@ fn operand(p: &mut Parser<'_>, k: &Builder) -> Result<Operand> {
 fn known<V: Viewed>(p: &mut Parser<'_>, k: &Builder) -> Result<V> {
     let at = p.next();
     let name = sigil_name::<V>(p)?;
-    match k.find(name) {
-        Some(id) => Ok(id),
-        None => p.fail(at, format!("no {}{name} is known here", V::SIGIL)),
-    }
+    k.find(name).ok_or_else(|| p.fail(at, format!("no {}{name} is known here", V::SIGIL)))
 }
 
-/// The name of a tensor of data, or of threads or blocks.
 fn sigil_name<'t, V: Viewed>(p: &mut Parser<'t>) -> Result<&'t str> {
     let what = if V::SIGIL == '%' { "a tensor" } else { "threads or blocks" };
     p.expect_name(V::SIGIL, what)

@@ -23,15 +23,6 @@ impl Display for Kernel {
     }
 }
 
-/// A statement of a kernel.
-struct Printed<'a>(&'a Kernel, &'a Stmt);
-
-impl Display for Printed<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        self.0.write_stmt(f, self.1, 0)
-    }
-}
-
 /// Takes a text up to its first line's end, and no more.
 struct FirstLine(String);
 
@@ -47,7 +38,7 @@ impl Kernel {
     pub(crate) fn line(&self, stmt: &Stmt) -> String {
         let mut first = FirstLine(String::new());
         // An error is the end of the line.
-        let _ = write!(first, "{}", Printed(self, stmt));
+        let _ = self.write_stmt(&mut first, stmt, 0);
         first.0
     }
 
@@ -68,7 +59,7 @@ impl Kernel {
         list(operands.iter().map(|operand| self.operand_text(operand)))
     }
 
-    fn write_body(&self, f: &mut Formatter<'_>, body: &[Stmt], depth: usize) -> Result {
+    fn write_body(&self, f: &mut dyn Write, body: &[Stmt], depth: usize) -> Result {
         writeln!(f, " {{")?;
         for stmt in body {
             self.write_stmt(f, stmt, depth + 1)?;
@@ -77,7 +68,7 @@ impl Kernel {
         writeln!(f, "}}")
     }
 
-    fn write_stmt(&self, f: &mut Formatter<'_>, stmt: &Stmt, depth: usize) -> Result {
+    fn write_stmt(&self, f: &mut dyn Write, stmt: &Stmt, depth: usize) -> Result {
         indent(f, depth)?;
         match stmt {
             Stmt::Allocate(id) => writeln!(f, "{}:{}", self.percent(*id), self.tensor(*id)),
@@ -90,20 +81,15 @@ impl Kernel {
                 writeln!(f, "{id}:{threads} = {of}{op}")
             }
             Stmt::Indices(vars, of) => {
-                let mut vars = vars.iter();
-                let groups: Vec<String> = index_groups(&self.threads(*of).view)
-                    .into_iter()
-                    .map(|size| list(vars.by_ref().take(size)))
-                    .collect();
-                let group = |names: &String| match names.contains(',') && groups.len() > 1 {
-                    true => format!("({names})"),
-                    false => names.clone(),
-                };
-                let names = list(groups.iter().map(group));
+                let (mut vars, groups) = (vars.iter(), index_groups(&self.threads(*of).view));
+                let names = list(groups.iter().map(|&size| {
+                    let names = list(vars.by_ref().take(size));
+                    if size > 1 && groups.len() > 1 { format!("({names})") } else { names }
+                }));
                 writeln!(f, "{names} = {}.indices()", self.hash(*of))
             }
             Stmt::Let(var, value) => writeln!(f, "{var} = {value}"),
-            Stmt::Value(var, of) => writeln!(f, "{var} = %{}", self.tensor_name(*of)),
+            Stmt::Value(var, of) => writeln!(f, "{var} = {}", self.percent(*of)),
             Stmt::Ring(ring) => writeln!(f, "ring @{}[{}]", ring.name, ring.stages),
             Stmt::Advance(ring) => writeln!(f, "advance @{}", ring.name),
             Stmt::Spec(spec) => self.write_spec(f, spec, depth),
@@ -125,7 +111,7 @@ impl Kernel {
         }
     }
 
-    fn write_for(&self, f: &mut Formatter<'_>, looped: &For, depth: usize) -> Result {
+    fn write_for(&self, f: &mut dyn Write, looped: &For, depth: usize) -> Result {
         let For { var, first, end, step, unroll, carry, body } = looped;
         write!(f, "for({var} = {first}; {var} < {end}; {var} += {step})")?;
         if *unroll {
@@ -140,7 +126,7 @@ impl Kernel {
         self.write_body(f, body, depth)
     }
 
-    fn write_spec(&self, f: &mut Formatter<'_>, spec: &Spec, depth: usize) -> Result {
+    fn write_spec(&self, f: &mut dyn Write, spec: &Spec, depth: usize) -> Result {
         write!(f, "{}", self.spec_text(spec))?;
         match &spec.body {
             Some(body) => self.write_body(f, body, depth),
@@ -160,7 +146,6 @@ impl Kernel {
         format!("carry {}{form} = {}", states(&spec.outs), rest(&stated))
     }
 
-    /// A spec without its body.
     pub(crate) fn spec_text(&self, spec: &Spec) -> String {
         let outs = match &spec.outs[..] {
             [] => String::new(),
@@ -176,8 +161,7 @@ impl Kernel {
         format!("{outs}{}<<<{blocks}, {threads}>>>({ins}){completion}", spec.kind)
     }
 
-    /// The levels, a line each, with the shapes of operands and of threads. The atoms of a level are a line: which, and
-    /// how often the text has them.
+    /// The levels, a line each, with the shapes of operands and threads, and a line of each one's atoms, which are counted.
     pub fn tree(&self) -> String {
         let mut text = format!("kernel {} {}\n{}\n", self.name, self.arch, self.level(&self.spec));
         let mut atoms = Vec::new();
@@ -228,18 +212,18 @@ impl Kernel {
 
     /// Operands with their shapes.
     fn shapes(&self, operands: &[Operand]) -> String {
-        list(operands.iter().map(|operand| match self.operand(operand) {
-            Ok(tensor) => {
-                let shape = shape(&tensor.view);
-                format!("%{}:{shape}.{}", self.tensor_name(operand.tensor), tensor.memory)
+        list(operands.iter().map(|operand| {
+            let name = self.percent(operand.tensor);
+            match self.operand(operand) {
+                Ok(tensor) => format!("{name}:{}.{}", shape(&tensor.view), tensor.memory),
+                Err(_) => name,
             }
-            Err(_) => format!("%{}", self.tensor_name(operand.tensor)),
         }))
     }
 
     /// A spec with its operands' shapes.
     fn level(&self, spec: &Spec) -> String {
-        let threads = |id| format!("#{}:{}", self.threads_name(id), shape(&self.threads(id).view));
+        let threads = |id| format!("{}:{}", self.hash(id), shape(&self.threads(id).view));
         let (outs, ins) = (self.shapes(&spec.outs), self.shapes(&spec.ins));
         let arrow = if outs.is_empty() { "" } else { " <- " };
         let (blocks, threads) = (threads(spec.blocks), threads(spec.threads));
@@ -260,18 +244,15 @@ pub(crate) fn joined<T: Display>(items: impl IntoIterator<Item = T>, between: &s
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(between)
 }
 
-fn indent(f: &mut Formatter<'_>, depth: usize) -> Result {
+fn indent(f: &mut dyn Write, depth: usize) -> Result {
     write!(f, "{:width$}", "", width = 2 * depth)
 }
 
 /// The sizes of a view's levels.
 fn shape(view: &View) -> String {
     let level = |level: &Layout<_>| format!("[{}]", list(level.modes().iter().map(Layout::size)));
-    if view.levels().is_empty() {
-        "[]".to_owned()
-    } else {
-        joined(view.levels().iter().map(level), ".")
-    }
+    let levels = joined(view.levels().iter().map(level), ".");
+    if levels.is_empty() { "[]".to_owned() } else { levels }
 }
 
 /// Whether statements have a level among them.
@@ -286,11 +267,10 @@ fn flush(atoms: &mut Vec<(&'static str, usize)>, depth: usize, text: &mut String
     if atoms.is_empty() {
         return;
     }
-    let each = atoms.drain(..).map(|(name, count)| match count {
+    let all = list(atoms.drain(..).map(|(name, count)| match count {
         1 => name.to_owned(),
         _ => format!("{name} x{count}"),
-    });
-    let all = list(each);
+    }));
     line(text, depth, &all);
 }
 

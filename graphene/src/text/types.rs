@@ -2,18 +2,16 @@
 
 use super::cursor::Parser;
 use super::expr::{coords, expr, trees};
-use crate::tensor::ViewOp;
 use crate::{
     Agent, Builder, Error, Expr, IntTuple, Layout, Memory, Result, Scalar, Swizzle, Tensor,
-    Threads, Tiler, View,
+    Threads, Tiler, View, tensor::ViewOp,
 };
 
 /// `[2,2:2,16].[2,4:1,4].fp32.GL`
 pub(super) fn tensor_type(p: &mut Parser<'_>, k: &Builder) -> Result<Tensor> {
     let view = levels(p, k)?;
     let scalar = p.row("a scalar type", &Scalar::ALL)?;
-    p.expect(".")?;
-    let memory = p.row("a memory", &Memory::ALL)?;
+    let memory = p.after(".", |p| p.row("a memory", &Memory::ALL))?;
     let mut tensor = Tensor::new(view, scalar, memory);
     if p.sees(".S<") {
         tensor.swizzle = Some(p.within([".S<", ">"], |p| {
@@ -41,16 +39,13 @@ pub(super) fn threads_type(p: &mut Parser<'_>, k: &Builder) -> Result<Threads> {
 /// Levels, and the dot behind them.
 fn levels(p: &mut Parser<'_>, k: &Builder) -> Result<View> {
     let mut levels: Vec<Vec<Layout<Expr>>> = Vec::new();
-    loop {
-        if levels.is_empty() && p.eat("[]") {
-            p.expect(".")?;
-            return Ok(View::buffer(&[]));
-        }
+    if p.eat("[]") {
+        return p.expect(".").map(|()| View::buffer(&[]));
+    }
+    while levels.is_empty() || p.sees("[") {
         let level = p.placed(|p| {
             let [sizes, strides] = p.within(["[", "]"], |p| {
-                let sizes = trees(p, k)?;
-                p.expect(":")?;
-                Ok([sizes, trees(p, k)?].map(IntTuple::Tuple))
+                Ok([trees(p, k)?, p.after(":", |p| trees(p, k))?].map(IntTuple::Tuple))
             })?;
             Layout::new(&sizes, &strides).map_err(|error| match error {
                 Error::Profile { .. } => unpaired(),
@@ -59,10 +54,8 @@ fn levels(p: &mut Parser<'_>, k: &Builder) -> Result<View> {
         })?;
         levels.push(level.modes().to_vec());
         p.expect(".")?;
-        if !p.sees("[") {
-            return Ok(View::levels_of(&levels));
-        }
     }
+    Ok(View::levels_of(&levels))
 }
 
 /// `.tile(128, _)` and its like.
@@ -75,12 +68,11 @@ pub(super) fn view_op(p: &mut Parser<'_>, k: &Builder) -> Result<ViewOp> {
     let op = p.word().unwrap_or_default();
     p.expect("(")?;
     let op = match op {
-        "tile" => ViewOp::Tile(tiles(p)?),
+        "tile" => ViewOp::Tile(p.list(tile)?),
         "reshape" => {
             let at = p.next();
-            let Ok(depth) = usize::try_from(p.natural()?) else {
-                return p.fail(at, "expected a level's number".to_owned());
-            };
+            let depth = usize::try_from(p.natural()?)
+                .map_err(|_| p.fail(at, "expected a level's number"))?;
             let mut dims = Vec::new();
             while p.eat(",") {
                 dims.push(modes(p)?);
@@ -89,17 +81,14 @@ pub(super) fn view_op(p: &mut Parser<'_>, k: &Builder) -> Result<ViewOp> {
         }
         "scalar" => ViewOp::Scalar,
         "peer" => ViewOp::Peer(expr(p, k)?),
-        _ => {
-            let message = "expected `tile`, `reshape`, `scalar` or `peer`".to_owned();
-            return p.fail(at, message);
-        }
+        _ => return Err(p.fail(at, "expected `tile`, `reshape`, `scalar` or `peer`")),
     };
     p.expect(")")?;
     Ok(op)
 }
 
-fn tiles(p: &mut Parser<'_>) -> Result<Vec<Tiler>> {
-    p.list(|p| Ok(if p.eat_word("_") { Tiler::Whole } else { modes(p)?.into() }))
+fn tile(p: &mut Parser<'_>) -> Result<Tiler> {
+    if p.eat_word("_") { Ok(Tiler::Whole) } else { modes(p).map(Tiler::from) }
 }
 
 /// `8`, `8:2` or `(4,2):(1,16)`
@@ -109,14 +98,11 @@ fn modes(p: &mut Parser<'_>) -> Result<Layout> {
             let size = p.natural()?;
             return Layout::mode(size, if p.eat(":") { p.natural()? } else { 1 });
         }
-        let sizes = naturals(p)?;
-        p.expect(":")?;
-        let strides = naturals(p)?;
+        let (sizes, strides) = (naturals(p)?, p.after(":", naturals)?);
         if sizes.len() != strides.len() {
             return Err(unpaired());
         }
-        let modes: Vec<_> = sizes.into_iter().zip(strides).collect();
-        Layout::of_modes(&modes)
+        Layout::of_modes(&sizes.into_iter().zip(strides).collect::<Vec<_>>())
     })
 }
 
