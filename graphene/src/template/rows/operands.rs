@@ -89,6 +89,7 @@ impl Rows {
         let (ahead, shared) = (self.ahead, self.shared);
         needs(held.unwrap_or(ahead).min(ahead) >= 1, "1 or more vectors a thread", (held, ahead))?;
         let alone = held.is_none() && self.columns.is_some() && self.teams == 1;
+        let alone = alone && (*vector < 4 || vector % 4 == 0);
         needs(
             !shared || alone,
             "a team a block, of known columns, for rows in shared memory",

@@ -217,11 +217,10 @@ impl Row<'_> {
             let (raws, late) = raws.split_at(ins.len());
             self.each(k, some, |k, at| {
                 let value = vector(k, "row", n, Scalar::F32)?;
-                let own = at.row.clone() * threads + &self.teams.at[1];
-                let shared = self.shared.map(|of| neighbours(k, of, [own], n, "shared_vector"));
-                let shared = shared.transpose()?;
-                match shared {
-                    Some(shared) if !first => copy(k, value, shared, true)?,
+                match self.shared {
+                    Some(shared) if !first => {
+                        self.pieces(k, [shared, value], at, |k, [of, to]| copy(k, to, of, true))?;
+                    }
                     _ => {
                         let ins = self.values(k, ins, raws, at)?;
                         pointwise(k, &self.template.prologue, &[value], &ins)?;
@@ -229,10 +228,31 @@ impl Row<'_> {
                 }
                 if first {
                     self.keep(k, value, at)?;
-                    shared.map_or(Ok(()), |shared| copy(k, shared, value, true))?;
+                    if let Some(shared) = self.shared {
+                        self.pieces(k, [shared, value], at, |k, [to, of]| copy(k, to, of, true))?;
+                    }
                 }
                 body(k, at, value, late)
             })
+        })
+    }
+
+    /// `body` for each piece of 16 bytes of the thread's vector in shared memory and in a register: pieces of all threads lie
+    /// one after the other, so that no two need the same bank.
+    fn pieces(
+        &self,
+        k: &mut Builder,
+        [shared, value]: [TensorId; 2],
+        at: &At,
+        body: impl FnOnce(&mut Builder, [TensorId; 2]) -> Result,
+    ) -> Result {
+        let Rows { vector: n, threads, .. } = *self.template;
+        let piece = n.min(4);
+        each(k, n / piece, |k, p| {
+            let place = (at.row.clone() * (n / piece) + &p) * threads + &self.teams.at[1];
+            let shared = neighbours(k, shared, [place], piece, "shared_piece")?;
+            let value = neighbours(k, value, [p], piece, "piece")?;
+            body(k, [shared, value])
         })
     }
 
