@@ -73,19 +73,17 @@ impl Epilogue {
     /// In this order: a bias `[n]` is added, the activation applied, a residual `[m,n]` added.
     pub fn layer(bias: bool, activation: Option<Unary>, residual: bool) -> Epilogue {
         let mut function = Function::identity();
-        let mut operands = Vec::new();
         if bias {
-            operands.push(Span::Row);
-            function = function + Function::input(operands.len());
+            function = function + Function::input(1);
         }
         if let Some(activation) = activation {
             function = function.unary(activation);
         }
         if residual {
-            operands.push(Span::Whole);
-            function = function + Function::input(operands.len());
+            function = function + Function::input(1 + usize::from(bias));
         }
-        Epilogue::new(function, operands)
+        let operands = [bias.then_some(Span::Row), residual.then_some(Span::Whole)];
+        Epilogue::new(function, operands.into_iter().flatten())
     }
 
     /// Whether the function is one of so many sums and the operands, with the results as outputs.
@@ -110,10 +108,8 @@ impl Epilogue {
             let (name, view) = shape(span);
             k.param(name, view, own.unwrap_or(scalar))
         };
-        let mut operands = Vec::new();
-        for input in &self.operands {
-            operands.push((input.span, param(Some(input.span), input.scalar)?));
-        }
+        let operand = |input: &Input| Ok((input.span, param(Some(input.span), input.scalar)?));
+        let operands = self.operands.iter().map(operand).collect::<Result<_>>()?;
         let results = self.outputs[kept..].iter().map(|output| param(None, *output));
         Ok((operands, results.collect::<Result<_>>()?))
     }
@@ -130,8 +126,9 @@ impl Default for Epilogue {
 pub(super) type Operands = Vec<(Span, TensorId)>;
 
 /// An epilogue with its tensors.
+#[derive(Clone)]
 pub(super) struct Attached {
-    function: Function,
+    pub(super) function: Function,
     pub(super) operands: Operands,
     /// The results.
     pub(super) results: Vec<TensorId>,
@@ -154,14 +151,13 @@ pub(super) struct Run {
 pub(super) type Held = Vec<Option<TensorId>>;
 
 impl Attached {
-    /// A function of the sum and of operands, and where its outputs go.
     pub(super) fn new(
-        epilogue: &Epilogue,
+        Epilogue { function, .. }: &Epilogue,
         operands: Operands,
         results: Vec<TensorId>,
         edges: Edges,
     ) -> Attached {
-        let function = epilogue.function.clone();
+        let function = function.clone();
         Attached { function, operands, results, wide: edges == Edges::Bulk }
     }
 
@@ -188,12 +184,8 @@ impl Attached {
     }
 
     /// Loads what belongs to columns, of a run in any row, but for what registers hold already.
-    pub(super) fn across(
-        &self,
-        k: &mut Builder,
-        mut held: Held,
-        (column, n): (&Expr, i64),
-    ) -> Result<Held> {
+    pub(super) fn across(&self, k: &mut Builder, held: Held, at: (&Expr, i64)) -> Result<Held> {
+        let (mut held, (column, n)) = (held, at);
         held.resize(self.operands.len(), None);
         for (held, &(span, from)) in held.iter_mut().zip(&self.operands) {
             if span == Span::Row && held.is_none() {

@@ -106,10 +106,9 @@ impl Lane {
 /// The own lane's row of eight, and its pair of an eight's columns: what it has of accumulators of 16×16, in the rows eight
 /// further on and in the other eight of columns as well.
 pub(super) fn spot(arch: Arch, lane: &Expr) -> [Expr; 2] {
-    let [two, four, eight] = [2, 4, 8].map(Expr::from);
     match arch.multiplies_by_quad_pairs() {
-        true => [lane.rem(&two) + lane.div(&eight) * 2, lane.div(&two).rem(&four)],
-        false => [lane.div(&four), lane.rem(&four)],
+        true => [lane.rem(2) + lane.div(8) * 2, lane.div(2).rem(4)],
+        false => [lane.div(4), lane.rem(4)],
     }
 }
 
@@ -131,15 +130,14 @@ impl QuadPairs {
         let [lane] = k.indices(warp, ["in_warp"])?.map(Expr::from);
         let quads = Tiler::Layout(Layout::of_modes(&[(4, 1), (2, 16)])?);
         let pairs = k.tile(warp, "pairs", &[quads])?;
-        let [two, four, eight, sixteen] = [2, 4, 8, 16].map(Expr::from);
-        let pair = k.index(pairs, "pair", [lane.rem(&sixteen).div(&four)])?;
-        let upper = lane.div(&sixteen);
+        let pair = k.index(pairs, "pair", [lane.rem(16).div(4)])?;
+        let upper = lane.div(16);
         Ok(QuadPairs {
             pair,
-            row: spot(k.arch(), &lane)[0].clone() + lane.div(&two).rem(&two) * 8,
-            column: upper.clone() * 8 + lane.rem(&eight),
-            step: lane.rem(&four),
-            four: upper * 2 + lane.rem(&eight).div(&four),
+            row: spot(k.arch(), &lane)[0].clone() + lane.div(2).rem(2) * 8,
+            column: upper.clone() * 8 + lane.rem(8),
+            step: lane.rem(4),
+            four: upper * 2 + lane.rem(8).div(4),
         })
     }
 
@@ -238,24 +236,14 @@ pub(super) fn matrix_fragment(k: &mut Builder, name: &str, scalar: Scalar) -> Re
 }
 
 /// Registers of an accumulator, or of operands: of two rows eight apart, pairs of columns of so many eights.
-pub(super) fn fragment(
-    k: &mut Builder,
-    name: &str,
-    eights: i64,
-    scalar: Scalar,
-) -> Result<TensorId> {
-    registers(k, name, &[&[(2, 2), (eights, 4)], &[(2, 1)]], scalar)
+pub(super) fn fragment(k: &mut Builder, name: &str, eights: i64, of: Scalar) -> Result<TensorId> {
+    registers(k, name, &[&[(2, 2), (eights, 4)], &[(2, 1)]], of)
 }
 
 /// Goes through the pairs of such a fragment and their numbers.
-pub(super) fn each_pair(
-    k: &mut Builder,
-    fragment: TensorId,
-    eights: i64,
-    body: Visit<'_>,
-) -> Result {
+pub(super) fn each_pair(k: &mut Builder, of: TensorId, eights: i64, body: Visit<'_>) -> Result {
     k.unroll_both([("j", eights), ("half", 2)], |k, [j, half]| {
-        let pair = k.index(fragment, "pair", [half, j])?;
+        let pair = k.index(of, "pair", [half, j])?;
         body(k, pair, Expr::from(j) * 2 + Expr::from(half))
     })
 }
@@ -274,12 +262,8 @@ pub(super) fn own_group(k: &mut Builder, groups: ThreadsId) -> Result<(ThreadsId
 }
 
 /// All warps of a block with so many consumers: the first lane of each arrives for it.
-pub(super) fn elected_warps(
-    k: &mut Builder,
-    block: ThreadsId,
-    consumers: i64,
-) -> Result<ThreadsId> {
-    k.tile(block, "lanes", &[Tiler::Layout(Layout::mode(4 * (consumers + 1), 32)?)])
+pub(super) fn elected_warps(k: &mut Builder, of: ThreadsId, consumers: i64) -> Result<ThreadsId> {
+    k.tile(of, "lanes", &[Tiler::Layout(Layout::mode(4 * (consumers + 1), 32)?)])
 }
 
 /// Registers of a consumer's threads: what the block has at launch, but for what the producer keeps.

@@ -21,14 +21,12 @@
 //!       - registers by a thread: the epilogue's function of a run of sums
 
 use super::access::launch_clusters;
-use super::gated::sums;
 use super::matmul::{Edges, MatMul, Place, Walk};
 use super::split_k::{Holders, PAIR, Shares};
-use super::stage::{Movers, Side, Stages, near};
+use super::stage::{Movers, Side, Stages};
 use super::tiled_mma;
 pub use super::tiled_mma::By;
 use crate::choose::in_registers;
-use crate::schedule::matmul::epilog;
 use crate::{
     Arch, AtLeast, Builder, Expr, Feature, Header, Kernel, Kind, MultipleOf, Result, Scalar,
     ThreadsId, Var, Within, needs,
@@ -126,7 +124,7 @@ impl Multistage {
             By::Warpgroups => "wgmma",
             By::Threads(_) => "simt",
         };
-        let sides = Side::both(&self.matmul, self.tile, self.depth, self.by);
+        let sides = self.sides();
         sides.iter().try_for_each(|side| side.check(edges))?;
         let mut k = Builder::new(name, self.arch);
         let declared = self.matmul.declare(&mut k, edges, false)?;
@@ -153,8 +151,7 @@ impl Multistage {
             let fill = |k: &mut Builder, step: &Expr, stage: &Var| {
                 stages.fill(k, (&steps, &(first.clone() + step)), &place, stage)
             };
-            let near = |k: &mut Builder, stage: &Var| near(k, stages.shared, stage);
-            mma.sum_up(k, acc, (self.stages, block), &count, fill, near)
+            mma.sum_up(k, acc, (self.stages, block), &count, stages.shared, fill)
         };
         let epilogue = &declared.epilogue;
         let (m, n) = (place.m.clone() * size[0], place.n.clone() * size[1]);
@@ -165,7 +162,7 @@ impl Multistage {
             })
         };
         let tile = declared.tile(&mut k, size, &place)?;
-        let header = tile.header(declared.kind(), block);
+        let header = tile.header(block);
         match &shares {
             Some(shares) => {
                 k.decompose(header.on(shares.blocks), |k| {
@@ -173,22 +170,25 @@ impl Multistage {
                     mma.add_up(k, shares, block, acc, |k, warp| {
                         let (size, place) = mma.part(&place, sides);
                         let part = declared.part(k, size, &place)?;
-                        let sums = sums(k, acc, matrices, 1)?;
-                        k.decompose(part.epilogue(declared.epilogue_kind(), &sums, warp), store)
+                        let sums = self.matmul.sums(k, acc, 1)?;
+                        k.decompose(part.epilogue(&sums, warp), store)
                     })
                 })?;
                 // A block stays while others may still write there: a rule of all clusters.
                 k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
             }
             None => k.decompose(header, |k| {
-                let sums = sums(k, acc, matrices, 1)?;
-                epilog(k, tile.sums(declared.sums(), &sums, block), multiply, |k| {
-                    let end = tile.epilogue(declared.epilogue_kind(), &sums, block);
-                    k.decompose(end, store)
-                })
+                let sums = self.matmul.sums(k, acc, 1)?;
+                k.decompose(tile.sums(&sums, block), multiply)?;
+                k.decompose(tile.epilogue(&sums, block), store)
             })?,
         }
         k.finish_as(declared.header(block))
+    }
+
+    /// A's and B's tiles.
+    pub(super) fn sides(&self) -> [Side; 2] {
+        Side::both(&self.matmul, self.tile, self.depth, self.by)
     }
 
     /// Launches blocks for so many tiles: says the threads, the own tile's number, and who shares it.

@@ -1,6 +1,6 @@
 //! Operands of a matmul in shared memory, stage by stage.
 
-use super::matmul::{Both, Declared, Edges, MatMul, Place, leaf, tiled};
+use super::matmul::{Both, Declared, Edges, MatMul, Place, is_batched, leaf, tiled};
 use super::tiled_mma::By;
 use crate::choose::{Banks, ceil, swizzle};
 use crate::schedule::{WIDTH, begin_copy, constant, copying, moved};
@@ -51,24 +51,20 @@ impl<'a> Stages<'a> {
             let own = (step.clone() - &first).max(0);
             let at = [[place.m.clone(), own.clone()], [own, place.n.clone()]];
             k.if_(conds, |k| {
-                at.into_iter().enumerate().try_for_each(|(i, at)| {
-                    self.terms[term][i].iter().enumerate().try_for_each(|(number, &of)| {
-                        let from = k.index(of, "tile", place.at(at.clone()))?;
+                for (i, side) in self.sides.iter().enumerate() {
+                    for (number, &of) in self.terms[term][i].iter().enumerate() {
+                        let from = k.index(of, "tile", place.at(at[i].clone()))?;
                         let to = k.index(self.shared[i], "stage", [stage])?;
-                        let to = self.sides[i].part(k, to, number)?;
-                        self.sides[i].of_one().fill(k, from, to, self.movers)
-                    })
-                })
+                        let to = side.part(k, to, number)?;
+                        side.of_one().fill(k, from, to, self.movers)?;
+                    }
+                }
+                Ok(())
             })?;
             first = end;
         }
         Ok(())
     }
-}
-
-/// A stage of A's and of B's.
-pub(super) fn near(k: &mut Builder, [a, b]: [TensorId; 2], stage: &Var) -> Result<[TensorId; 2]> {
-    Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?])
 }
 
 /// The tiles of one operand of a matmul: A's `[side,depth]`, or B's `[depth,side]`.
@@ -203,14 +199,13 @@ impl Side {
         let header = Header::new(Kind::Move, to, from, movers.block);
         let header = if self.copies(movers.edges) { copying(k, header) } else { header };
         k.decompose(header, |k| {
-            let batch = k.tensor_of(from)?.view.levels()[0].rank() > 2;
-            let batch = |of: Tiler| batch.then_some(of).into_iter();
-            let piece = self.piece(movers.edges);
-            let tiles: Vec<Tiler> = batch(Tiler::Size(1)).chain(self.pieces(piece)).collect();
-            let first: Vec<Expr> = batch(Tiler::Whole).map(|_| Expr::from(0)).collect();
+            let batched = is_batched(k, from)?;
+            let batch = batched.then_some(Tiler::Size(1)).into_iter();
+            let tiles: Vec<Tiler> = batch.chain(self.pieces(self.piece(movers.edges))).collect();
             let from = k.tile(from, "from_pieces", &tiles)?;
             self.each_piece(k, to, movers, |[row, place]| {
-                (from, first.iter().cloned().chain(self.along(place, row)).collect())
+                let first = batched.then_some(Expr::from(0)).into_iter();
+                (from, first.chain(self.along(place, row)).collect())
             })
         })
     }
@@ -258,8 +253,8 @@ impl Side {
     }
 
     /// A matrix of global memory, maybe of a batch, in tiles.
-    pub(super) fn tiled(&self, k: &mut Builder, of: TensorId, batched: bool) -> Result<TensorId> {
-        tiled(k, of, "tiles", self.tile(), batched)
+    pub(super) fn tiled(&self, k: &mut Builder, of: TensorId) -> Result<TensorId> {
+        tiled(k, of, "tiles", self.tile())
     }
 
     /// The extents of a tile.

@@ -9,7 +9,7 @@ use self::warpgroups::Warpgroups;
 pub(super) use self::warps::Warps;
 use super::epilogue::{Attached, Run};
 use super::matmul::Place;
-use super::split_k::{Held, Shares, Visit};
+use super::split_k::{Shares, Visit};
 use super::stage::Side;
 use crate::choose;
 pub(super) use crate::schedule::matmul::MatMul as Near;
@@ -32,10 +32,10 @@ impl By {
     /// Those who multiply single precision as IEEE has it, or rounded to TF32, or other elements; by threads, those parts of
     /// a tile whose operands are the fewest.
     pub(super) fn of(sides: [Side; 2], warps: i64, tf32: bool) -> By {
-        match By::is_threads(sides[0].scalar, tf32) {
-            true => By::Threads(threads::part(sides.map(|side| side.size), warps)),
-            false => By::Warps,
+        if !By::is_threads(sides[0].scalar, tf32) {
+            return By::Warps;
         }
+        By::Threads(threads::part(sides.map(|side| side.size), warps))
     }
 
     /// Whether threads multiply and add such elements.
@@ -58,7 +58,11 @@ impl By {
         warps: i64,
     ) -> Result<Box<dyn TiledMma>> {
         Ok(match self {
-            By::Warps => Box::new(Warps::new(k, block, sides, warps)?),
+            By::Warps => {
+                let product = [sides[0].size, sides[1].size, sides[0].depth];
+                let layout = choose::warps(warps, product, warps::INSTRUCTION);
+                Box::new(Warps::arranged(k, block, sides, layout)?.0)
+            }
             By::Warpgroups => Box::new(Warpgroups::new(k, block, sides, warps)?),
             By::Threads(part) => Box::new(Threads::new(k, block, sides, part, warps)?),
         })
@@ -133,15 +137,15 @@ pub(super) trait TiledMma {
 }
 
 impl dyn TiledMma + '_ {
-    /// The sums of so many steps: `fetch` fills a step's stage, of so many, and `near` says where A and B are in one.
+    /// The sums of so many steps: `fetch` fills a step's stage, of so many, and stages of A and B are `shared`.
     pub(super) fn sum_up(
         &self,
         k: &mut Builder,
         acc: TensorId,
         (stages, block): (i64, ThreadsId),
         steps: &Expr,
+        shared: [TensorId; 2],
         fetch: impl Fn(&mut Builder, &Expr, &Var) -> Result,
-        near: impl Fn(&mut Builder, &Var) -> Result<[TensorId; 2]>,
     ) -> Result {
         self.reset(k, acc)?;
         let mut ahead = Ahead::new(k, stages, block)?;
@@ -149,20 +153,22 @@ impl dyn TiledMma + '_ {
             ahead = ahead.for_asynchronous_readers();
         }
         multistage(k, &ahead, steps, fetch, |k, _, stage| {
-            self.add(k, acc, block, |k| near(k, stage))?;
+            self.add(k, acc, block, shared, stage)?;
             self.wait(k, acc, 1)
         })?;
         self.wait(k, acc, 0)
     }
 
-    /// Adds the matmul of the stage that is at hand.
+    /// Adds the matmul of a stage.
     pub(super) fn add(
         &self,
         k: &mut Builder,
         acc: TensorId,
         block: ThreadsId,
-        near: impl FnOnce(&mut Builder) -> Result<[TensorId; 2]>,
+        [a, b]: [TensorId; 2],
+        stage: &Var,
     ) -> Result {
+        let near = |k: &mut Builder| Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?]);
         load(k, acc, block, near, |k, near| self.multiply(k, near, &0.into()))
     }
 
@@ -187,8 +193,7 @@ impl dyn TiledMma + '_ {
         let [number, _] = k.indices(warps, ["sharing", "lane"])?;
         let warp = k.index(warps, "warp", [&number])?;
         let each = |k: &mut Builder, visit: Visit<'_>| self.each_pair(k, acc, visit);
-        let held = Held { warp, number: number.into(), each: &each };
-        shares.add_up(k, &held, |k| go_on(k, warp))
+        shares.add_up(k, (warp, &number.into()), each, |k| go_on(k, warp))
     }
 
     /// Goes through the own runs of sums, of a tile whose first element has this place; those of a second matrix, in as many

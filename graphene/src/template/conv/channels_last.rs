@@ -20,16 +20,15 @@
 use super::convolution::{Place, Sizes};
 use super::{Axis, Convolution};
 use crate::choose::ceil;
-use crate::schedule::matmul::epilog;
 use crate::schedule::{WIDTH, begin_copy, copying, neighbours, within};
 use crate::template::access::Stride;
-use crate::template::matmul::{Edges, MatMul, Place as TilePlace, Walk, leaf, tile_of};
+use crate::template::matmul::{Edges, MatMul, Place as TilePlace, Walk, tile_of};
 use crate::template::multistage::Multistage;
-use crate::template::stage::{Movers, Side, near};
+use crate::template::stage::{Movers, Side};
 use crate::template::tiled_mma::By;
 use crate::{
     Arch, Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, MultipleOf, Result, TensorId,
-    Tiler, Var, View, needs,
+    Tiler, Var, needs,
 };
 
 parameters! {
@@ -64,24 +63,24 @@ impl ChannelsLast {
         self.check()?;
         let Convolution { scalar, channels: [read, made], .. } = self.convolution;
         let threads = 32 * self.warps;
-        let sides = self.sides();
+        let matmul = self.matmul();
+        let [a, b] = matmul.sides();
         let mut k = Builder::new("conv_channels_last", self.arch);
         let sizes = self.convolution.sizes(&mut k, false)?;
         let x = [vec![Expr::from(&sizes.images)], sizes.seen.clone(), vec![read.into()]].concat();
         let x = k.param("x", Layout::rows(x), scalar)?;
         let depth = self.convolution.depth();
-        let w = k.param("w", View::buffer(&[leaf(depth, 1), leaf(made, depth)]), scalar)?;
+        let w = k.param("w", Layout::columns([depth, made]), scalar)?;
         let declared = self.convolution.channels_last(&mut k, &sizes)?;
         let epilogue = &declared.epilogue;
         let walk = Walk::new(&declared, self.tile, self.raster);
-        let (block, t, shares) = self.matmul().launch(&mut k, walk.count())?;
+        let (block, t, shares) = matmul.launch(&mut k, walk.count())?;
         let [thread] = k.indices(block, ["thread"])?;
         let place = walk.place(&mut k, t)?;
         let movers = Movers { threads, block, thread: &thread, edges: Edges::Bulk };
-        let rows = Rows::new(&mut k, self, &sizes, x, &place.m, movers)?;
-        let mma = self.by.share(&mut k, block, sides, self.warps)?;
-        let [a, b] = sides;
-        let weights = b.tiled(&mut k, w, false)?;
+        let rows = Rows::new(&mut k, (self, a), &sizes, x, &place.m, movers)?;
+        let mma = self.by.share(&mut k, block, [a, b], self.warps)?;
+        let weights = b.tiled(&mut k, w)?;
         let shared =
             [a.allocate(&mut k, "sX", self.stages)?, b.allocate(&mut k, "sW", self.stages)?];
         let acc = mma.allocate(&mut k)?;
@@ -98,8 +97,7 @@ impl ChannelsLast {
                     b.fill(k, from, to, movers)
                 })
             };
-            let near = |k: &mut Builder, stage: &Var| near(k, shared, stage);
-            mma.sum_up(k, acc, (self.stages, block), &count, fetch, near)
+            mma.sum_up(k, acc, (self.stages, block), &count, shared, fetch)
         };
         let columns = [Tiler::Whole, Tiler::Size(self.tile[1])];
         let factor = tile_of(&mut k, w, "w_tile", &columns, [&Expr::from(0), &place.n])?;
@@ -126,7 +124,8 @@ impl ChannelsLast {
             }
             None => {
                 let sums = Header::new(Kind::Fused(of_tile), acc, [x, factor], block);
-                epilog(&mut k, sums, multiply, store)?;
+                k.decompose(sums, multiply)?;
+                store(&mut k)?;
             }
         }
         let kind = epilogue.fused([self.columns(&sizes).matmul(Fused::input(1))], 2);
@@ -143,13 +142,7 @@ impl ChannelsLast {
         merge(merge(windows.dims(dims.collect::<Vec<_>>()), 0), 1)
     }
 
-    /// The tiles of what pixels see, and the weights'.
-    fn sides(&self) -> [Side; 2] {
-        let matmul = MatMul { scalar: self.convolution.scalar, ..MatMul::default() };
-        Side::both(&matmul, self.tile, self.depth, self.by)
-    }
-
-    /// The matmul that shares tiles likewise.
+    /// The matmul that shares tiles likewise: those of what pixels see, and the weights'.
     fn matmul(&self) -> Multistage {
         let &ChannelsLast { arch, by, tile, depth, warps, stages, raster, split, .. } = self;
         let matmul = MatMul { scalar: self.convolution.scalar, ..MatMul::default() };
@@ -197,22 +190,20 @@ impl Rows<'_> {
     /// For the tile of this number.
     fn new<'a>(
         k: &mut Builder,
-        conv: &'a ChannelsLast,
+        (conv, side): (&'a ChannelsLast, Side),
         sizes: &Sizes,
         x: TensorId,
         tile: &Expr,
         movers: Movers<'a>,
     ) -> Result<Rows<'a>> {
-        let side = conv.sides()[0];
         let runs = side.depth / side.piece(Edges::Bulk);
         let rows = movers.threads / runs;
         let thread = Expr::from(movers.thread);
         let own = k.let_("own_run", thread.rem(runs))?.into();
         let row = Expr::from(k.let_("own_row", thread.div(runs))?);
         let first = tile.clone() * side.size;
-        let places = (0..(side.size + rows - 1) / rows)
-            .map(|e| Place::of(k, &(first.clone() + e * rows + &row), &sizes.out));
-        let places = places.collect::<Result<_>>()?;
+        let place = |e| Place::of(k, &(first.clone() + e * rows + &row), &sizes.out);
+        let places = (0..ceil(side.size, rows)).map(place).collect::<Result<_>>()?;
         let images = Expr::from(&sizes.images);
         let columns = conv.columns(sizes).slice(0, first.clone(), side.size);
         Ok(Rows { conv, side, movers, x, images, columns, places, own, row, rows })

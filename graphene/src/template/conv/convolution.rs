@@ -2,7 +2,7 @@
 
 use crate::schedule::{coordinates, each};
 use crate::template::access::{Stride, product, sizes};
-use crate::template::epilogue::{Attached, Epilogue, Operands, Run, Span};
+use crate::template::epilogue::{Attached, Epilogue, Run, Span};
 use crate::template::matmul::{Declared, Edges, tile_of};
 use crate::{
     Builder, Expr, Fused, Kind, Layout, Number, Result, Scalar, TensorId, Tiler, Var, Window, needs,
@@ -62,12 +62,16 @@ impl Convolution {
 
     /// Where in the image a pixel of the result sees an element of the window; it may lie outside.
     pub(super) fn seen(&self, at: &[Expr], element: &Expr) -> Vec<Expr> {
-        let windows: Vec<Expr> = self.axes.iter().map(|axis| Expr::from(axis.window)).collect();
         let each = |(i, axis): (usize, &Axis)| {
-            let element = element.div(product(&windows[i + 1..])).rem(&windows[i]);
-            at[i].clone() * axis.stride + element * axis.dilation - axis.pad
+            at[i].clone() * axis.stride + self.along(i, element) * axis.dilation - axis.pad
         };
         self.axes.iter().enumerate().map(each).collect()
+    }
+
+    /// Where along an axis of the window an element of it is.
+    pub(super) fn along(&self, axis: usize, element: &Expr) -> Expr {
+        let inner: i64 = self.axes[axis + 1..].iter().map(|axis| axis.window).product();
+        element.div(inner).rem(self.axes[axis].window)
     }
 
     /// What each pixel of a result sees of an image, whose spatial axes begin with this one: pixels there, and elements of
@@ -142,14 +146,6 @@ pub(super) struct Sizes {
     stride: Option<Var>,
 }
 
-/// What lies outside of the matmuls.
-pub(super) struct Outer {
-    /// The epilogue's: `[groups, output channels/group]`, or as a result.
-    operands: Operands,
-    /// `[images · groups, output channels/group, pixels]`
-    pub(super) results: Vec<TensorId>,
-}
-
 impl Convolution {
     pub(super) fn sizes(&self, k: &mut Builder, flat: bool) -> Result<Sizes> {
         let images = k.symbol("images")?;
@@ -173,57 +169,50 @@ impl Convolution {
     /// the results, Y, Y_2, ….
     pub(super) fn channels_last(&self, k: &mut Builder, sizes: &Sizes) -> Result<Declared> {
         let (m, n) = (sizes.pixels.clone() * &sizes.images, Expr::from(self.channels[1]));
-        let channels = || Layout::rows([n.clone()]).into();
-        let whole = || Layout::rows([m.clone(), n.clone()]).into();
-        let (operands, results) = self.epilogue.declare(k, self.scalar, 0, |span| match span {
-            Some(Span::Column | Span::Row) => ("bias", channels()),
-            Some(Span::Whole) => ("R", whole()),
-            None => ("Y", whole()),
-        })?;
-        let row = |(span, of)| (if span == Span::Column { Span::Row } else { span }, of);
-        let operands = operands.into_iter().map(row).collect();
-        let epilogue = Attached::new(&self.epilogue, operands, results, Edges::Bulk);
+        let shapes = [Layout::rows([n.clone()]), Layout::rows([m.clone(), n.clone()])];
+        let mut epilogue = self.declare(k, shapes, Edges::Bulk)?;
+        for (span, _) in epilogue.operands.iter_mut().filter(|of| of.0 == Span::Column) {
+            *span = Span::Row;
+        }
         Ok(Declared { m, n, batch: None, terms: Vec::new(), epilogue })
     }
 
-    /// Declares the epilogue's operands and the results, Y, Y_2, ….
-    pub(super) fn outer(&self, k: &mut Builder, sizes: &Sizes) -> Result<Outer> {
+    /// Declares the epilogue's operands, `[groups, output channels/group]` or as a result, and the results, Y, Y_2, …:
+    /// `[images · groups, output channels/group, pixels]`.
+    pub(super) fn outer(&self, k: &mut Builder, sizes: &Sizes, edges: Edges) -> Result<Attached> {
         let made = self.channels[1] / self.group;
-        let whole = || {
-            let images = Expr::from(&sizes.images) * self.group;
-            Layout::rows([images, Expr::from(made), sizes.pixels.clone()])
-        };
-        let shape = |span| match span {
-            Some(Span::Column | Span::Row) => ("bias", Layout::rows([self.group, made]).into()),
-            Some(Span::Whole) => ("R", whole().into()),
-            None => ("Y", whole().into()),
-        };
-        let (operands, results) = self.epilogue.declare(k, self.scalar, 0, shape)?;
-        Ok(Outer { operands, results })
-    }
-}
-
-impl Outer {
-    /// What the epilogue reads.
-    pub(super) fn ins(&self) -> Vec<TensorId> {
-        self.operands.iter().map(|operand| operand.1).collect()
+        let whole = [Expr::from(&sizes.images) * self.group, made.into(), sizes.pixels.clone()];
+        self.declare(k, [Layout::rows([self.group, made]), Layout::rows(whole)], edges)
     }
 
-    /// The epilogue in a group: of operands `[groups, output channels/group]` it has the group's.
-    pub(super) fn attach(
+    /// Declares operands by channel, whole ones and results, of these shapes.
+    fn declare(
         &self,
         k: &mut Builder,
-        convolution: &Convolution,
-        group: &Expr,
+        [channels, whole]: [Vec<Layout<Expr>>; 2],
         edges: Edges,
     ) -> Result<Attached> {
-        let made = convolution.channels[1] / convolution.group;
-        let mut operands = self.operands.clone();
-        for (_, of) in operands.iter_mut().filter(|operand| operand.0 != Span::Whole) {
-            let own = tile_of(k, *of, "own", &[Tiler::Size(1), Tiler::Whole], [group, &0.into()])?;
-            *of = k.reshape(own, "own", 0, &[&[(made, 1)]])?;
+        let (operands, results) = self.epilogue.declare(k, self.scalar, 0, |span| match span {
+            Some(Span::Column | Span::Row) => ("bias", channels.clone().into()),
+            Some(Span::Whole) => ("R", whole.clone().into()),
+            None => ("Y", whole.clone().into()),
+        })?;
+        Ok(Attached::new(&self.epilogue, operands, results, edges))
+    }
+
+    /// What is declared outside, in a group: of operands `[groups, output channels/group]` it has the group's.
+    pub(super) fn in_group(
+        &self,
+        k: &mut Builder,
+        of: &Attached,
+        group: &Expr,
+    ) -> Result<Attached> {
+        let mut own = of.clone();
+        for (_, of) in own.operands.iter_mut().filter(|operand| operand.0 != Span::Whole) {
+            let row = tile_of(k, *of, "own", &[Tiler::Size(1), Tiler::Whole], [group, &0.into()])?;
+            *of = k.reshape(row, "own", 0, &[&[(self.channels[1] / self.group, 1)]])?;
         }
-        Ok(Attached::new(&convolution.epilogue, operands, self.results.clone(), edges))
+        Ok(own)
     }
 }
 

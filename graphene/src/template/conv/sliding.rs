@@ -10,7 +10,7 @@
 use super::convolution::{Place, Sizes};
 use super::{Axis, Convolution};
 use crate::schedule::{constant, moved, vector};
-use crate::template::access::{launch, product};
+use crate::template::access::launch;
 use crate::template::epilogue::Run;
 use crate::template::matmul::Edges;
 use crate::{
@@ -66,7 +66,7 @@ impl Sliding {
         let sizes = convolution.sizes(&mut k, false)?;
         let x = convolution.image(&mut k, &sizes)?;
         let w = self.weights().map(|w| k.param("w", w, convolution.scalar)).transpose()?;
-        let outer = convolution.outer(&mut k, &sizes)?;
+        let outer = convolution.outer(&mut k, &sizes, Edges::Moves)?;
         let made = convolution.channels[1];
         let all = sizes.pixels.clone() * &sizes.images * made;
         let blocks = all.ceil_div(self.threads);
@@ -87,14 +87,14 @@ impl Sliding {
         let at = plane.at;
         let own = Own { sliding: self, x, w, image, group, row, at, total, count };
         own.window(&mut k)?;
-        let epilogue = outer.attach(&mut k, convolution, &own.group, Edges::Moves)?;
+        let epilogue = convolution.in_group(&mut k, &outer, &own.group)?;
         let batch = Some(own.image.clone() * convolution.group + &own.group);
         let column = pixel.rem(&sizes.pixels);
         let held = epilogue.across(&mut k, Vec::new(), (&column, 1))?;
         let run = Run { batch, row: own.row.clone(), column, n: 1, held };
         epilogue.leave(&mut k, total, &run, &epilogue.all())?;
         let ins = [x].into_iter().chain(w).chain(outer.ins()).collect::<Vec<_>>();
-        k.finish_as(Header::new(self.kind(&sizes), outer.results.clone(), ins, block))
+        k.finish_as(Header::new(self.kind(&sizes), outer.results, ins, block))
     }
 
     /// What the kernel computes.
@@ -149,7 +149,7 @@ impl Sliding {
     }
 
     /// How weights lie: for each group, `[output channels, channels, window]`.
-    fn weights(&self) -> Option<Vec<Layout<Expr>>> {
+    fn weights(&self) -> Option<[Layout<Expr>; 4]> {
         let Convolution { channels, group, .. } = self.convolution;
         let ([read, made], taps) = (channels.map(|all| all / group), self.convolution.taps());
         let strides = match self.fold {
@@ -157,10 +157,9 @@ impl Sliding {
             Fold::Transposed => [taps, made * taps],
             Fold::Max | Fold::Sum | Fold::Mean => return None,
         };
-        let groups = Layout::of(group, read * made * taps);
-        let of_one =
-            [Layout::of(made, strides[0]), Layout::of(read, strides[1]), Layout::of(taps, 1)];
-        Some([groups].into_iter().chain(of_one).collect())
+        let [made_by, read_by] = strides;
+        let dims = [(group, read * made * taps), (made, made_by), (read, read_by), (taps, 1)];
+        Some(dims.map(|(size, stride)| Layout::of(size, stride)))
     }
 
     fn check(&self) -> Result {
@@ -222,14 +221,12 @@ impl Own<'_> {
         if self.sliding.fold != Fold::Transposed {
             return (convolution.seen(&self.at, tap), Vec::new());
         }
-        let windows: Vec<Expr> =
-            convolution.axes.iter().map(|axis| Expr::from(axis.window)).collect();
         let (mut seen, mut conds) = (Vec::new(), Vec::new());
         for (i, Axis { window, stride, dilation, pad }) in convolution.axes.iter().enumerate() {
-            let element = tap.div(product(&windows[i + 1..])).rem(&windows[i]);
             // Steps that are added before and taken away after, as quotients are not negative.
             let before = ((window - 1) * dilation - pad).max(0) / stride + 1;
-            let place = self.at[i].clone() + (before * stride + pad) - element * *dilation;
+            let place = self.at[i].clone() + (before * stride + pad)
+                - convolution.along(i, tap) * *dilation;
             let stride = Expr::from(*stride);
             seen.push(place.div(&stride) - before);
             if !stride.is(1) {

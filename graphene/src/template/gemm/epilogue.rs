@@ -8,11 +8,10 @@ use crate::template::epilogue::{Held, Run};
 use crate::template::fragments::{
     Lane, Matrices, Panels as PanelLayout, await_tma, leave_by_tma, matrix_fragment,
 };
-use crate::template::gated::sums;
 use crate::template::matmul::{Declared, leaf, tiled};
 use crate::{
     Builder, Expr, Header, Kind, Memory, Operand, Result, Ring, Scalar, TensorId, ThreadsId, Tiler,
-    Var, View,
+    Var,
 };
 
 /// How a warpgroup's rows leave: results of 16 bits panel by panel through shared buffers and tensor copies; others, where
@@ -82,7 +81,7 @@ impl<'a> Store<'a> {
                     (layout.allocate(k, "sC", &[each, panels], false)?, ring)
                 }
             };
-            let to = tiled(k, tensor, "gC", [ROWS, PANEL], context.gemm.matmul.batched)?;
+            let to = tiled(k, tensor, "gC", [ROWS, PANEL])?;
             by_panels.push(Panels { result, scalar, to, buffers, ring });
         }
         let (asking, group) = (context.residual_tma.as_ref(), group.clone());
@@ -94,8 +93,8 @@ impl<'a> Store<'a> {
             if !context.gemm.copies(span, scalar) {
                 return Ok(None);
             }
-            let view = View::levels_of(&[vec![leaf(consumers, columns)], vec![leaf(columns, 1)]]);
-            k.allocate("row", view, scalar, Memory::Shared, None).map(Some)
+            let levels = [vec![leaf(consumers, columns)], vec![leaf(columns, 1)]];
+            k.allocate("row", levels, scalar, Memory::Shared, None).map(Some)
         });
         let rows = rows.collect::<Result<_>>()?;
         Ok(Store { context, own, group, by_panels, rows, asking, by_runs, lane, matrices })
@@ -115,12 +114,9 @@ impl<'a> Store<'a> {
                     let rows = self.rows_of(k, &panel, ahead.spare)?;
                     let panel = Panel { acc, strip, panel, number, rows, ahead };
                     self.ask_for_next(k, &panel)?;
-                    if let Some(asking) = &self.asking {
-                        asking.beyond(k, self, &panel)?;
-                    }
-                    for panels in &self.by_panels {
-                        self.panel(k, &panel, panels)?;
-                    }
+                    self.asking.map_or(Ok(()), |asking| asking.beyond(k, self, &panel))?;
+                    let mut by_panels = self.by_panels.iter();
+                    by_panels.try_for_each(|panels| self.panel(k, &panel, panels))?;
                     if self.by_runs.is_empty() {
                         return Ok(());
                     }
@@ -146,24 +142,11 @@ impl<'a> Store<'a> {
         };
         let place = Place { m, ..place.clone() };
         let part = declared.part(k, [rows, gemm.width()], &place)?;
-        let sums = sums(k, acc, gemm.matmul.matrices(), 1)?;
-        Ok(part.epilogue(declared.epilogue_kind(), &sums, threads))
+        Ok(part.epilogue(&gemm.matmul.sums(k, acc, 1)?, threads))
     }
 
-    /// What is still being read out of shared memory must not outlive the block.
-    pub(super) fn finish(&self, k: &mut Builder) -> Result {
-        if self.by_panels.is_empty() {
-            return Ok(());
-        }
-        await_tma(k, self.own, 0)
-    }
-
-    fn panel(
-        &self,
-        k: &mut Builder,
-        panel: &Panel<'_>,
-        Panels { result, scalar, to, buffers, ring }: &Panels,
-    ) -> Result {
+    fn panel(&self, k: &mut Builder, panel: &Panel<'_>, panels: &Panels) -> Result {
+        let Panels { result, scalar, to, buffers, ring } = panels;
         let at = [&self.group, &ring.stage()];
         let name = if self.asking.is_some() { "addend" } else { "buffer" };
         let buffer = k.index(*buffers, name, at)?;
@@ -249,10 +232,8 @@ impl<'a> Store<'a> {
 
     /// The own lane's row of C.
     pub(super) fn row_of(&self, place: &Place, strip: &Expr, half: &Expr) -> Expr {
-        self.strip_of(place, strip) * ROWS
-            + self.lane.number.clone() * 16
-            + &self.lane.row
-            + half.clone() * 8
+        let row = self.lane.number.clone() * 16 + &self.lane.row + half.clone() * 8;
+        self.strip_of(place, strip) * ROWS + row
     }
 
     /// The own lane's column of C, in pairs.

@@ -29,6 +29,9 @@ struct Fill<'a> {
     threads: ThreadsId,
 }
 
+/// A (0) or B (1), and which of its matrices.
+type Factor = (usize, usize);
+
 impl Fill<'_> {
     /// The place of the step's tile of A and of B, along both of its dimensions.
     fn at(&self) -> [[&Expr; 2]; 2] {
@@ -78,17 +81,13 @@ impl Context<'_> {
         k.alone(Kind::Arrive(Some(bytes.into())), fill.full.clone(), ())
     }
 
-    /// Copies the boxes of a step's tile of A (0) or B (1): of a cluster, the own share of B to both blocks.
+    /// Copies the boxes of a step's tile of A (0) or B (1).
     fn bring(&self, k: &mut Builder, i: usize, fill: &Fill<'_>) -> Result {
         (0..fill.from[i].len()).try_for_each(|matrix| self.bring_matrix(k, (i, matrix), fill))
     }
 
-    fn bring_matrix(
-        &self,
-        k: &mut Builder,
-        (i, matrix): (usize, usize),
-        fill: &Fill<'_>,
-    ) -> Result {
+    /// Likewise of one matrix: of a cluster, the own share of B to both blocks.
+    fn bring_matrix(&self, k: &mut Builder, (i, matrix): Factor, fill: &Fill<'_>) -> Result {
         let (size, box_) = (self.gemm.sizes()[i], self.gemm.boxes()[i]);
         let count = [size[0] / box_[0], size[1] / box_[1]];
         let pair = self.pair.as_ref().filter(|_| i == 1);
@@ -115,14 +114,9 @@ impl Context<'_> {
     }
 
     /// Moves a step's tile of a matrix of A or of B to its place in the stage.
-    fn stage_of(
-        &self,
-        k: &mut Builder,
-        (i, matrix): (usize, usize),
-        fill: &Fill<'_>,
-    ) -> Result<Header> {
-        let of = self.declared.terms[fill.term].side(i);
-        let from = tiled(k, of[matrix], "step", self.gemm.sizes()[i], self.gemm.matmul.batched)?;
+    fn stage_of(&self, k: &mut Builder, (i, matrix): Factor, fill: &Fill<'_>) -> Result<Header> {
+        let of = &self.declared.terms[fill.term].factors[i];
+        let from = tiled(k, of[matrix], "step", self.gemm.sizes()[i])?;
         let from = Operand::at(from, fill.place.at(fill.at()[i].map(Expr::clone)));
         let to = match of.len() {
             1 => Operand::at(self.shared[i], [fill.stage]),
@@ -132,12 +126,7 @@ impl Context<'_> {
     }
 
     /// Where a matrix's tile lies in a stage.
-    fn part_of(
-        &self,
-        k: &mut Builder,
-        (i, matrix): (usize, usize),
-        stage: &Var,
-    ) -> Result<TensorId> {
+    fn part_of(&self, k: &mut Builder, (i, matrix): Factor, stage: &Var) -> Result<TensorId> {
         let (matmul, tile) = (&self.gemm.matmul, [self.gemm.rows(), self.gemm.columns]);
         let sides = Side::both(matmul, tile, self.gemm.depth(), By::Warpgroups);
         let to = k.index(self.shared[i], "stage", [stage])?;
@@ -235,33 +224,28 @@ impl Context<'_> {
 
     /// All threads ask for the lines of the block's first tile of B, of each term, that no stage has begun with.
     fn prefetch(&self, k: &mut Builder) -> Result {
-        let (gemm, depth) = (self.gemm, self.gemm.depth());
+        let (gemm, depth, early) = (self.gemm, self.gemm.depth(), self.gemm.has_pdl_prologue());
         let [thread] = k.indices(self.block, ["thread"])?;
         let place = self.walk.place(k, self.first.clone())?;
         let threads = GROUP * (gemm.consumers + 1);
+        // A line is 128 bytes: of a column's depth, or of a row's columns.
+        let by_rows = gemm.matmul.b_transposed;
+        let of_step = if by_rows { depth * (gemm.width() / PANEL) } else { gemm.width() };
         let terms = self.declared.terms.iter().enumerate();
-        let matrices = terms.flat_map(|(number, term)| term.b.iter().map(move |&b| (number, b)));
-        for (number, b) in matrices {
-            let b = tiled(k, b, "lines", gemm.sizes()[1], gemm.matmul.batched)?;
-            // A line is 128 bytes: of a column's depth, or of a row's columns.
-            let of_step = match gemm.matmul.b_transposed {
-                true => depth * (gemm.width() / PANEL),
-                false => gemm.width(),
-            };
+        let all = terms.flat_map(|(number, term)| term.factors[1].iter().map(move |b| (number, b)));
+        for (number, &b) in all {
+            let b = tiled(k, b, "lines", gemm.sizes()[1])?;
             let (first, steps) = self.own_steps(number);
-            let begun = match gemm.has_pdl_prologue() {
-                true => steps.clone().min(gemm.stages),
-                false => Expr::from(0),
-            };
+            let begun = if early { steps.clone().min(gemm.stages) } else { 0.into() };
             let rounds = ((steps - begun.clone()) * of_step).ceil_div(threads);
             k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {
                 let line = Expr::from(round) * threads + &thread;
                 let step = first.clone() + begun.clone() + line.div(of_step);
                 let line = line.rem(of_step);
                 let tile = k.index(b, "tile", place.at([step, place.n.clone()]))?;
-                let at = match gemm.matmul.b_transposed {
+                let at = match by_rows {
                     true => [line.rem(depth), line.div(depth) * PANEL],
-                    false => [Expr::from(0), line],
+                    false => [0.into(), line],
                 };
                 let first = k.index(tile, "first", self.within(at))?;
                 k.if_(Test::Inside(first.into()), |k| k.alone(Kind::Prefetch, (), first))

@@ -49,7 +49,7 @@ impl ResidualTma {
             k.unroll("c", all, |k, c| k.init(Operand::at(barriers, [c]), 1.0))?;
             k.alone(Kind::Fence(Fence::Init), (), ())
         })?;
-        let panels = tiled(k, tensor, "gR", [ROWS, PANEL], gemm.matmul.batched)?;
+        let panels = tiled(k, tensor, "gR", [ROWS, PANEL])?;
         Ok(Some(ResidualTma { operand, panels, barriers }))
     }
 
