@@ -29,8 +29,8 @@ mod gather;
 mod sliding;
 
 pub use self::channels_last::ChannelsLast;
+use self::convolution::Sizes;
 pub use self::convolution::{Axis, Convolution};
-use self::convolution::{Images, Sizes};
 pub use self::filled::Filled;
 use self::gather::Gather;
 pub use self::sliding::{Fold, Sliding};
@@ -131,11 +131,10 @@ impl Conv {
             multistage_through_registers(k, stages, &steps, block, bring, multiply)
         })?;
         let epilogue = convolution.in_group(&mut k, &outer, &group)?;
-        let images = Images { group, groups: convolution.group, pixels: &sizes.pixels };
         let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
         let origin = Place { batch: None, m, n };
         mma.each_run(&mut k, (acc, 1), &epilogue, &origin, |k, sums, run| {
-            images.leave(k, &epilogue, sums, run)
+            sizes.leave(k, (&group, convolution.group), &epilogue, (sums, run))
         })?;
         let ins: Vec<_> = [x, w].into_iter().chain(outer.ins()).collect();
         let sums = Fused::input(1).matmul(self.columns(&sizes));
@@ -153,7 +152,7 @@ impl Conv {
         if self.is_flat() {
             return Fused::input(0).dims([1, 2, 0, 3].map(Some)).merge(2);
         }
-        let windows = self.convolution.windows(3, Fused::input(0), sizes, Axis::windows);
+        let windows = self.convolution.windows(3, Fused::input(0), sizes, 0.0);
         self.convolution.columns(windows)
     }
 

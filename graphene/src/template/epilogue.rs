@@ -137,6 +137,7 @@ pub(super) struct Attached {
 }
 
 /// `n` neighbours in a row of the result, which is cut into such runs, with a thread that has their sums.
+#[derive(Clone)]
 pub(super) struct Run {
     pub(super) batch: Option<Expr>,
     pub(super) row: Expr,

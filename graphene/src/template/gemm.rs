@@ -116,11 +116,12 @@ impl Gemm {
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("gemm", Arch::Sm90a);
+        let together = self.cluster.max(self.split);
         let [count, first] =
-            if self.together() == 1 { ["blocks", "first"] } else { ["clusters", "cluster"] };
+            if together == 1 { ["blocks", "first"] } else { ["clusters", "cluster"] };
         let count = Expr::from(k.symbol(count)?);
         let declared = self.matmul.declare(&mut k, self.edges, self.weights)?;
-        let (clusters, threads) = ((count.clone(), self.together()), GROUP * (self.consumers + 1));
+        let (clusters, threads) = ((count.clone(), together), GROUP * (self.consumers + 1));
         let (block, first, cluster) = launch_clusters(&mut k, clusters, threads, first)?;
         let context = self.context(&mut k, &declared, (first, count), (block, cluster))?;
         context.pdl_prologue(&mut k)?;
@@ -136,11 +137,6 @@ impl Gemm {
     /// Who has a tile's sums.
     fn holders(&self) -> Holders {
         Holders { warps: 4 * self.consumers, pairs: self.registers() / PAIR }
-    }
-
-    /// Blocks of a cluster.
-    fn together(&self) -> i64 {
-        self.cluster.max(self.split)
     }
 
     fn check(&self) -> Result {
@@ -209,24 +205,18 @@ impl Gemm {
     fn boxes(&self) -> [[i64; 2]; 2] {
         let [[rows, depth], [_, width]] = self.sizes();
         let a = [if self.matmul.a_transposed { PANEL } else { rows }, depth];
-        match self.matmul.b_transposed {
-            true => [a, [depth / self.cluster, PANEL]],
-            false => [a, [depth, width / self.cluster]],
-        }
+        let b = [[depth, width / self.cluster], [depth / self.cluster, PANEL]];
+        [a, b[usize::from(self.matmul.b_transposed)]]
     }
 
     /// With as many stages as fit, at most 8: the more are on their way, the less is waited for.
     #[must_use]
     pub fn deepest(self) -> Gemm {
-        let fits = |stages: &i64| Gemm { stages: *stages, ..self.clone() }.fits(self.panels());
+        let residual = self.matmul.epilogue.operands.iter().any(|input| input.span == Span::Whole);
+        let panels = if residual { RESIDUAL_PANELS } else { PANELS };
+        let fits = |stages: &i64| Gemm { stages: *stages, ..self.clone() }.fits(panels);
         let stages = (2..=8).rev().find(fits).unwrap_or(self.stages);
         Gemm { stages, ..self }
-    }
-
-    /// Panels of C that a consumer has buffers for: fewest, unless an addend comes by panels.
-    fn panels(&self) -> i64 {
-        let residual = self.matmul.epilogue.operands.iter().any(|input| input.span == Span::Whole);
-        if residual { RESIDUAL_PANELS } else { PANELS }
     }
 
     /// Panels of a consumer's rows of a tile.
@@ -249,19 +239,15 @@ impl Gemm {
 
     /// Whether the stages fit into shared memory beside panels of C, rows, and what blocks hand over.
     fn fits(&self, panels: i64) -> bool {
+        let MatMul { scalar, ref epilogue, .. } = self.matmul;
         let stages = self.stages * (self.rows() + self.columns) * self.depth();
         let panels = self.consumers * panels * self.kinds() * ROWS * PANEL;
-        let shared = self.bytes_of_rows() + self.holders().bytes(self.split);
-        let bytes = (stages + panels) * self.matmul.scalar.bytes() + shared;
-        bytes + BARRIERS <= Arch::Sm90a.shared_memory()
-    }
-
-    /// Bytes of shared memory that rows take.
-    fn bytes_of_rows(&self) -> i64 {
-        let MatMul { scalar, ref epilogue, .. } = self.matmul;
         let rows = epilogue.operands.iter().map(|row| (row.span, row.scalar.unwrap_or(scalar)));
         let copied = rows.filter(|&(span, scalar)| self.copies(span, scalar));
-        self.consumers * self.width() * copied.map(|(_, scalar)| scalar.bytes()).sum::<i64>()
+        let row: i64 = copied.map(|(_, scalar)| scalar.bytes()).sum();
+        let shared = self.consumers * self.width() * row + self.holders().bytes(self.split);
+        let bytes = (stages + panels) * scalar.bytes() + shared;
+        bytes + BARRIERS <= Arch::Sm90a.shared_memory()
     }
 
     /// Whether an operand is a row that is copied: not where elements move alone, which need not be aligned, nor of eight

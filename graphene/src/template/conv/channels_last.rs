@@ -17,8 +17,8 @@
 //!     - stage by a block: adds a matmul of both to the block's sums
 //!     - registers by a thread: what becomes of a run of all blocks' sums
 
+use super::Convolution;
 use super::convolution::{Place, Sizes};
-use super::{Axis, Convolution};
 use crate::choose::ceil;
 use crate::schedule::{WIDTH, begin_copy, copying, neighbours, within};
 use crate::template::access::Stride;
@@ -136,7 +136,7 @@ impl ChannelsLast {
     /// The matrix whose rows are what pixels see.
     fn columns(&self, sizes: &Sizes) -> Fused {
         let n = self.convolution.axes.len();
-        let windows = self.convolution.windows(1, Fused::input(0), sizes, Axis::windows);
+        let windows = self.convolution.windows(1, Fused::input(0), sizes, 0.0);
         let dims = [0..1 + n, 2 + n..2 + 2 * n, 1 + n..2 + n].into_iter().flatten().map(Some);
         let merge = |x: Fused, dim: usize| (0..n).fold(x, |x, _| x.merge(dim));
         merge(merge(windows.dims(dims.collect::<Vec<_>>()), 0), 1)

@@ -15,8 +15,8 @@ use crate::schedule::{WIDTH, each, neighbours, vector, widen};
 use crate::template::access::launch;
 use crate::template::epilogue::Run;
 use crate::{
-    Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, MultipleOf, Number, Operand, Result,
-    Scalar, TensorId, Test, Window, Within, needs,
+    Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, MultipleOf, Operand, Result, Scalar,
+    TensorId, Test, Within, needs,
 };
 
 impl Sliding {
@@ -88,8 +88,7 @@ impl Sliding {
         let (neutral, op) = self.folded();
         let axes = self.convolution.axes.len();
         let along: Vec<usize> = (2 + axes..2 + 2 * axes).collect();
-        let window = |axis: &Axis| Window { fill: Number(neutral), ..axis.windows() };
-        let mut windows = self.convolution.windows(1, Fused::input(0), sizes, window);
+        let mut windows = self.convolution.windows(1, Fused::input(0), sizes, neutral);
         if self.fold == Fold::Weighted {
             // `[window, channels]`, whose window has as many dimensions as axes, behind those of pixels and of channels.
             let taps = self.convolution.axes.iter().skip(1).rev();
@@ -130,23 +129,23 @@ impl Thread<'_> {
             let first = Expr::from(row) * window;
             let weight = |k: &mut Builder, w: TensorId, tap: i64| {
                 let at = [first.clone() + tap, self.column.clone()];
-                self.load(k, w, at)
+                let from = neighbours(k, w, at, n, "from")?;
+                let raw = vector(k, "raw", n, scalar)?;
+                k.move_(raw, from)?;
+                widen(k, raw)
             };
             let weights = self.w.map(|w| (0..window).map(|tap| weight(k, w, tap)).collect());
             let weights: Option<Vec<TensorId>> = weights.transpose()?;
             let mut seen = convolution.seen(&self.place.at, &first);
             let begin = seen.pop().expect("the check wants an axis");
             // Columns of the image that the pixels' windows have, with each of these pixels and the tap of its window there.
-            let mut columns = Vec::new();
-            for step in 0..(pixels - 1) * stride + (window - 1) * dilation + 1 {
-                let tap = |pixel: i64| (pixel, step - pixel * stride);
-                let of =
-                    |&(_, at): &(i64, i64)| at >= 0 && at % dilation == 0 && at / dilation < window;
-                let pixels: Vec<(i64, i64)> = (0..pixels).map(tap).filter(of).collect();
-                if !pixels.is_empty() {
-                    columns.push((step, pixels));
-                }
-            }
+            let of = |step: i64| {
+                let seen = |at: i64| at >= 0 && at % dilation == 0 && at / dilation < window;
+                let taps = (0..pixels).map(|pixel| (pixel, step - pixel * stride));
+                (step, taps.filter(|&(_, at)| seen(at)).collect::<Vec<_>>())
+            };
+            let all = (0..(pixels - 1) * stride + (window - 1) * dilation + 1).map(of);
+            let columns: Vec<_> = all.filter(|(_, pixels)| !pixels.is_empty()).collect();
             columns.chunks(TOGETHER).try_for_each(|columns| {
                 // All loads come before what waits for the first of them.
                 let mut raws = Vec::new();
@@ -169,15 +168,6 @@ impl Thread<'_> {
                 Ok(())
             })
         })
-    }
-
-    /// Sixteen bytes of channels of a tensor's row, in single precision.
-    fn load(&self, k: &mut Builder, of: TensorId, at: [Expr; 2]) -> Result<TensorId> {
-        let scalar = self.sliding.convolution.scalar;
-        let from = neighbours(k, of, at, WIDTH / scalar.bytes(), "from")?;
-        let raw = vector(k, "raw", WIDTH / scalar.bytes(), scalar)?;
-        k.move_(raw, from)?;
-        widen(k, raw)
     }
 
     /// Folds elements into what a pixel's window is folded to.

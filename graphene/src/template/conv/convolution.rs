@@ -42,10 +42,10 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Its windows, whatever their number.
-    pub(super) fn windows(&self) -> Window {
+    /// So many windows.
+    pub(super) fn windows(&self, count: Expr, fill: f64) -> Window {
         let Axis { window: size, stride, dilation, pad: before } = *self;
-        Window { count: 1.into(), size, stride, dilation, before, fill: Number(0.0) }
+        Window { count, size, stride, dilation, before, fill: Number(fill) }
     }
 }
 
@@ -75,18 +75,10 @@ impl Convolution {
     }
 
     /// What each pixel of a result sees of an image, whose spatial axes begin with this one: pixels there, and elements of
-    /// their windows behind all axes, as `window` has them.
-    pub(super) fn windows(
-        &self,
-        first: usize,
-        image: Fused,
-        sizes: &Sizes,
-        window: impl Fn(&Axis) -> Window,
-    ) -> Fused {
-        let axes = self.axes.iter().zip(&sizes.out).enumerate();
-        axes.fold(image, |x, (i, (axis, count))| {
-            x.window(first + i, Window { count: count.clone(), ..window(axis) })
-        })
+    /// their windows behind all axes.
+    pub(super) fn windows(&self, first: usize, image: Fused, sizes: &Sizes, fill: f64) -> Fused {
+        let axes = (first..).zip(&self.axes).zip(&sizes.out);
+        axes.fold(image, |x, ((i, axis), count)| x.window(i, axis.windows(count.clone(), fill)))
     }
 
     /// A matrix for each group: a column for each pixel of each image, with all that its window sees.
@@ -216,41 +208,31 @@ impl Convolution {
     }
 }
 
-/// Where pixels of all images lie in results, which have a matrix for each image and group.
-pub(super) struct Images<'a> {
-    pub(super) group: Expr,
-    pub(super) groups: i64,
-    /// Of an image.
-    pub(super) pixels: &'a Expr,
-}
-
-impl Images<'_> {
-    /// Finishes the sums of a run of pixels. Where they are `wide` all of a run are of one image.
+impl Sizes {
+    /// Finishes the sums of a run of pixels among those of all images; results have a matrix for each image and each of so
+    /// many groups. Where they are `wide` all of a run are of one image.
     pub(super) fn leave(
         &self,
         k: &mut Builder,
+        (group, groups): (&Expr, i64),
         epilogue: &Attached,
-        sums: TensorId,
-        run: &Run,
+        (sums, run): (TensorId, &Run),
     ) -> Result {
+        // The run of so many pixels that has this number.
+        let placed = |number: Expr, n: i64| {
+            let runs = self.pixels.div(n);
+            let batch = Some(number.div(&runs) * groups + group);
+            Run { batch, column: number.rem(&runs), n, ..run.clone() }
+        };
         if epilogue.wide {
-            let run = self.placed(run, run.column.clone(), run.n);
-            return epilogue.leave(k, sums, &run, &epilogue.all());
+            return epilogue.leave(k, sums, &placed(run.column.clone(), run.n), &epilogue.all());
         }
         let singles = k.tile(sums, "singles", &[Tiler::Size(1)])?;
         each(k, run.n, |k, i| {
             let sum = k.index(singles, "sum", [&i])?;
-            let run = self.placed(run, run.column.clone() * run.n + i, 1);
+            let run = placed(run.column.clone() * run.n + i, 1);
             epilogue.leave(k, sum, &run, &epilogue.all())
         })
-    }
-
-    /// The run of so many pixels that has this number among those of all images.
-    fn placed(&self, run: &Run, number: Expr, n: i64) -> Run {
-        let runs = self.pixels.div(n);
-        let batch = number.div(&runs) * self.groups + &self.group;
-        let (row, held) = (run.row.clone(), run.held.clone());
-        Run { batch: Some(batch), row, column: number.rem(&runs), n, held }
     }
 }
 

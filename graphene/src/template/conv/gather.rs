@@ -4,6 +4,7 @@
 
 use super::convolution::{Place, Sizes};
 use super::{Conv, Convolution};
+use crate::choose::ceil;
 use crate::schedule::{WIDTH, begin_copy, copy, copying, neighbours};
 use crate::template::matmul::registers;
 use crate::template::stage::{Movers, Side};
@@ -55,17 +56,16 @@ impl Gather<'_> {
         let thread = Expr::from(movers.thread);
         let own = thread.rem(row);
         let first = tile.clone() * row + &own;
-        let mut places = Vec::new();
-        let runs = || vec![sizes.pixels.div(run)];
-        let out = if flat { runs() } else { sizes.out.clone() };
-        for pixel in 0..if flat { 1 } else { run } {
-            let number = if flat { first.clone() } else { first.clone() * run + pixel };
-            places.push(Place::of(k, &number, &out)?);
-        }
+        let places = if flat {
+            vec![Place::of(k, &first, &[sizes.pixels.div(run)])?]
+        } else {
+            let place = |pixel| Place::of(k, &(first.clone() * run + pixel), &sizes.out);
+            (0..run).map(place).collect::<Result<_>>()?
+        };
         let rows = movers.threads / row;
         let mut words = None;
         if !flat && run > 1 {
-            let own = ((side.depth + rows - 1) / rows, run);
+            let own = (ceil(side.depth, rows), run);
             words = Some(registers(k, "words", &[&[own], &[(run, 1)]], side.scalar)?);
         }
         Ok(Gather {
@@ -91,36 +91,25 @@ impl Gather<'_> {
     }
 
     /// Begins to copy a step along K to its stage; zeros where there is nothing.
-    pub(super) fn fetch(
-        &self,
-        k: &mut Builder,
-        step: &Expr,
-        stages: TensorId,
-        stage: &Var,
-    ) -> Result {
-        let rows = |k: &mut Builder, to: Option<TensorId>| {
-            self.each_row(k, |k, e, row| {
-                let from = step.clone() * self.side.depth + row;
-                match (self.words, to) {
-                    (Some(words), _) => {
-                        let words = k.index(words, "word", [e])?;
-                        self.load(k, words, &from)
-                    }
-                    (None, Some(to)) => {
-                        let to = self.run_of(k, to, row)?;
-                        self.bring(k, to, &from)
-                    }
-                    (None, None) => Ok(()),
-                }
-            })
-        };
+    pub(super) fn fetch(&self, k: &mut Builder, step: &Expr, to: TensorId, stage: &Var) -> Result {
+        let first = step.clone() * self.side.depth;
         if let Some(words) = self.words {
-            return k.decompose(self.header(words.into(), step), |k| rows(k, None));
+            return k.decompose(self.header(words.into(), step), |k| {
+                self.each_row(k, |k, e, row| {
+                    let words = k.index(words, "word", [e])?;
+                    self.load(k, words, &(first.clone() + row))
+                })
+            });
         }
-        let header = copying(k, self.header(Operand::at(stages, [stage]), step));
+        let header = copying(k, self.header(Operand::at(to, [stage]), step));
         k.decompose(header, |k| {
-            let to = k.index(stages, "stage", [stage])?;
-            rows(k, Some(to))
+            let to = k.index(to, "stage", [stage])?;
+            self.each_row(k, |k, _, row| {
+                let to = self.run_of(k, to, row)?;
+                let seen = self.seen(&self.places[0], &(first.clone() + row));
+                let from = neighbours(k, self.x, seen, self.run, "from")?;
+                begin_copy(k, to, from)
+            })
         })
     }
 
@@ -152,7 +141,7 @@ impl Gather<'_> {
         body: impl Fn(&mut Builder, &Expr, &Expr) -> Result,
     ) -> Result {
         let depth = self.side.depth;
-        let count = (depth + self.rows - 1) / self.rows;
+        let count = ceil(depth, self.rows);
         // Registers have numbers that the compiler knows.
         let unroll = count <= 16 || self.holds();
         k.for_("e", 0..count, 1, unroll, |k, e| {
@@ -171,13 +160,6 @@ impl Gather<'_> {
         self.side.piece_of(k, stage, self.run, [row.clone(), self.own.clone()])
     }
 
-    /// Copies the own run of a row.
-    fn bring(&self, k: &mut Builder, to: TensorId, row: &Expr) -> Result {
-        let seen = self.seen(&self.places[0], row);
-        let from = neighbours(k, self.x, seen, self.run, "from")?;
-        begin_copy(k, to, from)
-    }
-
     /// Loads the own run of a row, element by element.
     fn load(&self, k: &mut Builder, words: TensorId, row: &Expr) -> Result {
         for (i, place) in (0..).zip(&self.places) {
@@ -192,13 +174,11 @@ impl Gather<'_> {
     /// The coordinates in x of what a pixel sees in a row: of the row's element of the window, in its
     /// channel. They may lie outside.
     fn seen(&self, place: &Place, row: &Expr) -> Vec<Expr> {
-        let taps = Expr::from(self.convolution.taps());
-        let mut seen = vec![place.image.clone(), self.group.clone(), row.div(&taps)];
-        if self.flat {
-            seen.extend(place.at.clone());
-            return seen;
-        }
-        seen.extend(self.convolution.seen(&place.at, &row.rem(&taps)));
-        seen
+        let taps = self.convolution.taps();
+        let at = match self.flat {
+            true => place.at.clone(),
+            false => self.convolution.seen(&place.at, &row.rem(taps)),
+        };
+        [place.image.clone(), self.group.clone(), row.div(taps)].into_iter().chain(at).collect()
     }
 }

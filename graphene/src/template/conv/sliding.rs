@@ -14,8 +14,8 @@ use crate::template::access::launch;
 use crate::template::epilogue::Run;
 use crate::template::matmul::Edges;
 use crate::{
-    Arch, Binary, Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, Number, Operand,
-    Result, Scalar, TensorId, Test, Window, Within, needs,
+    Arch, Binary, Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, Operand, Result,
+    Scalar, TensorId, Test, Within, needs,
 };
 
 /// What becomes of a window's elements.
@@ -100,19 +100,15 @@ impl Sliding {
     /// What the kernel computes.
     fn kind(&self, sizes: &Sizes) -> Kind {
         let (convolution, n) = (&self.convolution, self.convolution.axes.len());
-        let windows = |image: Fused, fill: f64| {
-            let of = |axis: &Axis| Window { fill: Number(fill), ..axis.windows() };
-            convolution.windows(3, image, sizes, of)
-        };
         let fold = |image| {
             let (fill, op) = self.folded();
             let along: Vec<usize> = (3 + n..3 + 2 * n).collect();
-            convolution.columns(windows(image, fill).folded(op, along))
+            convolution.columns(convolution.windows(3, image, sizes, fill).folded(op, along))
         };
         let weighed = |windows| Fused::input(1).merge(2).matmul(convolution.columns(windows));
         let image = Fused::input(0);
         let sums = match self.fold {
-            Fold::Weighted => weighed(windows(image, 0.0)),
+            Fold::Weighted => weighed(convolution.windows(3, image, sizes, 0.0)),
             Fold::Transposed => weighed(self.transposed(sizes)),
             Fold::Max | Fold::Sum => fold(image),
             Fold::Mean => {
@@ -138,14 +134,16 @@ impl Sliding {
             let (at, rank) = (4 + i, 3 + n);
             let dims = (0..at).map(Some).chain([None]).chain((at..rank).map(Some));
             let one = Axis { window: 1, stride: 1, dilation: 1, pad: 0 };
-            let zeros = Window { count: axis.stride.into(), ..one.windows() };
+            let zeros = one.windows(axis.stride.into(), 0.0);
             let apart = x.dims(dims.collect::<Vec<_>>()).window(at, zeros).merge(3 + i);
             apart.dims((0..rank).map(Some).collect::<Vec<_>>())
         };
         let image = self.convolution.axes.iter().enumerate().fold(Fused::input(0), apart);
-        self.convolution.windows(3, image, sizes, |&Axis { window, dilation, pad, .. }| {
-            Axis { window, stride: 1, dilation: -dilation, pad: -pad }.windows()
-        })
+        let mut backwards = self.convolution.clone();
+        for Axis { stride, dilation, pad, .. } in &mut backwards.axes {
+            (*stride, *dilation, *pad) = (1, -*dilation, -*pad);
+        }
+        backwards.windows(3, image, sizes, 0.0)
     }
 
     /// How weights lie: for each group, `[output channels, channels, window]`.
@@ -178,22 +176,22 @@ impl Sliding {
 pub(super) const WRITTEN_OUT: i64 = 32;
 
 /// What the parts of the kernel share: the own pixel, and the registers that its window is folded to.
-pub(super) struct Own<'a> {
-    pub(super) sliding: &'a Sliding,
-    pub(super) x: TensorId,
-    pub(super) w: Option<TensorId>,
-    pub(super) image: Expr,
+struct Own<'a> {
+    sliding: &'a Sliding,
+    x: TensorId,
+    w: Option<TensorId>,
+    image: Expr,
     /// The group, and the output channel in it.
-    pub(super) group: Expr,
-    pub(super) row: Expr,
-    pub(super) at: Vec<Expr>,
-    pub(super) total: TensorId,
-    pub(super) count: Option<TensorId>,
+    group: Expr,
+    row: Expr,
+    at: Vec<Expr>,
+    total: TensorId,
+    count: Option<TensorId>,
 }
 
 impl Own<'_> {
     /// Folds the own pixel's window.
-    pub(super) fn window(&self, k: &mut Builder) -> Result {
+    fn window(&self, k: &mut Builder) -> Result {
         let convolution = &self.sliding.convolution;
         let (read, taps) = (convolution.channels[0] / convolution.group, convolution.taps());
         k.for_("c", 0..read, 1, false, |k, channel| {
@@ -202,9 +200,8 @@ impl Own<'_> {
                 let (seen, conds) = self.seen(&tap);
                 let image = [self.image.clone(), self.group.clone(), channel.clone()];
                 let from = Operand::at(self.x, image.into_iter().chain(seen));
-                let w = self
-                    .w
-                    .map(|w| Operand::at(w, [self.group.clone(), self.row.clone(), channel, tap]));
+                let at = [self.group.clone(), self.row.clone(), channel, tap];
+                let w = self.w.map(|w| Operand::at(w, at));
                 let inside =
                     |k: &mut Builder| k.if_(Test::Inside(from.clone()), |k| self.fold(k, from, w));
                 if conds.is_empty() { inside(k) } else { k.if_(conds, inside) }

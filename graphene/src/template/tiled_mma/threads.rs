@@ -21,10 +21,7 @@ const WIDE: i64 = 4;
 /// 16 bytes have lanes one or two apart that read the same, which takes fewer phases: matmuls of 64×64 tiles with 4×4 for
 /// each thread took 10 % less time so on an H200 than with rows along eight lanes.
 fn place_in_warp(lane: &Expr) -> [Expr; 2] {
-    let (two, rows) = (Expr::from(2), Expr::from(LANES[0]));
-    let row = lane.div(&two).rem(&rows);
-    let column = lane.rem(&two) + lane.div(&(rows * 2)) * 2;
-    [row, column]
+    [lane.div(2).rem(LANES[0]), lane.rem(2) + lane.div(LANES[0] * 2) * 2]
 }
 
 /// The rows and columns of a thread, of a tile that so many warps share so that it can be: those whose operands are the fewest.
@@ -79,11 +76,6 @@ impl Threads {
         })
     }
 
-    /// Rows and columns of a warp, of each matrix.
-    fn of_warp(&self) -> [i64; 2] {
-        [0, 1].map(|i| LANES[i] * self.part[i] / self.sides[i].matrices)
-    }
-
     /// The own rows or columns in the tile: where a warp's lanes read rows one below the other, they
     /// are neighbours; else each has fours of neighbours.
     fn position(&self, i: usize, number: &Expr) -> Expr {
@@ -91,8 +83,7 @@ impl Threads {
         let [first, number] = side.of_matrix(number.clone(), [self.part[i], side.size]);
         let first = first + &self.warp[i];
         if side.transposed {
-            let wide = Expr::from(WIDE);
-            let (four, within) = (number.div(&wide), number.rem(&wide));
+            let (four, within) = (number.div(WIDE), number.rem(WIDE));
             first + four * (LANES[i] * WIDE) + lane.clone() * WIDE + within
         } else {
             first + number * LANES[i] + lane
@@ -107,20 +98,17 @@ impl Threads {
         let pieces = if side.transposed { [WIDE, 1] } else { [1, WIDE] }.map(Tiler::Size);
         let to = k.tile(near, "near_pieces", &pieces)?;
         let (outer, inner) = if side.transposed { (own / WIDE, WIDE) } else { (own, 1) };
-        k.unroll("piece", outer, |k, piece| {
-            k.unroll("deep", inner, |k, deep| {
-                let (piece, deep) = (Expr::from(piece), Expr::from(deep));
-                let (across, along) = if side.transposed {
-                    let first = self.position(i, &(piece.clone() * WIDE));
-                    (first.div(WIDE), four.clone() * WIDE + &deep)
-                } else {
-                    (self.position(i, &piece), four.clone())
-                };
-                let from = side.piece_of(k, from, WIDE, side.order(across, along))?;
-                let to = k.index(to, "piece", [piece, deep])?;
-                let to = k.reshape(to, "piece", 0, &[&[(WIDE, 1)]])?;
-                k.move_(to, from)
-            })
+        k.unroll_both([("piece", outer), ("deep", inner)], |k, [piece, deep]| {
+            let (across, along) = if side.transposed {
+                let first = self.position(i, &(Expr::from(piece) * WIDE));
+                (first.div(WIDE), four.clone() * WIDE + deep)
+            } else {
+                (self.position(i, &piece.into()), four.clone())
+            };
+            let from = side.piece_of(k, from, WIDE, side.order(across, along))?;
+            let to = k.index(to, "piece", [piece, deep])?;
+            let to = k.reshape(to, "piece", 0, &[&[(WIDE, 1)]])?;
+            k.move_(to, from)
         })?;
         Ok(near)
     }
@@ -128,7 +116,7 @@ impl Threads {
 
 impl TiledMma for Threads {
     fn own_part(&self) -> ([i64; 2], [Expr; 2]) {
-        let size = self.of_warp();
+        let size = [0, 1].map(|i| LANES[i] * self.part[i] / self.sides[i].matrices);
         (size, [0, 1].map(|i| self.warp[i].div(size[i])))
     }
 
@@ -179,10 +167,8 @@ impl TiledMma for Threads {
                 let row = |k: &mut Builder, i: Expr, back: bool| {
                     k.unroll("j", columns, |k, j| {
                         let j = if back { Expr::from(columns - 1) - j } else { Expr::from(j) };
-                        let ins = [
-                            Operand::at(a, [i.clone(), kk.into()]),
-                            Operand::at(b, [j.clone(), kk.into()]),
-                        ];
+                        let ins = [(a, &i), (b, &j)];
+                        let ins = ins.map(|(of, at)| Operand::at(of, [at, &kk.into()]));
                         k.fma(Operand::at(acc, [i, j]), ins)
                     })
                 };
