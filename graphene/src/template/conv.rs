@@ -14,12 +14,8 @@
 //!     - stage by a block: adds a matmul of both to the sums
 //!   - registers by a thread: what becomes of a run of sums, which leaves as it lies
 //!
-//! - this file: the parameters, the kernel's outline, and how the matmul is cut;
-//! - `convolution`: what is computed, of which tensors;
-//! - `gather`: how tiles of pixels come;
-//! - `channels_last`: the same of images whose channels are innermost in memory;
-//! - `channelwise`: depthwise ones and poolings, likewise;
-//! - `sliding`: convolutions with few channels in a group, and poolings, by single threads.
+//! `channels_last` has the same of images whose channels are innermost in memory, `channelwise` depthwise ones and poolings
+//! of such, and `sliding` convolutions with few channels in a group, and poolings, by single threads.
 
 mod channels_last;
 mod channelwise;
@@ -82,8 +78,8 @@ impl Conv {
         let mut k = Builder::new("conv", self.arch);
         let sizes = convolution.sizes(&mut k, self.is_flat())?;
         let x = convolution.image(&mut k, &sizes)?;
-        let [made, depth] = [convolution.channels[1] / convolution.group, convolution.depth()];
-        let w = Layout::rows([convolution.group, made, depth]);
+        let (group, depth) = (convolution.group, convolution.depth());
+        let w = Layout::rows([group, convolution.channels[1] / group, depth]);
         let w = k.param("w", w, convolution.scalar)?;
         let outer = convolution.outer(&mut k, &sizes, self.pixels)?;
         let walk = self.walk(&sizes);
@@ -175,7 +171,6 @@ impl Conv {
         }
     }
 
-    /// Whether there is such a kernel.
     fn check(&self) -> Result {
         self.convolution.check()?;
         self.matmul().check()?;

@@ -130,7 +130,6 @@ pub(super) type Operands = Vec<(Span, TensorId)>;
 pub(super) struct Attached {
     pub(super) function: Function,
     pub(super) operands: Operands,
-    /// The results.
     pub(super) results: Vec<TensorId>,
     /// Whether neighbours move together, as rows have no partial ones.
     pub(super) wide: bool,

@@ -29,13 +29,11 @@ pub(super) struct Panels {
 }
 
 impl Panels {
-    /// The columns of a panel.
     pub(super) fn width(self) -> i64 {
         let widths = [128, 64, 32].map(|width| width / self.scalar.bytes());
         widths.into_iter().find(|width| self.columns % width == 0).unwrap_or(self.columns)
     }
 
-    /// How many panels there are.
     pub(super) fn count(self) -> i64 {
         self.columns / self.width()
     }
@@ -58,16 +56,12 @@ impl Panels {
         outer: &[i64],
         across: bool,
     ) -> Result<TensorId> {
-        let mut tile = self.dims();
-        if across {
-            tile.swap(0, 1);
-        }
-        let mut levels = vec![tile.to_vec()];
-        if !outer.is_empty() {
-            levels.insert(0, packed(outer, self.rows * self.columns));
-        }
+        let [rows, columns] = self.dims();
+        let tile = if across { vec![columns, rows] } else { vec![rows, columns] };
+        let levels = [packed(outer, self.rows * self.columns), tile];
+        let view = View::levels_of(if outer.is_empty() { &levels[1..] } else { &levels });
         let swizzle = swizzle(self.width() * self.scalar.bytes() / 16, 16).xor();
-        k.allocate(name, View::levels_of(&levels), self.scalar, Memory::Shared, swizzle)
+        k.allocate(name, view, self.scalar, Memory::Shared, swizzle)
     }
 }
 
@@ -80,7 +74,6 @@ pub(super) fn packed(sizes: &[i64], n: i64) -> Vec<Layout<Expr>> {
 /// The own warp of some threads, and where the own lane stands in fragments of 8×8.
 pub(super) struct Lane {
     pub(super) warp: ThreadsId,
-    /// The warp's number.
     pub(super) number: Expr,
     pub(super) row: Expr,
     /// Its pair of columns.

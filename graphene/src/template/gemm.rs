@@ -18,14 +18,6 @@
 //!     - stage by a warpgroup: adds a matmul of A's and B's stages to the block's sums
 //!     - epilogue by a warp: what the warp finishes of C, of all blocks' sums
 //!       - registers by a thread: the epilogue's function of a run of sums
-//!
-//! - this file: the parameters, and the kernel's outline;
-//! - `context`: what its parts share, and the walk over tiles;
-//! - `producer`: how stages are filled, also before predecessors are done;
-//! - `consumer`: the matmuls;
-//! - `epilogue`: what becomes of the sums, and how they leave;
-//! - `ahead`: what the epilogue meets, asked for before;
-//! - `residual_tma`: an addend that comes by tensor copies.
 
 mod ahead;
 mod consumer;
@@ -106,7 +98,6 @@ impl Gemm {
         self.columns / self.matmul.matrices()
     }
 
-    /// The depth of a stage.
     fn depth(&self) -> i64 {
         DEPTH / self.matmul.scalar.bytes()
     }

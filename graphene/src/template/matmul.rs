@@ -181,7 +181,6 @@ impl Declared {
         Ok(Tile { declared: self, factors: Vec::new(), operands, results })
     }
 
-    /// The kernel.
     pub(super) fn header(&self, block: ThreadsId) -> Header {
         let matrices = self.terms.iter().flat_map(|term| term.factors.concat());
         let ins: Vec<TensorId> = matrices.chain(self.epilogue.ins()).collect();

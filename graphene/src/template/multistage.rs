@@ -82,7 +82,6 @@ impl Multistage {
         Multistage { depth, ..self }
     }
 
-    /// Whether there is such a kernel.
     pub(super) fn check(&self) -> Result {
         let Multistage { arch, tile, depth, .. } = *self;
         let scalar = self.matmul.scalar;
@@ -100,9 +99,8 @@ impl Multistage {
         MultipleOf(unit).check("as the depth of a stage", depth)?;
         tile.iter().try_for_each(|&size| AtLeast(unit).check("rows and columns a tile", size))?;
         if let By::Threads(thread) = self.by {
-            thread
-                .iter()
-                .try_for_each(|&size| MultipleOf(4).check("rows and columns a thread", size))?;
+            let fours = |&n| MultipleOf(4).check("rows and columns a thread", n);
+            thread.iter().try_for_each(fours)?;
             needs(scalar == Scalar::F32, "fp32 operands by threads", scalar)?;
         }
         let sums = in_registers(tile[0] * tile[1], 32 * self.warps);
@@ -128,9 +126,9 @@ impl Multistage {
         sides.iter().try_for_each(|side| side.check(edges))?;
         let mut k = Builder::new(name, self.arch);
         let declared = self.matmul.declare(&mut k, edges, false)?;
-        let (matrices, [rows, columns]) = (self.matmul.matrices(), self.tile);
+        let matrices = self.matmul.matrices();
         // Of the result.
-        let size = [rows, columns / matrices];
+        let size = [self.tile[0], self.tile[1] / matrices];
         let walk = Walk::new(&declared, size, self.raster);
         let (block, t, shares) = self.launch(&mut k, walk.count())?;
         let [thread] = k.indices(block, ["thread"])?;
@@ -162,10 +160,9 @@ impl Multistage {
             })
         };
         let tile = declared.tile(&mut k, size, &place)?;
-        let header = tile.header(block);
         match &shares {
             Some(shares) => {
-                k.decompose(header.on(shares.blocks), |k| {
+                k.decompose(tile.header(block).on(shares.blocks), |k| {
                     multiply(k)?;
                     mma.add_up(k, shares, block, acc, |k, warp| {
                         let (size, place) = mma.part(&place, sides);
@@ -177,7 +174,7 @@ impl Multistage {
                 // A block stays while others may still write there: a rule of all clusters.
                 k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
             }
-            None => k.decompose(header, |k| {
+            None => k.decompose(tile.header(block), |k| {
                 let sums = self.matmul.sums(k, acc, 1)?;
                 k.decompose(tile.sums(&sums, block), multiply)?;
                 k.decompose(tile.epilogue(&sums, block), store)
@@ -186,7 +183,6 @@ impl Multistage {
         k.finish_as(declared.header(block))
     }
 
-    /// A's and B's tiles.
     pub(super) fn sides(&self) -> [Side; 2] {
         Side::both(&self.matmul, self.tile, self.depth, self.by)
     }

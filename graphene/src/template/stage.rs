@@ -6,7 +6,7 @@ use crate::choose::{Banks, ceil, swizzle};
 use crate::schedule::{WIDTH, begin_copy, constant, copying, moved};
 use crate::{
     Builder, Cond, Expr, Header, Kind, Memory, Operand, Relation, Result, Scalar, Swizzle,
-    TensorId, Test, ThreadsId, Tiler, Var, View, needs,
+    TensorId, Test, ThreadsId, Tiler, Var, needs,
 };
 
 /// The stages of both operands, and the tiles that fill them.
@@ -27,8 +27,7 @@ impl<'a> Stages<'a> {
     ) -> Result<Stages<'a>> {
         let [a, b] = sides;
         let shared = [a.allocate(k, "sA", stages)?, b.allocate(k, "sB", stages)?];
-        let tiles = sides.map(|side| side.of_one().tile());
-        let terms = declared.in_tiles(k, ["tiles"; 2], tiles)?;
+        let terms = declared.in_tiles(k, ["tiles"; 2], sides.map(|side| side.of_one().tile()))?;
         Ok(Stages { sides, shared, terms, movers })
     }
 
@@ -152,10 +151,7 @@ impl Side {
 
     /// How many elements move at once.
     pub(super) fn piece(&self, edges: Edges) -> i64 {
-        match edges {
-            Edges::Bulk => WIDTH / self.scalar.bytes(),
-            Edges::Moves => 1,
-        }
+        if edges == Edges::Bulk { WIDTH / self.scalar.bytes() } else { 1 }
     }
 
     /// Whether they move as they are: words or more at once.
@@ -166,8 +162,7 @@ impl Side {
     /// How the tiles of shared memory lie, without bank conflicts for those who read a chunk of each of
     /// several neighbouring rows: swizzled, or in rows of so many elements.
     fn lies(&self) -> (Option<Swizzle>, i64) {
-        let contiguous = self.extents()[0];
-        let bytes = self.scalar.bytes();
+        let (contiguous, bytes) = (self.extents()[0], self.scalar.bytes());
         match swizzle(contiguous * bytes / self.chunk, self.chunk) {
             Banks::Xor(swizzle) => (Some(swizzle), contiguous),
             Banks::Shift(more) => (None, contiguous + more / bytes),
@@ -183,9 +178,9 @@ impl Side {
     pub(super) fn allocate(&self, k: &mut Builder, name: &str, stages: i64) -> Result<TensorId> {
         let (swizzle, row) = self.lies();
         let (side, depth) = if self.transposed { (1, row) } else { (row, 1) };
-        let dims = self.order(leaf(self.size, side), leaf(self.depth, depth));
-        let view = View::levels_of(&[vec![leaf(stages, row * self.extents()[1])], dims.to_vec()]);
-        k.allocate(name, view, self.scalar, Memory::Shared, swizzle)
+        let tile = self.order(leaf(self.size, side), leaf(self.depth, depth));
+        let levels = [vec![leaf(stages, row * self.extents()[1])], tile.to_vec()];
+        k.allocate(name, levels, self.scalar, Memory::Shared, swizzle)
     }
 
     /// Brings a tile of global memory, which may have a batch's dimension before; zeros where there is nothing.
@@ -220,36 +215,30 @@ impl Side {
     ) -> Result {
         let piece = self.piece(movers.edges);
         let [contiguous, other] = self.extents();
-        let per_row = Expr::from(contiguous / piece);
-        let all = contiguous * other / piece;
+        let (per_row, all) = (contiguous / piece, contiguous * other / piece);
         let count = ceil(all, movers.threads);
         k.for_("e", 0..count, 1, count <= 16, |k, e| {
             let linear = Expr::from(e) * movers.threads + Expr::from(movers.thread);
-            let (row, place) = (linear.div(&per_row), linear.rem(&per_row));
+            let (row, place) = (linear.div(per_row), linear.rem(per_row));
             let inside = Cond::less(row.clone(), other);
             let (of, at) = from([row.clone(), place.clone()]);
             let body = |k: &mut Builder| {
                 let from = k.index(of, "from", at)?;
                 let from = k.reshape(from, "from", 0, &[&[(piece, 1)]])?;
                 let to = self.piece_of(k, to, piece, self.along(place, row))?;
-                self.bring(k, from, to, movers)
+                if self.copies(movers.edges) {
+                    return begin_copy(k, to, from);
+                }
+                let scalar = k.tensor_of(from)?.scalar;
+                let mut word = constant(k, "word", scalar, 0.0)?;
+                k.if_(Test::Inside(from.into()), |k| k.move_(word, Operand::at(from, [0])))?;
+                if scalar != self.scalar {
+                    word = moved(k, "rounded", self.scalar, word)?;
+                }
+                k.move_(Operand::at(to, [0]), word)
             };
             if all % movers.threads == 0 { body(k) } else { k.if_(inside, body) }
         })
-    }
-
-    /// Brings a piece, by a copy where its bytes are a word or more.
-    fn bring(&self, k: &mut Builder, from: TensorId, to: TensorId, by: Movers<'_>) -> Result {
-        if self.copies(by.edges) {
-            return begin_copy(k, to, from);
-        }
-        let scalar = k.tensor_of(from)?.scalar;
-        let mut word = constant(k, "word", scalar, 0.0)?;
-        k.if_(Test::Inside(from.into()), |k| k.move_(word, Operand::at(from, [0])))?;
-        if scalar != self.scalar {
-            word = moved(k, "rounded", self.scalar, word)?;
-        }
-        k.move_(Operand::at(to, [0]), word)
     }
 
     /// A matrix of global memory, maybe of a batch, in tiles.

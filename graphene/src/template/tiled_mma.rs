@@ -105,7 +105,6 @@ pub(super) trait TiledMma {
     /// Registers for the sums.
     fn allocate(&self, k: &mut Builder) -> Result<TensorId>;
 
-    /// Sets the sums to 0.
     fn reset(&self, k: &mut Builder, acc: TensorId) -> Result;
 
     /// Adds the matmul of a stage; of A, from the step `skipped` of 16 along K on.
@@ -211,19 +210,18 @@ impl dyn TiledMma + '_ {
         k.unroll("j", columns, |k, j| {
             let column = origin.n.div(n) + self.column(j);
             let held = epilogue.across(k, Vec::new(), (&column, n))?;
+            let run = Run { batch: origin.batch.clone(), row: origin.m.clone(), column, n, held };
             k.unroll(name, rows, |k, i| {
-                for half in 0..eights {
-                    let row = origin.m.clone() + self.row(i) + 8 * half;
-                    let (batch, column, mut held) =
-                        (origin.batch.clone(), column.clone(), held.clone());
+                (0..eights).try_for_each(|half| {
+                    let mut run = run.clone();
+                    run.row = run.row + self.row(i) + 8 * half;
                     let sums = self.run(k, acc, half, [i.into(), j.into()])?;
                     for matrix in 1..matrices {
                         let at = [i.into(), Expr::from(j) + matrix * columns];
-                        held.push(Some(self.run(k, acc, half, at)?));
+                        run.held.push(Some(self.run(k, acc, half, at)?));
                     }
-                    finish(k, sums, &Run { batch, row, column, n, held })?;
-                }
-                Ok(())
+                    finish(k, sums, &run)
+                })
             })
         })
     }

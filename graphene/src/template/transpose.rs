@@ -90,7 +90,6 @@ impl Transpose {
     }
 }
 
-/// Threads of a block.
 const THREADS: i64 = 256;
 
 /// The lanes of a warp, and the banks.

@@ -150,7 +150,6 @@ impl ChannelsLast {
         Multistage { matmul, arch, edges, by, tile, depth, warps, stages, raster, split }
     }
 
-    /// Whether there is such a kernel.
     fn check(&self) -> Result {
         self.convolution.check()?;
         self.matmul().check()?;
@@ -170,7 +169,7 @@ impl ChannelsLast {
 /// A thread's part of each tile of what pixels see: sixteen bytes of some rows, the same in all tiles, so that it finds
 /// out only once where their pixels are.
 struct Rows<'a> {
-    conv: &'a ChannelsLast,
+    convolution: &'a Convolution,
     side: Side,
     movers: Movers<'a>,
     x: TensorId,
@@ -206,57 +205,46 @@ impl Rows<'_> {
         let places = (0..ceil(side.size, rows)).map(place).collect::<Result<_>>()?;
         let images = Expr::from(&sizes.images);
         let columns = conv.columns(sizes).slice(0, first.clone(), side.size);
-        Ok(Rows { conv, side, movers, x, images, columns, places, own, row, rows })
+        let convolution = &conv.convolution;
+        Ok(Rows { convolution, side, movers, x, images, columns, places, own, row, rows })
     }
 
     /// Begins to copy a step along the depth to its stage; zeros where there is nothing.
     fn fetch(&self, k: &mut Builder, step: &Expr, stages: TensorId, stage: &Var) -> Result {
-        let convolution = &self.conv.convolution;
-        let (depth, piece) = (self.side.depth, self.side.piece(Edges::Bulk));
-        let read = convolution.channels[0];
+        let Rows { convolution, side, .. } = self;
+        let (depth, piece) = (side.depth, side.piece(Edges::Bulk));
+        let (read, taps) = (convolution.channels[0], convolution.taps());
         // Where stages are of one element of windows each, all threads know which without a division of their own.
         let (tap, run) = if read % depth == 0 {
-            let steps = Expr::from(read / depth);
-            (step.div(&steps), step.rem(&steps) * (depth / piece) + &self.own)
+            let steps = read / depth;
+            (step.div(steps), step.rem(steps) * (depth / piece) + &self.own)
         } else {
-            let runs = Expr::from(read / piece);
             let run = step.clone() * (depth / piece) + &self.own;
-            (run.div(&runs), run.rem(&runs))
+            (run.div(read / piece), run.rem(read / piece))
         };
-        let of_step = [Expr::from(k.let_("tap", tap)?), Expr::from(k.let_("run", run)?)];
+        let (tap, run) = (Expr::from(k.let_("tap", tap)?), Expr::from(k.let_("run", run)?));
         let part = self.columns.clone().slice(1, step.clone() * depth, depth);
         let to = k.index(stages, "stage", [stage])?;
         let header = copying(k, Header::new(Kind::Fused(part), to, self.x, self.movers.block));
-        k.decompose(header, |k| self.bring(k, of_step, to))
-    }
-
-    /// Copies the own run of an element of the windows.
-    fn bring(&self, k: &mut Builder, [tap, run]: [Expr; 2], to: TensorId) -> Result {
-        let convolution = &self.conv.convolution;
-        let (depth, piece) = (self.side.depth, self.side.piece(Edges::Bulk));
-        let taps = Expr::from(convolution.taps());
         // Behind the last element there are only images that are not there.
         let beyond = match convolution.depth() % depth {
             0 => Expr::from(0),
-            _ => tap.div(&taps) * &self.images,
+            _ => tap.div(taps) * &self.images,
         };
-        for (e, place) in (0..).zip(&self.places) {
-            let row = self.row.clone() + e * self.rows;
-            let move_ = |k: &mut Builder| {
-                let at = self.side.order(row.clone(), self.own.clone());
-                let to = self.side.piece_of(k, to, piece, at)?;
-                let image = place.image.clone() + &beyond;
-                let seen = convolution.seen(&place.at, &tap.rem(&taps));
-                let at = [image].into_iter().chain(seen).chain([run.clone()]);
-                let from = neighbours(k, self.x, at, piece, "from")?;
-                begin_copy(k, to, from)
-            };
-            if (e + 1) * self.rows <= self.side.size {
-                move_(k)?;
-            } else {
-                k.if_(Cond::less(row.clone(), self.side.size), move_)?;
-            }
-        }
-        Ok(())
+        k.decompose(header, |k| {
+            (0..).zip(&self.places).try_for_each(|(e, place)| {
+                let row = self.row.clone() + e * self.rows;
+                let inside = Cond::less(row.clone(), side.size);
+                let bring = |k: &mut Builder| {
+                    let to = side.piece_of(k, to, piece, side.order(row, self.own.clone()))?;
+                    let image = place.image.clone() + &beyond;
+                    let seen = convolution.seen(&place.at, &tap.rem(taps));
+                    let at = [image].into_iter().chain(seen).chain([run.clone()]);
+                    let from = neighbours(k, self.x, at, piece, "from")?;
+                    begin_copy(k, to, from)
+                };
+                if (e + 1) * self.rows <= side.size { bring(k) } else { k.if_(inside, bring) }
+            })
+        })
     }
 }

@@ -109,7 +109,6 @@ impl Convolution {
         self.axes.iter().all(|axis| axis.window == 1 && axis.stride == 1 && axis.pad == 0)
     }
 
-    /// Whether there is such a convolution.
     pub(super) fn check(&self) -> Result {
         let [read, made] = self.channels;
         let whole = self.group >= 1 && read >= 1 && made >= 1;

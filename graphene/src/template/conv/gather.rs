@@ -147,11 +147,9 @@ impl Gather<'_> {
         k.for_("e", 0..count, 1, unroll, |k, e| {
             let e = Expr::from(e);
             let row = e.clone() * self.rows + &self.row;
-            if depth % self.rows == 0 {
-                body(k, &e, &row)
-            } else {
-                k.if_(Cond::less(row.clone(), depth), |k| body(k, &e, &row))
-            }
+            let inside = Cond::less(row.clone(), depth);
+            let body = |k: &mut Builder| body(k, &e, &row);
+            if depth % self.rows == 0 { body(k) } else { k.if_(inside, body) }
         })
     }
 

@@ -69,23 +69,21 @@ impl Sliding {
         let outer = convolution.outer(&mut k, &sizes, Edges::Moves)?;
         let made = convolution.channels[1];
         let all = sizes.pixels.clone() * &sizes.images * made;
-        let blocks = all.ceil_div(self.threads);
-        let (block, t) = launch(&mut k, blocks, self.threads, "t")?;
+        let (block, t) = launch(&mut k, all.ceil_div(self.threads), self.threads, "t")?;
         let [thread] = k.indices(block, ["thread"])?;
         let pixel = t * self.threads + Expr::from(thread);
         let plane = Place::of(&mut k, &pixel, &sizes.out)?;
         // Of all planes, those of an image lie together.
         let channel = plane.image.rem(made);
-        let of_group = Expr::from(made / convolution.group);
+        let of_group = made / convolution.group;
         let image = k.let_("own_image", plane.image.div(made))?.into();
-        let group = Expr::from(k.let_("group", channel.div(&of_group))?);
-        let row = k.let_("row", channel.rem(&of_group))?.into();
+        let group = Expr::from(k.let_("group", channel.div(of_group))?);
+        let row = k.let_("row", channel.rem(of_group))?.into();
         let total = vector(&mut k, "total", 1, Scalar::F32)?;
         k.init(Operand::at(total, [0]), self.folded().0)?;
-        let zero = |k: &mut Builder| constant(k, "count", Scalar::F32, 0.0);
-        let count = (self.fold == Fold::Mean).then(|| zero(&mut k)).transpose()?;
-        let at = plane.at;
-        let own = Own { sliding: self, x, w, image, group, row, at, total, count };
+        let count = || constant(&mut k, "count", Scalar::F32, 0.0);
+        let count = (self.fold == Fold::Mean).then(count).transpose()?;
+        let own = Own { sliding: self, x, w, image, group, row, at: plane.at, total, count };
         own.window(&mut k)?;
         let epilogue = convolution.in_group(&mut k, &outer, &own.group)?;
         let batch = Some(own.image.clone() * convolution.group + &own.group);
@@ -97,7 +95,6 @@ impl Sliding {
         k.finish_as(Header::new(self.kind(&sizes), outer.results, ins, block))
     }
 
-    /// What the kernel computes.
     fn kind(&self, sizes: &Sizes) -> Kind {
         let (convolution, n) = (&self.convolution, self.convolution.axes.len());
         let fold = |image| {

@@ -23,7 +23,6 @@ fn words(n: i64, scalar: Scalar) -> i64 {
 
 /// What is held of each operand; nothing of rows, of what comes by tensor copies, and where there are too few registers.
 pub(super) struct Ahead<'a> {
-    /// The tile.
     pub(super) place: &'a Place,
     held: Vec<Option<Fetched>>,
     /// How many registers are left.
@@ -35,7 +34,6 @@ pub(super) struct Ahead<'a> {
 struct Fetched {
     from: TensorId,
     raw: TensorId,
-    /// Whether the operand is a column.
     column: bool,
     /// Of a matrix, how many panels: two, or only the one that is needed.
     panels: i64,

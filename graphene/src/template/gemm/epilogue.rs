@@ -1,4 +1,4 @@
-//! What becomes of the sums, and how they leave; `places`: which elements are whose.
+//! What becomes of the sums, and how they leave.
 
 use super::ahead::Ahead;
 use super::residual_tma::{RESIDUAL_PANELS, ResidualTma};

@@ -9,7 +9,7 @@ pub(crate) struct Walk {
     pub(crate) tiles_m: Expr,
     pub(crate) tiles_n: Expr,
     pub(crate) batch: Option<Expr>,
-    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
+    /// Rows of tiles that are walked together.
     pub(crate) raster: i64,
 }
 
@@ -27,7 +27,6 @@ impl Walk {
         Walk { tiles_m, tiles_n, batch: of.batch.clone(), raster }
     }
 
-    /// How many tiles there are.
     pub(crate) fn count(&self) -> Expr {
         let batches = self.batch.clone().unwrap_or(Expr::from(1));
         self.tiles_m.clone() * &self.tiles_n * batches
@@ -54,7 +53,6 @@ impl Walk {
 }
 
 impl Place {
-    /// The first.
     pub(crate) fn first() -> Place {
         Place { batch: None, m: 0.into(), n: 0.into() }
     }
