@@ -140,7 +140,8 @@ impl Conv {
 
     /// Whether all pixels of an image are one axis: windows are single elements.
     pub fn is_flat(&self) -> bool {
-        self.pixels == Edges::Bulk && self.convolution.is_pointwise()
+        let alone = |axis: &Axis| axis.window == 1 && axis.stride == 1 && axis.pad == 0;
+        self.pixels == Edges::Bulk && self.convolution.axes.iter().all(alone)
     }
 
     /// The matrix whose columns are what pixels see.

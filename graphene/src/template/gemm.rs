@@ -215,14 +215,6 @@ impl Gemm {
         self.strips * self.width() / PANEL
     }
 
-    /// How many 16-bit types results have: panels of each have buffers of their own.
-    fn kinds(&self) -> i64 {
-        let MatMul { scalar, ref epilogue, .. } = self.matmul;
-        let outputs = epilogue.outputs.iter().map(|output| output.unwrap_or(scalar));
-        let kinds: HashSet<_> = outputs.filter(|&scalar| self.leaves_by_panels(scalar)).collect();
-        kinds.len() as i64
-    }
-
     /// Whether results of a type leave panel by panel.
     fn leaves_by_panels(&self, scalar: Scalar) -> bool {
         self.edges == Edges::Bulk && self.split == 1 && scalar.bytes() == 2
@@ -232,7 +224,10 @@ impl Gemm {
     fn fits(&self, panels: i64) -> bool {
         let MatMul { scalar, ref epilogue, .. } = self.matmul;
         let stages = self.stages * (self.rows() + self.columns) * self.depth();
-        let panels = self.consumers * panels * self.kinds() * ROWS * PANEL;
+        // Panels of each 16-bit type of results have buffers of their own.
+        let outputs = epilogue.outputs.iter().map(|output| output.unwrap_or(scalar));
+        let kinds: HashSet<_> = outputs.filter(|&scalar| self.leaves_by_panels(scalar)).collect();
+        let panels = self.consumers * panels * kinds.len() as i64 * ROWS * PANEL;
         let rows = epilogue.operands.iter().map(|row| (row.span, row.scalar.unwrap_or(scalar)));
         let copied = rows.filter(|&(span, scalar)| self.copies(span, scalar));
         let row: i64 = copied.map(|(_, scalar)| scalar.bytes()).sum();

@@ -15,7 +15,10 @@ use crate::choose;
 pub(super) use crate::schedule::matmul::MatMul as Near;
 use crate::schedule::matmul::load;
 use crate::schedule::{Ahead, multistage};
-use crate::{Arch, Builder, Expr, Feature, Result, Scalar, TensorId, ThreadsId, Tiler, Var, WARP};
+use crate::{
+    Arch, Builder, Expr, Feature, Group, Kind, Result, Scalar, TensorId, ThreadsId, Tiler, Var,
+    WARP,
+};
 
 /// Who multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -124,14 +127,9 @@ pub(super) trait TiledMma {
     /// The sums of a run: of the first row or the one eight below, and the numbers of its row and column.
     fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [Expr; 2]) -> Result<TensorId>;
 
-    /// Whether matmuls are asynchronous, and read what copies have written through another proxy.
-    fn is_asynchronous(&self) -> bool {
-        false
-    }
-
-    /// Waits until the matmuls of so many stages at most are on their way, where they are asynchronous.
-    fn wait(&self, _: &mut Builder, _: TensorId, _stages: i64) -> Result {
-        Ok(())
+    /// Who waits for matmuls where they are asynchronous, and read what copies have written through another proxy.
+    fn awaits(&self) -> Option<ThreadsId> {
+        None
     }
 }
 
@@ -148,14 +146,19 @@ impl dyn TiledMma + '_ {
     ) -> Result {
         self.reset(k, acc)?;
         let mut ahead = Ahead::new(k, stages, block)?;
-        if self.is_asynchronous() {
+        if self.awaits().is_some() {
             ahead = ahead.for_asynchronous_readers();
         }
+        // Until the matmuls of so many stages at most are on their way.
+        let wait = |k: &mut Builder, stages: i64| match self.awaits() {
+            Some(own) => k.spec(Kind::WaitGroup(Group::MatMul, stages, false), acc, (), own),
+            None => Ok(()),
+        };
         multistage(k, &ahead, steps, fetch, |k, _, stage| {
             self.add(k, acc, block, shared, stage)?;
-            self.wait(k, acc, 1)
+            wait(k, 1)
         })?;
-        self.wait(k, acc, 0)
+        wait(k, 0)
     }
 
     /// Adds the matmul of a stage.

@@ -104,11 +104,6 @@ impl Convolution {
         Kind::Fused(Fused::all((0..self.epilogue.outputs.len()).map(result)))
     }
 
-    /// Whether each output pixel sees its own pixel alone.
-    pub(super) fn is_pointwise(&self) -> bool {
-        self.axes.iter().all(|axis| axis.window == 1 && axis.stride == 1 && axis.pad == 0)
-    }
-
     pub(super) fn check(&self) -> Result {
         let [read, made] = self.channels;
         let whole = self.group >= 1 && read >= 1 && made >= 1;

@@ -160,11 +160,8 @@ impl Sliding {
     fn check(&self) -> Result {
         self.convolution.check()?;
         let Convolution { channels, group, .. } = self.convolution;
-        let pools = match self.fold {
-            Fold::Weighted | Fold::Transposed => false,
-            Fold::Max | Fold::Sum | Fold::Mean => true,
-        };
-        needs(!pools || channels == [group; 2], "a group for each channel to pool", channels)?;
+        let weighted = self.weights().is_some();
+        needs(weighted || channels == [group; 2], "a group for each channel to pool", channels)?;
         Within(1, 1024).check("threads", self.threads)
     }
 }

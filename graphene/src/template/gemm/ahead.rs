@@ -39,6 +39,23 @@ struct Fetched {
     panels: i64,
 }
 
+impl Panel<'_> {
+    /// All that registers hold for one of the two rows of eight columns, the operands that are rows given.
+    pub(super) fn held(&self, k: &mut Builder, rows: &Held, at: (&Expr, i64)) -> Result<Held> {
+        let (eight, half) = at;
+        let all = self.ahead.held.iter().zip(rows).map(|(held, row)| {
+            let Some(held) = held else { return Ok(*row) };
+            let at = match held.column {
+                true => vec![self.strip.clone(), half.into()],
+                false => vec![self.number.rem(held.panels), eight.clone(), half.into()],
+            };
+            let raw = k.index(held.raw, "raw", at)?;
+            widen(k, raw).map(Some)
+        });
+        all.collect()
+    }
+}
+
 impl Store<'_> {
     /// Asks for the tile's rows and columns, and for the first panel of matrices.
     pub(super) fn ask<'p>(&self, k: &mut Builder, place: &'p Place) -> Result<Ahead<'p>> {
@@ -86,8 +103,8 @@ impl Store<'_> {
 
     /// The panel of this number, counting all of the consumer's rows: it takes the place of the oldest that is held.
     fn ask_for_panel(&self, k: &mut Builder, place: &Place, of: Fetched, number: &Expr) -> Result {
-        let panels = Expr::from(self.context.gemm.width() / PANEL);
-        let (strip, panel) = (number.div(&panels), number.rem(&panels));
+        let panels = self.context.gemm.width() / PANEL;
+        let (strip, panel) = (number.div(panels), number.rem(panels));
         each(k, EIGHTS, |k, eight| {
             each(k, 2, |k, half| {
                 let row = self.row_of(place, &strip, &half);
@@ -113,27 +130,6 @@ impl Store<'_> {
             }
         }
         Ok(())
-    }
-
-    /// All that registers hold for one of the two rows of eight columns, the operands that are rows given.
-    pub(super) fn all_held(
-        &self,
-        k: &mut Builder,
-        panel: &Panel<'_>,
-        rows: &Held,
-        eight: &Expr,
-        half: i64,
-    ) -> Result<Held> {
-        let all = panel.ahead.held.iter().zip(rows).map(|(held, row)| {
-            let Some(held) = held else { return Ok(*row) };
-            let at = match held.column {
-                true => vec![panel.strip.clone(), half.into()],
-                false => vec![panel.number.rem(held.panels), eight.clone(), half.into()],
-            };
-            let raw = k.index(held.raw, "raw", at)?;
-            widen(k, raw).map(Some)
-        });
-        all.collect()
     }
 
     fn has_rows(&self) -> bool {

@@ -1,11 +1,11 @@
 //! The matmuls of consumers.
 
 use super::epilogue::Store;
-use super::{Context, DEPTH, Place, ROWS, STEP};
+use super::{Context, DEPTH, ROWS, STEP};
 use crate::schedule::matmul::{epilog, load};
 use crate::schedule::{OrderedConsumer, PipelineState, each};
 use crate::template::fragments::{await_tma, clear, each_pair, elected_warps, fragment, own_group};
-use crate::template::matmul::{Tile, tile_of};
+use crate::template::matmul::tile_of;
 use crate::template::split_k::Visit;
 use crate::{
     Builder, Cond, Expr, Fence, Group, Header, Kind, Operand, Relation, Result, Scalar, TensorId,
@@ -40,7 +40,11 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
         stride = stride * gemm.consumers;
     }
     context.each_tile(k, first, stride, |k, _, place| {
-        let tile = consumer.tile(k, place)?;
+        let mut own_rows = place.clone();
+        if !gemm.ping_pong {
+            own_rows.m = own_rows.m * gemm.consumers + &consumer.group;
+        }
+        let tile = context.declared.tile(k, [ROWS * gemm.strips, gemm.width()], &own_rows)?;
         let multiply = |k: &mut Builder| consumer.multiply(k, &order);
         let shares = context.shares.as_ref();
         k.decompose(tile.header(own).on(shares.map(|shares| shares.blocks)), |k| {
@@ -85,17 +89,6 @@ impl<'a> Consumer<'a> {
             empty.push(k.peer(empty[0], "empty_there", Expr::from(1) - rank)?);
         }
         Ok(Consumer { context, own, group, acc, lanes, state, empty })
-    }
-
-    /// The consumer's own rows of a tile.
-    fn tile(&self, k: &mut Builder, place: &Place) -> Result<Tile<'_>> {
-        let Consumer { context, group, .. } = self;
-        let gemm = context.gemm;
-        let mut place = place.clone();
-        if !gemm.ping_pong {
-            place.m = place.m * gemm.consumers + group;
-        }
-        context.declared.tile(k, [ROWS * gemm.strips, gemm.width()], &place)
     }
 
     /// Passes the stages of so many tiles by, which are others'.
@@ -144,9 +137,8 @@ impl<'a> Consumer<'a> {
             Ok([own_a, k.index(b, "b", [stage])?])
         };
         load(k, *acc, *threads, near, |k, near| {
-            let b = near.b;
             let a = k.tile(a, "a", &[Tiler::Size(ROWS), Tiler::Size(along)])?;
-            let b = k.tile(b, "b", &[Tiler::Size(along), Tiler::Whole])?;
+            let b = k.tile(near.b, "b", &[Tiler::Size(along), Tiler::Whole])?;
             let sums = k.tile(*acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
             k.spec(Kind::Fence(Fence::MatMul), *acc, (), *threads)?;
             k.unroll("kk", DEPTH / STEP, |k, kk| {

@@ -199,7 +199,7 @@ impl<'a> Store<'a> {
         let rows = epilogue.across(k, rows, (&column, 2))?;
         for half in 0..2 {
             let row = self.row_of(panel.ahead.place, &panel.strip, &half.into());
-            let mut held = self.all_held(k, panel, &rows, eight, half)?;
+            let mut held = panel.held(k, &rows, (eight, half))?;
             if let (Some(asking), Some((come, j))) = (&self.asking, come) {
                 let raw = k.index(come, "raw", [half, j])?;
                 let raw = k.reshape(raw, "raw", 0, &[&[(2, 1)]])?;

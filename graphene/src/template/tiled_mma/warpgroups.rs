@@ -87,12 +87,8 @@ impl TiledMma for Warpgroups {
         k.spec(Kind::Commit(Group::MatMul), (), (), self.own)
     }
 
-    fn is_asynchronous(&self) -> bool {
-        true
-    }
-
-    fn wait(&self, k: &mut Builder, acc: TensorId, stages: i64) -> Result {
-        k.spec(Kind::WaitGroup(Group::MatMul, stages, false), acc, (), self.own)
+    fn awaits(&self) -> Option<ThreadsId> {
+        Some(self.own)
     }
 
     fn runs(&self) -> Runs {
