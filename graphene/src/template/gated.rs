@@ -17,9 +17,7 @@
 //! # Ok::<(), graphene_ir::Error>(())
 //! ```
 
-use super::epilogue::Epilogue;
-use super::matmul::MatMul;
-use super::stage::Side;
+use super::{epilogue::Epilogue, matmul::MatMul, stage::Side};
 use crate::{Builder, Expr, Function, Layout, Result, TensorId, Tiler, Unary};
 
 impl MatMul {

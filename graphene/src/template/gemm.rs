@@ -28,12 +28,11 @@ mod residual_tma;
 
 use self::context::Context;
 use self::residual_tma::RESIDUAL_PANELS;
-use super::access::launch_clusters;
-use super::epilogue::Span;
 pub use super::fragments::ROWS;
 use super::fragments::{BARRIERS, GROUP, consumer_registers};
 use super::matmul::{Edges, MatMul, Place};
 use super::split_k::{Holders, PAIR};
+use super::{access::launch_clusters, epilogue::Span};
 use crate::error::{AtMost, OneOf};
 use crate::{
     Arch, AtLeast, Builder, Expr, Header, Kernel, Kind, MultipleOf, Result, Scalar, Within, needs,

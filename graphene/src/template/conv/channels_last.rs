@@ -21,11 +21,9 @@ use super::Convolution;
 use super::convolution::{Place, Sizes};
 use crate::choose::ceil;
 use crate::schedule::{WIDTH, begin_copy, copying, neighbours, within};
-use crate::template::access::Stride;
 use crate::template::matmul::{Edges, MatMul, Place as TilePlace, Walk, tile_of};
-use crate::template::multistage::Multistage;
 use crate::template::stage::{Movers, Side};
-use crate::template::tiled_mma::By;
+use crate::template::{access::Stride, multistage::Multistage, tiled_mma::By};
 use crate::{
     Arch, Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, MultipleOf, Result, TensorId,
     Tiler, Var, needs,

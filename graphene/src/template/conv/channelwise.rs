@@ -9,11 +9,9 @@
 //!   - registers by a thread: what becomes of some channels of a pixel
 
 use super::convolution::{Place, Sizes};
-use super::sliding::WRITTEN_OUT;
-use super::{Axis, Convolution, Fold, Sliding};
+use super::{Axis, Convolution, Fold, Sliding, sliding::WRITTEN_OUT};
 use crate::schedule::{WIDTH, each, neighbours, vector, widen};
-use crate::template::access::launch;
-use crate::template::epilogue::Run;
+use crate::template::{access::launch, epilogue::Run};
 use crate::{
     Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, MultipleOf, Operand, Result, Scalar,
     TensorId, Test, Within, needs,

@@ -10,9 +10,7 @@
 use super::convolution::{Place, Sizes};
 use super::{Axis, Convolution};
 use crate::schedule::{constant, moved, vector};
-use crate::template::access::launch;
-use crate::template::epilogue::Run;
-use crate::template::matmul::Edges;
+use crate::template::{access::launch, epilogue::Run, matmul::Edges};
 use crate::{
     Arch, Binary, Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, Operand, Result,
     Scalar, TensorId, Test, Within, needs,

@@ -1,12 +1,9 @@
 //! What the parts of the kernel share: the stages and their barriers, and the walk over tiles.
 
-use super::residual_tma::ResidualTma;
-use super::{GROUP, Gemm, ROWS};
+use super::{GROUP, Gemm, ROWS, residual_tma::ResidualTma};
 use crate::schedule::{OrderedBarrier, Pipeline};
-use crate::template::access::Cluster;
-use crate::template::fragments::Panels;
 use crate::template::matmul::{Declared, Edges, MatMul, Place, Walk};
-use crate::template::split_k::Shares;
+use crate::template::{access::Cluster, fragments::Panels, split_k::Shares};
 use crate::{Builder, Expr, Header, Kind, Result, TensorId, ThreadsId, Tiler, Var};
 
 /// What the parts of the kernel share.

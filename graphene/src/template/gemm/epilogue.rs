@@ -1,8 +1,7 @@
 //! What becomes of the sums, and how they leave.
 
-use super::ahead::Ahead;
 use super::residual_tma::{RESIDUAL_PANELS, ResidualTma};
-use super::{Context, PANEL, PANELS, Place, ROWS};
+use super::{Context, PANEL, PANELS, Place, ROWS, ahead::Ahead};
 use crate::schedule::{each, widen};
 use crate::template::epilogue::{Held, Run};
 use crate::template::fragments::{

@@ -4,10 +4,8 @@
 
 use super::{Context, Edges, GROUP, PANEL, Place};
 use crate::schedule::constant;
-use crate::template::fragments::own_group;
 use crate::template::matmul::{Both, MatMul, tiled};
-use crate::template::stage::Side;
-use crate::template::tiled_mma::By;
+use crate::template::{fragments::own_group, stage::Side, tiled_mma::By};
 use crate::{
     Builder, Cond, Expr, Fence, Header, Kind, Operand, Relation, Result, TensorId, Test, ThreadsId,
     Tiler, Var,

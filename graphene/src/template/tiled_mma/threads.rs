@@ -3,9 +3,8 @@
 use super::{Near, Runs, TiledMma, place_of};
 use crate::choose::warps;
 use crate::schedule::neighbours;
-use crate::template::matmul::registers;
 use crate::template::split_k::{PAIR, Visit};
-use crate::template::stage::Side;
+use crate::template::{matmul::registers, stage::Side};
 use crate::{
     Builder, Expr, Layout, Memory, MultipleOf, Operand, Result, Scalar, TensorId, ThreadsId, Tiler,
     Var, needs,

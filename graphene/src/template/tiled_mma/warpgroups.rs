@@ -3,8 +3,7 @@
 use super::{Near, Runs, TiledMma};
 use crate::arch::WARPGROUP;
 use crate::template::fragments::{Lane, ROWS, clear, each_pair, fragment, own_group};
-use crate::template::split_k::Visit;
-use crate::template::stage::Side;
+use crate::template::{split_k::Visit, stage::Side};
 use crate::{
     Builder, Expr, Fence, Group, Header, Kind, MultipleOf, Operand, Result, Scalar, TensorId,
     ThreadsId, Tiler, Var, WARP, needs,

@@ -2,9 +2,7 @@
 
 use super::{Near, Runs, TiledMma, place_of};
 use crate::template::fragments::{QuadPairs, multiply_16, spot};
-use crate::template::matmul::registers;
-use crate::template::split_k::Visit;
-use crate::template::stage::Side;
+use crate::template::{matmul::registers, split_k::Visit, stage::Side};
 use crate::{
     Builder, Expr, Kind, Operand, Result, Scalar, TensorId, ThreadsId, Tiler, Unary, Var, choose,
     needs,
