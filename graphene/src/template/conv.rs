@@ -124,7 +124,7 @@ impl Conv {
             mma.reset(k, acc)?;
             multistage_through_registers(k, stages, &steps, block, bring, multiply)
         })?;
-        let epilogue = convolution.in_group(&mut k, &outer, &group)?;
+        let epilogue = convolution.grouped(&mut k, &outer, &group)?;
         let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
         let origin = Place { batch: None, m, n };
         mma.each_run(&mut k, (acc, 1), &epilogue, &origin, |k, sums, run| {

@@ -16,8 +16,7 @@ use super::matmul::{Edges, tile_of};
 use crate::named::named;
 use crate::schedule::{computed, each, load_inside, neighbours, store_inside, vector};
 use crate::{
-    Builder, Expr, Function, Fused, Kind, Operand, Result, Scalar, TensorId, Tiler, Unary, View,
-    needs,
+    Builder, Expr, Function, Fused, Operand, Result, Scalar, TensorId, Tiler, Unary, View, needs,
 };
 
 /// What becomes of the sums.
@@ -159,14 +158,6 @@ impl Attached {
     ) -> Attached {
         let function = function.clone();
         Attached { function, operands, results, wide: edges == Edges::Bulk }
-    }
-
-    /// What becomes of so many sums, which are the first operands.
-    pub(super) fn kind(&self, sums: usize) -> Kind {
-        if self.function == Function::identity() {
-            return Kind::Move;
-        }
-        Kind::Fused(self.fused((0..sums).map(Fused::input), sums))
     }
 
     /// What becomes of sums and of the operands, which are those from this number on.

@@ -6,8 +6,8 @@ mod walk;
 pub(super) use self::walk::{Place, Walk};
 use super::epilogue::{Attached, Epilogue, Span};
 use crate::{
-    Builder, Expr, Fused, Header, Kind, Layout, Memory, Result, Scalar, TensorId, ThreadsId, Tiler,
-    Var, View, needs,
+    Builder, Expr, Function, Fused, Header, Kind, Layout, Memory, Result, Scalar, TensorId,
+    ThreadsId, Tiler, Var, View, needs,
 };
 
 parameters! {
@@ -127,7 +127,11 @@ impl Tile<'_> {
 
     /// What becomes of these sums.
     pub(super) fn epilogue(&self, sums: &[TensorId], threads: ThreadsId) -> Header {
-        let kind = self.declared.epilogue.kind(sums.len());
+        let epilogue = &self.declared.epilogue;
+        let kind = match epilogue.function == Function::identity() {
+            true => Kind::Move,
+            false => Kind::Fused(epilogue.fused((0..sums.len()).map(Fused::input), sums.len())),
+        };
         Header::new(kind, self.results.clone(), [sums, &self.operands].concat(), threads)
     }
 }

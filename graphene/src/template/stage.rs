@@ -50,15 +50,14 @@ impl<'a> Stages<'a> {
             let own = (step.clone() - &first).max(0);
             let at = [[place.m.clone(), own.clone()], [own, place.n.clone()]];
             k.if_(conds, |k| {
-                for (i, side) in self.sides.iter().enumerate() {
-                    for (number, &of) in self.terms[term][i].iter().enumerate() {
+                self.sides.iter().enumerate().try_for_each(|(i, side)| {
+                    self.terms[term][i].iter().enumerate().try_for_each(|(number, &of)| {
                         let from = k.index(of, "tile", place.at(at[i].clone()))?;
                         let to = k.index(self.shared[i], "stage", [stage])?;
                         let to = side.part(k, to, number)?;
-                        side.of_one().fill(k, from, to, self.movers)?;
-                    }
-                }
-                Ok(())
+                        side.of_one().fill(k, from, to, self.movers)
+                    })
+                })
             })?;
             first = end;
         }

@@ -5,7 +5,8 @@ use crate::template::access::{Stride, product, sizes};
 use crate::template::epilogue::{Attached, Epilogue, Run, Span};
 use crate::template::matmul::{Declared, Edges, tile_of};
 use crate::{
-    Builder, Expr, Fused, Kind, Layout, Number, Result, Scalar, TensorId, Tiler, Var, Window, needs,
+    Builder, Expr, Fused, Kind, Layout, Number, Result, Scalar, TensorId, Tiler, Var, View, Window,
+    needs,
 };
 
 parameters! {
@@ -155,7 +156,8 @@ impl Convolution {
     /// the results, Y, Y_2, ….
     pub(super) fn channels_last(&self, k: &mut Builder, sizes: &Sizes) -> Result<Declared> {
         let (m, n) = (sizes.pixels.clone() * &sizes.images, Expr::from(self.channels[1]));
-        let shapes = [Layout::rows([n.clone()]), Layout::rows([m.clone(), n.clone()])];
+        let whole = Layout::rows([m.clone(), n.clone()]);
+        let shapes = [Layout::rows([n.clone()]).into(), whole.into()];
         let mut epilogue = self.declare(k, shapes, Edges::Bulk)?;
         for (span, _) in epilogue.operands.iter_mut().filter(|of| of.0 == Span::Column) {
             *span = Span::Row;
@@ -168,31 +170,23 @@ impl Convolution {
     pub(super) fn outer(&self, k: &mut Builder, sizes: &Sizes, edges: Edges) -> Result<Attached> {
         let made = self.channels[1] / self.group;
         let whole = [Expr::from(&sizes.images) * self.group, made.into(), sizes.pixels.clone()];
-        self.declare(k, [Layout::rows([self.group, made]), Layout::rows(whole)], edges)
+        let channels = Layout::rows([self.group, made]);
+        self.declare(k, [channels.into(), Layout::rows(whole).into()], edges)
     }
 
     /// Declares operands by channel, whole ones and results, of these shapes.
-    fn declare(
-        &self,
-        k: &mut Builder,
-        [channels, whole]: [Vec<Layout<Expr>>; 2],
-        edges: Edges,
-    ) -> Result<Attached> {
+    fn declare(&self, k: &mut Builder, shapes: [View; 2], edges: Edges) -> Result<Attached> {
+        let [channels, whole] = shapes;
         let (operands, results) = self.epilogue.declare(k, self.scalar, 0, |span| match span {
-            Some(Span::Column | Span::Row) => ("bias", channels.clone().into()),
-            Some(Span::Whole) => ("R", whole.clone().into()),
-            None => ("Y", whole.clone().into()),
+            Some(Span::Column | Span::Row) => ("bias", channels.clone()),
+            Some(Span::Whole) => ("R", whole.clone()),
+            None => ("Y", whole.clone()),
         })?;
         Ok(Attached::new(&self.epilogue, operands, results, edges))
     }
 
     /// What is declared outside, in a group: of operands `[groups, output channels/group]` it has the group's.
-    pub(super) fn in_group(
-        &self,
-        k: &mut Builder,
-        of: &Attached,
-        group: &Expr,
-    ) -> Result<Attached> {
+    pub(super) fn grouped(&self, k: &mut Builder, of: &Attached, group: &Expr) -> Result<Attached> {
         let mut own = of.clone();
         for (_, of) in own.operands.iter_mut().filter(|operand| operand.0 != Span::Whole) {
             let row = tile_of(k, *of, "own", &[Tiler::Size(1), Tiler::Whole], [group, &0.into()])?;

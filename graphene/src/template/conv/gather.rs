@@ -160,13 +160,12 @@ impl Gather<'_> {
 
     /// Loads the own run of a row, element by element.
     fn load(&self, k: &mut Builder, words: TensorId, row: &Expr) -> Result {
-        for (i, place) in (0..).zip(&self.places) {
+        (0..).zip(&self.places).try_for_each(|(i, place)| {
             let word = Operand::at(words, [i]);
             let from = Operand::at(self.x, self.seen(place, row));
             k.init(word.clone(), 0.0)?;
-            k.if_(Test::Inside(from.clone()), |k| k.move_(word, from))?;
-        }
-        Ok(())
+            k.if_(Test::Inside(from.clone()), |k| k.move_(word, from))
+        })
     }
 
     /// The coordinates in x of what a pixel sees in a row: of the row's element of the window, in its

@@ -83,7 +83,7 @@ impl Sliding {
         let count = (self.fold == Fold::Mean).then(count).transpose()?;
         let own = Own { sliding: self, x, w, image, group, row, at: plane.at, total, count };
         own.window(&mut k)?;
-        let epilogue = convolution.in_group(&mut k, &outer, &own.group)?;
+        let epilogue = convolution.grouped(&mut k, &outer, &own.group)?;
         let batch = Some(own.image.clone() * convolution.group + &own.group);
         let column = pixel.rem(&sizes.pixels);
         let held = epilogue.across(&mut k, Vec::new(), (&column, 1))?;

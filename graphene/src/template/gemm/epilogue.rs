@@ -196,7 +196,7 @@ impl<'a> Store<'a> {
         let rows = self.rows_at(k, panel, eight)?;
         let column = self.column_of(panel.ahead.place, &panel.panel, eight);
         let rows = epilogue.across(k, rows, (&column, 2))?;
-        for half in 0..2 {
+        (0..2).try_for_each(|half| {
             let row = self.row_of(panel.ahead.place, &panel.strip, &half.into());
             let mut held = panel.held(k, &rows, (eight, half))?;
             if let (Some(asking), Some((come, j))) = (&self.asking, come) {
@@ -211,9 +211,8 @@ impl<'a> Store<'a> {
                 held.push(Some(k.index(panel.acc, "sums", [Expr::from(half), at])?));
             }
             let (batch, column) = (panel.ahead.place.batch.clone(), column.clone());
-            body(k, half, sums, &Run { batch, row, column, n: 2, held })?;
-        }
-        Ok(())
+            body(k, half, sums, &Run { batch, row, column, n: 2, held })
+        })
     }
 
     /// The panel of C, in panels.

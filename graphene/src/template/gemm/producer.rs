@@ -79,13 +79,8 @@ impl Context<'_> {
         k.alone(Kind::Arrive(Some(bytes.into())), fill.full.clone(), ())
     }
 
-    /// Copies the boxes of a step's tile of A (0) or B (1).
+    /// Copies the boxes of a step's tile of A (0) or B (1): of a cluster, the own share of B to both blocks.
     fn bring(&self, k: &mut Builder, i: usize, fill: &Fill<'_>) -> Result {
-        (0..fill.from[i].len()).try_for_each(|matrix| self.bring_matrix(k, (i, matrix), fill))
-    }
-
-    /// Likewise of one matrix: of a cluster, the own share of B to both blocks.
-    fn bring_matrix(&self, k: &mut Builder, (i, matrix): Factor, fill: &Fill<'_>) -> Result {
         let (size, box_) = (self.gemm.sizes()[i], self.gemm.boxes()[i]);
         let count = [size[0] / box_[0], size[1] / box_[1]];
         let pair = self.pair.as_ref().filter(|_| i == 1);
@@ -97,16 +92,18 @@ impl Context<'_> {
             (_, true) => each(count[1]).map(|column| [rank.clone(), column]).collect(),
             (_, false) => vec![[0.into(), rank]],
         };
-        let to = k.index(self.shared[i], "stage", [fill.stage])?;
-        let to = k.tile(to, "boxes", &box_.map(Tiler::Size))?;
-        let header = self.stage_of(k, (i, matrix), fill)?.signals(fill.full.clone());
-        k.decompose(on(header), |k| {
-            own.into_iter().try_for_each(|[row, column]| {
-                let at = fill.at()[i];
-                let at = [at[0].clone() * count[0] + &row, at[1].clone() * count[1] + &column];
-                let from = Operand::at(fill.from[i][matrix], fill.place.at(at));
-                let to = Operand::at(to, [row, column + matrix as i64 * count[1]]);
-                k.add(on(Header::alone(Kind::Move, to, from).signals(fill.full.clone())))
+        fill.from[i].iter().enumerate().try_for_each(|(matrix, &from)| {
+            let to = k.index(self.shared[i], "stage", [fill.stage])?;
+            let to = k.tile(to, "boxes", &box_.map(Tiler::Size))?;
+            let header = self.stage_of(k, (i, matrix), fill)?.signals(fill.full.clone());
+            k.decompose(on(header), |k| {
+                own.iter().cloned().try_for_each(|[row, column]| {
+                    let [m, n] = fill.at()[i].map(Expr::clone);
+                    let at = [m * count[0] + &row, n * count[1] + &column];
+                    let from = Operand::at(from, fill.place.at(at));
+                    let to = Operand::at(to, [row, column + matrix as i64 * count[1]]);
+                    k.add(on(Header::alone(Kind::Move, to, from).signals(fill.full.clone())))
+                })
             })
         })
     }
@@ -230,8 +227,9 @@ impl Context<'_> {
         let by_rows = gemm.matmul.b_transposed;
         let of_step = if by_rows { depth * (gemm.width() / PANEL) } else { gemm.width() };
         let terms = self.declared.terms.iter().enumerate();
-        let all = terms.flat_map(|(number, term)| term.factors[1].iter().map(move |b| (number, b)));
-        for (number, &b) in all {
+        let mut all =
+            terms.flat_map(|(number, term)| term.factors[1].iter().map(move |b| (number, b)));
+        all.try_for_each(|(number, &b)| {
             let b = tiled(k, b, "lines", gemm.sizes()[1])?;
             let (first, steps) = self.own_steps(number);
             let begun = if early { steps.clone().min(gemm.stages) } else { 0.into() };
@@ -247,8 +245,7 @@ impl Context<'_> {
                 };
                 let first = k.index(tile, "first", self.within(at))?;
                 k.if_(Test::Inside(first.into()), |k| k.alone(Kind::Prefetch, (), first))
-            })?;
-        }
-        Ok(())
+            })
+        })
     }
 }

@@ -130,15 +130,14 @@ impl Warps {
         k.unroll("part", self.own[i], |k, part| {
             let sixteens = self.sixteens(i, part);
             let to = k.index(to, "part", [part])?;
-            for (eight, four) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter().try_for_each(|(eight, four)| {
                 let across = sixteens.clone() * 16 + &row + 8 * eight;
                 let depth = along.clone() * 8 + &column + 4 * four;
                 let from = Operand::at(from, side.order(across, depth));
                 let to = Operand::at(to, [eight, four]);
                 k.move_(to.clone(), from)?;
-                k.unary(Unary::Tf32, to.clone(), to)?;
-            }
-            Ok(())
+                k.unary(Unary::Tf32, to.clone(), to)
+            })
         })?;
         Ok(to)
     }
@@ -159,11 +158,10 @@ impl TiledMma for Warps {
 
     fn reset(&self, k: &mut Builder, acc: TensorId) -> Result {
         k.unroll_both([("i", self.own[0]), ("j", 2 * self.own[1])], |k, [i, j]| {
-            for half in 0..2 {
+            (0..2).try_for_each(|half| {
                 let pair = self.run(k, acc, half, [i, j].map(Expr::from))?;
-                (0..2).try_for_each(|p| k.init(Operand::at(pair, [p]), 0.0))?;
-            }
-            Ok(())
+                (0..2).try_for_each(|p| k.init(Operand::at(pair, [p]), 0.0))
+            })
         })
     }
 
@@ -172,16 +170,13 @@ impl TiledMma for Warps {
         // TF32's instructions are eight deep, two of quad pairs as well.
         let deep = if single || self.quads.is_some() { 8 } else { 16 };
         k.unroll("kk", self.sides[1].depth / deep, |k, kk| {
-            let along = [skipped.clone() * (16 / deep) + Expr::from(kk), Expr::from(kk)];
-            let mut both = [near.a, near.b];
-            for (i, from) in both.iter_mut().enumerate() {
-                *from = match &self.quads {
-                    Some(quads) => self.fours(k, quads, (i, *from), &along[i])?,
-                    None if single => self.words(k, i, *from, &along[i])?,
-                    None => self.matrices(k, i, *from, &along[i])?,
-                };
-            }
-            let [a, b] = both;
+            let mut held = |i: usize, of: TensorId, along: Expr| match &self.quads {
+                Some(quads) => self.fours(k, quads, (i, of), &along),
+                None if single => self.words(k, i, of, &along),
+                None => self.matrices(k, i, of, &along),
+            };
+            let a = held(0, near.a, skipped.clone() * (16 / deep) + kk)?;
+            let b = held(1, near.b, kk.into())?;
             if let Some(quads) = &self.quads {
                 let sixteens = k.tile(near.c, "sixteens", &[Tiler::Size(1), Tiler::Size(2)])?;
                 return k.unroll_both([("i", self.own[0]), ("j", self.own[1])], |k, [i, j]| {
@@ -195,11 +190,10 @@ impl TiledMma for Warps {
                 let a = k.index(a, "rows", [i])?;
                 k.unroll("j", self.own[1], |k, j| {
                     let b = k.index(b, "columns", [j])?;
-                    for half in 0..2 {
+                    (0..2).try_for_each(|half| {
                         let to = Operand::at(near.c, [Expr::from(i), Expr::from(j) * 2 + half]);
-                        multiply_16(k, to, a, (b, half), self.warp)?;
-                    }
-                    Ok(())
+                        multiply_16(k, to, a, (b, half), self.warp)
+                    })
                 })
             })
         })
