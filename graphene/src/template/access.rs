@@ -144,8 +144,6 @@ pub(super) fn declare(
 ) -> Result<Vec<TensorId>> {
     let symbols = operands.iter().map(|(name, access, _)| access.symbols(k, name));
     let symbols = symbols.collect::<Result<Vec<_>>>()?;
-    let each = |((name, access, sizes), symbols): (&(String, &Access, &[Expr]), &Vec<_>)| {
-        access.param(k, name, sizes, symbols)
-    };
-    operands.iter().zip(&symbols).map(each).collect()
+    let all = operands.iter().zip(&symbols);
+    all.map(|((name, access, sizes), of)| access.param(k, name, sizes, of)).collect()
 }

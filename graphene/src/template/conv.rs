@@ -93,8 +93,8 @@ impl Conv {
         let gather = Gather::new(&mut k, self, &sizes, x, b, [&group, &place.n], movers)?;
         let mma = self.by.share(&mut k, block, [a, b], self.warps)?;
         let weights = a.tiled(&mut k, w)?;
-        let shared =
-            [a.allocate(&mut k, "sW", self.stages)?, b.allocate(&mut k, "sX", self.stages)?];
+        let stages = self.stages;
+        let shared = [a.allocate(&mut k, "sW", stages)?, b.allocate(&mut k, "sX", stages)?];
         let acc = mma.allocate(&mut k)?;
         let count = ceil(depth, self.depth);
         let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
@@ -119,7 +119,7 @@ impl Conv {
         let sums = Kind::Fused(Fused::input(1).matmul(gather.columns.clone()));
         let multiply =
             |k: &mut Builder, _: &Var, stage: &Var| mma.add(k, acc, block, shared, stage);
-        let (stages, steps, bring) = (self.stages, Expr::from(count), [&fetch as _, &settle as _]);
+        let (steps, bring) = (Expr::from(count), [&fetch as _, &settle as _]);
         k.decompose(Header::new(sums, acc, [x, rows], block), |k| {
             mma.reset(k, acc)?;
             multistage_through_registers(k, stages, &steps, block, bring, multiply)
@@ -162,12 +162,10 @@ impl Conv {
     /// Tiles of each group, group by group.
     fn walk(&self, sizes: &Sizes) -> Walk {
         let Convolution { channels, group, .. } = self.convolution;
-        Walk {
-            tiles_m: Expr::from(channels[1] / group).ceil_div(self.tile[0]),
-            tiles_n: (sizes.pixels.clone() * &sizes.images).ceil_div(self.tile[1]),
-            batch: (group > 1).then(|| Expr::from(group)),
-            raster: self.raster,
-        }
+        let tiles_m = Expr::from(channels[1] / group).ceil_div(self.tile[0]);
+        let tiles_n = (sizes.pixels.clone() * &sizes.images).ceil_div(self.tile[1]);
+        let batch = (group > 1).then(|| Expr::from(group));
+        Walk { tiles_m, tiles_n, batch, raster: self.raster }
     }
 
     fn check(&self) -> Result {

@@ -20,6 +20,9 @@ pub(super) const PRODUCER_REGISTERS: i64 = 40;
 /// Rows of a warpgroup's matmul.
 pub const ROWS: i64 = 64;
 
+/// Bytes of its depth.
+pub(super) const STEP: i64 = 32;
+
 /// How tiles `[rows, columns]` lie in shared memory: in panels of rows as wide as a swizzle, of 128, 64 or 32 bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Panels {
@@ -29,6 +32,7 @@ pub(super) struct Panels {
 }
 
 impl Panels {
+    /// The columns of a panel.
     pub(super) fn width(self) -> i64 {
         let widths = [128, 64, 32].map(|width| width / self.scalar.bytes());
         widths.into_iter().find(|width| self.columns % width == 0).unwrap_or(self.columns)
@@ -125,13 +129,10 @@ impl QuadPairs {
         let pairs = k.tile(warp, "pairs", &[quads])?;
         let pair = k.index(pairs, "pair", [lane.rem(16).div(4)])?;
         let upper = lane.div(16);
-        Ok(QuadPairs {
-            pair,
-            row: spot(k.arch(), &lane)[0].clone() + lane.div(2).rem(2) * 8,
-            column: upper.clone() * 8 + lane.rem(8),
-            step: lane.rem(4),
-            four: upper * 2 + lane.rem(8).div(4),
-        })
+        let row = spot(k.arch(), &lane)[0].clone() + lane.div(2).rem(2) * 8;
+        let column = upper.clone() * 8 + lane.rem(8);
+        let (step, four) = (lane.rem(4), upper * 2 + lane.rem(8).div(4));
+        Ok(QuadPairs { pair, row, column, step, four })
     }
 
     /// The registers of four elements: of a column of the right operand and of any of the left one, or `across` the right
@@ -241,7 +242,6 @@ pub(super) fn each_pair(k: &mut Builder, of: TensorId, eights: i64, body: Visit<
     })
 }
 
-/// All zeros.
 pub(super) fn clear(k: &mut Builder, acc: TensorId, eights: i64) -> Result {
     each_pair(k, acc, eights, &|k, pair, _| {
         k.unroll("p", 2, |k, p| k.init(Operand::at(pair, [p]), 0.0))

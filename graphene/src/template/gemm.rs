@@ -77,9 +77,6 @@ parameters! {
 /// Bytes of a stage's depth: the width of the swizzle.
 const DEPTH: i64 = 128;
 
-/// Bytes of an instruction's depth.
-const STEP: i64 = 32;
-
 /// Columns of the tile through which C leaves: 128 bytes.
 const PANEL: i64 = 64;
 
@@ -107,12 +104,11 @@ impl Gemm {
         self.check()?;
         let mut k = Builder::new("gemm", Arch::Sm90a);
         let together = self.cluster.max(self.split);
-        let [count, first] =
-            if together == 1 { ["blocks", "first"] } else { ["clusters", "cluster"] };
-        let count = Expr::from(k.symbol(count)?);
+        let names = if together == 1 { ["blocks", "first"] } else { ["clusters", "cluster"] };
+        let count = Expr::from(k.symbol(names[0])?);
         let declared = self.matmul.declare(&mut k, self.edges, self.weights)?;
         let (clusters, threads) = ((count.clone(), together), GROUP * (self.consumers + 1));
-        let (block, first, cluster) = launch_clusters(&mut k, clusters, threads, first)?;
+        let (block, first, cluster) = launch_clusters(&mut k, clusters, threads, names[1])?;
         let context = self.context(&mut k, &declared, (first, count), (block, cluster))?;
         context.pdl_prologue(&mut k)?;
         k.role(context.groups, 0..self.consumers, |k| consumer::consume(&context, k))?;

@@ -96,17 +96,12 @@ pub(super) struct Movers<'a> {
 impl Side {
     /// A's and B's tiles of a matmul of `[m,n]` by `depth`, which these multiply.
     pub(super) fn both(matmul: &MatMul, tile: [i64; 2], depth: i64, by: By) -> [Side; 2] {
-        let transposed = [matmul.a_transposed, matmul.b_transposed];
-        let matrices = [1, matmul.matrices()];
-        [0, 1].map(|i| Side {
-            right: i == 1,
-            size: tile[i],
-            matrices: matrices[i],
-            depth,
-            transposed: transposed[i],
-            scalar: matmul.scalar,
-            chunk: by.chunk(matmul.scalar, transposed[i]),
-        })
+        let side = |right: bool, transposed: bool, matrices: i64| {
+            let (size, scalar) = (tile[usize::from(right)], matmul.scalar);
+            let chunk = by.chunk(scalar, transposed);
+            Side { right, size, matrices, depth, transposed, scalar, chunk }
+        };
+        [side(false, matmul.a_transposed, 1), side(true, matmul.b_transposed, matmul.matrices())]
     }
 
     /// Coordinates or extents in the operand's order.

@@ -55,12 +55,10 @@ parameters! {
 }
 
 impl ChannelsLast {
-    /// The kernel, with symbols `images`, `out0`, `out1`, … for the sizes of results along the spatial axes, and `in0`,
-    /// `in1`, … for those of the images.
+    /// The kernel, with the symbols of a [`Conv`](super::Conv::kernel) that is not flat.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let Convolution { scalar, channels: [read, made], .. } = self.convolution;
-        let threads = 32 * self.warps;
         let matmul = self.matmul();
         let [a, b] = matmul.sides();
         let mut k = Builder::new("conv_channels_last", self.arch);
@@ -75,7 +73,8 @@ impl ChannelsLast {
         let (block, t, shares) = matmul.launch(&mut k, walk.count())?;
         let [thread] = k.indices(block, ["thread"])?;
         let place = walk.place(&mut k, t)?;
-        let movers = Movers { threads, block, thread: &thread, edges: Edges::Bulk };
+        let (threads, edges) = (32 * self.warps, Edges::Bulk);
+        let movers = Movers { threads, block, thread: &thread, edges };
         let rows = Rows::new(&mut k, (self, a), &sizes, x, &place.m, movers)?;
         let mma = self.by.share(&mut k, block, [a, b], self.warps)?;
         let weights = b.tiled(&mut k, w)?;

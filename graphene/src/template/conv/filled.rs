@@ -52,11 +52,8 @@ impl Filled {
             let channels = vector(k, "channels", made, scalar)?;
             for channel in 0..made {
                 let to = Operand::at(channels, [channel]);
-                if channel < read {
-                    k.move_(to, Operand::at(x, [image.clone(), channel.into(), pixel.clone()]))?;
-                } else {
-                    k.init(to, 0.0)?;
-                }
+                let from = Operand::at(x, [image.clone(), channel.into(), pixel.clone()]);
+                if channel < read { k.move_(to, from)? } else { k.init(to, 0.0)? }
             }
             k.move_(to, channels)
         })?;

@@ -97,7 +97,14 @@ impl Gather<'_> {
             return k.decompose(self.header(words.into(), step), |k| {
                 self.each_row(k, |k, e, row| {
                     let words = k.index(words, "word", [e])?;
-                    self.load(k, words, &(first.clone() + row))
+                    let row = first.clone() + row;
+                    // Element by element.
+                    (0..).zip(&self.places).try_for_each(|(i, place)| {
+                        let word = Operand::at(words, [i]);
+                        let from = Operand::at(self.x, self.seen(place, &row));
+                        k.init(word.clone(), 0.0)?;
+                        k.if_(Test::Inside(from.clone()), |k| k.move_(word, from))
+                    })
                 })
             });
         }
@@ -156,16 +163,6 @@ impl Gather<'_> {
     /// The own run of a stage's row.
     fn run_of(&self, k: &mut Builder, stage: TensorId, row: &Expr) -> Result<TensorId> {
         self.side.piece_of(k, stage, self.run, [row.clone(), self.own.clone()])
-    }
-
-    /// Loads the own run of a row, element by element.
-    fn load(&self, k: &mut Builder, words: TensorId, row: &Expr) -> Result {
-        (0..).zip(&self.places).try_for_each(|(i, place)| {
-            let word = Operand::at(words, [i]);
-            let from = Operand::at(self.x, self.seen(place, row));
-            k.init(word.clone(), 0.0)?;
-            k.if_(Test::Inside(from.clone()), |k| k.move_(word, from))
-        })
     }
 
     /// The coordinates in x of what a pixel sees in a row: of the row's element of the window, in its

@@ -52,8 +52,7 @@ parameters! {
 }
 
 impl Sliding {
-    /// The kernel, with symbols `images`, `out0`, `out1`, … for the sizes of results along the spatial
-    /// axes, and `in0`, `in1`, … for those of the images.
+    /// The kernel, with the symbols of a [`Conv`](super::Conv::kernel) that is not flat.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         if self.channels_last {

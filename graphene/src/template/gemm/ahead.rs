@@ -8,7 +8,7 @@ use crate::schedule::{WIDTH, copy, each, fetch_inside, load, neighbours, widen};
 use crate::template::epilogue::{Held, Span};
 use crate::template::fragments::packed;
 use crate::template::matmul::{leaf, registers};
-use crate::{Builder, Cond, Expr, Group, Header, Kind, Memory, Relation, Result, Scalar, TensorId};
+use crate::{Builder, Cond, Expr, Group, Header, Kind, Memory, Result, Scalar, TensorId};
 
 /// Runs of eight columns in a panel.
 const EIGHTS: i64 = PANEL / 8;
@@ -125,8 +125,8 @@ impl Store<'_> {
                 self.ask_for_panel(k, place, held, &panel.number)?;
             } else if panels > 1 {
                 let next = panel.number.clone() + 1;
-                let last = Cond::new(next.clone(), Relation::Less, panels);
-                k.if_(last, |k| self.ask_for_panel(k, place, held, &next))?;
+                let within = Cond::less(next.clone(), panels);
+                k.if_(within, |k| self.ask_for_panel(k, place, held, &next))?;
             }
         }
         Ok(())
@@ -188,7 +188,7 @@ impl Store<'_> {
             spare -= taken;
             let held = registers(k, "held", &[&[(EIGHTS, 2)], &[(2, 1)]], scalar)?;
             each(k, EIGHTS, |k, eight| {
-                let pair = self.pair_of(k, row, panel, &eight)?;
+                let pair = self.pair_of(k, row, [panel, &eight])?;
                 let held = k.index(held, "pair", [eight])?;
                 copy(k, held, pair, true)
             })?;
@@ -198,13 +198,8 @@ impl Store<'_> {
     }
 
     /// The own lane's pair in eight columns of a panel of a row.
-    fn pair_of(
-        &self,
-        k: &mut Builder,
-        row: TensorId,
-        panel: &Expr,
-        eight: &Expr,
-    ) -> Result<TensorId> {
+    fn pair_of(&self, k: &mut Builder, row: TensorId, at: [&Expr; 2]) -> Result<TensorId> {
+        let [panel, eight] = at;
         let row = k.index(row, "row", [&self.group])?;
         let at = (panel.clone() * EIGHTS + eight) * 4 + &self.lane.column;
         neighbours(k, row, [at], 2, "pair")
@@ -218,7 +213,7 @@ impl Store<'_> {
                 widen(k, pair).map(Some)
             }
             (&Some(row), None) => {
-                let pair = self.pair_of(k, row, &panel.panel, eight)?;
+                let pair = self.pair_of(k, row, [&panel.panel, eight])?;
                 load(k, pair, true).map(Some)
             }
             (None, None) => Ok(None),

@@ -6,7 +6,6 @@ use crate::template::matmul::{Declared, Edges, MatMul, Place, Walk};
 use crate::template::{access::Cluster, fragments::Panels, split_k::Shares};
 use crate::{Builder, Expr, Header, Kind, Result, TensorId, ThreadsId, Tiler, Var};
 
-/// What the parts of the kernel share.
 pub(super) struct Context<'a> {
     pub(super) gemm: &'a Gemm,
     pub(super) block: ThreadsId,
@@ -20,7 +19,6 @@ pub(super) struct Context<'a> {
     pub(super) shares: Option<Shares>,
     /// In which order consumers multiply (ping-pong); if they share each tile, in none.
     pub(super) order: OrderedBarrier,
-    /// An addend that comes to where C leaves from.
     pub(super) residual_tma: Option<ResidualTma>,
     /// The block's or cluster's first tile, and the distance to its next.
     pub(super) first: Expr,

@@ -5,7 +5,7 @@ use super::{Context, PANEL, PANELS, Place, ROWS, ahead::Ahead};
 use crate::schedule::{each, widen};
 use crate::template::epilogue::{Held, Run};
 use crate::template::fragments::{
-    Lane, Matrices, Panels as PanelLayout, await_tma, leave_by_tma, matrix_fragment,
+    Lane, Matrices, Panels, await_tma, leave_by_tma, matrix_fragment,
 };
 use crate::template::matmul::{Declared, leaf, tiled};
 use crate::{
@@ -19,7 +19,7 @@ pub(super) struct Store<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) own: ThreadsId,
     pub(super) group: Var,
-    pub(super) by_panels: Vec<Panels>,
+    pub(super) by_panels: Vec<ByPanels>,
     /// Of each operand that is a row, where its part is: `[consumer].[columns]`.
     pub(super) rows: Held,
     /// How an addend's panels come.
@@ -46,7 +46,7 @@ pub(super) struct Panel<'a> {
 }
 
 /// A result that leaves by tensor copies.
-pub(super) struct Panels {
+pub(super) struct ByPanels {
     result: usize,
     scalar: Scalar,
     /// The result in panels.
@@ -63,7 +63,7 @@ impl<'a> Store<'a> {
         own: ThreadsId,
         group: &Var,
     ) -> Result<Store<'a>> {
-        let (mut by_panels, mut by_runs): (Vec<Panels>, _) = (Vec::new(), Vec::new());
+        let (mut by_panels, mut by_runs): (Vec<ByPanels>, _) = (Vec::new(), Vec::new());
         for (result, &tensor) in context.declared.epilogue.results.iter().enumerate() {
             let scalar = k.tensor_of(tensor)?.scalar;
             if !context.gemm.leaves_by_panels(scalar) {
@@ -76,12 +76,12 @@ impl<'a> Store<'a> {
                     let each = context.gemm.consumers;
                     let panels = context.residual_tma.as_ref().map_or(PANELS, |_| RESIDUAL_PANELS);
                     let ring = k.ring("leaving", panels)?;
-                    let layout = PanelLayout { rows: ROWS, columns: PANEL, scalar };
+                    let layout = Panels { rows: ROWS, columns: PANEL, scalar };
                     (layout.allocate(k, "sC", &[each, panels], false)?, ring)
                 }
             };
             let to = tiled(k, tensor, "gC", [ROWS, PANEL])?;
-            by_panels.push(Panels { result, scalar, to, buffers, ring });
+            by_panels.push(ByPanels { result, scalar, to, buffers, ring });
         }
         let (asking, group) = (context.residual_tma.as_ref(), group.clone());
         let lane = Lane::new(k, own)?;
@@ -144,8 +144,8 @@ impl<'a> Store<'a> {
         Ok(part.epilogue(&gemm.matmul.sums(k, acc, 1)?, threads))
     }
 
-    fn panel(&self, k: &mut Builder, panel: &Panel<'_>, panels: &Panels) -> Result {
-        let Panels { result, scalar, to, buffers, ring } = panels;
+    fn panel(&self, k: &mut Builder, panel: &Panel<'_>, panels: &ByPanels) -> Result {
+        let ByPanels { result, scalar, to, buffers, ring } = panels;
         let at = [&self.group, &ring.stage()];
         let name = if self.asking.is_some() { "addend" } else { "buffer" };
         let buffer = k.index(*buffers, name, at)?;

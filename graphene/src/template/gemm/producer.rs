@@ -195,7 +195,7 @@ impl Context<'_> {
         let gemm = self.gemm;
         if gemm.has_pdl_prologue() {
             let first = GROUP * gemm.consumers;
-            let any = Cond::new(self.first.clone(), Relation::Less, self.walk.count());
+            let any = Cond::less(self.first.clone(), self.walk.count());
             k.role(self.block, first..first + 1, |k| k.if_(any, |k| self.fill_prologue(k)))?;
         }
         if gemm.prefetch { self.prefetch(k) } else { Ok(()) }
