@@ -221,21 +221,17 @@ impl Attached {
         computed(k, &function, ("result", n, Scalar::F32), &ins)
     }
 
-    /// Finishes a run's sums, and stores these results of them.
-    pub(super) fn leave(&self, k: &mut Builder, sums: TensorId, run: &Run, of: &[usize]) -> Result {
-        let outs = self.finished(k, sums, run, of)?;
-        of.iter().zip(outs).try_for_each(|(&result, out)| self.put(k, result, out, run))
+    /// Finishes a run's sums, and stores all results of them.
+    pub(super) fn leave(&self, k: &mut Builder, sums: TensorId, run: &Run) -> Result {
+        let all: Vec<usize> = (0..self.results.len()).collect();
+        let mut outs = self.finished(k, sums, run, &all)?.into_iter().enumerate();
+        outs.try_for_each(|(result, out)| self.put(k, result, out, run))
     }
 
     /// Stores what a run's sums have become, as a result.
     pub(super) fn put(&self, k: &mut Builder, result: usize, out: TensorId, run: &Run) -> Result {
         let to = run.of(k, self.results[result], "to")?;
         store_inside(k, to, out, self.wide)
-    }
-
-    /// The numbers of all results.
-    pub(super) fn all(&self) -> Vec<usize> {
-        (0..self.results.len()).collect()
     }
 }
 

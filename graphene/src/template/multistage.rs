@@ -156,7 +156,7 @@ impl Multistage {
         let origin = Place { batch: place.batch.clone(), m, n };
         let store = |k: &mut Builder| {
             mma.each_run(k, (acc, matrices), epilogue, &origin, |k, sums, run| {
-                epilogue.leave(k, sums, run, &epilogue.all())
+                epilogue.leave(k, sums, run)
             })
         };
         let tile = declared.tile(&mut k, size, &place)?;

@@ -103,7 +103,7 @@ impl ChannelsLast {
         let origin = TilePlace { batch: None, m, n };
         let store = |k: &mut Builder| {
             mma.each_run(k, (acc, 1), epilogue, &origin, |k, sums, run| {
-                epilogue.leave(k, sums, run, &epilogue.all())
+                epilogue.leave(k, sums, run)
             })
         };
         match &shares {

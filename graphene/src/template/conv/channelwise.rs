@@ -70,7 +70,7 @@ impl Sliding {
                 let at = place.at[place.at.len() - 1].clone() + pixel;
                 let row = row.clone() * &across + &at;
                 let run = Run { batch: None, row, column: column.clone(), n, held: held.clone() };
-                let leave = |k: &mut Builder| epilogue.leave(k, total, &run, &epilogue.all());
+                let leave = |k: &mut Builder| epilogue.leave(k, total, &run);
                 if pixel == 0 { leave(k)? } else { k.if_(Cond::less(at, &across), leave)? }
             }
             Ok(())
@@ -117,7 +117,7 @@ impl Thread<'_> {
     /// Folds the windows of all pixels: a row of them after the other, and within a row what is seen of the image from
     /// column to column.
     fn fold_windows(&self, k: &mut Builder) -> Result {
-        let convolution = &self.sliding.convolution;
+        let (convolution, (neutral, op)) = (&self.sliding.convolution, self.sliding.folded());
         let (scalar, pixels) = (convolution.scalar, self.totals.len() as i64);
         let n = WIDTH / scalar.bytes();
         let &Axis { window, stride, dilation, .. } =
@@ -152,31 +152,26 @@ impl Thread<'_> {
                     let at = at.chain([begin.clone() + *step, self.column.clone()]);
                     let from = neighbours(k, self.x, at, n, "from")?;
                     let raw = vector(k, "raw", n, scalar)?;
-                    each(k, n, |k, i| k.init(Operand::at(raw, [i]), self.sliding.folded().0))?;
+                    each(k, n, |k, i| k.init(Operand::at(raw, [i]), neutral))?;
                     k.if_(Test::Inside(from.into()), |k| k.move_(raw, from))?;
                     raws.push(raw);
                 }
                 for (raw, (_, pixels)) in raws.into_iter().zip(columns) {
                     let wide = widen(k, raw)?;
                     for (pixel, at) in pixels {
-                        let weights = weights.as_ref().map(|all| all[(at / dilation) as usize]);
-                        self.add(k, self.totals[*pixel as usize], wide, weights)?;
+                        let w = weights.as_ref().map(|all| all[(at / dilation) as usize]);
+                        each(k, n, |k, i| {
+                            let all = [self.totals[*pixel as usize], wide];
+                            let [total, x] = all.map(|of| Operand::at(of, [i.clone()]));
+                            match w {
+                                Some(w) => k.fma(total, [x, Operand::at(w, [i])]),
+                                None => k.binary(op, total.clone(), [total, x]),
+                            }
+                        })?;
                     }
                 }
                 Ok(())
             })
-        })
-    }
-
-    /// Folds elements into what a pixel's window is folded to.
-    fn add(&self, k: &mut Builder, total: TensorId, x: TensorId, w: Option<TensorId>) -> Result {
-        let n = WIDTH / self.sliding.convolution.scalar.bytes();
-        each(k, n, |k, i| {
-            let [total, x] = [total, x].map(|of| Operand::at(of, [i.clone()]));
-            match w {
-                Some(w) => k.fma(total, [x, Operand::at(w, [i])]),
-                None => k.binary(self.sliding.folded().1, total.clone(), [total, x]),
-            }
         })
     }
 }

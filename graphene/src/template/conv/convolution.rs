@@ -119,21 +119,7 @@ impl Convolution {
         needs(self.image != Stride::Broadcast, "images that do not broadcast", self.image)?;
         self.epilogue.check(1)
     }
-}
 
-/// A kernel's symbols.
-pub(super) struct Sizes {
-    pub(super) images: Var,
-    /// Pixels of a result's image, in all and along each axis.
-    pub(super) pixels: Expr,
-    pub(super) out: Vec<Expr>,
-    /// Those of an image that is read; one axis where all of an image are one.
-    pub(super) seen: Vec<Expr>,
-    /// From image to image that is read, unless they are packed.
-    stride: Option<Var>,
-}
-
-impl Convolution {
     pub(super) fn sizes(&self, k: &mut Builder, flat: bool) -> Result<Sizes> {
         let images = k.symbol("images")?;
         let out = sizes(k, "out", self.axes.len())?;
@@ -196,6 +182,18 @@ impl Convolution {
     }
 }
 
+/// A kernel's symbols.
+pub(super) struct Sizes {
+    pub(super) images: Var,
+    /// Pixels of a result's image, in all and along each axis.
+    pub(super) pixels: Expr,
+    pub(super) out: Vec<Expr>,
+    /// Those of an image that is read; one axis where all of an image are one.
+    pub(super) seen: Vec<Expr>,
+    /// From image to image that is read, unless they are packed.
+    stride: Option<Var>,
+}
+
 impl Sizes {
     /// Finishes the sums of a run of pixels among those of all images; results have a matrix for each image and each of so
     /// many groups. Where they are `wide` all of a run are of one image.
@@ -213,13 +211,12 @@ impl Sizes {
             Run { batch, column: number.rem(&runs), n, ..run.clone() }
         };
         if epilogue.wide {
-            return epilogue.leave(k, sums, &placed(run.column.clone(), run.n), &epilogue.all());
+            return epilogue.leave(k, sums, &placed(run.column.clone(), run.n));
         }
         let singles = k.tile(sums, "singles", &[Tiler::Size(1)])?;
         each(k, run.n, |k, i| {
             let sum = k.index(singles, "sum", [&i])?;
-            let run = placed(run.column.clone() * run.n + i, 1);
-            epilogue.leave(k, sum, &run, &epilogue.all())
+            epilogue.leave(k, sum, &placed(run.column.clone() * run.n + i, 1))
         })
     }
 }

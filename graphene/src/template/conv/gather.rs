@@ -33,7 +33,7 @@ pub(super) struct Gather<'a> {
     row: Expr,
     rows: i64,
     /// What no copy brings, as it is too narrow: `[own rows of a tile].[run]`.
-    words: Option<TensorId>,
+    pub(super) words: Option<TensorId>,
 }
 
 impl Gather<'_> {
@@ -85,11 +85,6 @@ impl Gather<'_> {
         })
     }
 
-    /// Whether something comes through registers, to be settled.
-    pub(super) fn holds(&self) -> bool {
-        self.words.is_some()
-    }
-
     /// Begins to copy a step along K to its stage; zeros where there is nothing.
     pub(super) fn fetch(&self, k: &mut Builder, step: &Expr, to: TensorId, stage: &Var) -> Result {
         let first = step.clone() * self.side.depth;
@@ -121,11 +116,15 @@ impl Gather<'_> {
     }
 
     /// Stores a step that came through registers.
-    pub(super) fn settle(&self, k: &mut Builder, stages: TensorId, stage: &Var) -> Result {
-        let Some(words) = self.words else { return Ok(()) };
-        let to = Operand::at(stages, [stage]);
-        k.decompose(Header::new(Kind::Move, to, words, self.movers.block), |k| {
-            let to = k.index(stages, "stage", [stage])?;
+    pub(super) fn settle(
+        &self,
+        k: &mut Builder,
+        [words, to]: [TensorId; 2],
+        stage: &Var,
+    ) -> Result {
+        let header = Header::new(Kind::Move, Operand::at(to, [stage]), words, self.movers.block);
+        k.decompose(header, |k| {
+            let to = k.index(to, "stage", [stage])?;
             self.each_row(k, |k, e, row| {
                 let to = self.run_of(k, to, row)?;
                 let words = k.index(words, "word", [e])?;
@@ -150,7 +149,7 @@ impl Gather<'_> {
         let depth = self.side.depth;
         let count = ceil(depth, self.rows);
         // Registers have numbers that the compiler knows.
-        let unroll = count <= 16 || self.holds();
+        let unroll = count <= 16 || self.words.is_some();
         k.for_("e", 0..count, 1, unroll, |k, e| {
             let e = Expr::from(e);
             let row = e.clone() * self.rows + &self.row;

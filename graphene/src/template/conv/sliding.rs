@@ -87,7 +87,7 @@ impl Sliding {
         let column = pixel.rem(&sizes.pixels);
         let held = epilogue.across(&mut k, Vec::new(), (&column, 1))?;
         let run = Run { batch, row: own.row.clone(), column, n: 1, held };
-        epilogue.leave(&mut k, total, &run, &epilogue.all())?;
+        epilogue.leave(&mut k, total, &run)?;
         let ins = [x].into_iter().chain(w).chain(outer.ins()).collect::<Vec<_>>();
         k.finish_as(Header::new(self.kind(&sizes), outer.results, ins, block))
     }

@@ -122,7 +122,9 @@ impl<'a> Store<'a> {
                     // Each lane writes its elements that lie within the results.
                     k.unroll("e", PANEL / 8, |k, e| {
                         self.each_half(k, &panel, &e.into(), None, |k, _, sums, run| {
-                            declared.epilogue.leave(k, sums, run, &self.by_runs)
+                            let outs = declared.epilogue.finished(k, sums, run, &self.by_runs)?;
+                            let mut outs = self.by_runs.iter().zip(outs);
+                            outs.try_for_each(|(&of, out)| declared.epilogue.put(k, of, out, run))
                         })
                     })
                 })

@@ -44,13 +44,11 @@ impl Context<'_> {
         if !self.gemm.is_light() {
             k.spec(Kind::Registers(self.gemm.producer_registers()), (), (), own)?;
         }
-        match self.gemm.edges {
-            Edges::Bulk => {
-                let first = GROUP * self.gemm.consumers;
-                k.role(self.block, first..first + 1, |k| self.fill_by_copies(k))
-            }
-            Edges::Moves => self.fill_by_moves(k, own),
+        if self.gemm.edges == Edges::Moves {
+            return self.fill_by_moves(k, own);
         }
+        let first = GROUP * self.gemm.consumers;
+        k.role(self.block, first..first + 1, |k| self.fill_by_copies(k))
     }
 
     /// One thread issues tensor copies, box by box.

@@ -27,10 +27,9 @@ pub(crate) fn part(tile: [i64; 2], warps: i64) -> [i64; 2] {
     let of = |rows: i64| [tile[0] / (LANES[0] * rows), tile[1] * rows / (LANES[1] * warps)];
     let whole = |&rows: &i64| {
         let [own_rows, own_columns] = of(rows);
-        let columns = warps / rows;
         warps % rows == 0
             && own_rows * LANES[0] * rows == tile[0]
-            && own_columns * LANES[1] * columns == tile[1]
+            && own_columns * LANES[1] * (warps / rows) == tile[1]
             && own_columns % WIDE == 0
     };
     let best = (1..=warps).filter(whole).min_by_key(|&rows| of(rows).iter().sum::<i64>());
