@@ -110,9 +110,9 @@ impl Conv {
                 gather.fetch(k, &step, shared[1], stage)
             })
         };
-        let settle = |k: &mut Builder, step: &Expr, stage: &Var| {
-            let Some(words) = gather.words else { return Ok(()) };
-            within(k, step, count, |k| gather.settle(k, [words, shared[1]], stage))
+        let settle = |k: &mut Builder, step: &Expr, stage: &Var| match gather.words {
+            Some(_) => within(k, step, count, |k| gather.settle(k, shared[1], stage)),
+            None => Ok(()),
         };
         let tiles = [Tiler::Size(1), Tiler::Size(self.tile[0]), Tiler::Whole];
         let rows = tile_of(&mut k, w, "w_tile", &tiles, [&group, &place.m, &0.into()])?;

@@ -106,11 +106,10 @@ impl Multistage {
         let sums = in_registers(tile[0] * tile[1], 32 * self.warps);
         needs(sums, "accumulators that fit registers", tile)?;
         Within(1, 8).check("parts of a split-K", self.split)?;
-        if self.split == 1 {
-            return Ok(());
+        if self.split > 1 {
+            arch.needs(&[Feature::Cluster])?;
         }
-        arch.needs(&[Feature::Cluster])?;
-        needs(self.matmul.terms == 1, "one term for split-K", self.matmul.terms)
+        needs(self.split == 1 || self.matmul.terms == 1, "one term for split-K", self.matmul.terms)
     }
 
     /// The kernel, with symbols M, N, a K for each term (K, K_2, …), and the batch's size if batched.

@@ -60,9 +60,8 @@ impl Pointwise {
         let mut k = Builder::new("pointwise", self.arch);
         let sizes = sizes(&mut k, "N", self.rank())?;
         let blocks = k.symbol("blocks")?;
-        let named = |name: char, i: usize| format!("{name}{i}");
-        let ins = self.ins.iter().enumerate().map(|(i, x)| (named('x', i), x, &sizes[..]));
-        let outs = self.outs.iter().enumerate().map(|(i, y)| (named('y', i), y, &sizes[..]));
+        let ins = self.ins.iter().enumerate().map(|(i, x)| (format!("x{i}"), x, &sizes[..]));
+        let outs = self.outs.iter().enumerate().map(|(i, y)| (format!("y{i}"), y, &sizes[..]));
         let mut params = declare(&mut k, &ins.chain(outs).collect::<Vec<_>>())?;
         let outs = params.split_off(self.ins.len());
         let (block, first) = launch(&mut k, &blocks, self.threads, "first")?;

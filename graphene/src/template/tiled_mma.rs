@@ -34,10 +34,8 @@ impl By {
     /// Those who multiply single precision as IEEE has it, or rounded to TF32, or other elements; by threads, those parts of
     /// a tile whose operands are the fewest.
     pub(super) fn of(sides: [Side; 2], warps: i64, tf32: bool) -> By {
-        if !By::is_threads(sides[0].scalar, tf32) {
-            return By::Warps;
-        }
-        By::Threads(threads::part(sides.map(|side| side.size), warps))
+        let part = || threads::part(sides.map(|side| side.size), warps);
+        if By::is_threads(sides[0].scalar, tf32) { By::Threads(part()) } else { By::Warps }
     }
 
     /// Whether threads multiply and add such elements.

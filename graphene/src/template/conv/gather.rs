@@ -2,8 +2,8 @@
 //!
 //! Every thread has the same pixels in all tiles, so that it finds out only once where they are.
 
+use super::Conv;
 use super::convolution::{Place, Sizes};
-use super::{Conv, Convolution};
 use crate::choose::ceil;
 use crate::schedule::{WIDTH, begin_copy, copy, copying, neighbours};
 use crate::template::matmul::registers;
@@ -14,16 +14,14 @@ use crate::{
 
 /// A thread's part of each tile.
 pub(super) struct Gather<'a> {
-    convolution: &'a Convolution,
+    conv: &'a Conv,
     side: Side,
     movers: Movers<'a>,
     x: TensorId,
     /// What the tile's pixels see.
     pub(super) columns: Fused,
     group: Expr,
-    /// Whether a run's elements are neighbours in memory: then it is one place there.
-    flat: bool,
-    /// Neighbouring pixels that a thread moves at once.
+    /// Neighbouring pixels that a thread moves at once; where they are flat, as one place in memory.
     run: i64,
     /// The places of the own run's pixels.
     places: Vec<Place>,
@@ -49,6 +47,7 @@ impl Gather<'_> {
     ) -> Result<Gather<'a>> {
         let flat = conv.is_flat();
         let columns = conv.columns(sizes).slice(0, group.clone(), 1);
+        let columns = columns.slice(2, tile.clone() * side.size, side.size);
         let run = if flat { WIDTH } else { 4 } / side.scalar.bytes();
         let row = side.size / run;
         let shared = side.size % run == 0 && movers.threads % row == 0;
@@ -63,26 +62,11 @@ impl Gather<'_> {
             (0..run).map(place).collect::<Result<_>>()?
         };
         let rows = movers.threads / row;
-        let mut words = None;
-        if !flat && run > 1 {
-            let own = (ceil(side.depth, rows), run);
-            words = Some(registers(k, "words", &[&[own], &[(run, 1)]], side.scalar)?);
-        }
-        Ok(Gather {
-            convolution: &conv.convolution,
-            side,
-            movers,
-            x,
-            columns: columns.slice(2, tile.clone() * side.size, side.size),
-            group: group.clone(),
-            flat,
-            run,
-            places,
-            own,
-            row: thread.div(row),
-            rows,
-            words,
-        })
+        let own_rows = (ceil(side.depth, rows), run);
+        let held = || registers(k, "words", &[&[own_rows], &[(run, 1)]], side.scalar);
+        let words = (!flat && run > 1).then(held).transpose()?;
+        let (row, group) = (thread.div(row), group.clone());
+        Ok(Gather { conv, side, movers, x, columns, group, run, places, own, row, rows, words })
     }
 
     /// Begins to copy a step along K to its stage; zeros where there is nothing.
@@ -116,12 +100,8 @@ impl Gather<'_> {
     }
 
     /// Stores a step that came through registers.
-    pub(super) fn settle(
-        &self,
-        k: &mut Builder,
-        [words, to]: [TensorId; 2],
-        stage: &Var,
-    ) -> Result {
+    pub(super) fn settle(&self, k: &mut Builder, to: TensorId, stage: &Var) -> Result {
+        let Some(words) = self.words else { return Ok(()) };
         let header = Header::new(Kind::Move, Operand::at(to, [stage]), words, self.movers.block);
         k.decompose(header, |k| {
             let to = k.index(to, "stage", [stage])?;
@@ -167,10 +147,10 @@ impl Gather<'_> {
     /// The coordinates in x of what a pixel sees in a row: of the row's element of the window, in its
     /// channel. They may lie outside.
     fn seen(&self, place: &Place, row: &Expr) -> Vec<Expr> {
-        let taps = self.convolution.taps();
-        let at = match self.flat {
+        let taps = self.conv.convolution.taps();
+        let at = match self.conv.is_flat() {
             true => place.at.clone(),
-            false => self.convolution.seen(&place.at, &row.rem(taps)),
+            false => self.conv.convolution.seen(&place.at, &row.rem(taps)),
         };
         [place.image.clone(), self.group.clone(), row.div(taps)].into_iter().chain(at).collect()
     }

@@ -8,18 +8,13 @@ use crate::schedule::{WIDTH, copy, each, fetch_inside, load, neighbours, widen};
 use crate::template::epilogue::{Held, Span};
 use crate::template::fragments::packed;
 use crate::template::matmul::{leaf, registers};
-use crate::{Builder, Cond, Expr, Group, Header, Kind, Memory, Result, Scalar, TensorId};
+use crate::{Builder, Cond, Expr, Group, Header, Kind, Memory, Result, TensorId};
 
 /// Runs of eight columns in a panel.
 const EIGHTS: i64 = PANEL / 8;
 
 /// Registers that an epilogue needs besides the sums and what is held for it; more in a cluster.
 const OTHERS: [i64; 2] = [40, 64];
-
-/// Registers that `n` elements take.
-fn words(n: i64, scalar: Scalar) -> i64 {
-    ceil(n * scalar.bytes(), 4)
-}
 
 /// What is held of each operand; nothing of rows, of what comes by tensor copies, and where there are too few registers.
 pub(super) struct Ahead<'a> {
@@ -70,11 +65,12 @@ impl Store<'_> {
             let scalar = k.tensor_of(from)?.scalar;
             let (own, column) = (copied != Some(number), span == Span::Column);
             let n = if column { 1 } else { 2 };
+            let words = ceil(n * scalar.bytes(), 4);
             let runs = |panels: i64| match column {
                 true => vec![gemm.strips, 2],
                 false => vec![panels, EIGHTS, 2],
             };
-            let registers = |panels: i64| runs(panels).iter().product::<i64>() * words(n, scalar);
+            let registers = |panels: i64| runs(panels).iter().product::<i64>() * words;
             let fits = |&panels: &i64| own && span != Span::Row && registers(panels) <= spare;
             let Some(panels) = [2, 1].into_iter().find(fits) else {
                 held.push(None);
@@ -181,7 +177,7 @@ impl Store<'_> {
         let rows = self.rows.iter().map(|row| {
             let &Some(row) = row else { return Ok(None) };
             let scalar = k.tensor_of(row)?.scalar;
-            let taken = EIGHTS * words(2, scalar);
+            let taken = EIGHTS * ceil(2 * scalar.bytes(), 4);
             if taken > spare {
                 return Ok(None);
             }

@@ -30,7 +30,7 @@ struct Consumer<'a> {
 pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
     let gemm = context.gemm;
     let consumer = Consumer::new(k, context)?;
-    let own = consumer.own;
+    let (own, acc, eights) = (consumer.own, consumer.acc, gemm.registers() / 4);
     let store = Store::new(k, context, own, &consumer.group)?;
     let (mut first, mut stride) = (context.first.clone(), context.stride.clone());
     let order = context.order.begin(k, context.groups, (own, &consumer.group), consumer.lanes)?;
@@ -50,23 +50,21 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
         k.decompose(tile.header(own).on(shares.map(|shares| shares.blocks)), |k| {
             let ahead = store.ask(k, place)?;
             let Some(shares) = shares else {
-                let sums = gemm.matmul.sums(k, consumer.acc, gemm.strips)?;
+                let sums = gemm.matmul.sums(k, acc, gemm.strips)?;
                 return epilog(k, tile.sums(&sums, own), multiply, |k| {
                     if gemm.ping_pong {
                         consumer.skip(k, Expr::from(gemm.consumers - 1))?;
                     }
                     store.await_rows(k)?;
-                    store.tile(k, consumer.acc, &ahead)
+                    store.tile(k, acc, &ahead)
                 });
             };
             multiply(k)?;
             store.await_rows(k)?;
             let number = Expr::from(&consumer.group) * 4 + &store.lane.number;
-            let each = |k: &mut Builder, visit: Visit<'_>| {
-                each_pair(k, consumer.acc, gemm.registers() / 4, visit)
-            };
+            let each = |k: &mut Builder, visit: Visit<'_>| each_pair(k, acc, eights, visit);
             let warp = (store.lane.warp, &number);
-            shares.add_up(k, warp, each, |k| store.tile(k, consumer.acc, &ahead))
+            shares.add_up(k, warp, each, |k| store.tile(k, acc, &ahead))
         })
     })?;
     // What is still being read out of shared memory must not outlive the block.

@@ -101,12 +101,20 @@ impl<'a> Store<'a> {
 
     /// A tile's rows, panel by panel.
     pub(super) fn tile(&self, k: &mut Builder, acc: TensorId, ahead: &Ahead<'_>) -> Result {
-        let Context { gemm, declared, .. } = self.context;
+        let Context { gemm, declared, shares, .. } = self.context;
         let strips = k.tile(acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
         each(k, gemm.strips, |k, strip| {
             let acc = k.index(strips, "strip", [Expr::from(0), strip.clone()])?;
-            let header = self.strip(k, acc, ahead.place, &strip)?;
-            k.decompose(header, |k| {
+            let m = self.strip_of(ahead.place, &strip);
+            // 64 rows, of which a warp has 16 if it finishes them alone.
+            let (rows, m, threads) = match shares {
+                Some(_) => (ROWS / 4, m * 4 + &self.lane.number, self.lane.warp),
+                None => (ROWS, m, self.own),
+            };
+            let place = Place { m, ..ahead.place.clone() };
+            let part = declared.part(k, [rows, gemm.width()], &place)?;
+            let sums = gemm.matmul.sums(k, acc, 1)?;
+            k.decompose(part.epilogue(&sums, threads), |k| {
                 k.unroll("panel", gemm.width() / PANEL, |k, panel| {
                     let panel = Expr::from(panel);
                     let number = strip.clone() * (gemm.width() / PANEL) + &panel;
@@ -131,19 +139,6 @@ impl<'a> Store<'a> {
             })
         })?;
         self.leave_rows(k)
-    }
-
-    /// What becomes of the sums of a strip: 64 rows, of which a warp has 16 if it finishes them alone.
-    fn strip(&self, k: &mut Builder, acc: TensorId, place: &Place, strip: &Expr) -> Result<Header> {
-        let Context { gemm, declared, shares, .. } = self.context;
-        let m = self.strip_of(place, strip);
-        let (rows, m, threads) = match shares {
-            Some(_) => (ROWS / 4, m * 4 + &self.lane.number, self.lane.warp),
-            None => (ROWS, m, self.own),
-        };
-        let place = Place { m, ..place.clone() };
-        let part = declared.part(k, [rows, gemm.width()], &place)?;
-        Ok(part.epilogue(&gemm.matmul.sums(k, acc, 1)?, threads))
     }
 
     fn panel(&self, k: &mut Builder, panel: &Panel<'_>, panels: &ByPanels) -> Result {
