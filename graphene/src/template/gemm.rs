@@ -29,7 +29,7 @@ mod residual_tma;
 use self::context::Context;
 use self::residual_tma::RESIDUAL_PANELS;
 pub use super::fragments::ROWS;
-use super::fragments::{BARRIERS, GROUP, consumer_registers};
+use super::fragments::{BARRIERS, GROUP, STEP, consumer_registers};
 use super::matmul::{Edges, MatMul, Place};
 use super::split_k::{Holders, PAIR};
 use super::{access::launch_clusters, epilogue::Span};

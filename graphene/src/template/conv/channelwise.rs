@@ -60,9 +60,7 @@ impl Sliding {
                 each(k, n, |k, i| k.init(Operand::at(total, [i]), neutral))?;
                 totals.push(total);
             }
-            let thread =
-                Thread { sliding: self, x, w, place: &place, column: &column, totals: &totals };
-            thread.fold_windows(k)?;
+            self.fold_windows(k, (x, w), (&place, &column), &totals)?;
             let image = place.at[..place.at.len() - 1].iter().zip(&sizes.out);
             let row = image.fold(place.image.clone(), |row, (at, size)| row * size + at);
             let held = epilogue.across(k, Vec::new(), (&column, n))?;
@@ -97,28 +95,18 @@ impl Sliding {
         let pixels = [0, 1].into_iter().flat_map(|dim| (0..axes).map(move |_| dim));
         pixels.fold(windows.folded(op, along), Fused::merge)
     }
-}
 
-/// Columns of the image whose loads are on their way together.
-const TOGETHER: usize = 10;
-
-/// A thread's part: the pixels that begin at a place, and what their windows are folded to.
-struct Thread<'a> {
-    sliding: &'a Sliding,
-    x: TensorId,
-    w: Option<TensorId>,
-    place: &'a Place,
-    /// Its channels.
-    column: &'a Expr,
-    totals: &'a [TensorId],
-}
-
-impl Thread<'_> {
-    /// Folds the windows of all pixels: a row of them after the other, and within a row what is seen of the image from
-    /// column to column.
-    fn fold_windows(&self, k: &mut Builder) -> Result {
-        let (convolution, (neutral, op)) = (&self.sliding.convolution, self.sliding.folded());
-        let (scalar, pixels) = (convolution.scalar, self.totals.len() as i64);
+    /// Folds to `totals` the windows of a thread's pixels, which begin at a place, in its column of channels: a row of them
+    /// after the other, and within a row what is seen of the image from column to column.
+    fn fold_windows(
+        &self,
+        k: &mut Builder,
+        (x, w): (TensorId, Option<TensorId>),
+        (place, column): (&Place, &Expr),
+        totals: &[TensorId],
+    ) -> Result {
+        let (convolution, (neutral, op)) = (&self.convolution, self.folded());
+        let (scalar, pixels) = (convolution.scalar, totals.len() as i64);
         let n = WIDTH / scalar.bytes();
         let &Axis { window, stride, dilation, .. } =
             convolution.axes.last().expect("the check wants an axis");
@@ -126,15 +114,15 @@ impl Thread<'_> {
         k.for_("row", 0..rows, 1, rows * window <= WRITTEN_OUT, |k, row| {
             let first = Expr::from(row) * window;
             let weight = |k: &mut Builder, w: TensorId, tap: i64| {
-                let at = [first.clone() + tap, self.column.clone()];
+                let at = [first.clone() + tap, column.clone()];
                 let from = neighbours(k, w, at, n, "from")?;
                 let raw = vector(k, "raw", n, scalar)?;
                 k.move_(raw, from)?;
                 widen(k, raw)
             };
-            let weights = self.w.map(|w| (0..window).map(|tap| weight(k, w, tap)).collect());
+            let weights = w.map(|w| (0..window).map(|tap| weight(k, w, tap)).collect());
             let weights: Option<Vec<TensorId>> = weights.transpose()?;
-            let mut seen = convolution.seen(&self.place.at, &first);
+            let mut seen = convolution.seen(&place.at, &first);
             let begin = seen.pop().expect("the check wants an axis");
             // Columns of the image that the pixels' windows have, with each of these pixels and the tap of its window there.
             let of = |step: i64| {
@@ -148,9 +136,9 @@ impl Thread<'_> {
                 // All loads come before what waits for the first of them.
                 let mut raws = Vec::new();
                 for (step, _) in columns {
-                    let at = [self.place.image.clone()].into_iter().chain(seen.clone());
-                    let at = at.chain([begin.clone() + *step, self.column.clone()]);
-                    let from = neighbours(k, self.x, at, n, "from")?;
+                    let at = [place.image.clone()].into_iter().chain(seen.clone());
+                    let at = at.chain([begin.clone() + *step, column.clone()]);
+                    let from = neighbours(k, x, at, n, "from")?;
                     let raw = vector(k, "raw", n, scalar)?;
                     each(k, n, |k, i| k.init(Operand::at(raw, [i]), neutral))?;
                     k.if_(Test::Inside(from.into()), |k| k.move_(raw, from))?;
@@ -161,7 +149,7 @@ impl Thread<'_> {
                     for (pixel, at) in pixels {
                         let w = weights.as_ref().map(|all| all[(at / dilation) as usize]);
                         each(k, n, |k, i| {
-                            let all = [self.totals[*pixel as usize], wide];
+                            let all = [totals[*pixel as usize], wide];
                             let [total, x] = all.map(|of| Operand::at(of, [i.clone()]));
                             match w {
                                 Some(w) => k.fma(total, [x, Operand::at(w, [i])]),
@@ -175,3 +163,6 @@ impl Thread<'_> {
         })
     }
 }
+
+/// Columns of the image whose loads are on their way together.
+const TOGETHER: usize = 10;

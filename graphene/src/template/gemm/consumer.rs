@@ -1,11 +1,9 @@
 //! The matmuls of consumers.
 
-use super::{Context, DEPTH, ROWS, epilogue::Store};
+use super::{Context, DEPTH, ROWS, STEP, epilogue::Store};
 use crate::schedule::matmul::{epilog, load};
 use crate::schedule::{OrderedConsumer, PipelineState, each};
-use crate::template::fragments::{
-    STEP, await_tma, clear, each_pair, elected_warps, fragment, own_group,
-};
+use crate::template::fragments::{await_tma, clear, each_pair, elected_warps, fragment, own_group};
 use crate::template::{matmul::tile_of, split_k::Visit};
 use crate::{
     Builder, Cond, Expr, Fence, Group, Header, Kind, Operand, Relation, Result, Scalar, TensorId,
