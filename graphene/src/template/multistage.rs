@@ -2,9 +2,6 @@
 //! tiles of A and B into stages of shared memory while its warps, by their tensor cores, or its threads, by IEEE fused
 //! multiply-adds, multiply those that are there, each its own part of the tile.
 //!
-//! A thread has rows and columns of its own, and reads four neighbours at once, whatever is contiguous: four steps along K,
-//! or four rows or columns.
-//!
 //! Levels:
 //!
 //! - kernel: C, of A, B and what the epilogue meets

@@ -193,8 +193,8 @@ impl Own<'_> {
                 let from = Operand::at(self.x, image.into_iter().chain(seen));
                 let at = [self.group.clone(), self.row.clone(), channel, tap];
                 let w = self.w.map(|w| Operand::at(w, at));
-                let inside =
-                    |k: &mut Builder| k.if_(Test::Inside(from.clone()), |k| self.fold(k, from, w));
+                let test = Test::Inside(from.clone());
+                let inside = |k: &mut Builder| k.if_(test, |k| self.fold(k, from, w));
                 if conds.is_empty() { inside(k) } else { k.if_(conds, inside) }
             })
         })?;

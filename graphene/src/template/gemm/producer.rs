@@ -134,8 +134,8 @@ impl Context<'_> {
         tiles: [[i64; 2]; 2],
         fill: impl Fn(&mut Builder, &Fill<'_>) -> Result,
     ) -> Result {
-        let (from, state) =
-            (self.declared.in_tiles(k, ["gA", "gB"], tiles)?, self.pipeline.begin(k, "filling")?);
+        let from = self.declared.in_tiles(k, ["gA", "gB"], tiles)?;
+        let state = self.pipeline.begin(k, "filling")?;
         self.each_tile(k, self.first.clone(), self.stride.clone(), |k, t, place| {
             (0..self.steps.len()).try_for_each(|term| {
                 let (first, count) = self.own_steps(term);
@@ -202,8 +202,8 @@ impl Context<'_> {
     /// Copies of B into the first stages, whose barriers expect A as well. A tile of fewer steps fills no more of them.
     fn fill_prologue(&self, k: &mut Builder) -> Result {
         let place = &self.walk.place(k, self.first.clone())?;
-        let (from, threads) =
-            (&self.declared.in_tiles(k, ["gA", "gB"], self.gemm.boxes())?[0], k.one()?);
+        let from = &self.declared.in_tiles(k, ["gA", "gB"], self.gemm.boxes())?[0];
+        let threads = k.one()?;
         let (first, steps) = self.own_steps(0);
         let stages = steps.min(self.gemm.stages);
         k.for_("early", Expr::from(0)..stages, 1, false, |k, stage| {

@@ -13,7 +13,7 @@ use crate::{
 /// A warp's threads, along rows and columns.
 const LANES: [i64; 2] = [8, 4];
 
-/// Elements that a thread reads at once.
+/// Neighbours that a thread reads at once, whatever is contiguous: steps along K, or rows or columns.
 const WIDE: i64 = 4;
 
 /// The row and the column of a lane among a warp's: neighbours share a row, and every other lane a column. So lanes one or two
