@@ -142,8 +142,7 @@ impl Gemm {
         Within(1, 2).check("blocks a cluster", self.cluster)?;
         Within(1, 8).check("parts of a split-K", self.split)?;
         needs(!self.prefetch || self.weights, "constant weights to prefetch", self)?;
-        let alone = self.split == 1 || self.cluster == 1;
-        needs(alone, "no other cluster for split-K", self)?;
+        needs(self.split == 1 || self.cluster == 1, "no other cluster for split-K", self)?;
         let multicast = self.cluster == 1 || self.edges == Edges::Bulk;
         needs(multicast, "tensor copies for a cluster of two", self)
     }
@@ -178,8 +177,7 @@ impl Gemm {
     /// Whether the first stages' B is copied before predecessors are done: where its copies are a block's own, of one
     /// matmul, and a block may have begun by then.
     fn has_pdl_prologue(&self) -> bool {
-        let own = self.cluster == 1 && self.matmul.terms == 1;
-        self.weights && own && self.is_light()
+        self.weights && self.cluster == 1 && self.matmul.terms == 1 && self.is_light()
     }
 
     /// Rows and columns of a stage's tile of A, and of B, or of each matrix that A is multiplied by.

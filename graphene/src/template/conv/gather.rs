@@ -77,7 +77,6 @@ impl Gather<'_> {
                 self.each_row(k, |k, e, row| {
                     let words = k.index(words, "word", [e])?;
                     let row = first.clone() + row;
-                    // Element by element.
                     (0..).zip(&self.places).try_for_each(|(i, place)| {
                         let word = Operand::at(words, [i]);
                         let from = Operand::at(self.x, self.seen(place, &row));

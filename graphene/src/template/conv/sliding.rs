@@ -144,12 +144,11 @@ impl Sliding {
     fn weights(&self) -> Option<[Layout<Expr>; 4]> {
         let Convolution { channels, group, .. } = self.convolution;
         let ([read, made], taps) = (channels.map(|all| all / group), self.convolution.taps());
-        let strides = match self.fold {
+        let [made_by, read_by] = match self.fold {
             Fold::Weighted => [read * taps, taps],
             Fold::Transposed => [taps, made * taps],
             Fold::Max | Fold::Sum | Fold::Mean => return None,
         };
-        let [made_by, read_by] = strides;
         let dims = [(group, read * made * taps), (made, made_by), (read, read_by), (taps, 1)];
         Some(dims.map(|(size, stride)| Layout::of(size, stride)))
     }

@@ -143,9 +143,8 @@ impl<'a> Store<'a> {
 
     fn panel(&self, k: &mut Builder, panel: &Panel<'_>, panels: &ByPanels) -> Result {
         let ByPanels { result, scalar, to, buffers, ring } = panels;
-        let at = [&self.group, &ring.stage()];
         let name = if self.asking.is_some() { "addend" } else { "buffer" };
-        let buffer = k.index(*buffers, name, at)?;
+        let buffer = k.index(*buffers, name, [&self.group, &ring.stage()])?;
         match &self.asking {
             // The addend has come where the buffer's last store has been read.
             Some(asking) => asking.wait(k, self)?,
