@@ -32,8 +32,7 @@ impl Access {
 
     /// Symbols for all strides but the last, which is 1.
     pub fn rows(scalar: Scalar, rank: usize) -> Access {
-        let last = |axis: usize| axis + 1 == rank;
-        let stride = |axis| if last(axis) { Stride::Packed } else { Stride::Symbol };
+        let stride = |axis| if axis + 1 == rank { Stride::Packed } else { Stride::Symbol };
         Access { scalar, strides: (0..rank).map(stride).collect() }
     }
 
@@ -44,11 +43,8 @@ impl Access {
 
     /// The same elements along the last axis for every other coordinate, such as a bias.
     pub fn line(scalar: Scalar, rank: usize) -> Access {
-        let mut strides = vec![Stride::Broadcast; rank];
-        if let Some(last) = strides.last_mut() {
-            *last = Stride::Packed;
-        }
-        Access { scalar, strides }
+        let stride = |axis| if axis + 1 == rank { Stride::Packed } else { Stride::Broadcast };
+        Access { scalar, strides: (0..rank).map(stride).collect() }
     }
 
     /// Whether all elements along the last axis are one.
@@ -57,15 +53,8 @@ impl Access {
     }
 
     /// Neighbours along the last axis in registers, as numbers of this type; one where all are one.
-    pub(super) fn load(
-        &self,
-        k: &mut Builder,
-        mut from: TensorId,
-        numbers: Scalar,
-    ) -> Result<TensorId> {
-        if self.repeats() {
-            from = neighbours(k, from, [0.into()], 1, "first")?;
-        }
+    pub(super) fn load(&self, k: &mut Builder, of: TensorId, numbers: Scalar) -> Result<TensorId> {
+        let from = if self.repeats() { neighbours(k, of, [0.into()], 1, "first")? } else { of };
         load_as(k, (from, self.contiguous()), numbers)
     }
 
@@ -129,11 +118,9 @@ pub(super) fn launch_clusters(
     threads: i64,
     first: &str,
 ) -> Result<(ThreadsId, Expr, Cluster)> {
-    let mut levels = vec![vec![Layout::of(clusters, blocks)]];
-    if blocks > 1 {
-        levels.push(vec![Layout::of(blocks, 1)]);
-    }
-    let grid = k.grid("grid", View::levels_of(&levels))?;
+    let levels = [vec![Layout::of(clusters, blocks)], vec![Layout::of(blocks, 1)]];
+    let levels = if blocks == 1 { &levels[..1] } else { &levels };
+    let grid = k.grid("grid", View::levels_of(levels))?;
     let block = k.block("block", [Layout::of(threads, 1)])?;
     k.one()?;
     if blocks == 1 {
@@ -157,8 +144,6 @@ pub(super) fn declare(
 ) -> Result<Vec<TensorId>> {
     let symbols = operands.iter().map(|(name, access, _)| access.symbols(k, name));
     let symbols = symbols.collect::<Result<Vec<_>>>()?;
-    let each = |((name, access, sizes), symbols): (&(String, &Access, &[Expr]), &Vec<_>)| {
-        access.param(k, name, sizes, symbols)
-    };
-    operands.iter().zip(&symbols).map(each).collect()
+    let all = operands.iter().zip(&symbols);
+    all.map(|((name, access, sizes), of)| access.param(k, name, sizes, of)).collect()
 }

@@ -14,12 +14,8 @@
 //!     - stage by a block: adds a matmul of both to the sums
 //!   - registers by a thread: what becomes of a run of sums, which leaves as it lies
 //!
-//! - this file: the parameters, the kernel's outline, and how the matmul is cut;
-//! - `convolution`: what is computed, of which tensors;
-//! - `gather`: how tiles of pixels come;
-//! - `channels_last`: the same of images whose channels are innermost in memory;
-//! - `channelwise`: depthwise ones and poolings, likewise;
-//! - `sliding`: convolutions with few channels in a group, and poolings, by single threads.
+//! `channels_last` has the same of images whose channels are innermost in memory, `channelwise` depthwise ones and poolings
+//! of such, and `sliding` convolutions with few channels in a group, and poolings, by single threads.
 
 mod channels_last;
 mod channelwise;
@@ -29,16 +25,15 @@ mod gather;
 mod sliding;
 
 pub use self::channels_last::ChannelsLast;
+use self::convolution::Sizes;
 pub use self::convolution::{Axis, Convolution};
-use self::convolution::{Images, Sizes};
 pub use self::filled::Filled;
 use self::gather::Gather;
 pub use self::sliding::{Fold, Sliding};
-use super::access::launch;
 use super::matmul::{Edges, MatMul, Place, Walk, tile_of};
-use super::multistage::Multistage;
-use super::stage::{Movers, Side, near};
 pub use super::tiled_mma::By;
+use super::{access::launch, multistage::Multistage, stage::Movers};
+use crate::choose::ceil;
 use crate::schedule::{multistage_through_registers, within};
 use crate::{Arch, Builder, Expr, Fused, Header, Kernel, Kind, Layout, Result, Tiler, Var, needs};
 
@@ -76,15 +71,15 @@ impl Conv {
         self.check()?;
         let convolution = &self.convolution;
         let threads = 32 * self.warps;
-        let sides = self.sides();
-        sides[0].check(self.weights)?;
+        let [a, b] = self.matmul().sides();
+        a.check(self.weights)?;
         let mut k = Builder::new("conv", self.arch);
         let sizes = convolution.sizes(&mut k, self.is_flat())?;
         let x = convolution.image(&mut k, &sizes)?;
-        let [made, depth] = [convolution.channels[1] / convolution.group, convolution.depth()];
-        let w = Layout::rows([convolution.group, made, depth]);
+        let (group, depth) = (convolution.group, convolution.depth());
+        let w = Layout::rows([group, convolution.channels[1] / group, depth]);
         let w = k.param("w", w, convolution.scalar)?;
-        let outer = convolution.outer(&mut k, &sizes)?;
+        let outer = convolution.outer(&mut k, &sizes, self.pixels)?;
         let walk = self.walk(&sizes);
         let (block, t) = launch(&mut k, walk.count(), threads, "t")?;
         let [thread] = k.indices(block, ["thread"])?;
@@ -95,14 +90,13 @@ impl Conv {
         }
         let group = place.batch.clone().unwrap_or(Expr::from(0));
         let movers = Movers { threads, block, thread: &thread, edges: self.weights };
-        let gather = Gather::new(&mut k, self, &sizes, x, sides[1], [&group, &place.n], movers)?;
-        let mma = self.by.share(&mut k, block, sides, self.warps)?;
-        let [a, b] = sides;
-        let weights = a.tiled(&mut k, w, true)?;
-        let shared =
-            [a.allocate(&mut k, "sW", self.stages)?, b.allocate(&mut k, "sX", self.stages)?];
+        let gather = Gather::new(&mut k, self, &sizes, x, b, [&group, &place.n], movers)?;
+        let mma = self.by.share(&mut k, block, [a, b], self.warps)?;
+        let weights = a.tiled(&mut k, w)?;
+        let stages = self.stages;
+        let shared = [a.allocate(&mut k, "sW", stages)?, b.allocate(&mut k, "sX", stages)?];
         let acc = mma.allocate(&mut k)?;
-        let count = (depth + self.depth - 1) / self.depth;
+        let count = ceil(depth, self.depth);
         let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
             within(k, step, count, |k| {
                 let mut step = step.clone();
@@ -116,39 +110,36 @@ impl Conv {
                 gather.fetch(k, &step, shared[1], stage)
             })
         };
-        let settle = |k: &mut Builder, step: &Expr, stage: &Var| {
-            if !gather.holds() {
-                return Ok(());
-            }
-            within(k, step, count, |k| gather.settle(k, shared[1], stage))
+        let settle = |k: &mut Builder, step: &Expr, stage: &Var| match gather.words {
+            Some(_) => within(k, step, count, |k| gather.settle(k, shared[1], stage)),
+            None => Ok(()),
         };
         let tiles = [Tiler::Size(1), Tiler::Size(self.tile[0]), Tiler::Whole];
         let rows = tile_of(&mut k, w, "w_tile", &tiles, [&group, &place.m, &0.into()])?;
         let sums = Kind::Fused(Fused::input(1).matmul(gather.columns.clone()));
-        let multiply = |k: &mut Builder, _: &Var, stage: &Var| {
-            mma.add(k, acc, block, |k| near(k, shared, stage))
-        };
-        let (stages, steps, bring) = (self.stages, Expr::from(count), [&fetch as _, &settle as _]);
+        let multiply =
+            |k: &mut Builder, _: &Var, stage: &Var| mma.add(k, acc, block, shared, stage);
+        let (steps, bring) = (Expr::from(count), [&fetch as _, &settle as _]);
         k.decompose(Header::new(sums, acc, [x, rows], block), |k| {
             mma.reset(k, acc)?;
             multistage_through_registers(k, stages, &steps, block, bring, multiply)
         })?;
-        let epilogue = outer.attach(&mut k, convolution, &group, self.pixels)?;
-        let images = Images { group, groups: convolution.group, pixels: &sizes.pixels };
+        let epilogue = convolution.grouped(&mut k, &outer, &group)?;
         let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
         let origin = Place { batch: None, m, n };
         mma.each_run(&mut k, (acc, 1), &epilogue, &origin, |k, sums, run| {
-            images.leave(k, &epilogue, sums, run)
+            sizes.leave(k, (&group, convolution.group), &epilogue, (sums, run))
         })?;
-        let ins = [vec![x, w], outer.ins()].concat();
+        let ins: Vec<_> = [x, w].into_iter().chain(outer.ins()).collect();
         let sums = Fused::input(1).matmul(self.columns(&sizes));
         let kind = convolution.kind(sums, 2, &sizes);
-        k.finish_as(Header::new(kind, outer.results.clone(), ins, block))
+        k.finish_as(Header::new(kind, outer.results, ins, block))
     }
 
     /// Whether all pixels of an image are one axis: windows are single elements.
     pub fn is_flat(&self) -> bool {
-        self.pixels == Edges::Bulk && self.convolution.is_pointwise()
+        let alone = |axis: &Axis| axis.window == 1 && axis.stride == 1 && axis.pad == 0;
+        self.pixels == Edges::Bulk && self.convolution.axes.iter().all(alone)
     }
 
     /// The matrix whose columns are what pixels see.
@@ -156,39 +147,31 @@ impl Conv {
         if self.is_flat() {
             return Fused::input(0).dims([1, 2, 0, 3].map(Some)).merge(2);
         }
-        let windows = self.convolution.windows(3, Fused::input(0), sizes, Axis::windows);
+        let windows = self.convolution.windows(3, Fused::input(0), sizes, 0.0);
         self.convolution.columns(windows)
     }
 
-    /// The weights' tiles, and those of pixels.
-    fn sides(&self) -> [Side; 2] {
+    /// The matmul that shares tiles likewise: the weights', and those of pixels.
+    fn matmul(&self) -> Multistage {
+        let &Conv { arch, by, tile, depth, warps, stages, raster, .. } = self;
         let scalar = self.convolution.scalar;
         let matmul = MatMul { scalar, b_transposed: true, ..MatMul::default() };
-        Side::both(&matmul, self.tile, self.depth, self.by)
+        Multistage { matmul, arch, by, tile, depth, warps, stages, raster, ..Multistage::mma() }
     }
 
     /// Tiles of each group, group by group.
     fn walk(&self, sizes: &Sizes) -> Walk {
         let Convolution { channels, group, .. } = self.convolution;
-        let columns = sizes.pixels.clone() * &sizes.images;
-        let tiles = |extent: Expr, size: i64| extent.ceil_div(size);
-        Walk {
-            tiles_m: tiles(Expr::from(channels[1] / group), self.tile[0]),
-            tiles_n: tiles(columns, self.tile[1]),
-            batch: (group > 1).then(|| Expr::from(group)),
-            raster: self.raster,
-        }
+        let tiles_m = Expr::from(channels[1] / group).ceil_div(self.tile[0]);
+        let tiles_n = (sizes.pixels.clone() * &sizes.images).ceil_div(self.tile[1]);
+        let batch = (group > 1).then(|| Expr::from(group));
+        Walk { tiles_m, tiles_n, batch, raster: self.raster }
     }
 
-    /// Whether there is such a kernel.
     fn check(&self) -> Result {
         self.convolution.check()?;
-        let &Conv { arch, by, tile, depth, warps, stages, raster, .. } = self;
-        let scalar = self.convolution.scalar;
-        let matmul = MatMul { scalar, ..MatMul::default() };
-        Multistage { matmul, arch, by, tile, depth, warps, stages, raster, ..Multistage::mma() }
-            .check()?;
-        let row = self.convolution.depth() * scalar.bytes();
+        self.matmul().check()?;
+        let row = self.convolution.depth() * self.convolution.scalar.bytes();
         let aligned = self.weights == Edges::Moves || row % 16 == 0;
         needs(aligned, "weights of a channel in a multiple of 16 bytes for wide copies", row)
     }

@@ -16,8 +16,7 @@ use super::matmul::{Edges, tile_of};
 use crate::named::named;
 use crate::schedule::{computed, each, load_inside, neighbours, store_inside, vector};
 use crate::{
-    Builder, Expr, Function, Fused, Kind, Operand, Result, Scalar, TensorId, Tiler, Unary, View,
-    needs,
+    Builder, Expr, Function, Fused, Operand, Result, Scalar, TensorId, Tiler, Unary, View, needs,
 };
 
 /// What becomes of the sums.
@@ -73,19 +72,17 @@ impl Epilogue {
     /// In this order: a bias `[n]` is added, the activation applied, a residual `[m,n]` added.
     pub fn layer(bias: bool, activation: Option<Unary>, residual: bool) -> Epilogue {
         let mut function = Function::identity();
-        let mut operands = Vec::new();
         if bias {
-            operands.push(Span::Row);
-            function = function + Function::input(operands.len());
+            function = function + Function::input(1);
         }
         if let Some(activation) = activation {
             function = function.unary(activation);
         }
         if residual {
-            operands.push(Span::Whole);
-            function = function + Function::input(operands.len());
+            function = function + Function::input(1 + usize::from(bias));
         }
-        Epilogue::new(function, operands)
+        let operands = [bias.then_some(Span::Row), residual.then_some(Span::Whole)];
+        Epilogue::new(function, operands.into_iter().flatten())
     }
 
     /// Whether the function is one of so many sums and the operands, with the results as outputs.
@@ -110,10 +107,8 @@ impl Epilogue {
             let (name, view) = shape(span);
             k.param(name, view, own.unwrap_or(scalar))
         };
-        let mut operands = Vec::new();
-        for input in &self.operands {
-            operands.push((input.span, param(Some(input.span), input.scalar)?));
-        }
+        let operand = |input: &Input| Ok((input.span, param(Some(input.span), input.scalar)?));
+        let operands = self.operands.iter().map(operand).collect::<Result<_>>()?;
         let results = self.outputs[kept..].iter().map(|output| param(None, *output));
         Ok((operands, results.collect::<Result<_>>()?))
     }
@@ -130,16 +125,17 @@ impl Default for Epilogue {
 pub(super) type Operands = Vec<(Span, TensorId)>;
 
 /// An epilogue with its tensors.
+#[derive(Clone)]
 pub(super) struct Attached {
-    function: Function,
+    pub(super) function: Function,
     pub(super) operands: Operands,
-    /// The results.
     pub(super) results: Vec<TensorId>,
     /// Whether neighbours move together, as rows have no partial ones.
     pub(super) wide: bool,
 }
 
 /// `n` neighbours in a row of the result, which is cut into such runs, with a thread that has their sums.
+#[derive(Clone)]
 pub(super) struct Run {
     pub(super) batch: Option<Expr>,
     pub(super) row: Expr,
@@ -154,23 +150,14 @@ pub(super) struct Run {
 pub(super) type Held = Vec<Option<TensorId>>;
 
 impl Attached {
-    /// A function of the sum and of operands, and where its outputs go.
     pub(super) fn new(
-        epilogue: &Epilogue,
+        Epilogue { function, .. }: &Epilogue,
         operands: Operands,
         results: Vec<TensorId>,
         edges: Edges,
     ) -> Attached {
-        let function = epilogue.function.clone();
+        let function = function.clone();
         Attached { function, operands, results, wide: edges == Edges::Bulk }
-    }
-
-    /// What becomes of so many sums, which are the first operands.
-    pub(super) fn kind(&self, sums: usize) -> Kind {
-        if self.function == Function::identity() {
-            return Kind::Move;
-        }
-        Kind::Fused(self.fused((0..sums).map(Fused::input), sums))
     }
 
     /// What becomes of sums and of the operands, which are those from this number on.
@@ -188,12 +175,8 @@ impl Attached {
     }
 
     /// Loads what belongs to columns, of a run in any row, but for what registers hold already.
-    pub(super) fn across(
-        &self,
-        k: &mut Builder,
-        mut held: Held,
-        (column, n): (&Expr, i64),
-    ) -> Result<Held> {
+    pub(super) fn across(&self, k: &mut Builder, held: Held, at: (&Expr, i64)) -> Result<Held> {
+        let (mut held, (column, n)) = (held, at);
         held.resize(self.operands.len(), None);
         for (held, &(span, from)) in held.iter_mut().zip(&self.operands) {
             if span == Span::Row && held.is_none() {
@@ -238,21 +221,17 @@ impl Attached {
         computed(k, &function, ("result", n, Scalar::F32), &ins)
     }
 
-    /// Finishes a run's sums, and stores these results of them.
-    pub(super) fn leave(&self, k: &mut Builder, sums: TensorId, run: &Run, of: &[usize]) -> Result {
-        let outs = self.finished(k, sums, run, of)?;
-        of.iter().zip(outs).try_for_each(|(&result, out)| self.put(k, result, out, run))
+    /// Finishes a run's sums, and stores all results of them.
+    pub(super) fn leave(&self, k: &mut Builder, sums: TensorId, run: &Run) -> Result {
+        let all: Vec<usize> = (0..self.results.len()).collect();
+        let mut outs = self.finished(k, sums, run, &all)?.into_iter().enumerate();
+        outs.try_for_each(|(result, out)| self.put(k, result, out, run))
     }
 
     /// Stores what a run's sums have become, as a result.
     pub(super) fn put(&self, k: &mut Builder, result: usize, out: TensorId, run: &Run) -> Result {
         let to = run.of(k, self.results[result], "to")?;
         store_inside(k, to, out, self.wide)
-    }
-
-    /// The numbers of all results.
-    pub(super) fn all(&self) -> Vec<usize> {
-        (0..self.results.len()).collect()
     }
 }
 

@@ -20,6 +20,9 @@ pub(super) const PRODUCER_REGISTERS: i64 = 40;
 /// Rows of a warpgroup's matmul.
 pub const ROWS: i64 = 64;
 
+/// Bytes of its depth.
+pub(super) const STEP: i64 = 32;
+
 /// How tiles `[rows, columns]` lie in shared memory: in panels of rows as wide as a swizzle, of 128, 64 or 32 bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Panels {
@@ -35,7 +38,6 @@ impl Panels {
         widths.into_iter().find(|width| self.columns % width == 0).unwrap_or(self.columns)
     }
 
-    /// How many panels there are.
     pub(super) fn count(self) -> i64 {
         self.columns / self.width()
     }
@@ -58,16 +60,12 @@ impl Panels {
         outer: &[i64],
         across: bool,
     ) -> Result<TensorId> {
-        let mut tile = self.dims();
-        if across {
-            tile.swap(0, 1);
-        }
-        let mut levels = vec![tile.to_vec()];
-        if !outer.is_empty() {
-            levels.insert(0, packed(outer, self.rows * self.columns));
-        }
+        let [rows, columns] = self.dims();
+        let tile = if across { vec![columns, rows] } else { vec![rows, columns] };
+        let levels = [packed(outer, self.rows * self.columns), tile];
+        let view = View::levels_of(if outer.is_empty() { &levels[1..] } else { &levels });
         let swizzle = swizzle(self.width() * self.scalar.bytes() / 16, 16).xor();
-        k.allocate(name, View::levels_of(&levels), self.scalar, Memory::Shared, swizzle)
+        k.allocate(name, view, self.scalar, Memory::Shared, swizzle)
     }
 }
 
@@ -80,7 +78,6 @@ pub(super) fn packed(sizes: &[i64], n: i64) -> Vec<Layout<Expr>> {
 /// The own warp of some threads, and where the own lane stands in fragments of 8×8.
 pub(super) struct Lane {
     pub(super) warp: ThreadsId,
-    /// The warp's number.
     pub(super) number: Expr,
     pub(super) row: Expr,
     /// Its pair of columns.
@@ -106,10 +103,9 @@ impl Lane {
 /// The own lane's row of eight, and its pair of an eight's columns: what it has of accumulators of 16×16, in the rows eight
 /// further on and in the other eight of columns as well.
 pub(super) fn spot(arch: Arch, lane: &Expr) -> [Expr; 2] {
-    let [two, four, eight] = [2, 4, 8].map(Expr::from);
     match arch.multiplies_by_quad_pairs() {
-        true => [lane.rem(&two) + lane.div(&eight) * 2, lane.div(&two).rem(&four)],
-        false => [lane.div(&four), lane.rem(&four)],
+        true => [lane.rem(2) + lane.div(8) * 2, lane.div(2).rem(4)],
+        false => [lane.div(4), lane.rem(4)],
     }
 }
 
@@ -131,16 +127,12 @@ impl QuadPairs {
         let [lane] = k.indices(warp, ["in_warp"])?.map(Expr::from);
         let quads = Tiler::Layout(Layout::of_modes(&[(4, 1), (2, 16)])?);
         let pairs = k.tile(warp, "pairs", &[quads])?;
-        let [two, four, eight, sixteen] = [2, 4, 8, 16].map(Expr::from);
-        let pair = k.index(pairs, "pair", [lane.rem(&sixteen).div(&four)])?;
-        let upper = lane.div(&sixteen);
-        Ok(QuadPairs {
-            pair,
-            row: spot(k.arch(), &lane)[0].clone() + lane.div(&two).rem(&two) * 8,
-            column: upper.clone() * 8 + lane.rem(&eight),
-            step: lane.rem(&four),
-            four: upper * 2 + lane.rem(&eight).div(&four),
-        })
+        let pair = k.index(pairs, "pair", [lane.rem(16).div(4)])?;
+        let upper = lane.div(16);
+        let row = spot(k.arch(), &lane)[0].clone() + lane.div(2).rem(2) * 8;
+        let column = upper.clone() * 8 + lane.rem(8);
+        let (step, four) = (lane.rem(4), upper * 2 + lane.rem(8).div(4));
+        Ok(QuadPairs { pair, row, column, step, four })
     }
 
     /// The registers of four elements: of a column of the right operand and of any of the left one, or `across` the right
@@ -238,29 +230,18 @@ pub(super) fn matrix_fragment(k: &mut Builder, name: &str, scalar: Scalar) -> Re
 }
 
 /// Registers of an accumulator, or of operands: of two rows eight apart, pairs of columns of so many eights.
-pub(super) fn fragment(
-    k: &mut Builder,
-    name: &str,
-    eights: i64,
-    scalar: Scalar,
-) -> Result<TensorId> {
-    registers(k, name, &[&[(2, 2), (eights, 4)], &[(2, 1)]], scalar)
+pub(super) fn fragment(k: &mut Builder, name: &str, eights: i64, of: Scalar) -> Result<TensorId> {
+    registers(k, name, &[&[(2, 2), (eights, 4)], &[(2, 1)]], of)
 }
 
 /// Goes through the pairs of such a fragment and their numbers.
-pub(super) fn each_pair(
-    k: &mut Builder,
-    fragment: TensorId,
-    eights: i64,
-    body: Visit<'_>,
-) -> Result {
+pub(super) fn each_pair(k: &mut Builder, of: TensorId, eights: i64, body: Visit<'_>) -> Result {
     k.unroll_both([("j", eights), ("half", 2)], |k, [j, half]| {
-        let pair = k.index(fragment, "pair", [half, j])?;
+        let pair = k.index(of, "pair", [half, j])?;
         body(k, pair, Expr::from(j) * 2 + Expr::from(half))
     })
 }
 
-/// All zeros.
 pub(super) fn clear(k: &mut Builder, acc: TensorId, eights: i64) -> Result {
     each_pair(k, acc, eights, &|k, pair, _| {
         k.unroll("p", 2, |k, p| k.init(Operand::at(pair, [p]), 0.0))
@@ -274,12 +255,8 @@ pub(super) fn own_group(k: &mut Builder, groups: ThreadsId) -> Result<(ThreadsId
 }
 
 /// All warps of a block with so many consumers: the first lane of each arrives for it.
-pub(super) fn elected_warps(
-    k: &mut Builder,
-    block: ThreadsId,
-    consumers: i64,
-) -> Result<ThreadsId> {
-    k.tile(block, "lanes", &[Tiler::Layout(Layout::mode(4 * (consumers + 1), 32)?)])
+pub(super) fn elected_warps(k: &mut Builder, of: ThreadsId, consumers: i64) -> Result<ThreadsId> {
+    k.tile(of, "lanes", &[Tiler::Layout(Layout::mode(4 * (consumers + 1), 32)?)])
 }
 
 /// Registers of a consumer's threads: what the block has at launch, but for what the producer keeps.

@@ -17,9 +17,7 @@
 //! # Ok::<(), graphene_ir::Error>(())
 //! ```
 
-use super::epilogue::Epilogue;
-use super::matmul::{MatMul, Term};
-use super::stage::Side;
+use super::{epilogue::Epilogue, matmul::MatMul, stage::Side};
 use crate::{Builder, Expr, Function, Layout, Result, TensorId, Tiler, Unary};
 
 impl MatMul {
@@ -34,34 +32,28 @@ impl MatMul {
     pub(super) fn matrices(&self) -> i64 {
         if self.gated { 2 } else { 1 }
     }
-}
 
-impl Term {
-    /// What tiles of A, or of B, are of.
-    pub(super) fn side(&self, i: usize) -> &[TensorId] {
-        if i == 0 { std::slice::from_ref(&self.a) } else { &self.b }
+    /// The sums of each matrix: of registers whose second dimension are columns, of `strips` of rows one after the other, in
+    /// each of which are as many of each matrix.
+    pub(super) fn sums(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        strips: i64,
+    ) -> Result<Vec<TensorId>> {
+        let matrices = self.matrices();
+        if matrices == 1 {
+            return Ok(vec![acc]);
+        }
+        let all = k.tensor_of(acc)?.view.dims().nth(1).and_then(|dim| dim.size().constant());
+        let columns = all.unwrap_or(1) / (strips * matrices);
+        let of_one = match strips {
+            1 => Tiler::Size(columns),
+            _ => Tiler::Layout(Layout::of_modes(&[(columns, 1), (strips, columns * matrices)])?),
+        };
+        let all = k.tile(acc, "of_matrices", &[Tiler::Whole, of_one])?;
+        (0..matrices).map(|i| k.index(all, "of_matrix", [0, i])).collect()
     }
-}
-
-/// The sums of each of so many matrices: of registers whose second dimension are columns, of `strips` of rows one after the
-/// other, in each of which are as many of each matrix.
-pub(super) fn sums(
-    k: &mut Builder,
-    acc: TensorId,
-    matrices: i64,
-    strips: i64,
-) -> Result<Vec<TensorId>> {
-    if matrices == 1 {
-        return Ok(vec![acc]);
-    }
-    let all = k.tensor_of(acc)?.view.dims().nth(1).and_then(|dim| dim.size().constant());
-    let columns = all.unwrap_or(1) / (strips * matrices);
-    let of_one = match strips {
-        1 => Tiler::Size(columns),
-        _ => Tiler::Layout(Layout::of_modes(&[(columns, 1), (strips, columns * matrices)])?),
-    };
-    let all = k.tile(acc, "of_matrices", &[Tiler::Whole, of_one])?;
-    (0..matrices).map(|i| k.index(all, "of_matrix", [0, i])).collect()
 }
 
 impl Side {

@@ -18,14 +18,6 @@
 //!     - stage by a warpgroup: adds a matmul of A's and B's stages to the block's sums
 //!     - epilogue by a warp: what the warp finishes of C, of all blocks' sums
 //!       - registers by a thread: the epilogue's function of a run of sums
-//!
-//! - this file: the parameters, and the kernel's outline;
-//! - `context`: what its parts share, and the walk over tiles;
-//! - `producer`: how stages are filled, also before predecessors are done;
-//! - `consumer`: the matmuls;
-//! - `epilogue`: what becomes of the sums, and how they leave;
-//! - `ahead`: what the epilogue meets, asked for before;
-//! - `residual_tma`: an addend that comes by tensor copies.
 
 mod ahead;
 mod consumer;
@@ -36,12 +28,11 @@ mod residual_tma;
 
 use self::context::Context;
 use self::residual_tma::RESIDUAL_PANELS;
-use super::access::launch_clusters;
-use super::epilogue::Span;
 pub use super::fragments::ROWS;
-use super::fragments::{BARRIERS, GROUP, consumer_registers};
+use super::fragments::{BARRIERS, GROUP, STEP, consumer_registers};
 use super::matmul::{Edges, MatMul, Place};
 use super::split_k::{Holders, PAIR};
+use super::{access::launch_clusters, epilogue::Span};
 use crate::error::{AtMost, OneOf};
 use crate::{
     Arch, AtLeast, Builder, Expr, Header, Kernel, Kind, MultipleOf, Result, Scalar, Within, needs,
@@ -86,9 +77,6 @@ parameters! {
 /// Bytes of a stage's depth: the width of the swizzle.
 const DEPTH: i64 = 128;
 
-/// Bytes of an instruction's depth.
-const STEP: i64 = 32;
-
 /// Columns of the tile through which C leaves: 128 bytes.
 const PANEL: i64 = 64;
 
@@ -106,7 +94,6 @@ impl Gemm {
         self.columns / self.matmul.matrices()
     }
 
-    /// The depth of a stage.
     fn depth(&self) -> i64 {
         DEPTH / self.matmul.scalar.bytes()
     }
@@ -116,12 +103,12 @@ impl Gemm {
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("gemm", Arch::Sm90a);
-        let [count, first] =
-            if self.together() == 1 { ["blocks", "first"] } else { ["clusters", "cluster"] };
-        let count = Expr::from(k.symbol(count)?);
+        let together = self.cluster.max(self.split);
+        let names = if together == 1 { ["blocks", "first"] } else { ["clusters", "cluster"] };
+        let count = Expr::from(k.symbol(names[0])?);
         let declared = self.matmul.declare(&mut k, self.edges, self.weights)?;
-        let (clusters, threads) = ((count.clone(), self.together()), GROUP * (self.consumers + 1));
-        let (block, first, cluster) = launch_clusters(&mut k, clusters, threads, first)?;
+        let (clusters, threads) = ((count.clone(), together), GROUP * (self.consumers + 1));
+        let (block, first, cluster) = launch_clusters(&mut k, clusters, threads, names[1])?;
         let context = self.context(&mut k, &declared, (first, count), (block, cluster))?;
         context.pdl_prologue(&mut k)?;
         k.role(context.groups, 0..self.consumers, |k| consumer::consume(&context, k))?;
@@ -136,11 +123,6 @@ impl Gemm {
     /// Who has a tile's sums.
     fn holders(&self) -> Holders {
         Holders { warps: 4 * self.consumers, pairs: self.registers() / PAIR }
-    }
-
-    /// Blocks of a cluster.
-    fn together(&self) -> i64 {
-        self.cluster.max(self.split)
     }
 
     fn check(&self) -> Result {
@@ -160,8 +142,7 @@ impl Gemm {
         Within(1, 2).check("blocks a cluster", self.cluster)?;
         Within(1, 8).check("parts of a split-K", self.split)?;
         needs(!self.prefetch || self.weights, "constant weights to prefetch", self)?;
-        let alone = self.split == 1 || self.cluster == 1;
-        needs(alone, "no other cluster for split-K", self)?;
+        needs(self.split == 1 || self.cluster == 1, "no other cluster for split-K", self)?;
         let multicast = self.cluster == 1 || self.edges == Edges::Bulk;
         needs(multicast, "tensor copies for a cluster of two", self)
     }
@@ -196,8 +177,7 @@ impl Gemm {
     /// Whether the first stages' B is copied before predecessors are done: where its copies are a block's own, of one
     /// matmul, and a block may have begun by then.
     fn has_pdl_prologue(&self) -> bool {
-        let own = self.cluster == 1 && self.matmul.terms == 1;
-        self.weights && own && self.is_light()
+        self.weights && self.cluster == 1 && self.matmul.terms == 1 && self.is_light()
     }
 
     /// Rows and columns of a stage's tile of A, and of B, or of each matrix that A is multiplied by.
@@ -209,37 +189,23 @@ impl Gemm {
     fn boxes(&self) -> [[i64; 2]; 2] {
         let [[rows, depth], [_, width]] = self.sizes();
         let a = [if self.matmul.a_transposed { PANEL } else { rows }, depth];
-        match self.matmul.b_transposed {
-            true => [a, [depth / self.cluster, PANEL]],
-            false => [a, [depth, width / self.cluster]],
-        }
+        let b = [[depth, width / self.cluster], [depth / self.cluster, PANEL]];
+        [a, b[usize::from(self.matmul.b_transposed)]]
     }
 
     /// With as many stages as fit, at most 8: the more are on their way, the less is waited for.
     #[must_use]
     pub fn deepest(self) -> Gemm {
-        let fits = |stages: &i64| Gemm { stages: *stages, ..self.clone() }.fits(self.panels());
+        let residual = self.matmul.epilogue.operands.iter().any(|input| input.span == Span::Whole);
+        let panels = if residual { RESIDUAL_PANELS } else { PANELS };
+        let fits = |stages: &i64| Gemm { stages: *stages, ..self.clone() }.fits(panels);
         let stages = (2..=8).rev().find(fits).unwrap_or(self.stages);
         Gemm { stages, ..self }
-    }
-
-    /// Panels of C that a consumer has buffers for: fewest, unless an addend comes by panels.
-    fn panels(&self) -> i64 {
-        let residual = self.matmul.epilogue.operands.iter().any(|input| input.span == Span::Whole);
-        if residual { RESIDUAL_PANELS } else { PANELS }
     }
 
     /// Panels of a consumer's rows of a tile.
     fn panels_of_consumer(&self) -> i64 {
         self.strips * self.width() / PANEL
-    }
-
-    /// How many 16-bit types results have: panels of each have buffers of their own.
-    fn kinds(&self) -> i64 {
-        let MatMul { scalar, ref epilogue, .. } = self.matmul;
-        let outputs = epilogue.outputs.iter().map(|output| output.unwrap_or(scalar));
-        let kinds: HashSet<_> = outputs.filter(|&scalar| self.leaves_by_panels(scalar)).collect();
-        kinds.len() as i64
     }
 
     /// Whether results of a type leave panel by panel.
@@ -249,19 +215,18 @@ impl Gemm {
 
     /// Whether the stages fit into shared memory beside panels of C, rows, and what blocks hand over.
     fn fits(&self, panels: i64) -> bool {
-        let stages = self.stages * (self.rows() + self.columns) * self.depth();
-        let panels = self.consumers * panels * self.kinds() * ROWS * PANEL;
-        let shared = self.bytes_of_rows() + self.holders().bytes(self.split);
-        let bytes = (stages + panels) * self.matmul.scalar.bytes() + shared;
-        bytes + BARRIERS <= Arch::Sm90a.shared_memory()
-    }
-
-    /// Bytes of shared memory that rows take.
-    fn bytes_of_rows(&self) -> i64 {
         let MatMul { scalar, ref epilogue, .. } = self.matmul;
+        let stages = self.stages * (self.rows() + self.columns) * self.depth();
+        // Panels of each 16-bit type of results have buffers of their own.
+        let outputs = epilogue.outputs.iter().map(|output| output.unwrap_or(scalar));
+        let kinds: HashSet<_> = outputs.filter(|&scalar| self.leaves_by_panels(scalar)).collect();
+        let panels = self.consumers * panels * kinds.len() as i64 * ROWS * PANEL;
         let rows = epilogue.operands.iter().map(|row| (row.span, row.scalar.unwrap_or(scalar)));
         let copied = rows.filter(|&(span, scalar)| self.copies(span, scalar));
-        self.consumers * self.width() * copied.map(|(_, scalar)| scalar.bytes()).sum::<i64>()
+        let row: i64 = copied.map(|(_, scalar)| scalar.bytes()).sum();
+        let shared = self.consumers * self.width() * row + self.holders().bytes(self.split);
+        let bytes = (stages + panels) * scalar.bytes() + shared;
+        bytes + BARRIERS <= Arch::Sm90a.shared_memory()
     }
 
     /// Whether an operand is a row that is copied: not where elements move alone, which need not be aligned, nor of eight

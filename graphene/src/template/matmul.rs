@@ -6,8 +6,8 @@ mod walk;
 pub(super) use self::walk::{Place, Walk};
 use super::epilogue::{Attached, Epilogue, Span};
 use crate::{
-    Builder, Expr, Fused, Header, Kind, Layout, Memory, Result, Scalar, TensorId, ThreadsId, Tiler,
-    Var, View, needs,
+    Builder, Expr, Function, Fused, Header, Kind, Layout, Memory, Result, Scalar, TensorId,
+    ThreadsId, Tiler, Var, View, needs,
 };
 
 parameters! {
@@ -54,13 +54,11 @@ pub(super) struct Declared {
 
 /// One of the matmuls that are added.
 pub(super) struct Term {
-    pub(super) a: TensorId,
-    /// B, and B_2 if gated.
-    pub(super) b: Vec<TensorId>,
+    pub(super) factors: Both,
     pub(super) depth: Expr,
 }
 
-/// What tiles of A and of B are of: of one matrix, or of several side by side.
+/// A, and what it is multiplied by: B, and B_2 if gated.
 pub(super) type Both = [Vec<TensorId>; 2];
 
 impl MatMul {
@@ -85,7 +83,7 @@ impl MatMul {
                 false => k.param("B", b.clone(), self.scalar),
             });
             let b = b.collect::<Result<_>>()?;
-            terms.push(Term { a, b, depth: depth.into() });
+            terms.push(Term { factors: [vec![a], b], depth: depth.into() });
         }
         self.epilogue.check(self.matrices() as usize)?;
         let whole = matrix(batch.as_ref(), [&m, &n], false, None);
@@ -102,56 +100,52 @@ impl MatMul {
 }
 
 /// A tile of the result, and what it is computed from: views of global memory.
-pub(super) struct Tile {
+pub(super) struct Tile<'a> {
+    declared: &'a Declared,
     /// A's rows and B's columns of each term.
-    pub(super) factors: Vec<TensorId>,
+    factors: Vec<TensorId>,
     /// What the epilogue meets.
     pub(super) operands: Vec<TensorId>,
     pub(super) results: Vec<TensorId>,
 }
 
-impl Tile {
+impl Tile<'_> {
     /// What becomes of the sums of all its matmuls.
-    pub(super) fn header(&self, kind: Kind, threads: ThreadsId) -> Header {
+    pub(super) fn header(&self, threads: ThreadsId) -> Header {
         let ins = [&self.factors[..], &self.operands].concat();
-        Header::new(kind, self.results.clone(), ins, threads)
+        Header::new(self.declared.kind(), self.results.clone(), ins, threads)
     }
 
     /// The sums of all its matmuls.
-    pub(super) fn sums(&self, kind: Kind, sums: &[TensorId], threads: ThreadsId) -> Header {
+    pub(super) fn sums(&self, sums: &[TensorId], threads: ThreadsId) -> Header {
+        let kind = match (&self.declared.terms[..], self.declared.matrices()) {
+            ([_], 1) => Kind::MATMUL,
+            _ => Kind::Fused(Fused::all(self.declared.matmuls())),
+        };
         Header::new(kind, sums.to_vec(), self.factors.clone(), threads)
     }
 
     /// What becomes of these sums.
-    pub(super) fn epilogue(&self, kind: Kind, sums: &[TensorId], threads: ThreadsId) -> Header {
-        let ins = [sums, &self.operands].concat();
-        Header::new(kind, self.results.clone(), ins, threads)
+    pub(super) fn epilogue(&self, sums: &[TensorId], threads: ThreadsId) -> Header {
+        let epilogue = &self.declared.epilogue;
+        let kind = match epilogue.function == Function::identity() {
+            true => Kind::Move,
+            false => Kind::Fused(epilogue.fused((0..sums.len()).map(Fused::input), sums.len())),
+        };
+        Header::new(kind, self.results.clone(), [sums, &self.operands].concat(), threads)
     }
 }
 
 impl Declared {
     /// What becomes of the sums of all matmuls of A and B.
-    pub(super) fn kind(&self) -> Kind {
-        let factors = self.terms.iter().map(|term| 1 + term.b.len()).sum();
+    fn kind(&self) -> Kind {
+        let factors = self.terms.len() * (1 + self.matrices());
         Kind::Fused(self.epilogue.fused(self.matmuls(), factors))
-    }
-
-    /// The sums of all matmuls.
-    pub(super) fn sums(&self) -> Kind {
-        match (&self.terms[..], self.matrices()) {
-            ([_], 1) => Kind::MATMUL,
-            _ => Kind::Fused(Fused::all(self.matmuls())),
-        }
-    }
-
-    /// What becomes of the sums.
-    pub(super) fn epilogue_kind(&self) -> Kind {
-        self.epilogue.kind(self.matrices())
     }
 
     /// How many matrices A is multiplied by.
     fn matrices(&self) -> usize {
-        self.terms[0].b.len()
+        self.terms[0].factors[1].len()
     }
 
     fn matmuls(&self) -> Vec<Fused> {
@@ -162,14 +156,13 @@ impl Declared {
     }
 
     /// The tile at a place, of so many rows and columns.
-    pub(super) fn tile(&self, k: &mut Builder, size: [i64; 2], place: &Place) -> Result<Tile> {
-        let (zero, [rows, columns]) = (Expr::from(0), size);
+    pub(super) fn tile(&self, k: &mut Builder, size: [i64; 2], place: &Place) -> Result<Tile<'_>> {
+        let (zero, [rows, columns]) = (Expr::from(0), size.map(Tiler::Size));
+        let [of_a, of_b] = [[rows, Tiler::Whole], [Tiler::Whole, columns]];
         let mut factors = Vec::new();
-        for term in &self.terms {
-            let of_a = [Tiler::Size(rows), Tiler::Whole];
-            factors.push(place.view(k, term.a, "A_tile", &of_a, [&place.m, &zero])?);
-            let of_b = [Tiler::Whole, Tiler::Size(columns)];
-            for &b in &term.b {
+        for [a, b] in self.terms.iter().map(|term| &term.factors) {
+            factors.push(place.view(k, a[0], "A_tile", &of_a, [&place.m, &zero])?);
+            for &b in b {
                 factors.push(place.view(k, b, "B_tile", &of_b, [&zero, &place.n])?);
             }
         }
@@ -177,14 +170,9 @@ impl Declared {
     }
 
     /// Likewise, but for what its sums are of.
-    pub(super) fn part(
-        &self,
-        k: &mut Builder,
-        [rows, columns]: [i64; 2],
-        place: &Place,
-    ) -> Result<Tile> {
+    pub(super) fn part(&self, k: &mut Builder, size: [i64; 2], place: &Place) -> Result<Tile<'_>> {
+        let ([rows, columns], whole) = (size, size.map(Tiler::Size));
         let (m, n) = (&place.m, &place.n);
-        let whole = [rows, columns].map(Tiler::Size);
         let operands = self.epilogue.operands.iter().map(|&(span, of)| match span {
             Span::Row => tile_of(k, of, "bias_tile", &[Tiler::Size(columns)], [n]),
             Span::Column => tile_of(k, of, "column_tile", &[Tiler::Size(rows)], [m]),
@@ -193,12 +181,12 @@ impl Declared {
         let operands = operands.collect::<Result<_>>()?;
         let results = self.epilogue.results.iter();
         let results = results.map(|&of| place.view(k, of, "C_tile", &whole, [m, n]));
-        Ok(Tile { factors: Vec::new(), operands, results: results.collect::<Result<_>>()? })
+        let results = results.collect::<Result<_>>()?;
+        Ok(Tile { declared: self, factors: Vec::new(), operands, results })
     }
 
-    /// The kernel.
     pub(super) fn header(&self, block: ThreadsId) -> Header {
-        let matrices = self.terms.iter().flat_map(|term| [term.side(0), term.side(1)].concat());
+        let matrices = self.terms.iter().flat_map(|term| term.factors.concat());
         let ins: Vec<TensorId> = matrices.chain(self.epilogue.ins()).collect();
         Header::new(self.kind(), self.epilogue.results.clone(), ins, block)
     }
@@ -211,8 +199,7 @@ impl Declared {
         tiles: [[i64; 2]; 2],
     ) -> Result<Vec<Both>> {
         let mut side = |term: &Term, i: usize| -> Result<Vec<TensorId>> {
-            let (matrices, batched) = (term.side(i).iter(), self.batch.is_some());
-            matrices.map(|&of| tiled(k, of, names[i], tiles[i], batched)).collect()
+            term.factors[i].iter().map(|&of| tiled(k, of, names[i], tiles[i])).collect()
         };
         self.terms.iter().map(|term| Ok([side(term, 0)?, side(term, 1)?])).collect()
     }
@@ -224,15 +211,15 @@ impl Declared {
 }
 
 /// A matrix of global memory, maybe of a batch, in tiles.
-pub(super) fn tiled(
-    k: &mut Builder,
-    of: TensorId,
-    name: &str,
-    tile: [i64; 2],
-    batched: bool,
-) -> Result<TensorId> {
-    let sizes = batched.then_some(1).into_iter().chain(tile);
+pub(super) fn tiled(k: &mut Builder, of: TensorId, name: &str, tile: [i64; 2]) -> Result<TensorId> {
+    let batch = is_batched(k, of)?.then_some(1);
+    let sizes = batch.into_iter().chain(tile);
     k.tile(of, name, &sizes.map(Tiler::Size).collect::<Vec<_>>())
+}
+
+/// Whether a matrix, or a tile of one, has a batch's dimension before its rows and columns.
+pub(super) fn is_batched(k: &Builder, of: TensorId) -> Result<bool> {
+    Ok(k.tensor_of(of)?.view.levels()[0].rank() > 2)
 }
 
 /// A tile of a tensor.
@@ -269,17 +256,11 @@ pub(super) fn line(size: impl Into<Expr>) -> View {
 }
 
 /// Rows and columns, maybe of a batch; `transposed`: columns are contiguous. The others are packed, or `apart`.
-pub(super) fn matrix(
-    batch: Option<&Var>,
-    sizes: [&Var; 2],
-    transposed: bool,
-    apart: Option<&Var>,
-) -> View {
+fn matrix(batch: Option<&Var>, sizes: [&Var; 2], transposed: bool, apart: Option<&Var>) -> View {
     let [rows, columns] = sizes.map(Expr::from);
     let apart = Expr::from(apart.unwrap_or(sizes[usize::from(!transposed)]));
     let strides = if transposed { [1.into(), apart] } else { [apart, 1.into()] };
     let batch = batch.map(|batch| Layout::of(batch, rows.clone() * &columns));
-    let dims =
-        [rows, columns].into_iter().zip(strides).map(|(size, apart)| Layout::of(size, apart));
+    let dims = [rows, columns].into_iter().zip(strides).map(|(size, by)| Layout::of(size, by));
     View::buffer(&batch.into_iter().chain(dims).collect::<Vec<_>>())
 }

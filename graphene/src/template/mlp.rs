@@ -138,12 +138,12 @@ impl Mlp {
             }
         }
         let first = self.sides(0)[0];
-        let tiles = first.tiled(&mut k, x, false)?;
+        let tiles = first.tiled(&mut k, x)?;
         let rows = k.index(tiles, "rows", [m.clone(), Expr::from(0)])?;
         let edges = if self.rounds_x() { Edges::Moves } else { self.edges(self.width) };
         let movers = Movers { threads, block, thread: &thread, edges };
         for (l, given) in given.iter_mut().enumerate() {
-            given.tiles = self.sides(l)[1].tiled(&mut k, given.weights, true)?;
+            given.tiles = self.sides(l)[1].tiled(&mut k, given.weights)?;
         }
         let origin = m * self.rows;
         let thread = thread.clone();

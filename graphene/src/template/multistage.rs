@@ -2,9 +2,6 @@
 //! tiles of A and B into stages of shared memory while its warps, by their tensor cores, or its threads, by IEEE fused
 //! multiply-adds, multiply those that are there, each its own part of the tile.
 //!
-//! A thread has rows and columns of its own, and reads four neighbours at once, whatever is contiguous: four steps along K,
-//! or four rows or columns.
-//!
 //! Levels:
 //!
 //! - kernel: C, of A, B and what the epilogue meets
@@ -21,14 +18,12 @@
 //!       - registers by a thread: the epilogue's function of a run of sums
 
 use super::access::launch_clusters;
-use super::gated::sums;
 use super::matmul::{Edges, MatMul, Place, Walk};
 use super::split_k::{Holders, PAIR, Shares};
-use super::stage::{Movers, Side, Stages, near};
+use super::stage::{Movers, Side, Stages};
 use super::tiled_mma;
 pub use super::tiled_mma::By;
 use crate::choose::in_registers;
-use crate::schedule::matmul::epilog;
 use crate::{
     Arch, AtLeast, Builder, Expr, Feature, Header, Kernel, Kind, MultipleOf, Result, Scalar,
     ThreadsId, Var, Within, needs,
@@ -84,7 +79,6 @@ impl Multistage {
         Multistage { depth, ..self }
     }
 
-    /// Whether there is such a kernel.
     pub(super) fn check(&self) -> Result {
         let Multistage { arch, tile, depth, .. } = *self;
         let scalar = self.matmul.scalar;
@@ -102,19 +96,17 @@ impl Multistage {
         MultipleOf(unit).check("as the depth of a stage", depth)?;
         tile.iter().try_for_each(|&size| AtLeast(unit).check("rows and columns a tile", size))?;
         if let By::Threads(thread) = self.by {
-            thread
-                .iter()
-                .try_for_each(|&size| MultipleOf(4).check("rows and columns a thread", size))?;
+            let fours = |&n| MultipleOf(4).check("rows and columns a thread", n);
+            thread.iter().try_for_each(fours)?;
             needs(scalar == Scalar::F32, "fp32 operands by threads", scalar)?;
         }
         let sums = in_registers(tile[0] * tile[1], 32 * self.warps);
         needs(sums, "accumulators that fit registers", tile)?;
         Within(1, 8).check("parts of a split-K", self.split)?;
-        if self.split == 1 {
-            return Ok(());
+        if self.split > 1 {
+            arch.needs(&[Feature::Cluster])?;
         }
-        arch.needs(&[Feature::Cluster])?;
-        needs(self.matmul.terms == 1, "one term for split-K", self.matmul.terms)
+        needs(self.split == 1 || self.matmul.terms == 1, "one term for split-K", self.matmul.terms)
     }
 
     /// The kernel, with symbols M, N, a K for each term (K, K_2, …), and the batch's size if batched.
@@ -126,13 +118,13 @@ impl Multistage {
             By::Warpgroups => "wgmma",
             By::Threads(_) => "simt",
         };
-        let sides = Side::both(&self.matmul, self.tile, self.depth, self.by);
+        let sides = self.sides();
         sides.iter().try_for_each(|side| side.check(edges))?;
         let mut k = Builder::new(name, self.arch);
         let declared = self.matmul.declare(&mut k, edges, false)?;
-        let (matrices, [rows, columns]) = (self.matmul.matrices(), self.tile);
+        let matrices = self.matmul.matrices();
         // Of the result.
-        let size = [rows, columns / matrices];
+        let size = [self.tile[0], self.tile[1] / matrices];
         let walk = Walk::new(&declared, size, self.raster);
         let (block, t, shares) = self.launch(&mut k, walk.count())?;
         let [thread] = k.indices(block, ["thread"])?;
@@ -153,42 +145,42 @@ impl Multistage {
             let fill = |k: &mut Builder, step: &Expr, stage: &Var| {
                 stages.fill(k, (&steps, &(first.clone() + step)), &place, stage)
             };
-            let near = |k: &mut Builder, stage: &Var| near(k, stages.shared, stage);
-            mma.sum_up(k, acc, (self.stages, block), &count, fill, near)
+            mma.sum_up(k, acc, (self.stages, block), &count, stages.shared, fill)
         };
         let epilogue = &declared.epilogue;
         let (m, n) = (place.m.clone() * size[0], place.n.clone() * size[1]);
         let origin = Place { batch: place.batch.clone(), m, n };
         let store = |k: &mut Builder| {
             mma.each_run(k, (acc, matrices), epilogue, &origin, |k, sums, run| {
-                epilogue.leave(k, sums, run, &epilogue.all())
+                epilogue.leave(k, sums, run)
             })
         };
         let tile = declared.tile(&mut k, size, &place)?;
-        let header = tile.header(declared.kind(), block);
         match &shares {
             Some(shares) => {
-                k.decompose(header.on(shares.blocks), |k| {
+                k.decompose(tile.header(block).on(shares.blocks), |k| {
                     multiply(k)?;
                     mma.add_up(k, shares, block, acc, |k, warp| {
                         let (size, place) = mma.part(&place, sides);
                         let part = declared.part(k, size, &place)?;
-                        let sums = sums(k, acc, matrices, 1)?;
-                        k.decompose(part.epilogue(declared.epilogue_kind(), &sums, warp), store)
+                        let sums = self.matmul.sums(k, acc, 1)?;
+                        k.decompose(part.epilogue(&sums, warp), store)
                     })
                 })?;
                 // A block stays while others may still write there: a rule of all clusters.
                 k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
             }
-            None => k.decompose(header, |k| {
-                let sums = sums(k, acc, matrices, 1)?;
-                epilog(k, tile.sums(declared.sums(), &sums, block), multiply, |k| {
-                    let end = tile.epilogue(declared.epilogue_kind(), &sums, block);
-                    k.decompose(end, store)
-                })
+            None => k.decompose(tile.header(block), |k| {
+                let sums = self.matmul.sums(k, acc, 1)?;
+                k.decompose(tile.sums(&sums, block), multiply)?;
+                k.decompose(tile.epilogue(&sums, block), store)
             })?,
         }
         k.finish_as(declared.header(block))
+    }
+
+    pub(super) fn sides(&self) -> [Side; 2] {
+        Side::both(&self.matmul, self.tile, self.depth, self.by)
     }
 
     /// Launches blocks for so many tiles: says the threads, the own tile's number, and who shares it.

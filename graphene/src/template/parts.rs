@@ -13,31 +13,33 @@ use super::access::{self, Access, declare, launch};
 use crate::schedule::{copy, each, each_vector, neighbours, vector};
 use crate::{
     Arch, Builder, Expr, Fused, Header, Kernel, Kind, Number, Operand, Result, Scalar, TensorId,
-    Var, Within, needs,
+    Within, needs,
 };
 
-/// The parameters of a kernel that makes its results part by part. Its symbols are, for each part `p`,
-/// the sizes `Np_0`, `Np_1`, … of its axes; the number of `blocks`; for each part that is counted the
-/// number `firstp` that it begins with; and strides of the operands `y0`, `x0`, `y1`, …, in this order.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Parts {
-    /// What it is compiled for.
-    pub arch: Arch,
-    /// The parts, no two of which have a place in common.
-    pub parts: Vec<Part>,
-    /// Threads of a block.
-    pub threads: i64,
+parameters! {
+    /// The parameters of a kernel that makes its results part by part. Its symbols are, for each part `p`,
+    /// the sizes `Np_0`, `Np_1`, … of its axes; the number of `blocks`; for each part that is counted the
+    /// number `firstp` that it begins with; and strides of the operands `y0`, `x0`, `y1`, …, in this order.
+    pub struct Parts {
+        /// What it is compiled for.
+        pub arch: Arch = Arch::Sm90a,
+        /// The parts, no two of which have a place in common.
+        pub parts: Vec<Part> = vec![Part::default(); 2],
+        /// Threads of a block.
+        pub threads: i64 = 256,
+    }
 }
 
-/// A box of a result: the operand `yp`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Part {
-    /// What stands there.
-    pub source: Source,
-    /// Where that is.
-    pub to: Access,
-    /// Elements of an item, as of [`Pointwise`](super::pointwise::Pointwise::vector).
-    pub vector: i64,
+parameters! {
+    /// A box of a result: the operand `yp`.
+    pub struct Part {
+        /// What stands there.
+        pub source: Source = Source::Copied(Access::packed(Scalar::F16, 2)),
+        /// Where that is.
+        pub to: Access = Access::rows(Scalar::F16, 2),
+        /// Elements of an item, as of [`Pointwise`](super::pointwise::Pointwise::vector).
+        pub vector: i64 = 8,
+    }
 }
 
 /// What stands in a part.
@@ -51,22 +53,14 @@ pub enum Source {
     Counted,
 }
 
-impl Default for Parts {
-    fn default() -> Parts {
-        let packed = Access::packed(Scalar::F16, 2);
-        let rows = Access::rows(Scalar::F16, 2);
-        let part = Part { source: Source::Copied(packed), to: rows, vector: 8 };
-        Parts { arch: Arch::Sm90a, parts: vec![part.clone(), part], threads: 256 }
-    }
-}
-
 /// A part's operands in a kernel.
 struct Place<'a> {
     part: &'a Part,
     sizes: &'a [Expr],
     to: TensorId,
     from: Option<TensorId>,
-    first: Option<Var>,
+    /// The number that it begins with, if it is counted.
+    first: Expr,
 }
 
 impl Parts {
@@ -74,18 +68,19 @@ impl Parts {
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("parts", self.arch);
-        let mut sizes: Vec<Vec<Expr>> = Vec::new();
-        for (p, part) in self.parts.iter().enumerate() {
-            sizes.push(access::sizes(&mut k, &format!("N{p}_"), part.to.strides.len())?);
-        }
+        let parts = || self.parts.iter().enumerate();
+        let of_part = |(p, part): (usize, &Part)| {
+            access::sizes(&mut k, &format!("N{p}_"), part.to.strides.len())
+        };
+        let sizes = parts().map(of_part).collect::<Result<Vec<_>>>()?;
         let blocks = k.symbol("blocks")?;
-        let mut firsts = Vec::new();
-        for (p, part) in self.parts.iter().enumerate() {
-            let counted = part.source == Source::Counted;
-            firsts.push(counted.then(|| k.symbol(&format!("first{p}"))).transpose()?);
-        }
+        let first = |(p, part): (usize, &Part)| match part.source {
+            Source::Counted => k.symbol(&format!("first{p}")).map(Expr::from),
+            Source::Copied(_) | Source::Filled(_) => Ok(0.into()),
+        };
+        let firsts = parts().map(first).collect::<Result<Vec<_>>>()?;
         let mut operands = Vec::new();
-        for (p, (part, sizes)) in self.parts.iter().zip(&sizes).enumerate() {
+        for ((p, part), sizes) in parts().zip(&sizes) {
             operands.push((format!("y{p}"), &part.to, &sizes[..]));
             if let Source::Copied(from) = &part.source {
                 operands.push((format!("x{p}"), from, &sizes[..]));
@@ -113,12 +108,11 @@ impl Parts {
             Source::Copied(_) => copied.next().unwrap_or_else(|| Fused::old(p)),
             Source::Filled(number) => number.0.into(),
             Source::Counted => {
-                let place = Fused::old(p).position(place.sizes.len() - 1);
-                place + Fused::index(places[p].first())
+                let first = Fused::index(place.first.clone());
+                Fused::old(p).position(place.sizes.len() - 1) + first
             }
         });
-        let kind = Kind::Fused(Fused::all(results));
-        k.finish(kind, outs, ins)
+        k.finish(Kind::Fused(Fused::all(results)), outs, ins)
     }
 
     fn check(&self) -> Result {
@@ -128,18 +122,17 @@ impl Parts {
             let rank = to.strides.len();
             let counted = rank > 0 && (1..=16).contains(vector);
             needs(counted, "axes, and 1 to 16 elements a vector", part)?;
-            let integer = matches!(to.scalar, Scalar::I32 | Scalar::I64 | Scalar::U32);
-            let (fits, what) = match source {
+            match source {
                 Source::Copied(from) => {
                     let alike = from.strides.len() == rank && from.scalar == to.scalar;
-                    (alike, "an operand of the part's axes and type")
+                    needs(alike, "an operand of the part's axes and type", part)?;
                 }
-                Source::Filled(_) => (true, ""),
+                Source::Filled(_) => {}
                 Source::Counted => {
-                    (*vector == 1 && integer, "integers that are counted one by one")
+                    let integer = matches!(to.scalar, Scalar::I32 | Scalar::I64 | Scalar::U32);
+                    needs(*vector == 1 && integer, "integers that are counted one by one", part)?;
                 }
-            };
-            needs(fits, what, part)?;
+            }
         }
         Ok(())
     }
@@ -148,14 +141,15 @@ impl Parts {
 impl Place<'_> {
     /// A vector at a place that counts vectors.
     fn make(&self, k: &mut Builder, n: i64, at: &[Expr]) -> Result {
-        let Part { source, to: access, .. } = self.part;
-        let to = neighbours(k, self.to, at.iter().cloned(), n, "vector")?;
-        let from = self.from.map(|from| neighbours(k, from, at.iter().cloned(), n, "vector"));
-        let from = from.transpose()?;
+        let Place { part: Part { source, to: access, .. }, first, .. } = self;
+        let mut view = |of| neighbours(k, of, at.iter().cloned(), n, "vector");
+        let (to, from) = (view(self.to)?, self.from.map(&mut view).transpose()?);
         let kind = match source {
             Source::Copied(_) => Kind::Move,
             Source::Filled(number) => Kind::Init(*number),
-            Source::Counted => Kind::Index(at.last().map_or(self.first(), |at| self.first() + at)),
+            Source::Counted => {
+                Kind::Index(at.last().map_or(first.clone(), |at| first.clone() + at))
+            }
         };
         k.decompose(Header::alone(kind.clone(), to, Vec::from_iter(from)), |k| {
             let raw = vector(k, "raw", n, access.scalar)?;
@@ -165,10 +159,5 @@ impl Place<'_> {
             }
             copy(k, to, raw, access.contiguous())
         })
-    }
-
-    /// The number that a part which is counted begins with.
-    fn first(&self) -> Expr {
-        self.first.as_ref().map_or(Expr::from(0), Expr::from)
     }
 }

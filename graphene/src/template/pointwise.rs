@@ -60,9 +60,8 @@ impl Pointwise {
         let mut k = Builder::new("pointwise", self.arch);
         let sizes = sizes(&mut k, "N", self.rank())?;
         let blocks = k.symbol("blocks")?;
-        let named = |name: char, i: usize| format!("{name}{i}");
-        let ins = self.ins.iter().enumerate().map(|(i, x)| (named('x', i), x, &sizes[..]));
-        let outs = self.outs.iter().enumerate().map(|(i, y)| (named('y', i), y, &sizes[..]));
+        let ins = self.ins.iter().enumerate().map(|(i, x)| (format!("x{i}"), x, &sizes[..]));
+        let outs = self.outs.iter().enumerate().map(|(i, y)| (format!("y{i}"), y, &sizes[..]));
         let mut params = declare(&mut k, &ins.chain(outs).collect::<Vec<_>>())?;
         let outs = params.split_off(self.ins.len());
         let (block, first) = launch(&mut k, &blocks, self.threads, "first")?;
@@ -74,33 +73,29 @@ impl Pointwise {
             let to = outs.iter().map(&mut view).collect::<Result<Vec<_>>>()?;
             let from = params.iter().map(view).collect::<Result<Vec<_>>>()?;
             let header = Header::alone(Kind::pointwise(&self.function), to.clone(), from.clone());
-            k.decompose(header, |k| self.compute(k, n, &to, &from))
+            k.decompose(header, |k| {
+                let ins = from.iter().zip(&self.ins);
+                let ins = ins.map(|(&from, access)| access.load(k, from, self.numbers));
+                let ins = ins.collect::<Result<Vec<_>>>()?;
+                let results = computed(k, &self.function, ("result", n, self.numbers), &ins)?;
+                let mut outs = to.iter().zip(&self.outs).zip(results);
+                outs.try_for_each(|((&to, access), from)| store(k, to, from, access.contiguous()))
+            })
         })?;
         k.finish(Kind::pointwise(&self.function), outs, params)
     }
 
     fn check(&self) -> Result {
-        let rank = self.rank();
-        let mut all = self.ins.iter().chain(&self.outs);
+        let (rank, mut all) = (self.rank(), self.ins.iter().chain(&self.outs));
+        let floats = all.clone().any(|access| access.scalar.is_float());
         let axes = rank > 0 && all.all(|access| access.strides.len() == rank);
         needs(axes, "operands of the same axes, one or more", self)?;
         let counts = (self.function.inputs(), self.function.outputs().len());
         let known = counts == (self.ins.len(), self.outs.len());
         needs(known, "a function of the inputs that gives the outputs", self)?;
-        let floats = self.ins.iter().chain(&self.outs).any(|access| access.scalar.is_float());
         let numbers = self.numbers == Scalar::F32 || (self.numbers == Scalar::I64 && !floats);
         needs(numbers, "single precision, or integers of 64 bits of integers", self.numbers)?;
         Within(1, 16).check("elements a vector", self.vector)?;
         Within(1, 1024).check("threads a block", self.threads)
-    }
-
-    /// The results of a vector, which has so many elements.
-    fn compute(&self, k: &mut Builder, n: i64, to: &[TensorId], from: &[TensorId]) -> Result {
-        let ins = from.iter().zip(&self.ins);
-        let ins = ins.map(|(&from, access)| access.load(k, from, self.numbers));
-        let ins = ins.collect::<Result<Vec<_>>>()?;
-        let results = computed(k, &self.function, ("result", n, self.numbers), &ins)?;
-        let mut outs = to.iter().zip(&self.outs).zip(results);
-        outs.try_for_each(|((&to, access), from)| store(k, to, from, access.contiguous()))
     }
 }

@@ -2,11 +2,11 @@
 //! warps have of the tile: the others hand it those warps' sums. So each receives a part, rather than one of them all of it.
 
 use super::fragments::packed;
-use super::matmul::leaf;
+use super::matmul::{leaf, line};
 use crate::schedule::vector;
 use crate::{
     Binary, Builder, Cond, Expr, Fence, Header, Kind, Memory, Operand, Relation, Result, Scalar,
-    Scope, TensorId, ThreadsId, View, WARP,
+    Scope, TensorId, ThreadsId, WARP,
 };
 
 /// Neighbouring sums that move at once.
@@ -31,16 +31,6 @@ pub(super) struct Shares {
 pub(super) struct Holders {
     pub(super) warps: i64,
     pub(super) pairs: i64,
-}
-
-/// A thread's sums.
-pub(super) struct Held<'a> {
-    /// The thread's warp.
-    pub(super) warp: ThreadsId,
-    /// Which of the warps that have sums it is.
-    pub(super) number: Expr,
-    /// Goes through the pairs of sums and their numbers.
-    pub(super) each: &'a dyn Fn(&mut Builder, Visit<'_>) -> Result,
 }
 
 /// What is done with the pair of sums of this number.
@@ -75,10 +65,9 @@ impl Shares {
     ) -> Result<Shares> {
         let (own, of_warp) = (holders.of_block(parts), holders.of_warp());
         let outer = packed(&[parts - 1, own, holders.pairs, WARP], PAIR);
-        let view = View::levels_of(&[outer, vec![leaf(PAIR, 1)]]);
-        let sums = k.allocate("sums", view, Scalar::F32, Memory::Shared, None)?;
-        let barriers = View::buffer(&[leaf(own, 1)]);
-        let there = k.allocate("there", barriers, Scalar::Mbar, Memory::Shared, None)?;
+        let levels = [outer, vec![leaf(PAIR, 1)]];
+        let sums = k.allocate("sums", levels, Scalar::F32, Memory::Shared, None)?;
+        let there = k.allocate("there", line(own), Scalar::Mbar, Memory::Shared, None)?;
         k.role(block, 0..1, |k| {
             k.unroll("s", own, |k, s| {
                 k.init(Operand::at(there, [s]), 1.0)?;
@@ -99,34 +88,35 @@ impl Shares {
     }
 
     /// Each warp hands its sums over to the block that finishes them; the same warp there adds them to its own, and goes on
-    /// alone.
+    /// alone. The own one has this number among those that have sums; `each` goes through the pairs of a thread's sums and
+    /// their numbers.
     pub(super) fn add_up(
         &self,
         k: &mut Builder,
-        held: &Held<'_>,
+        (own, number): (ThreadsId, &Expr),
+        each: impl Fn(&mut Builder, Visit<'_>) -> Result,
         go_on: impl FnOnce(&mut Builder) -> Result,
     ) -> Result {
-        let (own, parts) = (Expr::from(self.own), Expr::from(self.parts));
         // The block that finishes them, and which of its warps; how many blocks behind that one the own is, in a circle.
-        let (block, warp) = (held.number.div(&own), held.number.rem(&own));
-        let behind = (self.rank.clone() + &parts - block.clone()).rem(&parts);
-        let [lane] = k.indices(held.warp, ["lane"])?;
+        let (block, warp) = (number.div(self.own), number.rem(self.own));
+        let behind = (self.rank.clone() + self.parts - block.clone()).rem(self.parts);
+        let [lane] = k.indices(own, ["lane"])?;
         let at = |part: Expr, pair: Expr| [part, warp.clone(), pair, Expr::from(&lane)];
         k.if_(Cond::new(behind.clone(), Relation::AtLeast, 1), |k| {
             // Sends the sums to the memory of another block, whose barrier learns of them.
             let sums = k.peer(self.sums, "sums_there", block.clone())?;
             let there = k.peer(self.there, "all_there", block.clone())?;
             let there = Operand::at(there, [warp.clone()]);
-            (held.each)(k, &|k, pair, number| {
+            each(k, &|k, pair, number| {
                 let to = Operand::at(sums, at(behind.clone() - 1, number));
                 k.add(Header::alone(Kind::Move, to, pair).signals(there.clone()))
             })
         })?;
         k.if_(Cond::equal(behind.clone(), 0), |k| {
             let there = Operand::at(self.there, [warp.clone()]);
-            k.spec(Kind::Wait(Expr::from(0), Scope::Cluster), there, (), held.warp)?;
+            k.spec(Kind::Wait(Expr::from(0), Scope::Cluster), there, (), own)?;
             for part in 0..self.parts - 1 {
-                (held.each)(k, &|k, pair, number| {
+                each(k, &|k, pair, number| {
                     let come = vector(k, "come", PAIR, Scalar::F32)?;
                     k.move_(come, Operand::at(self.sums, at(part.into(), number)))?;
                     k.unroll("p", PAIR, |k, p| {

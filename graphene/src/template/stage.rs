@@ -1,12 +1,12 @@
 //! Operands of a matmul in shared memory, stage by stage.
 
-use super::matmul::{Both, Declared, Edges, MatMul, Place, leaf, tiled};
+use super::matmul::{Both, Declared, Edges, MatMul, Place, is_batched, leaf, tiled};
 use super::tiled_mma::By;
 use crate::choose::{Banks, ceil, swizzle};
 use crate::schedule::{WIDTH, begin_copy, constant, copying, moved};
 use crate::{
     Builder, Cond, Expr, Header, Kind, Memory, Operand, Relation, Result, Scalar, Swizzle,
-    TensorId, Test, ThreadsId, Tiler, Var, View, needs,
+    TensorId, Test, ThreadsId, Tiler, Var, needs,
 };
 
 /// The stages of both operands, and the tiles that fill them.
@@ -27,8 +27,7 @@ impl<'a> Stages<'a> {
     ) -> Result<Stages<'a>> {
         let [a, b] = sides;
         let shared = [a.allocate(k, "sA", stages)?, b.allocate(k, "sB", stages)?];
-        let tiles = sides.map(|side| side.of_one().tile());
-        let terms = declared.in_tiles(k, ["tiles"; 2], tiles)?;
+        let terms = declared.in_tiles(k, ["tiles"; 2], sides.map(|side| side.of_one().tile()))?;
         Ok(Stages { sides, shared, terms, movers })
     }
 
@@ -51,12 +50,12 @@ impl<'a> Stages<'a> {
             let own = (step.clone() - &first).max(0);
             let at = [[place.m.clone(), own.clone()], [own, place.n.clone()]];
             k.if_(conds, |k| {
-                at.into_iter().enumerate().try_for_each(|(i, at)| {
+                self.sides.iter().enumerate().try_for_each(|(i, side)| {
                     self.terms[term][i].iter().enumerate().try_for_each(|(number, &of)| {
-                        let from = k.index(of, "tile", place.at(at.clone()))?;
+                        let from = k.index(of, "tile", place.at(at[i].clone()))?;
                         let to = k.index(self.shared[i], "stage", [stage])?;
-                        let to = self.sides[i].part(k, to, number)?;
-                        self.sides[i].of_one().fill(k, from, to, self.movers)
+                        let to = side.part(k, to, number)?;
+                        side.of_one().fill(k, from, to, self.movers)
                     })
                 })
             })?;
@@ -64,11 +63,6 @@ impl<'a> Stages<'a> {
         }
         Ok(())
     }
-}
-
-/// A stage of A's and of B's.
-pub(super) fn near(k: &mut Builder, [a, b]: [TensorId; 2], stage: &Var) -> Result<[TensorId; 2]> {
-    Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?])
 }
 
 /// The tiles of one operand of a matmul: A's `[side,depth]`, or B's `[depth,side]`.
@@ -102,17 +96,12 @@ pub(super) struct Movers<'a> {
 impl Side {
     /// A's and B's tiles of a matmul of `[m,n]` by `depth`, which these multiply.
     pub(super) fn both(matmul: &MatMul, tile: [i64; 2], depth: i64, by: By) -> [Side; 2] {
-        let transposed = [matmul.a_transposed, matmul.b_transposed];
-        let matrices = [1, matmul.matrices()];
-        [0, 1].map(|i| Side {
-            right: i == 1,
-            size: tile[i],
-            matrices: matrices[i],
-            depth,
-            transposed: transposed[i],
-            scalar: matmul.scalar,
-            chunk: by.chunk(matmul.scalar, transposed[i]),
-        })
+        let side = |right: bool, transposed: bool, matrices: i64| {
+            let (size, scalar) = (tile[usize::from(right)], matmul.scalar);
+            let chunk = by.chunk(scalar, transposed);
+            Side { right, size, matrices, depth, transposed, scalar, chunk }
+        };
+        [side(false, matmul.a_transposed, 1), side(true, matmul.b_transposed, matmul.matrices())]
     }
 
     /// Coordinates or extents in the operand's order.
@@ -156,10 +145,7 @@ impl Side {
 
     /// How many elements move at once.
     pub(super) fn piece(&self, edges: Edges) -> i64 {
-        match edges {
-            Edges::Bulk => WIDTH / self.scalar.bytes(),
-            Edges::Moves => 1,
-        }
+        if edges == Edges::Bulk { WIDTH / self.scalar.bytes() } else { 1 }
     }
 
     /// Whether they move as they are: words or more at once.
@@ -170,8 +156,7 @@ impl Side {
     /// How the tiles of shared memory lie, without bank conflicts for those who read a chunk of each of
     /// several neighbouring rows: swizzled, or in rows of so many elements.
     fn lies(&self) -> (Option<Swizzle>, i64) {
-        let contiguous = self.extents()[0];
-        let bytes = self.scalar.bytes();
+        let (contiguous, bytes) = (self.extents()[0], self.scalar.bytes());
         match swizzle(contiguous * bytes / self.chunk, self.chunk) {
             Banks::Xor(swizzle) => (Some(swizzle), contiguous),
             Banks::Shift(more) => (None, contiguous + more / bytes),
@@ -187,9 +172,9 @@ impl Side {
     pub(super) fn allocate(&self, k: &mut Builder, name: &str, stages: i64) -> Result<TensorId> {
         let (swizzle, row) = self.lies();
         let (side, depth) = if self.transposed { (1, row) } else { (row, 1) };
-        let dims = self.order(leaf(self.size, side), leaf(self.depth, depth));
-        let view = View::levels_of(&[vec![leaf(stages, row * self.extents()[1])], dims.to_vec()]);
-        k.allocate(name, view, self.scalar, Memory::Shared, swizzle)
+        let tile = self.order(leaf(self.size, side), leaf(self.depth, depth));
+        let levels = [vec![leaf(stages, row * self.extents()[1])], tile.to_vec()];
+        k.allocate(name, levels, self.scalar, Memory::Shared, swizzle)
     }
 
     /// Brings a tile of global memory, which may have a batch's dimension before; zeros where there is nothing.
@@ -203,14 +188,13 @@ impl Side {
         let header = Header::new(Kind::Move, to, from, movers.block);
         let header = if self.copies(movers.edges) { copying(k, header) } else { header };
         k.decompose(header, |k| {
-            let batch = k.tensor_of(from)?.view.levels()[0].rank() > 2;
-            let batch = |of: Tiler| batch.then_some(of).into_iter();
-            let piece = self.piece(movers.edges);
-            let tiles: Vec<Tiler> = batch(Tiler::Size(1)).chain(self.pieces(piece)).collect();
-            let first: Vec<Expr> = batch(Tiler::Whole).map(|_| Expr::from(0)).collect();
+            let batched = is_batched(k, from)?;
+            let batch = batched.then_some(Tiler::Size(1)).into_iter();
+            let tiles: Vec<Tiler> = batch.chain(self.pieces(self.piece(movers.edges))).collect();
             let from = k.tile(from, "from_pieces", &tiles)?;
             self.each_piece(k, to, movers, |[row, place]| {
-                (from, first.iter().cloned().chain(self.along(place, row)).collect())
+                let first = batched.then_some(Expr::from(0)).into_iter();
+                (from, first.chain(self.along(place, row)).collect())
             })
         })
     }
@@ -225,41 +209,35 @@ impl Side {
     ) -> Result {
         let piece = self.piece(movers.edges);
         let [contiguous, other] = self.extents();
-        let per_row = Expr::from(contiguous / piece);
-        let all = contiguous * other / piece;
+        let (per_row, all) = (contiguous / piece, contiguous * other / piece);
         let count = ceil(all, movers.threads);
         k.for_("e", 0..count, 1, count <= 16, |k, e| {
             let linear = Expr::from(e) * movers.threads + Expr::from(movers.thread);
-            let (row, place) = (linear.div(&per_row), linear.rem(&per_row));
+            let (row, place) = (linear.div(per_row), linear.rem(per_row));
             let inside = Cond::less(row.clone(), other);
             let (of, at) = from([row.clone(), place.clone()]);
             let body = |k: &mut Builder| {
                 let from = k.index(of, "from", at)?;
                 let from = k.reshape(from, "from", 0, &[&[(piece, 1)]])?;
                 let to = self.piece_of(k, to, piece, self.along(place, row))?;
-                self.bring(k, from, to, movers)
+                if self.copies(movers.edges) {
+                    return begin_copy(k, to, from);
+                }
+                let scalar = k.tensor_of(from)?.scalar;
+                let mut word = constant(k, "word", scalar, 0.0)?;
+                k.if_(Test::Inside(from.into()), |k| k.move_(word, Operand::at(from, [0])))?;
+                if scalar != self.scalar {
+                    word = moved(k, "rounded", self.scalar, word)?;
+                }
+                k.move_(Operand::at(to, [0]), word)
             };
             if all % movers.threads == 0 { body(k) } else { k.if_(inside, body) }
         })
     }
 
-    /// Brings a piece, by a copy where its bytes are a word or more.
-    fn bring(&self, k: &mut Builder, from: TensorId, to: TensorId, by: Movers<'_>) -> Result {
-        if self.copies(by.edges) {
-            return begin_copy(k, to, from);
-        }
-        let scalar = k.tensor_of(from)?.scalar;
-        let mut word = constant(k, "word", scalar, 0.0)?;
-        k.if_(Test::Inside(from.into()), |k| k.move_(word, Operand::at(from, [0])))?;
-        if scalar != self.scalar {
-            word = moved(k, "rounded", self.scalar, word)?;
-        }
-        k.move_(Operand::at(to, [0]), word)
-    }
-
     /// A matrix of global memory, maybe of a batch, in tiles.
-    pub(super) fn tiled(&self, k: &mut Builder, of: TensorId, batched: bool) -> Result<TensorId> {
-        tiled(k, of, "tiles", self.tile(), batched)
+    pub(super) fn tiled(&self, k: &mut Builder, of: TensorId) -> Result<TensorId> {
+        tiled(k, of, "tiles", self.tile())
     }
 
     /// The extents of a tile.

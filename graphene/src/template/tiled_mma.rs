@@ -8,14 +8,16 @@ use self::threads::Threads;
 use self::warpgroups::Warpgroups;
 pub(super) use self::warps::Warps;
 use super::epilogue::{Attached, Run};
-use super::matmul::Place;
-use super::split_k::{Held, Shares, Visit};
-use super::stage::Side;
+use super::split_k::{Shares, Visit};
+use super::{matmul::Place, stage::Side};
 use crate::choose;
 pub(super) use crate::schedule::matmul::MatMul as Near;
 use crate::schedule::matmul::load;
 use crate::schedule::{Ahead, multistage};
-use crate::{Arch, Builder, Expr, Feature, Result, Scalar, TensorId, ThreadsId, Tiler, Var, WARP};
+use crate::{
+    Arch, Builder, Expr, Feature, Group, Kind, Result, Scalar, TensorId, ThreadsId, Tiler, Var,
+    WARP,
+};
 
 /// Who multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,10 +34,8 @@ impl By {
     /// Those who multiply single precision as IEEE has it, or rounded to TF32, or other elements; by threads, those parts of
     /// a tile whose operands are the fewest.
     pub(super) fn of(sides: [Side; 2], warps: i64, tf32: bool) -> By {
-        match By::is_threads(sides[0].scalar, tf32) {
-            true => By::Threads(threads::part(sides.map(|side| side.size), warps)),
-            false => By::Warps,
-        }
+        let part = || threads::part(sides.map(|side| side.size), warps);
+        if By::is_threads(sides[0].scalar, tf32) { By::Threads(part()) } else { By::Warps }
     }
 
     /// Whether threads multiply and add such elements.
@@ -58,7 +58,11 @@ impl By {
         warps: i64,
     ) -> Result<Box<dyn TiledMma>> {
         Ok(match self {
-            By::Warps => Box::new(Warps::new(k, block, sides, warps)?),
+            By::Warps => {
+                let product = [sides[0].size, sides[1].size, sides[0].depth];
+                let layout = choose::warps(warps, product, warps::INSTRUCTION);
+                Box::new(Warps::arranged(k, block, sides, layout)?.0)
+            }
             By::Warpgroups => Box::new(Warpgroups::new(k, block, sides, warps)?),
             By::Threads(part) => Box::new(Threads::new(k, block, sides, part, warps)?),
         })
@@ -101,7 +105,6 @@ pub(super) trait TiledMma {
     /// Registers for the sums.
     fn allocate(&self, k: &mut Builder) -> Result<TensorId>;
 
-    /// Sets the sums to 0.
     fn reset(&self, k: &mut Builder, acc: TensorId) -> Result;
 
     /// Adds the matmul of a stage; of A, from the step `skipped` of 16 along K on.
@@ -121,48 +124,50 @@ pub(super) trait TiledMma {
     /// The sums of a run: of the first row or the one eight below, and the numbers of its row and column.
     fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [Expr; 2]) -> Result<TensorId>;
 
-    /// Whether matmuls are asynchronous, and read what copies have written through another proxy.
-    fn is_asynchronous(&self) -> bool {
-        false
-    }
-
-    /// Waits until the matmuls of so many stages at most are on their way, where they are asynchronous.
-    fn wait(&self, _: &mut Builder, _: TensorId, _stages: i64) -> Result {
-        Ok(())
+    /// Who waits for matmuls where they are asynchronous, and read what copies have written through another proxy.
+    fn awaits(&self) -> Option<ThreadsId> {
+        None
     }
 }
 
 impl dyn TiledMma + '_ {
-    /// The sums of so many steps: `fetch` fills a step's stage, of so many, and `near` says where A and B are in one.
+    /// The sums of so many steps: `fetch` fills a step's stage, of so many, and stages of A and B are `shared`.
     pub(super) fn sum_up(
         &self,
         k: &mut Builder,
         acc: TensorId,
         (stages, block): (i64, ThreadsId),
         steps: &Expr,
+        shared: [TensorId; 2],
         fetch: impl Fn(&mut Builder, &Expr, &Var) -> Result,
-        near: impl Fn(&mut Builder, &Var) -> Result<[TensorId; 2]>,
     ) -> Result {
         self.reset(k, acc)?;
         let mut ahead = Ahead::new(k, stages, block)?;
-        if self.is_asynchronous() {
+        if self.awaits().is_some() {
             ahead = ahead.for_asynchronous_readers();
         }
+        // Until the matmuls of so many stages at most are on their way.
+        let wait = |k: &mut Builder, stages: i64| match self.awaits() {
+            Some(own) => k.spec(Kind::WaitGroup(Group::MatMul, stages, false), acc, (), own),
+            None => Ok(()),
+        };
         multistage(k, &ahead, steps, fetch, |k, _, stage| {
-            self.add(k, acc, block, |k| near(k, stage))?;
-            self.wait(k, acc, 1)
+            self.add(k, acc, block, shared, stage)?;
+            wait(k, 1)
         })?;
-        self.wait(k, acc, 0)
+        wait(k, 0)
     }
 
-    /// Adds the matmul of the stage that is at hand.
+    /// Adds the matmul of a stage.
     pub(super) fn add(
         &self,
         k: &mut Builder,
         acc: TensorId,
         block: ThreadsId,
-        near: impl FnOnce(&mut Builder) -> Result<[TensorId; 2]>,
+        [a, b]: [TensorId; 2],
+        stage: &Var,
     ) -> Result {
+        let near = |k: &mut Builder| Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?]);
         load(k, acc, block, near, |k, near| self.multiply(k, near, &0.into()))
     }
 
@@ -187,8 +192,7 @@ impl dyn TiledMma + '_ {
         let [number, _] = k.indices(warps, ["sharing", "lane"])?;
         let warp = k.index(warps, "warp", [&number])?;
         let each = |k: &mut Builder, visit: Visit<'_>| self.each_pair(k, acc, visit);
-        let held = Held { warp, number: number.into(), each: &each };
-        shares.add_up(k, &held, |k| go_on(k, warp))
+        shares.add_up(k, (warp, &number.into()), each, |k| go_on(k, warp))
     }
 
     /// Goes through the own runs of sums, of a tile whose first element has this place; those of a second matrix, in as many
@@ -206,19 +210,18 @@ impl dyn TiledMma + '_ {
         k.unroll("j", columns, |k, j| {
             let column = origin.n.div(n) + self.column(j);
             let held = epilogue.across(k, Vec::new(), (&column, n))?;
+            let run = Run { batch: origin.batch.clone(), row: origin.m.clone(), column, n, held };
             k.unroll(name, rows, |k, i| {
-                for half in 0..eights {
-                    let row = origin.m.clone() + self.row(i) + 8 * half;
-                    let (batch, column, mut held) =
-                        (origin.batch.clone(), column.clone(), held.clone());
+                (0..eights).try_for_each(|half| {
+                    let mut run = run.clone();
+                    run.row = run.row + self.row(i) + 8 * half;
                     let sums = self.run(k, acc, half, [i.into(), j.into()])?;
                     for matrix in 1..matrices {
                         let at = [i.into(), Expr::from(j) + matrix * columns];
-                        held.push(Some(self.run(k, acc, half, at)?));
+                        run.held.push(Some(self.run(k, acc, half, at)?));
                     }
-                    finish(k, sums, &Run { batch, row, column, n, held })?;
-                }
-                Ok(())
+                    finish(k, sums, &run)
+                })
             })
         })
     }

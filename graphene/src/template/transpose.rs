@@ -52,32 +52,29 @@ impl Transpose {
         let (from, to) = (all([&rows, &columns]), all([&columns, &rows]));
         let operands = [("x".to_owned(), &self.x, &from[..]), ("y".to_owned(), &self.y, &to)];
         let params = declare(&mut k, &operands)?;
-        let (x, y) = (params[0], params[1]);
-        let scalar = self.x.scalar;
+        let (x, y, scalar) = (params[0], params[1], self.x.scalar);
         let n = if self.words { (4 / scalar.bytes()).max(1) } else { 1 };
         let side = (LANES * n).max(64);
         let tiles = [&rows, &columns].map(|size| size.ceil_div(side));
         let blocks = product(&outer) * product(&tiles);
         let (block, first) = launch(&mut k, blocks, THREADS, "first")?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
-        let mut at = coordinates(&mut k, first, &[&outer[..], &tiles].concat())?;
-        let at_tile = at.split_off(outer.len());
+        let mut outer_at = coordinates(&mut k, first, &[&outer[..], &tiles].concat())?;
+        let at_tile = outer_at.split_off(outer.len());
         let pitch = side + (4 / scalar.bytes()).max(1);
         let view = [Layout::of(side, pitch), Layout::of(side, 1)];
         let shared = k.allocate("tile", view, scalar, Memory::Shared, None)?;
-        let (thread, outer_at) = (thread.into(), at);
-        let at = [at_tile[0].clone(), at_tile[1].clone()];
-        let tile = Moved { n, side, scalar, thread, outer: outer_at, at, shared };
-        let part = |k: &mut Builder, of: TensorId, name: &str, [row, column]: [usize; 2]| {
-            let inner = [row, column].map(|axis| Some((side, tile.at[axis].clone())));
+        let at = [0, 1].map(|axis| at_tile[axis].clone());
+        let tile = Moved { n, side, scalar, thread: thread.into(), outer: outer_at, at, shared };
+        let mut part = |of: TensorId, name: &str, axes: [usize; 2]| {
+            let inner = axes.map(|axis| Some((side, tile.at[axis].clone())));
             let outer = tile.outer.iter().map(|at| Some((1, at.clone())));
-            part(k, of, name, &outer.chain(inner).collect::<Vec<_>>())
+            part(&mut k, of, name, &outer.chain(inner).collect::<Vec<_>>())
         };
-        let (from, to) = (part(&mut k, x, "x_tile", [0, 1])?, part(&mut k, y, "y_tile", [1, 0])?);
+        let (from, to) = (part(x, "x_tile", [0, 1])?, part(y, "y_tile", [1, 0])?);
         k.decompose(Header::new(swapped(outer.len()), to, from, block), |k| {
-            k.decompose(Header::new(Kind::Move, shared, from, block), |k| {
-                tile.bring(k, x, &columns)
-            })?;
+            let brought = Header::new(Kind::Move, shared, from, block);
+            k.decompose(brought, |k| tile.bring(k, x, &columns))?;
             k.spec(Kind::Sync, (), (), block)?;
             k.decompose(Header::new(swapped(0), to, shared, block), |k| tile.leave(k, y, &rows))
         })?;
@@ -93,7 +90,6 @@ impl Transpose {
     }
 }
 
-/// Threads of a block.
 const THREADS: i64 = 256;
 
 /// The lanes of a warp, and the banks.
@@ -121,16 +117,13 @@ impl Moved {
 
     /// The tile's rows, as far as they are within `x`: all loads come before what waits for them.
     fn bring(&self, k: &mut Builder, x: TensorId, columns: &Expr) -> Result {
-        let n = self.n;
-        let words = self.side / n;
+        let (n, words, [row, column]) = (self.n, self.side / self.n, &self.at);
         // Of the i-th word its place in the tile, and in `x`.
-        let [row, column] = &self.at;
         let place = |i: &Expr| {
             let linear = i.clone() * THREADS + &self.thread;
-            let at = [linear.div(words), linear.rem(words)];
-            let [r, c] = &at;
-            let of_x = [row.clone() * self.side + r, column.clone() * words + c];
-            (at, of_x)
+            let (r, c) = (linear.div(words), linear.rem(words));
+            let of_x = [row.clone() * self.side + &r, column.clone() * words + &c];
+            ([r, c], of_x)
         };
         let held = vector(k, "held", self.moves() * n, self.scalar)?;
         let own = k.tile(held, "own", &[Tiler::Size(n)])?;
@@ -155,15 +148,13 @@ impl Moved {
 
     /// The tile's columns, as rows of `y`.
     fn leave(&self, k: &mut Builder, y: TensorId, rows: &Expr) -> Result {
-        let n = self.n;
-        let [row, column] = &self.at;
+        let (n, [row, column]) = (self.n, &self.at);
         let (warp, lane) = (self.thread.div(LANES), self.thread.rem(LANES));
-        let across = LANES / n;
-        let chunks = Expr::from(self.side / LANES);
+        let (across, chunks) = (LANES / n, self.side / LANES);
         each(k, self.moves(), |k, i| {
             let chunk = i * (THREADS / LANES) + &warp;
-            let q = lane.rem(across) + chunk.rem(&chunks) * across;
-            let j = chunk.div(&chunks) * n + lane.div(across);
+            let q = lane.rem(across) + chunk.rem(chunks) * across;
+            let j = chunk.div(chunks) * n + lane.div(across);
             let word = vector(k, "word", n, self.scalar)?;
             let at = [column.clone() * self.side + &j, row.clone() * (self.side / n) + &q];
             let from = |e: Expr| Operand::at(self.shared, [q.clone() * n + e, j.clone()]);

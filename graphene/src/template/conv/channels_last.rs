@@ -17,19 +17,16 @@
 //!     - stage by a block: adds a matmul of both to the block's sums
 //!     - registers by a thread: what becomes of a run of all blocks' sums
 
+use super::Convolution;
 use super::convolution::{Place, Sizes};
-use super::{Axis, Convolution};
 use crate::choose::ceil;
-use crate::schedule::matmul::epilog;
 use crate::schedule::{WIDTH, begin_copy, copying, neighbours, within};
-use crate::template::access::Stride;
-use crate::template::matmul::{Edges, MatMul, Place as TilePlace, Walk, leaf, tile_of};
-use crate::template::multistage::Multistage;
-use crate::template::stage::{Movers, Side, near};
-use crate::template::tiled_mma::By;
+use crate::template::matmul::{Edges, MatMul, Place as TilePlace, Walk, tile_of};
+use crate::template::stage::{Movers, Side};
+use crate::template::{access::Stride, multistage::Multistage, tiled_mma::By};
 use crate::{
     Arch, Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, MultipleOf, Result, TensorId,
-    Tiler, Var, View, needs,
+    Tiler, Var, needs,
 };
 
 parameters! {
@@ -58,30 +55,29 @@ parameters! {
 }
 
 impl ChannelsLast {
-    /// The kernel, with symbols `images`, `out0`, `out1`, … for the sizes of results along the spatial axes, and `in0`,
-    /// `in1`, … for those of the images.
+    /// The kernel, with the symbols of a [`Conv`](super::Conv::kernel) that is not flat.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let Convolution { scalar, channels: [read, made], .. } = self.convolution;
-        let threads = 32 * self.warps;
-        let sides = self.sides();
+        let matmul = self.matmul();
+        let [a, b] = matmul.sides();
         let mut k = Builder::new("conv_channels_last", self.arch);
         let sizes = self.convolution.sizes(&mut k, false)?;
         let x = [vec![Expr::from(&sizes.images)], sizes.seen.clone(), vec![read.into()]].concat();
         let x = k.param("x", Layout::rows(x), scalar)?;
         let depth = self.convolution.depth();
-        let w = k.param("w", View::buffer(&[leaf(depth, 1), leaf(made, depth)]), scalar)?;
+        let w = k.param("w", Layout::columns([depth, made]), scalar)?;
         let declared = self.convolution.channels_last(&mut k, &sizes)?;
         let epilogue = &declared.epilogue;
         let walk = Walk::new(&declared, self.tile, self.raster);
-        let (block, t, shares) = self.matmul().launch(&mut k, walk.count())?;
+        let (block, t, shares) = matmul.launch(&mut k, walk.count())?;
         let [thread] = k.indices(block, ["thread"])?;
         let place = walk.place(&mut k, t)?;
-        let movers = Movers { threads, block, thread: &thread, edges: Edges::Bulk };
-        let rows = Rows::new(&mut k, self, &sizes, x, &place.m, movers)?;
-        let mma = self.by.share(&mut k, block, sides, self.warps)?;
-        let [a, b] = sides;
-        let weights = b.tiled(&mut k, w, false)?;
+        let (threads, edges) = (32 * self.warps, Edges::Bulk);
+        let movers = Movers { threads, block, thread: &thread, edges };
+        let rows = Rows::new(&mut k, (self, a), &sizes, x, &place.m, movers)?;
+        let mma = self.by.share(&mut k, block, [a, b], self.warps)?;
+        let weights = b.tiled(&mut k, w)?;
         let shared =
             [a.allocate(&mut k, "sX", self.stages)?, b.allocate(&mut k, "sW", self.stages)?];
         let acc = mma.allocate(&mut k)?;
@@ -98,8 +94,7 @@ impl ChannelsLast {
                     b.fill(k, from, to, movers)
                 })
             };
-            let near = |k: &mut Builder, stage: &Var| near(k, shared, stage);
-            mma.sum_up(k, acc, (self.stages, block), &count, fetch, near)
+            mma.sum_up(k, acc, (self.stages, block), &count, shared, fetch)
         };
         let columns = [Tiler::Whole, Tiler::Size(self.tile[1])];
         let factor = tile_of(&mut k, w, "w_tile", &columns, [&Expr::from(0), &place.n])?;
@@ -108,7 +103,7 @@ impl ChannelsLast {
         let origin = TilePlace { batch: None, m, n };
         let store = |k: &mut Builder| {
             mma.each_run(k, (acc, 1), epilogue, &origin, |k, sums, run| {
-                epilogue.leave(k, sums, run, &epilogue.all())
+                epilogue.leave(k, sums, run)
             })
         };
         match &shares {
@@ -126,7 +121,8 @@ impl ChannelsLast {
             }
             None => {
                 let sums = Header::new(Kind::Fused(of_tile), acc, [x, factor], block);
-                epilog(&mut k, sums, multiply, store)?;
+                k.decompose(sums, multiply)?;
+                store(&mut k)?;
             }
         }
         let kind = epilogue.fused([self.columns(&sizes).matmul(Fused::input(1))], 2);
@@ -137,19 +133,13 @@ impl ChannelsLast {
     /// The matrix whose rows are what pixels see.
     fn columns(&self, sizes: &Sizes) -> Fused {
         let n = self.convolution.axes.len();
-        let windows = self.convolution.windows(1, Fused::input(0), sizes, Axis::windows);
+        let windows = self.convolution.windows(1, Fused::input(0), sizes, 0.0);
         let dims = [0..1 + n, 2 + n..2 + 2 * n, 1 + n..2 + n].into_iter().flatten().map(Some);
         let merge = |x: Fused, dim: usize| (0..n).fold(x, |x, _| x.merge(dim));
         merge(merge(windows.dims(dims.collect::<Vec<_>>()), 0), 1)
     }
 
-    /// The tiles of what pixels see, and the weights'.
-    fn sides(&self) -> [Side; 2] {
-        let matmul = MatMul { scalar: self.convolution.scalar, ..MatMul::default() };
-        Side::both(&matmul, self.tile, self.depth, self.by)
-    }
-
-    /// The matmul that shares tiles likewise.
+    /// The matmul that shares tiles likewise: those of what pixels see, and the weights'.
     fn matmul(&self) -> Multistage {
         let &ChannelsLast { arch, by, tile, depth, warps, stages, raster, split, .. } = self;
         let matmul = MatMul { scalar: self.convolution.scalar, ..MatMul::default() };
@@ -157,7 +147,6 @@ impl ChannelsLast {
         Multistage { matmul, arch, edges, by, tile, depth, warps, stages, raster, split }
     }
 
-    /// Whether there is such a kernel.
     fn check(&self) -> Result {
         self.convolution.check()?;
         self.matmul().check()?;
@@ -177,7 +166,7 @@ impl ChannelsLast {
 /// A thread's part of each tile of what pixels see: sixteen bytes of some rows, the same in all tiles, so that it finds
 /// out only once where their pixels are.
 struct Rows<'a> {
-    conv: &'a ChannelsLast,
+    convolution: &'a Convolution,
     side: Side,
     movers: Movers<'a>,
     x: TensorId,
@@ -197,75 +186,62 @@ impl Rows<'_> {
     /// For the tile of this number.
     fn new<'a>(
         k: &mut Builder,
-        conv: &'a ChannelsLast,
+        (conv, side): (&'a ChannelsLast, Side),
         sizes: &Sizes,
         x: TensorId,
         tile: &Expr,
         movers: Movers<'a>,
     ) -> Result<Rows<'a>> {
-        let side = conv.sides()[0];
         let runs = side.depth / side.piece(Edges::Bulk);
         let rows = movers.threads / runs;
         let thread = Expr::from(movers.thread);
         let own = k.let_("own_run", thread.rem(runs))?.into();
         let row = Expr::from(k.let_("own_row", thread.div(runs))?);
         let first = tile.clone() * side.size;
-        let places = (0..(side.size + rows - 1) / rows)
-            .map(|e| Place::of(k, &(first.clone() + e * rows + &row), &sizes.out));
-        let places = places.collect::<Result<_>>()?;
+        let place = |e| Place::of(k, &(first.clone() + e * rows + &row), &sizes.out);
+        let places = (0..ceil(side.size, rows)).map(place).collect::<Result<_>>()?;
         let images = Expr::from(&sizes.images);
         let columns = conv.columns(sizes).slice(0, first.clone(), side.size);
-        Ok(Rows { conv, side, movers, x, images, columns, places, own, row, rows })
+        let convolution = &conv.convolution;
+        Ok(Rows { convolution, side, movers, x, images, columns, places, own, row, rows })
     }
 
     /// Begins to copy a step along the depth to its stage; zeros where there is nothing.
     fn fetch(&self, k: &mut Builder, step: &Expr, stages: TensorId, stage: &Var) -> Result {
-        let convolution = &self.conv.convolution;
-        let (depth, piece) = (self.side.depth, self.side.piece(Edges::Bulk));
-        let read = convolution.channels[0];
+        let Rows { convolution, side, .. } = self;
+        let (depth, piece) = (side.depth, side.piece(Edges::Bulk));
+        let (read, taps) = (convolution.channels[0], convolution.taps());
         // Where stages are of one element of windows each, all threads know which without a division of their own.
         let (tap, run) = if read % depth == 0 {
-            let steps = Expr::from(read / depth);
-            (step.div(&steps), step.rem(&steps) * (depth / piece) + &self.own)
+            let steps = read / depth;
+            (step.div(steps), step.rem(steps) * (depth / piece) + &self.own)
         } else {
-            let runs = Expr::from(read / piece);
             let run = step.clone() * (depth / piece) + &self.own;
-            (run.div(&runs), run.rem(&runs))
+            (run.div(read / piece), run.rem(read / piece))
         };
-        let of_step = [Expr::from(k.let_("tap", tap)?), Expr::from(k.let_("run", run)?)];
+        let (tap, run) = (Expr::from(k.let_("tap", tap)?), Expr::from(k.let_("run", run)?));
         let part = self.columns.clone().slice(1, step.clone() * depth, depth);
         let to = k.index(stages, "stage", [stage])?;
         let header = copying(k, Header::new(Kind::Fused(part), to, self.x, self.movers.block));
-        k.decompose(header, |k| self.bring(k, of_step, to))
-    }
-
-    /// Copies the own run of an element of the windows.
-    fn bring(&self, k: &mut Builder, [tap, run]: [Expr; 2], to: TensorId) -> Result {
-        let convolution = &self.conv.convolution;
-        let (depth, piece) = (self.side.depth, self.side.piece(Edges::Bulk));
-        let taps = Expr::from(convolution.taps());
         // Behind the last element there are only images that are not there.
         let beyond = match convolution.depth() % depth {
             0 => Expr::from(0),
-            _ => tap.div(&taps) * &self.images,
+            _ => tap.div(taps) * &self.images,
         };
-        for (e, place) in (0..).zip(&self.places) {
-            let row = self.row.clone() + e * self.rows;
-            let move_ = |k: &mut Builder| {
-                let at = self.side.order(row.clone(), self.own.clone());
-                let to = self.side.piece_of(k, to, piece, at)?;
-                let image = place.image.clone() + &beyond;
-                let seen = convolution.seen(&place.at, &tap.rem(&taps));
-                let at = [image].into_iter().chain(seen).chain([run.clone()]);
-                let from = neighbours(k, self.x, at, piece, "from")?;
-                begin_copy(k, to, from)
-            };
-            if (e + 1) * self.rows <= self.side.size {
-                move_(k)?;
-            } else {
-                k.if_(Cond::less(row.clone(), self.side.size), move_)?;
-            }
-        }
-        Ok(())
+        k.decompose(header, |k| {
+            (0..).zip(&self.places).try_for_each(|(e, place)| {
+                let row = self.row.clone() + e * self.rows;
+                let inside = Cond::less(row.clone(), side.size);
+                let bring = |k: &mut Builder| {
+                    let to = side.piece_of(k, to, piece, side.order(row, self.own.clone()))?;
+                    let image = place.image.clone() + &beyond;
+                    let seen = convolution.seen(&place.at, &tap.rem(taps));
+                    let at = [image].into_iter().chain(seen).chain([run.clone()]);
+                    let from = neighbours(k, self.x, at, piece, "from")?;
+                    begin_copy(k, to, from)
+                };
+                if (e + 1) * self.rows <= side.size { bring(k) } else { k.if_(inside, bring) }
+            })
+        })
     }
 }

@@ -9,14 +9,12 @@
 //!   - registers by a thread: what becomes of some channels of a pixel
 
 use super::convolution::{Place, Sizes};
-use super::sliding::WRITTEN_OUT;
-use super::{Axis, Convolution, Fold, Sliding};
+use super::{Axis, Convolution, Fold, Sliding, sliding::WRITTEN_OUT};
 use crate::schedule::{WIDTH, each, neighbours, vector, widen};
-use crate::template::access::launch;
-use crate::template::epilogue::Run;
+use crate::template::{access::launch, epilogue::Run};
 use crate::{
-    Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, MultipleOf, Number, Operand, Result,
-    Scalar, TensorId, Test, Window, Within, needs,
+    Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, MultipleOf, Operand, Result, Scalar,
+    TensorId, Test, Within, needs,
 };
 
 impl Sliding {
@@ -62,9 +60,7 @@ impl Sliding {
                 each(k, n, |k, i| k.init(Operand::at(total, [i]), neutral))?;
                 totals.push(total);
             }
-            let thread =
-                Thread { sliding: self, x, w, place: &place, column: &column, totals: &totals };
-            thread.fold_windows(k)?;
+            self.fold_windows(k, (x, w), (&place, &column), &totals)?;
             let image = place.at[..place.at.len() - 1].iter().zip(&sizes.out);
             let row = image.fold(place.image.clone(), |row, (at, size)| row * size + at);
             let held = epilogue.across(k, Vec::new(), (&column, n))?;
@@ -72,7 +68,7 @@ impl Sliding {
                 let at = place.at[place.at.len() - 1].clone() + pixel;
                 let row = row.clone() * &across + &at;
                 let run = Run { batch: None, row, column: column.clone(), n, held: held.clone() };
-                let leave = |k: &mut Builder| epilogue.leave(k, total, &run, &epilogue.all());
+                let leave = |k: &mut Builder| epilogue.leave(k, total, &run);
                 if pixel == 0 { leave(k)? } else { k.if_(Cond::less(at, &across), leave)? }
             }
             Ok(())
@@ -88,8 +84,7 @@ impl Sliding {
         let (neutral, op) = self.folded();
         let axes = self.convolution.axes.len();
         let along: Vec<usize> = (2 + axes..2 + 2 * axes).collect();
-        let window = |axis: &Axis| Window { fill: Number(neutral), ..axis.windows() };
-        let mut windows = self.convolution.windows(1, Fused::input(0), sizes, window);
+        let mut windows = self.convolution.windows(1, Fused::input(0), sizes, neutral);
         if self.fold == Fold::Weighted {
             // `[window, channels]`, whose window has as many dimensions as axes, behind those of pixels and of channels.
             let taps = self.convolution.axes.iter().skip(1).rev();
@@ -100,28 +95,18 @@ impl Sliding {
         let pixels = [0, 1].into_iter().flat_map(|dim| (0..axes).map(move |_| dim));
         pixels.fold(windows.folded(op, along), Fused::merge)
     }
-}
 
-/// Columns of the image whose loads are on their way together.
-const TOGETHER: usize = 10;
-
-/// A thread's part: the pixels that begin at a place, and what their windows are folded to.
-struct Thread<'a> {
-    sliding: &'a Sliding,
-    x: TensorId,
-    w: Option<TensorId>,
-    place: &'a Place,
-    /// Its channels.
-    column: &'a Expr,
-    totals: &'a [TensorId],
-}
-
-impl Thread<'_> {
-    /// Folds the windows of all pixels: a row of them after the other, and within a row what is seen of the image from
-    /// column to column.
-    fn fold_windows(&self, k: &mut Builder) -> Result {
-        let convolution = &self.sliding.convolution;
-        let (scalar, pixels) = (convolution.scalar, self.totals.len() as i64);
+    /// Folds to `totals` the windows of a thread's pixels, which begin at a place, in its column of channels: a row of them
+    /// after the other, and within a row what is seen of the image from column to column.
+    fn fold_windows(
+        &self,
+        k: &mut Builder,
+        (x, w): (TensorId, Option<TensorId>),
+        (place, column): (&Place, &Expr),
+        totals: &[TensorId],
+    ) -> Result {
+        let (convolution, (neutral, op)) = (&self.convolution, self.folded());
+        let (scalar, pixels) = (convolution.scalar, totals.len() as i64);
         let n = WIDTH / scalar.bytes();
         let &Axis { window, stride, dilation, .. } =
             convolution.axes.last().expect("the check wants an axis");
@@ -129,66 +114,55 @@ impl Thread<'_> {
         k.for_("row", 0..rows, 1, rows * window <= WRITTEN_OUT, |k, row| {
             let first = Expr::from(row) * window;
             let weight = |k: &mut Builder, w: TensorId, tap: i64| {
-                let at = [first.clone() + tap, self.column.clone()];
-                self.load(k, w, at)
+                let at = [first.clone() + tap, column.clone()];
+                let from = neighbours(k, w, at, n, "from")?;
+                let raw = vector(k, "raw", n, scalar)?;
+                k.move_(raw, from)?;
+                widen(k, raw)
             };
-            let weights = self.w.map(|w| (0..window).map(|tap| weight(k, w, tap)).collect());
+            let weights = w.map(|w| (0..window).map(|tap| weight(k, w, tap)).collect());
             let weights: Option<Vec<TensorId>> = weights.transpose()?;
-            let mut seen = convolution.seen(&self.place.at, &first);
+            let mut seen = convolution.seen(&place.at, &first);
             let begin = seen.pop().expect("the check wants an axis");
             // Columns of the image that the pixels' windows have, with each of these pixels and the tap of its window there.
-            let mut columns = Vec::new();
-            for step in 0..(pixels - 1) * stride + (window - 1) * dilation + 1 {
-                let tap = |pixel: i64| (pixel, step - pixel * stride);
-                let of =
-                    |&(_, at): &(i64, i64)| at >= 0 && at % dilation == 0 && at / dilation < window;
-                let pixels: Vec<(i64, i64)> = (0..pixels).map(tap).filter(of).collect();
-                if !pixels.is_empty() {
-                    columns.push((step, pixels));
-                }
-            }
+            let of = |step: i64| {
+                let seen = |at: i64| at >= 0 && at % dilation == 0 && at / dilation < window;
+                let taps = (0..pixels).map(|pixel| (pixel, step - pixel * stride));
+                (step, taps.filter(|&(_, at)| seen(at)).collect::<Vec<_>>())
+            };
+            let all = (0..(pixels - 1) * stride + (window - 1) * dilation + 1).map(of);
+            let columns: Vec<_> = all.filter(|(_, pixels)| !pixels.is_empty()).collect();
             columns.chunks(TOGETHER).try_for_each(|columns| {
                 // All loads come before what waits for the first of them.
                 let mut raws = Vec::new();
                 for (step, _) in columns {
-                    let at = [self.place.image.clone()].into_iter().chain(seen.clone());
-                    let at = at.chain([begin.clone() + *step, self.column.clone()]);
-                    let from = neighbours(k, self.x, at, n, "from")?;
+                    let at = [place.image.clone()].into_iter().chain(seen.clone());
+                    let at = at.chain([begin.clone() + *step, column.clone()]);
+                    let from = neighbours(k, x, at, n, "from")?;
                     let raw = vector(k, "raw", n, scalar)?;
-                    each(k, n, |k, i| k.init(Operand::at(raw, [i]), self.sliding.folded().0))?;
+                    each(k, n, |k, i| k.init(Operand::at(raw, [i]), neutral))?;
                     k.if_(Test::Inside(from.into()), |k| k.move_(raw, from))?;
                     raws.push(raw);
                 }
                 for (raw, (_, pixels)) in raws.into_iter().zip(columns) {
                     let wide = widen(k, raw)?;
                     for (pixel, at) in pixels {
-                        let weights = weights.as_ref().map(|all| all[(at / dilation) as usize]);
-                        self.add(k, self.totals[*pixel as usize], wide, weights)?;
+                        let w = weights.as_ref().map(|all| all[(at / dilation) as usize]);
+                        each(k, n, |k, i| {
+                            let all = [totals[*pixel as usize], wide];
+                            let [total, x] = all.map(|of| Operand::at(of, [i.clone()]));
+                            match w {
+                                Some(w) => k.fma(total, [x, Operand::at(w, [i])]),
+                                None => k.binary(op, total.clone(), [total, x]),
+                            }
+                        })?;
                     }
                 }
                 Ok(())
             })
         })
     }
-
-    /// Sixteen bytes of channels of a tensor's row, in single precision.
-    fn load(&self, k: &mut Builder, of: TensorId, at: [Expr; 2]) -> Result<TensorId> {
-        let scalar = self.sliding.convolution.scalar;
-        let from = neighbours(k, of, at, WIDTH / scalar.bytes(), "from")?;
-        let raw = vector(k, "raw", WIDTH / scalar.bytes(), scalar)?;
-        k.move_(raw, from)?;
-        widen(k, raw)
-    }
-
-    /// Folds elements into what a pixel's window is folded to.
-    fn add(&self, k: &mut Builder, total: TensorId, x: TensorId, w: Option<TensorId>) -> Result {
-        let n = WIDTH / self.sliding.convolution.scalar.bytes();
-        each(k, n, |k, i| {
-            let [total, x] = [total, x].map(|of| Operand::at(of, [i.clone()]));
-            match w {
-                Some(w) => k.fma(total, [x, Operand::at(w, [i])]),
-                None => k.binary(self.sliding.folded().1, total.clone(), [total, x]),
-            }
-        })
-    }
 }
+
+/// Columns of the image whose loads are on their way together.
+const TOGETHER: usize = 10;

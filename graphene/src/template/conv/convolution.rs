@@ -2,10 +2,11 @@
 
 use crate::schedule::{coordinates, each};
 use crate::template::access::{Stride, product, sizes};
-use crate::template::epilogue::{Attached, Epilogue, Operands, Run, Span};
+use crate::template::epilogue::{Attached, Epilogue, Run, Span};
 use crate::template::matmul::{Declared, Edges, tile_of};
 use crate::{
-    Builder, Expr, Fused, Kind, Layout, Number, Result, Scalar, TensorId, Tiler, Var, Window, needs,
+    Builder, Expr, Fused, Kind, Layout, Number, Result, Scalar, TensorId, Tiler, Var, View, Window,
+    needs,
 };
 
 parameters! {
@@ -42,10 +43,10 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Its windows, whatever their number.
-    pub(super) fn windows(&self) -> Window {
+    /// So many windows.
+    pub(super) fn windows(&self, count: Expr, fill: f64) -> Window {
         let Axis { window: size, stride, dilation, pad: before } = *self;
-        Window { count: 1.into(), size, stride, dilation, before, fill: Number(0.0) }
+        Window { count, size, stride, dilation, before, fill: Number(fill) }
     }
 }
 
@@ -62,27 +63,23 @@ impl Convolution {
 
     /// Where in the image a pixel of the result sees an element of the window; it may lie outside.
     pub(super) fn seen(&self, at: &[Expr], element: &Expr) -> Vec<Expr> {
-        let windows: Vec<Expr> = self.axes.iter().map(|axis| Expr::from(axis.window)).collect();
         let each = |(i, axis): (usize, &Axis)| {
-            let element = element.div(product(&windows[i + 1..])).rem(&windows[i]);
-            at[i].clone() * axis.stride + element * axis.dilation - axis.pad
+            at[i].clone() * axis.stride + self.along(i, element) * axis.dilation - axis.pad
         };
         self.axes.iter().enumerate().map(each).collect()
     }
 
+    /// Where along an axis of the window an element of it is.
+    pub(super) fn along(&self, axis: usize, element: &Expr) -> Expr {
+        let inner: i64 = self.axes[axis + 1..].iter().map(|axis| axis.window).product();
+        element.div(inner).rem(self.axes[axis].window)
+    }
+
     /// What each pixel of a result sees of an image, whose spatial axes begin with this one: pixels there, and elements of
-    /// their windows behind all axes, as `window` has them.
-    pub(super) fn windows(
-        &self,
-        first: usize,
-        image: Fused,
-        sizes: &Sizes,
-        window: impl Fn(&Axis) -> Window,
-    ) -> Fused {
-        let axes = self.axes.iter().zip(&sizes.out).enumerate();
-        axes.fold(image, |x, (i, (axis, count))| {
-            x.window(first + i, Window { count: count.clone(), ..window(axis) })
-        })
+    /// their windows behind all axes.
+    pub(super) fn windows(&self, first: usize, image: Fused, sizes: &Sizes, fill: f64) -> Fused {
+        let axes = (first..).zip(&self.axes).zip(&sizes.out);
+        axes.fold(image, |x, ((i, axis), count)| x.window(i, axis.windows(count.clone(), fill)))
     }
 
     /// A matrix for each group: a column for each pixel of each image, with all that its window sees.
@@ -108,12 +105,6 @@ impl Convolution {
         Kind::Fused(Fused::all((0..self.epilogue.outputs.len()).map(result)))
     }
 
-    /// Whether each output pixel sees its own pixel alone.
-    pub(super) fn is_pointwise(&self) -> bool {
-        self.axes.iter().all(|axis| axis.window == 1 && axis.stride == 1 && axis.pad == 0)
-    }
-
-    /// Whether there is such a convolution.
     pub(super) fn check(&self) -> Result {
         let [read, made] = self.channels;
         let whole = self.group >= 1 && read >= 1 && made >= 1;
@@ -128,29 +119,7 @@ impl Convolution {
         needs(self.image != Stride::Broadcast, "images that do not broadcast", self.image)?;
         self.epilogue.check(1)
     }
-}
 
-/// A kernel's symbols.
-pub(super) struct Sizes {
-    pub(super) images: Var,
-    /// Pixels of a result's image, in all and along each axis.
-    pub(super) pixels: Expr,
-    pub(super) out: Vec<Expr>,
-    /// Those of an image that is read; one axis where all of an image are one.
-    pub(super) seen: Vec<Expr>,
-    /// From image to image that is read, unless they are packed.
-    stride: Option<Var>,
-}
-
-/// What lies outside of the matmuls.
-pub(super) struct Outer {
-    /// The epilogue's: `[groups, output channels/group]`, or as a result.
-    operands: Operands,
-    /// `[images · groups, output channels/group, pixels]`
-    pub(super) results: Vec<TensorId>,
-}
-
-impl Convolution {
     pub(super) fn sizes(&self, k: &mut Builder, flat: bool) -> Result<Sizes> {
         let images = k.symbol("images")?;
         let out = sizes(k, "out", self.axes.len())?;
@@ -173,95 +142,82 @@ impl Convolution {
     /// the results, Y, Y_2, ….
     pub(super) fn channels_last(&self, k: &mut Builder, sizes: &Sizes) -> Result<Declared> {
         let (m, n) = (sizes.pixels.clone() * &sizes.images, Expr::from(self.channels[1]));
-        let channels = || Layout::rows([n.clone()]).into();
-        let whole = || Layout::rows([m.clone(), n.clone()]).into();
-        let (operands, results) = self.epilogue.declare(k, self.scalar, 0, |span| match span {
-            Some(Span::Column | Span::Row) => ("bias", channels()),
-            Some(Span::Whole) => ("R", whole()),
-            None => ("Y", whole()),
-        })?;
-        let row = |(span, of)| (if span == Span::Column { Span::Row } else { span }, of);
-        let operands = operands.into_iter().map(row).collect();
-        let epilogue = Attached::new(&self.epilogue, operands, results, Edges::Bulk);
+        let whole = Layout::rows([m.clone(), n.clone()]);
+        let shapes = [Layout::rows([n.clone()]).into(), whole.into()];
+        let mut epilogue = self.declare(k, shapes, Edges::Bulk)?;
+        for (span, _) in epilogue.operands.iter_mut().filter(|of| of.0 == Span::Column) {
+            *span = Span::Row;
+        }
         Ok(Declared { m, n, batch: None, terms: Vec::new(), epilogue })
     }
 
-    /// Declares the epilogue's operands and the results, Y, Y_2, ….
-    pub(super) fn outer(&self, k: &mut Builder, sizes: &Sizes) -> Result<Outer> {
+    /// Declares the epilogue's operands, `[groups, output channels/group]` or as a result, and the results, Y, Y_2, …:
+    /// `[images · groups, output channels/group, pixels]`.
+    pub(super) fn outer(&self, k: &mut Builder, sizes: &Sizes, edges: Edges) -> Result<Attached> {
         let made = self.channels[1] / self.group;
-        let whole = || {
-            let images = Expr::from(&sizes.images) * self.group;
-            Layout::rows([images, Expr::from(made), sizes.pixels.clone()])
-        };
-        let shape = |span| match span {
-            Some(Span::Column | Span::Row) => ("bias", Layout::rows([self.group, made]).into()),
-            Some(Span::Whole) => ("R", whole().into()),
-            None => ("Y", whole().into()),
-        };
-        let (operands, results) = self.epilogue.declare(k, self.scalar, 0, shape)?;
-        Ok(Outer { operands, results })
-    }
-}
-
-impl Outer {
-    /// What the epilogue reads.
-    pub(super) fn ins(&self) -> Vec<TensorId> {
-        self.operands.iter().map(|operand| operand.1).collect()
+        let whole = [Expr::from(&sizes.images) * self.group, made.into(), sizes.pixels.clone()];
+        let channels = Layout::rows([self.group, made]);
+        self.declare(k, [channels.into(), Layout::rows(whole).into()], edges)
     }
 
-    /// The epilogue in a group: of operands `[groups, output channels/group]` it has the group's.
-    pub(super) fn attach(
-        &self,
-        k: &mut Builder,
-        convolution: &Convolution,
-        group: &Expr,
-        edges: Edges,
-    ) -> Result<Attached> {
-        let made = convolution.channels[1] / convolution.group;
-        let mut operands = self.operands.clone();
-        for (_, of) in operands.iter_mut().filter(|operand| operand.0 != Span::Whole) {
-            let own = tile_of(k, *of, "own", &[Tiler::Size(1), Tiler::Whole], [group, &0.into()])?;
-            *of = k.reshape(own, "own", 0, &[&[(made, 1)]])?;
+    /// Declares operands by channel, whole ones and results, of these shapes.
+    fn declare(&self, k: &mut Builder, shapes: [View; 2], edges: Edges) -> Result<Attached> {
+        let [channels, whole] = shapes;
+        let (operands, results) = self.epilogue.declare(k, self.scalar, 0, |span| match span {
+            Some(Span::Column | Span::Row) => ("bias", channels.clone()),
+            Some(Span::Whole) => ("R", whole.clone()),
+            None => ("Y", whole.clone()),
+        })?;
+        Ok(Attached::new(&self.epilogue, operands, results, edges))
+    }
+
+    /// What is declared outside, in a group: of operands `[groups, output channels/group]` it has the group's.
+    pub(super) fn grouped(&self, k: &mut Builder, of: &Attached, group: &Expr) -> Result<Attached> {
+        let mut own = of.clone();
+        for (_, of) in own.operands.iter_mut().filter(|operand| operand.0 != Span::Whole) {
+            let row = tile_of(k, *of, "own", &[Tiler::Size(1), Tiler::Whole], [group, &0.into()])?;
+            *of = k.reshape(row, "own", 0, &[&[(self.channels[1] / self.group, 1)]])?;
         }
-        Ok(Attached::new(&convolution.epilogue, operands, self.results.clone(), edges))
+        Ok(own)
     }
 }
 
-/// Where pixels of all images lie in results, which have a matrix for each image and group.
-pub(super) struct Images<'a> {
-    pub(super) group: Expr,
-    pub(super) groups: i64,
-    /// Of an image.
-    pub(super) pixels: &'a Expr,
+/// A kernel's symbols.
+pub(super) struct Sizes {
+    pub(super) images: Var,
+    /// Pixels of a result's image, in all and along each axis.
+    pub(super) pixels: Expr,
+    pub(super) out: Vec<Expr>,
+    /// Those of an image that is read; one axis where all of an image are one.
+    pub(super) seen: Vec<Expr>,
+    /// From image to image that is read, unless they are packed.
+    stride: Option<Var>,
 }
 
-impl Images<'_> {
-    /// Finishes the sums of a run of pixels. Where they are `wide` all of a run are of one image.
+impl Sizes {
+    /// Finishes the sums of a run of pixels among those of all images; results have a matrix for each image and each of so
+    /// many groups. Where they are `wide` all of a run are of one image.
     pub(super) fn leave(
         &self,
         k: &mut Builder,
+        (group, groups): (&Expr, i64),
         epilogue: &Attached,
-        sums: TensorId,
-        run: &Run,
+        (sums, run): (TensorId, &Run),
     ) -> Result {
+        // The run of so many pixels that has this number.
+        let placed = |number: Expr, n: i64| {
+            let runs = self.pixels.div(n);
+            let batch = Some(number.div(&runs) * groups + group);
+            Run { batch, column: number.rem(&runs), n, ..run.clone() }
+        };
         if epilogue.wide {
-            let run = self.placed(run, run.column.clone(), run.n);
-            return epilogue.leave(k, sums, &run, &epilogue.all());
+            return epilogue.leave(k, sums, &placed(run.column.clone(), run.n));
         }
         let singles = k.tile(sums, "singles", &[Tiler::Size(1)])?;
         each(k, run.n, |k, i| {
             let sum = k.index(singles, "sum", [&i])?;
-            let run = self.placed(run, run.column.clone() * run.n + i, 1);
-            epilogue.leave(k, sum, &run, &epilogue.all())
+            epilogue.leave(k, sum, &placed(run.column.clone() * run.n + i, 1))
         })
-    }
-
-    /// The run of so many pixels that has this number among those of all images.
-    fn placed(&self, run: &Run, number: Expr, n: i64) -> Run {
-        let runs = self.pixels.div(n);
-        let batch = number.div(&runs) * self.groups + &self.group;
-        let (row, held) = (run.row.clone(), run.held.clone());
-        Run { batch: Some(batch), row, column: number.rem(&runs), n, held }
     }
 }
 

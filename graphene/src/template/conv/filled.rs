@@ -4,11 +4,12 @@
 //!
 //! - kernel: images of more channels
 
+use super::Axis;
 use crate::schedule::{WIDTH, neighbours, vector};
 use crate::template::access::launch;
 use crate::{
-    Arch, AtLeast, Builder, Expr, Fused, Header, Kernel, Kind, Layout, Number, Operand, Result,
-    Scalar, Test, Window, Within, needs,
+    Arch, AtLeast, Builder, Expr, Fused, Header, Kernel, Kind, Layout, Operand, Result, Scalar,
+    Test, Within, needs,
 };
 
 parameters! {
@@ -51,17 +52,13 @@ impl Filled {
             let channels = vector(k, "channels", made, scalar)?;
             for channel in 0..made {
                 let to = Operand::at(channels, [channel]);
-                if channel < read {
-                    k.move_(to, Operand::at(x, [image.clone(), channel.into(), pixel.clone()]))?;
-                } else {
-                    k.init(to, 0.0)?;
-                }
+                let from = Operand::at(x, [image.clone(), channel.into(), pixel.clone()]);
+                if channel < read { k.move_(to, from)? } else { k.init(to, 0.0)? }
             }
             k.move_(to, channels)
         })?;
-        let fill = Number(0.0);
-        let channels =
-            Window { count: made.into(), size: 1, stride: 1, dilation: 1, before: 0, fill };
+        let one = Axis { window: 1, stride: 1, dilation: 1, pad: 0 };
+        let channels = one.windows(made.into(), 0.0);
         let filled = Fused::input(0).window(1, channels).merge(2).dims([0, 2, 1].map(Some));
         k.finish_as(Header::new(Kind::Fused(filled), y, x, block))
     }

@@ -2,8 +2,9 @@
 //!
 //! Every thread has the same pixels in all tiles, so that it finds out only once where they are.
 
+use super::Conv;
 use super::convolution::{Place, Sizes};
-use super::{Conv, Convolution};
+use crate::choose::ceil;
 use crate::schedule::{WIDTH, begin_copy, copy, copying, neighbours};
 use crate::template::matmul::registers;
 use crate::template::stage::{Movers, Side};
@@ -13,16 +14,14 @@ use crate::{
 
 /// A thread's part of each tile.
 pub(super) struct Gather<'a> {
-    convolution: &'a Convolution,
+    conv: &'a Conv,
     side: Side,
     movers: Movers<'a>,
     x: TensorId,
     /// What the tile's pixels see.
     pub(super) columns: Fused,
     group: Expr,
-    /// Whether a run's elements are neighbours in memory: then it is one place there.
-    flat: bool,
-    /// Neighbouring pixels that a thread moves at once.
+    /// Neighbouring pixels that a thread moves at once; where they are flat, as one place in memory.
     run: i64,
     /// The places of the own run's pixels.
     places: Vec<Place>,
@@ -32,7 +31,7 @@ pub(super) struct Gather<'a> {
     row: Expr,
     rows: i64,
     /// What no copy brings, as it is too narrow: `[own rows of a tile].[run]`.
-    words: Option<TensorId>,
+    pub(super) words: Option<TensorId>,
 }
 
 impl Gather<'_> {
@@ -48,6 +47,7 @@ impl Gather<'_> {
     ) -> Result<Gather<'a>> {
         let flat = conv.is_flat();
         let columns = conv.columns(sizes).slice(0, group.clone(), 1);
+        let columns = columns.slice(2, tile.clone() * side.size, side.size);
         let run = if flat { WIDTH } else { 4 } / side.scalar.bytes();
         let row = side.size / run;
         let shared = side.size % run == 0 && movers.threads % row == 0;
@@ -55,81 +55,55 @@ impl Gather<'_> {
         let thread = Expr::from(movers.thread);
         let own = thread.rem(row);
         let first = tile.clone() * row + &own;
-        let mut places = Vec::new();
-        let runs = || vec![sizes.pixels.div(run)];
-        let out = if flat { runs() } else { sizes.out.clone() };
-        for pixel in 0..if flat { 1 } else { run } {
-            let number = if flat { first.clone() } else { first.clone() * run + pixel };
-            places.push(Place::of(k, &number, &out)?);
-        }
+        let places = if flat {
+            vec![Place::of(k, &first, &[sizes.pixels.div(run)])?]
+        } else {
+            let place = |pixel| Place::of(k, &(first.clone() * run + pixel), &sizes.out);
+            (0..run).map(place).collect::<Result<_>>()?
+        };
         let rows = movers.threads / row;
-        let mut words = None;
-        if !flat && run > 1 {
-            let own = ((side.depth + rows - 1) / rows, run);
-            words = Some(registers(k, "words", &[&[own], &[(run, 1)]], side.scalar)?);
-        }
-        Ok(Gather {
-            convolution: &conv.convolution,
-            side,
-            movers,
-            x,
-            columns: columns.slice(2, tile.clone() * side.size, side.size),
-            group: group.clone(),
-            flat,
-            run,
-            places,
-            own,
-            row: thread.div(row),
-            rows,
-            words,
-        })
-    }
-
-    /// Whether something comes through registers, to be settled.
-    pub(super) fn holds(&self) -> bool {
-        self.words.is_some()
+        let own_rows = (ceil(side.depth, rows), run);
+        let held = || registers(k, "words", &[&[own_rows], &[(run, 1)]], side.scalar);
+        let words = (!flat && run > 1).then(held).transpose()?;
+        let (row, group) = (thread.div(row), group.clone());
+        Ok(Gather { conv, side, movers, x, columns, group, run, places, own, row, rows, words })
     }
 
     /// Begins to copy a step along K to its stage; zeros where there is nothing.
-    pub(super) fn fetch(
-        &self,
-        k: &mut Builder,
-        step: &Expr,
-        stages: TensorId,
-        stage: &Var,
-    ) -> Result {
-        let rows = |k: &mut Builder, to: Option<TensorId>| {
-            self.each_row(k, |k, e, row| {
-                let from = step.clone() * self.side.depth + row;
-                match (self.words, to) {
-                    (Some(words), _) => {
-                        let words = k.index(words, "word", [e])?;
-                        self.load(k, words, &from)
-                    }
-                    (None, Some(to)) => {
-                        let to = self.run_of(k, to, row)?;
-                        self.bring(k, to, &from)
-                    }
-                    (None, None) => Ok(()),
-                }
-            })
-        };
+    pub(super) fn fetch(&self, k: &mut Builder, step: &Expr, to: TensorId, stage: &Var) -> Result {
+        let first = step.clone() * self.side.depth;
         if let Some(words) = self.words {
-            return k.decompose(self.header(words.into(), step), |k| rows(k, None));
+            return k.decompose(self.header(words.into(), step), |k| {
+                self.each_row(k, |k, e, row| {
+                    let words = k.index(words, "word", [e])?;
+                    let row = first.clone() + row;
+                    (0..).zip(&self.places).try_for_each(|(i, place)| {
+                        let word = Operand::at(words, [i]);
+                        let from = Operand::at(self.x, self.seen(place, &row));
+                        k.init(word.clone(), 0.0)?;
+                        k.if_(Test::Inside(from.clone()), |k| k.move_(word, from))
+                    })
+                })
+            });
         }
-        let header = copying(k, self.header(Operand::at(stages, [stage]), step));
+        let header = copying(k, self.header(Operand::at(to, [stage]), step));
         k.decompose(header, |k| {
-            let to = k.index(stages, "stage", [stage])?;
-            rows(k, Some(to))
+            let to = k.index(to, "stage", [stage])?;
+            self.each_row(k, |k, _, row| {
+                let to = self.run_of(k, to, row)?;
+                let seen = self.seen(&self.places[0], &(first.clone() + row));
+                let from = neighbours(k, self.x, seen, self.run, "from")?;
+                begin_copy(k, to, from)
+            })
         })
     }
 
     /// Stores a step that came through registers.
-    pub(super) fn settle(&self, k: &mut Builder, stages: TensorId, stage: &Var) -> Result {
+    pub(super) fn settle(&self, k: &mut Builder, to: TensorId, stage: &Var) -> Result {
         let Some(words) = self.words else { return Ok(()) };
-        let to = Operand::at(stages, [stage]);
-        k.decompose(Header::new(Kind::Move, to, words, self.movers.block), |k| {
-            let to = k.index(stages, "stage", [stage])?;
+        let header = Header::new(Kind::Move, Operand::at(to, [stage]), words, self.movers.block);
+        k.decompose(header, |k| {
+            let to = k.index(to, "stage", [stage])?;
             self.each_row(k, |k, e, row| {
                 let to = self.run_of(k, to, row)?;
                 let words = k.index(words, "word", [e])?;
@@ -152,17 +126,15 @@ impl Gather<'_> {
         body: impl Fn(&mut Builder, &Expr, &Expr) -> Result,
     ) -> Result {
         let depth = self.side.depth;
-        let count = (depth + self.rows - 1) / self.rows;
+        let count = ceil(depth, self.rows);
         // Registers have numbers that the compiler knows.
-        let unroll = count <= 16 || self.holds();
+        let unroll = count <= 16 || self.words.is_some();
         k.for_("e", 0..count, 1, unroll, |k, e| {
             let e = Expr::from(e);
             let row = e.clone() * self.rows + &self.row;
-            if depth % self.rows == 0 {
-                body(k, &e, &row)
-            } else {
-                k.if_(Cond::less(row.clone(), depth), |k| body(k, &e, &row))
-            }
+            let inside = Cond::less(row.clone(), depth);
+            let body = |k: &mut Builder| body(k, &e, &row);
+            if depth % self.rows == 0 { body(k) } else { k.if_(inside, body) }
         })
     }
 
@@ -171,34 +143,14 @@ impl Gather<'_> {
         self.side.piece_of(k, stage, self.run, [row.clone(), self.own.clone()])
     }
 
-    /// Copies the own run of a row.
-    fn bring(&self, k: &mut Builder, to: TensorId, row: &Expr) -> Result {
-        let seen = self.seen(&self.places[0], row);
-        let from = neighbours(k, self.x, seen, self.run, "from")?;
-        begin_copy(k, to, from)
-    }
-
-    /// Loads the own run of a row, element by element.
-    fn load(&self, k: &mut Builder, words: TensorId, row: &Expr) -> Result {
-        for (i, place) in (0..).zip(&self.places) {
-            let word = Operand::at(words, [i]);
-            let from = Operand::at(self.x, self.seen(place, row));
-            k.init(word.clone(), 0.0)?;
-            k.if_(Test::Inside(from.clone()), |k| k.move_(word, from))?;
-        }
-        Ok(())
-    }
-
     /// The coordinates in x of what a pixel sees in a row: of the row's element of the window, in its
     /// channel. They may lie outside.
     fn seen(&self, place: &Place, row: &Expr) -> Vec<Expr> {
-        let taps = Expr::from(self.convolution.taps());
-        let mut seen = vec![place.image.clone(), self.group.clone(), row.div(&taps)];
-        if self.flat {
-            seen.extend(place.at.clone());
-            return seen;
-        }
-        seen.extend(self.convolution.seen(&place.at, &row.rem(&taps)));
-        seen
+        let taps = self.conv.convolution.taps();
+        let at = match self.conv.is_flat() {
+            true => place.at.clone(),
+            false => self.conv.convolution.seen(&place.at, &row.rem(taps)),
+        };
+        [place.image.clone(), self.group.clone(), row.div(taps)].into_iter().chain(at).collect()
     }
 }

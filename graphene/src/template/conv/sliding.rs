@@ -10,12 +10,10 @@
 use super::convolution::{Place, Sizes};
 use super::{Axis, Convolution};
 use crate::schedule::{constant, moved, vector};
-use crate::template::access::{launch, product};
-use crate::template::epilogue::Run;
-use crate::template::matmul::Edges;
+use crate::template::{access::launch, epilogue::Run, matmul::Edges};
 use crate::{
-    Arch, Binary, Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, Number, Operand,
-    Result, Scalar, TensorId, Test, Window, Within, needs,
+    Arch, Binary, Builder, Cond, Expr, Fused, Header, Kernel, Kind, Layout, Operand, Result,
+    Scalar, TensorId, Test, Within, needs,
 };
 
 /// What becomes of a window's elements.
@@ -54,8 +52,7 @@ parameters! {
 }
 
 impl Sliding {
-    /// The kernel, with symbols `images`, `out0`, `out1`, … for the sizes of results along the spatial
-    /// axes, and `in0`, `in1`, … for those of the images.
+    /// The kernel, with the symbols of a [`Conv`](super::Conv::kernel) that is not flat.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         if self.channels_last {
@@ -66,53 +63,46 @@ impl Sliding {
         let sizes = convolution.sizes(&mut k, false)?;
         let x = convolution.image(&mut k, &sizes)?;
         let w = self.weights().map(|w| k.param("w", w, convolution.scalar)).transpose()?;
-        let outer = convolution.outer(&mut k, &sizes)?;
+        let outer = convolution.outer(&mut k, &sizes, Edges::Moves)?;
         let made = convolution.channels[1];
         let all = sizes.pixels.clone() * &sizes.images * made;
-        let blocks = all.ceil_div(self.threads);
-        let (block, t) = launch(&mut k, blocks, self.threads, "t")?;
+        let (block, t) = launch(&mut k, all.ceil_div(self.threads), self.threads, "t")?;
         let [thread] = k.indices(block, ["thread"])?;
         let pixel = t * self.threads + Expr::from(thread);
         let plane = Place::of(&mut k, &pixel, &sizes.out)?;
         // Of all planes, those of an image lie together.
         let channel = plane.image.rem(made);
-        let of_group = Expr::from(made / convolution.group);
+        let of_group = made / convolution.group;
         let image = k.let_("own_image", plane.image.div(made))?.into();
-        let group = Expr::from(k.let_("group", channel.div(&of_group))?);
-        let row = k.let_("row", channel.rem(&of_group))?.into();
+        let group = Expr::from(k.let_("group", channel.div(of_group))?);
+        let row = k.let_("row", channel.rem(of_group))?.into();
         let total = vector(&mut k, "total", 1, Scalar::F32)?;
         k.init(Operand::at(total, [0]), self.folded().0)?;
-        let zero = |k: &mut Builder| constant(k, "count", Scalar::F32, 0.0);
-        let count = (self.fold == Fold::Mean).then(|| zero(&mut k)).transpose()?;
-        let at = plane.at;
-        let own = Own { sliding: self, x, w, image, group, row, at, total, count };
+        let count = || constant(&mut k, "count", Scalar::F32, 0.0);
+        let count = (self.fold == Fold::Mean).then(count).transpose()?;
+        let own = Own { sliding: self, x, w, image, group, row, at: plane.at, total, count };
         own.window(&mut k)?;
-        let epilogue = outer.attach(&mut k, convolution, &own.group, Edges::Moves)?;
+        let epilogue = convolution.grouped(&mut k, &outer, &own.group)?;
         let batch = Some(own.image.clone() * convolution.group + &own.group);
         let column = pixel.rem(&sizes.pixels);
         let held = epilogue.across(&mut k, Vec::new(), (&column, 1))?;
         let run = Run { batch, row: own.row.clone(), column, n: 1, held };
-        epilogue.leave(&mut k, total, &run, &epilogue.all())?;
+        epilogue.leave(&mut k, total, &run)?;
         let ins = [x].into_iter().chain(w).chain(outer.ins()).collect::<Vec<_>>();
-        k.finish_as(Header::new(self.kind(&sizes), outer.results.clone(), ins, block))
+        k.finish_as(Header::new(self.kind(&sizes), outer.results, ins, block))
     }
 
-    /// What the kernel computes.
     fn kind(&self, sizes: &Sizes) -> Kind {
         let (convolution, n) = (&self.convolution, self.convolution.axes.len());
-        let windows = |image: Fused, fill: f64| {
-            let of = |axis: &Axis| Window { fill: Number(fill), ..axis.windows() };
-            convolution.windows(3, image, sizes, of)
-        };
         let fold = |image| {
             let (fill, op) = self.folded();
             let along: Vec<usize> = (3 + n..3 + 2 * n).collect();
-            convolution.columns(windows(image, fill).folded(op, along))
+            convolution.columns(convolution.windows(3, image, sizes, fill).folded(op, along))
         };
         let weighed = |windows| Fused::input(1).merge(2).matmul(convolution.columns(windows));
         let image = Fused::input(0);
         let sums = match self.fold {
-            Fold::Weighted => weighed(windows(image, 0.0)),
+            Fold::Weighted => weighed(convolution.windows(3, image, sizes, 0.0)),
             Fold::Transposed => weighed(self.transposed(sizes)),
             Fold::Max | Fold::Sum => fold(image),
             Fold::Mean => {
@@ -138,39 +128,36 @@ impl Sliding {
             let (at, rank) = (4 + i, 3 + n);
             let dims = (0..at).map(Some).chain([None]).chain((at..rank).map(Some));
             let one = Axis { window: 1, stride: 1, dilation: 1, pad: 0 };
-            let zeros = Window { count: axis.stride.into(), ..one.windows() };
+            let zeros = one.windows(axis.stride.into(), 0.0);
             let apart = x.dims(dims.collect::<Vec<_>>()).window(at, zeros).merge(3 + i);
             apart.dims((0..rank).map(Some).collect::<Vec<_>>())
         };
         let image = self.convolution.axes.iter().enumerate().fold(Fused::input(0), apart);
-        self.convolution.windows(3, image, sizes, |&Axis { window, dilation, pad, .. }| {
-            Axis { window, stride: 1, dilation: -dilation, pad: -pad }.windows()
-        })
+        let mut backwards = self.convolution.clone();
+        for Axis { stride, dilation, pad, .. } in &mut backwards.axes {
+            (*stride, *dilation, *pad) = (1, -*dilation, -*pad);
+        }
+        backwards.windows(3, image, sizes, 0.0)
     }
 
     /// How weights lie: for each group, `[output channels, channels, window]`.
-    fn weights(&self) -> Option<Vec<Layout<Expr>>> {
+    fn weights(&self) -> Option<[Layout<Expr>; 4]> {
         let Convolution { channels, group, .. } = self.convolution;
         let ([read, made], taps) = (channels.map(|all| all / group), self.convolution.taps());
-        let strides = match self.fold {
+        let [made_by, read_by] = match self.fold {
             Fold::Weighted => [read * taps, taps],
             Fold::Transposed => [taps, made * taps],
             Fold::Max | Fold::Sum | Fold::Mean => return None,
         };
-        let groups = Layout::of(group, read * made * taps);
-        let of_one =
-            [Layout::of(made, strides[0]), Layout::of(read, strides[1]), Layout::of(taps, 1)];
-        Some([groups].into_iter().chain(of_one).collect())
+        let dims = [(group, read * made * taps), (made, made_by), (read, read_by), (taps, 1)];
+        Some(dims.map(|(size, stride)| Layout::of(size, stride)))
     }
 
     fn check(&self) -> Result {
         self.convolution.check()?;
         let Convolution { channels, group, .. } = self.convolution;
-        let pools = match self.fold {
-            Fold::Weighted | Fold::Transposed => false,
-            Fold::Max | Fold::Sum | Fold::Mean => true,
-        };
-        needs(!pools || channels == [group; 2], "a group for each channel to pool", channels)?;
+        let weighted = self.weights().is_some();
+        needs(weighted || channels == [group; 2], "a group for each channel to pool", channels)?;
         Within(1, 1024).check("threads", self.threads)
     }
 }
@@ -179,22 +166,22 @@ impl Sliding {
 pub(super) const WRITTEN_OUT: i64 = 32;
 
 /// What the parts of the kernel share: the own pixel, and the registers that its window is folded to.
-pub(super) struct Own<'a> {
-    pub(super) sliding: &'a Sliding,
-    pub(super) x: TensorId,
-    pub(super) w: Option<TensorId>,
-    pub(super) image: Expr,
+struct Own<'a> {
+    sliding: &'a Sliding,
+    x: TensorId,
+    w: Option<TensorId>,
+    image: Expr,
     /// The group, and the output channel in it.
-    pub(super) group: Expr,
-    pub(super) row: Expr,
-    pub(super) at: Vec<Expr>,
-    pub(super) total: TensorId,
-    pub(super) count: Option<TensorId>,
+    group: Expr,
+    row: Expr,
+    at: Vec<Expr>,
+    total: TensorId,
+    count: Option<TensorId>,
 }
 
 impl Own<'_> {
     /// Folds the own pixel's window.
-    pub(super) fn window(&self, k: &mut Builder) -> Result {
+    fn window(&self, k: &mut Builder) -> Result {
         let convolution = &self.sliding.convolution;
         let (read, taps) = (convolution.channels[0] / convolution.group, convolution.taps());
         k.for_("c", 0..read, 1, false, |k, channel| {
@@ -203,11 +190,10 @@ impl Own<'_> {
                 let (seen, conds) = self.seen(&tap);
                 let image = [self.image.clone(), self.group.clone(), channel.clone()];
                 let from = Operand::at(self.x, image.into_iter().chain(seen));
-                let w = self
-                    .w
-                    .map(|w| Operand::at(w, [self.group.clone(), self.row.clone(), channel, tap]));
-                let inside =
-                    |k: &mut Builder| k.if_(Test::Inside(from.clone()), |k| self.fold(k, from, w));
+                let at = [self.group.clone(), self.row.clone(), channel, tap];
+                let w = self.w.map(|w| Operand::at(w, at));
+                let test = Test::Inside(from.clone());
+                let inside = |k: &mut Builder| k.if_(test, |k| self.fold(k, from, w));
                 if conds.is_empty() { inside(k) } else { k.if_(conds, inside) }
             })
         })?;
@@ -222,14 +208,12 @@ impl Own<'_> {
         if self.sliding.fold != Fold::Transposed {
             return (convolution.seen(&self.at, tap), Vec::new());
         }
-        let windows: Vec<Expr> =
-            convolution.axes.iter().map(|axis| Expr::from(axis.window)).collect();
         let (mut seen, mut conds) = (Vec::new(), Vec::new());
         for (i, Axis { window, stride, dilation, pad }) in convolution.axes.iter().enumerate() {
-            let element = tap.div(product(&windows[i + 1..])).rem(&windows[i]);
             // Steps that are added before and taken away after, as quotients are not negative.
             let before = ((window - 1) * dilation - pad).max(0) / stride + 1;
-            let place = self.at[i].clone() + (before * stride + pad) - element * *dilation;
+            let place = self.at[i].clone() + (before * stride + pad)
+                - convolution.along(i, tap) * *dilation;
             let stride = Expr::from(*stride);
             seen.push(place.div(&stride) - before);
             if !stride.is(1) {

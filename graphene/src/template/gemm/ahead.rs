@@ -3,11 +3,12 @@
 
 use super::epilogue::{Panel, Store};
 use super::{PANEL, Place};
+use crate::choose::ceil;
 use crate::schedule::{WIDTH, copy, each, fetch_inside, load, neighbours, widen};
 use crate::template::epilogue::{Held, Span};
 use crate::template::fragments::packed;
-use crate::template::matmul::leaf;
-use crate::{Builder, Cond, Expr, Group, Header, Kind, Memory, Relation, Result, TensorId, View};
+use crate::template::matmul::{leaf, registers};
+use crate::{Builder, Cond, Expr, Group, Header, Kind, Memory, Result, TensorId};
 
 /// Runs of eight columns in a panel.
 const EIGHTS: i64 = PANEL / 8;
@@ -17,7 +18,6 @@ const OTHERS: [i64; 2] = [40, 64];
 
 /// What is held of each operand; nothing of rows, of what comes by tensor copies, and where there are too few registers.
 pub(super) struct Ahead<'a> {
-    /// The tile.
     pub(super) place: &'a Place,
     held: Vec<Option<Fetched>>,
     /// How many registers are left.
@@ -29,10 +29,26 @@ pub(super) struct Ahead<'a> {
 struct Fetched {
     from: TensorId,
     raw: TensorId,
-    /// Whether the operand is a column.
     column: bool,
     /// Of a matrix, how many panels: two, or only the one that is needed.
     panels: i64,
+}
+
+impl Panel<'_> {
+    /// All that registers hold for one of the two rows of eight columns, the operands that are rows given.
+    pub(super) fn held(&self, k: &mut Builder, rows: &Held, at: (&Expr, i64)) -> Result<Held> {
+        let (eight, half) = at;
+        let all = self.ahead.held.iter().zip(rows).map(|(held, row)| {
+            let Some(held) = held else { return Ok(*row) };
+            let at = match held.column {
+                true => vec![self.strip.clone(), half.into()],
+                false => vec![self.number.rem(held.panels), eight.clone(), half.into()],
+            };
+            let raw = k.index(held.raw, "raw", at)?;
+            widen(k, raw).map(Some)
+        });
+        all.collect()
+    }
 }
 
 impl Store<'_> {
@@ -40,34 +56,29 @@ impl Store<'_> {
     pub(super) fn ask<'p>(&self, k: &mut Builder, place: &'p Place) -> Result<Ahead<'p>> {
         let gemm = self.context.gemm;
         let others = OTHERS[usize::from(gemm.cluster > 1)];
-        let mut spare = gemm.budget() - gemm.registers() - others;
-        let mut held = Vec::new();
+        let (mut spare, mut held) = (gemm.budget() - gemm.registers() - others, Vec::new());
         self.ask_for_rows(k, place)?;
-        let copied = self.asking.as_ref().map(|asking| asking.operand);
-        if let Some(asking) = &self.asking {
-            asking.first(k, self, place)?;
-        }
+        let copied = self.asking.map(|asking| asking.operand);
+        self.asking.map_or(Ok(()), |asking| asking.first(k, self, place))?;
         let epilogue = &self.context.declared.epilogue;
         for (number, &(span, from)) in epilogue.operands.iter().enumerate() {
             let scalar = k.tensor_of(from)?.scalar;
             let (own, column) = (copied != Some(number), span == Span::Column);
-            let of = |panels: i64| match column {
-                true => (vec![gemm.strips, 2], 1),
-                false => (vec![panels, EIGHTS, 2], 2),
+            let n = if column { 1 } else { 2 };
+            let words = ceil(n * scalar.bytes(), 4);
+            let runs = |panels: i64| match column {
+                true => vec![gemm.strips, 2],
+                false => vec![panels, EIGHTS, 2],
             };
-            let registers = |panels: &i64| {
-                let (runs, n) = of(*panels);
-                runs.iter().product::<i64>() * ((n * scalar.bytes() + 3) / 4)
-            };
-            let fits = |panels: &i64| own && span != Span::Row && registers(panels) <= spare;
+            let registers = |panels: i64| runs(panels).iter().product::<i64>() * words;
+            let fits = |&panels: &i64| own && span != Span::Row && registers(panels) <= spare;
             let Some(panels) = [2, 1].into_iter().find(fits) else {
                 held.push(None);
                 continue;
             };
-            spare -= registers(&panels);
-            let (runs, n) = of(panels);
-            let view = View::levels_of(&[packed(&runs, n), vec![leaf(n, 1)]]);
-            let raw = k.allocate("held", view, scalar, Memory::Registers, None)?;
+            spare -= registers(panels);
+            let levels = [packed(&runs(panels), n), vec![leaf(n, 1)]];
+            let raw = k.allocate("held", levels, scalar, Memory::Registers, None)?;
             let fetched = Fetched { from, raw, column, panels };
             if column {
                 each(k, gemm.strips, |k, strip| {
@@ -87,21 +98,15 @@ impl Store<'_> {
     }
 
     /// The panel of this number, counting all of the consumer's rows: it takes the place of the oldest that is held.
-    fn ask_for_panel(
-        &self,
-        k: &mut Builder,
-        place: &Place,
-        Fetched { from, raw, panels: held, .. }: Fetched,
-        number: &Expr,
-    ) -> Result {
-        let panels = Expr::from(self.context.gemm.width() / PANEL);
-        let (strip, panel) = (number.div(&panels), number.rem(&panels));
+    fn ask_for_panel(&self, k: &mut Builder, place: &Place, of: Fetched, number: &Expr) -> Result {
+        let panels = self.context.gemm.width() / PANEL;
+        let (strip, panel) = (number.div(panels), number.rem(panels));
         each(k, EIGHTS, |k, eight| {
             each(k, 2, |k, half| {
                 let row = self.row_of(place, &strip, &half);
                 let column = self.column_of(place, &panel, &eight);
-                let from = neighbours(k, from, place.at([row, column]), 2, "term")?;
-                let to = k.index(raw, "raw", [number.rem(held), eight, half])?;
+                let from = neighbours(k, of.from, place.at([row, column]), 2, "term")?;
+                let to = k.index(of.raw, "raw", [number.rem(of.panels), eight, half])?;
                 fetch_inside(k, to, from, self.context.declared.epilogue.wide)
             })
         })
@@ -116,41 +121,20 @@ impl Store<'_> {
                 self.ask_for_panel(k, place, held, &panel.number)?;
             } else if panels > 1 {
                 let next = panel.number.clone() + 1;
-                let last = Cond::new(next.clone(), Relation::Less, panels);
-                k.if_(last, |k| self.ask_for_panel(k, place, held, &next))?;
+                let within = Cond::less(next.clone(), panels);
+                k.if_(within, |k| self.ask_for_panel(k, place, held, &next))?;
             }
         }
         Ok(())
     }
 
-    /// All that registers hold for one of the two rows of eight columns, the operands that are rows given.
-    pub(super) fn all_held(
-        &self,
-        k: &mut Builder,
-        panel: &Panel<'_>,
-        rows: &Held,
-        eight: &Expr,
-        half: i64,
-    ) -> Result<Held> {
-        let all = panel.ahead.held.iter().zip(rows).map(|(held, row)| {
-            let Some(held) = held else { return Ok(*row) };
-            let at = match held.column {
-                true => vec![panel.strip.clone(), half.into()],
-                false => vec![panel.number.rem(held.panels), eight.clone(), half.into()],
-            };
-            let raw = k.index(held.raw, "raw", at)?;
-            widen(k, raw).map(Some)
-        });
-        all.collect()
-    }
-
-    fn has_no_rows(&self) -> bool {
-        self.rows.iter().all(Option::is_none)
+    fn has_rows(&self) -> bool {
+        self.rows.iter().any(Option::is_some)
     }
 
     /// Begins to copy the tile's rows. The last tile's are no longer read.
     pub(super) fn ask_for_rows(&self, k: &mut Builder, place: &Place) -> Result {
-        if self.has_no_rows() {
+        if !self.has_rows() {
             return Ok(());
         }
         let [thread] = k.indices(self.own, ["copier"])?;
@@ -172,7 +156,7 @@ impl Store<'_> {
 
     /// Waits until the consumer's threads have copied them.
     pub(super) fn await_rows(&self, k: &mut Builder) -> Result {
-        if self.has_no_rows() {
+        if !self.has_rows() {
             return Ok(());
         }
         k.alone(Kind::WaitGroup(Group::Copy, 0, false), (), ())?;
@@ -184,10 +168,8 @@ impl Store<'_> {
     pub(super) fn leave_rows(&self, k: &mut Builder) -> Result {
         // Blocks that share a tile have no other.
         let last = self.context.shares.is_some();
-        if last || self.has_no_rows() || self.by_runs.is_empty() {
-            return Ok(());
-        }
-        k.spec(Kind::Sync, (), (), self.own)
+        let read_last = !last && self.has_rows() && !self.by_runs.is_empty();
+        if read_last { k.spec(Kind::Sync, (), (), self.own) } else { Ok(()) }
     }
 
     /// The own lane's pairs of rows in a panel, `[eight].[2]`: asked for together, where there are registers for them.
@@ -195,15 +177,14 @@ impl Store<'_> {
         let rows = self.rows.iter().map(|row| {
             let &Some(row) = row else { return Ok(None) };
             let scalar = k.tensor_of(row)?.scalar;
-            let registers = EIGHTS * ((2 * scalar.bytes() + 3) / 4);
-            if registers > spare {
+            let taken = EIGHTS * ceil(2 * scalar.bytes(), 4);
+            if taken > spare {
                 return Ok(None);
             }
-            spare -= registers;
-            let view = View::levels_of(&[packed(&[EIGHTS], 2), vec![leaf(2, 1)]]);
-            let held = k.allocate("held", view, scalar, Memory::Registers, None)?;
+            spare -= taken;
+            let held = registers(k, "held", &[&[(EIGHTS, 2)], &[(2, 1)]], scalar)?;
             each(k, EIGHTS, |k, eight| {
-                let pair = self.pair_of(k, row, panel, &eight)?;
+                let pair = self.pair_of(k, row, [panel, &eight])?;
                 let held = k.index(held, "pair", [eight])?;
                 copy(k, held, pair, true)
             })?;
@@ -213,13 +194,8 @@ impl Store<'_> {
     }
 
     /// The own lane's pair in eight columns of a panel of a row.
-    fn pair_of(
-        &self,
-        k: &mut Builder,
-        row: TensorId,
-        panel: &Expr,
-        eight: &Expr,
-    ) -> Result<TensorId> {
+    fn pair_of(&self, k: &mut Builder, row: TensorId, at: [&Expr; 2]) -> Result<TensorId> {
+        let [panel, eight] = at;
         let row = k.index(row, "row", [&self.group])?;
         let at = (panel.clone() * EIGHTS + eight) * 4 + &self.lane.column;
         neighbours(k, row, [at], 2, "pair")
@@ -233,7 +209,7 @@ impl Store<'_> {
                 widen(k, pair).map(Some)
             }
             (&Some(row), None) => {
-                let pair = self.pair_of(k, row, &panel.panel, eight)?;
+                let pair = self.pair_of(k, row, [&panel.panel, eight])?;
                 load(k, pair, true).map(Some)
             }
             (None, None) => Ok(None),

@@ -1,13 +1,10 @@
 //! The matmuls of consumers.
 
-use super::epilogue::Store;
-use super::{Context, DEPTH, Place, ROWS, STEP};
+use super::{Context, DEPTH, ROWS, STEP, epilogue::Store};
 use crate::schedule::matmul::{epilog, load};
-use crate::schedule::{PipelineState, each};
-use crate::template::fragments::{clear, each_pair, elected_warps, fragment, own_group};
-use crate::template::gated::sums;
-use crate::template::matmul::{Tile, tile_of};
-use crate::template::split_k::{Held, Visit};
+use crate::schedule::{OrderedConsumer, PipelineState, each};
+use crate::template::fragments::{await_tma, clear, each_pair, elected_warps, fragment, own_group};
+use crate::template::{matmul::tile_of, split_k::Visit};
 use crate::{
     Builder, Cond, Expr, Fence, Group, Header, Kind, Operand, Relation, Result, Scalar, TensorId,
     ThreadsId, Tiler, Var,
@@ -31,7 +28,7 @@ struct Consumer<'a> {
 pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
     let gemm = context.gemm;
     let consumer = Consumer::new(k, context)?;
-    let own = consumer.own;
+    let (own, acc, eights) = (consumer.own, consumer.acc, gemm.registers() / 4);
     let store = Store::new(k, context, own, &consumer.group)?;
     let (mut first, mut stride) = (context.first.clone(), context.stride.clone());
     let order = context.order.begin(k, context.groups, (own, &consumer.group), consumer.lanes)?;
@@ -41,38 +38,35 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
         stride = stride * gemm.consumers;
     }
     context.each_tile(k, first, stride, |k, _, place| {
-        let tile = consumer.tile(k, place)?;
-        let header = tile.header(context.declared.kind(), own);
-        let multiply = |k: &mut Builder| {
-            clear(k, consumer.acc, gemm.registers() / 4)?;
-            order.wait(k)?;
-            consumer.multiply(k, |k| order.arrive(k))
-        };
+        let mut own_rows = place.clone();
+        if !gemm.ping_pong {
+            own_rows.m = own_rows.m * gemm.consumers + &consumer.group;
+        }
+        let tile = context.declared.tile(k, [ROWS * gemm.strips, gemm.width()], &own_rows)?;
+        let multiply = |k: &mut Builder| consumer.multiply(k, &order);
         let shares = context.shares.as_ref();
-        k.decompose(header.on(shares.map(|shares| shares.blocks)), |k| {
+        k.decompose(tile.header(own).on(shares.map(|shares| shares.blocks)), |k| {
             let ahead = store.ask(k, place)?;
             let Some(shares) = shares else {
-                let sums = sums(k, consumer.acc, gemm.matmul.matrices(), gemm.strips)?;
-                let sums = tile.sums(context.declared.sums(), &sums, own);
-                return epilog(k, sums, multiply, |k| {
+                let sums = gemm.matmul.sums(k, acc, gemm.strips)?;
+                return epilog(k, tile.sums(&sums, own), multiply, |k| {
                     if gemm.ping_pong {
                         consumer.skip(k, Expr::from(gemm.consumers - 1))?;
                     }
                     store.await_rows(k)?;
-                    store.tile(k, consumer.acc, &ahead)
+                    store.tile(k, acc, &ahead)
                 });
             };
             multiply(k)?;
             store.await_rows(k)?;
             let number = Expr::from(&consumer.group) * 4 + &store.lane.number;
-            let each = |k: &mut Builder, visit: Visit<'_>| {
-                each_pair(k, consumer.acc, gemm.registers() / 4, visit)
-            };
-            let held = Held { warp: store.lane.warp, number, each: &each };
-            shares.add_up(k, &held, |k| store.tile(k, consumer.acc, &ahead))
+            let each = |k: &mut Builder, visit: Visit<'_>| each_pair(k, acc, eights, visit);
+            let warp = (store.lane.warp, &number);
+            shares.add_up(k, warp, each, |k| store.tile(k, acc, &ahead))
         })
     })?;
-    store.finish(k)
+    // What is still being read out of shared memory must not outlive the block.
+    if store.by_panels.is_empty() { Ok(()) } else { await_tma(k, own, 0) }
 }
 
 impl<'a> Consumer<'a> {
@@ -93,28 +87,18 @@ impl<'a> Consumer<'a> {
         Ok(Consumer { context, own, group, acc, lanes, state, empty })
     }
 
-    /// The consumer's own rows of a tile.
-    fn tile(&self, k: &mut Builder, place: &Place) -> Result<Tile> {
-        let Consumer { context, group, .. } = self;
-        let gemm = context.gemm;
-        let m = match gemm.ping_pong {
-            true => place.m.clone(),
-            false => place.m.clone() * gemm.consumers + Expr::from(group),
-        };
-        let place = Place { m, ..place.clone() };
-        context.declared.tile(k, [ROWS * gemm.strips, gemm.width()], &place)
-    }
-
     /// Passes the stages of so many tiles by, which are others'.
     fn skip(&self, k: &mut Builder, tiles: Expr) -> Result {
         let steps = self.context.all_steps() * tiles;
         k.for_("skipped", Expr::from(0)..steps, 1, false, |k, _| k.advance(&self.state.ring))
     }
 
-    /// Adds a tile's matmuls; `issued` is done when all of them have been issued.
-    fn multiply(&self, k: &mut Builder, issued: impl FnOnce(&mut Builder) -> Result) -> Result {
+    /// The sums of a tile's matmuls; the next consumer may multiply when all of them have been issued.
+    fn multiply(&self, k: &mut Builder, order: &OrderedConsumer) -> Result {
         let Consumer { context, own, acc, state, .. } = self;
         let steps = context.all_steps();
+        clear(k, *acc, context.gemm.registers() / 4)?;
+        order.wait(k)?;
         k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
             let stage = state.consumer_wait(k, *own)?;
             self.stage(k, &stage)?;
@@ -122,7 +106,7 @@ impl<'a> Consumer<'a> {
             k.if_(Cond::new(step, Relation::AtLeast, 1), |k| self.release_previous(k))?;
             k.advance(&state.ring)
         })?;
-        issued(k)?;
+        order.arrive(k)?;
         k.spec(Kind::WaitGroup(Group::MatMul, 0, false), *acc, (), *own)?;
         k.if_(Cond::new(steps, Relation::AtLeast, 1), |k| self.release_previous(k))
     }
@@ -139,8 +123,7 @@ impl<'a> Consumer<'a> {
     /// The matmuls of one stage, a group of their own.
     fn stage(&self, k: &mut Builder, stage: &Var) -> Result {
         let Consumer { context, own: threads, acc, .. } = self;
-        let gemm = context.gemm;
-        let [a, b] = context.shared;
+        let (gemm, [a, b]) = (context.gemm, context.shared);
         let along = STEP / gemm.matmul.scalar.bytes();
         let a = k.index(a, "a", [stage])?;
         let near = |k: &mut Builder| {
@@ -150,9 +133,8 @@ impl<'a> Consumer<'a> {
             Ok([own_a, k.index(b, "b", [stage])?])
         };
         load(k, *acc, *threads, near, |k, near| {
-            let b = near.b;
             let a = k.tile(a, "a", &[Tiler::Size(ROWS), Tiler::Size(along)])?;
-            let b = k.tile(b, "b", &[Tiler::Size(along), Tiler::Whole])?;
+            let b = k.tile(near.b, "b", &[Tiler::Size(along), Tiler::Whole])?;
             let sums = k.tile(*acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
             k.spec(Kind::Fence(Fence::MatMul), *acc, (), *threads)?;
             k.unroll("kk", DEPTH / STEP, |k, kk| {

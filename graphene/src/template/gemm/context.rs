@@ -1,15 +1,11 @@
 //! What the parts of the kernel share: the stages and their barriers, and the walk over tiles.
 
-use super::residual_tma::ResidualTma;
-use super::{GROUP, Gemm, ROWS};
+use super::{GROUP, Gemm, ROWS, residual_tma::ResidualTma};
 use crate::schedule::{OrderedBarrier, Pipeline};
-use crate::template::access::Cluster;
-use crate::template::fragments::Panels;
 use crate::template::matmul::{Declared, Edges, MatMul, Place, Walk};
-use crate::template::split_k::Shares;
+use crate::template::{access::Cluster, fragments::Panels, split_k::Shares};
 use crate::{Builder, Expr, Header, Kind, Result, TensorId, ThreadsId, Tiler, Var};
 
-/// What the parts of the kernel share.
 pub(super) struct Context<'a> {
     pub(super) gemm: &'a Gemm,
     pub(super) block: ThreadsId,
@@ -23,7 +19,6 @@ pub(super) struct Context<'a> {
     pub(super) shares: Option<Shares>,
     /// In which order consumers multiply (ping-pong); if they share each tile, in none.
     pub(super) order: OrderedBarrier,
-    /// An addend that comes to where C leaves from.
     pub(super) residual_tma: Option<ResidualTma>,
     /// The block's or cluster's first tile, and the distance to its next.
     pub(super) first: Expr,
@@ -48,18 +43,14 @@ impl Gemm {
     ) -> Result<Context<'a>> {
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let shared = [self.stages_of(k, 0)?, self.stages_of(k, 1)?];
-        let filled_by = match self.edges {
-            Edges::Bulk => 1,
-            Edges::Moves => GROUP,
-        };
+        let filled_by = if self.edges == Edges::Bulk { 1 } else { GROUP };
         // Each warp that multiplies a stage says when it has.
         let emptied_by = self.rows() / (ROWS * self.strips) * 4 * self.cluster;
         let blocks = cluster.as_ref().map(|(blocks, _)| *blocks);
         let (pair, sharing) = if self.split == 1 { (cluster, None) } else { (None, cluster) };
         let shares = sharing.map(|of| Shares::new(k, self.split, self.holders(), of, block));
         let shares = shares.transpose()?;
-        let ordered = if self.ping_pong { self.consumers } else { 1 };
-        let order = OrderedBarrier::new(k, ordered, block)?;
+        let order = OrderedBarrier::new(k, if self.ping_pong { self.consumers } else { 1 }, block)?;
         let residual_tma = ResidualTma::new(k, self, &declared.epilogue, block)?;
         let pipeline = Pipeline::new(k, self.stages, filled_by, emptied_by, block)?;
         k.add(Header::new(Kind::Sync, (), (), block).on(blocks))?;
@@ -113,12 +104,11 @@ impl Context<'_> {
         stride: Expr,
         body: impl FnOnce(&mut Builder, &Var, &Place) -> Result,
     ) -> Result {
-        let all = self.walk.count();
-        // Blocks that share a tile have no other.
-        let end = match self.shares {
-            Some(_) => all.min(self.first.clone() + 1),
-            None => all,
-        };
+        let mut end = self.walk.count();
+        if self.shares.is_some() {
+            // Blocks that share a tile have no other.
+            end = end.min(self.first.clone() + 1);
+        }
         k.for_("t", first..end, stride, false, |k, t| {
             let mut place = self.walk.place(k, t)?;
             if let Some((_, rank)) = &self.pair {

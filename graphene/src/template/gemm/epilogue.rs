@@ -1,18 +1,16 @@
-//! What becomes of the sums, and how they leave; `places`: which elements are whose.
+//! What becomes of the sums, and how they leave.
 
-use super::ahead::Ahead;
 use super::residual_tma::{RESIDUAL_PANELS, ResidualTma};
-use super::{Context, PANEL, PANELS, Place, ROWS};
+use super::{Context, PANEL, PANELS, Place, ROWS, ahead::Ahead};
 use crate::schedule::{each, widen};
 use crate::template::epilogue::{Held, Run};
 use crate::template::fragments::{
-    Lane, Matrices, Panels as PanelLayout, await_tma, leave_by_tma, matrix_fragment,
+    Lane, Matrices, Panels, await_tma, leave_by_tma, matrix_fragment,
 };
-use crate::template::gated::sums;
 use crate::template::matmul::{Declared, leaf, tiled};
 use crate::{
     Builder, Expr, Header, Kind, Memory, Operand, Result, Ring, Scalar, TensorId, ThreadsId, Tiler,
-    Var, View,
+    Var,
 };
 
 /// How a warpgroup's rows leave: results of 16 bits panel by panel through shared buffers and tensor copies; others, where
@@ -21,7 +19,7 @@ pub(super) struct Store<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) own: ThreadsId,
     pub(super) group: Var,
-    pub(super) by_panels: Vec<Panels>,
+    pub(super) by_panels: Vec<ByPanels>,
     /// Of each operand that is a row, where its part is: `[consumer].[columns]`.
     pub(super) rows: Held,
     /// How an addend's panels come.
@@ -48,7 +46,7 @@ pub(super) struct Panel<'a> {
 }
 
 /// A result that leaves by tensor copies.
-pub(super) struct Panels {
+pub(super) struct ByPanels {
     result: usize,
     scalar: Scalar,
     /// The result in panels.
@@ -65,7 +63,7 @@ impl<'a> Store<'a> {
         own: ThreadsId,
         group: &Var,
     ) -> Result<Store<'a>> {
-        let (mut by_panels, mut by_runs): (Vec<Panels>, _) = (Vec::new(), Vec::new());
+        let (mut by_panels, mut by_runs): (Vec<ByPanels>, _) = (Vec::new(), Vec::new());
         for (result, &tensor) in context.declared.epilogue.results.iter().enumerate() {
             let scalar = k.tensor_of(tensor)?.scalar;
             if !context.gemm.leaves_by_panels(scalar) {
@@ -78,12 +76,12 @@ impl<'a> Store<'a> {
                     let each = context.gemm.consumers;
                     let panels = context.residual_tma.as_ref().map_or(PANELS, |_| RESIDUAL_PANELS);
                     let ring = k.ring("leaving", panels)?;
-                    let layout = PanelLayout { rows: ROWS, columns: PANEL, scalar };
+                    let layout = Panels { rows: ROWS, columns: PANEL, scalar };
                     (layout.allocate(k, "sC", &[each, panels], false)?, ring)
                 }
             };
-            let to = tiled(k, tensor, "gC", [ROWS, PANEL], context.gemm.matmul.batched)?;
-            by_panels.push(Panels { result, scalar, to, buffers, ring });
+            let to = tiled(k, tensor, "gC", [ROWS, PANEL])?;
+            by_panels.push(ByPanels { result, scalar, to, buffers, ring });
         }
         let (asking, group) = (context.residual_tma.as_ref(), group.clone());
         let lane = Lane::new(k, own)?;
@@ -94,8 +92,8 @@ impl<'a> Store<'a> {
             if !context.gemm.copies(span, scalar) {
                 return Ok(None);
             }
-            let view = View::levels_of(&[vec![leaf(consumers, columns)], vec![leaf(columns, 1)]]);
-            k.allocate("row", view, scalar, Memory::Shared, None).map(Some)
+            let levels = [vec![leaf(consumers, columns)], vec![leaf(columns, 1)]];
+            k.allocate("row", levels, scalar, Memory::Shared, None).map(Some)
         });
         let rows = rows.collect::<Result<_>>()?;
         Ok(Store { context, own, group, by_panels, rows, asking, by_runs, lane, matrices })
@@ -103,31 +101,38 @@ impl<'a> Store<'a> {
 
     /// A tile's rows, panel by panel.
     pub(super) fn tile(&self, k: &mut Builder, acc: TensorId, ahead: &Ahead<'_>) -> Result {
-        let Context { gemm, declared, .. } = self.context;
+        let Context { gemm, declared, shares, .. } = self.context;
         let strips = k.tile(acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
         each(k, gemm.strips, |k, strip| {
             let acc = k.index(strips, "strip", [Expr::from(0), strip.clone()])?;
-            let header = self.strip(k, acc, ahead.place, &strip)?;
-            k.decompose(header, |k| {
+            let m = self.strip_of(ahead.place, &strip);
+            // 64 rows, of which a warp has 16 if it finishes them alone.
+            let (rows, m, threads) = match shares {
+                Some(_) => (ROWS / 4, m * 4 + &self.lane.number, self.lane.warp),
+                None => (ROWS, m, self.own),
+            };
+            let place = Place { m, ..ahead.place.clone() };
+            let part = declared.part(k, [rows, gemm.width()], &place)?;
+            let sums = gemm.matmul.sums(k, acc, 1)?;
+            k.decompose(part.epilogue(&sums, threads), |k| {
                 k.unroll("panel", gemm.width() / PANEL, |k, panel| {
                     let panel = Expr::from(panel);
                     let number = strip.clone() * (gemm.width() / PANEL) + &panel;
                     let rows = self.rows_of(k, &panel, ahead.spare)?;
                     let panel = Panel { acc, strip, panel, number, rows, ahead };
                     self.ask_for_next(k, &panel)?;
-                    if let Some(asking) = &self.asking {
-                        asking.beyond(k, self, &panel)?;
-                    }
-                    for panels in &self.by_panels {
-                        self.panel(k, &panel, panels)?;
-                    }
+                    self.asking.map_or(Ok(()), |asking| asking.beyond(k, self, &panel))?;
+                    let mut by_panels = self.by_panels.iter();
+                    by_panels.try_for_each(|panels| self.panel(k, &panel, panels))?;
                     if self.by_runs.is_empty() {
                         return Ok(());
                     }
                     // Each lane writes its elements that lie within the results.
                     k.unroll("e", PANEL / 8, |k, e| {
                         self.each_half(k, &panel, &e.into(), None, |k, _, sums, run| {
-                            declared.epilogue.leave(k, sums, run, &self.by_runs)
+                            let outs = declared.epilogue.finished(k, sums, run, &self.by_runs)?;
+                            let mut outs = self.by_runs.iter().zip(outs);
+                            outs.try_for_each(|(&of, out)| declared.epilogue.put(k, of, out, run))
                         })
                     })
                 })
@@ -136,37 +141,10 @@ impl<'a> Store<'a> {
         self.leave_rows(k)
     }
 
-    /// What becomes of the sums of a strip: 64 rows, of which a warp has 16 if it finishes them alone.
-    fn strip(&self, k: &mut Builder, acc: TensorId, place: &Place, strip: &Expr) -> Result<Header> {
-        let Context { gemm, declared, shares, .. } = self.context;
-        let m = self.strip_of(place, strip);
-        let (rows, m, threads) = match shares {
-            Some(_) => (ROWS / 4, m * 4 + &self.lane.number, self.lane.warp),
-            None => (ROWS, m, self.own),
-        };
-        let place = Place { m, ..place.clone() };
-        let part = declared.part(k, [rows, gemm.width()], &place)?;
-        let sums = sums(k, acc, gemm.matmul.matrices(), 1)?;
-        Ok(part.epilogue(declared.epilogue_kind(), &sums, threads))
-    }
-
-    /// What is still being read out of shared memory must not outlive the block.
-    pub(super) fn finish(&self, k: &mut Builder) -> Result {
-        if self.by_panels.is_empty() {
-            return Ok(());
-        }
-        await_tma(k, self.own, 0)
-    }
-
-    fn panel(
-        &self,
-        k: &mut Builder,
-        panel: &Panel<'_>,
-        Panels { result, scalar, to, buffers, ring }: &Panels,
-    ) -> Result {
-        let at = [&self.group, &ring.stage()];
+    fn panel(&self, k: &mut Builder, panel: &Panel<'_>, panels: &ByPanels) -> Result {
+        let ByPanels { result, scalar, to, buffers, ring } = panels;
         let name = if self.asking.is_some() { "addend" } else { "buffer" };
-        let buffer = k.index(*buffers, name, at)?;
+        let buffer = k.index(*buffers, name, [&self.group, &ring.stage()])?;
         match &self.asking {
             // The addend has come where the buffer's last store has been read.
             Some(asking) => asking.wait(k, self)?,
@@ -214,9 +192,9 @@ impl<'a> Store<'a> {
         let rows = self.rows_at(k, panel, eight)?;
         let column = self.column_of(panel.ahead.place, &panel.panel, eight);
         let rows = epilogue.across(k, rows, (&column, 2))?;
-        for half in 0..2 {
+        (0..2).try_for_each(|half| {
             let row = self.row_of(panel.ahead.place, &panel.strip, &half.into());
-            let mut held = self.all_held(k, panel, &rows, eight, half)?;
+            let mut held = panel.held(k, &rows, (eight, half))?;
             if let (Some(asking), Some((come, j))) = (&self.asking, come) {
                 let raw = k.index(come, "raw", [half, j])?;
                 let raw = k.reshape(raw, "raw", 0, &[&[(2, 1)]])?;
@@ -229,9 +207,8 @@ impl<'a> Store<'a> {
                 held.push(Some(k.index(panel.acc, "sums", [Expr::from(half), at])?));
             }
             let (batch, column) = (panel.ahead.place.batch.clone(), column.clone());
-            body(k, half, sums, &Run { batch, row, column, n: 2, held })?;
-        }
-        Ok(())
+            body(k, half, sums, &Run { batch, row, column, n: 2, held })
+        })
     }
 
     /// The panel of C, in panels.
@@ -249,10 +226,8 @@ impl<'a> Store<'a> {
 
     /// The own lane's row of C.
     pub(super) fn row_of(&self, place: &Place, strip: &Expr, half: &Expr) -> Expr {
-        self.strip_of(place, strip) * ROWS
-            + self.lane.number.clone() * 16
-            + &self.lane.row
-            + half.clone() * 8
+        let row = self.lane.number.clone() * 16 + &self.lane.row + half.clone() * 8;
+        self.strip_of(place, strip) * ROWS + row
     }
 
     /// The own lane's column of C, in pairs.

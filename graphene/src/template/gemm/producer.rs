@@ -4,10 +4,8 @@
 
 use super::{Context, Edges, GROUP, PANEL, Place};
 use crate::schedule::constant;
-use crate::template::fragments::own_group;
 use crate::template::matmul::{Both, MatMul, tiled};
-use crate::template::stage::Side;
-use crate::template::tiled_mma::By;
+use crate::template::{fragments::own_group, stage::Side, tiled_mma::By};
 use crate::{
     Builder, Cond, Expr, Fence, Header, Kind, Operand, Relation, Result, TensorId, Test, ThreadsId,
     Tiler, Var,
@@ -29,6 +27,9 @@ struct Fill<'a> {
     threads: ThreadsId,
 }
 
+/// A (0) or B (1), and which of its matrices.
+type Factor = (usize, usize);
+
 impl Fill<'_> {
     /// The place of the step's tile of A and of B, along both of its dimensions.
     fn at(&self) -> [[&Expr; 2]; 2] {
@@ -43,13 +44,11 @@ impl Context<'_> {
         if !self.gemm.is_light() {
             k.spec(Kind::Registers(self.gemm.producer_registers()), (), (), own)?;
         }
-        match self.gemm.edges {
-            Edges::Bulk => {
-                let first = GROUP * self.gemm.consumers;
-                k.role(self.block, first..first + 1, |k| self.fill_by_copies(k))
-            }
-            Edges::Moves => self.fill_by_moves(k, own),
+        if self.gemm.edges == Edges::Moves {
+            return self.fill_by_moves(k, own);
         }
+        let first = GROUP * self.gemm.consumers;
+        k.role(self.block, first..first + 1, |k| self.fill_by_copies(k))
     }
 
     /// One thread issues tensor copies, box by box.
@@ -80,15 +79,6 @@ impl Context<'_> {
 
     /// Copies the boxes of a step's tile of A (0) or B (1): of a cluster, the own share of B to both blocks.
     fn bring(&self, k: &mut Builder, i: usize, fill: &Fill<'_>) -> Result {
-        (0..fill.from[i].len()).try_for_each(|matrix| self.bring_matrix(k, (i, matrix), fill))
-    }
-
-    fn bring_matrix(
-        &self,
-        k: &mut Builder,
-        (i, matrix): (usize, usize),
-        fill: &Fill<'_>,
-    ) -> Result {
         let (size, box_) = (self.gemm.sizes()[i], self.gemm.boxes()[i]);
         let count = [size[0] / box_[0], size[1] / box_[1]];
         let pair = self.pair.as_ref().filter(|_| i == 1);
@@ -100,29 +90,26 @@ impl Context<'_> {
             (_, true) => each(count[1]).map(|column| [rank.clone(), column]).collect(),
             (_, false) => vec![[0.into(), rank]],
         };
-        let to = k.index(self.shared[i], "stage", [fill.stage])?;
-        let to = k.tile(to, "boxes", &box_.map(Tiler::Size))?;
-        let header = self.stage_of(k, (i, matrix), fill)?.signals(fill.full.clone());
-        k.decompose(on(header), |k| {
-            own.into_iter().try_for_each(|[row, column]| {
-                let at = fill.at()[i];
-                let at = [at[0].clone() * count[0] + &row, at[1].clone() * count[1] + &column];
-                let from = Operand::at(fill.from[i][matrix], fill.place.at(at));
-                let to = Operand::at(to, [row, column + matrix as i64 * count[1]]);
-                k.add(on(Header::alone(Kind::Move, to, from).signals(fill.full.clone())))
+        fill.from[i].iter().enumerate().try_for_each(|(matrix, &from)| {
+            let to = k.index(self.shared[i], "stage", [fill.stage])?;
+            let to = k.tile(to, "boxes", &box_.map(Tiler::Size))?;
+            let header = self.stage_of(k, (i, matrix), fill)?.signals(fill.full.clone());
+            k.decompose(on(header), |k| {
+                own.iter().cloned().try_for_each(|[row, column]| {
+                    let [m, n] = fill.at()[i].map(Expr::clone);
+                    let at = [m * count[0] + &row, n * count[1] + &column];
+                    let from = Operand::at(from, fill.place.at(at));
+                    let to = Operand::at(to, [row, column + matrix as i64 * count[1]]);
+                    k.add(on(Header::alone(Kind::Move, to, from).signals(fill.full.clone())))
+                })
             })
         })
     }
 
     /// Moves a step's tile of a matrix of A or of B to its place in the stage.
-    fn stage_of(
-        &self,
-        k: &mut Builder,
-        (i, matrix): (usize, usize),
-        fill: &Fill<'_>,
-    ) -> Result<Header> {
-        let of = self.declared.terms[fill.term].side(i);
-        let from = tiled(k, of[matrix], "step", self.gemm.sizes()[i], self.gemm.matmul.batched)?;
+    fn stage_of(&self, k: &mut Builder, (i, matrix): Factor, fill: &Fill<'_>) -> Result<Header> {
+        let of = &self.declared.terms[fill.term].factors[i];
+        let from = tiled(k, of[matrix], "step", self.gemm.sizes()[i])?;
         let from = Operand::at(from, fill.place.at(fill.at()[i].map(Expr::clone)));
         let to = match of.len() {
             1 => Operand::at(self.shared[i], [fill.stage]),
@@ -132,12 +119,7 @@ impl Context<'_> {
     }
 
     /// Where a matrix's tile lies in a stage.
-    fn part_of(
-        &self,
-        k: &mut Builder,
-        (i, matrix): (usize, usize),
-        stage: &Var,
-    ) -> Result<TensorId> {
+    fn part_of(&self, k: &mut Builder, (i, matrix): Factor, stage: &Var) -> Result<TensorId> {
         let (matmul, tile) = (&self.gemm.matmul, [self.gemm.rows(), self.gemm.columns]);
         let sides = Side::both(matmul, tile, self.gemm.depth(), By::Warpgroups);
         let to = k.index(self.shared[i], "stage", [stage])?;
@@ -152,8 +134,8 @@ impl Context<'_> {
         tiles: [[i64; 2]; 2],
         fill: impl Fn(&mut Builder, &Fill<'_>) -> Result,
     ) -> Result {
-        let (from, state) =
-            (self.declared.in_tiles(k, ["gA", "gB"], tiles)?, self.pipeline.begin(k, "filling")?);
+        let from = self.declared.in_tiles(k, ["gA", "gB"], tiles)?;
+        let state = self.pipeline.begin(k, "filling")?;
         self.each_tile(k, self.first.clone(), self.stride.clone(), |k, t, place| {
             (0..self.steps.len()).try_for_each(|term| {
                 let (first, count) = self.own_steps(term);
@@ -211,7 +193,7 @@ impl Context<'_> {
         let gemm = self.gemm;
         if gemm.has_pdl_prologue() {
             let first = GROUP * gemm.consumers;
-            let any = Cond::new(self.first.clone(), Relation::Less, self.walk.count());
+            let any = Cond::less(self.first.clone(), self.walk.count());
             k.role(self.block, first..first + 1, |k| k.if_(any, |k| self.fill_prologue(k)))?;
         }
         if gemm.prefetch { self.prefetch(k) } else { Ok(()) }
@@ -220,8 +202,8 @@ impl Context<'_> {
     /// Copies of B into the first stages, whose barriers expect A as well. A tile of fewer steps fills no more of them.
     fn fill_prologue(&self, k: &mut Builder) -> Result {
         let place = &self.walk.place(k, self.first.clone())?;
-        let (from, threads) =
-            (&self.declared.in_tiles(k, ["gA", "gB"], self.gemm.boxes())?[0], k.one()?);
+        let from = &self.declared.in_tiles(k, ["gA", "gB"], self.gemm.boxes())?[0];
+        let threads = k.one()?;
         let (first, steps) = self.own_steps(0);
         let stages = steps.min(self.gemm.stages);
         k.for_("early", Expr::from(0)..stages, 1, false, |k, stage| {
@@ -235,38 +217,33 @@ impl Context<'_> {
 
     /// All threads ask for the lines of the block's first tile of B, of each term, that no stage has begun with.
     fn prefetch(&self, k: &mut Builder) -> Result {
-        let (gemm, depth) = (self.gemm, self.gemm.depth());
+        let (gemm, depth, early) = (self.gemm, self.gemm.depth(), self.gemm.has_pdl_prologue());
         let [thread] = k.indices(self.block, ["thread"])?;
         let place = self.walk.place(k, self.first.clone())?;
         let threads = GROUP * (gemm.consumers + 1);
+        // A line is 128 bytes: of a column's depth, or of a row's columns.
+        let by_rows = gemm.matmul.b_transposed;
+        let of_step = if by_rows { depth * (gemm.width() / PANEL) } else { gemm.width() };
         let terms = self.declared.terms.iter().enumerate();
-        let matrices = terms.flat_map(|(number, term)| term.b.iter().map(move |&b| (number, b)));
-        for (number, b) in matrices {
-            let b = tiled(k, b, "lines", gemm.sizes()[1], gemm.matmul.batched)?;
-            // A line is 128 bytes: of a column's depth, or of a row's columns.
-            let of_step = match gemm.matmul.b_transposed {
-                true => depth * (gemm.width() / PANEL),
-                false => gemm.width(),
-            };
+        let mut all =
+            terms.flat_map(|(number, term)| term.factors[1].iter().map(move |b| (number, b)));
+        all.try_for_each(|(number, &b)| {
+            let b = tiled(k, b, "lines", gemm.sizes()[1])?;
             let (first, steps) = self.own_steps(number);
-            let begun = match gemm.has_pdl_prologue() {
-                true => steps.clone().min(gemm.stages),
-                false => Expr::from(0),
-            };
+            let begun = if early { steps.clone().min(gemm.stages) } else { 0.into() };
             let rounds = ((steps - begun.clone()) * of_step).ceil_div(threads);
             k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {
                 let line = Expr::from(round) * threads + &thread;
                 let step = first.clone() + begun.clone() + line.div(of_step);
                 let line = line.rem(of_step);
                 let tile = k.index(b, "tile", place.at([step, place.n.clone()]))?;
-                let at = match gemm.matmul.b_transposed {
+                let at = match by_rows {
                     true => [line.rem(depth), line.div(depth) * PANEL],
-                    false => [Expr::from(0), line],
+                    false => [0.into(), line],
                 };
                 let first = k.index(tile, "first", self.within(at))?;
                 k.if_(Test::Inside(first.into()), |k| k.alone(Kind::Prefetch, (), first))
-            })?;
-        }
-        Ok(())
+            })
+        })
     }
 }

@@ -1,13 +1,13 @@
 //! An addend of the sums' shape, such as a residual, that comes by tensor copies: panel by panel, to where the panel of C is to
 //! leave from. So it takes no registers before it is needed, and its rows come whole.
 
-use super::epilogue::{Panel, Panels, Store};
+use super::epilogue::{ByPanels, Panel, Store};
 use super::{Gemm, PANEL, Place, ROWS};
 use crate::template::epilogue::{Attached, Span};
 use crate::template::matmul::{line, tiled};
 use crate::{
-    Builder, Cond, Expr, Fence, Group, Header, Kind, Memory, Operand, Relation, Result, Scalar,
-    Scope, TensorId, ThreadsId, Var,
+    Builder, Cond, Expr, Fence, Group, Header, Kind, Memory, Operand, Result, Scalar, Scope,
+    TensorId, ThreadsId, Var,
 };
 
 /// How many panels are asked for before they are needed.
@@ -21,7 +21,6 @@ pub(super) const RESIDUAL_PANELS: i64 = LEAD + 2;
 pub(super) struct ResidualTma {
     /// Which of the epilogue's operands it is.
     pub(super) operand: usize,
-    /// The addend in panels.
     panels: TensorId,
     barriers: TensorId,
 }
@@ -49,7 +48,7 @@ impl ResidualTma {
             k.unroll("c", all, |k, c| k.init(Operand::at(barriers, [c]), 1.0))?;
             k.alone(Kind::Fence(Fence::Init), (), ())
         })?;
-        let panels = tiled(k, tensor, "gR", [ROWS, PANEL], gemm.matmul.batched)?;
+        let panels = tiled(k, tensor, "gR", [ROWS, PANEL])?;
         Ok(Some(ResidualTma { operand, panels, barriers }))
     }
 
@@ -70,7 +69,7 @@ impl ResidualTma {
         let first = LEAD.min(store.context.gemm.panels_of_consumer());
         k.role(store.own, 0..1, |k| {
             // The buffers that take them are those from which C left longest ago.
-            (0..first).try_for_each(|number| self.ask(k, store, place, &number.into(), number))
+            (0..first).try_for_each(|number| self.ask(k, store, place, (&number.into(), number)))
         })
     }
 
@@ -81,21 +80,15 @@ impl ResidualTma {
             return Ok(());
         }
         let number = panel.number.clone() + LEAD;
-        k.if_(Cond::new(number.clone(), Relation::Less, panels), |k| {
-            k.role(store.own, 0..1, |k| self.ask(k, store, panel.ahead.place, &number, LEAD))
+        k.if_(Cond::less(number.clone(), panels), |k| {
+            k.role(store.own, 0..1, |k| self.ask(k, store, panel.ahead.place, (&number, LEAD)))
         })
     }
 
     /// Asks for the panel of this number, into the buffer so many buffers on, once that is no longer read.
-    fn ask(
-        &self,
-        k: &mut Builder,
-        store: &Store<'_>,
-        place: &Place,
-        number: &Expr,
-        stages_on: i64,
-    ) -> Result {
-        let Panels { buffers, ring, .. } = &store.by_panels[0];
+    fn ask(&self, k: &mut Builder, store: &Store<'_>, place: &Place, of: (&Expr, i64)) -> Result {
+        let (number, stages_on) = of;
+        let ByPanels { buffers, ring, .. } = &store.by_panels[0];
         let across = Expr::from(store.context.gemm.width() / PANEL);
         let at = store.at(place, &number.div(&across), &number.rem(&across));
         let from = Operand::at(self.panels, at);

@@ -5,41 +5,35 @@ use crate::{Builder, Expr, Result, TensorId, Tiler};
 
 /// The tiles of the result, and the order in which they are walked: matmul by matmul, in bands of
 /// rows, down the columns of a band.
-pub(in crate::template) struct Walk {
-    pub(in crate::template) tiles_m: Expr,
-    pub(in crate::template) tiles_n: Expr,
-    pub(in crate::template) batch: Option<Expr>,
-    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
-    pub(in crate::template) raster: i64,
+pub(crate) struct Walk {
+    pub(crate) tiles_m: Expr,
+    pub(crate) tiles_n: Expr,
+    pub(crate) batch: Option<Expr>,
+    /// Rows of tiles that are walked together.
+    pub(crate) raster: i64,
 }
 
 /// A tile of the result: its place in the batch, and its row and column in tiles.
 #[derive(Clone)]
-pub(in crate::template) struct Place {
-    pub(in crate::template) batch: Option<Expr>,
-    pub(in crate::template) m: Expr,
-    pub(in crate::template) n: Expr,
+pub(crate) struct Place {
+    pub(crate) batch: Option<Expr>,
+    pub(crate) m: Expr,
+    pub(crate) n: Expr,
 }
 
 impl Walk {
-    pub(in crate::template) fn new(
-        declared: &Declared,
-        [rows, columns]: [i64; 2],
-        raster: i64,
-    ) -> Walk {
-        let [tiles_m, tiles_n] = [(&declared.m, rows), (&declared.n, columns)]
-            .map(|(extent, size)| extent.ceil_div(size));
-        Walk { tiles_m, tiles_n, batch: declared.batch.clone(), raster }
+    pub(crate) fn new(of: &Declared, [rows, columns]: [i64; 2], raster: i64) -> Walk {
+        let (tiles_m, tiles_n) = (of.m.ceil_div(rows), of.n.ceil_div(columns));
+        Walk { tiles_m, tiles_n, batch: of.batch.clone(), raster }
     }
 
-    /// How many tiles there are.
-    pub(in crate::template) fn count(&self) -> Expr {
+    pub(crate) fn count(&self) -> Expr {
         let batches = self.batch.clone().unwrap_or(Expr::from(1));
         self.tiles_m.clone() * &self.tiles_n * batches
     }
 
     /// The `t`-th tile.
-    pub(in crate::template) fn place(&self, k: &mut Builder, t: impl Into<Expr>) -> Result<Place> {
+    pub(crate) fn place(&self, k: &mut Builder, t: impl Into<Expr>) -> Result<Place> {
         let mut t = t.into();
         let mut batch = None;
         if self.batch.is_some() {
@@ -50,8 +44,7 @@ impl Walk {
         let band_size = self.tiles_n.clone() * self.raster;
         let band = Expr::from(k.let_("band", t.div(&band_size))?);
         let left = self.tiles_m.clone() - band.clone() * self.raster;
-        let height = left.min(self.raster).max(1);
-        let height = Expr::from(k.let_("height", height)?);
+        let height = Expr::from(k.let_("height", left.min(self.raster).max(1))?);
         let within = Expr::from(k.let_("within", t.rem(&band_size))?);
         let m = k.let_("m", band * self.raster + within.rem(&height))?;
         let n = k.let_("n", within.div(&height))?;
@@ -60,9 +53,8 @@ impl Walk {
 }
 
 impl Place {
-    /// The first.
-    pub(in crate::template) fn first() -> Place {
-        Place { batch: None, m: Expr::from(0), n: Expr::from(0) }
+    pub(crate) fn first() -> Place {
+        Place { batch: None, m: 0.into(), n: 0.into() }
     }
 
     /// A tile of a tensor that may be batched.
@@ -80,7 +72,7 @@ impl Place {
     }
 
     /// Coordinates within a tensor that may be batched.
-    pub(in crate::template) fn at(&self, at: [Expr; 2]) -> Vec<Expr> {
+    pub(crate) fn at(&self, at: [Expr; 2]) -> Vec<Expr> {
         self.batch.iter().cloned().chain(at).collect()
     }
 }

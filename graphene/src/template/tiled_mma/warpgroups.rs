@@ -1,17 +1,12 @@
 //! A warpgroup's matmul by tensor cores, of operands in shared memory (PTX, `wgmma`): sums are in registers.
 
 use super::{Near, Runs, TiledMma};
-use crate::arch::WARPGROUP;
-use crate::template::fragments::{Lane, ROWS, clear, each_pair, fragment, own_group};
-use crate::template::split_k::Visit;
-use crate::template::stage::Side;
+use crate::template::fragments::{GROUP, Lane, ROWS, STEP, clear, each_pair, fragment, own_group};
+use crate::template::{split_k::Visit, stage::Side};
 use crate::{
     Builder, Expr, Fence, Group, Header, Kind, MultipleOf, Operand, Result, Scalar, TensorId,
     ThreadsId, Tiler, Var, WARP, needs,
 };
-
-/// Bytes of an instruction's depth.
-const STEP: i64 = 32;
 
 /// How a block's warpgroups share a tile: each has rows of its own.
 pub(crate) struct Warpgroups {
@@ -32,14 +27,14 @@ impl Warpgroups {
         sides: [Side; 2],
         warps: i64,
     ) -> Result<Warpgroups> {
-        let groups = warps * WARP / WARPGROUP;
+        let groups = warps * WARP / GROUP;
         let [rows, columns] = sides.map(|side| side.size);
-        let shared = groups >= 1 && groups * WARPGROUP == warps * WARP;
-        let shared = shared && rows % (groups * ROWS) == 0;
+        let whole = groups >= 1 && groups * GROUP == warps * WARP;
+        let shared = whole && rows % (groups * ROWS) == 0;
         needs(shared, "a tile that warpgroups share by 64 rows", (rows, warps))?;
         MultipleOf(8).check("columns a tile", columns)?;
         needs(columns <= 256, "at most 256 columns a tile", columns)?;
-        let groups_of = k.tile(block, "warpgroups", &[Tiler::Size(WARPGROUP)])?;
+        let groups_of = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let (own, group) = own_group(k, groups_of)?;
         let lane = Lane::new(k, own)?;
         Ok(Warpgroups { sides, own, group: group.into(), strips: rows / (groups * ROWS), lane })
@@ -87,12 +82,8 @@ impl TiledMma for Warpgroups {
         k.spec(Kind::Commit(Group::MatMul), (), (), self.own)
     }
 
-    fn is_asynchronous(&self) -> bool {
-        true
-    }
-
-    fn wait(&self, k: &mut Builder, acc: TensorId, stages: i64) -> Result {
-        k.spec(Kind::WaitGroup(Group::MatMul, stages, false), acc, (), self.own)
+    fn awaits(&self) -> Option<ThreadsId> {
+        Some(self.own)
     }
 
     fn runs(&self) -> Runs {

@@ -1,18 +1,15 @@
 //! A warp's matmul by tensor cores: fragments of operands from shared memory, and sums in registers.
 
 use super::{Near, Runs, TiledMma, place_of};
-use crate::choose::warps;
 use crate::template::fragments::{QuadPairs, multiply_16, spot};
-use crate::template::matmul::registers;
-use crate::template::split_k::Visit;
-use crate::template::stage::Side;
+use crate::template::{matmul::registers, split_k::Visit, stage::Side};
 use crate::{
     Builder, Expr, Kind, Operand, Result, Scalar, TensorId, ThreadsId, Tiler, Unary, Var, choose,
     needs,
 };
 
 /// The extents of a matmul that share their operands' fragments: two instructions.
-const INSTRUCTION: [i64; 3] = [16, 16, 16];
+pub(super) const INSTRUCTION: [i64; 3] = [16, 16, 16];
 
 /// How a block's warps share a tile, and where the own lane stands.
 pub(crate) struct Warps {
@@ -30,19 +27,8 @@ pub(crate) struct Warps {
 }
 
 impl Warps {
-    /// Of tiles of `sides`, by so many warps.
-    pub(crate) fn new(
-        k: &mut Builder,
-        block: ThreadsId,
-        sides: [Side; 2],
-        count: i64,
-    ) -> Result<Warps> {
-        let product = [sides[0].size, sides[1].size, sides[0].depth];
-        let layout = warps(count, product, INSTRUCTION);
-        Warps::arranged(k, block, sides, layout).map(|(fragments, _)| fragments)
-    }
-
-    /// Warps as they are arranged; where there are several times as many, also which of these times the own one belongs to.
+    /// Of tiles of `sides`, arranged so; where there are several times as many warps, also which of these times the own one
+    /// belongs to.
     pub(crate) fn arranged(
         k: &mut Builder,
         block: ThreadsId,
@@ -67,33 +53,24 @@ impl Warps {
     }
 
     /// All 16×16 parts of an operand at the step `along` K: `[16s].[eights of its side, of K].[pair]`.
-    fn matrices(
-        &self,
-        k: &mut Builder,
-        i: usize,
-        from: TensorId,
-        along: &Expr,
-    ) -> Result<TensorId> {
+    fn matrices(&self, k: &mut Builder, i: usize, of: TensorId, along: &Expr) -> Result<TensorId> {
         let side = self.sides[i];
         // Transposed as they are loaded, a lane's pairs are columns of what is stored.
         let pair = if side.transposed { [(2, 1), (1, 0)] } else { [(1, 0), (2, 1)] };
         let levels: [&[(i64, i64)]; 3] = [&[(self.own[i], 8)], &[(2, 4), (2, 2)], &pair];
         let to = registers(k, "near", &levels, side.scalar)?;
-        let rows = k.tile(from, "eights", &side.pieces(8))?;
+        let rows = k.tile(of, "eights", &side.pieces(8))?;
         // Lane 8i + r holds the address of row r of the i-th of 2×2 matrices: of B by its side, of A by its depth.
-        let [sixteen, eight] = [16, 8].map(Expr::from);
-        let row = self.lane.rem(&eight);
-        let (fast, slow) = (self.lane.div(&eight).rem(2), self.lane.div(&sixteen));
+        let row = self.lane.rem(8);
+        let (fast, slow) = (self.lane.div(8).rem(2), self.lane.div(16));
         // Registers of A run down its rows first (PTX, `mma.m16n8k16`): loaded in that order, none has to move.
         let (of_side, of_depth) = if side.right { (slow, fast) } else { (fast, slow) };
         k.unroll("part", self.own[i], |k, part| {
             let sixteens = self.sixteens(i, part);
-            let eights = [sixteens * 2 + &of_side, along.clone() * 2 + &of_depth];
-            let [across, depth] = eights;
-            let at = if side.transposed {
-                side.order(across, depth * 8 + &row)
-            } else {
-                side.order(across * 8 + &row, depth)
+            let (across, depth) = (sixteens * 2 + &of_side, along.clone() * 2 + &of_depth);
+            let at = match side.transposed {
+                true => side.order(across, depth * 8 + &row),
+                false => side.order(across * 8 + &row, depth),
             };
             let row = k.index(rows, "row", at)?;
             let mut to = k.index(to, "matrices", [part])?;
@@ -149,20 +126,18 @@ impl Warps {
     fn words(&self, k: &mut Builder, i: usize, from: TensorId, along: &Expr) -> Result<TensorId> {
         let side = self.sides[i];
         let to = registers(k, "near", &[&[(self.own[i], 4)], &[(2, 2), (2, 1)]], Scalar::F32)?;
-        let four = Expr::from(4);
-        let (row, column) = (self.lane.div(&four), self.lane.rem(&four));
+        let (row, column) = (self.lane.div(4), self.lane.rem(4));
         k.unroll("part", self.own[i], |k, part| {
             let sixteens = self.sixteens(i, part);
             let to = k.index(to, "part", [part])?;
-            for (eight, four) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter().try_for_each(|(eight, four)| {
                 let across = sixteens.clone() * 16 + &row + 8 * eight;
                 let depth = along.clone() * 8 + &column + 4 * four;
                 let from = Operand::at(from, side.order(across, depth));
                 let to = Operand::at(to, [eight, four]);
                 k.move_(to.clone(), from)?;
-                k.unary(Unary::Tf32, to.clone(), to)?;
-            }
-            Ok(())
+                k.unary(Unary::Tf32, to.clone(), to)
+            })
         })?;
         Ok(to)
     }
@@ -183,13 +158,10 @@ impl TiledMma for Warps {
 
     fn reset(&self, k: &mut Builder, acc: TensorId) -> Result {
         k.unroll_both([("i", self.own[0]), ("j", 2 * self.own[1])], |k, [i, j]| {
-            for half in 0..2 {
+            (0..2).try_for_each(|half| {
                 let pair = self.run(k, acc, half, [i, j].map(Expr::from))?;
-                for p in 0..2 {
-                    k.init(Operand::at(pair, [p]), 0.0)?;
-                }
-            }
-            Ok(())
+                (0..2).try_for_each(|p| k.init(Operand::at(pair, [p]), 0.0))
+            })
         })
     }
 
@@ -198,16 +170,13 @@ impl TiledMma for Warps {
         // TF32's instructions are eight deep, two of quad pairs as well.
         let deep = if single || self.quads.is_some() { 8 } else { 16 };
         k.unroll("kk", self.sides[1].depth / deep, |k, kk| {
-            let along = [skipped.clone() * (16 / deep) + Expr::from(kk), Expr::from(kk)];
-            let mut both = [near.a, near.b];
-            for (i, from) in both.iter_mut().enumerate() {
-                *from = match &self.quads {
-                    Some(quads) => self.fours(k, quads, (i, *from), &along[i])?,
-                    None if single => self.words(k, i, *from, &along[i])?,
-                    None => self.matrices(k, i, *from, &along[i])?,
-                };
-            }
-            let [a, b] = both;
+            let mut held = |i: usize, of: TensorId, along: Expr| match &self.quads {
+                Some(quads) => self.fours(k, quads, (i, of), &along),
+                None if single => self.words(k, i, of, &along),
+                None => self.matrices(k, i, of, &along),
+            };
+            let a = held(0, near.a, skipped.clone() * (16 / deep) + kk)?;
+            let b = held(1, near.b, kk.into())?;
             if let Some(quads) = &self.quads {
                 let sixteens = k.tile(near.c, "sixteens", &[Tiler::Size(1), Tiler::Size(2)])?;
                 return k.unroll_both([("i", self.own[0]), ("j", self.own[1])], |k, [i, j]| {
@@ -221,11 +190,10 @@ impl TiledMma for Warps {
                 let a = k.index(a, "rows", [i])?;
                 k.unroll("j", self.own[1], |k, j| {
                     let b = k.index(b, "columns", [j])?;
-                    for half in 0..2 {
+                    (0..2).try_for_each(|half| {
                         let to = Operand::at(near.c, [Expr::from(i), Expr::from(j) * 2 + half]);
-                        multiply_16(k, to, a, (b, half), self.warp)?;
-                    }
-                    Ok(())
+                        multiply_16(k, to, a, (b, half), self.warp)
+                    })
                 })
             })
         })
