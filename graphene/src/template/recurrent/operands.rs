@@ -40,8 +40,8 @@ impl Tensors {
             k.param(name, Layout::rows([&directions, &gates, &hidden, depth]), scalar)
         };
         let of_state = Layout::rows([&directions, batch, &hidden]);
-        let state = |k: &mut Builder, name: &str, wanted: bool| {
-            wanted.then(|| k.param(name, of_state.clone(), scalar)).transpose()
+        let maybe = |k: &mut Builder, name: &str, wanted: bool, shape: &Vec<Layout<Expr>>| {
+            wanted.then(|| k.param(name, shape.clone(), scalar)).transpose()
         };
         let of_bias = Layout::rows([&directions, &Expr::from(2), &gates, &hidden]);
         let count = layer.cell.constants as i64;
@@ -51,33 +51,25 @@ impl Tensors {
         Ok(Tensors {
             x: k.param("X", Layout::rows([steps, batch, &inputs]), scalar)?,
             weights: [weights(k, "W", &inputs)?, weights(k, "R", &hidden)?],
-            bias: layer.bias.then(|| k.param("bias", of_bias, scalar)).transpose()?,
-            first_h: state(k, "h0", layer.initial[0])?,
-            first_c: state(k, "c0", layer.initial[1])?,
-            constants: (count > 0).then(|| k.param("P", of_units, scalar)).transpose()?,
+            bias: maybe(k, "bias", layer.bias, &of_bias)?,
+            first_h: maybe(k, "h0", layer.initial[0], &of_state)?,
+            first_c: maybe(k, "c0", layer.initial[1], &of_state)?,
+            constants: maybe(k, "P", count > 0, &of_units)?,
             lengths: ragged
                 .then(|| k.param("lengths", Layout::rows([batch]), Scalar::I32))
                 .transpose()?,
             counter: (!alone).then(|| k.scratch("counter", counters, Scalar::U32)).transpose()?,
-            reset: (layer.cell.reset.is_some())
-                .then(|| k.scratch("reset", of_state.clone(), scalar))
+            reset: (layer.cell.reset.as_ref())
+                .map(|_| k.scratch("reset", of_state.clone(), scalar))
                 .transpose()?,
             y: match ragged || !layer.results[0] {
                 true => k.scratch(if ragged { "h" } else { "Y" }, all(&2.into()), scalar)?,
                 false => k.param("Y", all(steps), scalar)?,
             },
-            given: (ragged && layer.results[0])
-                .then(|| k.param("Y", all(steps), scalar))
-                .transpose()?,
-            last_h: state(k, "Y_h", layer.results[1])?,
-            last_c: state(k, "Y_c", layer.results[2])?,
+            given: maybe(k, "Y", ragged && layer.results[0], &all(steps))?,
+            last_h: maybe(k, "Y_h", layer.results[1], &of_state)?,
+            last_c: maybe(k, "Y_c", layer.results[2], &of_state)?,
         })
-    }
-
-    /// The results of a layer, of which h of all steps may be one.
-    pub(super) fn outs(&self, every: bool) -> impl Iterator<Item = TensorId> {
-        let every = if every { Some(self.given.unwrap_or(self.y)) } else { None };
-        [every, self.last_h, self.last_c].into_iter().flatten()
     }
 }
 
