@@ -2,7 +2,7 @@
 //! of keys and values, which come into two stages each.
 mod matmuls;
 
-use self::matmuls::{By, Left};
+use self::matmuls::Left;
 use super::context::{Place, order};
 use super::scores::Spot;
 use super::{Fmha, GROUP, Given, ROWS, STAGES};
@@ -96,7 +96,7 @@ impl<'a> Block<'a> {
             self.next(k, 1, place, step, &ring)?;
             clear(k, self.scores, fmha.keys / 8)?;
             let [queries, keys, values] = self.shared;
-            let Left { by, queries: near, weights, .. } = self.left;
+            let Left { queries: near, weights, .. } = self.left;
             let queries = k.index(queries, "all_q", [0])?;
             let keys = k.index(keys, "keys", [&stage])?;
             let values = k.index(values, "values", [&stage])?;
@@ -104,31 +104,18 @@ impl<'a> Block<'a> {
             // Keys lie by rows.
             let keyed = self.added([Fused::input(0), Fused::input(1).dims([1, 0].map(Some))]);
             let scores = Header::new(keyed, self.scores, ins, self.block);
-            k.decompose(scores, |k| match by {
-                By::TensorCores => self.by_tensor_cores(k, self.scores, ins, false),
-                By::QuadPairs => self.by_quad_pairs(k, self.scores, ins, false),
-                By::Rounded => self.keys_rounded(k, keys),
-                By::Threads => self.keys_by_threads(k, keys),
-            })?;
+            k.decompose(scores, |k| self.multiply(k, ins, false))?;
             self.weigh(k, place, step)?;
             let kind = if fmha.tf32 { Kind::Unary(Unary::Tf32) } else { Kind::Move };
             let converted = Header::new(kind, weights, self.scores, self.block);
-            k.decompose(converted, |k| match by {
-                By::TensorCores => fmha.pack(k, self.scores, weights),
-                By::Rounded => self.weights_rounded(k),
-                By::Threads | By::QuadPairs => self.weights_to_shared(k),
-            })?;
+            k.decompose(converted, |k| self.convert(k))?;
             self.meet(k)?;
             self.next(k, 2, place, step, &ring)?;
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
             let summed = self.added([0, 1].map(Fused::input));
-            let sums = Header::new(summed, self.sums, [weights, values], self.block);
-            k.decompose(sums, |k| match by {
-                By::TensorCores => self.by_tensor_cores(k, self.sums, [weights, values], true),
-                By::QuadPairs => self.by_quad_pairs(k, self.sums, [weights, values], true),
-                By::Rounded => self.values_rounded(k, values),
-                By::Threads => self.values_by_threads(k, values),
-            })?;
+            let ins = [weights, values];
+            let sums = Header::new(summed, self.sums, ins, self.block);
+            k.decompose(sums, |k| self.multiply(k, ins, true))?;
             k.advance(&ring)
         })?;
         self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)?;
@@ -149,7 +136,7 @@ impl<'a> Block<'a> {
         let row = first.clone() + &self.lane.row;
         let spot = Spot { place, first, row, column: self.lane.column.clone(), tile };
         let terms = spot.fetch(k)?;
-        spot.adjust(k, self.scores, terms.as_ref())?;
+        spot.adjust(k, self.scores, terms)?;
         spot.leave_out(k, self.scores, true)?;
         self.softmax.tile(k, self.scores, self.fmha.keys / 8)
     }
@@ -191,23 +178,20 @@ impl<'a> Block<'a> {
         let to = k.index(self.shared[which], "stage", [stage])?;
         let whole = place.rows(k, which, rows, &tile)?;
         // Keys are declared with their elements first.
-        let kind = match which {
-            1 => Kind::Fused(Fused::input(0).dims([0, 1, 3, 2].map(Some))),
-            _ => Kind::Move,
-        };
+        let turned = || Kind::Fused(Fused::input(0).dims([0, 1, 3, 2].map(Some)));
+        let kind = if which == 1 { turned() } else { Kind::Move };
         let header = copying(k, Header::new(kind, to, whole, self.block));
         k.decompose(header, |k| {
             let to = k.tile(to, "chunks", &[Tiler::Size(1), Tiler::Size(piece)])?;
             let [first, second] = order(which, 1, piece);
             let tiles = [1, 1, first, second].map(Tiler::Size);
-            let from = k.tile(place.given.operands[which], "from", &tiles)?;
+            let from = k.tile(place.given.params[which], "from", &tiles)?;
             let (all, threads) = (rows * columns / piece, GROUP * self.fmha.consumers);
             let width = panels.width() / piece;
             k.for_("e", 0..ceil(all, threads), 1, false, |k, e| {
                 // Chunks of a panel's rows follow one another: neighbouring threads' banks differ.
                 let linear = Expr::from(e) * threads + &self.thread;
-                let chunk = linear.rem(width);
-                let line = linear.div(width);
+                let (line, chunk) = (linear.div(width), linear.rem(width));
                 let (row, chunk, inside) = if panels.count() == 1 {
                     (line.clone(), chunk, Cond::less(line, rows))
                 } else {
@@ -230,7 +214,7 @@ impl<'a> Block<'a> {
     fn store(&self, k: &mut Builder, place: &Place<'_>) -> Result {
         let rows = place.rows(k, 3, self.fmha.rows(), &place.m)?;
         k.decompose(Header::new(Kind::Move, rows, self.sums, self.block), |k| {
-            let to = k.tile(place.given.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
+            let to = k.tile(place.given.params[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
             let row = place.m.clone() * self.fmha.rows() + self.row();
             let eights = self.fmha.value_width() / 8;
             k.unroll_both([("j", eights), ("half", 2)], |k, [j, half]| {

@@ -54,7 +54,7 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
 
 impl<'a> Consumer<'a> {
     fn new(k: &mut Builder, context: &'a Context<'a>) -> Result<Consumer<'a>> {
-        let Given { fmha, operands, .. } = *context.given;
+        let Given { fmha, params, .. } = *context.given;
         let (own, group) = own_group(k, context.groups)?;
         let registers = consumer_registers(fmha.consumers, PRODUCER_REGISTERS);
         k.spec(Kind::Registers(registers), (), (), own)?;
@@ -75,7 +75,7 @@ impl<'a> Consumer<'a> {
             sums: fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?,
             softmax: Softmax::new(k, fmha.units(), [own, lane.warp])?,
             buffers: panels.allocate(k, "sO", &[fmha.consumers], false)?,
-            leaving: k.tile(operands[3], "gO", &tiles)?,
+            leaving: k.tile(params[3], "gO", &tiles)?,
             matrices: Matrices::new(k, lane.warp)?,
             lane,
         })
@@ -180,7 +180,7 @@ impl<'a> Consumer<'a> {
         })?;
         if let Some(terms) = context.terms {
             let stage = k.index(terms, "terms_at", [self.states[1].ring.stage()])?;
-            spot.adjust(k, scores, Some(&Terms::Made(stage)))?;
+            spot.adjust(k, scores, Some(Terms::Made(stage)))?;
             // All lanes have read what the first of them gives back.
             k.spec(Kind::Sync, (), (), self.lane.warp)?;
             self.release(k, 1)?;

@@ -86,7 +86,7 @@ impl Place<'_> {
         let [first, second] = order(which, Tiler::Size(rows), Tiler::Whole);
         let tiles = [Tiler::Size(1), Tiler::Size(1), first, second];
         let name = ["q_tile", "k_tile", "v_tile", "o_tile"][which];
-        let (of, at) = (self.given.operands[which], self.at(which, tile.clone(), 0.into()));
+        let (of, at) = (self.given.params[which], self.at(which, tile.clone(), 0.into()));
         tile_of(k, of, name, &tiles, &at)
     }
 

@@ -25,7 +25,7 @@ pub(super) struct Given<'a> {
     /// How many blocks there are.
     pub(super) blocks: Var,
     /// Q, K, V and O.
-    pub(super) operands: [TensorId; 4],
+    pub(super) params: [TensorId; 4],
     pub(super) mask: Option<TensorId>,
     pub(super) block: ThreadsId,
     /// The own block's first tile of queries.
@@ -40,18 +40,18 @@ impl<'a> Given<'a> {
         let [of_queries, of_keys] =
             [[&batch, &heads, &queries], [&batch, &kv_heads, &keys]].map(|of| of.map(Expr::from));
         let Fmha { head_dim, value_dim, scalar, .. } = *fmha;
-        let operands = [
-            operand(k, "Q", &of_queries, head_dim.into(), scalar)?,
-            operand(k, "K", &of_keys, head_dim.into(), scalar)?,
-            operand(k, "V", &of_keys, value_dim.into(), scalar)?,
-            operand(k, "O", &of_queries, value_dim.into(), scalar)?,
+        let params = [
+            param(k, "Q", &of_queries, head_dim.into(), scalar)?,
+            param(k, "K", &of_keys, head_dim.into(), scalar)?,
+            param(k, "V", &of_keys, value_dim.into(), scalar)?,
+            param(k, "O", &of_queries, value_dim.into(), scalar)?,
         ];
         let mask = match fmha.mask {
             Mask::None => None,
             Mask::PerKey(scalar) => Some((&of_queries[..1], scalar)),
             Mask::Dense(scalar) => Some((&of_queries[..], scalar)),
         };
-        let mask = mask.map(|(of, scalar)| operand(k, "mask", of, Expr::from(&keys), scalar));
+        let mask = mask.map(|(of, scalar)| param(k, "mask", of, Expr::from(&keys), scalar));
         let mask = mask.transpose()?;
         let (block, first) = launch(k, &blocks, threads, "first")?;
         Ok(Given {
@@ -62,7 +62,7 @@ impl<'a> Given<'a> {
             queries,
             keys,
             blocks,
-            operands,
+            params,
             mask,
             block,
             first,
@@ -71,7 +71,7 @@ impl<'a> Given<'a> {
 
     /// The kernel.
     pub(super) fn header(&self) -> Header {
-        let [q, key, value, o] = self.operands;
+        let [q, key, value, o] = self.params;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(self.mask).collect();
         let heads = [&self.heads, &self.kv_heads].map(Expr::from);
         Header::new(self.fmha.kind(heads), o, ins, self.block)
@@ -163,13 +163,7 @@ impl Fmha {
 }
 
 /// `[batch, heads, rows, dim]`, as many of these as there are, of keys `[batch, heads, dim, keys]`, by strides of its own.
-fn operand(
-    k: &mut Builder,
-    name: &str,
-    of: &[Expr],
-    dim: Expr,
-    scalar: Scalar,
-) -> Result<TensorId> {
+fn param(k: &mut Builder, name: &str, of: &[Expr], dim: Expr, scalar: Scalar) -> Result<TensorId> {
     let mut dims = Vec::new();
     for (size, stride) in of.iter().zip(["batch", "head", "row"]) {
         let stride = k.symbol(&format!("{}_{stride}", name.to_lowercase()))?;
@@ -240,14 +234,14 @@ impl Place<'_> {
         m: &Expr,
         threads: ThreadsId,
     ) -> Result<(Header, Vec<TensorId>)> {
-        let Given { fmha, operands, mask, .. } = *self.given;
+        let Given { fmha, params, mask, .. } = *self.given;
         let (one, zero) = (Tiler::Size(1), 0.into());
         let whole = [one.clone(), one.clone(), Tiler::Whole, Tiler::Whole];
         let of_head = [&self.batch, &self.kv_head, &zero, &zero];
         let mut ins = vec![
             self.rows(k, 0, rows, m)?,
-            tile_of(k, operands[1], "k_tile", &whole, of_head)?,
-            tile_of(k, operands[2], "v_tile", &whole, of_head)?,
+            tile_of(k, params[1], "k_tile", &whole, of_head)?,
+            tile_of(k, params[2], "v_tile", &whole, of_head)?,
         ];
         if let Some(mask) = mask {
             let of_rows = [one.clone(), one, Tiler::Size(rows), Tiler::Whole];

@@ -23,9 +23,8 @@ impl Context<'_> {
         k.spec(Kind::Registers(PRODUCER_REGISTERS), (), (), own)?;
         let first = GROUP * self.given.fmha.consumers;
         k.role(self.given.block, first..first + 1, |k| {
-            let queries = self.source(k, 0)?;
-            let keys = self.source(k, 1)?;
-            let values = self.source(k, 2)?;
+            let [queries, keys, values] = [0, 1, 2].map(|which| self.source(k, which));
+            let (queries, keys, values) = (queries?, keys?, values?);
             self.given.each_tile(k, |k, place| {
                 self.fill(k, &queries, place, &place.m)?;
                 self.fill(k, &keys, place, &place.tile(0))?;
@@ -46,7 +45,7 @@ impl Context<'_> {
         let state = self.pipelines[which].begin(k, name)?;
         let [rows, columns] = order(which, panels.rows, panels.width());
         let tiles = [1, 1, rows, columns].map(Tiler::Size);
-        let from = k.tile(self.given.operands[which], ["gQ", "gK", "gV"][which], &tiles)?;
+        let from = k.tile(self.given.params[which], ["gQ", "gK", "gV"][which], &tiles)?;
         Ok(Source { which, state, from })
     }
 
@@ -57,10 +56,10 @@ impl Context<'_> {
         state.produce(k, one, |k, full, stage| {
             let bytes = panels.rows * panels.columns * panels.scalar.bytes();
             k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())?;
-            let to = match which {
-                0 => self.shared[0],
-                _ => k.index(self.shared[which], "stage", [stage])?,
-            };
+            let mut to = self.shared[which];
+            if which > 0 {
+                to = k.index(to, "stage", [stage])?;
+            }
             let whole = place.rows(k, which, panels.rows, tile)?;
             let move_ = Header::alone(Kind::Move, to, whole).signals(full.clone());
             k.decompose(move_, |k| {
@@ -89,7 +88,7 @@ impl Context<'_> {
                 let words = vector(k, "words", count, scalar)?;
                 k.unroll("i", count, |k, i| {
                     let key = first + Expr::from(i) * WARP + lane;
-                    load(k, self.given, [batch, &key], Operand::at(words, [i]))
+                    load(k, self.given, &[batch, &key], Operand::at(words, [i]))
                 })?;
                 let to = k.index(terms, "stage", [stage])?;
                 k.unroll("i", count, |k, i| {

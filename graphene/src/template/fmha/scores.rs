@@ -48,12 +48,7 @@ struct Constants {
 impl Spot<'_> {
     /// Scores become what the operator's definition calls scores, in the units of the softmax, unless
     /// that is left to it; `terms` are those of a mask of one element a key.
-    pub(super) fn adjust(
-        &self,
-        k: &mut Builder,
-        scores: TensorId,
-        terms: Option<&Terms>,
-    ) -> Result {
+    pub(super) fn adjust(&self, k: &mut Builder, scores: TensorId, terms: Option<Terms>) -> Result {
         let Place { given, batch, head, .. } = self.place;
         let fmha = given.fmha;
         if let Units::Binary(_) = fmha.units() {
@@ -68,7 +63,7 @@ impl Spot<'_> {
                 if let Mask::Dense(scalar) = fmha.mask {
                     let word = number(k, "word", scalar)?;
                     let at = [batch, head, &self.query(half), &self.key(j, p)];
-                    load(k, given, at, word.into())?;
+                    load(k, given, &at, word.into())?;
                     term = Some(self::term(k, fmha, scalar, word.into())?);
                 }
                 constants.score(k, Operand::at(pair, [p]), term)
@@ -80,8 +75,8 @@ impl Spot<'_> {
     /// so), and those after the query if it is causal, are not attended.
     pub(super) fn leave_out(&self, k: &mut Builder, scores: TensorId, last: bool) -> Result {
         let Given { fmha, keys, .. } = self.place.given;
-        let (end, columns) =
-            ((self.tile.clone() + 1) * fmha.keys, [("j", fmha.keys / 8), ("p", 2)]);
+        let end = (self.tile.clone() + 1) * fmha.keys;
+        let columns = [("j", fmha.keys / 8), ("p", 2)];
         let remove = |k: &mut Builder, [half, j, p]: [&Var; 3]| {
             let pair = k.index(scores, "pair", [half, j])?;
             k.init(Operand::at(pair, [p]), f64::NEG_INFINITY)
@@ -127,15 +122,15 @@ impl Spot<'_> {
         let eights = given.fmha.keys / 8;
         let words = registers(k, "words", &[&[(eights, 2), (2, 1)]], scalar)?;
         k.unroll_both([("j", eights), ("p", 2)], |k, [j, p]| {
-            load(k, given, [batch, &self.key(j, p)], Operand::at(words, [j, p]))
+            load(k, given, &[batch, &self.key(j, p)], Operand::at(words, [j, p]))
         })?;
         Ok(Some(Terms::Words(scalar, words)))
     }
 
     /// The terms of a pair of columns of the own lane.
-    fn pair(&self, k: &mut Builder, terms: &Terms, j: &Var) -> Result<TensorId> {
+    fn pair(&self, k: &mut Builder, terms: Terms, j: &Var) -> Result<TensorId> {
         let (pair, fmha) = (vector(k, "terms", 2, Scalar::F32)?, self.place.given.fmha);
-        match *terms {
+        match terms {
             Terms::Words(scalar, words) => k.unroll("p", 2, |k, p| {
                 let term = self::term(k, fmha, scalar, Operand::at(words, [j, p]))?;
                 k.move_(Operand::at(pair, [p]), term)
@@ -185,14 +180,9 @@ fn constant(k: &mut Builder, value: f64) -> Result<TensorId> {
 }
 
 /// An element of the mask; beyond its edge one that forbids the key, or, where there is an element for each score, adds nothing.
-pub(super) fn load<const N: usize>(
-    k: &mut Builder,
-    given: &Given<'_>,
-    at: [&Expr; N],
-    to: Operand,
-) -> Result {
+pub(super) fn load(k: &mut Builder, given: &Given<'_>, at: &[&Expr], to: Operand) -> Result {
     let mask = given.mask.expect("a kernel whose scores are masked has a mask");
-    let from = k.index(mask, "element", at)?;
+    let from = k.index(mask, "element", at.iter().copied())?;
     let beyond = match given.fmha.mask {
         Mask::PerKey(scalar) if scalar != Scalar::U8 => f64::NEG_INFINITY,
         Mask::None | Mask::PerKey(_) | Mask::Dense(_) => 0.0,
@@ -222,14 +212,13 @@ fn of_power(k: &mut Builder, scalar: Scalar, term: TensorId) -> Result<Operand> 
     let unit = constant(k, std::f64::consts::LOG2_E)?;
     let power = number(k, "power", Scalar::F32)?;
     k.binary(Binary::Mul, power, [term, unit])?;
-    if scalar == Scalar::F16 {
-        return Ok(power.into());
+    if scalar != Scalar::F16 {
+        for (op, bound) in [(Binary::Max, f32::MIN), (Binary::Min, f32::MAX)] {
+            let bound = constant(k, bound.into())?;
+            k.binary(op, power, [power, bound])?;
+        }
+        let least = constant(k, LEAST)?;
+        k.fma(power, [term, least])?;
     }
-    for (op, bound) in [(Binary::Max, f32::MIN), (Binary::Min, f32::MAX)] {
-        let bound = constant(k, bound.into())?;
-        k.binary(op, power, [power, bound])?;
-    }
-    let least = constant(k, LEAST)?;
-    k.fma(power, [term, least])?;
     Ok(power.into())
 }
