@@ -131,12 +131,10 @@ impl Mlp {
         let [thread] = k.indices(block, ["thread"])?;
         let near = self.near().allocate(&mut k, "sY", 1)?;
         let near = k.index(near, "sY", [0])?;
-        let mut shared = [None; 2];
-        for (stages, transposed) in shared.iter_mut().zip([false, true]) {
-            if let Some(side) = self.stage(transposed) {
-                *stages = Some(side.allocate(&mut k, "sW", self.stages)?);
-            }
-        }
+        let mut stages = |transposed: bool| {
+            self.stage(transposed).map(|side| side.allocate(&mut k, "sW", self.stages)).transpose()
+        };
+        let shared = [stages(false)?, stages(true)?];
         let first = self.sides(0)[0];
         let tiles = first.tiled(&mut k, x, false)?;
         let rows = k.index(tiles, "rows", [m.clone(), Expr::from(0)])?;

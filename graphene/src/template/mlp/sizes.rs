@@ -48,11 +48,8 @@ impl Mlp {
             let rows = epilogue.operands.iter().all(|operand| operand.span == Span::Row);
             let alike = from == *width && rows && outputs == 1;
             let times = *times == 1 || (*times > 1 && alike);
-            needs(
-                times,
-                "repeated layers of one width, with rows as operands, and one result",
-                layer,
-            )?;
+            let what = "repeated layers of one width, with rows as operands, and one result";
+            needs(times, what, layer)?;
             from = *width;
         }
         Ok(())
@@ -60,10 +57,8 @@ impl Mlp {
 
     /// What the kernel computes: of X, and of each layer's weights and operands.
     pub(super) fn kind(&self) -> Kind {
-        let x = match self.rounds_x() {
-            true => Function::identity().rounded(self.scalar),
-            false => Function::identity(),
-        };
+        let x = Function::identity();
+        let x = if self.rounds_x() { x.rounded(self.scalar) } else { x };
         let (mut state, mut first) = (Fused::of(&x, &[Fused::input(0)]), 1);
         let mut results = Vec::new();
         for (l, Layer { epilogue, .. }) in self.layers.iter().enumerate() {
@@ -119,20 +114,15 @@ impl Mlp {
     pub(super) fn padded(&self, l: usize) -> i64 {
         let along = gcd(self.rows / 16, self.warps);
         let shared = 16 * self.warps / along;
-        let whole = if l + 1 < self.layers.len() {
-            shared / gcd(shared, self.depth) * self.depth
-        } else {
-            shared
-        };
+        let last = l + 1 == self.layers.len();
+        let whole = if last { shared } else { shared / gcd(shared, self.depth) * self.depth };
         ceil(self.layers[l].width, whole) * whole
     }
 
     /// The same of a layer's input.
     fn padded_input(&self, l: usize) -> i64 {
-        match l.checked_sub(1) {
-            Some(before) => self.padded(before),
-            None => ceil(self.width, self.depth) * self.depth,
-        }
+        let first = || ceil(self.width, self.depth) * self.depth;
+        l.checked_sub(1).map_or_else(first, |before| self.padded(before))
     }
 
     /// Columns of a layer's input.
@@ -185,19 +175,15 @@ impl Mlp {
     /// Whether X and the result move by tensor copies, as those of the layers' type do.
     pub(super) fn copies(&self) -> [bool; 2] {
         let result = self.layers.last().and_then(|last| *last.epilogue.outputs.first()?);
-        [self.x, result].map(|own| self.row_scalar(own) == self.scalar)
-    }
-
-    pub(super) fn row_scalar(&self, own: Option<Scalar>) -> Scalar {
-        own.unwrap_or(self.scalar)
+        [self.x, result].map(|own| own.is_none_or(|own| own == self.scalar))
     }
 
     /// Bytes of all layers' operands, each of which begins at a multiple of 128.
     pub(super) fn row_bytes(&self) -> i64 {
         let of = |layer: &Layer| {
             let operands = layer.epilogue.operands.iter();
-            let bytes = operands.map(|row| self.row_scalar(row.scalar).bytes());
-            bytes.map(|bytes| (bytes * layer.times * layer.width + 127) / 128 * 128).sum::<i64>()
+            let bytes = operands.map(|row| row.scalar.unwrap_or(self.scalar).bytes());
+            bytes.map(|bytes| ceil(bytes * layer.times * layer.width, 128) * 128).sum::<i64>()
         };
         self.layers.iter().map(of).sum()
     }
