@@ -180,13 +180,9 @@ impl Fmha {
         let numbers = f64::from(f32::MIN)..=f64::from(f32::MAX);
         let fill = self.fill.0 == f64::NEG_INFINITY || numbers.contains(&self.fill.0);
         needs(fill, "a fill that is -∞ or a number of fp32", self.fill)?;
-        match self.mask {
-            Mask::PerKey(scalar) | Mask::Dense(scalar) => {
-                let known = [Scalar::F32, Scalar::U8, self.scalar].contains(&scalar);
-                needs(known, "a mask of fp32, u8 or the queries' type", scalar)
-            }
-            Mask::None => Ok(()),
-        }
+        let (Mask::PerKey(of) | Mask::Dense(of)) = self.mask else { return Ok(()) };
+        let known = [Scalar::F32, Scalar::U8, self.scalar].contains(&of);
+        needs(known, "a mask of fp32, u8 or the queries' type", of)
     }
 
     /// What scores count in when weights are made of them.

@@ -12,8 +12,8 @@ use crate::schedule::{
 };
 use crate::template::fragments::{Lane, Panels, clear, fragment};
 use crate::{
-    Builder, Cond, Expr, Fused, Header, Kernel, Kind, Result, Ring, Scalar, TensorId, Test,
-    ThreadsId, Tiler, Unary, Var,
+    Builder, Cond, Expr, Fused, Header, Kernel, Kind, Result, Scalar, TensorId, Test, ThreadsId,
+    Tiler, Unary, Var,
 };
 
 /// What the parts of the kernel share.
@@ -74,6 +74,15 @@ impl<'a> Block<'a> {
         let fmha = self.fmha;
         let ring = k.ring("using", STAGES)?;
         let stage = ring.stage();
+        // The next step's tile into the stage that the step before used, a group of their own.
+        let next = |k: &mut Builder, which: usize, step: &Var| {
+            let next = Expr::from(step) + 1;
+            k.if_(Cond::less(next.clone(), &place.steps), |k| {
+                let free = (Expr::from(&stage) + 1).rem(STAGES);
+                self.copy(k, which, place, [place.tile(next), free])
+            })?;
+            commit_copies(k)
+        };
         // The tile before is no longer in use.
         k.spec(Kind::Sync, (), (), self.block)?;
         self.copy(k, 0, place, [place.m.clone(), 0.into()])?;
@@ -93,7 +102,7 @@ impl<'a> Block<'a> {
         let steps = Expr::from(0)..place.steps.clone();
         k.for_carrying("step", steps, (1, false), carry, |k, step| {
             self.meet(k)?;
-            self.next(k, 1, place, step, &ring)?;
+            next(k, 1, step)?;
             clear(k, self.scores, fmha.keys / 8)?;
             let [queries, keys, values] = self.shared;
             let Left { queries: near, weights, .. } = self.left;
@@ -110,7 +119,7 @@ impl<'a> Block<'a> {
             let converted = Header::new(kind, weights, self.scores, self.block);
             k.decompose(converted, |k| self.convert(k))?;
             self.meet(k)?;
-            self.next(k, 2, place, step, &ring)?;
+            next(k, 2, step)?;
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
             let summed = self.added([0, 1].map(Fused::input));
             let ins = [weights, values];
@@ -147,31 +156,9 @@ impl<'a> Block<'a> {
         k.spec(Kind::Sync, (), (), self.block)
     }
 
-    /// The next step's tile into the stage that the step before used, a group of their own.
-    fn next(
-        &self,
-        k: &mut Builder,
-        which: usize,
-        place: &Place<'_>,
-        step: &Var,
-        ring: &Ring,
-    ) -> Result {
-        let next = Expr::from(step) + 1;
-        k.if_(Cond::less(next.clone(), &place.steps), |k| {
-            let stage = (Expr::from(ring.stage()) + 1).rem(STAGES);
-            self.copy(k, which, place, [place.tile(next), stage])
-        })?;
-        commit_copies(k)
-    }
-
     /// A tile of queries, keys or values into a stage; zeros beyond the end.
-    fn copy(
-        &self,
-        k: &mut Builder,
-        which: usize,
-        place: &Place<'_>,
-        [tile, stage]: [Expr; 2],
-    ) -> Result {
+    fn copy(&self, k: &mut Builder, which: usize, place: &Place<'_>, at: [Expr; 2]) -> Result {
+        let [tile, stage] = at;
         let panels = self.fmha.panels(which);
         let Panels { rows, columns, scalar } = panels;
         let piece = WIDTH / scalar.bytes();

@@ -17,13 +17,13 @@ const NEVER: f64 = -1e30;
 /// What a kernel is given: the symbols of sizes, and tensors in global memory; and its threads.
 pub(super) struct Given<'a> {
     pub(super) fmha: &'a Fmha,
-    pub(super) batch: Var,
-    pub(super) heads: Var,
-    pub(super) kv_heads: Var,
-    pub(super) queries: Var,
-    pub(super) keys: Var,
+    pub(super) batch: Expr,
+    pub(super) heads: Expr,
+    pub(super) kv_heads: Expr,
+    pub(super) queries: Expr,
+    pub(super) keys: Expr,
     /// How many blocks there are.
-    pub(super) blocks: Var,
+    pub(super) blocks: Expr,
     /// Q, K, V and O.
     pub(super) params: [TensorId; 4],
     pub(super) mask: Option<TensorId>,
@@ -36,9 +36,10 @@ impl<'a> Given<'a> {
     /// Symbols and pointers: Q, K, V and O, and the mask; and blocks of so many threads.
     pub(super) fn new(k: &mut Builder, fmha: &'a Fmha, threads: i64) -> Result<Given<'a>> {
         let names = ["batch", "heads", "kv_heads", "queries", "keys", "blocks"];
-        let [batch, heads, kv_heads, queries, keys, blocks] = k.symbols(names)?;
-        let [of_queries, of_keys] =
-            [[&batch, &heads, &queries], [&batch, &kv_heads, &keys]].map(|of| of.map(Expr::from));
+        let symbols = k.symbols(names)?.map(Expr::from);
+        let [batch, heads, kv_heads, queries, keys, blocks] = symbols;
+        let of_queries = [&batch, &heads, &queries];
+        let of_keys = [&batch, &kv_heads, &keys];
         let Fmha { head_dim, value_dim, scalar, .. } = *fmha;
         let params = [
             param(k, "Q", &of_queries, head_dim.into(), scalar)?,
@@ -51,7 +52,7 @@ impl<'a> Given<'a> {
             Mask::PerKey(scalar) => Some((&of_queries[..1], scalar)),
             Mask::Dense(scalar) => Some((&of_queries[..], scalar)),
         };
-        let mask = mask.map(|(of, scalar)| param(k, "mask", of, Expr::from(&keys), scalar));
+        let mask = mask.map(|(of, scalar)| param(k, "mask", of, keys.clone(), scalar));
         let mask = mask.transpose()?;
         let (block, first) = launch(k, &blocks, threads, "first")?;
         Ok(Given {
@@ -73,16 +74,15 @@ impl<'a> Given<'a> {
     pub(super) fn header(&self) -> Header {
         let [q, key, value, o] = self.params;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(self.mask).collect();
-        let heads = [&self.heads, &self.kv_heads].map(Expr::from);
-        Header::new(self.fmha.kind(heads), o, ins, self.block)
+        Header::new(self.fmha.kind([&self.heads, &self.kv_heads]), o, ins, self.block)
     }
 }
 
 impl Fmha {
     /// What the kernel computes, of so many heads of queries, and of keys and values.
-    fn kind(&self, [heads, kv_heads]: [Expr; 2]) -> Kind {
+    fn kind(&self, [heads, kv_heads]: [&Expr; 2]) -> Kind {
         // Queries of heads that share keys and values have one more dimension.
-        let group = heads.div(kv_heads.max(1));
+        let group = heads.div(kv_heads.clone().max(1));
         let shared =
             |input: usize| Fused::input(input).dims([Some(0), Some(1), None, Some(2), Some(3)]);
         let [queries, keys, values] =
@@ -126,17 +126,14 @@ impl Fmha {
         first: Expr,
     ) -> Fused {
         let mut scores = self.rounded(queries).matmul(self.rounded(keys));
-        if let Some(cap) = self.softcap {
-            scores = (scores * (self.scale.0 / cap.0)).unary(Unary::Tanh) * cap.0;
-        } else {
-            scores = scores * self.scale.0;
-        }
+        scores = match self.softcap {
+            Some(cap) => (scores * (self.scale.0 / cap.0)).unary(Unary::Tanh) * cap.0,
+            None => scores * self.scale.0,
+        };
         let mut out = scores.clone();
         if let (Some(mask), Mask::PerKey(scalar) | Mask::Dense(scalar)) = (mask, self.mask) {
-            out = match scalar {
-                Scalar::U8 => mask.select(out, self.fill.0),
-                _ => out + mask,
-            };
+            let selects = scalar == Scalar::U8;
+            out = if selects { mask.select(out, self.fill.0) } else { out + mask };
         }
         if self.causal {
             let query = scores.clone().position(row) + Fused::index(first);
@@ -155,19 +152,16 @@ impl Fmha {
             true => self.rounded(weights).matmul(self.rounded(values)) / sum,
             false => (weights / sum).matmul(values),
         };
-        if !self.guarded {
-            return result;
-        }
-        result.clone().unary(Unary::IsNan).select(0.0, result)
+        if self.guarded { result.clone().unary(Unary::IsNan).select(0.0, result) } else { result }
     }
 }
 
 /// `[batch, heads, rows, dim]`, as many of these as there are, of keys `[batch, heads, dim, keys]`, by strides of its own.
-fn param(k: &mut Builder, name: &str, of: &[Expr], dim: Expr, scalar: Scalar) -> Result<TensorId> {
+fn param(k: &mut Builder, name: &str, of: &[&Expr], dim: Expr, scalar: Scalar) -> Result<TensorId> {
     let mut dims = Vec::new();
     for (size, stride) in of.iter().zip(["batch", "head", "row"]) {
         let stride = k.symbol(&format!("{}_{stride}", name.to_lowercase()))?;
-        dims.push(Layout::of(size.clone(), stride));
+        dims.push(Layout::of(*size, stride));
     }
     dims.push(Layout::of(dim, 1));
     if name == "K" {
@@ -192,7 +186,7 @@ impl Place<'_> {
         // A row that may attend nowhere has none of these, or one that is lost in what fills it.
         let above = |x: Fused| x.binary(Binary::Max, NEVER);
         let all = |m: Fused, l: &Fused| above(above(m) + l.clone().unary(Unary::Log));
-        let keys = Expr::from(&self.given.keys);
+        let keys = self.given.keys.clone();
         let from = ((self.steps.clone() - done) * fmha.keys).max(0).min(keys.clone());
         let count = keys - &from;
         let ahead = weights.map_or(0.into(), |_| Expr::from(fmha.keys).min(count.clone()));

@@ -50,18 +50,16 @@ pub(super) struct Left {
 impl Left {
     pub(super) fn new(k: &mut Builder, fmha: &Fmha, lane: &Lane) -> Result<Left> {
         let (rows, keys, single) = (fmha.rows(), fmha.keys, Scalar::F32);
-        let (mut queries, mut matrices, mut quads) = (None, None, None);
+        let quads = fmha.is_by_quad_pairs().then(|| QuadPairs::new(k, lane.warp)).transpose()?;
+        let (mut queries, mut matrices) = (None, None);
         let (by, weights) = if fmha.tf32 {
             let levels: [&[(i64, i64)]; 2] = [&[(keys / 8, 4)], &[(2, 2), (2, 1)]];
             (By::Rounded, registers(k, "weights", &levels, single)?)
-        } else if fmha.scalar == single || fmha.is_by_quad_pairs() {
+        } else if fmha.scalar == single || quads.is_some() {
             let panels = Panels { rows, columns: keys, scalar: fmha.scalar };
             let view = View::buffer(&panels.dims());
             // Lanes write eight neighbours of a row at once.
             let swizzle = swizzle(panels.width() / 8, 8 * fmha.scalar.bytes()).xor();
-            if fmha.is_by_quad_pairs() {
-                quads = Some(QuadPairs::new(k, lane.warp)?);
-            }
             let by = if quads.is_some() { By::QuadPairs } else { By::Threads };
             (by, k.allocate("sP", view, fmha.scalar, Memory::Shared, swizzle)?)
         } else {
