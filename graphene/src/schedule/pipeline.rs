@@ -5,8 +5,8 @@
 //! lap waits on the parity that counts as complete from the start.
 
 use crate::{
-    Builder, Expr, Fence, Kind, Layout, Memory, Number, Operand, Result, Ring, Scalar, Scope,
-    TensorId, ThreadsId, Var,
+    Builder, Expr, Fence, Kind, Layout, Memory, Operand, Result, Ring, Scalar, Scope, TensorId,
+    ThreadsId, Var,
 };
 
 /// The barriers of a pipeline.
@@ -34,9 +34,8 @@ impl Pipeline {
         let (full, empty) = (barriers("full")?, barriers("empty")?);
         k.role(first, 0..1, |k| {
             k.unroll("s", stages, |k, s| {
-                let count = |count: i64| Kind::Init(Number(count as f64));
-                k.alone(count(filled_by), Operand::at(full, [s]), ())?;
-                k.alone(count(emptied_by), Operand::at(empty, [s]), ())
+                k.init(Operand::at(full, [s]), filled_by as f64)?;
+                k.init(Operand::at(empty, [s]), emptied_by as f64)
             })?;
             k.alone(Kind::Fence(Fence::Init), (), ())
         })?;

@@ -164,20 +164,15 @@ pub fn computed(
 
 /// Applies a function to each element of vectors in single precision, or of integers; an input
 /// of one element is that of all of them. `outs` may be among `ins`.
-pub fn pointwise(
-    k: &mut Builder,
-    function: &Function,
-    outs: &[TensorId],
-    ins: &[TensorId],
-) -> Result {
+pub fn pointwise(k: &mut Builder, f: &Function, outs: &[TensorId], ins: &[TensorId]) -> Result {
     let (n, numbers) = (count(k, outs[0])?, k.tensor_of(outs[0])?.scalar);
-    let (fused, used) = Fused::of(function, &[]).over_used();
+    let (fused, used) = Fused::of(f, &[]).over_used();
     let used: Vec<TensorId> = used.into_iter().map(|input| ins[input]).collect();
     let header = Header::alone(Kind::Fused(fused), outs.to_vec(), used);
     k.decompose(header, |k| {
         each(k, n, |k, i| {
-            let values = steps(k, function, ins, numbers, &i)?;
-            outs.iter().zip(function.outputs()).try_for_each(|(&out, value)| {
+            let values = steps(k, f, ins, numbers, &i)?;
+            outs.iter().zip(f.outputs()).try_for_each(|(&out, value)| {
                 k.move_(Operand::at(out, [&i]), values[value.index()].clone())
             })
         })

@@ -5,7 +5,7 @@
 //! or those of two quad pairs. For each row, the largest score so far and the sum of the weights so far are kept; where a tile
 //! brings a larger score, what was summed before is multiplied by the weight that the old one has now.
 
-use super::pointwise::{number, vector};
+use super::pointwise::{constant, number, vector};
 use crate::{
     Binary, Builder, Expr, Fused, Header, Kind, Layout, Memory, Operand, Result, Scalar, TensorId,
     ThreadsId, Unary, Var,
@@ -164,9 +164,7 @@ impl Softmax {
             Units::Powers => return Ok(None),
             Units::Natural => std::f64::consts::LOG2_E,
         };
-        let unit = number(k, "unit", Scalar::F32)?;
-        k.init(unit, by)?;
-        Ok(Some(unit))
+        constant(k, "unit", Scalar::F32, by).map(Some)
     }
 
     /// Multiplies what was summed before the last tile, `eights` times eight columns, by its factor.

@@ -61,12 +61,10 @@ impl ThreadGroups {
 
     fn exchange(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result {
         let threads = if self.size < 32 { self.team } else { self.warp };
-        let mut distance = self.size.min(32) / 2;
-        while distance > 0 {
+        for distance in [16, 8, 4, 2, 1].into_iter().filter(|&distance| distance < self.size) {
             let other = number(k, "other", Scalar::F32)?;
             k.spec(Kind::Shfl(distance), other, value, threads)?;
             k.reduce(op, value, other)?;
-            distance /= 2;
         }
         if self.size <= 32 {
             return Ok(());

@@ -90,8 +90,8 @@ impl Folds {
         let row = k.let_("row", first * self.teams + &teams.at[0])?.into();
         let (columns, whole) = (product(reduced), params[whole]);
         let kind = Kind::Fused(self.meaning(rank, &columns));
-        let (ins, own, sizes) = (params.clone(), outs.clone(), sizes.clone());
-        Row { template: self, ins, outs: own, teams, sizes, row, columns, whole }.all(&mut k)?;
+        let (ins, sizes) = (&params[..], &sizes[..]);
+        Row { template: self, ins, outs: &outs, teams, sizes, row, columns, whole }.all(&mut k)?;
         k.finish(kind, outs, params)
     }
 

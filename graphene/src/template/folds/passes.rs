@@ -10,11 +10,11 @@ use crate::{
 /// The own team's row.
 pub(super) struct Row<'a> {
     pub(super) template: &'a Folds,
-    pub(super) ins: Vec<TensorId>,
-    pub(super) outs: Vec<TensorId>,
+    pub(super) ins: &'a [TensorId],
+    pub(super) outs: &'a [TensorId],
     pub(super) teams: ThreadGroups,
     /// Sizes of all axes.
-    pub(super) sizes: Vec<Expr>,
+    pub(super) sizes: &'a [Expr],
     pub(super) row: Expr,
     pub(super) columns: Expr,
     /// An input of all axes.
@@ -24,8 +24,8 @@ pub(super) struct Row<'a> {
 impl Row<'_> {
     /// The totals, one after the other, and the results.
     pub(super) fn all(&self, k: &mut Builder) -> Result {
-        let outs = self.own(k, &self.outs)?;
-        let ins = self.own(k, &self.ins)?;
+        let outs = self.own(k, self.outs)?;
+        let ins = self.own(k, self.ins)?;
         let kind = Kind::Fused(self.template.meaning(self.sizes.len(), &self.columns));
         let header = Header::new(kind, outs, ins.clone(), self.teams.team);
         k.decompose(header, |k| self.row(k, &ins))
@@ -34,14 +34,13 @@ impl Row<'_> {
     /// The own row of operands.
     fn own(&self, k: &mut Builder, of: &[TensorId]) -> Result<Vec<TensorId>> {
         let row = split(&self.row, &self.sizes[..self.template.kept]);
-        let mut all = Vec::new();
-        for &of in of {
+        let own = |&of: &TensorId| {
             let rank = k.tensor_of(of)?.view.axes().len();
             let mut tiles: Vec<_> = row.iter().map(|at| Some((1, at.clone()))).collect();
             tiles.resize(rank, None);
-            all.push(part(k, of, "own_row", &tiles)?);
-        }
-        Ok(all)
+            part(k, of, "own_row", &tiles)
+        };
+        of.iter().map(own).collect()
     }
 
     fn row(&self, k: &mut Builder, own: &[TensorId]) -> Result {
@@ -128,19 +127,14 @@ impl Row<'_> {
         totals: &[TensorId],
         (at, n): (&Expr, i64),
     ) -> Result<TensorId> {
-        let mut ins = Vec::new();
+        let mut ins = [self.ins, totals].concat();
         let used: Vec<usize> = function.used().collect();
-        for (i, (&of, access)) in self.ins.iter().zip(&self.template.ins).enumerate() {
-            if !used.contains(&i) {
-                // Nothing reads it.
-                ins.push(of);
-                continue;
-            }
+        // Nothing reads the others.
+        for (i, access) in self.template.ins.iter().enumerate().filter(|(i, _)| used.contains(i)) {
             let count = if access.strides.len() == self.sizes.len() { n } else { 1 };
-            let from = self.view(k, of, (at, count))?;
-            ins.push(access.load(k, from, Scalar::F32)?);
+            let from = self.view(k, ins[i], (at, count))?;
+            ins[i] = access.load(k, from, Scalar::F32)?;
         }
-        ins.extend(totals);
         Ok(computed(k, function, ("values", n, Scalar::F32), &ins)?[0])
     }
 
