@@ -144,7 +144,7 @@ impl Recurrent {
         let outs = [every, tensors.last_h, tensors.last_c].into_iter().flatten();
         let outs: Vec<TensorId> = outs.collect();
         let (kind, ins) = meaning::whole(self, &tensors, &steps)?;
-        let constants = self.cell.constants as i64;
+        let count = self.cell.constants as i64;
         let mut context = Context {
             layer: self,
             tensors,
@@ -164,9 +164,7 @@ impl Recurrent {
             kept: self.cell.reset.is_some().then(|| sums.state(k, "kept")).transpose()?,
             ragged: self.ragged.then(|| Ragged::new(k, self, &sums)).transpose()?,
             first: sums.of_columns(k, "first", self.sums())?,
-            constants: (constants > 0)
-                .then(|| sums.of_columns(k, "constants", constants))
-                .transpose()?,
+            constants: (count > 0).then(|| sums.of_columns(k, "constants", count)).transpose()?,
             parts: sums.parts(k)?,
             sums,
         };

@@ -2,11 +2,9 @@
 
 use super::operands::Ins;
 use super::{Context, Direction, Own, Recurrent, Tensors};
-use crate::kernel::Term;
 use crate::template::matmul::tile_of;
 use crate::{
-    Binary, Builder, Expr, Fused, Header, Kind, Number, Operand, Result, Step, TensorId, Tiler,
-    Window,
+    Binary, Builder, Expr, Fused, Header, Kind, Number, Operand, Result, TensorId, Tiler, Window,
 };
 
 /// What a dimension is of, and so which part of it belongs to a tile.
@@ -173,13 +171,12 @@ impl<'a> Given<'a> {
         let first = Fused::all((0..self.states()).map(|which| self.first(which)));
         let first = pack(first.clone(), &twice(first.output(0)));
         let (inner, all) = self.inner(2);
-        let old: Vec<_> = (0..2).map(|which| self.state(&Fused::input(0), which, 0)).collect();
-        let h = old[0].clone().then(|h| Term::Step(Step::Round(self.layer.scalar, h)));
+        let old = [0, 1].map(|which| self.state(&Fused::input(0), which, 0));
+        let h = old[0].clone().rounded(self.layer.scalar);
         let step = Fused::input(1).dims([None; 3]);
         let now = inner.now(steps, step);
         let x = inner.x.clone().gather(now.clone()).dims([0, 3, 4].map(Some));
-        let old: Vec<_> = old.into_iter().map(Some).collect();
-        let next = inner.next(&now, [&x, &h], &old);
+        let next = inner.next(&now, [&x, &h], &old.map(Some));
         first.steps_of(count.clone(), pack(next, &Fused::input(0)), &all)
     }
 }
@@ -239,7 +236,7 @@ impl<'a> Steps<'a> {
         let of = |which| units(self.given.state(&trace, which, 1).slice(0, step.clone(), 1), 1);
         // h has not been written before the first step.
         let there = |h: Fused| Fused::index(step.clone()).select(h, 0.0);
-        let h = of(0).then(|h| Term::Step(Step::Round(layer.scalar, h)));
+        let h = of(0).rounded(layer.scalar);
         let h_of_tile = Operand::at(self.h, [before, direction, tile, &0.into()]);
         let mut states = vec![(h_of_tile, there(h))];
         states.extend(self.context.states().map(|(which, tensor)| (tensor.into(), of(which))));
@@ -255,11 +252,8 @@ impl<'a> Steps<'a> {
     }
 
     /// A step, the element `now` of the sequence: the element `to` of h, of the one `before`.
-    pub(super) fn step(
-        &self,
-        k: &mut Builder,
-        [step, now, to, before]: [&Expr; 4],
-    ) -> Result<Header> {
+    pub(super) fn step(&self, k: &mut Builder, at: [&Expr; 4]) -> Result<Header> {
+        let [step, now, to, before] = at;
         use Dim::{All, At, Directions, Rows};
         let Steps { context, given, .. } = self;
         let tensors = &context.tensors;

@@ -47,7 +47,9 @@ impl Tensors {
         let count = layer.cell.constants as i64;
         let of_units = Layout::rows([&directions, &Expr::from(count), &hidden]);
         let counters = Layout::rows([&directions, &batch.ceil_div(rows)]);
-        let (ragged, alone) = (layer.ragged, layer.members().is(1));
+        let of_lengths = Layout::rows([batch]);
+        let (ragged, resets) = (layer.ragged, layer.cell.reset.is_some());
+        let together = !layer.members().is(1);
         Ok(Tensors {
             x: k.param("X", Layout::rows([steps, batch, &inputs]), scalar)?,
             weights: [weights(k, "W", &inputs)?, weights(k, "R", &hidden)?],
@@ -55,13 +57,9 @@ impl Tensors {
             first_h: maybe(k, "h0", layer.initial[0], &of_state)?,
             first_c: maybe(k, "c0", layer.initial[1], &of_state)?,
             constants: maybe(k, "P", count > 0, &of_units)?,
-            lengths: ragged
-                .then(|| k.param("lengths", Layout::rows([batch]), Scalar::I32))
-                .transpose()?,
-            counter: (!alone).then(|| k.scratch("counter", counters, Scalar::U32)).transpose()?,
-            reset: (layer.cell.reset.as_ref())
-                .map(|_| k.scratch("reset", of_state.clone(), scalar))
-                .transpose()?,
+            lengths: ragged.then(|| k.param("lengths", of_lengths, Scalar::I32)).transpose()?,
+            counter: together.then(|| k.scratch("counter", counters, Scalar::U32)).transpose()?,
+            reset: resets.then(|| k.scratch("reset", of_state.clone(), scalar)).transpose()?,
             y: match ragged || !layer.results[0] {
                 true => k.scratch(if ragged { "h" } else { "Y" }, all(&2.into()), scalar)?,
                 false => k.param("Y", all(steps), scalar)?,

@@ -37,6 +37,9 @@ pub(super) struct Context<'a> {
     pub(super) parts: Option<TensorId>,
 }
 
+/// Rows of a tensor: the coordinates of each by its number in a tile.
+type Rows<'a> = (TensorId, &'a dyn Fn(&Expr) -> Vec<Expr>);
+
 impl Context<'_> {
     /// All steps of the tile of rows of the batch.
     pub(super) fn all_steps(&self, k: &mut Builder) -> Result {
@@ -81,7 +84,7 @@ impl Context<'_> {
     fn step(&self, k: &mut Builder, [step, now, to, before]: [&Expr; 4]) -> Result {
         self.begin_sums(k)?;
         let x = |row: &Expr| vec![now.clone(), self.row(row)];
-        self.matmuls(k, 0, |k, chunk, to| self.fill(k, 0, (self.tensors.x, &x), chunk, to))?;
+        self.matmuls(k, 0, |k, to| self.fill(k, 0, (self.tensors.x, &x), to))?;
         self.add_state(k, step, before)?;
         if let (Some(function), Some(reset)) = (&self.layer.cell.reset, self.tensors.reset) {
             self.add_up(k, |k| self.hand(k, function, reset))?;
@@ -91,7 +94,7 @@ impl Context<'_> {
                 barrier.wait(k, &(step.clone() * 2 + 1))?;
             }
             let row = |row: &Expr| vec![self.direction.clone(), self.row(row)];
-            self.matmuls(k, 1, |k, chunk, to| self.fill(k, 0, (reset, &row), chunk, to))?;
+            self.matmuls(k, 1, |k, to| self.fill(k, 0, (reset, &row), to))?;
         }
         self.add_up(k, |k| self.leave(k, [step, now, to]))?;
         self.arrive(k)
@@ -120,14 +123,14 @@ impl Context<'_> {
         let (later, barrier) = (|| Cond::less(0, step), self.barrier());
         let times = step.clone() * self.layer.cell.meetings();
         let row = |row: &Expr| vec![before.clone(), self.direction.clone(), self.row(row)];
-        let last = (self.tensors.y, &row as &RowOf<'_>);
+        let last: Rows<'_> = (self.tensors.y, &row);
         let Some(given) = self.tensors.first_h else {
             return k.if_(later(), |k| {
                 match barrier {
                     Some(barrier) => barrier.wait(k, &times)?,
                     None => k.spec(Kind::Sync, (), (), self.block)?,
                 }
-                self.matmuls(k, 1, |k, chunk, to| self.fill(k, 0, last, chunk, to))
+                self.matmuls(k, 1, |k, to| self.fill(k, 0, last, to))
             });
         };
         if let Some(barrier) = barrier {
@@ -135,10 +138,9 @@ impl Context<'_> {
         }
         k.spec(Kind::Sync, (), (), self.block)?;
         let row = |row: &Expr| vec![self.direction.clone(), self.row(row)];
-        self.matmuls(k, 1, |k, chunk, to| {
-            let first = Cond::equal(step.clone(), 0);
-            k.if_(first, |k| self.fill(k, 0, (given, &row), chunk, to))?;
-            k.if_(later(), |k| self.fill(k, 0, last, chunk, to))
+        self.matmuls(k, 1, |k, to| {
+            k.if_(Cond::equal(step.clone(), 0), |k| self.fill(k, 0, (given, &row), to))?;
+            k.if_(later(), |k| self.fill(k, 0, last, to))
         })
     }
 
@@ -164,12 +166,7 @@ impl Context<'_> {
     pub(super) fn wide(&self) -> bool {
         self.layer.edges == Edges::Bulk
     }
-}
 
-/// The coordinates of a row by its number in a tile.
-type RowOf<'a> = dyn Fn(&Expr) -> Vec<Expr> + 'a;
-
-impl Context<'_> {
     /// Begins to bring the weights that stay for all steps. The copies join the group of the input's
     /// first rows, for which all threads wait before the first matmul.
     pub(super) fn bring_resident(&self, k: &mut Builder) -> Result {
@@ -177,7 +174,7 @@ impl Context<'_> {
             let Some(resident) = self.resident[i] else { continue };
             k.for_("chunk", 0..self.layer.chunks(i), 1, false, |k, chunk| {
                 let to = k.index(resident, "to", [chunk])?;
-                self.bring_weights(k, i, &Expr::from(chunk), to)
+                self.bring_weights(k, i, (&chunk.into(), to))
             })?;
         }
         Ok(())
@@ -188,9 +185,10 @@ impl Context<'_> {
         &self,
         k: &mut Builder,
         i: usize,
-        bring: impl Fn(&mut Builder, &Expr, TensorId) -> Result,
+        bring: impl Fn(&mut Builder, (&Expr, TensorId)) -> Result,
     ) -> Result {
         let chunks = self.layer.chunks(i);
+        let weights = self.weights.filter(|_| self.resident[i].is_none());
         let ahead = Ahead::new(k, self.layer.stages, self.block)?;
         multistage(
             k,
@@ -199,21 +197,17 @@ impl Context<'_> {
             |k, chunk, stage| {
                 within(k, chunk, chunks, |k| {
                     let to = k.index(self.rows, "stage", [stage])?;
-                    bring(k, chunk, to)?;
-                    match (self.resident[i], self.weights) {
-                        (None, Some(weights)) => {
-                            let to = k.index(weights, "stage", [stage])?;
-                            self.bring_weights(k, i, chunk, to)
-                        }
-                        _ => Ok(()),
-                    }
+                    bring(k, (chunk, to))?;
+                    let Some(weights) = weights else { return Ok(()) };
+                    let to = k.index(weights, "stage", [stage])?;
+                    self.bring_weights(k, i, (chunk, to))
                 })
             },
             |k, chunk, stage| {
                 let a = k.index(self.rows, "a", [stage])?;
-                let b = match (self.resident[i], self.weights) {
-                    (None, Some(weights)) => k.index(weights, "b", [stage])?,
+                let b = match (self.resident[i], weights) {
                     (Some(resident), _) => k.index(resident, "b", [chunk])?,
+                    (None, Some(weights)) => k.index(weights, "b", [stage])?,
                     (None, None) => return Ok(()),
                 };
                 let header = Header::new(self.sums.kind(), self.acc, [a, b], self.block);
@@ -224,7 +218,7 @@ impl Context<'_> {
     }
 
     /// Brings a tile of W or R: zeros where a sum has no gate of it.
-    fn bring_weights(&self, k: &mut Builder, i: usize, chunk: &Expr, to: TensorId) -> Result {
+    fn bring_weights(&self, k: &mut Builder, i: usize, to: (&Expr, TensorId)) -> Result {
         let layer = self.layer;
         let (sums, units) = (layer.sums(), self.units.clone() * layer.units);
         let at = |column: &Expr| {
@@ -246,18 +240,12 @@ impl Context<'_> {
             let gate = if all { sum } else { gate };
             vec![self.direction.clone(), gate, units.clone() + unit + beyond]
         };
-        self.fill(k, 1, (self.tensors.weights[i], &at), chunk, to)
+        self.fill(k, 1, (self.tensors.weights[i], &at), to)
     }
 
-    /// Brings a tile of rows of a tensor.
-    fn fill(
-        &self,
-        k: &mut Builder,
-        i: usize,
-        (from, at): (TensorId, &RowOf<'_>),
-        chunk: &Expr,
-        to: TensorId,
-    ) -> Result {
+    /// Brings a tile of rows: a chunk of the depth.
+    fn fill(&self, k: &mut Builder, i: usize, from: Rows<'_>, to: (&Expr, TensorId)) -> Result {
+        let ((from, at), (chunk, to)) = (from, to);
         let (side, movers) = (self.sides[i], self.movers);
         let piece = side.piece(movers.edges);
         let axes = k.tensor_of(from)?.view.axes().len();

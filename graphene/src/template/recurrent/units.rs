@@ -150,29 +150,7 @@ impl Context<'_> {
         let unit = self.units.clone() * (self.layer.units / n) + self.sums.unit(run);
         neighbours(k, of, at.into_iter().chain([unit]), n, "run")
     }
-}
 
-/// What a thread keeps for it.
-pub(super) struct Ragged {
-    /// The lengths of the own rows, in single precision, which holds them as they are up to 2²⁴: `[row]`.
-    lengths: TensorId,
-    /// h of the own units, where that is not their own state: `[row, run].[unit]`.
-    pub(super) held: Option<TensorId>,
-}
-
-impl Ragged {
-    pub(super) fn new(k: &mut Builder, layer: &Recurrent, sums: &Sums) -> Result<Ragged> {
-        let view = Layout::rows([sums.rows]);
-        let lengths = k.allocate("own_lengths", view, Scalar::F32, Memory::Registers, None)?;
-        let held = match layer.cell.own {
-            Own::Hidden => None,
-            Own::Nothing | Own::Cell => Some(sums.state(k, "held")?),
-        };
-        Ok(Ragged { lengths, held })
-    }
-}
-
-impl Context<'_> {
     /// What the rows of a tile begin with; beyond the batch they have no length.
     pub(super) fn begin_ragged(&self, k: &mut Builder, ragged: &Ragged) -> Result {
         if let Some(held) = ragged.held {
@@ -224,5 +202,25 @@ impl Context<'_> {
         }
         pointwise(k, &Function::all(functions), &outs, &ins)?;
         Ok((given, outs[1]))
+    }
+}
+
+/// What a thread keeps of sequences that have lengths of their own.
+pub(super) struct Ragged {
+    /// The lengths of the own rows, in single precision, which holds them as they are up to 2²⁴: `[row]`.
+    lengths: TensorId,
+    /// h of the own units, where that is not their own state: `[row, run].[unit]`.
+    pub(super) held: Option<TensorId>,
+}
+
+impl Ragged {
+    pub(super) fn new(k: &mut Builder, layer: &Recurrent, sums: &Sums) -> Result<Ragged> {
+        let view = Layout::rows([sums.rows]);
+        let lengths = k.allocate("own_lengths", view, Scalar::F32, Memory::Registers, None)?;
+        let held = match layer.cell.own {
+            Own::Hidden => None,
+            Own::Nothing | Own::Cell => Some(sums.state(k, "held")?),
+        };
+        Ok(Ragged { lengths, held })
     }
 }
