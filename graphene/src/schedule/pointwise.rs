@@ -55,24 +55,21 @@ pub fn load_inside(k: &mut Builder, from: TensorId, wide: bool) -> Result<Tensor
 pub fn fetch_inside(k: &mut Builder, raw: TensorId, from: TensorId, wide: bool) -> Result {
     let n = count(k, raw)?;
     each(k, n, |k, i| k.init(Operand::at(raw, [i]), 0.0))?;
-    if wide {
-        return k.if_(Test::Inside(from.into()), |k| copy(k, raw, from, true));
-    }
-    moves_inside(k, raw, from, from)
+    copy_inside(k, [raw, from], from, wide)
 }
 
 /// Stores what registers hold in single precision as elements `[n]` of global memory that lie
 /// within it. `wide` is as for [`load_inside`].
 pub fn store_inside(k: &mut Builder, to: TensorId, from: TensorId, wide: bool) -> Result {
     let narrow = narrowed(k, from, to)?;
-    if wide {
-        return k.if_(Test::Inside(to.into()), |k| copy(k, to, narrow, true));
-    }
-    moves_inside(k, to, narrow, to)
+    copy_inside(k, [to, narrow], to, wide)
 }
 
-/// Moves each element that lies within `global`, which is one of the two sides.
-fn moves_inside(k: &mut Builder, to: TensorId, from: TensorId, global: TensorId) -> Result {
+/// Copies the elements that lie within `global`, which is one of the two sides.
+fn copy_inside(k: &mut Builder, [to, from]: [TensorId; 2], global: TensorId, wide: bool) -> Result {
+    if wide {
+        return k.if_(Test::Inside(global.into()), |k| copy(k, to, from, true));
+    }
     let n = count(k, to)?;
     each(k, n, |k, i| {
         let at = |tensor| Operand::at(tensor, [&i]);

@@ -104,14 +104,13 @@ struct Given {
     results: Vec<TensorId>,
 }
 
-/// What the parts of the kernel share.
 struct Context<'a> {
     mlp: &'a Mlp,
     given: Vec<Given>,
     block: ThreadsId,
     thread: Var,
-    /// The first row.
-    origin: Expr,
+    /// Which of the blocks' rows are the own ones.
+    m: Expr,
     /// The rows: a layer's input, then its result.
     near: TensorId,
     /// Stages of weights whose input's column is contiguous, and of those whose output's is.
@@ -143,12 +142,10 @@ impl Mlp {
         for (l, given) in given.iter_mut().enumerate() {
             given.tiles = self.sides(l)[1].tiled(&mut k, given.weights, true)?;
         }
-        let origin = m * self.rows;
         let thread = thread.clone();
-        let context = Context { mlp: self, given, block, thread, origin, near, shared };
+        let context = Context { mlp: self, given, block, thread, m, near, shared };
         let header = self.header(x, &context.given, block);
-        let tile = context.origin.div(self.rows);
-        let tile = self.tile(&mut k, (x, &context.given), (self.rows, &tile), block)?;
+        let tile = self.tile(&mut k, (x, &context.given), (self.rows, &context.m), block)?;
         k.decompose(tile, |k| {
             // The rows come with the first stage.
             first.fill(k, rows, near, movers)?;

@@ -259,7 +259,6 @@ impl Recurrent {
         Side::both(&matmul, [self.rows, self.columns()], self.depth, By::Warps)
     }
 
-    /// Whether there is such a kernel.
     fn check(&self) -> Result {
         self.cell.check()?;
         let float = matches!(self.scalar, Scalar::F16 | Scalar::Bf16 | Scalar::F32);

@@ -56,8 +56,8 @@ impl Reduce {
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("reduce", self.arch);
-        let mut size = |name| Ok(Expr::from(k.symbol(name)?));
-        let [outer, reduced, inner] = [size("outer")?, size("reduced")?, size("inner")?];
+        let sizes = k.symbols(["outer", "reduced", "inner"])?;
+        let [outer, reduced, inner] = sizes.map(Expr::from);
         let (all, kept) = ([outer.clone(), reduced.clone(), inner.clone()], [outer, inner]);
         let given = self.ins.iter().enumerate().map(|(i, x)| (format!("x{i}"), x, &all[..]));
         let operands: Vec<_> = given.chain([("y".to_owned(), &self.out, &kept[..])]).collect();

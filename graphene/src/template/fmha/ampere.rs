@@ -20,7 +20,6 @@ use crate::{
 struct Block<'a> {
     fmha: &'a Fmha,
     block: ThreadsId,
-    /// The own thread's number.
     thread: Expr,
     lane: Lane,
     /// Queries, keys and values in shared memory: `[rows, dim]`, of the latter two in stages.
@@ -33,7 +32,6 @@ struct Block<'a> {
     left: Left,
 }
 
-/// The kernel.
 pub(super) fn kernel(fmha: &Fmha) -> Result<Kernel> {
     let mut k = Builder::new("fmha", fmha.arch);
     let given = Given::new(&mut k, fmha, GROUP * fmha.consumers)?;

@@ -15,18 +15,15 @@ use crate::{
     ThreadsId, Tiler, Var,
 };
 
-/// A consumer warpgroup.
 struct Consumer<'a> {
     context: &'a Context<'a>,
     own: ThreadsId,
     /// Its number among the consumers.
     group: Var,
     lane: Lane,
-    /// All of the block's warps: the first lane of each arrives for it.
     elected_warps: ThreadsId,
     /// Of queries, keys and values.
     states: [PipelineState; 3],
-    /// Its place in the order of consumers.
     order: OrderedConsumer,
     /// The scores of a tile, which become weights; these as operands; and the sums.
     scores: TensorId,
@@ -39,7 +36,6 @@ struct Consumer<'a> {
     matrices: Matrices,
 }
 
-/// What each consumer warpgroup does.
 pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
     let consumer = Consumer::new(k, context)?;
     context.given.each_tile(k, |k, place| {

@@ -5,15 +5,12 @@ use crate::schedule::{OrderedBarrier, Pipeline};
 use crate::template::matmul::{leaf, tile_of};
 use crate::{Builder, Expr, Kind, Memory, Result, Scalar, TensorId, ThreadsId, Tiler, View};
 
-/// What the parts of the kernel share.
 pub(super) struct Context<'a> {
     pub(super) given: &'a Given<'a>,
-    /// The block's threads as warpgroups.
     pub(super) groups: ThreadsId,
     /// Queries, keys and values: their barriers, and where they lie in shared memory:
     /// `[rows, dim]`, `[stages].[dim, keys]`, `[stages].[keys, dim]`.
     pub(super) pipelines: [Pipeline; 3],
-    /// In which order consumers multiply.
     pub(super) order: OrderedBarrier,
     pub(super) shared: [TensorId; 3],
     /// Of a mask of one element a key: `[stages].[keys]`, its [terms](super::scores::term), in the stages of the keys.
@@ -21,7 +18,6 @@ pub(super) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Allocates the stages and their barriers.
     pub(super) fn new(k: &mut Builder, given: &'a Given<'_>) -> Result<Context<'a>> {
         let (fmha, block) = (given.fmha, given.block);
         let Fmha { consumers, stages, keys, .. } = *fmha;

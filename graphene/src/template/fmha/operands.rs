@@ -22,7 +22,6 @@ pub(super) struct Given<'a> {
     pub(super) kv_heads: Expr,
     pub(super) queries: Expr,
     pub(super) keys: Expr,
-    /// How many blocks there are.
     pub(super) blocks: Expr,
     /// Q, K, V and O.
     pub(super) params: [TensorId; 4],
@@ -70,7 +69,6 @@ impl<'a> Given<'a> {
         })
     }
 
-    /// The kernel.
     pub(super) fn header(&self) -> Header {
         let [q, key, value, o] = self.params;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(self.mask).collect();

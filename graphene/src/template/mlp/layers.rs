@@ -15,7 +15,6 @@ use std::ops::Range;
 type Sums<'a> = (&'a dyn TiledMma, TensorId);
 
 impl Context<'_> {
-    /// One layer after the other.
     pub(super) fn layers(&self, k: &mut Builder) -> Result {
         let mlp = self.mlp;
         let ahead = Ahead::new(k, mlp.stages, self.block)?;
@@ -76,7 +75,7 @@ impl Context<'_> {
 
     /// The block's rows of a tensor in global memory.
     fn rows(&self, k: &mut Builder, of: TensorId, name: &str) -> Result<TensorId> {
-        rows_of(k, of, name, (self.mlp.rows, &self.origin.div(self.mlp.rows)))
+        rows_of(k, of, name, (self.mlp.rows, &self.m))
     }
 
     /// What a layer computes: its sums, all of it, and what becomes of the sums.
@@ -177,8 +176,8 @@ impl Context<'_> {
         let padded = self.mlp.padded(l) > *width;
         sums.each_run(k, (acc, 1), &epilogue, &Place::first(), |k, values, local| {
             // `local` counts rows from the block's first.
-            let (row, column) = (self.origin.clone() + &local.row, local.column.clone());
-            let (n, mut held) = (local.n, local.held.clone());
+            let row = self.m.clone() * self.mlp.rows + &local.row;
+            let (column, n, mut held) = (local.column.clone(), local.n, local.held.clone());
             if *skip {
                 let from = self.run_of_near(k, local)?;
                 held.push(Some(load(k, from, true)?));

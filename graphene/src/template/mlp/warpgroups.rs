@@ -135,7 +135,6 @@ impl Warpgroups {
     }
 }
 
-/// What the parts of the kernel share.
 struct Shared<'a> {
     mlp: &'a Mlp,
     by: Warpgroups,

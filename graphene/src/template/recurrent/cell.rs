@@ -117,7 +117,6 @@ impl Cell {
         }
     }
 
-    /// Whether all fits together.
     pub(super) fn check(&self) -> Result {
         let own = usize::from(self.own != Own::Nothing);
         let (given, kept) = (self.sums.len() + own, usize::from(self.reset.is_some()));

@@ -206,7 +206,6 @@ pub(super) fn whole(
     Ok(ins.of(fused))
 }
 
-/// The steps of a tile of rows.
 pub(super) struct Steps<'a> {
     context: &'a Context<'a>,
     /// What they are of, all of its steps of the input.

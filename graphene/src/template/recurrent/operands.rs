@@ -3,7 +3,6 @@
 use super::Recurrent;
 use crate::{Builder, Expr, Fused, Kind, Layout, Operand, Result, Scalar, TensorId};
 
-/// The kernel's tensors.
 pub(super) struct Tensors {
     pub(super) x: TensorId,
     /// W and R.
@@ -25,7 +24,6 @@ pub(super) struct Tensors {
 }
 
 impl Tensors {
-    /// Declares the kernel's tensors.
     pub(super) fn declare(
         k: &mut Builder,
         layer: &Recurrent,

@@ -77,7 +77,6 @@ impl Context<'_> {
         if slices > 1 { self.of_others(k, |k| self.clear(k)) } else { Ok(()) }
     }
 
-    /// Sets the sums to 0.
     fn clear(&self, k: &mut Builder) -> Result {
         self.each_sum(k, 0..self.sums.gates, |k, _, _, to| {
             each(k, self.sums.run(), |k, e| k.init(Operand::at(to, [&e]), 0.0))

@@ -7,7 +7,6 @@ use crate::template::stage::{Movers, Side};
 use crate::template::tiled_mma::Near;
 use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, ThreadsId, Tiler};
 
-/// What the parts of the kernel share.
 pub(super) struct Context<'a> {
     pub(super) layer: &'a Recurrent,
     pub(super) tensors: Tensors,

@@ -127,7 +127,6 @@ impl Sums {
         }
     }
 
-    /// Registers for the sums.
     pub(super) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
         match &self.who {
             Who::Warps(fragments) => fragments.allocate(k),
@@ -181,7 +180,6 @@ impl Sums {
         Kind::Fused(matmul + Fused::old(0))
     }
 
-    /// Adds the matmuls of a stage.
     pub(super) fn multiply(&self, k: &mut Builder, near: Near) -> Result {
         let mut own = [near.a, near.b];
         if self.slices > 1 {

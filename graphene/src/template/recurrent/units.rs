@@ -29,7 +29,6 @@ impl Context<'_> {
         })
     }
 
-    /// Loads the constants of the own units.
     pub(super) fn constants(&self, k: &mut Builder) -> Result {
         let (Some(to), Some(from)) = (self.constants, self.tensors.constants) else {
             return Ok(());

@@ -35,7 +35,6 @@ enum By {
     Threads,
 }
 
-/// Left operands.
 pub(super) struct Left {
     by: By,
     /// Fragments of queries, unless they stay in shared memory.
@@ -163,7 +162,6 @@ impl Block<'_> {
         })
     }
 
-    /// A tile's queries are there.
     pub(super) fn bring_queries(&self, k: &mut Builder) -> Result {
         let Some(queries) = self.left.queries else { return Ok(()) };
         let of = k.index(self.shared[0], "of_block", [0])?;

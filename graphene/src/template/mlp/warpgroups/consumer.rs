@@ -23,7 +23,6 @@ pub(super) struct Part {
     pub(super) panels: i64,
 }
 
-/// A consumer warpgroup.
 pub(super) struct Consumer<'a> {
     pub(super) shared: &'a Shared<'a>,
     pub(super) near: &'a Near,
@@ -33,7 +32,6 @@ pub(super) struct Consumer<'a> {
     pub(super) m: Expr,
     pub(super) lane: Lane,
     pub(super) matrices: Matrices,
-    /// All of the block's warps: the first lane of each arrives for it.
     elected_warps: ThreadsId,
     /// Stages that are used, and that are released.
     using: PipelineState,
@@ -58,7 +56,6 @@ const TOGETHER: i64 = 3;
 pub(super) const EIGHTS: i64 = PANEL / 8;
 
 impl Shared<'_> {
-    /// What each consumer warpgroup does.
     pub(super) fn consume(&self, k: &mut Builder, near: &Near) -> Result {
         let consumer = Consumer::new(k, self, near)?;
         let own = consumer.own;
