@@ -79,10 +79,9 @@ impl Executors {
         if let Some(each) = self.each {
             self.threads = each;
         }
-        let needing: Vec<usize> =
-            (0..role.len()).filter(|&at| depends(kernel, &role[at])).collect();
-        let stmts = match &mut role[needing[0]] {
-            Stmt::For(For { body, unroll: false, .. }) if needing.len() == 1 => body,
+        let needed: Vec<usize> = (0..role.len()).filter(|&at| depends(kernel, &role[at])).collect();
+        let stmts = match &mut role[needed[0]] {
+            Stmt::For(For { body, unroll: false, .. }) if needed.len() == 1 => body,
             _ => role,
         };
         self.await_predecessors(kernel, stmts);

@@ -2,7 +2,7 @@
 //! of keys and values, which come into two stages each.
 mod matmuls;
 
-use self::matmuls::Left;
+use self::matmuls::{By, Left};
 use super::context::{Place, order};
 use super::scores::Spot;
 use super::{Fmha, GROUP, Given, ROWS, STAGES};
@@ -115,7 +115,11 @@ impl<'a> Block<'a> {
             self.weigh(k, place, step)?;
             let kind = if fmha.tf32 { Kind::Unary(Unary::Tf32) } else { Kind::Move };
             let converted = Header::new(kind, weights, self.scores, self.block);
-            k.decompose(converted, |k| self.convert(k))?;
+            k.decompose(converted, |k| match self.left.by {
+                By::TensorCores => fmha.pack(k, self.scores, weights),
+                By::Rounded => self.weights_rounded(k),
+                By::Threads | By::QuadPairs => self.weights_to_shared(k),
+            })?;
             self.meet(k)?;
             next(k, 2, step)?;
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;

@@ -81,29 +81,20 @@ impl Fmha {
     fn kind(&self, [heads, kv_heads]: [&Expr; 2]) -> Kind {
         // Queries of heads that share keys and values have one more dimension.
         let group = heads.div(kv_heads.clone().max(1));
-        let shared =
-            |input: usize| Fused::input(input).dims([Some(0), Some(1), None, Some(2), Some(3)]);
-        let [queries, keys, values] =
-            [Fused::input(0).split(1, group.clone()), shared(1), shared(2)];
+        let shared = |input| Fused::input(input).dims([Some(0), Some(1), None, Some(2), Some(3)]);
+        let queries = Fused::input(0).split(1, group.clone());
         let mask = match self.mask {
             Mask::None => None,
             Mask::PerKey(_) => Some(Fused::input(3).dims([Some(0), None, None, None, Some(1)])),
             Mask::Dense(_) => Some(Fused::input(3).split(1, group)),
         };
-        let scores = self.scores([queries, keys], mask, [3, 4], 0.into());
-        Kind::Fused(self.attention(scores, values, 4).merge(1))
+        let scores = self.scores([queries, shared(1)], mask, [3, 4], 0.into());
+        Kind::Fused(self.attention(scores, shared(2), 4).merge(1))
     }
 
     /// An operand of a matmul as it is multiplied.
     pub(super) fn rounded(&self, x: Fused) -> Fused {
         if self.tf32 { x.unary(Unary::Tf32) } else { x }
-    }
-
-    /// What a tile computes of its queries, the first of which has this number.
-    fn of_tile(&self, first: Expr) -> Kind {
-        let operands = [0, 1].map(Fused::input);
-        let scores = self.scores(operands, self.tile_mask(), [2, 3], first);
-        Kind::Fused(self.attention(scores, Fused::input(2), 3))
     }
 
     /// The mask of a tile's scores.
@@ -244,6 +235,9 @@ impl Place<'_> {
             ins.push(tile_of(k, mask, "mask_tile", tiles, at)?);
         }
         let out = self.rows(k, 3, rows, m)?;
-        Ok((Header::new(fmha.of_tile(m.clone() * rows), out, ins.clone(), threads), ins))
+        let [queries, keys, values] = [0, 1, 2].map(Fused::input);
+        let scores = fmha.scores([queries, keys], fmha.tile_mask(), [2, 3], m.clone() * rows);
+        let kind = Kind::Fused(fmha.attention(scores, values, 3));
+        Ok((Header::new(kind, out, ins.clone(), threads), ins))
     }
 }

@@ -46,15 +46,14 @@ impl Row<'_> {
     fn row(&self, k: &mut Builder, own: &[TensorId]) -> Result {
         let mut count = None;
         if self.template.totals.iter().any(|total| total.finish.used().any(|input| input == 1)) {
-            let number = number(k, "count", Scalar::F32)?;
+            let number = *count.insert(number(k, "count", Scalar::F32)?);
             k.alone(Kind::Index(self.columns.clone()), number, ())?;
-            count = Some(number);
         }
         let mut totals = Vec::new();
         let mut meanings: Vec<Fused> = Vec::new();
         for total in &self.template.totals {
-            let [folded, meaning] =
-                self.template.total(total, self.sizes.len(), &self.columns, &meanings);
+            let rank = self.sizes.len();
+            let [folded, meaning] = self.template.total(total, rank, &self.columns, &meanings);
             meanings.push(meaning);
             let value = number(k, "total", Scalar::F32)?;
             let (fused, used) = folded.over_used();
@@ -66,14 +65,13 @@ impl Row<'_> {
             let ins: Vec<TensorId> = [value, count].iter().chain(&totals).copied().collect();
             totals.extend(computed(k, &total.finish, ("finished", 1, Scalar::F32), &ins)?);
         }
-        let whole = self.sizes.len();
-        let is_whole = |out: &(&Out, TensorId)| out.0.access.strides.len() == whole;
+        let is_whole = |out: &(&Out, TensorId)| out.0.access.strides.len() == self.sizes.len();
         let outs = self.template.outs.iter().zip(self.outs.iter().copied());
         let (whole, rows): (Vec<_>, Vec<_>) = outs.partition(is_whole);
         if !whole.is_empty() {
+            let n = self.template.vector;
             self.pass(k, |k, at| {
-                let mut whole = whole.into_iter();
-                whole.try_for_each(|out| self.leave(k, out, &totals, (at, self.template.vector)))
+                whole.into_iter().try_for_each(|out| self.leave(k, out, &totals, (at, n)))
             })?;
         }
         k.if_(Cond::equal(self.teams.at[1].clone(), 0), |k| {

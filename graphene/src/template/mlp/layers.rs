@@ -6,9 +6,7 @@ use crate::template::epilogue::{Attached, Epilogue, Run, Span};
 use crate::template::matmul::{Place, tile_of};
 use crate::template::stage::Movers;
 use crate::template::tiled_mma::{By, Near, TiledMma};
-use crate::{
-    Builder, Cond, Error, Expr, Header, Kind, Operand, Relation, Result, TensorId, Tiler, Var,
-};
+use crate::{Builder, Cond, Expr, Header, Kind, Operand, Relation, Result, TensorId, Tiler, Var};
 use std::ops::Range;
 
 /// Who adds a layer's sums, and in which registers.
@@ -52,8 +50,7 @@ impl Context<'_> {
             |k, step, stage| self.fetch(k, (l, later), step, stage),
             |k, step, stage| {
                 let step = Expr::from(step);
-                let stages = self.stages_of(l)?;
-                let stage = k.index(stages, "b", [stage])?;
+                let stage = k.index(self.stages_of(l), "b", [stage])?;
                 let of_layer = step.rem(&per_layer);
                 let skipped = of_layer.clone() * (mlp.depth / 16);
                 let part = [Tiler::Whole, Tiler::Size(mlp.depth)];
@@ -107,9 +104,9 @@ impl Context<'_> {
         ])
     }
 
-    fn stages_of(&self, l: usize) -> Result<TensorId> {
+    fn stages_of(&self, l: usize) -> TensorId {
         let stages = self.shared[usize::from(self.mlp.layers[l].transposed)];
-        stages.ok_or_else(|| Error::Kernel("a layer without stages".to_owned()))
+        stages.expect("there are stages for every layout of weights")
     }
 
     /// Brings the weights of a step, counted from a layer's first, that is one of `range`: this layer's
@@ -139,7 +136,7 @@ impl Context<'_> {
                     let side = mlp.sides(l)[1];
                     let at = [own.div(per_layer), own.rem(per_layer), Expr::from(0)];
                     let from = k.index(self.given[l].tiles, "tile", at)?;
-                    let to = k.index(self.stages_of(l)?, "stage", [stage])?;
+                    let to = k.index(self.stages_of(l), "stage", [stage])?;
                     let width = if side.transposed { mlp.layers[l].width } else { mlp.input(l) };
                     let (threads, edges) = (32 * mlp.warps, mlp.edges(width));
                     let Context { block, ref thread, .. } = *self;

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// What a dimension is of, and so which part of it belongs to a tile.
-enum Dim<'e> {
+pub(super) enum Dim<'e> {
     Directions,
     Rows,
     /// All of it belongs to every tile.
@@ -292,14 +292,8 @@ impl Context<'_> {
         own.into_iter().chain(held.map(|held| (0, held)))
     }
 
-    /// What units of a tile begin with.
-    pub(super) fn beginning(&self, k: &mut Builder, [own, first]: [TensorId; 2]) -> Result<Header> {
-        let from = self.part(k, first, &[Dim::Directions, Dim::Rows, Dim::All])?;
-        Ok(Header::new(Kind::Move, own, from, self.block).on(self.members))
-    }
-
     /// The part of a tensor that belongs to the tile of rows, and the own direction.
-    fn part(&self, k: &mut Builder, of: TensorId, dims: &[Dim<'_>]) -> Result<TensorId> {
+    pub(super) fn part(&self, k: &mut Builder, of: TensorId, dims: &[Dim<'_>]) -> Result<TensorId> {
         let part = |dim: &Dim<'_>| match dim {
             Dim::Directions => (Tiler::Size(1), self.direction.clone()),
             Dim::Rows => (Tiler::Size(self.layer.rows), self.tile.clone()),

@@ -29,10 +29,9 @@ impl Tensors {
         layer: &Recurrent,
         [steps, batch]: [&Expr; 2],
     ) -> Result<Tensors> {
-        let Recurrent { scalar, rows, .. } = *layer;
+        let Recurrent { scalar, rows, inputs, hidden, .. } = *layer;
         let directions = Expr::from(layer.directions());
-        let [inputs, hidden, gates] =
-            [layer.inputs, layer.hidden, layer.cell.gates].map(Expr::from);
+        let [inputs, hidden, gates] = [inputs, hidden, layer.cell.gates].map(Expr::from);
         let all = |steps: &Expr| Layout::rows([steps, &directions, batch, &hidden]);
         let weights = |k: &mut Builder, name: &str, depth: &Expr| {
             k.param(name, Layout::rows([&directions, &gates, &hidden, depth]), scalar)

@@ -190,10 +190,9 @@ impl Sums {
                 *tile = k.index(slices, "slice", side.order(Expr::from(0), self.slice.clone()))?;
             }
         }
+        let [a, b] = own;
         match &self.who {
-            Who::Warps(fragments) => {
-                fragments.multiply(k, Near { a: own[0], b: own[1], ..near }, &0.into())
-            }
+            Who::Warps(fragments) => fragments.multiply(k, Near { a, b, ..near }, &0.into()),
             Who::Threads => self.add(k, near.c, own),
         }
     }

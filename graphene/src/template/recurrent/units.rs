@@ -1,10 +1,11 @@
 //! What is done with each unit: what it begins with, the cell, and where its numbers lie.
 
+use super::meaning::Dim;
 use super::{Context, Own, Recurrent, Sums};
 use crate::schedule::{each, load_inside, neighbours, number, pointwise, store_inside, vector};
 use crate::{
-    Binary, Builder, Cond, Expr, Function, Kind, Layout, Memory, Operand, Result, Scalar, TensorId,
-    Tiler,
+    Binary, Builder, Cond, Expr, Function, Header, Kind, Layout, Memory, Operand, Result, Scalar,
+    TensorId, Tiler,
 };
 
 impl Context<'_> {
@@ -30,9 +31,7 @@ impl Context<'_> {
     }
 
     pub(super) fn constants(&self, k: &mut Builder) -> Result {
-        let (Some(to), Some(from)) = (self.constants, self.tensors.constants) else {
-            return Ok(());
-        };
+        let Some((to, from)) = self.constants.zip(self.tensors.constants) else { return Ok(()) };
         let n = self.sums.run();
         k.unroll("j", self.sums.runs(), |k, run| {
             for constant in (0..self.layer.cell.constants).map(|number| Expr::from(number as i64)) {
@@ -61,8 +60,8 @@ impl Context<'_> {
             })
         };
         let Some(first) = first else { return fill(k) };
-        let header = self.beginning(k, [own, first])?;
-        k.decompose(header, fill)
+        let from = self.part(k, first, &[Dim::Directions, Dim::Rows, Dim::All])?;
+        k.decompose(Header::new(Kind::Move, own, from, self.block).on(self.members), fill)
     }
 
     /// What others read of complete sums, the second time in a step.

@@ -24,7 +24,7 @@ const WIDE: i64 = 4;
 
 /// Who multiplies.
 #[derive(Debug, Clone, Copy)]
-enum By {
+pub(super) enum By {
     /// Tensor cores of fp16 or bf16.
     TensorCores,
     /// Those of fp16 by quad pairs.
@@ -36,7 +36,7 @@ enum By {
 }
 
 pub(super) struct Left {
-    by: By,
+    pub(super) by: By,
     /// Fragments of queries, unless they stay in shared memory.
     pub(super) queries: Option<TensorId>,
     /// Those of weights; rounded: `[8s of keys].[rows eight apart, pair]`; by threads in shared memory: `[rows, keys]`.
@@ -93,15 +93,6 @@ impl Block<'_> {
             (By::Rounded, true) => self.values_rounded(k, ins[1]),
             (By::Threads, false) => self.keys_by_threads(k, ins[1]),
             (By::Threads, true) => self.values_by_threads(k, ins[1]),
-        }
-    }
-
-    /// Scores have become weights: they as left operands.
-    pub(super) fn convert(&self, k: &mut Builder) -> Result {
-        match self.left.by {
-            By::TensorCores => self.fmha.pack(k, self.scores, self.left.weights),
-            By::Rounded => self.weights_rounded(k),
-            By::Threads | By::QuadPairs => self.weights_to_shared(k),
         }
     }
 
@@ -198,7 +189,7 @@ impl Block<'_> {
         })
     }
 
-    fn weights_rounded(&self, k: &mut Builder) -> Result {
+    pub(super) fn weights_rounded(&self, k: &mut Builder) -> Result {
         k.unroll("j", self.fmha.keys / 8, |k, j| {
             let to = k.index(self.left.weights, "to", [j])?;
             k.unroll_both([("half", 2), ("p", 2)], |k, [half, p]| {
@@ -248,7 +239,7 @@ impl Block<'_> {
         })
     }
 
-    fn weights_to_shared(&self, k: &mut Builder) -> Result {
+    pub(super) fn weights_to_shared(&self, k: &mut Builder) -> Result {
         k.unroll_both([("j", self.fmha.keys / 8), ("half", 2)], |k, [j, half]| {
             let row = self.row() + Expr::from(half) * 8;
             let at = [row, Expr::from(j) * 4 + &self.lane.column];
