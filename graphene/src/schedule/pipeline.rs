@@ -21,21 +21,16 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Allocates the barriers, and lets one thread, `first`, initialise them. What follows must begin with a synchronisation.
-    pub fn new(
-        k: &mut Builder,
-        stages: i64,
-        filled_by: i64,
-        emptied_by: i64,
-        first: ThreadsId,
-    ) -> Result<Pipeline> {
+    /// Allocates the barriers, at which so many arrive `by` whom a stage is filled and emptied, and lets one thread, `first`,
+    /// initialise them. What follows must begin with a synchronisation.
+    pub fn new(k: &mut Builder, stages: i64, by: [i64; 2], first: ThreadsId) -> Result<Pipeline> {
         let mut barriers =
             |name| k.allocate(name, [Layout::of(stages, 1)], Scalar::Mbar, Memory::Shared, None);
         let (full, empty) = (barriers("full")?, barriers("empty")?);
         k.role(first, 0..1, |k| {
             k.unroll("s", stages, |k, s| {
-                k.init(Operand::at(full, [s]), filled_by as f64)?;
-                k.init(Operand::at(empty, [s]), emptied_by as f64)
+                k.init(Operand::at(full, [s]), by[0] as f64)?;
+                k.init(Operand::at(empty, [s]), by[1] as f64)
             })?;
             k.alone(Kind::Fence(Fence::Init), (), ())
         })?;

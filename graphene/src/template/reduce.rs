@@ -194,10 +194,7 @@ impl Own<'_> {
         let view = Layout::rows([strands, n, threads]);
         let shared = k.allocate("parts", view, Scalar::F32, Memory::Shared, None)?;
         let place = |strand: Expr, e: Expr| Operand::at(shared, [strand, e, across.clone()]);
-        each(k, n, |k, e| {
-            let own = Operand::at(total, [&e]);
-            k.move_(place(strand.clone(), e), own)
-        })?;
+        each(k, n, |k, e| k.move_(place(strand.clone(), e.clone()), Operand::at(total, [e])))?;
         k.spec(Kind::Sync, (), (), self.block)?;
         k.if_(Cond::equal(strand.clone(), 0), |k| {
             k.for_("other", 1..strands, 1, false, |k, other| {

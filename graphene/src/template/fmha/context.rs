@@ -35,8 +35,7 @@ impl<'a> Context<'a> {
         // One thread fills a stage, and one lane of each consumer's warp says that it has left it.
         // The lanes of a warp bring the mask.
         let of_keys = if terms.is_some() { 1 + WARP } else { 1 };
-        let mut pipeline =
-            |stages: i64, by: i64| Pipeline::new(k, stages, by, 4 * consumers, block);
+        let mut pipeline = |stages, by| Pipeline::new(k, stages, [by, 4 * consumers], block);
         let pipelines = [pipeline(1, 1)?, pipeline(stages, of_keys)?, pipeline(stages, 1)?];
         let order = OrderedBarrier::new(k, consumers, block)?;
         k.spec(Kind::Sync, (), (), block)?;

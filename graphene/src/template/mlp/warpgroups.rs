@@ -182,8 +182,8 @@ impl Shared<'_> {
             operands.push(own);
         }
         let movers = WARP + i64::from(copies[0]);
-        let begun = Pipeline::new(k, 1, movers, 4 * consumers, self.block)?;
-        let pipeline = Pipeline::new(k, stages, 1, 4 * consumers, self.block)?;
+        let begun = Pipeline::new(k, 1, [movers, 4 * consumers], self.block)?;
+        let pipeline = Pipeline::new(k, stages, [1, 4 * consumers], self.block)?;
         Ok(Near { rows, weights, operands, begun, pipeline })
     }
 

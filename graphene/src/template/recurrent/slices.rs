@@ -1,7 +1,8 @@
 //! What units keep, what their sums begin with, and how those of several slices of the depth meet.
 
-use super::{Context, Sums};
-use crate::schedule::{each, moved};
+use super::Context;
+use super::sums::{Sums, Who};
+use crate::schedule::{each, moved, neighbours};
 use crate::template::matmul::registers;
 use crate::{
     Binary, Builder, Cond, Expr, Kind, Layout, Memory, Operand, Relation, Result, Scalar, TensorId,
@@ -43,15 +44,30 @@ impl Context<'_> {
     ) -> Result {
         self.sums.each(k, |k, at| {
             gates.clone().try_for_each(|gate| {
-                let sums = self.sums.of(k, self.acc, at, gate)?;
+                let sums = self.sums_of(k, at, gate)?;
                 body(k, at, gate, sums)
             })
         })
     }
 
+    /// The sums of a run in a row: `[run]`.
+    fn sums_of(&self, k: &mut Builder, [row, run]: [&Expr; 2], gate: i64) -> Result<TensorId> {
+        let (acc, gates) = (self.acc, self.sums.gates);
+        match self.sums.who {
+            Who::Warps(_) => {
+                let sums = k.index(acc, "sums", [row.div(2), run.clone() * gates + gate])?;
+                k.index(sums, "pair", [row.rem(2)])
+            }
+            Who::Threads => {
+                let column = (run.div(2) * gates + gate) * 2 + run.rem(2);
+                neighbours(k, acc, [row.clone(), column], 1, "sum")
+            }
+        }
+    }
+
     /// The sums of all gates of a run in a row.
     pub(super) fn all_of(&self, k: &mut Builder, at: [&Expr; 2]) -> Result<Vec<TensorId>> {
-        (0..self.sums.gates).map(|gate| self.sums.of(k, self.acc, at, gate)).collect()
+        (0..self.sums.gates).map(|gate| self.sums_of(k, at, gate)).collect()
     }
 
     /// Sets sums to what each column begins with.

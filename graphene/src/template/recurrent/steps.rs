@@ -74,7 +74,7 @@ impl Context<'_> {
         self.of_first(k, |k| {
             self.sums.each(k, |k, at| {
                 let own = k.index(own, "own", at)?;
-                self.put(k, (own, to), None, at)
+                self.put(k, [own, to], (None, at))
             })
         })
     }

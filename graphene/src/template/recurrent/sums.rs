@@ -137,27 +137,6 @@ impl Sums {
         }
     }
 
-    /// The sums of a run in a row: `[run]`.
-    pub(super) fn of(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        [row, run]: [&Expr; 2],
-        gate: i64,
-    ) -> Result<TensorId> {
-        match self.who {
-            Who::Warps(_) => {
-                let at = [row.div(2), run.clone() * self.gates + gate];
-                let sums = k.index(acc, "sums", at)?;
-                k.index(sums, "pair", [row.rem(2)])
-            }
-            Who::Threads => {
-                let column = (run.div(2) * self.gates + gate) * 2 + run.rem(2);
-                neighbours(k, acc, [row.clone(), column], 1, "sum")
-            }
-        }
-    }
-
     /// `body` for each own row and run.
     pub(super) fn each(
         &self,

@@ -8,6 +8,9 @@ use crate::{
     TensorId, Tiler,
 };
 
+/// An own row and run of a tensor `[direction, batch, hidden]`, or of its element of this number.
+type At<'a> = (Option<&'a Expr>, [&'a Expr; 2]);
+
 impl Context<'_> {
     /// What all sums begin with: the biases of both sides.
     pub(super) fn biases(&self, k: &mut Builder) -> Result {
@@ -54,7 +57,7 @@ impl Context<'_> {
                 let Some(first) = first else {
                     return each(k, n, |k, e| k.init(Operand::at(own, [e]), 0.0));
                 };
-                let from = self.place(k, first, None, at)?;
+                let from = self.place(k, first, (None, at))?;
                 let value = load_inside(k, from, self.wide())?;
                 each(k, n, |k, e| k.move_(Operand::at(own, [&e]), Operand::at(value, [&e])))
             })
@@ -78,7 +81,7 @@ impl Context<'_> {
                 outs.push(k.index(kept, "kept", at)?);
             }
             pointwise(k, function, &outs, &ins)?;
-            self.put(k, (read, reset), None, at)
+            self.put(k, [read, reset], (None, at))
         })
     }
 
@@ -106,37 +109,26 @@ impl Context<'_> {
             if let Some(ragged) = &self.ragged {
                 let (given, held) = self.go_on(k, ragged, now, at, &outs)?;
                 if let Some(every) = self.tensors.given {
-                    self.put(k, (given, every), Some(now), at)?;
+                    self.put(k, [given, every], (Some(now), at))?;
                 }
                 h = held;
             }
-            self.put(k, (h, self.tensors.y), Some(to), at)?;
+            self.put(k, [h, self.tensors.y], (Some(to), at))?;
             let Some(last) = self.tensors.last_h else { return Ok(()) };
             let ends = Cond::equal(step.clone() + 1, &self.steps);
-            k.if_(ends, |k| self.put(k, (h, last), None, at))
+            k.if_(ends, |k| self.put(k, [h, last], (None, at)))
         })
     }
 
-    /// Stores numbers of an own run in a tensor `[direction, batch, hidden]`, or in its element `before`.
-    pub(super) fn put(
-        &self,
-        k: &mut Builder,
-        (from, to): (TensorId, TensorId),
-        before: Option<&Expr>,
-        at: [&Expr; 2],
-    ) -> Result {
-        let to = self.place(k, to, before, at)?;
+    /// Stores numbers of an own run in a tensor.
+    pub(super) fn put(&self, k: &mut Builder, [from, to]: [TensorId; 2], at: At<'_>) -> Result {
+        let to = self.place(k, to, at)?;
         store_inside(k, to, from, self.wide())
     }
 
-    /// An own run of a tensor `[direction, batch, hidden]`, or of its element `before`.
-    fn place(
-        &self,
-        k: &mut Builder,
-        of: TensorId,
-        before: Option<&Expr>,
-        [row, run]: [&Expr; 2],
-    ) -> Result<TensorId> {
+    /// An own run of a tensor.
+    fn place(&self, k: &mut Builder, of: TensorId, at: At<'_>) -> Result<TensorId> {
+        let (before, [row, run]) = at;
         let row = self.row(&self.sums.row(row));
         let at = before.cloned().into_iter().chain([self.direction.clone(), row]);
         self.run_of(k, of, at.collect(), run)
