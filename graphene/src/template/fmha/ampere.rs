@@ -5,7 +5,7 @@ mod matmuls;
 use self::matmuls::{By, Left};
 use super::context::{Place, order};
 use super::scores::Spot;
-use super::{Fmha, GROUP, Given, ROWS, STAGES};
+use super::{Fmha, GROUP, Given, STAGES};
 use crate::choose::ceil;
 use crate::schedule::{
     Softmax, WIDTH, begin_copy, commit_copies, copying, round, vector, wait_for_copies,
@@ -142,8 +142,7 @@ impl<'a> Block<'a> {
     /// Scores become weights. The last tile of keys is the first.
     fn weigh(&self, k: &mut Builder, place: &Place<'_>, step: &Var) -> Result {
         let tile = k.let_("tile", place.tile(step))?.into();
-        let block = place.m.clone() * self.fmha.consumers * ROWS;
-        let first = block + self.lane.number.clone() * 16;
+        let first = place.m.clone() * self.fmha.rows() + self.lane.number.clone() * 16;
         let row = first.clone() + &self.lane.row;
         let spot = Spot { place, first, row, column: self.lane.column.clone(), tile };
         let terms = spot.fetch(k)?;

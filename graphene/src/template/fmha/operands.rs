@@ -171,7 +171,6 @@ impl Place<'_> {
         threads: ThreadsId,
     ) -> (Option<Fused>, Header) {
         let fmha = self.given.fmha;
-        let over = |x: Fused, l: &Fused| x / l.clone();
         // A row that may attend nowhere has none of these, or one that is lost in what fills it.
         let above = |x: Fused| x.binary(Binary::Max, NEVER);
         let all = |m: Fused, l: &Fused| above(above(m) + l.clone().unary(Unary::Log));
@@ -189,7 +188,7 @@ impl Place<'_> {
         let values = fmha.rounded(summed(of_keys(Fused::input(2), 2), 2));
         let sum = powers.clone().folded(Binary::Add, [3]);
         let value = fmha.rounded(summed(powers.clone(), 3)).matmul(values);
-        let mut computed = vec![all(largest, &sum), over(value, &sum)];
+        let mut computed = vec![all(largest, &sum), value / sum.clone()];
         let [m, l, o, factor, weight] = [0, 1, 2, 3, 4].map(Fused::input);
         let (m, l) = (m * softmax.ln(), l.folded(Binary::Add, [1]));
         let o = if fmha.value_width() > fmha.value_dim { o.slice(1, 0, fmha.value_dim) } else { o };
@@ -198,11 +197,11 @@ impl Place<'_> {
         match weights {
             Some(weights) => {
                 states.extend([softmax.factors, weights]);
-                form.push(over(o * factor, &l));
-                form.push(over(weight.slice(1, 0, ahead.clone()), &l));
-                computed.push(over(powers.slice(3, 0, ahead), &sum));
+                form.push(o * factor / l.clone());
+                form.push(weight.slice(1, 0, ahead.clone()) / l);
+                computed.push(powers.slice(3, 0, ahead) / sum);
             }
-            None => form.push(over(o, &l)),
+            None => form.push(o / l),
         }
         let kind = Kind::Fused(Fused::all(computed));
         (Some(Fused::all(form)), Header::new(kind, states, ins.to_vec(), threads))

@@ -6,7 +6,7 @@ use super::{Context, GROUP, Given, Mask, PRODUCER_REGISTERS, WARP};
 use crate::choose::ceil;
 use crate::schedule::{PipelineState, vector};
 use crate::template::fragments::own_group;
-use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, Tiler, Var};
+use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, Tiler};
 
 /// Queries (0), keys (1) or values (2): their pipeline state, and their panels in global memory.
 struct Source {
@@ -84,29 +84,27 @@ impl Context<'_> {
             let [thread] = k.indices(block, ["masker"])?;
             let lane = &Expr::from(thread).rem(WARP);
             let (state, one) = (self.pipelines[1].begin(k, "filling_m")?, k.one()?);
-            let fill = |k: &mut Builder, full: Operand, stage: &Var, batch: &Expr, first: Expr| {
-                let words = vector(k, "words", count, scalar)?;
-                k.unroll("i", count, |k, i| {
-                    let key = first + Expr::from(i) * WARP + lane;
-                    load(k, self.given, &[batch, &key], Operand::at(words, [i]))
-                })?;
-                let to = k.index(terms, "stage", [stage])?;
-                k.unroll("i", count, |k, i| {
-                    let at = Expr::from(i) * WARP + lane;
-                    let inside = Cond::less(at.clone(), fmha.keys);
-                    let body = |k: &mut Builder| {
-                        let term = term(k, fmha, scalar, Operand::at(words, [i]))?;
-                        k.move_(Operand::at(to, [at]), term)
-                    };
-                    if fmha.keys % WARP == 0 { body(k) } else { k.if_(inside, body) }
-                })?;
-                k.alone(Kind::Arrive(None), full, ())
-            };
             self.given.each_tile(k, |k, place| {
                 k.for_("step", Expr::from(0)..place.steps.clone(), 1, false, |k, step| {
                     let first = Expr::from(k.let_("tile", place.tile(step))?) * fmha.keys;
-                    state
-                        .produce(k, one, |k, full, stage| fill(k, full, stage, &place.batch, first))
+                    state.produce(k, one, |k, full, stage| {
+                        let words = vector(k, "words", count, scalar)?;
+                        k.unroll("i", count, |k, i| {
+                            let key = first + Expr::from(i) * WARP + lane;
+                            load(k, self.given, &[&place.batch, &key], Operand::at(words, [i]))
+                        })?;
+                        let to = k.index(terms, "stage", [stage])?;
+                        k.unroll("i", count, |k, i| {
+                            let at = Expr::from(i) * WARP + lane;
+                            let inside = Cond::less(at.clone(), fmha.keys);
+                            let body = |k: &mut Builder| {
+                                let term = term(k, fmha, scalar, Operand::at(words, [i]))?;
+                                k.move_(Operand::at(to, [at]), term)
+                            };
+                            if fmha.keys % WARP == 0 { body(k) } else { k.if_(inside, body) }
+                        })?;
+                        k.alone(Kind::Arrive(None), full, ())
+                    })
                 })
             })
         })

@@ -38,13 +38,6 @@ pub(super) struct Spot<'a> {
     pub(super) tile: Expr,
 }
 
-/// By what scores are multiplied, before their cap and after it, and what fills them.
-struct Constants {
-    inner: Option<TensorId>,
-    outer: TensorId,
-    fill: Option<TensorId>,
-}
-
 impl Spot<'_> {
     /// Scores become what the operator's definition calls scores, in the units of the softmax, unless
     /// that is left to it; `terms` are those of a mask of one element a key.
@@ -54,7 +47,30 @@ impl Spot<'_> {
         if let Units::Binary(_) = fmha.units() {
             return Ok(());
         }
-        let constants = Constants::new(k, fmha)?;
+        // By what scores are multiplied, before their cap and after it, and what fills them.
+        let unit = if fmha.units() == Units::Natural { 1.0 } else { std::f64::consts::LOG2_E };
+        let cap = fmha.softcap.map(|cap| cap.0);
+        let outer = constant(k, cap.unwrap_or(fmha.scale.0) * unit)?;
+        let inner = cap.map(|cap| constant(k, fmha.scale.0 / cap)).transpose()?;
+        let fills = fmha.fills() && !fmha.sinks();
+        let fill = fills.then(|| constant(k, fmha.filling())).transpose()?;
+        let adjust = |k: &mut Builder, score: Operand, term: Option<Operand>| {
+            let multiply = |k: &mut Builder, by: TensorId| {
+                k.binary(Binary::Mul, score.clone(), [score.clone(), by.into()])
+            };
+            if let Some(inner) = inner {
+                multiply(k, inner)?;
+                k.unary(Unary::Tanh, score.clone(), score.clone())?;
+            }
+            let Some(term) = term else { return multiply(k, outer) };
+            if let Some(fill) = fill {
+                multiply(k, outer)?;
+                return k.alone(Kind::Select, score.clone(), [term, score, fill.into()]);
+            }
+            let sum = moved(k, "sum", Scalar::F32, term)?;
+            k.fma(sum, [score.clone(), outer.into()])?;
+            k.move_(score, sum)
+        };
         k.unroll("j", fmha.keys / 8, |k, j| {
             let terms = terms.map(|terms| self.pair(k, terms, j)).transpose()?;
             k.unroll_both([("p", 2), ("half", 2)], |k, [p, half]| {
@@ -66,7 +82,7 @@ impl Spot<'_> {
                     load(k, given, &at, word.into())?;
                     term = Some(self::term(k, fmha, scalar, word.into())?);
                 }
-                constants.score(k, Operand::at(pair, [p]), term)
+                adjust(k, Operand::at(pair, [p]), term)
             })
         })
     }
@@ -141,37 +157,6 @@ impl Spot<'_> {
             }
         }
         Ok(pair)
-    }
-}
-
-impl Constants {
-    fn new(k: &mut Builder, fmha: &Fmha) -> Result<Constants> {
-        let unit = if fmha.units() == Units::Natural { 1.0 } else { std::f64::consts::LOG2_E };
-        let cap = fmha.softcap.map(|cap| cap.0);
-        let outer = constant(k, cap.unwrap_or(fmha.scale.0) * unit)?;
-        let inner = cap.map(|cap| constant(k, fmha.scale.0 / cap)).transpose()?;
-        let fills = fmha.fills() && !fmha.sinks();
-        let fill = fills.then(|| constant(k, fmha.filling())).transpose()?;
-        Ok(Constants { inner, outer, fill })
-    }
-
-    /// One score, by its term of the mask.
-    fn score(&self, k: &mut Builder, score: Operand, term: Option<Operand>) -> Result {
-        let multiply = |k: &mut Builder, by: TensorId| {
-            k.binary(Binary::Mul, score.clone(), [score.clone(), by.into()])
-        };
-        if let Some(inner) = self.inner {
-            multiply(k, inner)?;
-            k.unary(Unary::Tanh, score.clone(), score.clone())?;
-        }
-        let Some(term) = term else { return multiply(k, self.outer) };
-        if let Some(fill) = self.fill {
-            multiply(k, self.outer)?;
-            return k.alone(Kind::Select, score.clone(), [term, score, fill.into()]);
-        }
-        let sum = moved(k, "sum", Scalar::F32, term)?;
-        k.fma(sum, [score.clone(), self.outer.into()])?;
-        k.move_(score, sum)
     }
 }
 

@@ -92,10 +92,9 @@ impl Context<'_> {
         for &(span, of) in &given.operands {
             met.push(if span == Span::Row { of } else { self.rows(k, of, "R_layer")? });
         }
-        let ins = [&[from, given.weights], &met[..]].concat();
-        let after = [&[acc], &met[..]].concat();
         let skipped = mlp.layers[l].skip.then_some(from);
-        let after: Vec<TensorId> = after.into_iter().chain(skipped).collect();
+        let ins = [&[from, given.weights], &met[..]].concat();
+        let after = [&[acc], &met[..], skipped.as_slice()].concat();
         let [sums, whole, left] = mlp.kinds(l);
         Ok([
             Header::new(sums, acc, [from, given.weights], self.block),

@@ -83,14 +83,12 @@ impl<'a> Given<'a> {
         (inner, all)
     }
 
-    /// Which element of the sequence a step is, for each direction.
-    fn now(&self, steps: &Expr, step: Fused) -> Fused {
-        let last = Fused::index((steps.clone() - 1).max(0));
-        let reverse = last - step.clone();
+    /// What holds in each direction, of what does forwards and backwards.
+    fn directed(&self, forward: Fused, reverse: Fused) -> Fused {
         match self.layer.direction {
-            Direction::Forward => step,
+            Direction::Forward => forward,
             Direction::Reverse => reverse,
-            Direction::Both => self.back.clone().select(reverse, step),
+            Direction::Both => self.back.clone().select(reverse, forward),
         }
     }
 
@@ -174,7 +172,8 @@ impl<'a> Given<'a> {
         let old = [0, 1].map(|which| self.state(&Fused::input(0), which, 0));
         let h = old[0].clone().rounded(self.layer.scalar);
         let step = Fused::input(1).dims([None; 3]);
-        let now = inner.now(steps, step);
+        let last = Fused::index((steps.clone() - 1).max(0));
+        let now = inner.directed(step.clone(), last - step);
         let x = inner.x.clone().gather(now.clone()).dims([0, 3, 4].map(Some));
         let next = inner.next(&now, [&x, &h], &old.map(Some));
         first.steps_of(count.clone(), pack(next, &Fused::input(0)), &all)
@@ -194,12 +193,7 @@ pub(super) fn whole(
     let last = |which| units(given.state(&trace, which, 1).slice(0, steps.clone(), 1), 1);
     let times = only(given.x.clone(), &[1, 2]).position(0);
     let from = Fused::index(steps.clone()) - times.clone().dims([Some(0)]);
-    let (forward, reverse) = (all.clone().slice(0, 1, steps.clone()), all.gather(from));
-    let every = match layer.direction {
-        Direction::Forward => forward,
-        Direction::Reverse => reverse,
-        Direction::Both => given.back.clone().select(reverse, forward),
-    };
+    let every = given.directed(all.clone().slice(0, 1, steps.clone()), all.gather(from));
     let every = given.while_going(&times.dims([Some(0), None, None, None]), every, 0.0);
     let results = [every, last(0), last(given.states() - 1)].into_iter().zip(layer.results);
     let fused = Fused::all(results.filter(|row| row.1).map(|row| row.0));

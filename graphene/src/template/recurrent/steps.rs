@@ -42,13 +42,9 @@ type Rows<'a> = (TensorId, &'a dyn Fn(&Expr) -> Vec<Expr>);
 impl Context<'_> {
     /// All steps of the tile of rows of the batch.
     pub(super) fn all_steps(&self, k: &mut Builder) -> Result {
-        let first = match self.layer.cell.own {
-            Own::Nothing => None,
-            Own::Cell => self.tensors.first_c,
-            Own::Hidden => self.tensors.first_h,
-        };
         if let Some(own) = self.own {
-            self.begin(k, own, first)?;
+            let Tensors { first_h, first_c, .. } = self.tensors;
+            self.begin(k, own, if self.layer.cell.own == Own::Cell { first_c } else { first_h })?;
         }
         if let Some(ragged) = &self.ragged {
             self.begin_ragged(k, ragged)?;

@@ -207,10 +207,8 @@ impl Ragged {
     pub(super) fn new(k: &mut Builder, layer: &Recurrent, sums: &Sums) -> Result<Ragged> {
         let view = Layout::rows([sums.rows]);
         let lengths = k.allocate("own_lengths", view, Scalar::F32, Memory::Registers, None)?;
-        let held = match layer.cell.own {
-            Own::Hidden => None,
-            Own::Nothing | Own::Cell => Some(sums.state(k, "held")?),
-        };
+        let held = layer.cell.own != Own::Hidden;
+        let held = held.then(|| sums.state(k, "held")).transpose()?;
         Ok(Ragged { lengths, held })
     }
 }

@@ -71,14 +71,8 @@ impl Left {
     }
 
     /// The own lane's row of one of the 16×16 tiles of `[rows, dim]`.
-    fn row(
-        &self,
-        k: &mut Builder,
-        tiles: TensorId,
-        at: [Expr; 2],
-        across: bool,
-    ) -> Result<TensorId> {
-        let tile = k.index(tiles, "tile", at)?;
+    fn row(&self, k: &mut Builder, of: TensorId, at: [Expr; 2], across: bool) -> Result<TensorId> {
+        let tile = k.index(of, "tile", at)?;
         self.matrices.as_ref().expect("tensor cores have fragments").row(k, tile, across)
     }
 }
