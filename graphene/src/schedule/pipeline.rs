@@ -21,8 +21,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Allocates the barriers, at which so many arrive `by` whom a stage is filled and emptied, and lets one thread, `first`,
-    /// initialise them. What follows must begin with a synchronisation.
+    /// Barriers of stages that so many fill and empty (`by`), initialised by one thread, `first`. A synchronisation must follow.
     pub fn new(k: &mut Builder, stages: i64, by: [i64; 2], first: ThreadsId) -> Result<Pipeline> {
         let mut barriers =
             |name| k.allocate(name, [Layout::of(stages, 1)], Scalar::Mbar, Memory::Shared, None);
@@ -100,8 +99,7 @@ impl PipelineState {
         k.advance(&self.ring)
     }
 
-    /// Releases a stage as [`consumer_release`](PipelineState::consumer_release) does; going on to the next is left to the
-    /// caller.
+    /// Releases a stage as [`consumer_release`](PipelineState::consumer_release) does, but does not go on to the next.
     pub fn consumer_release_no_advance(&self, k: &mut Builder, warps: ThreadsId) -> Result {
         let empty = Operand::at(self.pipeline.empty, [self.ring.stage()]);
         k.role(warps, 0..1, |k| k.alone(Kind::Arrive(None), empty, ()))

@@ -16,8 +16,7 @@ struct Source {
 }
 
 impl Context<'_> {
-    /// What the producer warpgroup does: one thread issues tensor copies, in the order in which
-    /// consumers release stages; a warp beside it brings the mask.
+    /// One thread issues tensor copies, in the order in which consumers release stages; a warp beside it brings the mask.
     pub(super) fn produce(&self, k: &mut Builder) -> Result {
         let (own, _) = own_group(k, self.groups)?;
         k.spec(Kind::Registers(PRODUCER_REGISTERS), (), (), own)?;

@@ -84,8 +84,7 @@ impl Mlp {
         [sums, self.layer(l, Fused::input(0), 1), left].map(Kind::Fused)
     }
 
-    /// The results of a layer, or of several that follow each other; from the input `first` on there are its weights and
-    /// operands.
+    /// The results of a layer, or of several that follow each other; inputs from `first` on are its weights and operands.
     fn layer(&self, l: usize, state: Fused, first: usize) -> Fused {
         let Layer { times, skip, epilogue, .. } = &self.layers[l];
         let of = |state: Fused, time: i64| {

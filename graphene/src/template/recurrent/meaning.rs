@@ -152,8 +152,7 @@ impl<'a> Given<'a> {
         of.clone().slice(before, which as i64, 1).dims(dims.collect::<Vec<_>>())
     }
 
-    /// The states that so many of all steps make one after the other: `[count + 1, direction, row, unit]`, of an LSTM
-    /// `[count + 1, 2, …]`.
+    /// The states that so many of all steps make: `[count + 1, direction, row, unit]`, of an LSTM `[count + 1, 2, …]`.
     fn trace(&self, steps: &Expr, count: &Expr) -> Fused {
         let pack = |all: Fused, like: &Fused| match self.states() {
             1 => all,
