@@ -138,14 +138,15 @@ impl Mlp {
         let tiles = first.tiled(&mut k, x, false)?;
         let rows = k.index(tiles, "rows", [m.clone(), Expr::from(0)])?;
         let edges = if self.rounds_x() { Edges::Moves } else { self.edges(self.width) };
-        let movers = Movers { threads, block, thread: &thread, edges };
         for (l, given) in given.iter_mut().enumerate() {
             given.tiles = self.sides(l)[1].tiled(&mut k, given.weights, true)?;
         }
-        let thread = thread.clone();
         let context = Context { mlp: self, given, block, thread, m, near, shared };
-        let header = self.header(x, &context.given, block);
-        let tile = self.tile(&mut k, (x, &context.given), (self.rows, &context.m), block)?;
+        let given = (x, &context.given[..]);
+        let header = self.header(given, block, |of, _| Ok(of))?;
+        let own = (self.rows, &context.m);
+        let tile = self.header(given, block, |of, name| rows_of(&mut k, of, name, own))?;
+        let movers = Movers { threads, block, thread: &context.thread, edges };
         k.decompose(tile, |k| {
             // The rows come with the first stage.
             first.fill(k, rows, near, movers)?;
@@ -168,33 +169,21 @@ impl Mlp {
         Ok((m, x, given))
     }
 
-    /// The kernel: all results, of all that is given.
-    fn header(&self, x: TensorId, given: &[Given], block: ThreadsId) -> Header {
-        let outs = given.iter().flat_map(|given| given.results.clone()).collect::<Vec<_>>();
-        let mut ins = vec![x];
-        for Given { weights, operands, .. } in given {
-            ins.extend([*weights].into_iter().chain(operands.iter().map(|operand| operand.1)));
-        }
-        Header::new(self.kind(), outs, ins, block)
-    }
-
-    /// The `m`-th so many rows of all results.
-    fn tile(
+    /// All results, of all that is given: the kernel's, or those of some rows, which `part` says of each tensor.
+    fn header(
         &self,
-        k: &mut Builder,
         (x, given): (TensorId, &[Given]),
-        (rows, m): (i64, &Expr),
         threads: ThreadsId,
+        mut part: impl FnMut(TensorId, &str) -> Result<TensorId>,
     ) -> Result<Header> {
-        let of_rows = |k: &mut Builder, of, name| rows_of(k, of, name, (rows, m));
-        let (mut outs, mut ins) = (Vec::new(), vec![of_rows(k, x, "X_tile")?]);
+        let (mut outs, mut ins) = (Vec::new(), vec![part(x, "X_tile")?]);
         for given in given {
             ins.push(given.weights);
             for &(span, of) in &given.operands {
-                ins.push(if span == Span::Row { of } else { of_rows(k, of, "R_tile")? });
+                ins.push(if span == Span::Row { of } else { part(of, "R_tile")? });
             }
             for &of in &given.results {
-                outs.push(of_rows(k, of, "Y_tile")?);
+                outs.push(part(of, "Y_tile")?);
             }
         }
         Ok(Header::new(self.kind(), outs, ins, threads))

@@ -85,7 +85,7 @@ impl Warpgroups {
         k.spec(Kind::Sync, (), (), block)?;
         k.role(groups, 0..self.consumers, |k| context.consume(k, &memory))?;
         k.role(groups, self.consumers..self.consumers + 1, |k| context.produce(k, &memory))?;
-        k.finish_as(mlp.header(x, &context.given, block))
+        k.finish_as(mlp.header((x, &context.given), block, |of, _| Ok(of))?)
     }
 
     /// Blocks of so many consumers, with as many stages as there is shared memory for; whether a kernel has such layers,

@@ -7,6 +7,7 @@ use crate::template::fragments::{
     Lane, Matrices, ROWS, await_tma, clear, consumer_registers, elected_warps, fragment, own_group,
 };
 use crate::template::matmul::{Edges, tile_of};
+use crate::template::mlp::rows_of;
 use crate::{
     Builder, Expr, Fence, Group, Header, Kind, Operand, Result, Scalar, TensorId, ThreadsId, Tiler,
 };
@@ -65,7 +66,9 @@ impl Shared<'_> {
                 own.insert(consumer.columns(k, width)?);
             }
         }
-        let tile = self.mlp.tile(k, (self.x, &self.given), (ROWS, &consumer.m), own)?;
+        let given = (self.x, &self.given[..]);
+        let rows = |of, name: &str| rows_of(k, of, name, (ROWS, &consumer.m));
+        let tile = self.mlp.header(given, own, rows)?;
         let copied = near.rows.filter(|_| self.mlp.copies()[1]);
         k.decompose(tile, |k| {
             let last = consumer.layers(k, &columns)?;
