@@ -111,7 +111,13 @@ impl Softmax {
             k.reduce(Binary::Max, best, score)
         })?;
         let shift = vector(k, "shift", TWO, Scalar::F32)?;
-        let unit = self.unit(k)?;
+        // By what scores are multiplied on the way to log₂ of their weights.
+        let unit = match self.units {
+            Units::Binary(by) => Some(by),
+            Units::Powers => None,
+            Units::Natural => Some(std::f64::consts::LOG2_E),
+        };
+        let unit = unit.map(|by| constant(k, "unit", Scalar::F32, by)).transpose()?;
         let fused = unit.filter(|_| matches!(self.units, Units::Binary(_)));
         k.unroll("half", TWO, |k, half| {
             let at = |tensor: TensorId| Operand::at(tensor, [half]);
@@ -151,16 +157,6 @@ impl Softmax {
             let sum = Operand::at(self.sums, [half, p]);
             k.reduce(Binary::Add, sum, score)
         })
-    }
-
-    /// By what scores are multiplied on the way to log₂ of their weights.
-    fn unit(&self, k: &mut Builder) -> Result<Option<TensorId>> {
-        let by = match self.units {
-            Units::Binary(by) => by,
-            Units::Powers => return Ok(None),
-            Units::Natural => std::f64::consts::LOG2_E,
-        };
-        constant(k, "unit", Scalar::F32, by).map(Some)
     }
 
     /// Multiplies what was summed before the last tile, `eights` times eight columns, by its factor.

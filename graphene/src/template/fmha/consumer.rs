@@ -82,20 +82,12 @@ impl<'a> Consumer<'a> {
         place.m.clone() * place.given.fmha.consumers + Expr::from(&self.group)
     }
 
-    fn wait(&self, k: &mut Builder, which: usize) -> Result<Var> {
-        self.states[which].consumer_wait(k, self.own)
-    }
-
-    fn release(&self, k: &mut Builder, which: usize) -> Result {
-        self.states[which].consumer_release(k, self.elected_warps)
-    }
-
     /// Goes through the keys and values of a tile of queries.
     fn attend(&self, k: &mut Builder, place: &Place<'_>, ins: &[TensorId]) -> Result {
         let fmha = place.given.fmha;
         self.softmax.begin(k)?;
         clear(k, self.sums, fmha.value_width() / 8)?;
-        self.wait(k, 0)?;
+        self.states[0].consumer_wait(k, self.own)?;
         self.order.wait(k)?;
         self.begin_scores(k)?;
         self.order.arrive(k)?;
@@ -110,7 +102,7 @@ impl<'a> Consumer<'a> {
         k.for_carrying("step", steps, (1, false), carry, |k, step| {
             self.order.wait(k)?;
             self.begin_scores(k)?;
-            self.wait(k, 2)?;
+            self.states[2].consumer_wait(k, self.own)?;
             // Behind the wait for values all matmuls of queries and keys have begun.
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
             self.begin_sums(k)?;
@@ -125,7 +117,7 @@ impl<'a> Consumer<'a> {
             k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights))
         })?;
         k.advance(&self.states[0].ring)?;
-        self.wait(k, 2)?;
+        self.states[2].consumer_wait(k, self.own)?;
         k.if_(Cond::new(place.steps.clone(), Relation::AtLeast, 2), |k| {
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)
         })?;
@@ -137,7 +129,7 @@ impl<'a> Consumer<'a> {
     /// The matmul of queries and the next stage's keys, a group of its own.
     fn begin_scores(&self, k: &mut Builder) -> Result {
         let Consumer { context, own, scores, group, .. } = self;
-        let stage = self.wait(k, 1)?;
+        let stage = self.states[1].consumer_wait(k, self.own)?;
         let own_rows = [Tiler::Size(ROWS), Tiler::Whole];
         let queries = context.shared[0];
         let own_q = tile_of(k, queries, "own_q", &own_rows, [&group.into(), &0.into()])?;
@@ -179,9 +171,9 @@ impl<'a> Consumer<'a> {
             spot.adjust(k, scores, Some(Terms::Made(stage)))?;
             // All lanes have read what the first of them gives back.
             k.spec(Kind::Sync, (), (), self.lane.warp)?;
-            self.release(k, 1)?;
+            self.states[1].consumer_release(k, self.elected_warps)?;
         } else {
-            self.release(k, 1)?;
+            self.states[1].consumer_release(k, self.elected_warps)?;
             spot.adjust(k, scores, None)?;
         }
         spot.leave_out(k, scores, last)?;
@@ -207,7 +199,7 @@ impl<'a> Consumer<'a> {
 
     fn end_sums(&self, k: &mut Builder) -> Result {
         k.spec(Kind::WaitGroup(Group::MatMul, 0, false), self.sums, (), self.own)?;
-        self.release(k, 2)
+        self.states[2].consumer_release(k, self.elected_warps)
     }
 
     /// A tile's rows leave; what is still being read out of shared memory then must not outlive the block.

@@ -70,14 +70,10 @@ impl Context<'_> {
         )
     }
 
-    /// The block's rows of a tensor in global memory.
-    fn rows(&self, k: &mut Builder, of: TensorId, name: &str) -> Result<TensorId> {
-        rows_of(k, of, name, (self.mlp.rows, &self.m))
-    }
-
     /// What a layer computes: its sums, all of it, and what becomes of the sums.
     fn layer(&self, k: &mut Builder, l: usize, acc: TensorId) -> Result<[Header; 3]> {
         let (mlp, given) = (self.mlp, &self.given[l]);
+        let own = (mlp.rows, &self.m);
         let wide = |k: &mut Builder, width: i64| {
             let whole = [Tiler::Whole, Tiler::Size(width)];
             tile_of(k, self.near, "sY_layer", &whole, [&0.into(), &0.into()])
@@ -86,11 +82,11 @@ impl Context<'_> {
         let last = l + 1 == mlp.layers.len();
         let mut outs = if last { Vec::new() } else { vec![wide(k, mlp.layers[l].width)?] };
         for &of in &given.results {
-            outs.push(self.rows(k, of, "Y_layer")?);
+            outs.push(rows_of(k, of, "Y_layer", own)?);
         }
         let mut met = Vec::new();
         for &(span, of) in &given.operands {
-            met.push(if span == Span::Row { of } else { self.rows(k, of, "R_layer")? });
+            met.push(if span == Span::Row { of } else { rows_of(k, of, "R_layer", own)? });
         }
         let skipped = mlp.layers[l].skip.then_some(from);
         let ins = [&[from, given.weights], &met[..]].concat();

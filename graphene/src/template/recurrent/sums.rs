@@ -82,10 +82,7 @@ impl Sums {
 
     /// Neighbouring units of a run.
     pub(super) fn run(&self) -> i64 {
-        match self.who {
-            Who::Warps(_) => 2,
-            Who::Threads => 1,
-        }
+        if let Who::Warps(_) = self.who { 2 } else { 1 }
     }
 
     /// Runs that a thread has in a row.

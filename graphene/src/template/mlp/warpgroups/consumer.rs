@@ -164,13 +164,13 @@ impl<'a> Consumer<'a> {
         let early = if before.is_some() { from[0].panels } else { all };
         self.multiply(k, from, &to[0], 0..early)?;
         if let Some(before) = before {
-            self.commit(k)?;
+            k.spec(Kind::Commit(Group::MatMul), (), (), self.own)?;
             self.finish(k, &before, 1)?;
             self.multiply(k, from, &to[0], early..all)?;
         }
         let of = |part: &Part, stages| Pending { layer, time: time.clone(), part: *part, stages };
         let [first, second] = to else {
-            self.commit(k)?;
+            k.spec(Kind::Commit(Group::MatMul), (), (), self.own)?;
             return self.finish(k, &of(&to[0], all), 0).map(|()| None);
         };
         // The input's first part is used first: what the output's first part takes the place of.
@@ -178,10 +178,10 @@ impl<'a> Consumer<'a> {
         self.multiply(k, from, second, 0..early)?;
         let overlaps = self.overlaps();
         if overlaps {
-            self.commit(k)?;
+            k.spec(Kind::Commit(Group::MatMul), (), (), self.own)?;
         }
         self.multiply(k, from, second, early..all)?;
-        self.commit(k)?;
+        k.spec(Kind::Commit(Group::MatMul), (), (), self.own)?;
         if !overlaps {
             self.finish(k, &of(first, 2 * all), 0)?;
             return self.finish(k, &of(second, 0), 0).map(|()| None);
@@ -194,10 +194,6 @@ impl<'a> Consumer<'a> {
     /// read until none is, for which layers of more columns leave no registers. Another consumer multiplies then.
     fn overlaps(&self) -> bool {
         self.shared.mlp.widest() <= 2 * PANEL
-    }
-
-    fn commit(&self, k: &mut Builder) -> Result {
-        k.spec(Kind::Commit(Group::MatMul), (), (), self.own)
     }
 
     /// Adds the matmuls of some panels of K to a part's sums.
