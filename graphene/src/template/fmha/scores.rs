@@ -186,24 +186,20 @@ pub(super) fn term(k: &mut Builder, fmha: &Fmha, scalar: Scalar, word: Operand) 
             k.alone(Kind::Select, term, [term, nothing, never])?;
         }
     } else if fmha.units() == Units::Powers {
-        return of_power(k, scalar, term);
+        // What is added to log₂ of a weight. A finite number stays finite: it becomes the largest that there is, or the least,
+        // if its multiple is none.
+        let unit = constant(k, std::f64::consts::LOG2_E)?;
+        let power = number(k, "power", Scalar::F32)?;
+        k.binary(Binary::Mul, power, [term, unit])?;
+        if scalar != Scalar::F16 {
+            for (op, bound) in [(Binary::Max, f32::MIN), (Binary::Min, f32::MAX)] {
+                let bound = constant(k, bound.into())?;
+                k.binary(op, power, [power, bound])?;
+            }
+            let least = constant(k, LEAST)?;
+            k.fma(power, [term, least])?;
+        }
+        return Ok(power.into());
     }
     Ok(term.into())
-}
-
-/// A number that is added to a score, as one that is added to log₂ of a weight. A finite one stays
-/// finite: it becomes the largest that there is, or the least, if its multiple is none.
-fn of_power(k: &mut Builder, scalar: Scalar, term: TensorId) -> Result<Operand> {
-    let unit = constant(k, std::f64::consts::LOG2_E)?;
-    let power = number(k, "power", Scalar::F32)?;
-    k.binary(Binary::Mul, power, [term, unit])?;
-    if scalar != Scalar::F16 {
-        for (op, bound) in [(Binary::Max, f32::MIN), (Binary::Min, f32::MAX)] {
-            let bound = constant(k, bound.into())?;
-            k.binary(op, power, [power, bound])?;
-        }
-        let least = constant(k, LEAST)?;
-        k.fma(power, [term, least])?;
-    }
-    Ok(power.into())
 }
