@@ -200,15 +200,9 @@ impl Recurrent {
         let deep = self.depth / if single { 4 } else { 16 };
         let times = |n: &i64| deep % n == 0 && n * warps[0] * warps[1] <= WARPS;
         let slices = (1..=WARPS).rev().find(times).unwrap_or(1);
-        let layers = [[true, true], [false, true], [false, false]].map(|resident| Recurrent {
-            units,
-            warps,
-            slices,
-            resident,
-            ..self.clone()
-        });
+        let of = |resident| Recurrent { units, warps, slices, resident, ..self.clone() };
         let fits = |layer: &Recurrent| layer.shared_bytes() <= shared && layer.kernel().is_ok();
-        layers.into_iter().find(fits)
+        [[true, true], [false, true], [false, false]].into_iter().map(of).find(fits)
     }
 
     /// Blocks for each part of the batch.

@@ -54,19 +54,7 @@ impl<'a> Given<'a> {
         let mask = mask.map(|(of, scalar)| param(k, "mask", of, keys.clone(), scalar));
         let mask = mask.transpose()?;
         let (block, first) = launch(k, &blocks, threads, "first")?;
-        Ok(Given {
-            fmha,
-            batch,
-            heads,
-            kv_heads,
-            queries,
-            keys,
-            blocks,
-            params,
-            mask,
-            block,
-            first,
-        })
+        Ok(Self { fmha, batch, heads, kv_heads, queries, keys, blocks, params, mask, block, first })
     }
 
     pub(super) fn header(&self) -> Header {
