@@ -82,8 +82,7 @@ impl OrderedConsumer {
     }
 
     fn pass(&self, k: &mut Builder, barriers: TensorId, whose: Expr) -> Result {
-        k.role(self.elected_warps, 0..1, |k| {
-            k.alone(Kind::Arrive(None), Operand::at(barriers, [whose]), ())
-        })
+        let barrier = Operand::at(barriers, [whose]);
+        k.role(self.elected_warps, 0..1, |k| k.alone(Kind::Arrive(None), barrier, ()))
     }
 }

@@ -107,8 +107,7 @@ impl Softmax {
             k.move_(Operand::at(best, [half, p]), Operand::at(self.largest, [half]))
         })?;
         self.elements(k, scores, eights, |k, half, p, score| {
-            let best = Operand::at(best, [half, p]);
-            k.reduce(Binary::Max, best, score)
+            k.reduce(Binary::Max, Operand::at(best, [half, p]), score)
         })?;
         let shift = vector(k, "shift", TWO, Scalar::F32)?;
         // By what scores are multiplied on the way to log₂ of their weights.
@@ -162,8 +161,7 @@ impl Softmax {
     /// Multiplies what was summed before the last tile, `eights` times eight columns, by its factor.
     pub fn rescale(&self, k: &mut Builder, acc: TensorId, eights: i64) -> Result {
         self.elements(k, acc, eights, |k, half, _, element| {
-            let factor = Operand::at(self.factors, [half]);
-            k.binary(Binary::Mul, element.clone(), [element, factor])
+            k.binary(Binary::Mul, element.clone(), [element, Operand::at(self.factors, [half])])
         })
     }
 

@@ -73,10 +73,8 @@ impl ThreadGroups {
         let view = Layout::rows([self.count, warps]);
         let parts = k.allocate("parts", view, Scalar::F32, Memory::Shared, None)?;
         let [team, member] = &self.at;
-        let own = member.div(32);
-        k.if_(Cond::equal(self.lane.clone(), 0), |k| {
-            k.move_(Operand::at(parts, [team.clone(), own]), value)
-        })?;
+        let own = Operand::at(parts, [team.clone(), member.div(32)]);
+        k.if_(Cond::equal(self.lane.clone(), 0), |k| k.move_(own, value))?;
         k.spec(Kind::Sync, (), (), self.block)?;
         let row = neighbours(k, parts, [team.clone(), Expr::from(0)], warps, "team_part")?;
         let all = vector(k, "all_parts", warps, Scalar::F32)?;

@@ -118,9 +118,8 @@ impl<'a> Consumer<'a> {
         })?;
         k.advance(&self.states[0].ring)?;
         self.states[2].consumer_wait(k, self.own)?;
-        k.if_(Cond::new(place.steps.clone(), Relation::AtLeast, 2), |k| {
-            self.softmax.rescale(k, self.sums, fmha.value_width() / 8)
-        })?;
+        let several = Cond::new(place.steps.clone(), Relation::AtLeast, 2);
+        k.if_(several, |k| self.softmax.rescale(k, self.sums, fmha.value_width() / 8))?;
         self.begin_sums(k)?;
         self.end_sums(k)?;
         self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)
@@ -163,9 +162,8 @@ impl<'a> Consumer<'a> {
         let pending = i64::from(!last);
         k.spec(Kind::WaitGroup(Group::MatMul, pending, false), scores, (), self.own)?;
         // No matmul reads the queries any more: the next tile's come while this one is finished.
-        k.if_(Cond::equal(step + 1, place.steps.clone()), |k| {
-            self.states[0].consumer_release_no_advance(k, elected_warps)
-        })?;
+        let ends = Cond::equal(step + 1, place.steps.clone());
+        k.if_(ends, |k| self.states[0].consumer_release_no_advance(k, elected_warps))?;
         if let Some(terms) = context.terms {
             let stage = k.index(terms, "terms_at", [self.states[1].ring.stage()])?;
             spot.adjust(k, scores, Some(Terms::Made(stage)))?;

@@ -5,7 +5,7 @@ use crate::choose::{ceil, gcd};
 use crate::error::AtMost;
 use crate::schedule::WIDTH;
 use crate::template::access::Stride;
-use crate::template::epilogue::{Epilogue, Span};
+use crate::template::epilogue::Span;
 use crate::template::matmul::Edges;
 use crate::template::stage::Side;
 use crate::template::tiled_mma::{self, By};
@@ -77,23 +77,22 @@ impl Mlp {
 
     /// What a layer computes: its sums, all of it, and what becomes of the sums.
     pub(super) fn kinds(&self, l: usize) -> [Kind; 3] {
-        let Layer { skip, epilogue, .. } = &self.layers[l];
+        let layer = &self.layers[l];
         let sums = Fused::input(0).matmul(Fused::input(1).merge(0));
-        let input = skip.then(|| Fused::input(1 + epilogue.operands.len()));
-        let left = of_sums(epilogue, Fused::input(0), 1, input, |operand| operand);
+        let input = Fused::input(1 + layer.epilogue.operands.len());
+        let left = layer.left(Fused::input(0), 1, input, |operand| operand);
         [sums, self.layer(l, Fused::input(0), 1), left].map(Kind::Fused)
     }
 
     /// The results of a layer, or of several that follow each other; inputs from `first` on are its weights and operands.
     fn layer(&self, l: usize, state: Fused, first: usize) -> Fused {
-        let Layer { times, skip, epilogue, .. } = &self.layers[l];
+        let (layer, times) = (&self.layers[l], self.layers[l].times);
         let of = |state: Fused, time: i64| {
-            let own = |input: Fused| if *times == 1 { input } else { input.slice(0, time, 1) };
+            let own = |input: Fused| if times == 1 { input } else { input.slice(0, time, 1) };
             let weights = own(Fused::input(first)).merge(0);
-            let sums = state.clone().matmul(weights);
-            of_sums(epilogue, sums, first + 1, skip.then_some(state), own)
+            layer.left(state.clone().matmul(weights), first + 1, state, own)
         };
-        (1..*times).fold(of(state, 0), |all, time| of(all.output(0), time))
+        (1..times).fold(of(state, 0), |all, time| of(all.output(0), time))
     }
 
     /// Sums that a thread has.
@@ -188,16 +187,13 @@ impl Mlp {
     }
 }
 
-/// What becomes of a layer's sums, of its operands from this number on, and of its input.
-fn of_sums(
-    epilogue: &Epilogue,
-    sums: Fused,
-    first: usize,
-    input: Option<Fused>,
-    own: impl Fn(Fused) -> Fused,
-) -> Fused {
-    let operands = epilogue.operands.iter().zip(first..);
-    let operands = operands.map(|(operand, number)| own(operand.span.broadcast(number)));
-    let parts: Vec<Fused> = std::iter::once(sums).chain(operands).chain(input).collect();
-    Fused::of(&epilogue.function, &parts)
+impl Layer {
+    /// What becomes of the sums, of the operands, which `own` cuts and whose first has this number, and of the input.
+    fn left(&self, sums: Fused, first: usize, input: Fused, own: impl Fn(Fused) -> Fused) -> Fused {
+        let operands = self.epilogue.operands.iter().zip(first..);
+        let operands = operands.map(|(operand, number)| own(operand.span.broadcast(number)));
+        let input = self.skip.then_some(input);
+        let parts: Vec<Fused> = std::iter::once(sums).chain(operands).chain(input).collect();
+        Fused::of(&self.epilogue.function, &parts)
+    }
 }

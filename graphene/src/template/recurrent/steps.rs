@@ -232,8 +232,11 @@ impl Context<'_> {
                 }
             }
             let all = layer.cell.sums.iter().enumerate().all(|(s, g)| g[i] == Some(s as i64));
-            let gate = if all { sum } else { gate };
-            vec![self.direction.clone(), gate, units.clone() + unit + beyond]
+            vec![
+                self.direction.clone(),
+                if all { sum } else { gate },
+                units.clone() + unit + beyond,
+            ]
         };
         self.fill(k, 1, (self.tensors.weights[i], &at), to)
     }
