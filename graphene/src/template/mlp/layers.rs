@@ -119,13 +119,10 @@ impl Context<'_> {
             let per_layer = mlp.steps(l);
             let end = begin + per_layer * mlp.layers[l].times;
             if begin < range.end && end > range.start {
-                let mut conds = Vec::new();
-                if end < range.end {
-                    conds.push(Cond::less(step, end));
-                }
-                if begin > range.start {
-                    conds.push(Cond::new(step, Relation::AtLeast, begin));
-                }
+                let before = (end < range.end).then(|| Cond::less(step, end));
+                let after = || Cond::new(step, Relation::AtLeast, begin);
+                let after = (begin > range.start).then(after);
+                let conds: Vec<Cond> = before.into_iter().chain(after).collect();
                 let own = (step.clone() - begin).max(0);
                 let bring = |k: &mut Builder| {
                     let side = mlp.sides(l)[1];
@@ -144,7 +141,6 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// What a layer does with its sums.
     fn epilogue(&self, k: &mut Builder, l: usize, layer: &Expr) -> Result<Attached> {
         let Layer { width, epilogue, .. } = &self.mlp.layers[l];
         let Given { operands, results, .. } = &self.given[l];

@@ -128,8 +128,7 @@ impl Warpgroups {
             Within(1, 256).check("layers that are alike", *times)?;
         }
         let stages = stages * PANEL * part_columns(mlp);
-        let panels = mlp.copies().contains(&true);
-        let rows = if panels { ROWS * consumers * mlp.widest() } else { 0 };
+        let rows = if mlp.copies().contains(&true) { ROWS * consumers * mlp.widest() } else { 0 };
         let bytes = (stages + rows) * mlp.scalar.bytes() + mlp.row_bytes();
         needs(bytes + BARRIERS <= Arch::Sm90a.shared_memory(), "stages that fit a block", bytes)
     }
