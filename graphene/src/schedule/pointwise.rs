@@ -186,8 +186,7 @@ fn steps(
 ) -> Result<Vec<Operand>> {
     let mut values: Vec<Operand> = Vec::new();
     for step in function.steps() {
-        let operands: Vec<Operand> =
-            step.operands().map(|value| values[value.index()].clone()).collect();
+        let of: Vec<Operand> = step.operands().map(|value| values[value.index()].clone()).collect();
         let kind = match step {
             Step::Input(input) => {
                 let view = &k.tensor_of(ins[*input])?.view;
@@ -209,10 +208,10 @@ fn steps(
             && *scalar != numbers
         {
             let rounded = number(k, "rounded", *scalar)?;
-            k.move_(rounded, operands)?;
+            k.move_(rounded, of)?;
             k.move_(value, rounded)?;
         } else {
-            k.alone(kind, value, operands)?;
+            k.alone(kind, value, of)?;
         }
         values.push(value.into());
     }

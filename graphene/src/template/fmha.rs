@@ -129,10 +129,9 @@ impl Fmha {
 
     /// Bytes of shared memory that a block of that kernel uses, with what pipelines need beside their tiles.
     pub fn bytes(&self) -> u64 {
-        let (head, value) = (self.head_width(), self.value_width());
-        let of_queries = self.rows() * (head + value);
-        let elements = of_queries + self.stages * self.keys * (head + value);
-        (elements * self.scalar.bytes() + self.stages * self.keys * 4 + BARRIERS).unsigned_abs()
+        let keys = self.stages * self.keys;
+        let elements = (self.rows() + keys) * (self.head_width() + self.value_width());
+        (elements * self.scalar.bytes() + keys * 4 + BARRIERS).unsigned_abs()
     }
 
     /// The kernel by warps, for any architecture, with the symbols of [`kernel`](Fmha::kernel): each of

@@ -164,9 +164,8 @@ impl Mlp {
         };
         let rows = [Layout::of(m.clone(), stride), leaf(self.width, 1)];
         let x = k.param("X", rows, self.x.unwrap_or(self.scalar))?;
-        let given =
-            (0..self.layers.len()).map(|l| self.declare(k, &m, l)).collect::<Result<_>>()?;
-        Ok((m, x, given))
+        let given = (0..self.layers.len()).map(|l| self.declare(k, &m, l)).collect::<Result<_>>();
+        Ok((m, x, given?))
     }
 
     /// All results, of all that is given: the kernel's, or those of some rows, which `part` says of each tensor.

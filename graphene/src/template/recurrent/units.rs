@@ -21,8 +21,8 @@ impl Context<'_> {
                 each(k, n, |k, e| k.init(Operand::at(to, [e]), 0.0))?;
                 for (part, gate) in gates.iter().enumerate() {
                     let (Some(bias), Some(gate)) = (self.tensors.bias, gate) else { continue };
-                    let at = [self.direction.clone(), (part as i64).into(), (*gate).into()];
-                    let from = self.run_of(k, bias, at.to_vec(), &run.into())?;
+                    let at = vec![self.direction.clone(), (part as i64).into(), (*gate).into()];
+                    let from = self.run_of(k, bias, at, &run.into())?;
                     let value = load_inside(k, from, self.wide())?;
                     each(k, n, |k, e| {
                         k.reduce(Binary::Add, Operand::at(to, [&e]), Operand::at(value, [&e]))
