@@ -3,11 +3,9 @@
 //! A thread holds vectors: register tensors `[n:1]`, where they are computed on in single precision,
 //! or, if that is what a function computes with, in integers of 64 bits.
 
-use crate::build::Operands;
-use crate::function::Node;
 use crate::{
     Builder, Error, Expr, Feature, Function, Fused, Header, Kind, Layout, Memory, Operand, Result,
-    Scalar, Step, TensorId, Test, Tiler,
+    Scalar, Step, TensorId, Test, Tiler, build::Operands, function::Node,
 };
 
 /// The bytes that a thread loads or stores at once.

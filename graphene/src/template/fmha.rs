@@ -25,13 +25,6 @@
 //!     - epilogue by a block: the sums, finished, leave as rows of O
 //!
 //! Scale, cap and masks are instructions under the tile, or beside the producer where they are the same for all queries.
-//!
-//! - this file: the parameters, and the kernel's outline;
-//! - `operands`: global memory, the symbols of its sizes and strides, and what is computed;
-//! - `context`: shared memory, its pipelines and their barriers, and the walk over tiles of queries;
-//! - `producer`, `consumer`: how stages are filled and used;
-//! - `scores`: scale, cap and masks;
-//! - `ampere`: the same by warps, before Hopper and after it, and for single precision.
 
 mod ampere;
 mod consumer;
@@ -44,12 +37,10 @@ use self::context::Context;
 use self::operands::Given;
 use super::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS};
 use super::tiled_mma;
-use crate::choose::ceil;
-use crate::error::AtMost;
 use crate::schedule::{Units, round};
 use crate::{
     Arch, AtLeast, Builder, Feature, Kernel, MultipleOf, Number, Result, Scalar, TensorId, WARP,
-    Within, needs,
+    Within, choose::ceil, error::AtMost, needs,
 };
 
 parameters! {

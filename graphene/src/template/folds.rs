@@ -13,9 +13,6 @@
 //!       - registers by a thread: what is folded, of some elements
 //!       - registers by a team: what all threads' parts make
 //!     - registers by a thread: a total, finished; or results, of some elements and all totals
-//!
-//! - this file: the parameters and the kernel's outline;
-//! - `passes`: what a team does with its row.
 
 mod passes;
 

@@ -20,10 +20,6 @@
 //!         - stage by a block: adds a matmul of the rows and a stage of weights to the sums
 //!       - epilogue by a block: the last layer's results, of its sums
 //!         - registers by a thread: what becomes of a run of sums
-//!
-//! - this file: the parameters, the kernel's outline, and blocks that fit layers;
-//! - `sizes`: what a block has of everything, and what no kernel has;
-//! - `layers`: what a block does with each layer.
 
 mod layers;
 mod sizes;
@@ -33,8 +29,7 @@ pub use self::warpgroups::Warpgroups;
 use super::access::{Stride, launch};
 use super::epilogue::{Epilogue, Operands, Span};
 use super::matmul::{Edges, leaf, tile_of};
-use super::stage::Movers;
-use super::tiled_mma::By;
+use super::{stage::Movers, tiled_mma::By};
 use crate::{
     Arch, Builder, Expr, Header, Kernel, Layout, Result, Scalar, TensorId, ThreadsId, Tiler, Unary,
     Var, needs,

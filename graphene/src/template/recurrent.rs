@@ -16,14 +16,6 @@
 //!     - registers by a thread: the cell's function of a run of units
 //!
 //! The loop over steps carries h of the step before and the states: what the steps so far make of the first ones.
-//!
-//! - this file: the parameters, the kernel's outline, a layer that fits a device, and which layers there are;
-//! - `cell`: LSTM, GRU, plain;
-//! - `operands`: the kernel's tensors; `meaning`: what it and a step compute of them;
-//! - `steps`: what a block does in each step, and how rows and weights come;
-//! - `units`: what is done with each unit, also of sequences of several lengths;
-//! - `sums`: which thread has which sums of a step, and their matmuls;
-//! - `slices`: what units keep and sums begin with, and how those of a shared depth meet.
 
 mod cell;
 mod meaning;
@@ -41,10 +33,9 @@ use self::units::Ragged;
 use super::matmul::{Edges, MatMul, line};
 use super::stage::{Movers, Side};
 use super::tiled_mma::{self, By};
-use crate::choose::ceil;
 use crate::{
     Arch, AtLeast, Builder, Expr, Kernel, Layout, MultipleOf, Result, Scalar, TensorId, Tiler,
-    Within, needs,
+    Within, choose::ceil, needs,
 };
 
 parameters! {

@@ -1,19 +1,17 @@
-//! The same attention by warps: each warp has 16 queries, all warps of a block share its tiles
-//! of keys and values, which come into two stages each.
+//! The same attention by warps, before Hopper and after it, and for single precision: each warp has 16 queries, all warps of a
+//! block share its tiles of keys and values, which come into two stages each.
 mod matmuls;
 
 use self::matmuls::{By, Left};
 use super::context::{Place, order};
-use super::scores::Spot;
-use super::{Fmha, GROUP, Given, STAGES};
-use crate::choose::ceil;
+use super::{Fmha, GROUP, Given, STAGES, scores::Spot};
 use crate::schedule::{
     Softmax, WIDTH, begin_copy, commit_copies, copying, round, vector, wait_for_copies,
 };
 use crate::template::fragments::{Lane, Panels, clear, fragment};
 use crate::{
     Builder, Cond, Expr, Fused, Header, Kernel, Kind, Result, Scalar, TensorId, Test, ThreadsId,
-    Tiler, Unary, Var,
+    Tiler, Unary, Var, choose::ceil,
 };
 
 /// What the parts of the kernel share.

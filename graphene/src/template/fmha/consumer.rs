@@ -1,9 +1,8 @@
 //! What consumers do: the matmuls of queries and keys, and of weights and values, what happens between them, and how the
 //! result leaves.
 
-use super::context::Place;
 use super::scores::{Spot, Terms};
-use super::{Context, Given, PRODUCER_REGISTERS, ROWS};
+use super::{Context, Given, PRODUCER_REGISTERS, ROWS, context::Place};
 use crate::schedule::{OrderedConsumer, PipelineState, Softmax};
 use crate::template::fragments::{
     Lane, Matrices, await_tma, clear, consumer_registers, elected_warps, fragment, leave_by_tma,

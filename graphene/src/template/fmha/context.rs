@@ -1,4 +1,5 @@
-//! What the parts of a kernel for Hopper share: stages of tiles in shared memory, and their barriers.
+//! What the parts of a kernel for Hopper share: stages of tiles in shared memory, and their barriers; and all kernels' walk over
+//! tiles of queries.
 
 use super::{Fmha, GROUP, Given, Mask, WARP};
 use crate::schedule::{OrderedBarrier, Pipeline};

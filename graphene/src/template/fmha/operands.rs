@@ -1,14 +1,11 @@
-//! Operands in global memory, and the symbols of their sizes and strides.
+//! Operands in global memory, the symbols of their sizes and strides, and what is computed of them.
 
-use super::context::Place;
-use super::{Fmha, Mask};
+use super::{Fmha, Mask, context::Place};
 use crate::kernel::{Fold, Monoid};
-use crate::schedule::Softmax;
-use crate::template::access::launch;
-use crate::template::matmul::tile_of;
+use crate::template::{access::launch, matmul::tile_of};
 use crate::{
     Binary, Builder, Expr, Fused, Header, Kind, Layout, Result, Scalar, TensorId, ThreadsId, Tiler,
-    Unary, Var, View,
+    Unary, Var, View, schedule::Softmax,
 };
 
 /// What ln Σ eˢ is not told apart below.

@@ -3,10 +3,9 @@
 use super::context::{Place, order};
 use super::scores::{load, term};
 use super::{Context, GROUP, Given, Mask, PRODUCER_REGISTERS, WARP};
-use crate::choose::ceil;
 use crate::schedule::{PipelineState, vector};
 use crate::template::fragments::own_group;
-use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, Tiler};
+use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, Tiler, choose::ceil};
 
 /// Queries (0), keys (1) or values (2): their pipeline state, and their panels in global memory.
 struct Source {

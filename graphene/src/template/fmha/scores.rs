@@ -5,8 +5,7 @@
 //! the one that brings keys makes them, once for all, and leaves them in the keys' stage; before, each
 //! thread does for its own columns, whose elements it asks for before the matmuls.
 
-use super::context::Place;
-use super::{Fmha, Given, Mask};
+use super::{Fmha, Given, Mask, context::Place};
 use crate::schedule::{Units, moved, neighbours, number, pointwise, vector};
 use crate::template::matmul::registers;
 use crate::{

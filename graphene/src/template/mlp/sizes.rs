@@ -4,11 +4,8 @@ use super::{Layer, Mlp, SUMS};
 use crate::choose::{ceil, gcd};
 use crate::error::AtMost;
 use crate::schedule::WIDTH;
-use crate::template::access::Stride;
-use crate::template::epilogue::Span;
-use crate::template::matmul::Edges;
-use crate::template::stage::Side;
 use crate::template::tiled_mma::{self, By};
+use crate::template::{access::Stride, epilogue::Span, matmul::Edges, stage::Side};
 use crate::{AtLeast, Function, Fused, Kind, MultipleOf, Result, Scalar, Within, needs};
 
 impl Mlp {

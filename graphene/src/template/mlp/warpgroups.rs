@@ -31,15 +31,13 @@ mod consumer;
 mod rows;
 
 use super::{Given, Layer, Mlp};
-use crate::choose::ceil;
 use crate::schedule::{Pipeline, PipelineState, WIDTH, each, neighbours};
-use crate::template::access::launch;
-use crate::template::epilogue::Span;
 use crate::template::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS, own_group};
 use crate::template::matmul::{Edges, leaf};
+use crate::template::{access::launch, epilogue::Span};
 use crate::{
     Arch, AtLeast, Builder, Cond, Expr, Group, Header, Kernel, Kind, Memory, Operand, Result,
-    Scalar, TensorId, ThreadsId, Tiler, View, WARP, Within, needs,
+    Scalar, TensorId, ThreadsId, Tiler, View, WARP, Within, choose::ceil, needs,
 };
 
 /// How layers are computed by warpgroups.

@@ -1,7 +1,6 @@
 //! What a layer's kernel and its steps compute of its tensors.
 
-use super::operands::Ins;
-use super::{Context, Direction, Own, Recurrent, Tensors};
+use super::{Context, Direction, Own, Recurrent, Tensors, operands::Ins};
 use crate::template::matmul::tile_of;
 use crate::{
     Binary, Builder, Expr, Fused, Header, Kind, Number, Operand, Result, TensorId, Tiler, Window,

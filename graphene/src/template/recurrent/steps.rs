@@ -1,10 +1,9 @@
-//! What a block does in each step.
+//! What a block does in each step, and how rows and weights come.
 
 use super::{Direction, Own, Ragged, Recurrent, Sums, Tensors, meaning};
 use crate::schedule::{Ahead, GridBarrier, multistage, within};
-use crate::template::matmul::Edges;
 use crate::template::stage::{Movers, Side};
-use crate::template::tiled_mma::Near;
+use crate::template::{matmul::Edges, tiled_mma::Near};
 use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, ThreadsId, Tiler};
 
 pub(super) struct Context<'a> {

@@ -4,14 +4,11 @@
 //! thread has of one sum are the same units as of the others.
 
 use super::Recurrent;
-use crate::choose::in_registers;
-use crate::schedule::neighbours;
-use crate::template::matmul::registers;
-use crate::template::stage::Side;
 use crate::template::tiled_mma::{Near, TiledMma, Warps, place_of};
+use crate::template::{matmul::registers, stage::Side};
 use crate::{
     Builder, Expr, Fused, Kind, Layout, Memory, Operand, Result, Scalar, TensorId, ThreadsId,
-    Tiler, choose, needs,
+    Tiler, choose, choose::in_registers, needs, schedule::neighbours,
 };
 
 /// Elements that a thread reads at once from shared memory, in single precision.

@@ -1,7 +1,6 @@
-//! What is done with each unit: what it begins with, the cell, and where its numbers lie.
+//! What is done with each unit, also of sequences of several lengths: what it begins with, the cell, and where its numbers lie.
 
-use super::meaning::Dim;
-use super::{Context, Own, Recurrent, Sums};
+use super::{Context, Own, Recurrent, Sums, meaning::Dim};
 use crate::schedule::{each, load_inside, neighbours, number, pointwise, store_inside, vector};
 use crate::{
     Binary, Builder, Cond, Expr, Function, Header, Kind, Layout, Memory, Operand, Result, Scalar,

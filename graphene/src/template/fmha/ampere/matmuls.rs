@@ -12,9 +12,8 @@
 use super::Block;
 use crate::choose::swizzle;
 use crate::schedule::{neighbours, store, vector};
-use crate::template::fmha::Fmha;
 use crate::template::fragments::{Lane, Matrices, Panels, QuadPairs, fragment, multiply_16};
-use crate::template::matmul::registers;
+use crate::template::{fmha::Fmha, matmul::registers};
 use crate::{
     Builder, Expr, Header, Kind, Memory, Operand, Result, Scalar, TensorId, Tiler, Unary, Var, View,
 };
