@@ -14,7 +14,6 @@ mod pipeline;
 pub mod pointwise;
 mod softmax;
 pub mod together;
-
 pub mod vectors;
 
 pub use copies::{begin_copy, commit_copies, copying, wait_for_copies};

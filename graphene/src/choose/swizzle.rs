@@ -15,10 +15,7 @@ pub enum Banks {
 impl Banks {
     /// The swizzle, if rows are no longer for it.
     pub fn xor(self) -> Option<Swizzle> {
-        match self {
-            Banks::Xor(swizzle) => Some(swizzle),
-            Banks::Shift(_) => None,
-        }
+        if let Banks::Xor(swizzle) = self { Some(swizzle) } else { None }
     }
 }
 
@@ -37,14 +34,10 @@ pub fn swizzle(chunks: i64, chunk: i64) -> Banks {
         return Banks::Shift(if gcd(chunks, line) == 1 { 0 } else { chunk });
     }
     // As many chunks as a row has, or a line of banks, change places.
-    let bits = log2(chunks.min(line));
-    let base = log2(chunk);
+    let (bits, base) = (log2(chunks.min(line)), log2(chunk));
     // Rows shorter than a line change with the line, longer ones with the row.
     let shift = log2(chunks.max(line));
-    match Swizzle::new(bits, base, shift) {
-        Ok(swizzle) => Banks::Xor(swizzle),
-        Err(_) => Banks::Shift(chunk),
-    }
+    Swizzle::new(bits, base, shift).map_or(Banks::Shift(chunk), Banks::Xor)
 }
 
 fn log2(power: i64) -> i64 {

@@ -16,11 +16,8 @@ impl Warps {
     pub fn all(groups: i64) -> impl Iterator<Item = Warps> {
         (1..=groups).filter(move |rows| groups % rows == 0).flat_map(move |rows| {
             let along = [rows, groups / rows];
-            let both = along.iter().all(|&groups| groups > 1);
-            [true, false]
-                .into_iter()
-                .filter(move |&rows_first| both || rows_first)
-                .map(move |rows_first| Warps { along, rows_first })
+            let orders = if along.contains(&1) { &[true][..] } else { &[true, false] };
+            orders.iter().map(move |&rows_first| Warps { along, rows_first })
         })
     }
 
@@ -32,12 +29,10 @@ impl Warps {
 
     /// Elements that all groups read and write: each reads its rows of A and its columns of B, once, and writes its part of C.
     pub fn elements(&self, shape: [i64; 3], instruction: [i64; 3]) -> i64 {
-        let side = |i: usize| {
-            let own = ceil(ceil(shape[i], instruction[i]), self.along[i]);
-            own * instruction[i] * self.along[i]
-        };
-        let depth = ceil(shape[2], instruction[2]) * instruction[2];
-        let [m, n] = [side(0), side(1)];
+        let along = [self.along[0], self.along[1], 1];
+        let [m, n, depth] = std::array::from_fn(|i| {
+            ceil(ceil(shape[i], instruction[i]), along[i]) * instruction[i] * along[i]
+        });
         m * depth * self.along[1] + n * depth * self.along[0] + m * n
     }
 }

@@ -14,15 +14,12 @@ use crate::{Completion, Feature, For, Kernel, Kind, Spec, Stmt, ThreadsId};
 pub fn dependent(mut kernel: Kernel) -> Kernel {
     let mut alone = !kernel.arch.has(Feature::GridDependency);
     kernel.each_stmt(&mut |stmt| {
-        alone |= matches!(
-            stmt,
-            Stmt::Spec(Spec { kind: Kind::GridDependencyWait | Kind::GridWait(_), .. })
-        );
+        let Stmt::Spec(Spec { kind, .. }) = stmt else { return };
+        alone |= matches!(kind, Kind::GridDependencyWait | Kind::GridWait(_));
     });
     let mut body = kernel.spec.body.take().unwrap_or_default();
     if !alone && body.iter().any(|stmt| depends(&kernel, stmt)) {
-        let (blocks, threads) = (kernel.grid, kernel.block);
-        let whole = Executors { blocks, threads, each: None };
+        let whole = Executors { blocks: kernel.grid, threads: kernel.block, each: None };
         if !whole.await_predecessors(&kernel, &mut body) {
             body.push(whole.spec(Kind::GridDependencyWait));
         }
@@ -82,10 +79,9 @@ impl Executors {
         if let Some(each) = self.each {
             self.threads = each;
         }
-        let needing: Vec<usize> =
-            (0..role.len()).filter(|&at| depends(kernel, &role[at])).collect();
-        let stmts = match &mut role[needing[0]] {
-            Stmt::For(For { body, unroll: false, .. }) if needing.len() == 1 => body,
+        let needed: Vec<usize> = (0..role.len()).filter(|&at| depends(kernel, &role[at])).collect();
+        let stmts = match &mut role[needed[0]] {
+            Stmt::For(For { body, unroll: false, .. }) if needed.len() == 1 => body,
             _ => role,
         };
         self.await_predecessors(kernel, stmts);

@@ -24,18 +24,14 @@ impl GridBarrier<'_> {
     /// What all threads of the block have done is there for those who [`wait`](GridBarrier::wait).
     pub fn arrive(&self, k: &mut Builder) -> Result {
         k.spec(Kind::Sync, (), (), self.block)?;
-        k.if_(Cond::equal(self.thread, 0), |k| {
-            let all = self.members.clone() * &self.meetings;
-            k.alone(Kind::GridArrive(all), self.counter.clone(), ())
-        })
+        let arrive = Kind::GridArrive(self.members.clone() * &self.meetings);
+        k.if_(Cond::equal(self.thread, 0), |k| k.alone(arrive, self.counter.clone(), ()))
     }
 
     /// Waits until all blocks have arrived so many times, fewer than they meet.
     pub fn wait(&self, k: &mut Builder, times: &Expr) -> Result {
-        k.if_(Cond::equal(self.thread, 0), |k| {
-            let count = self.members.clone() * times;
-            k.alone(Kind::GridWait(count), (), self.counter.clone())
-        })?;
+        let wait = Kind::GridWait(self.members.clone() * times);
+        k.if_(Cond::equal(self.thread, 0), |k| k.alone(wait, (), self.counter.clone()))?;
         k.spec(Kind::Sync, (), (), self.block)
     }
 }

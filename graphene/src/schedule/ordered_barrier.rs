@@ -38,11 +38,9 @@ impl OrderedBarrier {
         }
         let line = [Layout::of(consumers, 1)];
         let barriers = k.allocate("turns", line, Scalar::Mbar, Memory::Shared, None)?;
+        // Each warp of a consumer arrives.
         k.role(block, 0..1, |k| {
-            k.unroll("s", consumers, |k, s| {
-                // Each warp of a consumer arrives.
-                k.init(Operand::at(barriers, [s]), 4.0)
-            })
+            k.unroll("s", consumers, |k, s| k.init(Operand::at(barriers, [s]), 4.0))
         })?;
         Ok(OrderedBarrier { barriers: Some(barriers), consumers })
     }
@@ -84,8 +82,7 @@ impl OrderedConsumer {
     }
 
     fn pass(&self, k: &mut Builder, barriers: TensorId, whose: Expr) -> Result {
-        k.role(self.elected_warps, 0..1, |k| {
-            k.alone(Kind::Arrive(None), Operand::at(barriers, [whose]), ())
-        })
+        let barrier = Operand::at(barriers, [whose]);
+        k.role(self.elected_warps, 0..1, |k| k.alone(Kind::Arrive(None), barrier, ()))
     }
 }

@@ -5,8 +5,8 @@
 //! lap waits on the parity that counts as complete from the start.
 
 use crate::{
-    Builder, Expr, Fence, Kind, Layout, Memory, Number, Operand, Result, Ring, Scalar, Scope,
-    TensorId, ThreadsId, Var,
+    Builder, Expr, Fence, Kind, Layout, Memory, Operand, Result, Ring, Scalar, Scope, TensorId,
+    ThreadsId, Var,
 };
 
 /// The barriers of a pipeline.
@@ -21,22 +21,15 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Allocates the barriers, and lets one thread, `first`, initialise them. What follows must begin with a synchronisation.
-    pub fn new(
-        k: &mut Builder,
-        stages: i64,
-        filled_by: i64,
-        emptied_by: i64,
-        first: ThreadsId,
-    ) -> Result<Pipeline> {
+    /// Barriers of stages that so many fill and empty (`by`), initialised by one thread, `first`. A synchronisation must follow.
+    pub fn new(k: &mut Builder, stages: i64, by: [i64; 2], first: ThreadsId) -> Result<Pipeline> {
         let mut barriers =
             |name| k.allocate(name, [Layout::of(stages, 1)], Scalar::Mbar, Memory::Shared, None);
         let (full, empty) = (barriers("full")?, barriers("empty")?);
         k.role(first, 0..1, |k| {
             k.unroll("s", stages, |k, s| {
-                let count = |count: i64| Kind::Init(Number(count as f64));
-                k.alone(count(filled_by), Operand::at(full, [s]), ())?;
-                k.alone(count(emptied_by), Operand::at(empty, [s]), ())
+                k.init(Operand::at(full, [s]), by[0] as f64)?;
+                k.init(Operand::at(empty, [s]), by[1] as f64)
             })?;
             k.alone(Kind::Fence(Fence::Init), (), ())
         })?;
@@ -106,8 +99,7 @@ impl PipelineState {
         k.advance(&self.ring)
     }
 
-    /// Releases a stage as [`consumer_release`](PipelineState::consumer_release) does; going on to the next is left to the
-    /// caller.
+    /// Releases a stage as [`consumer_release`](PipelineState::consumer_release) does, but does not go on to the next.
     pub fn consumer_release_no_advance(&self, k: &mut Builder, warps: ThreadsId) -> Result {
         let empty = Operand::at(self.pipeline.empty, [self.ring.stage()]);
         k.role(warps, 0..1, |k| k.alone(Kind::Arrive(None), empty, ()))

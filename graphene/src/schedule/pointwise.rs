@@ -3,11 +3,9 @@
 //! A thread holds vectors: register tensors `[n:1]`, where they are computed on in single precision,
 //! or, if that is what a function computes with, in integers of 64 bits.
 
-use crate::build::Operands;
-use crate::function::Node;
 use crate::{
     Builder, Error, Expr, Feature, Function, Fused, Header, Kind, Layout, Memory, Operand, Result,
-    Scalar, Step, TensorId, Test, Tiler,
+    Scalar, Step, TensorId, Test, Tiler, build::Operands, function::Node,
 };
 
 /// The bytes that a thread loads or stores at once.
@@ -55,24 +53,21 @@ pub fn load_inside(k: &mut Builder, from: TensorId, wide: bool) -> Result<Tensor
 pub fn fetch_inside(k: &mut Builder, raw: TensorId, from: TensorId, wide: bool) -> Result {
     let n = count(k, raw)?;
     each(k, n, |k, i| k.init(Operand::at(raw, [i]), 0.0))?;
-    if wide {
-        return k.if_(Test::Inside(from.into()), |k| copy(k, raw, from, true));
-    }
-    moves_inside(k, raw, from, from)
+    copy_inside(k, [raw, from], from, wide)
 }
 
 /// Stores what registers hold in single precision as elements `[n]` of global memory that lie
 /// within it. `wide` is as for [`load_inside`].
 pub fn store_inside(k: &mut Builder, to: TensorId, from: TensorId, wide: bool) -> Result {
     let narrow = narrowed(k, from, to)?;
-    if wide {
-        return k.if_(Test::Inside(to.into()), |k| copy(k, to, narrow, true));
-    }
-    moves_inside(k, to, narrow, to)
+    copy_inside(k, [to, narrow], to, wide)
 }
 
-/// Moves each element that lies within `global`, which is one of the two sides.
-fn moves_inside(k: &mut Builder, to: TensorId, from: TensorId, global: TensorId) -> Result {
+/// Copies the elements that lie within `global`, which is one of the two sides.
+fn copy_inside(k: &mut Builder, [to, from]: [TensorId; 2], global: TensorId, wide: bool) -> Result {
+    if wide {
+        return k.if_(Test::Inside(global.into()), |k| copy(k, to, from, true));
+    }
     let n = count(k, to)?;
     each(k, n, |k, i| {
         let at = |tensor| Operand::at(tensor, [&i]);
@@ -164,20 +159,15 @@ pub fn computed(
 
 /// Applies a function to each element of vectors in single precision, or of integers; an input
 /// of one element is that of all of them. `outs` may be among `ins`.
-pub fn pointwise(
-    k: &mut Builder,
-    function: &Function,
-    outs: &[TensorId],
-    ins: &[TensorId],
-) -> Result {
+pub fn pointwise(k: &mut Builder, f: &Function, outs: &[TensorId], ins: &[TensorId]) -> Result {
     let (n, numbers) = (count(k, outs[0])?, k.tensor_of(outs[0])?.scalar);
-    let (fused, used) = Fused::of(function, &[]).over_used();
+    let (fused, used) = Fused::of(f, &[]).over_used();
     let used: Vec<TensorId> = used.into_iter().map(|input| ins[input]).collect();
     let header = Header::alone(Kind::Fused(fused), outs.to_vec(), used);
     k.decompose(header, |k| {
         each(k, n, |k, i| {
-            let values = steps(k, function, ins, numbers, &i)?;
-            outs.iter().zip(function.outputs()).try_for_each(|(&out, value)| {
+            let values = steps(k, f, ins, numbers, &i)?;
+            outs.iter().zip(f.outputs()).try_for_each(|(&out, value)| {
                 k.move_(Operand::at(out, [&i]), values[value.index()].clone())
             })
         })
@@ -194,8 +184,7 @@ fn steps(
 ) -> Result<Vec<Operand>> {
     let mut values: Vec<Operand> = Vec::new();
     for step in function.steps() {
-        let operands: Vec<Operand> =
-            step.operands().map(|value| values[value.index()].clone()).collect();
+        let of: Vec<Operand> = step.operands().map(|value| values[value.index()].clone()).collect();
         let kind = match step {
             Step::Input(input) => {
                 let view = &k.tensor_of(ins[*input])?.view;
@@ -217,10 +206,10 @@ fn steps(
             && *scalar != numbers
         {
             let rounded = number(k, "rounded", *scalar)?;
-            k.move_(rounded, operands)?;
+            k.move_(rounded, of)?;
             k.move_(value, rounded)?;
         } else {
-            k.alone(kind, value, operands)?;
+            k.alone(kind, value, of)?;
         }
         values.push(value.into());
     }

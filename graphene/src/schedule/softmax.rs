@@ -5,7 +5,7 @@
 //! or those of two quad pairs. For each row, the largest score so far and the sum of the weights so far are kept; where a tile
 //! brings a larger score, what was summed before is multiplied by the weight that the old one has now.
 
-use super::pointwise::{number, vector};
+use super::pointwise::{constant, moved, number, vector};
 use crate::{
     Binary, Builder, Expr, Fused, Header, Kind, Layout, Memory, Operand, Result, Scalar, TensorId,
     ThreadsId, Unary, Var,
@@ -107,11 +107,17 @@ impl Softmax {
             k.move_(Operand::at(best, [half, p]), Operand::at(self.largest, [half]))
         })?;
         self.elements(k, scores, eights, |k, half, p, score| {
-            let best = Operand::at(best, [half, p]);
-            k.reduce(Binary::Max, best, score)
+            k.reduce(Binary::Max, Operand::at(best, [half, p]), score)
         })?;
         let shift = vector(k, "shift", TWO, Scalar::F32)?;
-        let unit = self.unit(k)?;
+        // By what scores are multiplied on the way to log₂ of their weights.
+        let unit = match self.units {
+            Units::Binary(by) => Some(by),
+            Units::Powers => None,
+            Units::Natural => Some(std::f64::consts::LOG2_E),
+        };
+        let unit = unit.map(|by| constant(k, "unit", Scalar::F32, by)).transpose()?;
+        let fused = unit.filter(|_| matches!(self.units, Units::Binary(_)));
         k.unroll("half", TWO, |k, half| {
             let at = |tensor: TensorId| Operand::at(tensor, [half]);
             let own = self.over_quad(k, best, half, Binary::Max)?;
@@ -121,12 +127,11 @@ impl Softmax {
             }
             k.unary(Unary::Exp2, at(self.factors), at(self.factors))?;
             k.move_(at(self.largest), own.clone())?;
-            match (self.units, unit) {
-                (Units::Binary(_), Some(unit)) => {
-                    k.binary(Binary::Mul, at(shift), [own, unit.into()])?;
-                    k.unary(Unary::Neg, at(shift), at(shift))?;
-                }
-                (_, _) => k.move_(at(shift), own)?,
+            if let Some(unit) = fused {
+                k.binary(Binary::Mul, at(shift), [own, unit.into()])?;
+                k.unary(Unary::Neg, at(shift), at(shift))?;
+            } else {
+                k.move_(at(shift), own)?;
             }
             k.unroll("p", TWO, |k, p| {
                 let sum = Operand::at(self.sums, [half, p]);
@@ -136,20 +141,16 @@ impl Softmax {
         self.elements(k, scores, eights, |k, half, p, score| {
             let shift = Operand::at(shift, [half]);
             // The score becomes its weight.
-            let of = match (self.units, unit) {
-                (Units::Binary(_), Some(unit)) => {
-                    let weight = number(k, "weight", Scalar::F32)?;
-                    k.move_(weight, shift)?;
-                    k.fma(weight, [score.clone(), unit.into()])?;
-                    weight.into()
+            let of = if let Some(unit) = fused {
+                let weight = moved(k, "weight", Scalar::F32, shift)?;
+                k.fma(weight, [score.clone(), unit.into()])?;
+                weight.into()
+            } else {
+                k.binary(Binary::Sub, score.clone(), [score.clone(), shift])?;
+                if let Some(unit) = unit {
+                    k.binary(Binary::Mul, score.clone(), [score.clone(), unit.into()])?;
                 }
-                (_, unit) => {
-                    k.binary(Binary::Sub, score.clone(), [score.clone(), shift])?;
-                    if let Some(unit) = unit {
-                        k.binary(Binary::Mul, score.clone(), [score.clone(), unit.into()])?;
-                    }
-                    score.clone()
-                }
+                score.clone()
             };
             k.unary(Unary::Exp2, score.clone(), of)?;
             let sum = Operand::at(self.sums, [half, p]);
@@ -157,23 +158,10 @@ impl Softmax {
         })
     }
 
-    /// By what scores are multiplied on the way to log₂ of their weights.
-    fn unit(&self, k: &mut Builder) -> Result<Option<TensorId>> {
-        let by = match self.units {
-            Units::Binary(by) => by,
-            Units::Powers => return Ok(None),
-            Units::Natural => std::f64::consts::LOG2_E,
-        };
-        let unit = number(k, "unit", Scalar::F32)?;
-        k.init(unit, by)?;
-        Ok(Some(unit))
-    }
-
     /// Multiplies what was summed before the last tile, `eights` times eight columns, by its factor.
     pub fn rescale(&self, k: &mut Builder, acc: TensorId, eights: i64) -> Result {
         self.elements(k, acc, eights, |k, half, _, element| {
-            let factor = Operand::at(self.factors, [half]);
-            k.binary(Binary::Mul, element.clone(), [element, factor])
+            k.binary(Binary::Mul, element.clone(), [element, Operand::at(self.factors, [half])])
         })
     }
 

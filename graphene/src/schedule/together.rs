@@ -61,12 +61,10 @@ impl ThreadGroups {
 
     fn exchange(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result {
         let threads = if self.size < 32 { self.team } else { self.warp };
-        let mut distance = self.size.min(32) / 2;
-        while distance > 0 {
+        for distance in [16, 8, 4, 2, 1].into_iter().filter(|&distance| distance < self.size) {
             let other = number(k, "other", Scalar::F32)?;
             k.spec(Kind::Shfl(distance), other, value, threads)?;
             k.reduce(op, value, other)?;
-            distance /= 2;
         }
         if self.size <= 32 {
             return Ok(());
@@ -75,10 +73,8 @@ impl ThreadGroups {
         let view = Layout::rows([self.count, warps]);
         let parts = k.allocate("parts", view, Scalar::F32, Memory::Shared, None)?;
         let [team, member] = &self.at;
-        let own = member.div(32);
-        k.if_(Cond::equal(self.lane.clone(), 0), |k| {
-            k.move_(Operand::at(parts, [team.clone(), own]), value)
-        })?;
+        let own = Operand::at(parts, [team.clone(), member.div(32)]);
+        k.if_(Cond::equal(self.lane.clone(), 0), |k| k.move_(own, value))?;
         k.spec(Kind::Sync, (), (), self.block)?;
         let row = neighbours(k, parts, [team.clone(), Expr::from(0)], warps, "team_part")?;
         let all = vector(k, "all_parts", warps, Scalar::F32)?;

@@ -25,13 +25,6 @@
 //!     - epilogue by a block: the sums, finished, leave as rows of O
 //!
 //! Scale, cap and masks are instructions under the tile, or beside the producer where they are the same for all queries.
-//!
-//! - this file: the parameters, and the kernel's outline;
-//! - `operands`: global memory, the symbols of its sizes and strides, and what is computed;
-//! - `context`: shared memory, its pipelines and their barriers, and the walk over tiles of queries;
-//! - `producer`, `consumer`: how stages are filled and used;
-//! - `scores`: scale, cap and masks;
-//! - `ampere`: the same by warps, before Hopper and after it, and for single precision.
 
 mod ampere;
 mod consumer;
@@ -44,12 +37,10 @@ use self::context::Context;
 use self::operands::Given;
 use super::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS};
 use super::tiled_mma;
-use crate::choose::ceil;
-use crate::error::AtMost;
 use crate::schedule::{Units, round};
 use crate::{
     Arch, AtLeast, Builder, Feature, Kernel, MultipleOf, Number, Result, Scalar, TensorId, WARP,
-    Within, needs,
+    Within, choose::ceil, error::AtMost, needs,
 };
 
 parameters! {
@@ -129,10 +120,9 @@ impl Fmha {
 
     /// Bytes of shared memory that a block of that kernel uses, with what pipelines need beside their tiles.
     pub fn bytes(&self) -> u64 {
-        let (head, value) = (self.head_width(), self.value_width());
-        let of_queries = self.rows() * (head + value);
-        let elements = of_queries + self.stages * self.keys * (head + value);
-        (elements * self.scalar.bytes() + self.stages * self.keys * 4 + BARRIERS).unsigned_abs()
+        let keys = self.stages * self.keys;
+        let elements = (self.rows() + keys) * (self.head_width() + self.value_width());
+        (elements * self.scalar.bytes() + keys * 4 + BARRIERS).unsigned_abs()
     }
 
     /// The kernel by warps, for any architecture, with the symbols of [`kernel`](Fmha::kernel): each of
@@ -180,13 +170,9 @@ impl Fmha {
         let numbers = f64::from(f32::MIN)..=f64::from(f32::MAX);
         let fill = self.fill.0 == f64::NEG_INFINITY || numbers.contains(&self.fill.0);
         needs(fill, "a fill that is -∞ or a number of fp32", self.fill)?;
-        match self.mask {
-            Mask::PerKey(scalar) | Mask::Dense(scalar) => {
-                let known = [Scalar::F32, Scalar::U8, self.scalar].contains(&scalar);
-                needs(known, "a mask of fp32, u8 or the queries' type", scalar)
-            }
-            Mask::None => Ok(()),
-        }
+        let (Mask::PerKey(of) | Mask::Dense(of)) = self.mask else { return Ok(()) };
+        let known = [Scalar::F32, Scalar::U8, self.scalar].contains(&of);
+        needs(known, "a mask of fp32, u8 or the queries' type", of)
     }
 
     /// What scores count in when weights are made of them.

@@ -13,9 +13,6 @@
 //!       - registers by a thread: what is folded, of some elements
 //!       - registers by a team: what all threads' parts make
 //!     - registers by a thread: a total, finished; or results, of some elements and all totals
-//!
-//! - this file: the parameters and the kernel's outline;
-//! - `passes`: what a team does with its row.
 
 mod passes;
 
@@ -90,8 +87,8 @@ impl Folds {
         let row = k.let_("row", first * self.teams + &teams.at[0])?.into();
         let (columns, whole) = (product(reduced), params[whole]);
         let kind = Kind::Fused(self.meaning(rank, &columns));
-        let (ins, own, sizes) = (params.clone(), outs.clone(), sizes.clone());
-        Row { template: self, ins, outs: own, teams, sizes, row, columns, whole }.all(&mut k)?;
+        let (ins, sizes) = (&params[..], &sizes[..]);
+        Row { template: self, ins, outs: &outs, teams, sizes, row, columns, whole }.all(&mut k)?;
         k.finish(kind, outs, params)
     }
 

@@ -20,10 +20,6 @@
 //!         - stage by a block: adds a matmul of the rows and a stage of weights to the sums
 //!       - epilogue by a block: the last layer's results, of its sums
 //!         - registers by a thread: what becomes of a run of sums
-//!
-//! - this file: the parameters, the kernel's outline, and blocks that fit layers;
-//! - `sizes`: what a block has of everything, and what no kernel has;
-//! - `layers`: what a block does with each layer.
 
 mod layers;
 mod sizes;
@@ -33,8 +29,7 @@ pub use self::warpgroups::Warpgroups;
 use super::access::{Stride, launch};
 use super::epilogue::{Epilogue, Operands, Span};
 use super::matmul::{Edges, leaf, tile_of};
-use super::stage::Movers;
-use super::tiled_mma::By;
+use super::{stage::Movers, tiled_mma::By};
 use crate::{
     Arch, Builder, Expr, Header, Kernel, Layout, Result, Scalar, TensorId, ThreadsId, Tiler, Unary,
     Var, needs,
@@ -104,14 +99,13 @@ struct Given {
     results: Vec<TensorId>,
 }
 
-/// What the parts of the kernel share.
 struct Context<'a> {
     mlp: &'a Mlp,
     given: Vec<Given>,
     block: ThreadsId,
     thread: Var,
-    /// The first row.
-    origin: Expr,
+    /// Which of the blocks' rows are the own ones.
+    m: Expr,
     /// The rows: a layer's input, then its result.
     near: TensorId,
     /// Stages of weights whose input's column is contiguous, and of those whose output's is.
@@ -131,26 +125,23 @@ impl Mlp {
         let [thread] = k.indices(block, ["thread"])?;
         let near = self.near().allocate(&mut k, "sY", 1)?;
         let near = k.index(near, "sY", [0])?;
-        let mut shared = [None; 2];
-        for (stages, transposed) in shared.iter_mut().zip([false, true]) {
-            if let Some(side) = self.stage(transposed) {
-                *stages = Some(side.allocate(&mut k, "sW", self.stages)?);
-            }
-        }
+        let mut stages = |transposed: bool| {
+            self.stage(transposed).map(|side| side.allocate(&mut k, "sW", self.stages)).transpose()
+        };
+        let shared = [stages(false)?, stages(true)?];
         let first = self.sides(0)[0];
         let tiles = first.tiled(&mut k, x)?;
         let rows = k.index(tiles, "rows", [m.clone(), Expr::from(0)])?;
         let edges = if self.rounds_x() { Edges::Moves } else { self.edges(self.width) };
-        let movers = Movers { threads, block, thread: &thread, edges };
         for (l, given) in given.iter_mut().enumerate() {
             given.tiles = self.sides(l)[1].tiled(&mut k, given.weights)?;
         }
-        let origin = m * self.rows;
-        let thread = thread.clone();
-        let context = Context { mlp: self, given, block, thread, origin, near, shared };
-        let header = self.header(x, &context.given, block);
-        let tile = context.origin.div(self.rows);
-        let tile = self.tile(&mut k, (x, &context.given), (self.rows, &tile), block)?;
+        let context = Context { mlp: self, given, block, thread, m, near, shared };
+        let given = (x, &context.given[..]);
+        let header = self.header(given, block, |of, _| Ok(of))?;
+        let own = (self.rows, &context.m);
+        let tile = self.header(given, block, |of, name| rows_of(&mut k, of, name, own))?;
+        let movers = Movers { threads, block, thread: &context.thread, edges };
         k.decompose(tile, |k| {
             // The rows come with the first stage.
             first.fill(k, rows, near, movers)?;
@@ -168,38 +159,25 @@ impl Mlp {
         };
         let rows = [Layout::of(m.clone(), stride), leaf(self.width, 1)];
         let x = k.param("X", rows, self.x.unwrap_or(self.scalar))?;
-        let given =
-            (0..self.layers.len()).map(|l| self.declare(k, &m, l)).collect::<Result<_>>()?;
-        Ok((m, x, given))
+        let given = (0..self.layers.len()).map(|l| self.declare(k, &m, l)).collect::<Result<_>>();
+        Ok((m, x, given?))
     }
 
-    /// The kernel: all results, of all that is given.
-    fn header(&self, x: TensorId, given: &[Given], block: ThreadsId) -> Header {
-        let outs = given.iter().flat_map(|given| given.results.clone()).collect::<Vec<_>>();
-        let mut ins = vec![x];
-        for Given { weights, operands, .. } in given {
-            ins.extend([*weights].into_iter().chain(operands.iter().map(|operand| operand.1)));
-        }
-        Header::new(self.kind(), outs, ins, block)
-    }
-
-    /// The `m`-th so many rows of all results.
-    fn tile(
+    /// All results, of all that is given: the kernel's, or those of some rows, which `part` says of each tensor.
+    fn header(
         &self,
-        k: &mut Builder,
         (x, given): (TensorId, &[Given]),
-        (rows, m): (i64, &Expr),
         threads: ThreadsId,
+        mut part: impl FnMut(TensorId, &str) -> Result<TensorId>,
     ) -> Result<Header> {
-        let of_rows = |k: &mut Builder, of, name| rows_of(k, of, name, (rows, m));
-        let (mut outs, mut ins) = (Vec::new(), vec![of_rows(k, x, "X_tile")?]);
+        let (mut outs, mut ins) = (Vec::new(), vec![part(x, "X_tile")?]);
         for given in given {
             ins.push(given.weights);
             for &(span, of) in &given.operands {
-                ins.push(if span == Span::Row { of } else { of_rows(k, of, "R_tile")? });
+                ins.push(if span == Span::Row { of } else { part(of, "R_tile")? });
             }
             for &of in &given.results {
-                outs.push(of_rows(k, of, "Y_tile")?);
+                outs.push(part(of, "Y_tile")?);
             }
         }
         Ok(Header::new(self.kind(), outs, ins, threads))

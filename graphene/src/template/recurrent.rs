@@ -16,14 +16,6 @@
 //!     - registers by a thread: the cell's function of a run of units
 //!
 //! The loop over steps carries h of the step before and the states: what the steps so far make of the first ones.
-//!
-//! - this file: the parameters, the kernel's outline, a layer that fits a device, and which layers there are;
-//! - `cell`: LSTM, GRU, plain;
-//! - `operands`: the kernel's tensors; `meaning`: what it and a step compute of them;
-//! - `steps`: what a block does in each step, and how rows and weights come;
-//! - `units`: what is done with each unit, also of sequences of several lengths;
-//! - `sums`: which thread has which sums of a step, and their matmuls;
-//! - `slices`: what units keep and sums begin with, and how those of a shared depth meet.
 
 mod cell;
 mod meaning;
@@ -43,7 +35,7 @@ use super::stage::{Movers, Side};
 use super::tiled_mma::{self, By};
 use crate::{
     Arch, AtLeast, Builder, Expr, Kernel, Layout, MultipleOf, Result, Scalar, TensorId, Tiler,
-    Within, needs,
+    Within, choose::ceil, needs,
 };
 
 parameters! {
@@ -131,20 +123,20 @@ impl Recurrent {
         k.by(cta);
         let [thread] = k.indices(block, ["thread"])?;
         let sides = self.sides();
-        let sums = Sums::new(k, block, sides, self.sums(), self.warps, self.slices)?;
+        let sums = Sums::new(k, block, self)?;
         let rows = sides[0].allocate(k, "sA", self.stages)?;
         let both = self.resident == [true; 2];
         let weights = (!both).then(|| sides[1].allocate(k, "sB", self.stages)).transpose()?;
-        let mut resident = [None; 2];
-        for (i, name) in ["sW", "sR"].into_iter().enumerate() {
-            if self.resident[i] {
-                resident[i] = Some(sides[1].allocate(k, name, self.chunks(i))?);
-            }
-        }
-        let outs: Vec<TensorId> = tensors.outs(self.results[0]).collect();
+        let mut stays = |i: usize, name| {
+            self.resident[i].then(|| sides[1].allocate(k, name, self.chunks(i))).transpose()
+        };
+        let resident = [stays(0, "sW")?, stays(1, "sR")?];
+        let every = self.results[0].then(|| tensors.given.unwrap_or(tensors.y));
+        let outs = [every, tensors.last_h, tensors.last_c].into_iter().flatten();
+        let outs: Vec<TensorId> = outs.collect();
         let (kind, ins) = meaning::whole(self, &tensors, &steps)?;
-        let constants = self.cell.constants as i64;
-        let context = Context {
+        let count = self.cell.constants as i64;
+        let mut context = Context {
             layer: self,
             tensors,
             steps,
@@ -154,6 +146,7 @@ impl Recurrent {
             block,
             direction: direction.into(),
             units: units.into(),
+            tile: Expr::from(&part),
             rows,
             weights,
             resident,
@@ -162,9 +155,7 @@ impl Recurrent {
             kept: self.cell.reset.is_some().then(|| sums.state(k, "kept")).transpose()?,
             ragged: self.ragged.then(|| Ragged::new(k, self, &sums)).transpose()?,
             first: sums.of_columns(k, "first", self.sums())?,
-            constants: (constants > 0)
-                .then(|| sums.of_columns(k, "constants", constants))
-                .transpose()?,
+            constants: (count > 0).then(|| sums.of_columns(k, "constants", count)).transpose()?,
             parts: sums.parts(k)?,
             sums,
         };
@@ -173,7 +164,8 @@ impl Recurrent {
         context.constants(k)?;
         let tiles = batch.ceil_div(self.rows);
         k.for_("tile", Expr::from(part)..tiles, parts, false, |k, tile| {
-            context.tile(k, &Expr::from(tile), &thread)
+            context.tile = tile.into();
+            context.all_steps(k)
         })?;
         builder.finish(kind, outs, ins)
     }
@@ -192,23 +184,21 @@ impl Recurrent {
         while (Recurrent { units, ..self.clone() }).blocks() > cores {
             units += group;
         }
-        let mut least = Vec::new();
-        for resident in [[true, true], [false, true], [false, false]] {
-            // Fewer warps along the units than there could be, where there are many.
-            let groups = units / group;
-            let columns = (1..=groups).rev().find(|n| groups % n == 0 && along * n <= WARPS);
-            let warps = [along, columns.unwrap_or(1)];
-            let deep = self.depth / if single { 4 } else { 16 };
-            let times = |n: &i64| deep % n == 0 && n * warps[0] * warps[1] <= WARPS;
-            let slices = (1..=WARPS).rev().find(times).unwrap_or(1);
-            least.push(Recurrent { units, warps, slices, resident, ..self.clone() });
-        }
-        least.into_iter().find(|layer| layer.shared_bytes() <= shared && layer.kernel().is_ok())
+        // Fewer warps along the units than there could be, where there are many.
+        let groups = units / group;
+        let columns = (1..=groups).rev().find(|n| groups % n == 0 && along * n <= WARPS);
+        let warps = [along, columns.unwrap_or(1)];
+        let deep = self.depth / if single { 4 } else { 16 };
+        let times = |n: &i64| deep % n == 0 && n * warps[0] * warps[1] <= WARPS;
+        let slices = (1..=WARPS).rev().find(times).unwrap_or(1);
+        let of = |resident| Recurrent { units, warps, slices, resident, ..self.clone() };
+        let fits = |layer: &Recurrent| layer.shared_bytes() <= shared && layer.kernel().is_ok();
+        [[true, true], [false, true], [false, false]].into_iter().map(of).find(fits)
     }
 
     /// Blocks for each part of the batch.
     pub fn blocks(&self) -> i64 {
-        self.directions() * ((self.hidden + self.units - 1) / self.units)
+        self.directions() * ceil(self.hidden, self.units)
     }
 
     /// Threads of a block.
@@ -218,10 +208,7 @@ impl Recurrent {
 
     /// Directions.
     pub fn directions(&self) -> i64 {
-        match self.direction {
-            Direction::Forward | Direction::Reverse => 1,
-            Direction::Both => 2,
-        }
+        if self.direction == Direction::Both { 2 } else { 1 }
     }
 
     /// Shared memory of a block, in bytes.
@@ -236,7 +223,7 @@ impl Recurrent {
     }
 
     fn members(&self) -> Expr {
-        Expr::from((self.hidden + self.units - 1) / self.units)
+        ceil(self.hidden, self.units).into()
     }
 
     fn sums(&self) -> i64 {
@@ -249,8 +236,7 @@ impl Recurrent {
 
     /// Tiles of W, or of R, along the depth.
     fn chunks(&self, i: usize) -> i64 {
-        let depth = [self.inputs, self.hidden][i];
-        (depth + self.depth - 1) / self.depth
+        ceil([self.inputs, self.hidden][i], self.depth)
     }
 
     fn sides(&self) -> [Side; 2] {
@@ -258,7 +244,6 @@ impl Recurrent {
         Side::both(&matmul, [self.rows, self.columns()], self.depth, By::Warps)
     }
 
-    /// Whether there is such a kernel.
     fn check(&self) -> Result {
         self.cell.check()?;
         let float = matches!(self.scalar, Scalar::F16 | Scalar::Bf16 | Scalar::F32);

@@ -56,8 +56,8 @@ impl Reduce {
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("reduce", self.arch);
-        let mut size = |name| Ok(Expr::from(k.symbol(name)?));
-        let [outer, reduced, inner] = [size("outer")?, size("reduced")?, size("inner")?];
+        let sizes = k.symbols(["outer", "reduced", "inner"])?;
+        let [outer, reduced, inner] = sizes.map(Expr::from);
         let (all, kept) = ([outer.clone(), reduced.clone(), inner.clone()], [outer, inner]);
         let given = self.ins.iter().enumerate().map(|(i, x)| (format!("x{i}"), x, &all[..]));
         let operands: Vec<_> = given.chain([("y".to_owned(), &self.out, &kept[..])]).collect();
@@ -194,10 +194,7 @@ impl Own<'_> {
         let view = Layout::rows([strands, n, threads]);
         let shared = k.allocate("parts", view, Scalar::F32, Memory::Shared, None)?;
         let place = |strand: Expr, e: Expr| Operand::at(shared, [strand, e, across.clone()]);
-        each(k, n, |k, e| {
-            let own = Operand::at(total, [&e]);
-            k.move_(place(strand.clone(), e), own)
-        })?;
+        each(k, n, |k, e| k.move_(place(strand.clone(), e.clone()), Operand::at(total, [e])))?;
         k.spec(Kind::Sync, (), (), self.block)?;
         k.if_(Cond::equal(strand.clone(), 0), |k| {
             k.for_("other", 1..strands, 1, false, |k, other| {

@@ -1,26 +1,23 @@
-//! The same attention by warps: each warp has 16 queries, all warps of a block share its tiles
-//! of keys and values, which come into two stages each.
+//! The same attention by warps, before Hopper and after it, and for single precision: each warp has 16 queries, all warps of a
+//! block share its tiles of keys and values, which come into two stages each.
 mod matmuls;
 
 use self::matmuls::{By, Left};
 use super::context::{Place, order};
-use super::scores::Spot;
-use super::{Fmha, GROUP, Given, ROWS, STAGES};
-use crate::choose::ceil;
+use super::{Fmha, GROUP, Given, STAGES, scores::Spot};
 use crate::schedule::{
     Softmax, WIDTH, begin_copy, commit_copies, copying, round, vector, wait_for_copies,
 };
 use crate::template::fragments::{Lane, Panels, clear, fragment};
 use crate::{
-    Builder, Cond, Expr, Fused, Header, Kernel, Kind, Result, Ring, Scalar, TensorId, Test,
-    ThreadsId, Tiler, Unary, Var,
+    Builder, Cond, Expr, Fused, Header, Kernel, Kind, Result, Scalar, TensorId, Test, ThreadsId,
+    Tiler, Unary, Var, choose::ceil,
 };
 
 /// What the parts of the kernel share.
 struct Block<'a> {
     fmha: &'a Fmha,
     block: ThreadsId,
-    /// The own thread's number.
     thread: Expr,
     lane: Lane,
     /// Queries, keys and values in shared memory: `[rows, dim]`, of the latter two in stages.
@@ -33,7 +30,6 @@ struct Block<'a> {
     left: Left,
 }
 
-/// The kernel.
 pub(super) fn kernel(fmha: &Fmha) -> Result<Kernel> {
     let mut k = Builder::new("fmha", fmha.arch);
     let given = Given::new(&mut k, fmha, GROUP * fmha.consumers)?;
@@ -74,6 +70,15 @@ impl<'a> Block<'a> {
         let fmha = self.fmha;
         let ring = k.ring("using", STAGES)?;
         let stage = ring.stage();
+        // The next step's tile into the stage that the step before used, a group of their own.
+        let next = |k: &mut Builder, which: usize, step: &Var| {
+            let next = Expr::from(step) + 1;
+            k.if_(Cond::less(next.clone(), &place.steps), |k| {
+                let free = (Expr::from(&stage) + 1).rem(STAGES);
+                self.copy(k, which, place, [place.tile(next), free])
+            })?;
+            commit_copies(k)
+        };
         // The tile before is no longer in use.
         k.spec(Kind::Sync, (), (), self.block)?;
         self.copy(k, 0, place, [place.m.clone(), 0.into()])?;
@@ -93,10 +98,10 @@ impl<'a> Block<'a> {
         let steps = Expr::from(0)..place.steps.clone();
         k.for_carrying("step", steps, (1, false), carry, |k, step| {
             self.meet(k)?;
-            self.next(k, 1, place, step, &ring)?;
+            next(k, 1, step)?;
             clear(k, self.scores, fmha.keys / 8)?;
             let [queries, keys, values] = self.shared;
-            let Left { by, queries: near, weights, .. } = self.left;
+            let Left { queries: near, weights, .. } = self.left;
             let queries = k.index(queries, "all_q", [0])?;
             let keys = k.index(keys, "keys", [&stage])?;
             let values = k.index(values, "values", [&stage])?;
@@ -104,31 +109,22 @@ impl<'a> Block<'a> {
             // Keys lie by rows.
             let keyed = self.added([Fused::input(0), Fused::input(1).dims([1, 0].map(Some))]);
             let scores = Header::new(keyed, self.scores, ins, self.block);
-            k.decompose(scores, |k| match by {
-                By::TensorCores => self.by_tensor_cores(k, self.scores, ins, false),
-                By::QuadPairs => self.by_quad_pairs(k, self.scores, ins, false),
-                By::Rounded => self.keys_rounded(k, keys),
-                By::Threads => self.keys_by_threads(k, keys),
-            })?;
+            k.decompose(scores, |k| self.multiply(k, ins, false))?;
             self.weigh(k, place, step)?;
             let kind = if fmha.tf32 { Kind::Unary(Unary::Tf32) } else { Kind::Move };
             let converted = Header::new(kind, weights, self.scores, self.block);
-            k.decompose(converted, |k| match by {
+            k.decompose(converted, |k| match self.left.by {
                 By::TensorCores => fmha.pack(k, self.scores, weights),
                 By::Rounded => self.weights_rounded(k),
                 By::Threads | By::QuadPairs => self.weights_to_shared(k),
             })?;
             self.meet(k)?;
-            self.next(k, 2, place, step, &ring)?;
+            next(k, 2, step)?;
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
             let summed = self.added([0, 1].map(Fused::input));
-            let sums = Header::new(summed, self.sums, [weights, values], self.block);
-            k.decompose(sums, |k| match by {
-                By::TensorCores => self.by_tensor_cores(k, self.sums, [weights, values], true),
-                By::QuadPairs => self.by_quad_pairs(k, self.sums, [weights, values], true),
-                By::Rounded => self.values_rounded(k, values),
-                By::Threads => self.values_by_threads(k, values),
-            })?;
+            let ins = [weights, values];
+            let sums = Header::new(summed, self.sums, ins, self.block);
+            k.decompose(sums, |k| self.multiply(k, ins, true))?;
             k.advance(&ring)
         })?;
         self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)?;
@@ -144,12 +140,11 @@ impl<'a> Block<'a> {
     /// Scores become weights. The last tile of keys is the first.
     fn weigh(&self, k: &mut Builder, place: &Place<'_>, step: &Var) -> Result {
         let tile = k.let_("tile", place.tile(step))?.into();
-        let block = place.m.clone() * self.fmha.consumers * ROWS;
-        let first = block + self.lane.number.clone() * 16;
+        let first = place.m.clone() * self.fmha.rows() + self.lane.number.clone() * 16;
         let row = first.clone() + &self.lane.row;
         let spot = Spot { place, first, row, column: self.lane.column.clone(), tile };
         let terms = spot.fetch(k)?;
-        spot.adjust(k, self.scores, terms.as_ref())?;
+        spot.adjust(k, self.scores, terms)?;
         spot.leave_out(k, self.scores, true)?;
         self.softmax.tile(k, self.scores, self.fmha.keys / 8)
     }
@@ -160,54 +155,29 @@ impl<'a> Block<'a> {
         k.spec(Kind::Sync, (), (), self.block)
     }
 
-    /// The next step's tile into the stage that the step before used, a group of their own.
-    fn next(
-        &self,
-        k: &mut Builder,
-        which: usize,
-        place: &Place<'_>,
-        step: &Var,
-        ring: &Ring,
-    ) -> Result {
-        let next = Expr::from(step) + 1;
-        k.if_(Cond::less(next.clone(), &place.steps), |k| {
-            let stage = (Expr::from(ring.stage()) + 1).rem(STAGES);
-            self.copy(k, which, place, [place.tile(next), stage])
-        })?;
-        commit_copies(k)
-    }
-
     /// A tile of queries, keys or values into a stage; zeros beyond the end.
-    fn copy(
-        &self,
-        k: &mut Builder,
-        which: usize,
-        place: &Place<'_>,
-        [tile, stage]: [Expr; 2],
-    ) -> Result {
+    fn copy(&self, k: &mut Builder, which: usize, place: &Place<'_>, at: [Expr; 2]) -> Result {
+        let [tile, stage] = at;
         let panels = self.fmha.panels(which);
         let Panels { rows, columns, scalar } = panels;
         let piece = WIDTH / scalar.bytes();
         let to = k.index(self.shared[which], "stage", [stage])?;
         let whole = place.rows(k, which, rows, &tile)?;
         // Keys are declared with their elements first.
-        let kind = match which {
-            1 => Kind::Fused(Fused::input(0).dims([0, 1, 3, 2].map(Some))),
-            _ => Kind::Move,
-        };
+        let turned = || Kind::Fused(Fused::input(0).dims([0, 1, 3, 2].map(Some)));
+        let kind = if which == 1 { turned() } else { Kind::Move };
         let header = copying(k, Header::new(kind, to, whole, self.block));
         k.decompose(header, |k| {
             let to = k.tile(to, "chunks", &[Tiler::Size(1), Tiler::Size(piece)])?;
             let [first, second] = order(which, 1, piece);
             let tiles = [1, 1, first, second].map(Tiler::Size);
-            let from = k.tile(place.given.operands[which], "from", &tiles)?;
+            let from = k.tile(place.given.params[which], "from", &tiles)?;
             let (all, threads) = (rows * columns / piece, GROUP * self.fmha.consumers);
             let width = panels.width() / piece;
             k.for_("e", 0..ceil(all, threads), 1, false, |k, e| {
                 // Chunks of a panel's rows follow one another: neighbouring threads' banks differ.
                 let linear = Expr::from(e) * threads + &self.thread;
-                let chunk = linear.rem(width);
-                let line = linear.div(width);
+                let (line, chunk) = (linear.div(width), linear.rem(width));
                 let (row, chunk, inside) = if panels.count() == 1 {
                     (line.clone(), chunk, Cond::less(line, rows))
                 } else {
@@ -230,7 +200,7 @@ impl<'a> Block<'a> {
     fn store(&self, k: &mut Builder, place: &Place<'_>) -> Result {
         let rows = place.rows(k, 3, self.fmha.rows(), &place.m)?;
         k.decompose(Header::new(Kind::Move, rows, self.sums, self.block), |k| {
-            let to = k.tile(place.given.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
+            let to = k.tile(place.given.params[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
             let row = place.m.clone() * self.fmha.rows() + self.row();
             let eights = self.fmha.value_width() / 8;
             k.unroll_both([("j", eights), ("half", 2)], |k, [j, half]| {

@@ -1,9 +1,8 @@
 //! What consumers do: the matmuls of queries and keys, and of weights and values, what happens between them, and how the
 //! result leaves.
 
-use super::context::Place;
 use super::scores::{Spot, Terms};
-use super::{Context, Given, PRODUCER_REGISTERS, ROWS};
+use super::{Context, Given, PRODUCER_REGISTERS, ROWS, context::Place};
 use crate::schedule::{OrderedConsumer, PipelineState, Softmax};
 use crate::template::fragments::{
     Lane, Matrices, await_tma, clear, consumer_registers, elected_warps, fragment, leave_by_tma,
@@ -15,18 +14,15 @@ use crate::{
     ThreadsId, Tiler, Var,
 };
 
-/// A consumer warpgroup.
 struct Consumer<'a> {
     context: &'a Context<'a>,
     own: ThreadsId,
     /// Its number among the consumers.
     group: Var,
     lane: Lane,
-    /// All of the block's warps: the first lane of each arrives for it.
     elected_warps: ThreadsId,
     /// Of queries, keys and values.
     states: [PipelineState; 3],
-    /// Its place in the order of consumers.
     order: OrderedConsumer,
     /// The scores of a tile, which become weights; these as operands; and the sums.
     scores: TensorId,
@@ -39,7 +35,6 @@ struct Consumer<'a> {
     matrices: Matrices,
 }
 
-/// What each consumer warpgroup does.
 pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
     let consumer = Consumer::new(k, context)?;
     context.given.each_tile(k, |k, place| {
@@ -54,7 +49,7 @@ pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result {
 
 impl<'a> Consumer<'a> {
     fn new(k: &mut Builder, context: &'a Context<'a>) -> Result<Consumer<'a>> {
-        let Given { fmha, operands, .. } = *context.given;
+        let Given { fmha, params, .. } = *context.given;
         let (own, group) = own_group(k, context.groups)?;
         let registers = consumer_registers(fmha.consumers, PRODUCER_REGISTERS);
         k.spec(Kind::Registers(registers), (), (), own)?;
@@ -75,7 +70,7 @@ impl<'a> Consumer<'a> {
             sums: fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?,
             softmax: Softmax::new(k, fmha.units(), [own, lane.warp])?,
             buffers: panels.allocate(k, "sO", &[fmha.consumers], false)?,
-            leaving: k.tile(operands[3], "gO", &tiles)?,
+            leaving: k.tile(params[3], "gO", &tiles)?,
             matrices: Matrices::new(k, lane.warp)?,
             lane,
         })
@@ -86,20 +81,12 @@ impl<'a> Consumer<'a> {
         place.m.clone() * place.given.fmha.consumers + Expr::from(&self.group)
     }
 
-    fn wait(&self, k: &mut Builder, which: usize) -> Result<Var> {
-        self.states[which].consumer_wait(k, self.own)
-    }
-
-    fn release(&self, k: &mut Builder, which: usize) -> Result {
-        self.states[which].consumer_release(k, self.elected_warps)
-    }
-
     /// Goes through the keys and values of a tile of queries.
     fn attend(&self, k: &mut Builder, place: &Place<'_>, ins: &[TensorId]) -> Result {
         let fmha = place.given.fmha;
         self.softmax.begin(k)?;
         clear(k, self.sums, fmha.value_width() / 8)?;
-        self.wait(k, 0)?;
+        self.states[0].consumer_wait(k, self.own)?;
         self.order.wait(k)?;
         self.begin_scores(k)?;
         self.order.arrive(k)?;
@@ -114,7 +101,7 @@ impl<'a> Consumer<'a> {
         k.for_carrying("step", steps, (1, false), carry, |k, step| {
             self.order.wait(k)?;
             self.begin_scores(k)?;
-            self.wait(k, 2)?;
+            self.states[2].consumer_wait(k, self.own)?;
             // Behind the wait for values all matmuls of queries and keys have begun.
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
             self.begin_sums(k)?;
@@ -129,10 +116,9 @@ impl<'a> Consumer<'a> {
             k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights))
         })?;
         k.advance(&self.states[0].ring)?;
-        self.wait(k, 2)?;
-        k.if_(Cond::new(place.steps.clone(), Relation::AtLeast, 2), |k| {
-            self.softmax.rescale(k, self.sums, fmha.value_width() / 8)
-        })?;
+        self.states[2].consumer_wait(k, self.own)?;
+        let several = Cond::new(place.steps.clone(), Relation::AtLeast, 2);
+        k.if_(several, |k| self.softmax.rescale(k, self.sums, fmha.value_width() / 8))?;
         self.begin_sums(k)?;
         self.end_sums(k)?;
         self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)
@@ -141,7 +127,7 @@ impl<'a> Consumer<'a> {
     /// The matmul of queries and the next stage's keys, a group of its own.
     fn begin_scores(&self, k: &mut Builder) -> Result {
         let Consumer { context, own, scores, group, .. } = self;
-        let stage = self.wait(k, 1)?;
+        let stage = self.states[1].consumer_wait(k, self.own)?;
         let own_rows = [Tiler::Size(ROWS), Tiler::Whole];
         let queries = context.shared[0];
         let own_q = tile_of(k, queries, "own_q", &own_rows, [&group.into(), &0.into()])?;
@@ -175,17 +161,16 @@ impl<'a> Consumer<'a> {
         let pending = i64::from(!last);
         k.spec(Kind::WaitGroup(Group::MatMul, pending, false), scores, (), self.own)?;
         // No matmul reads the queries any more: the next tile's come while this one is finished.
-        k.if_(Cond::equal(step + 1, place.steps.clone()), |k| {
-            self.states[0].consumer_release_no_advance(k, elected_warps)
-        })?;
+        let ends = Cond::equal(step + 1, place.steps.clone());
+        k.if_(ends, |k| self.states[0].consumer_release_no_advance(k, elected_warps))?;
         if let Some(terms) = context.terms {
             let stage = k.index(terms, "terms_at", [self.states[1].ring.stage()])?;
-            spot.adjust(k, scores, Some(&Terms::Made(stage)))?;
+            spot.adjust(k, scores, Some(Terms::Made(stage)))?;
             // All lanes have read what the first of them gives back.
             k.spec(Kind::Sync, (), (), self.lane.warp)?;
-            self.release(k, 1)?;
+            self.states[1].consumer_release(k, self.elected_warps)?;
         } else {
-            self.release(k, 1)?;
+            self.states[1].consumer_release(k, self.elected_warps)?;
             spot.adjust(k, scores, None)?;
         }
         spot.leave_out(k, scores, last)?;
@@ -211,7 +196,7 @@ impl<'a> Consumer<'a> {
 
     fn end_sums(&self, k: &mut Builder) -> Result {
         k.spec(Kind::WaitGroup(Group::MatMul, 0, false), self.sums, (), self.own)?;
-        self.release(k, 2)
+        self.states[2].consumer_release(k, self.elected_warps)
     }
 
     /// A tile's rows leave; what is still being read out of shared memory then must not outlive the block.

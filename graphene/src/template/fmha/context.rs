@@ -1,19 +1,17 @@
-//! What the parts of a kernel for Hopper share: stages of tiles in shared memory, and their barriers.
+//! What the parts of a kernel for Hopper share: stages of tiles in shared memory, and their barriers; and all kernels' walk over
+//! tiles of queries.
 
 use super::{Fmha, GROUP, Given, Mask, WARP};
 use crate::schedule::{OrderedBarrier, Pipeline};
 use crate::template::matmul::{leaf, tile_of};
-use crate::{Builder, Expr, Kind, Memory, Result, Scalar, TensorId, ThreadsId, Tiler, Var, View};
+use crate::{Builder, Expr, Kind, Memory, Result, Scalar, TensorId, ThreadsId, Tiler, View};
 
-/// What the parts of the kernel share.
 pub(super) struct Context<'a> {
     pub(super) given: &'a Given<'a>,
-    /// The block's threads as warpgroups.
     pub(super) groups: ThreadsId,
     /// Queries, keys and values: their barriers, and where they lie in shared memory:
     /// `[rows, dim]`, `[stages].[dim, keys]`, `[stages].[keys, dim]`.
     pub(super) pipelines: [Pipeline; 3],
-    /// In which order consumers multiply.
     pub(super) order: OrderedBarrier,
     pub(super) shared: [TensorId; 3],
     /// Of a mask of one element a key: `[stages].[keys]`, its [terms](super::scores::term), in the stages of the keys.
@@ -21,7 +19,6 @@ pub(super) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Allocates the stages and their barriers.
     pub(super) fn new(k: &mut Builder, given: &'a Given<'_>) -> Result<Context<'a>> {
         let (fmha, block) = (given.fmha, given.block);
         let Fmha { consumers, stages, keys, .. } = *fmha;
@@ -39,8 +36,7 @@ impl<'a> Context<'a> {
         // One thread fills a stage, and one lane of each consumer's warp says that it has left it.
         // The lanes of a warp bring the mask.
         let of_keys = if terms.is_some() { 1 + WARP } else { 1 };
-        let mut pipeline =
-            |stages: i64, by: i64| Pipeline::new(k, stages, by, 4 * consumers, block);
+        let mut pipeline = |stages, by| Pipeline::new(k, stages, [by, 4 * consumers], block);
         let pipelines = [pipeline(1, 1)?, pipeline(stages, of_keys)?, pipeline(stages, 1)?];
         let order = OrderedBarrier::new(k, consumers, block)?;
         k.spec(Kind::Sync, (), (), block)?;
@@ -75,18 +71,12 @@ impl Place<'_> {
         [self.batch.clone(), head.clone(), first, second]
     }
 
-    /// The `tile`-th so many rows of an operand of the own head.
-    pub(super) fn rows(
-        &self,
-        k: &mut Builder,
-        which: usize,
-        rows: i64,
-        tile: &Expr,
-    ) -> Result<TensorId> {
-        let [first, second] = order(which, Tiler::Size(rows), Tiler::Whole);
+    /// The `m`-th `n` rows of an operand of the own head.
+    pub(super) fn rows(&self, k: &mut Builder, which: usize, n: i64, m: &Expr) -> Result<TensorId> {
+        let [first, second] = order(which, Tiler::Size(n), Tiler::Whole);
         let tiles = [Tiler::Size(1), Tiler::Size(1), first, second];
         let name = ["q_tile", "k_tile", "v_tile", "o_tile"][which];
-        let (of, at) = (self.given.operands[which], self.at(which, tile.clone(), 0.into()));
+        let (of, at) = (self.given.params[which], self.at(which, m.clone(), 0.into()));
         tile_of(k, of, name, &tiles, &at)
     }
 
@@ -109,7 +99,7 @@ impl Given<'_> {
         if self.fmha.causal {
             return self.each_uneven(k, body);
         }
-        let tiles_m = tiles(&self.queries, self.fmha.rows());
+        let tiles_m = self.queries.ceil_div(self.fmha.rows());
         let all = tiles_m.clone() * &self.heads * &self.batch;
         k.for_("t", self.first.clone()..all, &self.blocks, false, |k, t| {
             let t = Expr::from(t);
@@ -128,15 +118,13 @@ impl Given<'_> {
         body: impl FnOnce(&mut Builder, &Place<'_>) -> Result,
     ) -> Result {
         let Given { batch, heads, kv_heads, queries, keys, blocks, first, .. } = self;
-        let blocks = Expr::from(blocks);
-        let tiles_m = value(k, "tiles_m", tiles(queries, self.fmha.rows()))?;
-        let all_heads = value(k, "all_heads", Expr::from(heads) * batch)?;
-        let all = value(k, "tiles", tiles_m.clone() * all_heads.clone())?;
+        let tiles_m = value(k, "tiles_m", queries.ceil_div(self.fmha.rows()))?;
+        let all_heads = value(k, "all_heads", heads.clone() * batch)?;
+        let all = value(k, "tiles", tiles_m.clone() * &all_heads)?;
         let Fmha { scalar, head_dim, value_dim, .. } = *self.fmha;
         let rows = Expr::from(NEAR / (scalar.bytes() * (head_dim + value_dim)));
-        let near = rows.div(Expr::from(keys).max(1)) * heads;
-        let near = near.div(Expr::from(kv_heads).max(1)).max(1);
-        let near = value(k, "near", near)?;
+        let near = (rows.div(keys.clone().max(1)) * heads).div(kv_heads.clone().max(1));
+        let near = value(k, "near", near.max(1))?;
         // Groups of as many heads, but for the last.
         let least = value(k, "least", all_heads.ceil_div(&near).max(1))?;
         let together = value(k, "together", all_heads.ceil_div(&least).max(1))?;
@@ -144,17 +132,16 @@ impl Given<'_> {
         // The own place in a round; in the one after, as many come before as after it in this one.
         let mirrored = value(k, "turned", blocks.clone() - 1 - first.clone())?;
         let own = |round: &Expr| either(&round.rem(2), mirrored.clone(), first.clone());
-        let after = own(&(all.div(&blocks) + 1));
-        let rounds = value(k, "rounds", (all + after).div(&blocks))?;
+        let after = own(&(all.div(blocks) + 1));
+        let rounds = value(k, "rounds", (all + after).div(blocks))?;
         k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {
             let round = Expr::from(round);
-            let t = value(k, "t", blocks * round.clone() + own(&round))?;
-            let of_group = together.clone() * tiles_m.clone();
+            let t = value(k, "t", blocks.clone() * &round + own(&round))?;
+            let of_group = together.clone() * &tiles_m;
             let group = value(k, "group", t.div(&of_group))?;
             let in_group = value(k, "in_group", t.rem(&of_group))?;
-            let before = group.clone() * together.clone();
-            let size = (all_heads - before.clone()).min(together).max(1);
-            let size = value(k, "size", size)?;
+            let before = group.clone() * &together;
+            let size = value(k, "size", (all_heads - &before).min(together).max(1))?;
             // The last group's longest tiles come first: what all ends with is short.
             let rising = value(k, "rising", (groups + 1 + group).rem(2))?;
             let level = value(k, "level", in_group.div(&size))?;
@@ -166,13 +153,13 @@ impl Given<'_> {
 
     /// The `m`-th tile of queries of a head, of all batches' heads.
     fn place(&self, k: &mut Builder, of_head: Expr, m: Expr) -> Result<Place<'_>> {
-        let (fmha, heads) = (self.fmha, Expr::from(&self.heads));
+        let Given { fmha, heads, .. } = self;
         let of_head = Expr::from(k.let_("of_head", of_head)?);
         let m = Expr::from(k.let_("m", m)?);
-        let batch = Expr::from(k.let_("b", of_head.div(&heads))?);
-        let head = Expr::from(k.let_("h", of_head.rem(&heads))?);
-        let kv_head = k.let_("kv", (head.clone() * &self.kv_heads).div(&heads))?.into();
-        let mut steps = tiles(&self.keys, fmha.keys).max(1);
+        let batch = Expr::from(k.let_("b", of_head.div(heads))?);
+        let head = Expr::from(k.let_("h", of_head.rem(heads))?);
+        let kv_head = k.let_("kv", (head.clone() * &self.kv_heads).div(heads))?.into();
+        let mut steps = self.keys.ceil_div(fmha.keys).max(1);
         if fmha.causal {
             let rows = (m.clone() + 1) * fmha.rows();
             steps = steps.min(rows.ceil_div(fmha.keys));
@@ -182,12 +169,6 @@ impl Given<'_> {
     }
 }
 
-/// How many tiles of a size there are.
-fn tiles(extent: &Var, size: i64) -> Expr {
-    Expr::from(extent).ceil_div(size)
-}
-
-/// A number of a name, which is not negative.
 fn value(k: &mut Builder, name: &str, value: Expr) -> Result<Expr> {
     k.let_(name, value.max(0)).map(Expr::from)
 }

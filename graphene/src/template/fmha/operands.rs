@@ -1,14 +1,11 @@
-//! Operands in global memory, and the symbols of their sizes and strides.
+//! Operands in global memory, the symbols of their sizes and strides, and what is computed of them.
 
-use super::context::Place;
-use super::{Fmha, Mask};
+use super::{Fmha, Mask, context::Place};
 use crate::kernel::{Fold, Monoid};
-use crate::schedule::Softmax;
-use crate::template::access::launch;
-use crate::template::matmul::tile_of;
+use crate::template::{access::launch, matmul::tile_of};
 use crate::{
     Binary, Builder, Expr, Fused, Header, Kind, Layout, Result, Scalar, TensorId, ThreadsId, Tiler,
-    Unary, Var, View,
+    Unary, Var, View, schedule::Softmax,
 };
 
 /// What ln Σ eˢ is not told apart below.
@@ -17,15 +14,14 @@ const NEVER: f64 = -1e30;
 /// What a kernel is given: the symbols of sizes, and tensors in global memory; and its threads.
 pub(super) struct Given<'a> {
     pub(super) fmha: &'a Fmha,
-    pub(super) batch: Var,
-    pub(super) heads: Var,
-    pub(super) kv_heads: Var,
-    pub(super) queries: Var,
-    pub(super) keys: Var,
-    /// How many blocks there are.
-    pub(super) blocks: Var,
+    pub(super) batch: Expr,
+    pub(super) heads: Expr,
+    pub(super) kv_heads: Expr,
+    pub(super) queries: Expr,
+    pub(super) keys: Expr,
+    pub(super) blocks: Expr,
     /// Q, K, V and O.
-    pub(super) operands: [TensorId; 4],
+    pub(super) params: [TensorId; 4],
     pub(super) mask: Option<TensorId>,
     pub(super) block: ThreadsId,
     /// The own block's first tile of queries.
@@ -36,76 +32,54 @@ impl<'a> Given<'a> {
     /// Symbols and pointers: Q, K, V and O, and the mask; and blocks of so many threads.
     pub(super) fn new(k: &mut Builder, fmha: &'a Fmha, threads: i64) -> Result<Given<'a>> {
         let names = ["batch", "heads", "kv_heads", "queries", "keys", "blocks"];
-        let [batch, heads, kv_heads, queries, keys, blocks] = k.symbols(names)?;
-        let [of_queries, of_keys] =
-            [[&batch, &heads, &queries], [&batch, &kv_heads, &keys]].map(|of| of.map(Expr::from));
+        let symbols = k.symbols(names)?.map(Expr::from);
+        let [batch, heads, kv_heads, queries, keys, blocks] = symbols;
+        let of_queries = [&batch, &heads, &queries];
+        let of_keys = [&batch, &kv_heads, &keys];
         let Fmha { head_dim, value_dim, scalar, .. } = *fmha;
-        let operands = [
-            operand(k, "Q", &of_queries, head_dim.into(), scalar)?,
-            operand(k, "K", &of_keys, head_dim.into(), scalar)?,
-            operand(k, "V", &of_keys, value_dim.into(), scalar)?,
-            operand(k, "O", &of_queries, value_dim.into(), scalar)?,
+        let params = [
+            param(k, "Q", &of_queries, head_dim.into(), scalar)?,
+            param(k, "K", &of_keys, head_dim.into(), scalar)?,
+            param(k, "V", &of_keys, value_dim.into(), scalar)?,
+            param(k, "O", &of_queries, value_dim.into(), scalar)?,
         ];
         let mask = match fmha.mask {
             Mask::None => None,
             Mask::PerKey(scalar) => Some((&of_queries[..1], scalar)),
             Mask::Dense(scalar) => Some((&of_queries[..], scalar)),
         };
-        let mask = mask.map(|(of, scalar)| operand(k, "mask", of, Expr::from(&keys), scalar));
+        let mask = mask.map(|(of, scalar)| param(k, "mask", of, keys.clone(), scalar));
         let mask = mask.transpose()?;
         let (block, first) = launch(k, &blocks, threads, "first")?;
-        Ok(Given {
-            fmha,
-            batch,
-            heads,
-            kv_heads,
-            queries,
-            keys,
-            blocks,
-            operands,
-            mask,
-            block,
-            first,
-        })
+        Ok(Self { fmha, batch, heads, kv_heads, queries, keys, blocks, params, mask, block, first })
     }
 
-    /// The kernel.
     pub(super) fn header(&self) -> Header {
-        let [q, key, value, o] = self.operands;
+        let [q, key, value, o] = self.params;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(self.mask).collect();
-        let heads = [&self.heads, &self.kv_heads].map(Expr::from);
-        Header::new(self.fmha.kind(heads), o, ins, self.block)
+        Header::new(self.fmha.kind([&self.heads, &self.kv_heads]), o, ins, self.block)
     }
 }
 
 impl Fmha {
     /// What the kernel computes, of so many heads of queries, and of keys and values.
-    fn kind(&self, [heads, kv_heads]: [Expr; 2]) -> Kind {
+    fn kind(&self, [heads, kv_heads]: [&Expr; 2]) -> Kind {
         // Queries of heads that share keys and values have one more dimension.
-        let group = heads.div(kv_heads.max(1));
-        let shared =
-            |input: usize| Fused::input(input).dims([Some(0), Some(1), None, Some(2), Some(3)]);
-        let [queries, keys, values] =
-            [Fused::input(0).split(1, group.clone()), shared(1), shared(2)];
+        let group = heads.div(kv_heads.clone().max(1));
+        let shared = |input| Fused::input(input).dims([Some(0), Some(1), None, Some(2), Some(3)]);
+        let queries = Fused::input(0).split(1, group.clone());
         let mask = match self.mask {
             Mask::None => None,
             Mask::PerKey(_) => Some(Fused::input(3).dims([Some(0), None, None, None, Some(1)])),
             Mask::Dense(_) => Some(Fused::input(3).split(1, group)),
         };
-        let scores = self.scores([queries, keys], mask, [3, 4], 0.into());
-        Kind::Fused(self.attention(scores, values, 4).merge(1))
+        let scores = self.scores([queries, shared(1)], mask, [3, 4], 0.into());
+        Kind::Fused(self.attention(scores, shared(2), 4).merge(1))
     }
 
     /// An operand of a matmul as it is multiplied.
     pub(super) fn rounded(&self, x: Fused) -> Fused {
         if self.tf32 { x.unary(Unary::Tf32) } else { x }
-    }
-
-    /// What a tile computes of its queries, the first of which has this number.
-    fn of_tile(&self, first: Expr) -> Kind {
-        let operands = [0, 1].map(Fused::input);
-        let scores = self.scores(operands, self.tile_mask(), [2, 3], first);
-        Kind::Fused(self.attention(scores, Fused::input(2), 3))
     }
 
     /// The mask of a tile's scores.
@@ -126,17 +100,14 @@ impl Fmha {
         first: Expr,
     ) -> Fused {
         let mut scores = self.rounded(queries).matmul(self.rounded(keys));
-        if let Some(cap) = self.softcap {
-            scores = (scores * (self.scale.0 / cap.0)).unary(Unary::Tanh) * cap.0;
-        } else {
-            scores = scores * self.scale.0;
-        }
+        scores = match self.softcap {
+            Some(cap) => (scores * (self.scale.0 / cap.0)).unary(Unary::Tanh) * cap.0,
+            None => scores * self.scale.0,
+        };
         let mut out = scores.clone();
         if let (Some(mask), Mask::PerKey(scalar) | Mask::Dense(scalar)) = (mask, self.mask) {
-            out = match scalar {
-                Scalar::U8 => mask.select(out, self.fill.0),
-                _ => out + mask,
-            };
+            let selects = scalar == Scalar::U8;
+            out = if selects { mask.select(out, self.fill.0) } else { out + mask };
         }
         if self.causal {
             let query = scores.clone().position(row) + Fused::index(first);
@@ -155,25 +126,16 @@ impl Fmha {
             true => self.rounded(weights).matmul(self.rounded(values)) / sum,
             false => (weights / sum).matmul(values),
         };
-        if !self.guarded {
-            return result;
-        }
-        result.clone().unary(Unary::IsNan).select(0.0, result)
+        if self.guarded { result.clone().unary(Unary::IsNan).select(0.0, result) } else { result }
     }
 }
 
 /// `[batch, heads, rows, dim]`, as many of these as there are, of keys `[batch, heads, dim, keys]`, by strides of its own.
-fn operand(
-    k: &mut Builder,
-    name: &str,
-    of: &[Expr],
-    dim: Expr,
-    scalar: Scalar,
-) -> Result<TensorId> {
+fn param(k: &mut Builder, name: &str, of: &[&Expr], dim: Expr, scalar: Scalar) -> Result<TensorId> {
     let mut dims = Vec::new();
     for (size, stride) in of.iter().zip(["batch", "head", "row"]) {
         let stride = k.symbol(&format!("{}_{stride}", name.to_lowercase()))?;
-        dims.push(Layout::of(size.clone(), stride));
+        dims.push(Layout::of(*size, stride));
     }
     dims.push(Layout::of(dim, 1));
     if name == "K" {
@@ -194,11 +156,10 @@ impl Place<'_> {
         threads: ThreadsId,
     ) -> (Option<Fused>, Header) {
         let fmha = self.given.fmha;
-        let over = |x: Fused, l: &Fused| x / l.clone();
         // A row that may attend nowhere has none of these, or one that is lost in what fills it.
         let above = |x: Fused| x.binary(Binary::Max, NEVER);
         let all = |m: Fused, l: &Fused| above(above(m) + l.clone().unary(Unary::Log));
-        let keys = Expr::from(&self.given.keys);
+        let keys = self.given.keys.clone();
         let from = ((self.steps.clone() - done) * fmha.keys).max(0).min(keys.clone());
         let count = keys - &from;
         let ahead = weights.map_or(0.into(), |_| Expr::from(fmha.keys).min(count.clone()));
@@ -212,7 +173,7 @@ impl Place<'_> {
         let values = fmha.rounded(summed(of_keys(Fused::input(2), 2), 2));
         let sum = powers.clone().folded(Binary::Add, [3]);
         let value = fmha.rounded(summed(powers.clone(), 3)).matmul(values);
-        let mut computed = vec![all(largest, &sum), over(value, &sum)];
+        let mut computed = vec![all(largest, &sum), value / sum.clone()];
         let [m, l, o, factor, weight] = [0, 1, 2, 3, 4].map(Fused::input);
         let (m, l) = (m * softmax.ln(), l.folded(Binary::Add, [1]));
         let o = if fmha.value_width() > fmha.value_dim { o.slice(1, 0, fmha.value_dim) } else { o };
@@ -221,11 +182,11 @@ impl Place<'_> {
         match weights {
             Some(weights) => {
                 states.extend([softmax.factors, weights]);
-                form.push(over(o * factor, &l));
-                form.push(over(weight.slice(1, 0, ahead.clone()), &l));
-                computed.push(over(powers.slice(3, 0, ahead), &sum));
+                form.push(o * factor / l.clone());
+                form.push(weight.slice(1, 0, ahead.clone()) / l);
+                computed.push(powers.slice(3, 0, ahead) / sum);
             }
-            None => form.push(over(o, &l)),
+            None => form.push(o / l),
         }
         let kind = Kind::Fused(Fused::all(computed));
         (Some(Fused::all(form)), Header::new(kind, states, ins.to_vec(), threads))
@@ -240,14 +201,14 @@ impl Place<'_> {
         m: &Expr,
         threads: ThreadsId,
     ) -> Result<(Header, Vec<TensorId>)> {
-        let Given { fmha, operands, mask, .. } = *self.given;
+        let Given { fmha, params, mask, .. } = *self.given;
         let (one, zero) = (Tiler::Size(1), 0.into());
         let whole = [one.clone(), one.clone(), Tiler::Whole, Tiler::Whole];
         let of_head = [&self.batch, &self.kv_head, &zero, &zero];
         let mut ins = vec![
             self.rows(k, 0, rows, m)?,
-            tile_of(k, operands[1], "k_tile", &whole, of_head)?,
-            tile_of(k, operands[2], "v_tile", &whole, of_head)?,
+            tile_of(k, params[1], "k_tile", &whole, of_head)?,
+            tile_of(k, params[2], "v_tile", &whole, of_head)?,
         ];
         if let Some(mask) = mask {
             let of_rows = [one.clone(), one, Tiler::Size(rows), Tiler::Whole];
@@ -258,6 +219,9 @@ impl Place<'_> {
             ins.push(tile_of(k, mask, "mask_tile", tiles, at)?);
         }
         let out = self.rows(k, 3, rows, m)?;
-        Ok((Header::new(fmha.of_tile(m.clone() * rows), out, ins.clone(), threads), ins))
+        let [queries, keys, values] = [0, 1, 2].map(Fused::input);
+        let scores = fmha.scores([queries, keys], fmha.tile_mask(), [2, 3], m.clone() * rows);
+        let kind = Kind::Fused(fmha.attention(scores, values, 3));
+        Ok((Header::new(kind, out, ins.clone(), threads), ins))
     }
 }

@@ -3,10 +3,9 @@
 use super::context::{Place, order};
 use super::scores::{load, term};
 use super::{Context, GROUP, Given, Mask, PRODUCER_REGISTERS, WARP};
-use crate::choose::ceil;
 use crate::schedule::{PipelineState, vector};
 use crate::template::fragments::own_group;
-use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, Tiler, Var};
+use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, Tiler, choose::ceil};
 
 /// Queries (0), keys (1) or values (2): their pipeline state, and their panels in global memory.
 struct Source {
@@ -16,16 +15,14 @@ struct Source {
 }
 
 impl Context<'_> {
-    /// What the producer warpgroup does: one thread issues tensor copies, in the order in which
-    /// consumers release stages; a warp beside it brings the mask.
+    /// One thread issues tensor copies, in the order in which consumers release stages; a warp beside it brings the mask.
     pub(super) fn produce(&self, k: &mut Builder) -> Result {
         let (own, _) = own_group(k, self.groups)?;
         k.spec(Kind::Registers(PRODUCER_REGISTERS), (), (), own)?;
         let first = GROUP * self.given.fmha.consumers;
         k.role(self.given.block, first..first + 1, |k| {
-            let queries = self.source(k, 0)?;
-            let keys = self.source(k, 1)?;
-            let values = self.source(k, 2)?;
+            let [queries, keys, values] = [0, 1, 2].map(|which| self.source(k, which));
+            let (queries, keys, values) = (queries?, keys?, values?);
             self.given.each_tile(k, |k, place| {
                 self.fill(k, &queries, place, &place.m)?;
                 self.fill(k, &keys, place, &place.tile(0))?;
@@ -46,7 +43,7 @@ impl Context<'_> {
         let state = self.pipelines[which].begin(k, name)?;
         let [rows, columns] = order(which, panels.rows, panels.width());
         let tiles = [1, 1, rows, columns].map(Tiler::Size);
-        let from = k.tile(self.given.operands[which], ["gQ", "gK", "gV"][which], &tiles)?;
+        let from = k.tile(self.given.params[which], ["gQ", "gK", "gV"][which], &tiles)?;
         Ok(Source { which, state, from })
     }
 
@@ -57,10 +54,10 @@ impl Context<'_> {
         state.produce(k, one, |k, full, stage| {
             let bytes = panels.rows * panels.columns * panels.scalar.bytes();
             k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())?;
-            let to = match which {
-                0 => self.shared[0],
-                _ => k.index(self.shared[which], "stage", [stage])?,
-            };
+            let mut to = self.shared[which];
+            if which > 0 {
+                to = k.index(to, "stage", [stage])?;
+            }
             let whole = place.rows(k, which, panels.rows, tile)?;
             let move_ = Header::alone(Kind::Move, to, whole).signals(full.clone());
             k.decompose(move_, |k| {
@@ -85,29 +82,27 @@ impl Context<'_> {
             let [thread] = k.indices(block, ["masker"])?;
             let lane = &Expr::from(thread).rem(WARP);
             let (state, one) = (self.pipelines[1].begin(k, "filling_m")?, k.one()?);
-            let fill = |k: &mut Builder, full: Operand, stage: &Var, batch: &Expr, first: Expr| {
-                let words = vector(k, "words", count, scalar)?;
-                k.unroll("i", count, |k, i| {
-                    let key = first + Expr::from(i) * WARP + lane;
-                    load(k, self.given, [batch, &key], Operand::at(words, [i]))
-                })?;
-                let to = k.index(terms, "stage", [stage])?;
-                k.unroll("i", count, |k, i| {
-                    let at = Expr::from(i) * WARP + lane;
-                    let inside = Cond::less(at.clone(), fmha.keys);
-                    let body = |k: &mut Builder| {
-                        let term = term(k, fmha, scalar, Operand::at(words, [i]))?;
-                        k.move_(Operand::at(to, [at]), term)
-                    };
-                    if fmha.keys % WARP == 0 { body(k) } else { k.if_(inside, body) }
-                })?;
-                k.alone(Kind::Arrive(None), full, ())
-            };
             self.given.each_tile(k, |k, place| {
                 k.for_("step", Expr::from(0)..place.steps.clone(), 1, false, |k, step| {
                     let first = Expr::from(k.let_("tile", place.tile(step))?) * fmha.keys;
-                    state
-                        .produce(k, one, |k, full, stage| fill(k, full, stage, &place.batch, first))
+                    state.produce(k, one, |k, full, stage| {
+                        let words = vector(k, "words", count, scalar)?;
+                        k.unroll("i", count, |k, i| {
+                            let key = first + Expr::from(i) * WARP + lane;
+                            load(k, self.given, &[&place.batch, &key], Operand::at(words, [i]))
+                        })?;
+                        let to = k.index(terms, "stage", [stage])?;
+                        k.unroll("i", count, |k, i| {
+                            let at = Expr::from(i) * WARP + lane;
+                            let inside = Cond::less(at.clone(), fmha.keys);
+                            let body = |k: &mut Builder| {
+                                let term = term(k, fmha, scalar, Operand::at(words, [i]))?;
+                                k.move_(Operand::at(to, [at]), term)
+                            };
+                            if fmha.keys % WARP == 0 { body(k) } else { k.if_(inside, body) }
+                        })?;
+                        k.alone(Kind::Arrive(None), full, ())
+                    })
                 })
             })
         })

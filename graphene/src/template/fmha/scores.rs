@@ -5,8 +5,7 @@
 //! the one that brings keys makes them, once for all, and leaves them in the keys' stage; before, each
 //! thread does for its own columns, whose elements it asks for before the matmuls.
 
-use super::context::Place;
-use super::{Fmha, Given, Mask};
+use super::{Fmha, Given, Mask, context::Place};
 use crate::schedule::{Units, moved, neighbours, number, pointwise, vector};
 use crate::template::matmul::registers;
 use crate::{
@@ -38,28 +37,39 @@ pub(super) struct Spot<'a> {
     pub(super) tile: Expr,
 }
 
-/// By what scores are multiplied, before their cap and after it, and what fills them.
-struct Constants {
-    inner: Option<TensorId>,
-    outer: TensorId,
-    fill: Option<TensorId>,
-}
-
 impl Spot<'_> {
     /// Scores become what the operator's definition calls scores, in the units of the softmax, unless
     /// that is left to it; `terms` are those of a mask of one element a key.
-    pub(super) fn adjust(
-        &self,
-        k: &mut Builder,
-        scores: TensorId,
-        terms: Option<&Terms>,
-    ) -> Result {
+    pub(super) fn adjust(&self, k: &mut Builder, scores: TensorId, terms: Option<Terms>) -> Result {
         let Place { given, batch, head, .. } = self.place;
         let fmha = given.fmha;
         if let Units::Binary(_) = fmha.units() {
             return Ok(());
         }
-        let constants = Constants::new(k, fmha)?;
+        // By what scores are multiplied, before their cap and after it, and what fills them.
+        let unit = if fmha.units() == Units::Natural { 1.0 } else { std::f64::consts::LOG2_E };
+        let cap = fmha.softcap.map(|cap| cap.0);
+        let outer = constant(k, cap.unwrap_or(fmha.scale.0) * unit)?;
+        let inner = cap.map(|cap| constant(k, fmha.scale.0 / cap)).transpose()?;
+        let fills = fmha.fills() && !fmha.sinks();
+        let fill = fills.then(|| constant(k, fmha.filling())).transpose()?;
+        let adjust = |k: &mut Builder, score: Operand, term: Option<Operand>| {
+            let multiply = |k: &mut Builder, by: TensorId| {
+                k.binary(Binary::Mul, score.clone(), [score.clone(), by.into()])
+            };
+            if let Some(inner) = inner {
+                multiply(k, inner)?;
+                k.unary(Unary::Tanh, score.clone(), score.clone())?;
+            }
+            let Some(term) = term else { return multiply(k, outer) };
+            if let Some(fill) = fill {
+                multiply(k, outer)?;
+                return k.alone(Kind::Select, score.clone(), [term, score, fill.into()]);
+            }
+            let sum = moved(k, "sum", Scalar::F32, term)?;
+            k.fma(sum, [score.clone(), outer.into()])?;
+            k.move_(score, sum)
+        };
         k.unroll("j", fmha.keys / 8, |k, j| {
             let terms = terms.map(|terms| self.pair(k, terms, j)).transpose()?;
             k.unroll_both([("p", 2), ("half", 2)], |k, [p, half]| {
@@ -68,10 +78,10 @@ impl Spot<'_> {
                 if let Mask::Dense(scalar) = fmha.mask {
                     let word = number(k, "word", scalar)?;
                     let at = [batch, head, &self.query(half), &self.key(j, p)];
-                    load(k, given, at, word.into())?;
+                    load(k, given, &at, word.into())?;
                     term = Some(self::term(k, fmha, scalar, word.into())?);
                 }
-                constants.score(k, Operand::at(pair, [p]), term)
+                adjust(k, Operand::at(pair, [p]), term)
             })
         })
     }
@@ -80,8 +90,8 @@ impl Spot<'_> {
     /// so), and those after the query if it is causal, are not attended.
     pub(super) fn leave_out(&self, k: &mut Builder, scores: TensorId, last: bool) -> Result {
         let Given { fmha, keys, .. } = self.place.given;
-        let (end, columns) =
-            ((self.tile.clone() + 1) * fmha.keys, [("j", fmha.keys / 8), ("p", 2)]);
+        let end = (self.tile.clone() + 1) * fmha.keys;
+        let columns = [("j", fmha.keys / 8), ("p", 2)];
         let remove = |k: &mut Builder, [half, j, p]: [&Var; 3]| {
             let pair = k.index(scores, "pair", [half, j])?;
             k.init(Operand::at(pair, [p]), f64::NEG_INFINITY)
@@ -127,15 +137,15 @@ impl Spot<'_> {
         let eights = given.fmha.keys / 8;
         let words = registers(k, "words", &[&[(eights, 2), (2, 1)]], scalar)?;
         k.unroll_both([("j", eights), ("p", 2)], |k, [j, p]| {
-            load(k, given, [batch, &self.key(j, p)], Operand::at(words, [j, p]))
+            load(k, given, &[batch, &self.key(j, p)], Operand::at(words, [j, p]))
         })?;
         Ok(Some(Terms::Words(scalar, words)))
     }
 
     /// The terms of a pair of columns of the own lane.
-    fn pair(&self, k: &mut Builder, terms: &Terms, j: &Var) -> Result<TensorId> {
+    fn pair(&self, k: &mut Builder, terms: Terms, j: &Var) -> Result<TensorId> {
         let (pair, fmha) = (vector(k, "terms", 2, Scalar::F32)?, self.place.given.fmha);
-        match *terms {
+        match terms {
             Terms::Words(scalar, words) => k.unroll("p", 2, |k, p| {
                 let term = self::term(k, fmha, scalar, Operand::at(words, [j, p]))?;
                 k.move_(Operand::at(pair, [p]), term)
@@ -149,50 +159,14 @@ impl Spot<'_> {
     }
 }
 
-impl Constants {
-    fn new(k: &mut Builder, fmha: &Fmha) -> Result<Constants> {
-        let unit = if fmha.units() == Units::Natural { 1.0 } else { std::f64::consts::LOG2_E };
-        let cap = fmha.softcap.map(|cap| cap.0);
-        let outer = constant(k, cap.unwrap_or(fmha.scale.0) * unit)?;
-        let inner = cap.map(|cap| constant(k, fmha.scale.0 / cap)).transpose()?;
-        let fills = fmha.fills() && !fmha.sinks();
-        let fill = fills.then(|| constant(k, fmha.filling())).transpose()?;
-        Ok(Constants { inner, outer, fill })
-    }
-
-    /// One score, by its term of the mask.
-    fn score(&self, k: &mut Builder, score: Operand, term: Option<Operand>) -> Result {
-        let multiply = |k: &mut Builder, by: TensorId| {
-            k.binary(Binary::Mul, score.clone(), [score.clone(), by.into()])
-        };
-        if let Some(inner) = self.inner {
-            multiply(k, inner)?;
-            k.unary(Unary::Tanh, score.clone(), score.clone())?;
-        }
-        let Some(term) = term else { return multiply(k, self.outer) };
-        if let Some(fill) = self.fill {
-            multiply(k, self.outer)?;
-            return k.alone(Kind::Select, score.clone(), [term, score, fill.into()]);
-        }
-        let sum = moved(k, "sum", Scalar::F32, term)?;
-        k.fma(sum, [score.clone(), self.outer.into()])?;
-        k.move_(score, sum)
-    }
-}
-
 fn constant(k: &mut Builder, value: f64) -> Result<TensorId> {
     pointwise::constant(k, "constant", Scalar::F32, value)
 }
 
 /// An element of the mask; beyond its edge one that forbids the key, or, where there is an element for each score, adds nothing.
-pub(super) fn load<const N: usize>(
-    k: &mut Builder,
-    given: &Given<'_>,
-    at: [&Expr; N],
-    to: Operand,
-) -> Result {
+pub(super) fn load(k: &mut Builder, given: &Given<'_>, at: &[&Expr], to: Operand) -> Result {
     let mask = given.mask.expect("a kernel whose scores are masked has a mask");
-    let from = k.index(mask, "element", at)?;
+    let from = k.index(mask, "element", at.iter().copied())?;
     let beyond = match given.fmha.mask {
         Mask::PerKey(scalar) if scalar != Scalar::U8 => f64::NEG_INFINITY,
         Mask::None | Mask::PerKey(_) | Mask::Dense(_) => 0.0,
@@ -211,25 +185,20 @@ pub(super) fn term(k: &mut Builder, fmha: &Fmha, scalar: Scalar, word: Operand) 
             k.alone(Kind::Select, term, [term, nothing, never])?;
         }
     } else if fmha.units() == Units::Powers {
-        return of_power(k, scalar, term);
-    }
-    Ok(term.into())
-}
-
-/// A number that is added to a score, as one that is added to log₂ of a weight. A finite one stays
-/// finite: it becomes the largest that there is, or the least, if its multiple is none.
-fn of_power(k: &mut Builder, scalar: Scalar, term: TensorId) -> Result<Operand> {
-    let unit = constant(k, std::f64::consts::LOG2_E)?;
-    let power = number(k, "power", Scalar::F32)?;
-    k.binary(Binary::Mul, power, [term, unit])?;
-    if scalar == Scalar::F16 {
+        // What is added to log₂ of a weight. A finite number stays finite: it becomes the largest that there is, or the least,
+        // if its multiple is none.
+        let unit = constant(k, std::f64::consts::LOG2_E)?;
+        let power = number(k, "power", Scalar::F32)?;
+        k.binary(Binary::Mul, power, [term, unit])?;
+        if scalar != Scalar::F16 {
+            for (op, bound) in [(Binary::Max, f32::MIN), (Binary::Min, f32::MAX)] {
+                let bound = constant(k, bound.into())?;
+                k.binary(op, power, [power, bound])?;
+            }
+            let least = constant(k, LEAST)?;
+            k.fma(power, [term, least])?;
+        }
         return Ok(power.into());
     }
-    for (op, bound) in [(Binary::Max, f32::MIN), (Binary::Min, f32::MAX)] {
-        let bound = constant(k, bound.into())?;
-        k.binary(op, power, [power, bound])?;
-    }
-    let least = constant(k, LEAST)?;
-    k.fma(power, [term, least])?;
-    Ok(power.into())
+    Ok(term.into())
 }

@@ -10,11 +10,11 @@ use crate::{
 /// The own team's row.
 pub(super) struct Row<'a> {
     pub(super) template: &'a Folds,
-    pub(super) ins: Vec<TensorId>,
-    pub(super) outs: Vec<TensorId>,
+    pub(super) ins: &'a [TensorId],
+    pub(super) outs: &'a [TensorId],
     pub(super) teams: ThreadGroups,
     /// Sizes of all axes.
-    pub(super) sizes: Vec<Expr>,
+    pub(super) sizes: &'a [Expr],
     pub(super) row: Expr,
     pub(super) columns: Expr,
     /// An input of all axes.
@@ -24,8 +24,8 @@ pub(super) struct Row<'a> {
 impl Row<'_> {
     /// The totals, one after the other, and the results.
     pub(super) fn all(&self, k: &mut Builder) -> Result {
-        let outs = self.own(k, &self.outs)?;
-        let ins = self.own(k, &self.ins)?;
+        let outs = self.own(k, self.outs)?;
+        let ins = self.own(k, self.ins)?;
         let kind = Kind::Fused(self.template.meaning(self.sizes.len(), &self.columns));
         let header = Header::new(kind, outs, ins.clone(), self.teams.team);
         k.decompose(header, |k| self.row(k, &ins))
@@ -34,28 +34,26 @@ impl Row<'_> {
     /// The own row of operands.
     fn own(&self, k: &mut Builder, of: &[TensorId]) -> Result<Vec<TensorId>> {
         let row = split(&self.row, &self.sizes[..self.template.kept]);
-        let mut all = Vec::new();
-        for &of in of {
+        let own = |&of: &TensorId| {
             let rank = k.tensor_of(of)?.view.axes().len();
             let mut tiles: Vec<_> = row.iter().map(|at| Some((1, at.clone()))).collect();
             tiles.resize(rank, None);
-            all.push(part(k, of, "own_row", &tiles)?);
-        }
-        Ok(all)
+            part(k, of, "own_row", &tiles)
+        };
+        of.iter().map(own).collect()
     }
 
     fn row(&self, k: &mut Builder, own: &[TensorId]) -> Result {
         let mut count = None;
         if self.template.totals.iter().any(|total| total.finish.used().any(|input| input == 1)) {
-            let number = number(k, "count", Scalar::F32)?;
+            let number = *count.insert(number(k, "count", Scalar::F32)?);
             k.alone(Kind::Index(self.columns.clone()), number, ())?;
-            count = Some(number);
         }
         let mut totals = Vec::new();
         let mut meanings: Vec<Fused> = Vec::new();
         for total in &self.template.totals {
-            let [folded, meaning] =
-                self.template.total(total, self.sizes.len(), &self.columns, &meanings);
+            let rank = self.sizes.len();
+            let [folded, meaning] = self.template.total(total, rank, &self.columns, &meanings);
             meanings.push(meaning);
             let value = number(k, "total", Scalar::F32)?;
             let (fused, used) = folded.over_used();
@@ -67,14 +65,13 @@ impl Row<'_> {
             let ins: Vec<TensorId> = [value, count].iter().chain(&totals).copied().collect();
             totals.extend(computed(k, &total.finish, ("finished", 1, Scalar::F32), &ins)?);
         }
-        let whole = self.sizes.len();
-        let is_whole = |out: &(&Out, TensorId)| out.0.access.strides.len() == whole;
+        let is_whole = |out: &(&Out, TensorId)| out.0.access.strides.len() == self.sizes.len();
         let outs = self.template.outs.iter().zip(self.outs.iter().copied());
         let (whole, rows): (Vec<_>, Vec<_>) = outs.partition(is_whole);
         if !whole.is_empty() {
+            let n = self.template.vector;
             self.pass(k, |k, at| {
-                let mut whole = whole.into_iter();
-                whole.try_for_each(|out| self.leave(k, out, &totals, (at, self.template.vector)))
+                whole.into_iter().try_for_each(|out| self.leave(k, out, &totals, (at, n)))
             })?;
         }
         k.if_(Cond::equal(self.teams.at[1].clone(), 0), |k| {
@@ -128,19 +125,14 @@ impl Row<'_> {
         totals: &[TensorId],
         (at, n): (&Expr, i64),
     ) -> Result<TensorId> {
-        let mut ins = Vec::new();
+        let mut ins = [self.ins, totals].concat();
         let used: Vec<usize> = function.used().collect();
-        for (i, (&of, access)) in self.ins.iter().zip(&self.template.ins).enumerate() {
-            if !used.contains(&i) {
-                // Nothing reads it.
-                ins.push(of);
-                continue;
-            }
+        // Nothing reads the others.
+        for (i, access) in self.template.ins.iter().enumerate().filter(|(i, _)| used.contains(i)) {
             let count = if access.strides.len() == self.sizes.len() { n } else { 1 };
-            let from = self.view(k, of, (at, count))?;
-            ins.push(access.load(k, from, Scalar::F32)?);
+            let from = self.view(k, ins[i], (at, count))?;
+            ins[i] = access.load(k, from, Scalar::F32)?;
         }
-        ins.extend(totals);
         Ok(computed(k, function, ("values", n, Scalar::F32), &ins)?[0])
     }
 

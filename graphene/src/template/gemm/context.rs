@@ -52,7 +52,7 @@ impl Gemm {
         let shares = shares.transpose()?;
         let order = OrderedBarrier::new(k, if self.ping_pong { self.consumers } else { 1 }, block)?;
         let residual_tma = ResidualTma::new(k, self, &declared.epilogue, block)?;
-        let pipeline = Pipeline::new(k, self.stages, filled_by, emptied_by, block)?;
+        let pipeline = Pipeline::new(k, self.stages, [filled_by, emptied_by], block)?;
         k.add(Header::new(Kind::Sync, (), (), block).on(blocks))?;
         let tile = [self.rows() * self.cluster, self.width()];
         Ok(Context {

@@ -4,11 +4,8 @@ use super::{Layer, Mlp, SUMS};
 use crate::choose::{ceil, gcd};
 use crate::error::AtMost;
 use crate::schedule::WIDTH;
-use crate::template::access::Stride;
-use crate::template::epilogue::{Epilogue, Span};
-use crate::template::matmul::Edges;
-use crate::template::stage::Side;
 use crate::template::tiled_mma::{self, By};
+use crate::template::{access::Stride, epilogue::Span, matmul::Edges, stage::Side};
 use crate::{AtLeast, Function, Fused, Kind, MultipleOf, Result, Scalar, Within, needs};
 
 impl Mlp {
@@ -48,11 +45,8 @@ impl Mlp {
             let rows = epilogue.operands.iter().all(|operand| operand.span == Span::Row);
             let alike = from == *width && rows && outputs == 1;
             let times = *times == 1 || (*times > 1 && alike);
-            needs(
-                times,
-                "repeated layers of one width, with rows as operands, and one result",
-                layer,
-            )?;
+            let what = "repeated layers of one width, with rows as operands, and one result";
+            needs(times, what, layer)?;
             from = *width;
         }
         Ok(())
@@ -60,10 +54,8 @@ impl Mlp {
 
     /// What the kernel computes: of X, and of each layer's weights and operands.
     pub(super) fn kind(&self) -> Kind {
-        let x = match self.rounds_x() {
-            true => Function::identity().rounded(self.scalar),
-            false => Function::identity(),
-        };
+        let x = Function::identity();
+        let x = if self.rounds_x() { x.rounded(self.scalar) } else { x };
         let (mut state, mut first) = (Fused::of(&x, &[Fused::input(0)]), 1);
         let mut results = Vec::new();
         for (l, Layer { epilogue, .. }) in self.layers.iter().enumerate() {
@@ -82,24 +74,22 @@ impl Mlp {
 
     /// What a layer computes: its sums, all of it, and what becomes of the sums.
     pub(super) fn kinds(&self, l: usize) -> [Kind; 3] {
-        let Layer { skip, epilogue, .. } = &self.layers[l];
+        let layer = &self.layers[l];
         let sums = Fused::input(0).matmul(Fused::input(1).merge(0));
-        let input = skip.then(|| Fused::input(1 + epilogue.operands.len()));
-        let left = of_sums(epilogue, Fused::input(0), 1, input, |operand| operand);
+        let input = Fused::input(1 + layer.epilogue.operands.len());
+        let left = layer.left(Fused::input(0), 1, input, |operand| operand);
         [sums, self.layer(l, Fused::input(0), 1), left].map(Kind::Fused)
     }
 
-    /// The results of a layer, or of several that follow each other; from the input `first` on there are its weights and
-    /// operands.
+    /// The results of a layer, or of several that follow each other; inputs from `first` on are its weights and operands.
     fn layer(&self, l: usize, state: Fused, first: usize) -> Fused {
-        let Layer { times, skip, epilogue, .. } = &self.layers[l];
+        let (layer, times) = (&self.layers[l], self.layers[l].times);
         let of = |state: Fused, time: i64| {
-            let own = |input: Fused| if *times == 1 { input } else { input.slice(0, time, 1) };
+            let own = |input: Fused| if times == 1 { input } else { input.slice(0, time, 1) };
             let weights = own(Fused::input(first)).merge(0);
-            let sums = state.clone().matmul(weights);
-            of_sums(epilogue, sums, first + 1, skip.then_some(state), own)
+            layer.left(state.clone().matmul(weights), first + 1, state, own)
         };
-        (1..*times).fold(of(state, 0), |all, time| of(all.output(0), time))
+        (1..times).fold(of(state, 0), |all, time| of(all.output(0), time))
     }
 
     /// Sums that a thread has.
@@ -119,20 +109,15 @@ impl Mlp {
     pub(super) fn padded(&self, l: usize) -> i64 {
         let along = gcd(self.rows / 16, self.warps);
         let shared = 16 * self.warps / along;
-        let whole = if l + 1 < self.layers.len() {
-            shared / gcd(shared, self.depth) * self.depth
-        } else {
-            shared
-        };
+        let last = l + 1 == self.layers.len();
+        let whole = if last { shared } else { shared / gcd(shared, self.depth) * self.depth };
         ceil(self.layers[l].width, whole) * whole
     }
 
     /// The same of a layer's input.
     fn padded_input(&self, l: usize) -> i64 {
-        match l.checked_sub(1) {
-            Some(before) => self.padded(before),
-            None => ceil(self.width, self.depth) * self.depth,
-        }
+        let first = || ceil(self.width, self.depth) * self.depth;
+        l.checked_sub(1).map_or_else(first, |before| self.padded(before))
     }
 
     /// Columns of a layer's input.
@@ -185,34 +170,27 @@ impl Mlp {
     /// Whether X and the result move by tensor copies, as those of the layers' type do.
     pub(super) fn copies(&self) -> [bool; 2] {
         let result = self.layers.last().and_then(|last| *last.epilogue.outputs.first()?);
-        [self.x, result].map(|own| self.row_scalar(own) == self.scalar)
-    }
-
-    pub(super) fn row_scalar(&self, own: Option<Scalar>) -> Scalar {
-        own.unwrap_or(self.scalar)
+        [self.x, result].map(|own| own.is_none_or(|own| own == self.scalar))
     }
 
     /// Bytes of all layers' operands, each of which begins at a multiple of 128.
     pub(super) fn row_bytes(&self) -> i64 {
         let of = |layer: &Layer| {
             let operands = layer.epilogue.operands.iter();
-            let bytes = operands.map(|row| self.row_scalar(row.scalar).bytes());
-            bytes.map(|bytes| (bytes * layer.times * layer.width + 127) / 128 * 128).sum::<i64>()
+            let bytes = operands.map(|row| row.scalar.unwrap_or(self.scalar).bytes());
+            bytes.map(|bytes| ceil(bytes * layer.times * layer.width, 128) * 128).sum::<i64>()
         };
         self.layers.iter().map(of).sum()
     }
 }
 
-/// What becomes of a layer's sums, of its operands from this number on, and of its input.
-fn of_sums(
-    epilogue: &Epilogue,
-    sums: Fused,
-    first: usize,
-    input: Option<Fused>,
-    own: impl Fn(Fused) -> Fused,
-) -> Fused {
-    let operands = epilogue.operands.iter().zip(first..);
-    let operands = operands.map(|(operand, number)| own(operand.span.broadcast(number)));
-    let parts: Vec<Fused> = std::iter::once(sums).chain(operands).chain(input).collect();
-    Fused::of(&epilogue.function, &parts)
+impl Layer {
+    /// What becomes of the sums, of the operands, which `own` cuts and whose first has this number, and of the input.
+    fn left(&self, sums: Fused, first: usize, input: Fused, own: impl Fn(Fused) -> Fused) -> Fused {
+        let operands = self.epilogue.operands.iter().zip(first..);
+        let operands = operands.map(|(operand, number)| own(operand.span.broadcast(number)));
+        let input = self.skip.then_some(input);
+        let parts: Vec<Fused> = std::iter::once(sums).chain(operands).chain(input).collect();
+        Fused::of(&self.epilogue.function, &parts)
+    }
 }

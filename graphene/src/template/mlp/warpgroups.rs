@@ -31,15 +31,13 @@ mod consumer;
 mod rows;
 
 use super::{Given, Layer, Mlp};
-use crate::choose::ceil;
 use crate::schedule::{Pipeline, PipelineState, WIDTH, each, neighbours};
-use crate::template::access::launch;
-use crate::template::epilogue::Span;
 use crate::template::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS, own_group};
 use crate::template::matmul::{Edges, leaf};
+use crate::template::{access::launch, epilogue::Span};
 use crate::{
     Arch, AtLeast, Builder, Cond, Expr, Group, Header, Kernel, Kind, Memory, Operand, Result,
-    Scalar, TensorId, ThreadsId, Tiler, View, WARP, Within, needs,
+    Scalar, TensorId, ThreadsId, Tiler, View, WARP, Within, choose::ceil, needs,
 };
 
 /// How layers are computed by warpgroups.
@@ -85,7 +83,7 @@ impl Warpgroups {
         k.spec(Kind::Sync, (), (), block)?;
         k.role(groups, 0..self.consumers, |k| context.consume(k, &memory))?;
         k.role(groups, self.consumers..self.consumers + 1, |k| context.produce(k, &memory))?;
-        k.finish_as(mlp.header(x, &context.given, block))
+        k.finish_as(mlp.header((x, &context.given), block, |of, _| Ok(of))?)
     }
 
     /// Blocks of so many consumers, with as many stages as there is shared memory for; whether a kernel has such layers,
@@ -113,16 +111,14 @@ impl Warpgroups {
         let used = |l: usize| mlp.input(l) / PANEL * parts(mlp.layers[l].width).len() as i64;
         let most = (0..mlp.layers.len()).map(used).fold(2, i64::max);
         AtLeast(most).check("stages", stages)?;
-        let turned = mlp.layers.iter().map(|layer| layer.transposed);
-        needs(turned.clone().max() == turned.min(), "weights of one layout", &mlp.layers)?;
+        let one = |pair: &[Layer]| pair[0].transposed == pair[1].transposed;
+        needs(mlp.layers.windows(2).all(one), "weights of one layout", &mlp.layers)?;
         Within(1, 16).check("layers that differ", mlp.layers.len() as i64)?;
         let widths = mlp.layers.iter().map(|layer| layer.width).chain([mlp.width]);
         let widths: Vec<i64> = widths.collect();
         needs(Warpgroups::are_for(&widths), "64, 128, 192 or 256 columns", &widths)?;
         for Layer { epilogue, times, .. } in &mlp.layers {
-            let known = |own: Option<Scalar>| {
-                own.is_none_or(|own| [mlp.scalar, Scalar::F32].contains(&own))
-            };
+            let known = |own| [None, Some(mlp.scalar), Some(Scalar::F32)].contains(&own);
             let rows = epilogue.operands.iter().all(|op| op.span == Span::Row && known(op.scalar));
             needs(rows, "rows of the layers' type or in single precision as operands", epilogue)?;
             let one = epilogue.outputs.len() == 1 && known(epilogue.outputs[0]);
@@ -130,14 +126,12 @@ impl Warpgroups {
             Within(1, 256).check("layers that are alike", *times)?;
         }
         let stages = stages * PANEL * part_columns(mlp);
-        let panels = mlp.copies().contains(&true);
-        let rows = if panels { ROWS * consumers * mlp.widest() } else { 0 };
+        let rows = if mlp.copies().contains(&true) { ROWS * consumers * mlp.widest() } else { 0 };
         let bytes = (stages + rows) * mlp.scalar.bytes() + mlp.row_bytes();
         needs(bytes + BARRIERS <= Arch::Sm90a.shared_memory(), "stages that fit a block", bytes)
     }
 }
 
-/// What the parts of the kernel share.
 struct Shared<'a> {
     mlp: &'a Mlp,
     by: Warpgroups,
@@ -167,11 +161,9 @@ impl Shared<'_> {
         let (mlp, Warpgroups { consumers, stages }) = (self.mlp, self.by);
         let scalar = mlp.scalar;
         let panel = Panels { rows: ROWS, columns: PANEL, scalar };
-        let copies = mlp.copies();
-        let rows = match copies.contains(&true) {
-            true => Some(panel.allocate(k, "sY", &[consumers, mlp.widest() / PANEL], false)?),
-            false => None,
-        };
+        let (copies, tiles) = (mlp.copies(), [consumers, mlp.widest() / PANEL]);
+        let rows = copies.contains(&true).then(|| panel.allocate(k, "sY", &tiles, false));
+        let rows = rows.transpose()?;
         let (turned, columns) = (mlp.layers[0].transposed, part_columns(mlp));
         let [rows_of, columns] = if turned { [PANEL, columns] } else { [columns, PANEL] };
         let stage = Panels { rows: rows_of, columns, scalar };
@@ -187,8 +179,8 @@ impl Shared<'_> {
             operands.push(own);
         }
         let movers = WARP + i64::from(copies[0]);
-        let begun = Pipeline::new(k, 1, movers, 4 * consumers, self.block)?;
-        let pipeline = Pipeline::new(k, stages, 1, 4 * consumers, self.block)?;
+        let begun = Pipeline::new(k, 1, [movers, 4 * consumers], self.block)?;
+        let pipeline = Pipeline::new(k, stages, [1, 4 * consumers], self.block)?;
         Ok(Near { rows, weights, operands, begun, pipeline })
     }
 
@@ -207,12 +199,12 @@ impl Shared<'_> {
             for (l, layer) in self.mlp.layers.iter().enumerate() {
                 let tiles = [1, PANEL, PANEL].map(Tiler::Size);
                 let tiles = k.tile(self.given[l].weights, "gW", &tiles)?;
-                if layer.times == 1 {
-                    self.fill(k, (near, &state), l, (tiles, &Expr::from(0)))?;
-                } else {
-                    k.for_("time", 0..layer.times, 1, false, |k, time| {
-                        self.fill(k, (near, &state), l, (tiles, &time.into()))
-                    })?;
+                let fill = |k: &mut Builder, time: Expr| {
+                    self.fill(k, (near.weights, &state), l, (tiles, time))
+                };
+                match layer.times {
+                    1 => fill(k, 0.into())?,
+                    times => k.for_("time", 0..times, 1, false, |k, time| fill(k, time.into()))?,
                 }
             }
             Ok(())
@@ -232,8 +224,7 @@ impl Shared<'_> {
                     let m = self.tile.clone() * consumers + group;
                     let to = k.index(rows, "to", [group, panel])?;
                     let from = Operand::at(from, [m, panel.into()]);
-                    let header = Header::alone(Kind::Move, to, from);
-                    k.add(header.signals(full.clone()))?;
+                    k.add(Header::alone(Kind::Move, to, from).signals(full.clone()))?;
                 }
             }
             Ok(())
@@ -256,9 +247,8 @@ impl Shared<'_> {
                             let run = Expr::from(k.let_("run", round * WARP + &lane)?);
                             k.if_(Cond::less(run.clone(), width / n), |k| {
                                 let at = [Expr::from(time), run];
-                                let of =
-                                    |k: &mut Builder, of| neighbours(k, of, at.clone(), n, "run");
-                                let (to, from) = (of(k, to)?, of(k, from)?);
+                                let to = neighbours(k, to, at.clone(), n, "run")?;
+                                let from = neighbours(k, from, at, n, "run")?;
                                 k.add(Header::alone(Kind::Move, to, from).async_())
                             })
                         })
@@ -275,9 +265,9 @@ impl Shared<'_> {
     fn fill(
         &self,
         k: &mut Builder,
-        (near, state): (&Near, &PipelineState),
+        (stages, state): (TensorId, &PipelineState),
         l: usize,
-        (tiles, time): (TensorId, &Expr),
+        (tiles, time): (TensorId, Expr),
     ) -> Result {
         let (mut first, one) = (0, k.one()?);
         for panels in parts(self.mlp.layers[l].width) {
@@ -285,7 +275,7 @@ impl Shared<'_> {
                 state.produce(k, one, |k, full, stage| {
                     let bytes = panels * PANEL * PANEL * self.mlp.scalar.bytes();
                     k.alone(Kind::Arrive(Some(bytes.into())), full.clone(), ())?;
-                    let to = k.index(near.weights, "stage", [stage])?;
+                    let to = k.index(stages, "stage", [stage])?;
                     let to = k.tile(to, "panels", &[PANEL; 2].map(Tiler::Size))?;
                     (0..panels).try_for_each(|panel| {
                         let from = [time.clone(), Expr::from(step), Expr::from(first + panel)];

@@ -35,28 +35,25 @@ impl Cell {
     /// Gates i, o, f, c: with the activations `f` of gates, `g` of the candidate, `h` of the state.
     /// `coupled`: the forget gate is 1 - the input gate.
     pub fn lstm(f: &Function, g: &Function, h: &Function, coupled: bool) -> Cell {
-        Cell::lstm_of([f, g, h], coupled, |gate, _| Function::input(gate))
+        Cell::lstm_of([f, g, h], coupled, false)
     }
 
     /// Likewise, with peepholes: gates i, o and f see the cell state, o the next one, times the constants of this order.
     pub fn lstm_with_peepholes(f: &Function, g: &Function, h: &Function, coupled: bool) -> Cell {
-        let seen =
-            |gate, c: &Function| Function::input(gate) + Function::input(5 + gate) * c.clone();
-        Cell { constants: 3, ..Cell::lstm_of([f, g, h], coupled, seen) }
+        Cell::lstm_of([f, g, h], coupled, true)
     }
 
-    /// `seen`: what the gates i, o, f are of, given their sums and the cell state.
-    fn lstm_of(
-        [f, g, h]: [&Function; 3],
-        coupled: bool,
-        seen: impl Fn(usize, &Function) -> Function,
-    ) -> Cell {
+    fn lstm_of([f, g, h]: [&Function; 3], coupled: bool, peepholes: bool) -> Cell {
+        // What the gates i, o, f are of, given the cell state.
+        let seen = |gate, c: &Function| match peepholes {
+            true => Function::input(gate) + Function::input(5 + gate) * c.clone(),
+            false => Function::input(gate),
+        };
         let before = Function::input(4);
         let input = f.after(&seen(0, &before));
-        let forget = if coupled {
-            Function::constant(1.0) - input.clone()
-        } else {
-            f.after(&seen(2, &before))
+        let forget = match coupled {
+            true => Function::constant(1.0) - input.clone(),
+            false => f.after(&seen(2, &before)),
         };
         let c = forget * before + input * g.after(&Function::input(3));
         let hidden = f.after(&seen(1, &c)) * h.after(&c);
@@ -65,6 +62,7 @@ impl Cell {
             gates: 4,
             function: Function::all([hidden, c]),
             own: Own::Cell,
+            constants: if peepholes { 3 } else { 0 },
             ..Cell::plain(f)
         }
     }
@@ -117,7 +115,6 @@ impl Cell {
         }
     }
 
-    /// Whether all fits together.
     pub(super) fn check(&self) -> Result {
         let own = usize::from(self.own != Own::Nothing);
         let (given, kept) = (self.sums.len() + own, usize::from(self.reset.is_some()));

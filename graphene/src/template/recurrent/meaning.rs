@@ -1,16 +1,13 @@
 //! What a layer's kernel and its steps compute of its tensors.
 
-use super::operands::Ins;
-use super::{Context, Direction, Own, Recurrent, Tensors};
-use crate::kernel::Term;
+use super::{Context, Direction, Own, Recurrent, Tensors, operands::Ins};
 use crate::template::matmul::tile_of;
 use crate::{
-    Binary, Builder, Expr, Fused, Header, Kind, Number, Operand, Result, Step, TensorId, Tiler,
-    Window,
+    Binary, Builder, Expr, Fused, Header, Kind, Number, Operand, Result, TensorId, Tiler, Window,
 };
 
 /// What a dimension is of, and so which part of it belongs to a tile.
-enum Dim<'e> {
+pub(super) enum Dim<'e> {
     Directions,
     Rows,
     /// All of it belongs to every tile.
@@ -85,14 +82,12 @@ impl<'a> Given<'a> {
         (inner, all)
     }
 
-    /// Which element of the sequence a step is, for each direction.
-    fn now(&self, steps: &Expr, step: Fused) -> Fused {
-        let last = Fused::index((steps.clone() - 1).max(0));
-        let reverse = last - step.clone();
+    /// What holds in each direction, of what does forwards and backwards.
+    fn directed(&self, forward: Fused, reverse: Fused) -> Fused {
         match self.layer.direction {
-            Direction::Forward => step,
+            Direction::Forward => forward,
             Direction::Reverse => reverse,
-            Direction::Both => self.back.clone().select(reverse, step),
+            Direction::Both => self.back.clone().select(reverse, forward),
         }
     }
 
@@ -129,16 +124,17 @@ impl<'a> Given<'a> {
             ins.extend((0..cell.constants as i64).map(of));
         }
         let next = Fused::of(&cell.function, &ins);
-        Fused::all((0..self.states()).map(|state| match (self.goes_on(now), &old[state]) {
-            (Some(goes_on), Some(old)) => goes_on.select(next.output(state), old.clone()),
-            _ => next.output(state),
+        Fused::all((0..self.states()).map(|state| match &old[state] {
+            Some(old) => self.while_going(now, next.output(state), old.clone()),
+            None => next.output(state),
         }))
     }
 
-    /// Whether sequences have the element `now`, if that may not be so.
-    fn goes_on(&self, now: &Fused) -> Option<Fused> {
-        let lengths = self.lengths.clone()?.dims([Some(0), None]);
-        Some(now.clone().binary(Binary::Less, lengths))
+    /// The first where sequences have the element `now`, else the second.
+    fn while_going(&self, now: &Fused, next: Fused, ended: impl Into<Fused>) -> Fused {
+        let Some(lengths) = self.lengths.clone() else { return next };
+        let lengths = lengths.dims([Some(0), None]);
+        now.clone().binary(Binary::Less, lengths).select(next, ended)
     }
 
     /// h, and an LSTM's c.
@@ -155,8 +151,7 @@ impl<'a> Given<'a> {
         of.clone().slice(before, which as i64, 1).dims(dims.collect::<Vec<_>>())
     }
 
-    /// The states that so many of all steps make one after the other: `[count + 1, direction, row, unit]`, of an LSTM
-    /// `[count + 1, 2, …]`.
+    /// The states that so many of all steps make: `[count + 1, direction, row, unit]`, of an LSTM `[count + 1, 2, …]`.
     fn trace(&self, steps: &Expr, count: &Expr) -> Fused {
         let pack = |all: Fused, like: &Fused| match self.states() {
             1 => all,
@@ -172,13 +167,13 @@ impl<'a> Given<'a> {
         let first = Fused::all((0..self.states()).map(|which| self.first(which)));
         let first = pack(first.clone(), &twice(first.output(0)));
         let (inner, all) = self.inner(2);
-        let old: Vec<_> = (0..2).map(|which| self.state(&Fused::input(0), which, 0)).collect();
-        let h = old[0].clone().then(|h| Term::Step(Step::Round(self.layer.scalar, h)));
+        let old = [0, 1].map(|which| self.state(&Fused::input(0), which, 0));
+        let h = old[0].clone().rounded(self.layer.scalar);
         let step = Fused::input(1).dims([None; 3]);
-        let now = inner.now(steps, step);
+        let last = Fused::index((steps.clone() - 1).max(0));
+        let now = inner.directed(step.clone(), last - step);
         let x = inner.x.clone().gather(now.clone()).dims([0, 3, 4].map(Some));
-        let old: Vec<_> = old.into_iter().map(Some).collect();
-        let next = inner.next(&now, [&x, &h], &old);
+        let next = inner.next(&now, [&x, &h], &old.map(Some));
         first.steps_of(count.clone(), pack(next, &Fused::input(0)), &all)
     }
 }
@@ -196,26 +191,15 @@ pub(super) fn whole(
     let last = |which| units(given.state(&trace, which, 1).slice(0, steps.clone(), 1), 1);
     let times = only(given.x.clone(), &[1, 2]).position(0);
     let from = Fused::index(steps.clone()) - times.clone().dims([Some(0)]);
-    let (forward, reverse) = (all.clone().slice(0, 1, steps.clone()), all.gather(from));
-    let every = match layer.direction {
-        Direction::Forward => forward,
-        Direction::Reverse => reverse,
-        Direction::Both => given.back.clone().select(reverse, forward),
-    };
-    let goes_on = given.goes_on(&times.dims([Some(0), None, None, None]));
-    let every = match goes_on {
-        Some(goes_on) => goes_on.select(every.clone(), 0.0),
-        None => every,
-    };
+    let every = given.directed(all.clone().slice(0, 1, steps.clone()), all.gather(from));
+    let every = given.while_going(&times.dims([Some(0), None, None, None]), every, 0.0);
     let results = [every, last(0), last(given.states() - 1)].into_iter().zip(layer.results);
     let fused = Fused::all(results.filter(|row| row.1).map(|row| row.0));
     Ok(ins.of(fused))
 }
 
-/// The steps of a tile of rows.
 pub(super) struct Steps<'a> {
     context: &'a Context<'a>,
-    tile: &'a Expr,
     /// What they are of, all of its steps of the input.
     ins: Ins,
     given: Given<'a>,
@@ -224,33 +208,29 @@ pub(super) struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    pub(super) fn new(
-        context: &'a Context<'a>,
-        k: &mut Builder,
-        tile: &'a Expr,
-    ) -> Result<Steps<'a>> {
+    pub(super) fn new(context: &'a Context<'a>, k: &mut Builder) -> Result<Steps<'a>> {
         let mut ins = Ins::default();
         let given = Given::new(context.layer, &context.tensors, |of, dims| {
-            Ok(ins.add(part(context, k, of, dims, tile)?))
+            Ok(ins.add(context.part(k, of, dims)?))
         })?;
         let back = Fused::index(context.direction.clone()).dims([None; 3]);
         let one = || Tiler::Size(1);
         let tiles = [one(), one(), Tiler::Size(context.layer.rows), Tiler::Whole];
         let h = k.tile(context.tensors.y, "h_tiles", &tiles)?;
-        Ok(Steps { context, tile, ins, given: Given { back, ..given }, h })
+        Ok(Steps { context, ins, given: Given { back, ..given }, h })
     }
 
     /// What holds before a step, and after all of them: h, of the element `before`, and what threads keep.
     pub(super) fn carried(&self, step: &Expr, before: &Expr) -> (Option<Fused>, Header) {
-        let Context { layer, steps, .. } = self.context;
+        let Context { layer, steps, direction, tile, .. } = self.context;
         let trace = self.given.trace(steps, step);
         let of = |which| units(self.given.state(&trace, which, 1).slice(0, step.clone(), 1), 1);
         // h has not been written before the first step.
         let there = |h: Fused| Fused::index(step.clone()).select(h, 0.0);
-        let h = of(0).then(|h| Term::Step(Step::Round(layer.scalar, h)));
-        let at = [before.clone(), self.context.direction.clone(), self.tile.clone(), 0.into()];
-        let mut states = vec![(Operand::at(self.h, at), there(h))];
-        states.extend(kept(self.context).map(|(which, tensor)| (tensor.into(), of(which))));
+        let h = of(0).rounded(layer.scalar);
+        let h_of_tile = Operand::at(self.h, [before, direction, tile, &0.into()]);
+        let mut states = vec![(h_of_tile, there(h))];
+        states.extend(self.context.states().map(|(which, tensor)| (tensor.into(), of(which))));
         let kept = (1..states.len()).map(Fused::input);
         let form = Fused::all([there(Fused::input(0))].into_iter().chain(kept));
         (Some(form), self.header(states, &self.ins))
@@ -263,79 +243,56 @@ impl<'a> Steps<'a> {
     }
 
     /// A step, the element `now` of the sequence: the element `to` of h, of the one `before`.
-    pub(super) fn step(
-        &self,
-        k: &mut Builder,
-        [step, now, to, before]: [&Expr; 4],
-    ) -> Result<Header> {
+    pub(super) fn step(&self, k: &mut Builder, at: [&Expr; 4]) -> Result<Header> {
+        let [step, now, to, before] = at;
         use Dim::{All, At, Directions, Rows};
-        let Context { tensors, .. } = self.context;
-        let part =
-            |k: &mut Builder, of, dims: &[Dim<'_>]| part(self.context, k, of, dims, self.tile);
+        let Steps { context, given, .. } = self;
+        let tensors = &context.tensors;
         let mut ins = self.ins.clone();
-        let x = ins.add(part(k, tensors.x, &[At(now), Rows, All])?);
-        let last = ins.add(part(k, tensors.y, &[At(before), Directions, Rows, All])?);
-        let first = self.given.first[0].clone().unwrap_or(0.0.into());
+        let x = ins.add(context.part(k, tensors.x, &[At(now), Rows, All])?);
+        let last = ins.add(context.part(k, tensors.y, &[At(before), Directions, Rows, All])?);
+        let first = given.first[0].clone().unwrap_or(0.0.into());
         let last = Fused::index(step.clone()).select(units(last, 1), first);
         let mut old = [None, None];
-        for (which, tensor) in kept(self.context) {
+        for (which, tensor) in context.states() {
             old[which] = Some(ins.add(tensor));
         }
         let time = Fused::index(now.clone());
-        let next = self.given.next(&time, [&x, &last], &old);
+        let next = given.next(&time, [&x, &last], &old);
         let h = next.output(0);
-        let to = part(k, tensors.y, &[At(to), Directions, Rows, All])?;
+        let to = context.part(k, tensors.y, &[At(to), Directions, Rows, All])?;
         let mut outs = vec![(Operand::from(to), h.clone())];
         if let Some(of) = tensors.given {
-            let every = match self.given.goes_on(&time) {
-                Some(goes_on) => goes_on.select(h.clone(), 0.0),
-                None => h.clone(),
-            };
-            outs.push((part(k, of, &[At(now), Directions, Rows, All])?.into(), every));
+            let every = given.while_going(&time, h.clone(), 0.0);
+            outs.push((context.part(k, of, &[At(now), Directions, Rows, All])?.into(), every));
         }
         if let Some(of) = tensors.last_h {
-            let left = (self.context.steps.clone() - 1 - step).max(0);
-            let kept = Fused::index(left).select(Fused::old(outs.len()), h.clone());
-            outs.push((part(k, of, &[Directions, Rows, All])?.into(), kept));
+            let left = (context.steps.clone() - 1 - step).max(0);
+            let kept = Fused::index(left).select(Fused::old(outs.len()), h);
+            outs.push((context.part(k, of, &[Directions, Rows, All])?.into(), kept));
         }
-        let kept = kept(self.context);
-        outs.extend(kept.map(|(which, tensor)| (tensor.into(), next.output(which))));
+        outs.extend(context.states().map(|(which, tensor)| (tensor.into(), next.output(which))));
         Ok(self.header(outs, &ins))
     }
 }
 
-/// What threads keep from step to step: h before it is rounded (0), an LSTM's c (1).
-fn kept(context: &Context<'_>) -> impl Iterator<Item = (usize, TensorId)> {
-    let own = context.own.map(|own| (usize::from(context.layer.cell.own == Own::Cell), own));
-    let held = context.ragged.as_ref().and_then(|ragged| ragged.held);
-    own.into_iter().chain(held.map(|held| (0, held)))
-}
+impl Context<'_> {
+    /// What threads keep from step to step: h before it is rounded (0), an LSTM's c (1).
+    fn states(&self) -> impl Iterator<Item = (usize, TensorId)> {
+        let own = self.own.map(|own| (usize::from(self.layer.cell.own == Own::Cell), own));
+        let held = self.ragged.as_ref().and_then(|ragged| ragged.held);
+        own.into_iter().chain(held.map(|held| (0, held)))
+    }
 
-/// What units of a tile begin with.
-pub(super) fn first(
-    context: &Context<'_>,
-    k: &mut Builder,
-    [own, first]: [TensorId; 2],
-    tile: &Expr,
-) -> Result<Header> {
-    let from = part(context, k, first, &[Dim::Directions, Dim::Rows, Dim::All], tile)?;
-    Ok(Header::new(Kind::Move, own, from, context.block).on(context.members))
-}
-
-/// The part of a tensor that belongs to a tile of rows, and the own direction.
-fn part(
-    context: &Context<'_>,
-    k: &mut Builder,
-    of: TensorId,
-    dims: &[Dim<'_>],
-    tile: &Expr,
-) -> Result<TensorId> {
-    let part = |dim: &Dim<'_>| match dim {
-        Dim::Directions => (Tiler::Size(1), context.direction.clone()),
-        Dim::Rows => (Tiler::Size(context.layer.rows), tile.clone()),
-        Dim::All => (Tiler::Whole, Expr::from(0)),
-        Dim::At(at) => (Tiler::Size(1), (*at).clone()),
-    };
-    let (tiles, at): (Vec<Tiler>, Vec<Expr>) = dims.iter().map(part).unzip();
-    tile_of(k, of, "of_tile", &tiles, &at)
+    /// The part of a tensor that belongs to the tile of rows, and the own direction.
+    pub(super) fn part(&self, k: &mut Builder, of: TensorId, dims: &[Dim<'_>]) -> Result<TensorId> {
+        let part = |dim: &Dim<'_>| match dim {
+            Dim::Directions => (Tiler::Size(1), self.direction.clone()),
+            Dim::Rows => (Tiler::Size(self.layer.rows), self.tile.clone()),
+            Dim::All => (Tiler::Whole, Expr::from(0)),
+            Dim::At(at) => (Tiler::Size(1), (*at).clone()),
+        };
+        let (tiles, at): (Vec<Tiler>, Vec<Expr>) = dims.iter().map(part).unzip();
+        tile_of(k, of, "of_tile", &tiles, &at)
+    }
 }

@@ -3,7 +3,6 @@
 use super::Recurrent;
 use crate::{Builder, Expr, Fused, Kind, Layout, Operand, Result, Scalar, TensorId};
 
-/// The kernel's tensors.
 pub(super) struct Tensors {
     pub(super) x: TensorId,
     /// W and R.
@@ -25,59 +24,47 @@ pub(super) struct Tensors {
 }
 
 impl Tensors {
-    /// Declares the kernel's tensors.
     pub(super) fn declare(
         k: &mut Builder,
         layer: &Recurrent,
         [steps, batch]: [&Expr; 2],
     ) -> Result<Tensors> {
-        let Recurrent { scalar, rows, .. } = *layer;
+        let Recurrent { scalar, rows, inputs, hidden, .. } = *layer;
         let directions = Expr::from(layer.directions());
-        let [inputs, hidden, gates] =
-            [layer.inputs, layer.hidden, layer.cell.gates].map(Expr::from);
+        let [inputs, hidden, gates] = [inputs, hidden, layer.cell.gates].map(Expr::from);
         let all = |steps: &Expr| Layout::rows([steps, &directions, batch, &hidden]);
         let weights = |k: &mut Builder, name: &str, depth: &Expr| {
             k.param(name, Layout::rows([&directions, &gates, &hidden, depth]), scalar)
         };
         let of_state = Layout::rows([&directions, batch, &hidden]);
-        let state = |k: &mut Builder, name: &str, wanted: bool| {
-            wanted.then(|| k.param(name, of_state.clone(), scalar)).transpose()
+        let maybe = |k: &mut Builder, name: &str, wanted: bool, shape: &Vec<Layout<Expr>>| {
+            wanted.then(|| k.param(name, shape.clone(), scalar)).transpose()
         };
         let of_bias = Layout::rows([&directions, &Expr::from(2), &gates, &hidden]);
         let count = layer.cell.constants as i64;
         let of_units = Layout::rows([&directions, &Expr::from(count), &hidden]);
         let counters = Layout::rows([&directions, &batch.ceil_div(rows)]);
-        let (ragged, alone) = (layer.ragged, layer.members().is(1));
+        let of_lengths = Layout::rows([batch]);
+        let (ragged, resets) = (layer.ragged, layer.cell.reset.is_some());
+        let together = !layer.members().is(1);
         Ok(Tensors {
             x: k.param("X", Layout::rows([steps, batch, &inputs]), scalar)?,
             weights: [weights(k, "W", &inputs)?, weights(k, "R", &hidden)?],
-            bias: layer.bias.then(|| k.param("bias", of_bias, scalar)).transpose()?,
-            first_h: state(k, "h0", layer.initial[0])?,
-            first_c: state(k, "c0", layer.initial[1])?,
-            constants: (count > 0).then(|| k.param("P", of_units, scalar)).transpose()?,
-            lengths: ragged
-                .then(|| k.param("lengths", Layout::rows([batch]), Scalar::I32))
-                .transpose()?,
-            counter: (!alone).then(|| k.scratch("counter", counters, Scalar::U32)).transpose()?,
-            reset: (layer.cell.reset.is_some())
-                .then(|| k.scratch("reset", of_state.clone(), scalar))
-                .transpose()?,
+            bias: maybe(k, "bias", layer.bias, &of_bias)?,
+            first_h: maybe(k, "h0", layer.initial[0], &of_state)?,
+            first_c: maybe(k, "c0", layer.initial[1], &of_state)?,
+            constants: maybe(k, "P", count > 0, &of_units)?,
+            lengths: ragged.then(|| k.param("lengths", of_lengths, Scalar::I32)).transpose()?,
+            counter: together.then(|| k.scratch("counter", counters, Scalar::U32)).transpose()?,
+            reset: resets.then(|| k.scratch("reset", of_state.clone(), scalar)).transpose()?,
             y: match ragged || !layer.results[0] {
                 true => k.scratch(if ragged { "h" } else { "Y" }, all(&2.into()), scalar)?,
                 false => k.param("Y", all(steps), scalar)?,
             },
-            given: (ragged && layer.results[0])
-                .then(|| k.param("Y", all(steps), scalar))
-                .transpose()?,
-            last_h: state(k, "Y_h", layer.results[1])?,
-            last_c: state(k, "Y_c", layer.results[2])?,
+            given: maybe(k, "Y", ragged && layer.results[0], &all(steps))?,
+            last_h: maybe(k, "Y_h", layer.results[1], &of_state)?,
+            last_c: maybe(k, "Y_c", layer.results[2], &of_state)?,
         })
-    }
-
-    /// The results of a layer, of which h of all steps may be one.
-    pub(super) fn outs(&self, every: bool) -> impl Iterator<Item = TensorId> {
-        let every = if every { Some(self.given.unwrap_or(self.y)) } else { None };
-        [every, self.last_h, self.last_c].into_iter().flatten()
     }
 }
 

@@ -1,13 +1,11 @@
-//! What a block does in each step.
+//! What a block does in each step, and how rows and weights come.
 
 use super::{Direction, Own, Ragged, Recurrent, Sums, Tensors, meaning};
-use crate::schedule::{Ahead, GridBarrier, multistage, store_inside, within};
-use crate::template::matmul::Edges;
+use crate::schedule::{Ahead, GridBarrier, multistage, within};
 use crate::template::stage::{Movers, Side};
-use crate::template::tiled_mma::Near;
-use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, ThreadsId, Tiler, Var};
+use crate::template::{matmul::Edges, tiled_mma::Near};
+use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, ThreadsId, Tiler};
 
-/// What the parts of the kernel share.
 pub(super) struct Context<'a> {
     pub(super) layer: &'a Recurrent,
     pub(super) tensors: Tensors,
@@ -21,6 +19,8 @@ pub(super) struct Context<'a> {
     /// The direction, and the block's units' number.
     pub(super) direction: Expr,
     pub(super) units: Expr,
+    /// Which rows of the batch, at first those that come first.
+    pub(super) tile: Expr,
     /// Stages of the input or h, and of those weights that do not stay.
     pub(super) rows: TensorId,
     pub(super) weights: Option<TensorId>,
@@ -35,34 +35,24 @@ pub(super) struct Context<'a> {
     pub(super) parts: Option<TensorId>,
 }
 
+/// Rows of a tensor: the coordinates of each by its number in a tile.
+type Rows<'a> = (TensorId, &'a dyn Fn(&Expr) -> Vec<Expr>);
+
 impl Context<'_> {
-    /// All steps of a tile of rows of the batch.
-    pub(super) fn tile(&self, k: &mut Builder, tile: &Expr, thread: &Var) -> Result {
-        let counter = self.tensors.counter;
-        let counter = counter.map(|of| Operand::at(of, [self.direction.clone(), tile.clone()]));
-        let barrier = counter.map(|counter| GridBarrier {
-            counter,
-            members: self.layer.members(),
-            meetings: self.steps.clone() * self.layer.cell.meetings(),
-            block: self.block,
-            thread,
-        });
-        let first = match self.layer.cell.own {
-            Own::Nothing => None,
-            Own::Cell => self.tensors.first_c,
-            Own::Hidden => self.tensors.first_h,
-        };
+    /// All steps of the tile of rows of the batch.
+    pub(super) fn all_steps(&self, k: &mut Builder) -> Result {
         if let Some(own) = self.own {
-            self.begin(k, own, first, tile)?;
+            let Tensors { first_h, first_c, .. } = self.tensors;
+            self.begin(k, own, if self.layer.cell.own == Own::Cell { first_c } else { first_h })?;
         }
         if let Some(ragged) = &self.ragged {
-            self.begin_ragged(k, ragged, tile)?;
+            self.begin_ragged(k, ragged)?;
         }
         // Of h that is no result as it is, two steps are kept in turn.
         let all = self.layer.results[0] && !self.layer.ragged;
         let element = |step: &Expr| if all { self.time(step) } else { step.rem(2) };
         let last = |step: &Expr| element(&(step.clone() - 1).max(0));
-        let steps = meaning::Steps::new(self, k, tile)?;
+        let steps = meaning::Steps::new(self, k)?;
         let carry = k.carry("step", (&self.steps, &1.into()), |_, step| {
             let step = Expr::from(step);
             Ok(vec![steps.carried(&step, &last(&step))])
@@ -73,74 +63,78 @@ impl Context<'_> {
             let to = if all { now.clone() } else { element(&step) };
             let before = Expr::from(k.let_("before", last(&step))?);
             let header = steps.step(k, [&step, &now, &to, &before])?;
-            k.decompose(header, |k| {
-                self.sums.begin(k, self.acc, self.first)?;
-                let x = |row: &Expr| vec![now.clone(), self.row(tile, row)];
-                self.matmuls(k, 0, &|k, body| body(k, self.tensors.x, &x))?;
-                self.add_state(k, barrier.as_ref(), &step, &before, tile)?;
-                let arrive = |k: &mut Builder| match &barrier {
-                    Some(barrier) => barrier.arrive(k),
-                    None => k.spec(Kind::Sync, (), (), self.block),
-                };
-                if let (Some(function), Some(reset)) = (&self.layer.cell.reset, self.tensors.reset)
-                {
-                    let hand = |k: &mut Builder| self.hand(k, function, reset, tile);
-                    self.sums.complete(k, self.acc, self.parts, hand)?;
-                    arrive(k)?;
-                    self.sums.begin_last(k, self.acc, self.first)?;
-                    if let Some(barrier) = &barrier {
-                        barrier.wait(k, &(step.clone() * 2 + 1))?;
-                    }
-                    let row = |row: &Expr| vec![self.direction.clone(), self.row(tile, row)];
-                    self.matmuls(k, 1, &|k, body| body(k, reset, &row))?;
-                }
-                self.sums.complete(k, self.acc, self.parts, |k| {
-                    self.leave(k, [&step, &now, &to], tile)
-                })?;
-                arrive(k)
-            })
+            k.decompose(header, |k| self.step(k, [&step, &now, &to, &before]))
         })?;
-        match (self.own, self.tensors.last_c) {
-            (Some(own), Some(to)) => self.sums.of_first(k, |k| {
-                self.sums.each(k, |k, at| {
-                    let own = k.index(own, "own", at)?;
-                    let to = self.place(k, to, &[], tile, at)?;
-                    store_inside(k, to, own, self.wide())
-                })
-            }),
-            _ => Ok(()),
+        let (Some(own), Some(to)) = (self.own, self.tensors.last_c) else { return Ok(()) };
+        self.of_first(k, |k| {
+            self.sums.each(k, |k, at| {
+                let own = k.index(own, "own", at)?;
+                self.put(k, [own, to], (None, at))
+            })
+        })
+    }
+
+    /// A step, the element `now` of the sequence: the element `to` of h, of the one `before`.
+    fn step(&self, k: &mut Builder, [step, now, to, before]: [&Expr; 4]) -> Result {
+        self.begin_sums(k)?;
+        let x = |row: &Expr| vec![now.clone(), self.row(row)];
+        self.matmuls(k, 0, |k, to| self.fill(k, 0, (self.tensors.x, &x), to))?;
+        self.add_state(k, step, before)?;
+        if let (Some(function), Some(reset)) = (&self.layer.cell.reset, self.tensors.reset) {
+            self.add_up(k, |k| self.hand(k, function, reset))?;
+            self.arrive(k)?;
+            self.begin_last(k)?;
+            if let Some(barrier) = self.barrier() {
+                barrier.wait(k, &(step.clone() * 2 + 1))?;
+            }
+            let row = |row: &Expr| vec![self.direction.clone(), self.row(row)];
+            self.matmuls(k, 1, |k, to| self.fill(k, 0, (reset, &row), to))?;
+        }
+        self.add_up(k, |k| self.leave(k, [step, now, to]))?;
+        self.arrive(k)
+    }
+
+    /// Where the blocks of the same rows and direction meet, if there are several.
+    fn barrier(&self) -> Option<GridBarrier<'_>> {
+        Some(GridBarrier {
+            counter: Operand::at(self.tensors.counter?, [&self.direction, &self.tile]),
+            members: self.layer.members(),
+            meetings: self.steps.clone() * self.layer.cell.meetings(),
+            block: self.block,
+            thread: self.movers.thread,
+        })
+    }
+
+    fn arrive(&self, k: &mut Builder) -> Result {
+        match self.barrier() {
+            Some(barrier) => barrier.arrive(k),
+            None => k.spec(Kind::Sync, (), (), self.block),
         }
     }
 
     /// Adds the matmuls of the last step's h, once that is there.
-    fn add_state(
-        &self,
-        k: &mut Builder,
-        barrier: Option<&GridBarrier<'_>>,
-        step: &Expr,
-        before: &Expr,
-        tile: &Expr,
-    ) -> Result {
-        let later = || Cond::less(0, step);
+    fn add_state(&self, k: &mut Builder, step: &Expr, before: &Expr) -> Result {
+        let (later, barrier) = (|| Cond::less(0, step), self.barrier());
         let times = step.clone() * self.layer.cell.meetings();
-        let row = |row: &Expr| vec![before.clone(), self.direction.clone(), self.row(tile, row)];
+        let row = |row: &Expr| vec![before.clone(), self.direction.clone(), self.row(row)];
+        let last: Rows<'_> = (self.tensors.y, &row);
         let Some(given) = self.tensors.first_h else {
             return k.if_(later(), |k| {
                 match barrier {
                     Some(barrier) => barrier.wait(k, &times)?,
                     None => k.spec(Kind::Sync, (), (), self.block)?,
                 }
-                self.matmuls(k, 1, &|k, body| body(k, self.tensors.y, &row))
+                self.matmuls(k, 1, |k, to| self.fill(k, 0, last, to))
             });
         };
         if let Some(barrier) = barrier {
             k.if_(later(), |k| barrier.wait(k, &times))?;
         }
         k.spec(Kind::Sync, (), (), self.block)?;
-        let first = |row: &Expr| vec![self.direction.clone(), self.row(tile, row)];
-        self.matmuls(k, 1, &|k, body| {
-            k.if_(Cond::equal(step.clone(), 0), |k| body(k, given, &first))?;
-            k.if_(later(), |k| body(k, self.tensors.y, &row))
+        let row = |row: &Expr| vec![self.direction.clone(), self.row(row)];
+        self.matmuls(k, 1, |k, to| {
+            k.if_(Cond::equal(step.clone(), 0), |k| self.fill(k, 0, (given, &row), to))?;
+            k.if_(later(), |k| self.fill(k, 0, last, to))
         })
     }
 
@@ -158,22 +152,15 @@ impl Context<'_> {
         }
     }
 
-    pub(super) fn row(&self, tile: &Expr, row: &Expr) -> Expr {
-        tile.clone() * self.layer.rows + row
+    pub(super) fn row(&self, row: &Expr) -> Expr {
+        self.tile.clone() * self.layer.rows + row
     }
 
     /// Whether all of a run lies within, or none.
     pub(super) fn wide(&self) -> bool {
         self.layer.edges == Edges::Bulk
     }
-}
 
-/// Where rows come from: hands a tensor, and the coordinates of a row by its number, to a body.
-pub(super) type Source<'a> = dyn Fn(&mut Builder, &Body<'_>) -> Result + 'a;
-pub(super) type Body<'a> =
-    dyn Fn(&mut Builder, TensorId, &dyn Fn(&Expr) -> Vec<Expr>) -> Result + 'a;
-
-impl Context<'_> {
     /// Begins to bring the weights that stay for all steps. The copies join the group of the input's
     /// first rows, for which all threads wait before the first matmul.
     pub(super) fn bring_resident(&self, k: &mut Builder) -> Result {
@@ -181,17 +168,22 @@ impl Context<'_> {
             let Some(resident) = self.resident[i] else { continue };
             k.for_("chunk", 0..self.layer.chunks(i), 1, false, |k, chunk| {
                 let to = k.index(resident, "to", [chunk])?;
-                self.bring_weights(k, i, &Expr::from(chunk), to)
+                self.bring_weights(k, i, (&chunk.into(), to))
             })?;
         }
         Ok(())
     }
 
-    /// Adds matmuls with W or R, of rows that `source` hands to a body.
-    pub(super) fn matmuls(&self, k: &mut Builder, i: usize, source: &Source<'_>) -> Result {
-        let layer = self.layer;
-        let chunks = layer.chunks(i);
-        let ahead = Ahead::new(k, layer.stages, self.block)?;
+    /// Adds matmuls with W or R, of rows of which `bring` brings a chunk of the depth to a stage.
+    fn matmuls(
+        &self,
+        k: &mut Builder,
+        i: usize,
+        bring: impl Fn(&mut Builder, (&Expr, TensorId)) -> Result,
+    ) -> Result {
+        let chunks = self.layer.chunks(i);
+        let weights = self.weights.filter(|_| self.resident[i].is_none());
+        let ahead = Ahead::new(k, self.layer.stages, self.block)?;
         multistage(
             k,
             &ahead,
@@ -199,21 +191,17 @@ impl Context<'_> {
             |k, chunk, stage| {
                 within(k, chunk, chunks, |k| {
                     let to = k.index(self.rows, "stage", [stage])?;
-                    source(k, &|k, from, at| self.fill(k, 0, from, at, chunk, to))?;
-                    match (self.resident[i], self.weights) {
-                        (None, Some(weights)) => {
-                            let to = k.index(weights, "stage", [stage])?;
-                            self.bring_weights(k, i, chunk, to)
-                        }
-                        _ => Ok(()),
-                    }
+                    bring(k, (chunk, to))?;
+                    let Some(weights) = weights else { return Ok(()) };
+                    let to = k.index(weights, "stage", [stage])?;
+                    self.bring_weights(k, i, (chunk, to))
                 })
             },
             |k, chunk, stage| {
                 let a = k.index(self.rows, "a", [stage])?;
-                let b = match (self.resident[i], self.weights) {
-                    (None, Some(weights)) => k.index(weights, "b", [stage])?,
+                let b = match (self.resident[i], weights) {
                     (Some(resident), _) => k.index(resident, "b", [chunk])?,
+                    (None, Some(weights)) => k.index(weights, "b", [stage])?,
                     (None, None) => return Ok(()),
                 };
                 let header = Header::new(self.sums.kind(), self.acc, [a, b], self.block);
@@ -224,20 +212,18 @@ impl Context<'_> {
     }
 
     /// Brings a tile of W or R: zeros where a sum has no gate of it.
-    fn bring_weights(&self, k: &mut Builder, i: usize, chunk: &Expr, to: TensorId) -> Result {
+    fn bring_weights(&self, k: &mut Builder, i: usize, to: (&Expr, TensorId)) -> Result {
         let layer = self.layer;
-        let (eight, sums) = (Expr::from(8), Expr::from(layer.sums()));
-        let units = self.units.clone() * layer.units;
+        let (sums, units) = (layer.sums(), self.units.clone() * layer.units);
         let at = |column: &Expr| {
-            let sum = column.div(&eight).rem(&sums);
-            let unit = column.div(&(sums.clone() * 8)) * 8 + column.rem(&eight);
-            let mut gate = Expr::from(0);
-            let mut beyond = Expr::from(0);
+            let sum = column.div(8).rem(sums);
+            let unit = column.div(sums * 8) * 8 + column.rem(8);
+            let (mut gate, mut beyond) = (Expr::from(0), Expr::from(0));
             for (number, gates) in layer.cell.sums.iter().enumerate() {
                 // 1 for this sum, else 0.
                 let from = |least: i64| sum.div(least.max(1)).min(1);
                 let least = number as i64;
-                let above = if least + 1 < layer.sums() { from(least + 1) } else { 0.into() };
+                let above = if least + 1 < sums { from(least + 1) } else { 0.into() };
                 let is = if least == 0 { Expr::from(1) - above } else { from(least) - above };
                 match gates[i] {
                     Some(own) => gate = gate + is * own,
@@ -245,22 +231,18 @@ impl Context<'_> {
                 }
             }
             let all = layer.cell.sums.iter().enumerate().all(|(s, g)| g[i] == Some(s as i64));
-            let gate = if all { sum } else { gate };
-            vec![self.direction.clone(), gate, units.clone() + unit + beyond]
+            vec![
+                self.direction.clone(),
+                if all { sum } else { gate },
+                units.clone() + unit + beyond,
+            ]
         };
-        self.fill(k, 1, self.tensors.weights[i], &at, chunk, to)
+        self.fill(k, 1, (self.tensors.weights[i], &at), to)
     }
 
-    /// Brings a tile of rows; `at` are the coordinates of a row, by its number in the tile.
-    fn fill(
-        &self,
-        k: &mut Builder,
-        i: usize,
-        from: TensorId,
-        at: &dyn Fn(&Expr) -> Vec<Expr>,
-        chunk: &Expr,
-        to: TensorId,
-    ) -> Result {
+    /// Brings a tile of rows: a chunk of the depth.
+    fn fill(&self, k: &mut Builder, i: usize, from: Rows<'_>, to: (&Expr, TensorId)) -> Result {
+        let ((from, at), (chunk, to)) = (from, to);
         let (side, movers) = (self.sides[i], self.movers);
         let piece = side.piece(movers.edges);
         let axes = k.tensor_of(from)?.view.axes().len();

@@ -3,21 +3,19 @@
 //! Columns stand by eights of units: eight units of the first sum, the same of the second, …; so what a
 //! thread has of one sum are the same units as of the others.
 
-use crate::choose::in_registers;
-use crate::schedule::neighbours;
-use crate::template::matmul::registers;
-use crate::template::stage::Side;
+use super::Recurrent;
 use crate::template::tiled_mma::{Near, TiledMma, Warps, place_of};
+use crate::template::{matmul::registers, stage::Side};
 use crate::{
     Builder, Expr, Fused, Kind, Layout, Memory, Operand, Result, Scalar, TensorId, ThreadsId,
-    Tiler, choose, needs,
+    Tiler, choose, choose::in_registers, needs, schedule::neighbours,
 };
 
 /// Elements that a thread reads at once from shared memory, in single precision.
-pub(super) const WIDE: i64 = 4;
+const WIDE: i64 = 4;
 
 /// A warp's threads along rows and along columns, in single precision.
-pub(super) const LANES: [i64; 2] = [8, 4];
+const LANES: [i64; 2] = [8, 4];
 
 /// How a block's warps share the sums.
 pub(super) struct Sums {
@@ -49,14 +47,9 @@ impl Sums {
     /// Bytes that lanes read together.
     pub(super) const CHUNK: i64 = 16;
 
-    pub(super) fn new(
-        k: &mut Builder,
-        block: ThreadsId,
-        sides: [Side; 2],
-        gates: i64,
-        along: [i64; 2],
-        slices: i64,
-    ) -> Result<Sums> {
+    pub(super) fn new(k: &mut Builder, block: ThreadsId, layer: &Recurrent) -> Result<Sums> {
+        let (sides, gates) = (layer.sides(), layer.sums());
+        let Recurrent { warps: along, slices, .. } = *layer;
         let single = sides[0].scalar == Scalar::F32;
         let warps = choose::Warps { along, rows_first: true };
         let least = if single { [LANES[0], 8 * gates] } else { [16, 8 * gates] };
@@ -86,10 +79,7 @@ impl Sums {
 
     /// Neighbouring units of a run.
     pub(super) fn run(&self) -> i64 {
-        match self.who {
-            Who::Warps(_) => 2,
-            Who::Threads => 1,
-        }
+        if let Who::Warps(_) = self.who { 2 } else { 1 }
     }
 
     /// Runs that a thread has in a row.
@@ -97,65 +87,46 @@ impl Sums {
         self.eights * 2 / self.run()
     }
 
+    /// Sums that a thread has in a row.
+    fn columns(&self) -> i64 {
+        2 * self.eights * self.gates
+    }
+
     /// Sums that a thread has.
     pub(super) fn count(&self) -> i64 {
-        self.rows * self.eights * 2 * self.gates
+        self.rows * self.columns()
     }
 
     /// The place in the block's tile of the own row of this number.
     pub(super) fn row(&self, number: &Expr) -> Expr {
-        let (two, eight) = (Expr::from(2), Expr::from(8));
         let warp = self.at[0].clone();
         match &self.who {
             Who::Warps(fragments) => {
-                let sixteen = warp * (self.rows / 2) + number.div(&two);
-                sixteen * 16 + &fragments.spot[0] + number.rem(&two) * 8
+                let sixteen = warp * (self.rows / 2) + number.div(2);
+                sixteen * 16 + &fragments.spot[0] + number.rem(2) * 8
             }
-            Who::Threads => (warp * self.rows + number) * LANES[0] + self.lane.rem(&eight),
+            Who::Threads => (warp * self.rows + number) * LANES[0] + self.lane.rem(8),
         }
     }
 
     /// The place among the block's units of the own run of this number, in runs.
     pub(super) fn unit(&self, number: &Expr) -> Expr {
-        let (two, eight) = (Expr::from(2), Expr::from(8));
         let first = self.at[1].clone() * self.eights;
         match &self.who {
             Who::Warps(fragments) => (first + number) * 4 + &fragments.spot[1],
             Who::Threads => {
-                let half = number.rem(&two) * LANES[1];
-                (first + number.div(&two)) * 8 + half + self.lane.div(&eight)
+                let half = number.rem(2) * LANES[1];
+                (first + number.div(2)) * 8 + half + self.lane.div(8)
             }
         }
     }
 
-    /// Registers for the sums.
     pub(super) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
         match &self.who {
             Who::Warps(fragments) => fragments.allocate(k),
             Who::Threads => {
-                let view = Layout::rows([self.rows, 2 * self.eights * self.gates]);
+                let view = Layout::rows([self.rows, self.columns()]);
                 k.allocate("acc", view, Scalar::F32, Memory::Registers, None)
-            }
-        }
-    }
-
-    /// The sums of a run in a row: `[run]`.
-    pub(super) fn of(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        [row, run]: [&Expr; 2],
-        gate: i64,
-    ) -> Result<TensorId> {
-        match self.who {
-            Who::Warps(_) => {
-                let at = [row.div(2), run.clone() * self.gates + gate];
-                let sums = k.index(acc, "sums", at)?;
-                k.index(sums, "pair", [row.rem(2)])
-            }
-            Who::Threads => {
-                let column = (run.div(2) * self.gates + gate) * 2 + run.rem(2);
-                neighbours(k, acc, [row.clone(), column], 1, "sum")
             }
         }
     }
@@ -182,7 +153,6 @@ impl Sums {
         Kind::Fused(matmul + Fused::old(0))
     }
 
-    /// Adds the matmuls of a stage.
     pub(super) fn multiply(&self, k: &mut Builder, near: Near) -> Result {
         let mut own = [near.a, near.b];
         if self.slices > 1 {
@@ -193,26 +163,20 @@ impl Sums {
                 *tile = k.index(slices, "slice", side.order(Expr::from(0), self.slice.clone()))?;
             }
         }
+        let [a, b] = own;
         match &self.who {
-            Who::Warps(fragments) => {
-                fragments.multiply(k, Near { a: own[0], b: own[1], ..near }, &0.into())
-            }
+            Who::Warps(fragments) => fragments.multiply(k, Near { a, b, ..near }, &0.into()),
             Who::Threads => self.add(k, near.c, own),
         }
     }
 
     /// In single precision: four steps along the depth at a time.
-    pub(super) fn add(&self, k: &mut Builder, acc: TensorId, near: [TensorId; 2]) -> Result {
-        let columns = 2 * self.eights * self.gates;
-        let counts = [self.rows, columns];
+    fn add(&self, k: &mut Builder, acc: TensorId, near: [TensorId; 2]) -> Result {
         k.for_("four", 0..self.sides[0].depth / self.slices / WIDE, 1, false, |k, four| {
-            let (mut own, lane) = (near, [self.lane.rem(LANES[0]), self.lane.div(LANES[0])]);
-            for (i, tile) in own.iter_mut().enumerate() {
-                let first = self.at[i].clone() * (counts[i] * LANES[i]) + &lane[i];
-                *tile = self.fours(k, i, *tile, counts[i], &first, &Expr::from(four))?;
-            }
+            let four = Expr::from(four);
+            let own = [self.fours(k, 0, near[0], &four)?, self.fours(k, 1, near[1], &four)?];
             k.unroll("kk", WIDE, |k, kk| {
-                k.unroll_both([("i", counts[0]), ("j", counts[1])], |k, [i, j]| {
+                k.unroll_both([("i", self.rows), ("j", self.columns())], |k, [i, j]| {
                     let ins = [Operand::at(own[0], [i, kk]), Operand::at(own[1], [j, kk])];
                     k.fma(Operand::at(acc, [i, j]), ins)
                 })
@@ -221,19 +185,13 @@ impl Sums {
     }
 
     /// Four steps of an operand's own rows or columns in registers: `[count,4]`.
-    fn fours(
-        &self,
-        k: &mut Builder,
-        i: usize,
-        from: TensorId,
-        count: i64,
-        first: &Expr,
-        four: &Expr,
-    ) -> Result<TensorId> {
-        let side = self.sides[i];
+    fn fours(&self, k: &mut Builder, i: usize, from: TensorId, four: &Expr) -> Result<TensorId> {
+        let (side, count) = (self.sides[i], [self.rows, self.columns()][i]);
+        let lane = [self.lane.rem(LANES[0]), self.lane.div(LANES[0])][i].clone();
+        let first = self.at[i].clone() * (count * LANES[i]) + lane;
         let to = registers(k, "near", &[&[(count, WIDE), (WIDE, 1)]], Scalar::F32)?;
         k.unroll("piece", count, |k, piece| {
-            let at = side.order(Expr::from(piece) * LANES[i] + first, four.clone());
+            let at = side.order(Expr::from(piece) * LANES[i] + &first, four.clone());
             let from = side.piece_of(k, from, WIDE, at)?;
             let to = neighbours(k, to, [Expr::from(piece), Expr::from(0)], WIDE, "to")?;
             k.move_(to, from)

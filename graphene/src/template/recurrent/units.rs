@@ -1,11 +1,14 @@
-//! What is done with each unit: what it begins with, the cell, and where its numbers lie.
+//! What is done with each unit, also of sequences of several lengths: what it begins with, the cell, and where its numbers lie.
 
-use super::{Context, Own, Recurrent, Sums, meaning};
+use super::{Context, Own, Recurrent, Sums, meaning::Dim};
 use crate::schedule::{each, load_inside, neighbours, number, pointwise, store_inside, vector};
 use crate::{
-    Binary, Builder, Cond, Expr, Function, Kind, Layout, Memory, Operand, Result, Scalar, TensorId,
-    Tiler,
+    Binary, Builder, Cond, Expr, Function, Header, Kind, Layout, Memory, Operand, Result, Scalar,
+    TensorId, Tiler,
 };
+
+/// An own row and run of a tensor `[direction, batch, hidden]`, or of its element of this number.
+type At<'a> = (Option<&'a Expr>, [&'a Expr; 2]);
 
 impl Context<'_> {
     /// What all sums begin with: the biases of both sides.
@@ -17,8 +20,8 @@ impl Context<'_> {
                 each(k, n, |k, e| k.init(Operand::at(to, [e]), 0.0))?;
                 for (part, gate) in gates.iter().enumerate() {
                     let (Some(bias), Some(gate)) = (self.tensors.bias, gate) else { continue };
-                    let at = [Expr::from(part as i64), Expr::from(*gate)];
-                    let from = self.view(k, bias, &at, &Expr::from(run))?;
+                    let at = vec![self.direction.clone(), (part as i64).into(), (*gate).into()];
+                    let from = self.run_of(k, bias, at, &run.into())?;
                     let value = load_inside(k, from, self.wide())?;
                     each(k, n, |k, e| {
                         k.reduce(Binary::Add, Operand::at(to, [&e]), Operand::at(value, [&e]))
@@ -29,16 +32,14 @@ impl Context<'_> {
         })
     }
 
-    /// Loads the constants of the own units.
     pub(super) fn constants(&self, k: &mut Builder) -> Result {
-        let (Some(to), Some(from)) = (self.constants, self.tensors.constants) else {
-            return Ok(());
-        };
+        let Some((to, from)) = self.constants.zip(self.tensors.constants) else { return Ok(()) };
         let n = self.sums.run();
         k.unroll("j", self.sums.runs(), |k, run| {
             for constant in (0..self.layer.cell.constants).map(|number| Expr::from(number as i64)) {
                 let to = k.index(to, "constant", [&run.into(), &constant])?;
-                let from = self.view(k, from, &[constant], &run.into())?;
+                let at = vec![self.direction.clone(), constant];
+                let from = self.run_of(k, from, at, &run.into())?;
                 let value = load_inside(k, from, self.wide())?;
                 each(k, n, |k, e| k.move_(Operand::at(to, [&e]), Operand::at(value, [&e])))?;
             }
@@ -47,13 +48,7 @@ impl Context<'_> {
     }
 
     /// What a unit begins with.
-    pub(super) fn begin(
-        &self,
-        k: &mut Builder,
-        own: TensorId,
-        first: Option<TensorId>,
-        tile: &Expr,
-    ) -> Result {
+    pub(super) fn begin(&self, k: &mut Builder, own: TensorId, first: Option<TensorId>) -> Result {
         let n = self.sums.run();
         let fill = |k: &mut Builder| {
             self.sums.each(k, |k, at| {
@@ -61,27 +56,21 @@ impl Context<'_> {
                 let Some(first) = first else {
                     return each(k, n, |k, e| k.init(Operand::at(own, [e]), 0.0));
                 };
-                let from = self.place(k, first, &[], tile, at)?;
+                let from = self.place(k, first, (None, at))?;
                 let value = load_inside(k, from, self.wide())?;
                 each(k, n, |k, e| k.move_(Operand::at(own, [&e]), Operand::at(value, [&e])))
             })
         };
         let Some(first) = first else { return fill(k) };
-        let header = meaning::first(self, k, [own, first], tile)?;
-        k.decompose(header, fill)
+        let from = self.part(k, first, &[Dim::Directions, Dim::Rows, Dim::All])?;
+        k.decompose(Header::new(Kind::Move, own, from, self.block).on(self.members), fill)
     }
 
     /// What others read of complete sums, the second time in a step.
-    pub(super) fn hand(
-        &self,
-        k: &mut Builder,
-        function: &Function,
-        reset: TensorId,
-        tile: &Expr,
-    ) -> Result {
+    pub(super) fn hand(&self, k: &mut Builder, function: &Function, reset: TensorId) -> Result {
         let n = self.sums.run();
         self.sums.each(k, |k, at| {
-            let mut ins = self.sums.all_of(k, self.acc, at)?;
+            let mut ins = self.all_of(k, at)?;
             if let Some(own) = self.own {
                 ins.push(k.index(own, "own", at)?);
             }
@@ -91,21 +80,15 @@ impl Context<'_> {
                 outs.push(k.index(kept, "kept", at)?);
             }
             pointwise(k, function, &outs, &ins)?;
-            let to = self.place(k, reset, &[], tile, at)?;
-            store_inside(k, to, read, self.wide())
+            self.put(k, [read, reset], (None, at))
         })
     }
 
     /// The cell of complete sums, in a step that is the element `now` of the sequence, and the element `to` of h.
-    pub(super) fn leave(
-        &self,
-        k: &mut Builder,
-        [step, now, to]: [&Expr; 3],
-        tile: &Expr,
-    ) -> Result {
+    pub(super) fn leave(&self, k: &mut Builder, [step, now, to]: [&Expr; 3]) -> Result {
         let (n, layer) = (self.sums.run(), self.layer);
         self.sums.each(k, |k, at| {
-            let mut ins = self.sums.all_of(k, self.acc, at)?;
+            let mut ins = self.all_of(k, at)?;
             let mut h = vector(k, "h", n, Scalar::F32)?;
             let mut outs = vec![h];
             if let Some(own) = self.own {
@@ -125,84 +108,47 @@ impl Context<'_> {
             if let Some(ragged) = &self.ragged {
                 let (given, held) = self.go_on(k, ragged, now, at, &outs)?;
                 if let Some(every) = self.tensors.given {
-                    let to = self.place(k, every, std::slice::from_ref(now), tile, at)?;
-                    store_inside(k, to, given, self.wide())?;
+                    self.put(k, [given, every], (Some(now), at))?;
                 }
                 h = held;
             }
-            let to = self.place(k, self.tensors.y, std::slice::from_ref(to), tile, at)?;
-            store_inside(k, to, h, self.wide())?;
+            self.put(k, [h, self.tensors.y], (Some(to), at))?;
             let Some(last) = self.tensors.last_h else { return Ok(()) };
-            k.if_(Cond::equal(step.clone() + 1, &self.steps), |k| {
-                let to = self.place(k, last, &[], tile, at)?;
-                store_inside(k, to, h, self.wide())
-            })
+            let ends = Cond::equal(step.clone() + 1, &self.steps);
+            k.if_(ends, |k| self.put(k, [h, last], (None, at)))
         })
     }
 
-    /// An own run of a tensor `[…, direction, batch, hidden]`.
-    pub(super) fn place(
-        &self,
-        k: &mut Builder,
-        of: TensorId,
-        before: &[Expr],
-        tile: &Expr,
-        [row, run]: [&Expr; 2],
-    ) -> Result<TensorId> {
-        let row = self.row(tile, &self.sums.row(row));
-        let at: Vec<Expr> = before.iter().cloned().chain([self.direction.clone(), row]).collect();
-        self.run_of(k, of, at, run)
+    /// Stores numbers of an own run in a tensor.
+    pub(super) fn put(&self, k: &mut Builder, [from, to]: [TensorId; 2], at: At<'_>) -> Result {
+        let to = self.place(k, to, at)?;
+        store_inside(k, to, from, self.wide())
     }
 
-    /// An own run of a tensor `[direction, …, hidden]`.
-    fn view(&self, k: &mut Builder, of: TensorId, at: &[Expr], run: &Expr) -> Result<TensorId> {
-        let at = [std::slice::from_ref(&self.direction), at].concat();
-        self.run_of(k, of, at, run)
+    /// An own run of a tensor.
+    fn place(&self, k: &mut Builder, of: TensorId, at: At<'_>) -> Result<TensorId> {
+        let (before, [row, run]) = at;
+        let row = self.row(&self.sums.row(row));
+        let at = before.cloned().into_iter().chain([self.direction.clone(), row]);
+        self.run_of(k, of, at.collect(), run)
     }
 
-    fn run_of(
-        &self,
-        k: &mut Builder,
-        of: TensorId,
-        mut at: Vec<Expr>,
-        run: &Expr,
-    ) -> Result<TensorId> {
+    /// An own run of a tensor `[…, hidden]`.
+    fn run_of(&self, k: &mut Builder, of: TensorId, at: Vec<Expr>, run: &Expr) -> Result<TensorId> {
         let n = self.sums.run();
-        at.push(self.units.clone() * (self.layer.units / n) + self.sums.unit(run));
-        neighbours(k, of, at, n, "run")
+        let unit = self.units.clone() * (self.layer.units / n) + self.sums.unit(run);
+        neighbours(k, of, at.into_iter().chain([unit]), n, "run")
     }
-}
 
-/// What a thread keeps for it.
-pub(super) struct Ragged {
-    /// The lengths of the own rows, in single precision, which holds them as they are up to 2²⁴: `[row]`.
-    lengths: TensorId,
-    /// h of the own units, where that is not their own state: `[row, run].[unit]`.
-    pub(super) held: Option<TensorId>,
-}
-
-impl Ragged {
-    pub(super) fn new(k: &mut Builder, layer: &Recurrent, sums: &Sums) -> Result<Ragged> {
-        let view = Layout::rows([sums.rows]);
-        let lengths = k.allocate("own_lengths", view, Scalar::F32, Memory::Registers, None)?;
-        let held = match layer.cell.own {
-            Own::Hidden => None,
-            Own::Nothing | Own::Cell => Some(sums.state(k, "held")?),
-        };
-        Ok(Ragged { lengths, held })
-    }
-}
-
-impl Context<'_> {
     /// What the rows of a tile begin with; beyond the batch they have no length.
-    pub(super) fn begin_ragged(&self, k: &mut Builder, ragged: &Ragged, tile: &Expr) -> Result {
+    pub(super) fn begin_ragged(&self, k: &mut Builder, ragged: &Ragged) -> Result {
         if let Some(held) = ragged.held {
-            self.begin(k, held, self.tensors.first_h, tile)?;
+            self.begin(k, held, self.tensors.first_h)?;
         }
         let Some(lengths) = self.tensors.lengths else { return Ok(()) };
         let lengths = k.tile(lengths, "lengths", &[Tiler::Size(1)])?;
         k.unroll("i", self.sums.rows, |k, row| {
-            let at = self.row(tile, &self.sums.row(&row.into()));
+            let at = self.row(&self.sums.row(&row.into()));
             let from = k.index(lengths, "length", [at])?;
             let length = load_inside(k, from, false)?;
             let to = Operand::at(ragged.lengths, [row]);
@@ -211,7 +157,7 @@ impl Context<'_> {
     }
 
     /// What a run gives, and its h, after the element `now` of the sequence: the cell's results, if it has that element.
-    pub(super) fn go_on(
+    fn go_on(
         &self,
         k: &mut Builder,
         ragged: &Ragged,
@@ -245,5 +191,23 @@ impl Context<'_> {
         }
         pointwise(k, &Function::all(functions), &outs, &ins)?;
         Ok((given, outs[1]))
+    }
+}
+
+/// What a thread keeps of sequences that have lengths of their own.
+pub(super) struct Ragged {
+    /// The lengths of the own rows, in single precision, which holds them as they are up to 2²⁴: `[row]`.
+    lengths: TensorId,
+    /// h of the own units, where that is not their own state: `[row, run].[unit]`.
+    pub(super) held: Option<TensorId>,
+}
+
+impl Ragged {
+    pub(super) fn new(k: &mut Builder, layer: &Recurrent, sums: &Sums) -> Result<Ragged> {
+        let view = Layout::rows([sums.rows]);
+        let lengths = k.allocate("own_lengths", view, Scalar::F32, Memory::Registers, None)?;
+        let held = layer.cell.own != Own::Hidden;
+        let held = held.then(|| sums.state(k, "held")).transpose()?;
+        Ok(Ragged { lengths, held })
     }
 }

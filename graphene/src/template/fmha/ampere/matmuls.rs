@@ -12,12 +12,14 @@
 use super::Block;
 use crate::choose::swizzle;
 use crate::schedule::{neighbours, store, vector};
-use crate::template::fmha::Fmha;
 use crate::template::fragments::{Lane, Matrices, Panels, QuadPairs, fragment, multiply_16};
-use crate::template::matmul::registers;
+use crate::template::{fmha::Fmha, matmul::registers};
 use crate::{
     Builder, Expr, Header, Kind, Memory, Operand, Result, Scalar, TensorId, Tiler, Unary, Var, View,
 };
+
+/// Elements that a thread reads at once.
+const WIDE: i64 = 4;
 
 /// Who multiplies.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +34,6 @@ pub(super) enum By {
     Threads,
 }
 
-/// Left operands.
 pub(super) struct Left {
     pub(super) by: By,
     /// Fragments of queries, unless they stay in shared memory.
@@ -47,18 +48,16 @@ pub(super) struct Left {
 impl Left {
     pub(super) fn new(k: &mut Builder, fmha: &Fmha, lane: &Lane) -> Result<Left> {
         let (rows, keys, single) = (fmha.rows(), fmha.keys, Scalar::F32);
-        let (mut queries, mut matrices, mut quads) = (None, None, None);
+        let quads = fmha.is_by_quad_pairs().then(|| QuadPairs::new(k, lane.warp)).transpose()?;
+        let (mut queries, mut matrices) = (None, None);
         let (by, weights) = if fmha.tf32 {
             let levels: [&[(i64, i64)]; 2] = [&[(keys / 8, 4)], &[(2, 2), (2, 1)]];
             (By::Rounded, registers(k, "weights", &levels, single)?)
-        } else if fmha.scalar == single || fmha.is_by_quad_pairs() {
+        } else if fmha.scalar == single || quads.is_some() {
             let panels = Panels { rows, columns: keys, scalar: fmha.scalar };
             let view = View::buffer(&panels.dims());
             // Lanes write eight neighbours of a row at once.
             let swizzle = swizzle(panels.width() / 8, 8 * fmha.scalar.bytes()).xor();
-            if fmha.is_by_quad_pairs() {
-                quads = Some(QuadPairs::new(k, lane.warp)?);
-            }
             let by = if quads.is_some() { By::QuadPairs } else { By::Threads };
             (by, k.allocate("sP", view, fmha.scalar, Memory::Shared, swizzle)?)
         } else {
@@ -71,38 +70,45 @@ impl Left {
     }
 
     /// The own lane's row of one of the 16×16 tiles of `[rows, dim]`.
-    fn row(
-        &self,
-        k: &mut Builder,
-        tiles: TensorId,
-        at: [impl Into<Expr>; 2],
-        across: bool,
-    ) -> Result<TensorId> {
-        let tile = k.index(tiles, "tile", at)?;
+    fn row(&self, k: &mut Builder, of: TensorId, at: [Expr; 2], across: bool) -> Result<TensorId> {
+        let tile = k.index(of, "tile", at)?;
         self.matrices.as_ref().expect("tensor cores have fragments").row(k, tile, across)
     }
 }
 
 impl Block<'_> {
-    /// Adds a matmul by sixteens along both sides of B, whose fragments are `[n, k]` of 8×8: of queries and keys, or of weights
-    /// and `values`.
-    pub(super) fn by_tensor_cores(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        [a, b]: [TensorId; 2],
-        values: bool,
-    ) -> Result {
-        let [head, keys, value] = [self.fmha.head_width(), self.fmha.keys, self.fmha.value_width()];
-        let (deep, wide) = if values { (keys / 16, value / 16) } else { (head / 16, keys / 16) };
+    /// Adds the matmul of queries and keys to the scores, or of weights and `values` to the sums.
+    pub(super) fn multiply(&self, k: &mut Builder, ins: [TensorId; 2], values: bool) -> Result {
+        match (self.left.by, values) {
+            (By::TensorCores, _) => self.by_tensor_cores(k, ins, values),
+            (By::QuadPairs, _) => self.by_quad_pairs(k, ins, values),
+            (By::Rounded, false) => self.keys_rounded(k, ins[1]),
+            (By::Rounded, true) => self.values_rounded(k, ins[1]),
+            (By::Threads, false) => self.keys_by_threads(k, ins[1]),
+            (By::Threads, true) => self.values_by_threads(k, ins[1]),
+        }
+    }
+
+    /// To what a matmul is added, how deep it is, and how wide.
+    fn sums(&self, values: bool) -> (TensorId, i64, i64) {
+        match values {
+            true => (self.sums, self.fmha.keys, self.fmha.value_width()),
+            false => (self.scores, self.fmha.head_width(), self.fmha.keys),
+        }
+    }
+
+    /// By sixteens along both sides of B, whose fragments are `[n, k]` of 8×8.
+    fn by_tensor_cores(&self, k: &mut Builder, [a, b]: [TensorId; 2], values: bool) -> Result {
+        let (acc, deep, wide) = self.sums(values);
         // A lane's pairs run down the columns of values: the matrices are transposed on their way.
         let pairs = if values { [(2, 1), (1, 0)] } else { [(1, 0), (2, 1)] };
         let a = k.tile(a, "a", &[Tiler::Whole, Tiler::Size(2)])?;
         let tiles = k.tile(b, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
         let columns = k.tile(acc, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
-        k.unroll_both([("kk", deep), ("n", wide)], |k, [kk, n]| {
+        k.unroll_both([("kk", deep / 16), ("n", wide / 16)], |k, [kk, n]| {
             let b = registers(k, "b", &[&[(2, 4), (2, 2)], &pairs], self.fmha.scalar)?;
-            let row = self.left.row(k, tiles, if values { [kk, n] } else { [n, kk] }, values)?;
+            let at = if values { [kk, n] } else { [n, kk] };
+            let row = self.left.row(k, tiles, at.map(Expr::from), values)?;
             k.spec(Kind::Move, b, row, self.lane.warp)?;
             let a = k.index(a, "a", [&Expr::from(0), &kk.into()])?;
             k.unroll("half", 2, |k, half| {
@@ -113,23 +119,16 @@ impl Block<'_> {
     }
 
     /// Likewise, four steps along K at a time: left operands are rows of shared memory.
-    pub(super) fn by_quad_pairs(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        [a, b]: [TensorId; 2],
-        values: bool,
-    ) -> Result {
+    fn by_quad_pairs(&self, k: &mut Builder, [a, b]: [TensorId; 2], values: bool) -> Result {
         let quads = self.left.quads.as_ref().expect("quad pairs multiply");
-        let [head, keys, value] = [self.fmha.head_width(), self.fmha.keys, self.fmha.value_width()];
-        let (deep, wide) = if values { (keys / 4, value / 16) } else { (head / 4, keys / 16) };
+        let (acc, deep, wide) = self.sums(values);
         let row = self.lane.number.clone() * 16 + &quads.row;
         let eights = k.tile(acc, "eights", &[Tiler::Whole, Tiler::Size(1)])?;
         let sixteens = k.tile(eights, "sixteens", &[Tiler::Size(1), Tiler::Size(2)])?;
-        k.for_("four", 0..deep, 1, false, |k, four| {
+        k.for_("four", 0..deep / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
             let a = near_four(k, a, [row.clone(), four.clone()])?;
-            k.unroll("n", wide, |k, n| {
+            k.unroll("n", wide / 16, |k, n| {
                 let n = Expr::from(n);
                 let b = if values {
                     let near = registers(k, "four", &[&QuadPairs::four(true)], self.fmha.scalar)?;
@@ -147,7 +146,6 @@ impl Block<'_> {
         })
     }
 
-    /// A tile's queries are there.
     pub(super) fn bring_queries(&self, k: &mut Builder) -> Result {
         let Some(queries) = self.left.queries else { return Ok(()) };
         let of = k.index(self.shared[0], "of_block", [0])?;
@@ -162,25 +160,8 @@ impl Block<'_> {
             })
         })
     }
-}
 
-/// An element of shared memory, rounded, in a register.
-fn word(k: &mut Builder, to: Operand, from: TensorId, at: [Expr; 2]) -> Result {
-    k.move_(to.clone(), Operand::at(from, at))?;
-    k.unary(Unary::Tf32, to.clone(), to)
-}
-
-/// The own lane's two words of an 8×8 part of the right operand, from where `at` says for each.
-fn right(k: &mut Builder, from: TensorId, at: impl Fn(i64) -> [Expr; 2]) -> Result<TensorId> {
-    let b = vector(k, "b", 2, Scalar::F32)?;
-    for i in 0..2 {
-        word(k, Operand::at(b, [i]), from, at(i))?;
-    }
-    Ok(b)
-}
-
-impl Block<'_> {
-    pub(super) fn keys_rounded(&self, k: &mut Builder, keys: TensorId) -> Result {
+    fn keys_rounded(&self, k: &mut Builder, keys: TensorId) -> Result {
         let queries = k.index(self.shared[0], "of_block", [0])?;
         let columns = k.tile(self.scores, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
         // Of wider heads, more would be asked for at once than there are registers for.
@@ -201,7 +182,6 @@ impl Block<'_> {
         })
     }
 
-    /// Scores have become weights.
     pub(super) fn weights_rounded(&self, k: &mut Builder) -> Result {
         k.unroll("j", self.fmha.keys / 8, |k, j| {
             let to = k.index(self.left.weights, "to", [j])?;
@@ -212,7 +192,7 @@ impl Block<'_> {
         })
     }
 
-    pub(super) fn values_rounded(&self, k: &mut Builder, values: TensorId) -> Result {
+    fn values_rounded(&self, k: &mut Builder, values: TensorId) -> Result {
         let columns = k.tile(self.sums, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
         k.unroll("kk", self.fmha.keys / 8, |k, kk| {
             let a = k.index(self.left.weights, "a", [kk])?;
@@ -225,27 +205,14 @@ impl Block<'_> {
             })
         })
     }
-}
 
-/// Elements that a thread reads at once.
-const WIDE: i64 = 4;
-
-/// Four elements of a row of shared memory, in registers.
-fn near_four(k: &mut Builder, rows: TensorId, at: [Expr; 2]) -> Result<TensorId> {
-    let near = vector(k, "four", WIDE, k.tensor_of(rows)?.scalar)?;
-    let from = neighbours(k, rows, at, WIDE, "from")?;
-    k.move_(near, from)?;
-    Ok(near)
-}
-
-impl Block<'_> {
     /// Of the own two rows of queries or of weights, four elements each.
     fn rows(&self, k: &mut Builder, of: TensorId, four: &Expr) -> Result<[TensorId; 2]> {
         let row = |half: i64| [self.row() + half * 8, four.clone()];
         Ok([near_four(k, of, row(0))?, near_four(k, of, row(1))?])
     }
 
-    pub(super) fn keys_by_threads(&self, k: &mut Builder, keys: TensorId) -> Result {
+    fn keys_by_threads(&self, k: &mut Builder, keys: TensorId) -> Result {
         let queries = k.index(self.shared[0], "of_block", [0])?;
         k.for_("four", 0..self.fmha.head_width() / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
@@ -275,7 +242,7 @@ impl Block<'_> {
         })
     }
 
-    pub(super) fn values_by_threads(&self, k: &mut Builder, values: TensorId) -> Result {
+    fn values_by_threads(&self, k: &mut Builder, values: TensorId) -> Result {
         k.for_("four", 0..self.fmha.keys / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
             let rows = self.rows(k, self.left.weights, &four)?;
@@ -302,4 +269,25 @@ impl Block<'_> {
         let pair = Expr::from(pair);
         pair.div(2) * 8 + self.lane.column.clone() * 2 + pair.rem(2)
     }
+}
+
+/// An element of shared memory, rounded, in a register.
+fn word(k: &mut Builder, to: Operand, from: TensorId, at: [Expr; 2]) -> Result {
+    k.move_(to.clone(), Operand::at(from, at))?;
+    k.unary(Unary::Tf32, to.clone(), to)
+}
+
+/// The own lane's two words of an 8×8 part of the right operand, from where `at` says for each.
+fn right(k: &mut Builder, from: TensorId, at: impl Fn(i64) -> [Expr; 2]) -> Result<TensorId> {
+    let b = vector(k, "b", 2, Scalar::F32)?;
+    (0..2).try_for_each(|i| word(k, Operand::at(b, [i]), from, at(i)))?;
+    Ok(b)
+}
+
+/// Four elements of a row of shared memory, in registers.
+fn near_four(k: &mut Builder, rows: TensorId, at: [Expr; 2]) -> Result<TensorId> {
+    let near = vector(k, "four", WIDE, k.tensor_of(rows)?.scalar)?;
+    let from = neighbours(k, rows, at, WIDE, "from")?;
+    k.move_(near, from)?;
+    Ok(near)
 }

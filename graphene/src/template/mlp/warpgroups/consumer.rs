@@ -7,10 +7,12 @@ use crate::template::fragments::{
     Lane, Matrices, ROWS, await_tma, clear, consumer_registers, elected_warps, fragment, own_group,
 };
 use crate::template::matmul::{Edges, tile_of};
+use crate::template::mlp::rows_of;
 use crate::{
     Builder, Expr, Fence, Group, Header, Kind, Operand, Result, Scalar, TensorId, ThreadsId, Tiler,
 };
 use std::collections::btree_map::{BTreeMap, Entry};
+use std::ops::Range;
 
 /// Columns of a layer that one thread has: sums, and activations as the next layer's left operand.
 #[derive(Clone, Copy)]
@@ -22,7 +24,6 @@ pub(super) struct Part {
     pub(super) panels: i64,
 }
 
-/// A consumer warpgroup.
 pub(super) struct Consumer<'a> {
     pub(super) shared: &'a Shared<'a>,
     pub(super) near: &'a Near,
@@ -32,7 +33,6 @@ pub(super) struct Consumer<'a> {
     pub(super) m: Expr,
     pub(super) lane: Lane,
     pub(super) matrices: Matrices,
-    /// All of the block's warps: the first lane of each arrives for it.
     elected_warps: ThreadsId,
     /// Stages that are used, and that are released.
     using: PipelineState,
@@ -57,20 +57,18 @@ const TOGETHER: i64 = 3;
 pub(super) const EIGHTS: i64 = PANEL / 8;
 
 impl Shared<'_> {
-    /// What each consumer warpgroup does.
     pub(super) fn consume(&self, k: &mut Builder, near: &Near) -> Result {
-        let (own, group) = own_group(k, self.groups)?;
-        let (consumers, width) = (self.by.consumers, self.mlp.width);
-        let registers = consumer_registers(consumers, PRODUCER_REGISTERS);
-        k.spec(Kind::Registers(registers), (), (), own)?;
-        let consumer = Consumer::new(k, self, near, own, group.into())?;
+        let consumer = Consumer::new(k, self, near)?;
+        let own = consumer.own;
         let mut columns = BTreeMap::new();
-        for width in self.mlp.layers.iter().map(|layer| layer.width).chain([width]) {
+        for width in self.mlp.layers.iter().map(|layer| layer.width).chain([self.mlp.width]) {
             if let Entry::Vacant(own) = columns.entry(width) {
                 own.insert(consumer.columns(k, width)?);
             }
         }
-        let tile = self.mlp.tile(k, (self.x, &self.given), (ROWS, &consumer.m), own)?;
+        let given = (self.x, &self.given[..]);
+        let rows = |of, name: &str| rows_of(k, of, name, (ROWS, &consumer.m));
+        let tile = self.mlp.header(given, own, rows)?;
         let copied = near.rows.filter(|_| self.mlp.copies()[1]);
         k.decompose(tile, |k| {
             let last = consumer.layers(k, &columns)?;
@@ -85,19 +83,18 @@ pub(super) fn each_panel(parts: &[Part], mut body: impl FnMut(&Part, i64) -> Res
 }
 
 impl<'a> Consumer<'a> {
-    fn new(
-        k: &mut Builder,
-        shared: &'a Shared<'a>,
-        near: &'a Near,
-        own: ThreadsId,
-        group: Expr,
-    ) -> Result<Consumer<'a>> {
+    fn new(k: &mut Builder, shared: &'a Shared<'a>, near: &'a Near) -> Result<Consumer<'a>> {
+        let (own, group) = own_group(k, shared.groups)?;
+        let consumers = shared.by.consumers;
+        let registers = consumer_registers(consumers, PRODUCER_REGISTERS);
+        k.spec(Kind::Registers(registers), (), (), own)?;
         let lane = Lane::new(k, own)?;
         let matrices = Matrices::new(k, lane.warp)?;
-        let elected_warps = elected_warps(k, shared.block, shared.by.consumers)?;
-        let (using, leaving) =
-            (near.pipeline.begin(k, "using")?, near.pipeline.begin(k, "leaving")?);
-        let m = shared.tile.clone() * shared.by.consumers + &group;
+        let elected_warps = elected_warps(k, shared.block, consumers)?;
+        let using = near.pipeline.begin(k, "using")?;
+        let leaving = near.pipeline.begin(k, "leaving")?;
+        let m = shared.tile.clone() * consumers + &group;
+        let group = group.into();
         Ok(Consumer { shared, near, own, group, m, lane, matrices, elected_warps, using, leaving })
     }
 
@@ -125,11 +122,9 @@ impl<'a> Consumer<'a> {
             // What is left of those that are alike: some by a loop, the last few one by one.
             let together = if self.overlaps() { TOGETHER } else { 1 };
             let (rounds, left) = ((layer.times - 1) / together, (layer.times - 1) % together);
-            let several = |k: &mut Builder, first: Expr, count: i64, mut pending| -> Result<_> {
-                for i in 0..count {
-                    pending = self.layer(k, (l, &(first.clone() + i)), pending, [to, to])?;
-                }
-                Ok(pending)
+            let several = |k: &mut Builder, first: Expr, count: i64, pending| {
+                let one = |pending, i| self.layer(k, (l, &(first.clone() + i)), pending, [to, to]);
+                (0..count).try_fold(pending, one)
             };
             if rounds > 0 {
                 self.drain(k, pending.take())?;
@@ -169,13 +164,13 @@ impl<'a> Consumer<'a> {
         let early = if before.is_some() { from[0].panels } else { all };
         self.multiply(k, from, &to[0], 0..early)?;
         if let Some(before) = before {
-            self.commit(k)?;
+            k.spec(Kind::Commit(Group::MatMul), (), (), self.own)?;
             self.finish(k, &before, 1)?;
             self.multiply(k, from, &to[0], early..all)?;
         }
         let of = |part: &Part, stages| Pending { layer, time: time.clone(), part: *part, stages };
         let [first, second] = to else {
-            self.commit(k)?;
+            k.spec(Kind::Commit(Group::MatMul), (), (), self.own)?;
             return self.finish(k, &of(&to[0], all), 0).map(|()| None);
         };
         // The input's first part is used first: what the output's first part takes the place of.
@@ -183,10 +178,10 @@ impl<'a> Consumer<'a> {
         self.multiply(k, from, second, 0..early)?;
         let overlaps = self.overlaps();
         if overlaps {
-            self.commit(k)?;
+            k.spec(Kind::Commit(Group::MatMul), (), (), self.own)?;
         }
         self.multiply(k, from, second, early..all)?;
-        self.commit(k)?;
+        k.spec(Kind::Commit(Group::MatMul), (), (), self.own)?;
         if !overlaps {
             self.finish(k, &of(first, 2 * all), 0)?;
             return self.finish(k, &of(second, 0), 0).map(|()| None);
@@ -201,18 +196,8 @@ impl<'a> Consumer<'a> {
         self.shared.mlp.widest() <= 2 * PANEL
     }
 
-    fn commit(&self, k: &mut Builder) -> Result {
-        k.spec(Kind::Commit(Group::MatMul), (), (), self.own)
-    }
-
     /// Adds the matmuls of some panels of K to a part's sums.
-    fn multiply(
-        &self,
-        k: &mut Builder,
-        from: &[Part],
-        to: &Part,
-        along: std::ops::Range<i64>,
-    ) -> Result {
+    fn multiply(&self, k: &mut Builder, from: &[Part], to: &Part, along: Range<i64>) -> Result {
         let (near, own) = (self.near, self.own);
         for step in along {
             let stage = self.using.consumer_wait(k, own)?;
@@ -227,8 +212,8 @@ impl<'a> Consumer<'a> {
                 let b = k.tile(b, "b", &[Tiler::Size(16), Tiler::Whole])?;
                 k.spec(Kind::Fence(Fence::MatMul), to.sums, (), own)?;
                 let matmul = |k: &mut Builder, kind: Kind, kk: Expr| {
-                    let (a, b) =
-                        (Operand::at(a, [0.into(), kk.clone()]), Operand::at(b, [kk, 0.into()]));
+                    let a = Operand::at(a, [0.into(), kk.clone()]);
+                    let b = Operand::at(b, [kk, 0.into()]);
                     k.add(Header::new(kind, to.sums, [a, b], own).async_())
                 };
                 matmul(k, first, Expr::from(0))?;
@@ -259,8 +244,7 @@ impl<'a> Consumer<'a> {
                 terms.push(k.reshape(term, "term", 0, &[&[(PANEL, 1)]])?);
             }
             let skipped = mlp.layers[layer].skip.then_some(rows);
-            let ins: Vec<TensorId> =
-                [sums].into_iter().chain(terms.clone()).chain(skipped).collect();
+            let ins = [&[sums], &terms[..], skipped.as_slice()].concat();
             let [_, _, kind] = mlp.kinds(layer);
             let out = result.map_or(Ok(rows), |&result| self.rows_of(k, result, number))?;
             k.decompose(Header::new(kind, out, ins, self.own), |k| {

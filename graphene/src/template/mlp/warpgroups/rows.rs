@@ -3,9 +3,8 @@
 use super::PANEL;
 use super::consumer::{Consumer, EIGHTS, Part, each_panel};
 use crate::schedule::load_inside;
-use crate::template::epilogue::Run;
 use crate::template::fragments::{ROWS, leave_by_tma};
-use crate::template::matmul::tile_of;
+use crate::template::{epilogue::Run, matmul::tile_of};
 use crate::{Builder, Expr, Header, Kind, Operand, Result, TensorId, Tiler, Var};
 
 impl Consumer<'_> {
