@@ -123,10 +123,7 @@ pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<O
         .filter_map(|symbol| Some((symbol.clone(), *inputs.symbols.get(symbol.name())?)))
         .collect();
     let program = Program::of(kernel, &symbols, options.levels > 0)?;
-    let mut global = Space::new(program.global, true);
-    if options.levels > 0 {
-        global = global.dated();
-    }
+    let mut global = Space::new(program.global, true, options.levels > 0);
     for root in program.roots.iter().filter(|root| root.memory == Memory::Global) {
         fill(&mut global, root, inputs)?;
     }
@@ -137,19 +134,16 @@ pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<O
 
 fn fill(global: &mut Space, root: &Root, inputs: &Inputs) -> Result {
     let name = &root.name;
-    let Some(buffer) = inputs.buffers.get(name) else {
-        return Err(Error::Kernel(format!("%{name} is not given")));
-    };
-    let (data, len) = match buffer {
-        Buffer::Data(data) => (&data[..], data.len()),
-        Buffer::Undefined(len) => (&[][..], *len),
+    let (data, len) = match inputs.buffers.get(name) {
+        None => return Err(Error::Kernel(format!("%{name} is not given"))),
+        Some(Buffer::Data(data)) => (&data[..], data.len()),
+        Some(Buffer::Undefined(len)) => (&[][..], *len),
     };
     if len < root.len {
         let wanted = root.len;
         return Err(Error::Kernel(format!("%{name} has {wanted} elements, but {len} are given")));
     }
-    for (i, &value) in data.iter().take(root.len).enumerate() {
-        global.fill(root.first + i, root.scalar.round(value));
-    }
+    let own = (root.first..).zip(data).take(root.len);
+    own.for_each(|(at, &value)| global.fill(at, root.scalar.round(value)));
     Ok(())
 }

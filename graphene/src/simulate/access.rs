@@ -157,8 +157,8 @@ impl<'p> Issue<'_, 'p, '_> {
             if target.lane != spot.lane {
                 continue;
             }
-            target.bytes += place.bytes;
-            let stamp = Epoch::transfer(target.transfer);
+            target.landing.bytes += place.bytes;
+            let stamp = Epoch::transfer(target.landing.transfer);
             let spot = Spot { block: target.block, ..spot };
             self.put(spot, stamp, value)?;
         }
@@ -270,7 +270,10 @@ impl<'p> Issue<'_, 'p, '_> {
             Memory::Shared | Memory::Registers => &mut machine.blocks[spot.block].shared,
         };
         let conflict = match deed {
-            Deed::Read if !place.written => space.read_constant(at),
+            // Of what nothing writes, no order needs noting.
+            Deed::Read if !place.written => {
+                (!space.is_valid(at)).then_some(Conflict::Uninitialised)
+            }
             Deed::Read => space.read(at, &access),
             Deed::Write => space.write(at, &access),
             Deed::Update => space.update(at, &access),
@@ -297,7 +300,7 @@ impl<'p> Issue<'_, 'p, '_> {
                 let mut targets = self.scratch.targets.iter();
                 let own = targets.find(|of| mode == Mode::Signals && !writes && of.lane == lane);
                 let now = || self.machine.runners[self.warp].now(lane);
-                return own.map_or_else(now, |target| Epoch::transfer(target.transfer));
+                return own.map_or_else(now, |target| Epoch::transfer(target.landing.transfer));
             }
         };
         Epoch::new(units.first + unit, lane, open + 1)

@@ -115,10 +115,7 @@ impl Scope {
 
     /// Notes that a variable is assigned, with values that differ among lanes or not. Says whether that is news.
     pub(super) fn assign(&mut self, var: &Var, varying: bool) -> bool {
-        let fresh = !self.slots.contains_key(var);
-        if fresh {
-            self.slots.insert(var.clone(), Slot { at: 0, varying: false });
-        }
+        let fresh = self.slots.insert(var.clone(), Slot { at: 0, varying: false }).is_none();
         let differs = varying && self.varying.insert(var.clone());
         fresh || differs
     }
@@ -132,7 +129,6 @@ impl Scope {
         }
     }
 
-    /// Where a variable lies.
     pub(super) fn slot(&self, var: &Var) -> Option<Slot> {
         self.slots.get(var).copied()
     }
@@ -150,30 +146,20 @@ impl Scope {
 
     fn uniform_factor(&self, factor: &Factor) -> bool {
         let whole = Expr::from(factor.clone());
-        let (mut varies, mut only_thread) = (false, true);
-        whole.each_var(&mut |var| {
-            varies |= self.varying.contains(var);
-            only_thread &= *var == self.thread || self.symbols.contains_key(var);
-        });
-        if !varies {
+        let vars = whole.vars();
+        if !vars.iter().any(|var| self.varying.contains(var)) {
             return true;
         }
-        if only_thread {
-            return self.same_in_each_warp(&whole);
+        if vars.iter().all(|var| *var == self.thread || self.symbols.contains_key(var)) {
+            let own = |var: &Var, thread| (*var == self.thread).then_some(thread);
+            let of = |var: &Var, thread| own(var, thread).or(self.symbols.get(var).copied());
+            let value = |thread: i64| whole.value(&|var| of(var, thread));
+            return (0..self.threads).all(|thread| value(thread) == value(thread / 32 * 32));
         }
         match factor {
             Factor::Var(_) => false,
             Factor::Of(_, a, b) => self.uniform(a) && self.uniform(b),
         }
-    }
-
-    fn same_in_each_warp(&self, expr: &Expr) -> bool {
-        let value = |thread: i64| {
-            expr.value(&|var| {
-                if *var == self.thread { Some(thread) } else { self.symbols.get(var).copied() }
-            })
-        };
-        (0..self.threads).all(|thread| value(thread) == value(thread / 32 * 32))
     }
 
     /// The value of an expression that mentions symbols only. Fails with [`Error::Shape`] if it mentions anything else.
@@ -192,8 +178,7 @@ impl Scope {
     /// launch or not positive.
     pub(super) fn compile(&self, expr: &Expr) -> Result<Formula> {
         let mut formula = Formula::default();
-        for (product, coefficient) in expr.terms() {
-            let mut coefficient = coefficient;
+        for (product, mut coefficient) in expr.terms() {
             let mut terms = Vec::new();
             for factor in product {
                 match self.factor(factor)? {

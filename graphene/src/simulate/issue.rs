@@ -51,12 +51,8 @@ pub(super) struct Scratch {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target {
     pub(super) lane: usize,
-    pub(super) transfer: u32,
     pub(super) block: usize,
-    /// The barrier that learns of it, and that one's block.
-    barrier: usize,
-    barrier_block: usize,
-    pub(super) bytes: i64,
+    pub(super) landing: Landing,
 }
 
 /// A warp at an atom.
@@ -84,7 +80,8 @@ pub(super) fn carry_out(
     let mut issue = Issue { machine, task, number, warp, mask, scratch, other: None, blamed: None };
     let step = issue.prepare().and_then(|()| {
         let step = (task.site.atom.meaning)(&task.site, &mut issue);
-        issue.depart();
+        // The transfers are on their way.
+        issue.machine.landings.extend(issue.scratch.targets.iter().map(|target| target.landing));
         step
     });
     if step == Ok(Progress::Done) {
@@ -121,18 +118,26 @@ impl Issue<'_, '_, '_> {
                 self.scratch.bases[at] = base;
             }
         }
+        let runner = &mut self.machine.runners[self.warp];
         match task.mode {
             Mode::Now => {}
             Mode::Signals => self.aim()?,
-            Mode::Group(Group::MatMul) => self.begin_matmul()?,
-            Mode::Group(group @ (Group::Copy | Group::Bulk)) => {
-                let runner = &mut self.machine.runners[self.warp];
-                let groups = runner.groups(group).expect("copies form groups");
-                groups.at = task.number;
-                for lane in lanes_of(self.mask) {
-                    groups.used[lane] = groups.committed[lane] + 1;
+            Mode::Group(group) => match runner.groups(group) {
+                None => {
+                    runner.matmuls.used = runner.matmuls.committed + 1;
+                    runner.matmuls.at = task.number;
+                    if runner.fences == 0 {
+                        let text = "none stands before the first matmul";
+                        return Err(Fault::MissingFence(text.to_owned()));
+                    }
                 }
-            }
+                Some(groups) => {
+                    groups.at = task.number;
+                    for lane in lanes_of(self.mask) {
+                        groups.used[lane] = groups.committed[lane] + 1;
+                    }
+                }
+            },
         }
         Ok(())
     }
@@ -151,19 +156,16 @@ impl Issue<'_, '_, '_> {
                 continue;
             }
             let start = team.start.value(&runner.slots, lane);
-            let mut needed = 0_u32;
-            for thread in team.offsets.iter().map(|offset| start + offset - first) {
-                if (0..32).contains(&thread) {
-                    needed |= 1 << thread;
-                }
-            }
+            let threads = team.offsets.iter().map(|offset| start + offset - first);
+            let own = threads.filter(|thread| (0..32).contains(thread));
+            let needed = own.fold(0_u32, |needed, thread| needed | 1 << thread);
             if needed >> lane & 1 == 0 {
                 let thread = first + lane as i64;
                 let text = format!("thread {thread} is none of those that this is for");
                 return Err(Fault::Divergence(text));
             }
-            if needed & !self.mask != 0 {
-                let absent = lanes_of(needed & !self.mask).count();
+            let absent = (needed & !self.mask).count_ones();
+            if absent > 0 {
                 return Err(Fault::Divergence(format!("{absent} lanes are absent")));
             }
             covered |= needed;
@@ -244,36 +246,18 @@ impl Issue<'_, '_, '_> {
                 let named = task.places[signal].peer.is_some();
                 let barrier_block = if named { barrier_block } else { block };
                 self.check_barrier((lane, signal), (barrier_block, barrier), true)?;
-                let transfer = self.machine.transfers.len() as u32;
+                let landing = Landing {
+                    transfer: self.machine.transfers.len(),
+                    block: barrier_block,
+                    barrier,
+                    bytes: 0,
+                    proxy: task.site.atom.proxy,
+                    from: self.warp,
+                    at: task.number,
+                };
                 self.machine.transfers.push(None);
-                let target = Target { lane, transfer, block, barrier, barrier_block, bytes: 0 };
-                self.scratch.targets.push(target);
+                self.scratch.targets.push(Target { lane, block, landing });
             }
-        }
-        Ok(())
-    }
-
-    /// Sends the transfers on their way.
-    fn depart(&mut self) {
-        for target in &self.scratch.targets {
-            self.machine.landings.push(Landing {
-                transfer: target.transfer as usize,
-                block: target.barrier_block,
-                barrier: target.barrier,
-                bytes: target.bytes,
-                proxy: self.task.site.atom.proxy,
-                from: self.warp,
-                at: self.task.number,
-            });
-        }
-    }
-
-    fn begin_matmul(&mut self) -> Tried {
-        let runner = &mut self.machine.runners[self.warp];
-        runner.matmuls.used = runner.matmuls.committed + 1;
-        runner.matmuls.at = self.task.number;
-        if runner.fences == 0 {
-            return Err(Fault::MissingFence("none stands before the first matmul".to_owned()));
         }
         Ok(())
     }

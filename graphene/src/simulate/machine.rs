@@ -102,6 +102,10 @@ impl<'p, 'k> Machine<'p, 'k> {
             atom: task.site.atom.name,
             ..Cost::default()
         };
+        // The warps; for each of them, its copies, and the reads and the writes of its bulk copies; the matmuls of each
+        // warpgroup; the copies to each barrier.
+        let warps = (program.threads as u32).div_ceil(32);
+        let units = 4 * warps + warps.div_ceil(4) + program.barriers as u32;
         Machine {
             program,
             options,
@@ -115,7 +119,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             counters: HashMap::new(),
             events: 0,
             first_unit: 0,
-            units: units(program),
+            units: (units, warps),
             costs: program.tasks.iter().map(cost).collect(),
             findings: Vec::new(),
             levels: (options.levels > 0).then(|| Levels::new(program, options.levels)),
@@ -138,45 +142,29 @@ impl<'p, 'k> Machine<'p, 'k> {
                 return;
             }
             self.check_exits();
-            self.first_unit += self.all_units() as u32;
+            self.first_unit += self.units.0 * self.blocks.len() as u32;
         }
         instance::end(self);
     }
 
-    /// Memory that notes when it is written, if levels ask for that.
-    fn dated(&self, space: Space) -> Space {
-        if self.levels.is_some() { space.dated() } else { space }
-    }
-
-    /// Warps of a block.
-    fn warps(&self) -> usize {
-        self.units.1 as usize
-    }
-
     /// The unit of a barrier's copies, within the run.
     pub(super) fn barrier_unit(&self, block: usize, barrier: usize) -> u32 {
-        let (units, _) = self.units;
-        (block + 1) as u32 * units - self.program.barriers as u32 + barrier as u32
-    }
-
-    fn all_units(&self) -> usize {
-        self.units.0 as usize * self.blocks.len()
+        (block + 1) as u32 * self.units.0 - self.program.barriers as u32 + barrier as u32
     }
 
     /// What nobody knows more than.
     pub(super) fn ignorance(&self) -> Knowledge {
-        Knowledge::new(self.all_units())
+        Knowledge::new(self.units.0 as usize * self.blocks.len())
     }
 
     fn start(&mut self, first: i64, count: i64) {
         let program = self.program;
-        let warps = self.warps();
-        let units = self.units.0 as usize * count as usize;
+        let (units, warps) = (self.units.0 as usize * count as usize, self.units.1 as usize);
         let per_thread = registers_at_launch(program.threads);
         self.blocks = (0..count)
             .map(|block| Block {
                 number: first + block,
-                shared: self.dated(Space::new(program.shared, false)),
+                shared: Space::new(program.shared, false, self.levels.is_some()),
                 barriers: (0..program.barriers).map(|_| Barrier::new(units)).collect(),
                 running: warps,
                 spare: 0,
@@ -214,17 +202,13 @@ impl<'p, 'k> Machine<'p, 'k> {
     fn schedule(&mut self) {
         let mut next_warp = 0;
         while !self.stopped {
-            let ready: Option<usize> = match &mut self.random {
-                None => {
-                    let count = self.runners.len();
-                    let next = (next_warp..next_warp + count).find(|&w| self.can_go_on(w % count));
-                    next.map(|w| w % count)
-                }
-                Some(_) => {
-                    let ready: Vec<usize> =
-                        (0..self.runners.len()).filter(|&w| self.can_go_on(w)).collect();
-                    self.pick(&ready)
-                }
+            let count = self.runners.len();
+            let ready = if self.random.is_none() {
+                (next_warp..next_warp + count).map(|w| w % count).find(|&w| self.can_go_on(w))
+            } else {
+                let ready: Vec<usize> = (0..count).filter(|&w| self.can_go_on(w)).collect();
+                let random = self.random.as_mut().filter(|_| !ready.is_empty());
+                random.map(|random| ready[random.below(ready.len())])
             };
             let round = ready.is_none_or(|w| w < next_warp);
             // A transfer goes on once a round, or by chance.
@@ -250,11 +234,6 @@ impl<'p, 'k> Machine<'p, 'k> {
         }
     }
 
-    fn pick(&mut self, ready: &[usize]) -> Option<usize> {
-        let random = self.random.as_mut()?;
-        if ready.is_empty() { None } else { Some(ready[random.below(ready.len())]) }
-    }
-
     fn can_go_on(&self, warp: usize) -> bool {
         match self.runners[warp].state {
             State::Ready => true,
@@ -278,7 +257,11 @@ impl<'p, 'k> Machine<'p, 'k> {
             match &program.ops[at] {
                 Op::Atom(task) => {
                     left -= 1;
-                    if self.atom(warp, *task) == Progress::Blocked {
+                    let progress = issue::carry_out(self, warp, *task).unwrap_or_else(|failure| {
+                        self.record(warp, failure, Some(program.numbers[at]));
+                        Progress::Done
+                    });
+                    if progress == Progress::Blocked {
                         let runner = &mut self.runners[warp];
                         runner.counter = at;
                         runner.state = State::Waiting(self.events);
@@ -301,13 +284,6 @@ impl<'p, 'k> Machine<'p, 'k> {
                 }
             }
         }
-    }
-
-    fn atom(&mut self, warp: usize, task: usize) -> Progress {
-        issue::carry_out(self, warp, task).unwrap_or_else(|failure| {
-            self.record(warp, failure, Some(self.program.tasks[task].number));
-            Progress::Done
-        })
     }
 
     /// Notes a finding at a statement, or at the kernel's own spec; whether to go on.
@@ -418,14 +394,14 @@ impl<'p, 'k> Machine<'p, 'k> {
 
     fn check_exit(&mut self, block: usize) {
         let mut known = self.ignorance();
-        let warps = self.warps();
+        let warps = self.units.1 as usize;
         for runner in &mut self.runners[block * warps..(block + 1) * warps] {
             runner.publish(runner.present, &mut known);
         }
         let mut faults = Vec::new();
         for (number, barrier) in self.blocks[block].barriers.iter().enumerate() {
             let (phase, at) = barrier.filled;
-            if known.order.time(self.barrier_unit(block, number)) < phase {
+            if !known.order.knows(self.barrier_unit(block, number), 0, phase) {
                 faults.push((Fault::InFlight("a copy that nobody has waited for".to_owned()), at));
             }
         }
@@ -457,11 +433,4 @@ impl<'p, 'k> Machine<'p, 'k> {
         let costs = super::Costs { statements: self.costs };
         Outcome { buffers, findings: self.findings, costs, levels }
     }
-}
-
-/// Units of a block, and its warps: the warps; for each of them, its copies, and the reads and the
-/// writes of its bulk copies; the matmuls of each warpgroup; the copies to each barrier.
-fn units(program: &Program<'_>) -> (u32, u32) {
-    let warps = (program.threads as u32).div_ceil(32);
-    (4 * warps + warps.div_ceil(4) + program.barriers as u32, warps)
 }

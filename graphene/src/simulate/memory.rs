@@ -82,9 +82,10 @@ pub(super) struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// Whether what happened then is ordered before this access.
+    /// Whether what happened then, if anything did, is ordered before this access.
     fn knows(&self, epoch: Epoch) -> bool {
-        self.resolve(epoch).is_some_and(|epoch| self.runner.knows(self.lane, epoch))
+        let knows = |epoch| self.runner.knows(self.lane, epoch);
+        epoch.who == Who::NONE || self.resolve(epoch).is_some_and(knows)
     }
 
     fn resolve(&self, epoch: Epoch) -> Option<Epoch> {
@@ -120,16 +121,18 @@ const TRANSFERS: u32 = u32::MAX;
 impl Reader {
     fn epochs(self) -> impl Iterator<Item = Epoch> {
         lanes_of(self.mask).map(move |lane| match self.unit {
-            TRANSFERS => Epoch::transfer(self.time),
+            TRANSFERS => Epoch { who: Who::TRANSFER, time: self.time },
             unit => Epoch::new(unit, lane, self.time),
         })
     }
 }
 
 impl Space {
-    /// Memory of so many elements that nothing has written.
-    pub(super) fn new(len: usize, once: bool) -> Space {
-        Space { data: vec![0.0; len], cells: vec![Cell::default(); len], once, ..Space::default() }
+    /// Memory of so many elements that nothing has written; whether one may be written once only, and whether it notes when.
+    pub(super) fn new(len: usize, once: bool, dated: bool) -> Space {
+        let (data, cells) = (vec![0.0; len], vec![Cell::default(); len]);
+        let changed = if dated { vec![0; len] } else { Vec::new() };
+        Space { data, cells, once, changed, ..Space::default() }
     }
 
     /// Sets an element from outside.
@@ -141,12 +144,6 @@ impl Space {
     /// The elements in a range: those that were ever written.
     pub(super) fn contents(&self, first: usize, len: usize) -> Vec<Option<f64>> {
         (first..first + len).map(|at| self.cells[at].valid.then_some(self.data[at])).collect()
-    }
-
-    /// Notes when elements are written.
-    pub(super) fn dated(mut self) -> Space {
-        self.changed = vec![0; self.data.len()];
-        self
     }
 
     /// Notes that an element is written now.
@@ -163,8 +160,7 @@ impl Space {
 
     /// Whether the last write of an element is ordered before an access.
     pub(super) fn is_ordered(&self, at: usize, by: &Access<'_>) -> bool {
-        let writer = self.cells[at].writer;
-        writer.who == Who::NONE || by.knows(writer)
+        by.knows(self.cells[at].writer)
     }
 
     /// Whether anything was ever written to an element.
@@ -199,23 +195,18 @@ impl Space {
     /// Checks a read that updates in one step do not disturb, nor it them.
     pub(super) fn observe(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
         let cell = &mut self.cells[at];
-        if cell.writer.who != Who::NONE && !by.knows(cell.writer) {
+        if !by.knows(cell.writer) {
             return Some(by.conflict(cell.writer, cell.written_at));
         }
         cell.unread = false;
         (!cell.valid).then_some(Conflict::Uninitialised)
     }
 
-    /// Reads an element that nothing writes: no order needs noting.
-    pub(super) fn read_constant(&self, at: usize) -> Option<Conflict> {
-        (!self.cells[at].valid).then_some(Conflict::Uninitialised)
-    }
-
     fn note_reader(&mut self, at: usize, by: &Access<'_>) {
         let cell = &mut self.cells[at];
         if cell.reader.who == Who::SEVERAL {
             add(&mut self.sets[cell.reader.time as usize], by.reader());
-        } else if cell.reader.who == Who::NONE || by.knows(cell.reader) {
+        } else if by.knows(cell.reader) {
             (cell.reader, cell.read_at) = (by.stamp, by.at);
         } else {
             let first = Access { stamp: cell.reader, at: cell.read_at, ..*by }.reader();
@@ -254,26 +245,18 @@ impl Space {
 
     /// Whether an access is ordered after all writes and updates.
     fn after_writes(&self, at: usize, cell: &Cell, by: &Access<'_>) -> Option<Conflict> {
-        if cell.writer.who != Who::NONE {
-            if !by.knows(cell.writer) {
-                return Some(by.conflict(cell.writer, cell.written_at));
-            }
-            if by.unfenced(cell) {
-                return Some(Conflict::Unfenced(cell.written_at));
-            }
+        if !by.knows(cell.writer) {
+            return Some(by.conflict(cell.writer, cell.written_at));
         }
-        if cell.updated
-            && !by.update
-            && let Some(reader) = unordered(&self.updates[&at], by)
-        {
-            return Some(Conflict::Race(reader.at));
+        if by.unfenced(cell) {
+            return Some(Conflict::Unfenced(cell.written_at));
         }
-        None
+        let others = if cell.updated && !by.update { &self.updates[&at][..] } else { &[] };
+        unordered(others, by).map(|reader| Conflict::Race(reader.at))
     }
 
     fn before_write(&self, at: usize, cell: &Cell, by: &Access<'_>) -> Option<Conflict> {
         self.after_writes(at, cell, by).or_else(|| match cell.reader.who {
-            Who::NONE => None,
             Who::SEVERAL => unordered(&self.sets[cell.reader.time as usize], by).map(|reader| {
                 let epoch = reader.epochs().next().unwrap_or(Epoch::NONE);
                 by.conflict(epoch, reader.at)

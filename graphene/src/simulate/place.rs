@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use super::formula::{Formula, Scope};
-use crate::{Error, Expr, Layout, Memory, Result, Scalar, Swizzle, Tensor, Threads, View};
+use crate::{Error, Memory, Result, Scalar, Swizzle, Tensor, Threads, View};
 
 /// A tensor that others are views of: memory of its own.
 #[derive(Debug, Clone)]
@@ -78,51 +78,49 @@ impl Place {
             view.start().iter().map(|start| scope.compile(start)).collect::<Result<_>>()?;
         let peer = tensor.peer.as_ref().map(|peer| scope.compile(peer)).transpose()?;
         let varying = starts.iter().chain(&peer).any(|formula| formula.varying);
-        let mut reach = vec![0; axes.len()];
-        for leaf in view.leaves() {
-            let size = scope.fixed(&leaf.size)?;
-            for (axis, step) in leaf.stride.steps() {
-                reach[axis] += (size - 1) * scope.fixed(step)?;
+        let (mut reach, mut steps) = (vec![0; axes.len()], vec![0; axes.len()]);
+        let (mut dims, mut distances) = (Vec::new(), vec![0]);
+        for dim in view.dims() {
+            let mut count = 1;
+            for leaf in dim.leaves() {
+                let size = scope.fixed(&leaf.size)?;
+                let mut along = vec![0; axes.len()];
+                for (axis, step) in leaf.stride.steps() {
+                    along[axis] += scope.fixed(step)?;
+                    reach[axis] += (size - 1) * scope.fixed(step)?;
+                }
+                let apart: i64 = along.iter().zip(&axes).map(|(step, axis)| step * axis.1).sum();
+                let moved = |i| distances.iter().map(move |from| from + i * apart);
+                distances = (0..size).flat_map(moved).collect();
+                let moved = |i| {
+                    let from = steps.iter().zip(along.iter().cycle());
+                    from.map(move |(from, step)| from + i * step)
+                };
+                steps = (0..size).flat_map(moved).collect();
+                count *= size;
+            }
+            if count < 0 {
+                return Err(Error::Size(count));
+            }
+            if !dim.size().is(1) {
+                dims.push(count);
             }
         }
-        let mut place = Place {
-            root: root.clone(),
-            bytes: tensor.scalar.bytes(),
-            swizzle: tensor.swizzle,
+        let (root, bytes, swizzle) = (root.clone(), tensor.scalar.bytes(), tensor.swizzle);
+        Ok(Place {
+            root,
+            bytes,
+            swizzle,
             peer,
             align,
             varying,
             starts,
             axes,
             reach,
-            dims: Vec::new(),
-            distances: vec![0],
-            steps: Vec::new(),
-        };
-        place.tabulate(view, scope)?;
-        Ok(place)
-    }
-
-    fn tabulate(&mut self, view: &View, scope: &Scope) -> Result {
-        let axes = self.axes.len();
-        let mut steps = vec![0; axes];
-        for dim in view.dims().filter(|dim| !dim.size().is(1)) {
-            let along = steps_of(dim, axes, scope)?;
-            let count = along.len() / axes.max(1);
-            self.dims.push(count as i64);
-            steps = (0..count)
-                .flat_map(|i| {
-                    let along = &along[i * axes..(i + 1) * axes];
-                    steps.iter().enumerate().map(move |(at, step)| step + along[at % axes])
-                })
-                .collect();
-        }
-        let distance =
-            |steps: &[i64]| steps.iter().zip(&self.axes).map(|(s, axis)| s * axis.1).sum();
-        self.distances =
-            if axes == 0 { vec![0] } else { steps.chunks_exact(axes).map(distance).collect() };
-        self.steps = steps;
-        Ok(())
+            dims,
+            distances,
+            steps,
+        })
     }
 
     /// The number of an element, or `None` for coordinates that the operand does not have.
@@ -167,26 +165,6 @@ pub(super) fn axes_of(view: &View, scope: &Scope) -> Result<Vec<(i64, i64)>> {
 /// One more than the largest offset within axes.
 pub(super) fn span(axes: &[(i64, i64)]) -> i64 {
     1 + axes.iter().map(|axis| (axis.0 - 1) * axis.1).sum::<i64>()
-}
-
-/// For each coordinate of a dimension, the steps along each axis.
-fn steps_of(dim: &Layout<Expr>, axes: usize, scope: &Scope) -> Result<Vec<i64>> {
-    let leaves = dim.leaves();
-    let sizes: Vec<i64> =
-        leaves.iter().map(|leaf| scope.fixed(&leaf.size)).collect::<Result<_>>()?;
-    let count: i64 = sizes.iter().product();
-    let mut steps = vec![0; axes * usize::try_from(count).map_err(|_| Error::Size(count))?];
-    let mut apart = 1;
-    for (leaf, size) in leaves.iter().zip(&sizes) {
-        for (axis, step) in leaf.stride.steps() {
-            let step = scope.fixed(step)?;
-            for i in 0..count {
-                steps[i as usize * axes + axis] += i / apart % size * step;
-            }
-        }
-        apart *= size;
-    }
-    Ok(steps)
 }
 
 impl Team {

@@ -1,6 +1,6 @@
 //! What an atom's meaning asks of the machine.
 
-use super::clock::{Knowledge, lanes_of};
+use super::clock::lanes_of;
 use super::gather::rendezvous;
 use super::issue::Issue;
 use super::runner::State;
@@ -85,10 +85,10 @@ impl Warp for Issue<'_, '_, '_> {
         let unit = self.machine.barrier_unit(block, barrier);
         let machine = &mut *self.machine;
         let (of_block, warps) = machine.units;
+        let nothing = remote.then(|| machine.ignorance());
         let target = &mut machine.blocks[block].barriers[barrier];
-        if remote {
+        if let Some(mut known) = nothing {
             // Of other blocks, only asynchronous units' accesses are ordered so.
-            let mut known = Knowledge::new(target.arriving.order.units());
             machine.runners[self.warp].publish(1 << lane, &mut known);
             known.forget(|unit| unit % of_block < warps);
             target.arriving.join(&known);
@@ -104,13 +104,11 @@ impl Warp for Issue<'_, '_, '_> {
     }
 
     fn wait(&mut self, operand: usize, parity: i64, scope: Scope) -> Step {
-        let varying = self.task.places[operand].varying;
-        let first = self.mask.trailing_zeros() as usize;
         // Lanes whose barriers differ wait for all of them.
-        let lanes: Vec<(usize, u32)> = if varying {
+        let lanes: Vec<(usize, u32)> = if self.task.places[operand].varying {
             lanes_of(self.mask).map(|lane| (lane, 1 << lane)).collect()
         } else {
-            vec![(first, self.mask)]
+            vec![(self.mask.trailing_zeros() as usize, self.mask)]
         };
         let own = self.machine.runners[self.warp].block;
         let mut passed = true;
@@ -122,7 +120,8 @@ impl Warp for Issue<'_, '_, '_> {
             for lane in lanes_of(mask) {
                 self.check_barrier((lane, operand), (block, barrier), false)?;
             }
-            passed &= self.machine.blocks[block].barriers[barrier].passed(parity);
+            let phase = self.machine.blocks[block].barriers[barrier].phase;
+            passed &= i64::from(phase % 2) != parity;
         }
         if !passed {
             return Ok(Progress::Blocked);
@@ -145,8 +144,7 @@ impl Warp for Issue<'_, '_, '_> {
         let spot = self.inner_spot((lane, operand, &[]))?;
         let next = |count: f64| if count + 1.0 < below as f64 { count + 1.0 } else { 0.0 };
         self.exchange(spot, &next)?;
-        let nothing = self.machine.ignorance();
-        let counter = self.counter(spot);
+        let (nothing, counter) = (self.machine.ignorance(), self.counter(spot));
         let machine = &mut *self.machine;
         let published = machine.counters.entry(counter).or_insert(nothing);
         machine.runners[self.warp].publish(1 << lane, published);

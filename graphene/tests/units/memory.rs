@@ -28,7 +28,7 @@ fn access(runner: &Runner, lane: usize, update: bool) -> Access<'_> {
 
 #[test]
 fn updates_go_together_but_not_with_reads() {
-    let mut space = Space::new(1, true);
+    let mut space = Space::new(1, true, false);
     space.fill(0, 1.0);
     let [mut first, mut second] = runners();
     for lane in 0..4 {
@@ -41,7 +41,7 @@ fn updates_go_together_but_not_with_reads() {
     first.publish(u32::MAX, &mut known);
     second.publish(u32::MAX, &mut known);
     second.agree(u32::MAX, &known);
-    let mut space = Space::new(1, true);
+    let mut space = Space::new(1, true, false);
     space.fill(0, 1.0);
     assert_eq!(space.update(0, &access(&first, 0, true)), None);
     assert_eq!(space.read(0, &access(&second, 0, false)), None);
@@ -50,7 +50,7 @@ fn updates_go_together_but_not_with_reads() {
 
 #[test]
 fn a_write_asks_for_all_readers() {
-    let mut space = Space::new(1, false);
+    let mut space = Space::new(1, false, false);
     let [mut first, mut second] = runners();
     assert_eq!(space.read(0, &access(&first, 0, false)), Some(Conflict::Uninitialised));
     assert_eq!(space.write(0, &access(&first, 0, false)), None);
