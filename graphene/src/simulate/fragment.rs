@@ -15,9 +15,9 @@ use crate::{Kind, kernel};
 pub(super) struct Fragment {
     /// The elements' dimensions.
     pub(super) shape: Vec<usize>,
-    threads: usize,
+    pub(super) threads: usize,
     /// Where a thread's values lie among what they are a part of.
-    values: Vec<i64>,
+    pub(super) values: Vec<i64>,
     /// Of each digit how many there are; the lowest first, and threads' after values'.
     radices: Vec<usize>,
     /// What the first register has, and by how much each digit moves, as far as it is known.
@@ -97,12 +97,11 @@ impl Fragment {
             cells: Vec::new(),
         };
         fragment.number();
-        let registers = fragment.threads * fragment.values.len();
+        let registers = fragment.cells.len();
         if shape.iter().product::<usize>() == 1 {
             fragment.learn(&vec![vec![0]; registers]);
         } else if matches!(level.spec.kind, Kind::Scan(_)) {
-            let each: Vec<Vec<usize>> = (0..registers).map(|at| vec![at]).collect();
-            fragment.learn(&each);
+            fragment.learn(&(0..registers).map(|at| vec![at]).collect::<Vec<_>>());
         }
         fragment
     }
@@ -110,11 +109,6 @@ impl Fragment {
     /// Whether it is one of these registers and elements.
     pub(super) fn is_of(&self, shape: &[usize], threads: usize, values: &[i64]) -> bool {
         self.shape == shape && self.threads == threads && self.values == values
-    }
-
-    /// Whether it is one of the same registers and elements.
-    pub(super) fn is_like(&self, other: &Fragment) -> bool {
-        self.is_of(&other.shape, other.threads, &other.values)
     }
 
     pub(super) fn is_complete(&self) -> bool {
@@ -247,11 +241,10 @@ impl Level<'_> {
 
     /// The block, the warp and the lane of a thread of an instance.
     pub(super) fn lane(&self, instance: &Instance, rank: usize) -> (i64, usize, usize) {
-        let (block, thread) =
-            (rank / self.threads.offsets.len(), rank % self.threads.offsets.len());
+        let threads = &self.threads.offsets;
         let blocks = self.blocks.as_ref().and_then(Option::as_ref);
-        let block = instance.from + blocks.map_or(0, |team| team.offsets[block]);
-        let thread = (instance.first + self.threads.offsets[thread]) as usize;
+        let block = instance.from + blocks.map_or(0, |team| team.offsets[rank / threads.len()]);
+        let thread = (instance.first + threads[rank % threads.len()]) as usize;
         (block, thread / 32, thread % 32)
     }
 
@@ -263,17 +256,16 @@ impl Level<'_> {
         let count = place.size() as usize;
         if matches!(self.spec.kind, Kind::Fold(_) | Kind::Scan(_)) {
             let shape = [&[self.agents()], &operand.shape[..]].concat();
-            let of =
-                |rank: usize| operand.order.iter().map(move |&at| held[rank * count + at as usize]);
-            let data = (0..self.agents()).flat_map(of).collect();
+            let each = held.chunks(count.max(1));
+            let data = each.flat_map(|own| operand.order.iter().map(move |&at| own[at as usize]));
+            let data = data.collect();
             return Ok(kernel::Array { shape, data });
         }
         let known = levels.fragments.get(&place.number).into_iter().flatten();
         let own = self.registers(instance, number);
-        let value = |fragment: &Fragment, at: &i64| fragment.values.iter().position(|of| of == at);
         let found = known.rev().find_map(|fragment| {
-            let all: Option<Vec<usize>> = own.iter().map(|at| value(fragment, at)).collect();
-            Some((fragment, all?))
+            let value = |at| fragment.values.iter().position(|of| of == at);
+            Some((fragment, own.iter().map(value).collect::<Option<Vec<usize>>>()?))
         });
         let Some((fragment, values)) = found else {
             let first = held.first().copied().unwrap_or(f64::NAN);
@@ -317,14 +309,14 @@ impl Fragment {
                 }
                 Some(None) => {}
                 // What is not known makes no difference if it is all the same.
-                None if rest.is_none_or(|rest| rest.to_bits() == value.to_bits()) => {
-                    rest = Some(value)
+                None if rest.is_some_and(|rest| rest.to_bits() != value.to_bits()) => {
+                    return Err(Unchecked::Fragment);
                 }
-                None => return Err(Unchecked::Fragment),
+                None => rest = Some(value),
             }
         }
         if rest.is_some() {
-            if cells.len() < self.threads * self.values.len() {
+            if cells.len() < self.cells.len() {
                 return Err(Unchecked::Fragment);
             }
             (low, high) = (vec![0; self.shape.len()], self.shape.clone());

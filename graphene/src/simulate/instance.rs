@@ -10,7 +10,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
 use super::clock::lanes_of;
-use super::formula::Check;
+use super::formula::{Check, Formula};
 use super::fragment::Fragment;
 use super::log::{Log, Written};
 use super::runner::Runner;
@@ -141,12 +141,7 @@ impl Hasher for Mix {
 impl Element {
     /// An element of global memory, of a block's shared memory, or of a warp's registers, each lane's together.
     pub(super) fn of(memory: Memory, unit: u64, at: usize) -> Element {
-        let kind = match memory {
-            Memory::Global => 0,
-            Memory::Shared => 1,
-            Memory::Registers => 2,
-        };
-        Element(kind << 62 | unit << 34 | at as u64)
+        Element((memory as u64) << 62 | unit << 34 | at as u64)
     }
 }
 
@@ -195,7 +190,7 @@ impl Levels {
         (before, after): (f64, f64),
     ) {
         self.now += 1;
-        let Some(id) = runner.frames.last().map(|frame| frame.of[lane]) else { return };
+        let id = runner.frames.last().map_or(NONE, |frame| frame.of[lane]);
         if id == NONE {
             return;
         }
@@ -213,19 +208,17 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
     let level = &program.levels[number];
     let runner = &mut machine.runners[warp];
     let Some(levels) = &mut machine.levels else { return };
-    let mask = runner.mask;
+    let (mask, leader) = (runner.mask, runner.mask.trailing_zeros() as usize);
     let around = runner.frames.last().map_or([NONE; 32], |frame| frame.of);
     runner.visits[number] += 1;
     let visit = runner.visits[number];
     let first = 32 * runner.index as i64;
-    let mut frame = Frame { own: true, mask, of: around };
     let within = runner.frames.last().is_some_and(|frame| frame.own);
-    let at_end = |check: &Check| check.holds(&runner.slots, mask.trailing_zeros() as usize);
+    let at_end = |check: &Check| check.holds(&runner.slots, leader);
     let chosen = levels.every > 0
         && (visit % levels.every == 1 % levels.every || within && level.ends.iter().any(at_end));
     if level.unchecked.is_some() || !chosen {
-        frame.own = false;
-        let start = level.threads.start.value(&runner.slots, mask.trailing_zeros() as usize);
+        let start = level.threads.start.value(&runner.slots, leader);
         if level.threads.size == 1 || (first..first + 32).contains(&start) {
             let count = &mut levels.counts[number];
             let lanes = u64::from(if level.threads.size == 1 { mask.count_ones() } else { 1 });
@@ -234,9 +227,9 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
                 None => count.left_out += lanes,
             }
         }
-        runner.frames.push(frame);
-        return;
+        return runner.frames.push(Frame { own: false, mask, of: around });
     }
+    let mut frame = Frame { own: true, mask, of: around };
     let block = machine.blocks[runner.block].number;
     let mut groups: Vec<(i64, u32)> = Vec::with_capacity(32);
     for lane in lanes_of(mask) {
@@ -263,7 +256,7 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
         let known = if alone { None } else { levels.open.get(&key).copied() };
         let id = known.unwrap_or_else(|| {
             let starts = level.operands.iter().flat_map(|of| &of.place.starts);
-            let value = |formula: &super::formula::Formula| formula.value(&runner.slots, lane);
+            let value = |formula: &Formula| formula.value(&runner.slots, lane);
             let starts: Vec<i64> = starts.map(value).collect();
             let parent = (around[lane] != NONE).then_some(around[lane] as usize);
             let nobody = parent.is_some_and(|parent| levels.get(parent).outside);
@@ -296,13 +289,11 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
         let instance = levels.instances[id].as_mut().expect("it was found or made above");
         let starts = level.operands.iter().flat_map(|of| &of.place.starts);
         let varying = level.operands.iter().any(|of| of.place.varying);
-        if known.is_some() || varying {
-            let differs = starts.zip(&instance.starts).any(|(formula, start)| {
-                lanes_of(lanes).any(|lane| formula.value(&runner.slots, lane) != *start)
-            });
-            if differs {
-                instance.unchecked = Some(Unchecked::View);
-            }
+        let differs = |(formula, start): (&Formula, &i64)| {
+            lanes_of(lanes).any(|lane| formula.value(&runner.slots, lane) != *start)
+        };
+        if (known.is_some() || varying) && starts.zip(&instance.starts).any(differs) {
+            instance.unchecked = Some(Unchecked::View);
         }
         level.look(instance, (runner, block), lanes);
         lanes_of(lanes).for_each(|lane| frame.of[lane] = id as u32);
@@ -362,14 +353,13 @@ pub(super) fn begin(machine: &mut Machine<'_, '_>, first: bool) {
         runner.visits = vec![0; program.levels.len()];
         runner.frames = vec![Frame { own: false, mask: u32::MAX, of: lanes }];
     }
-    if !first || lanes[0] == NONE {
+    if !first || whole.unchecked.is_some() {
         return;
     }
-    let level = &program.levels[0];
     let slots = &machine.runners[0].slots;
-    let starts = level.operands.iter().flat_map(|of| &of.place.starts);
+    let starts = whole.operands.iter().flat_map(|of| &of.place.starts);
     let starts = starts.map(|start| start.value(slots, 0)).collect();
-    let numbers = level.numbers.iter().map(|row| row.1.value(slots, 0)).collect();
+    let numbers = whole.numbers.iter().map(|row| row.1.value(slots, 0)).collect();
     let instance = Instance { left: i64::MAX, starts, numbers, ..Instance::default() };
     if let Some(levels) = &mut machine.levels {
         levels.instances.push(Some(instance));

@@ -8,7 +8,8 @@ use super::program::Program;
 use crate::function::Value;
 use crate::kernel::{Carry, Term, block_var};
 use crate::{
-    Agent, Binary, Cond, Expr, For, Fused, Kernel, Memory, Relation, Result, Spec, Step, Stmt, Var,
+    Agent, Binary, Cond, Expr, For, Fused, Kernel, Layout, Memory, Relation, Result, Spec, Step,
+    Stmt, Var,
 };
 
 /// A spec with a body.
@@ -108,9 +109,8 @@ impl<'k> Level<'k> {
                     vars.push(var);
                 }
             }
-            let sizes = tensor.view.dims().map(|dim| scope.fixed(&dim.size()));
-            let sizes = sizes.map(|size| Ok(usize::try_from(size?).unwrap_or(0)));
-            let shape: Vec<usize> = sizes.collect::<Result<_>>()?;
+            let size = |dim: &Layout<Expr>| Ok(scope.fixed(&dim.size())?.try_into().unwrap_or(0));
+            let shape: Vec<usize> = tensor.view.dims().map(size).collect::<Result<_>>()?;
             level.operands.push(Array { order: order(&shape), place, shape, spread });
         }
         let shared = level.operands.iter().any(|of| of.place.memory != Memory::Global);
@@ -134,8 +134,7 @@ impl<'k> Level<'k> {
         for expr in spec.kind.exprs() {
             level.numbers.push((expr, scope.compile(expr)?));
         }
-        vars.retain(|var| scope.slot(var).is_some());
-        for var in vars {
+        for var in vars.into_iter().filter(|var| scope.slot(var).is_some()) {
             let value = scope.compile(&Expr::from(&var))?;
             level.vars.push((var, value));
         }
