@@ -1,5 +1,7 @@
 //! Elements of operands: where they lie, and reads and writes of them.
 
+use std::mem::discriminant;
+
 use super::clock::Epoch;
 use super::instance::Element;
 use super::issue::{Base, Failure, Issue};
@@ -10,6 +12,7 @@ use super::program::Mode;
 use super::runner::{Mark, Runner};
 use super::tally;
 use crate::atom::{At, Fault, Tried};
+use crate::text::print::joined;
 use crate::{Group, Memory};
 
 /// Where an element of an operand lies.
@@ -27,7 +30,6 @@ pub(super) struct Spot<'p> {
     offset: i64,
 }
 
-/// What is done with an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deed {
     Read,
@@ -112,15 +114,10 @@ impl<'p> Issue<'_, 'p, '_> {
     fn text(&self, lane: usize, operand: usize, element: usize) -> String {
         let place = &self.task.places[operand];
         let starts = &self.scratch.starts[self.base_of(lane, operand).starts..];
-        let coordinates: Vec<String> = starts
-            .iter()
-            .zip(place.steps(element))
-            .map(|(start, step)| (start + step).to_string())
-            .collect();
-        format!("%{}[{}]", place.name, coordinates.join(","))
+        let coordinates = starts.iter().zip(place.steps(element)).map(|(start, step)| start + step);
+        format!("%{}[{}]", place.name, joined(coordinates, ","))
     }
 
-    /// Reads an element.
     #[inline(always)]
     pub(super) fn load(&mut self, spot: Spot<'p>) -> Tried<f64> {
         match spot.place.memory {
@@ -217,8 +214,7 @@ impl<'p> Issue<'_, 'p, '_> {
         };
         if let Some(levels) = &mut machine.levels {
             let element = Element::of(place.memory, unit, at);
-            let values = (space.peek(at), value);
-            let by = (&machine.runners[self.warp], spot.lane);
+            let (by, values) = ((&machine.runners[self.warp], spot.lane), (space.peek(at), value));
             levels.note(machine.program, by, (place.number, element), values);
             space.date(at, levels.now);
         }
@@ -326,12 +322,9 @@ impl<'p> Issue<'_, 'p, '_> {
 
     /// Hands a fault back if enough has been found; otherwise notes it, once for a statement and kind of fault.
     pub(super) fn complain(&mut self, lane: usize, fault: Fault, other: Option<u32>) -> Tried {
-        let number = self.task.number;
-        let kind = std::mem::discriminant(&fault);
-        let mut findings = self.machine.findings.iter();
-        if findings.any(|finding| {
-            finding.statement.number == number as usize
-                && std::mem::discriminant(&finding.fault) == kind
+        let (number, kind) = (self.task.number, discriminant(&fault));
+        if self.machine.findings.iter().any(|known| {
+            known.statement.number == number as usize && discriminant(&known.fault) == kind
         }) {
             return Ok(());
         }
@@ -346,7 +339,6 @@ impl<'p> Issue<'_, 'p, '_> {
     /// Notes an access to another block's shared memory, which must be there.
     pub(super) fn visit(&mut self, (lane, operand): (usize, usize), block: usize) -> Tried {
         let name = &self.task.places[operand].name;
-        let at = self.task.number;
         let (units, warps) = self.machine.units;
         let runner = &self.machine.runners[self.warp];
         let knowledge = runner.knowledge(lane);
@@ -363,7 +355,7 @@ impl<'p> Issue<'_, 'p, '_> {
         // When a transfer has landed, the barrier that it signals knows.
         if self.task.mode != Mode::Signals {
             let now = runner.now(lane);
-            self.machine.blocks[block].visitors.insert(now.who, (now, at));
+            self.machine.blocks[block].visitors.insert(now.who, (now, self.task.number));
         }
         Ok(())
     }
@@ -405,8 +397,8 @@ impl<'p> Issue<'_, 'p, '_> {
         let runner = &mut self.machine.runners[self.warp];
         let at = runner.register(counter, spot.lane);
         let (fences, matmuls) = (runner.fences, runner.matmuls);
-        let before = runner.marks[at];
         let mark = &mut runner.marks[at];
+        let before = *mark;
         (mark.valid, mark.at) = (true, number);
         if matmul {
             mark.written_in = matmuls.committed + 1;
@@ -417,11 +409,9 @@ impl<'p> Issue<'_, 'p, '_> {
         if let Some(levels) = &mut self.machine.levels {
             let runner = &self.machine.runners[self.warp];
             let block = self.machine.blocks[runner.block].number;
-            let unit = unit_of(block, runner.index);
-            let root = spot.place.number;
-            let element = (root, Element::of(Memory::Registers, unit, at));
-            let values = (replaced, value);
-            levels.note(self.machine.program, (runner, spot.lane), element, values);
+            let element = Element::of(Memory::Registers, unit_of(block, runner.index), at);
+            let (by, values) = ((runner, spot.lane), (replaced, value));
+            levels.note(self.machine.program, by, (spot.place.number, element), values);
         }
         // A matmul may add to what an earlier one of its warpgroup still writes.
         if !matmul && before.in_flight(matmuls.done) {
@@ -438,12 +428,5 @@ impl<'p> Issue<'_, 'p, '_> {
         let text = self.text(spot.lane, spot.operand, spot.element);
         let text = format!("{text} is accessed by threads, and then by a matmul");
         self.complain(spot.lane, Fault::MissingFence(text), Some(before.at))
-    }
-}
-
-impl Runner {
-    /// The epoch of what a lane does now.
-    pub(super) fn now(&self, lane: usize) -> Epoch {
-        Epoch::new(self.units.first + self.units.warp, lane, self.time)
     }
 }

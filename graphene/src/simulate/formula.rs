@@ -1,6 +1,6 @@
 //! Index expressions, compiled: symbols are numbers, other variables are slots.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::index::{Factor, Op};
 use crate::{Cond, Error, Expr, Relation, Result, Var};
@@ -41,7 +41,6 @@ pub(super) struct Check {
 pub(super) struct Scope {
     symbols: HashMap<Var, i64>,
     slots: BTreeMap<Var, Slot>,
-    varying: HashSet<Var>,
     thread: Var,
     threads: i64,
     /// The number of values that a warp has.
@@ -109,23 +108,21 @@ impl Check {
 
 impl Scope {
     pub(super) fn new(symbols: HashMap<Var, i64>, thread: Var, threads: i64) -> Scope {
-        let varying = HashSet::from([thread.clone()]);
-        Scope { symbols, slots: BTreeMap::new(), varying, thread, threads, size: 0 }
+        Scope { symbols, slots: BTreeMap::new(), thread, threads, size: 0 }
     }
 
     /// Notes that a variable is assigned, with values that differ among lanes or not. Says whether that is news.
     pub(super) fn assign(&mut self, var: &Var, varying: bool) -> bool {
-        let fresh = self.slots.insert(var.clone(), Slot { at: 0, varying: false }).is_none();
-        let differs = varying && self.varying.insert(var.clone());
-        fresh || differs
+        let varying = varying || self.slot(var).is_some_and(|known| known.varying);
+        let slot = Slot { at: 0, varying };
+        self.slots.insert(var.clone(), slot) != Some(slot)
     }
 
     /// Gives the variables their places, once it is known which vary.
     pub(super) fn place(&mut self) {
-        for (var, slot) in &mut self.slots {
-            let varying = self.varying.contains(var);
-            *slot = Slot { at: self.size, varying };
-            self.size += if varying { 32 } else { 1 };
+        for slot in self.slots.values_mut() {
+            slot.at = self.size;
+            self.size += if slot.varying { 32 } else { 1 };
         }
     }
 
@@ -147,7 +144,7 @@ impl Scope {
     fn uniform_factor(&self, factor: &Factor) -> bool {
         let whole = Expr::from(factor.clone());
         let vars = whole.vars();
-        if !vars.iter().any(|var| self.varying.contains(var)) {
+        if !vars.iter().any(|var| self.slot(var).is_some_and(|slot| slot.varying)) {
             return true;
         }
         if vars.iter().all(|var| *var == self.thread || self.symbols.contains_key(var)) {

@@ -32,9 +32,9 @@ pub(super) enum Op {
     Loop { counter: Slot, end: Formula, exit: usize },
     /// Counts, and goes back to the loop's head.
     Repeat { counter: Slot, step: Formula, head: usize },
-    /// Carries out an atom.
+    /// Carries out a task.
     Atom(usize),
-    /// Comes to a spec with a body.
+    /// Comes to a level.
     Enter(usize),
     /// Leaves it.
     Leave,
@@ -160,7 +160,11 @@ impl<'k> Program<'k> {
             program.root(id)?;
         }
         program.check_size()?;
-        program.mark_written();
+        for out in kernel.leaves().iter().flat_map(|leaf| &leaf.spec.outs) {
+            if let Ok(root) = program.root_of(out.tensor) {
+                program.roots[root].written = true;
+            }
+        }
         if levels {
             program.of_block = of_block(kernel);
             program.levels.push(Level::of(&program, &kernel.spec, None)?);
@@ -174,11 +178,9 @@ impl<'k> Program<'k> {
     fn check_size(&self) -> Result {
         let together = if self.cooperative { self.blocks } else { self.cluster };
         let threads = self.threads.saturating_mul(together) as usize;
-        let all = self
-            .registers
-            .saturating_mul(threads)
-            .saturating_add(self.shared.saturating_mul(together.max(1) as usize))
-            .saturating_add(self.global);
+        let shared = self.shared.saturating_mul(together.max(1) as usize);
+        let each = [self.registers.saturating_mul(threads), shared, self.global];
+        let all = each.into_iter().fold(0, usize::saturating_add);
         if all > MAX_ELEMENTS {
             return Err(Error::Kernel(format!("{all} elements, {MAX_ELEMENTS} can be simulated")));
         }
@@ -191,15 +193,15 @@ impl<'k> Program<'k> {
 
     /// Reserves memory for a tensor.
     fn root(&mut self, id: TensorId) -> Result {
-        let tensor = self.kernel.tensor(id);
+        let (tensor, name) = (self.kernel.tensor(id), self.kernel.tensor_name(id).to_owned());
         let mut axes = axes_of(&tensor.view, &self.scope)?;
         let len = usize::try_from(span(&axes)).unwrap_or(0);
         // What stands at 0 is repeated.
         axes.retain(|axis| axis.0 > 1 && axis.1 != 0);
         axes.sort_unstable_by_key(|axis| axis.1);
         if (1..axes.len()).any(|axis| axes[axis].1 < span(&axes[..axis])) {
-            let (tensor, declared) = (self.kernel.tensor_name(id).to_owned(), tensor.to_string());
-            return Err(Error::Overlap { tensor, declared, axes });
+            let declared = tensor.to_string();
+            return Err(Error::Overlap { tensor: name, declared, axes });
         }
         let (count, address) = match (tensor.memory, tensor.scalar) {
             (Memory::Global, _) => (&mut self.global, 0),
@@ -215,7 +217,7 @@ impl<'k> Program<'k> {
         self.root_of.insert(id, self.roots.len());
         self.roots.push(Root {
             number: self.roots.len(),
-            name: self.kernel.tensor_name(id).to_owned(),
+            name,
             memory: tensor.memory,
             scalar: tensor.scalar,
             first: *count,
@@ -231,14 +233,6 @@ impl<'k> Program<'k> {
         let root = self.root_of.get(&self.bases[id.0 as usize]).copied();
         let name = self.kernel.tensor_name(id);
         root.ok_or_else(|| Error::Shape(format!("%{name} is used before it exists")))
-    }
-
-    fn mark_written(&mut self) {
-        for out in self.kernel.leaves().iter().flat_map(|leaf| &leaf.spec.outs) {
-            if let Ok(root) = self.root_of(out.tensor) {
-                self.roots[root].written = true;
-            }
-        }
     }
 
     /// The text of a statement.
@@ -318,9 +312,8 @@ impl<'k> Program<'k> {
     }
 
     fn set(&mut self, var: &Var, value: &Expr, number: u32) -> Result {
-        // One dimension of 1 has a coordinate that no expression mentions.
-        let (slot, value) = (self.slot(var)?, self.scope.compile(value)?);
-        self.push(Op::Set(slot, value), number);
+        let set = Op::Set(self.slot(var)?, self.scope.compile(value)?);
+        self.push(set, number);
         Ok(())
     }
 
@@ -382,9 +375,8 @@ impl<'k> Program<'k> {
             value: value.map(|expr| Ok((expr, self.scope.compile(expr)?))).transpose()?,
             site,
         };
-        let op = Op::Atom(self.tasks.len());
+        self.push(Op::Atom(self.tasks.len()), number);
         self.tasks.push(task);
-        self.push(op, number);
         Ok(())
     }
 
@@ -426,9 +418,8 @@ fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -
         let mut inner = divergent;
         match stmt {
             Stmt::Indices(vars, threads) => {
-                for (var, value) in
-                    vars.iter().zip(kernel.coordinates(*threads).unwrap_or_default())
-                {
+                let values = kernel.coordinates(*threads).unwrap_or_default();
+                for (var, value) in vars.iter().zip(values) {
                     news |= scope.assign(var, divergent || !scope.uniform(&value));
                 }
             }
@@ -449,9 +440,7 @@ fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -
                 let conds = kernel.conditions(test).unwrap_or_default();
                 inner |= !conds.iter().all(|c| scope.uniform(&c.left) && scope.uniform(&c.right));
             }
-            Stmt::Role(threads, ..) => {
-                inner |= !scope.uniform(&role_coordinate(kernel, *threads));
-            }
+            Stmt::Role(of, ..) => inner |= !scope.uniform(&role_coordinate(kernel, *of)),
             Stmt::Allocate(_) | Stmt::View(..) | Stmt::Threads(..) | Stmt::Spec(_) => {}
         }
         news |= assign(kernel, stmt.body(), inner, scope);

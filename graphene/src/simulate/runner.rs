@@ -47,24 +47,19 @@ pub(super) struct Runner {
 /// Whether a warp can go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum State {
-    /// It can.
     #[default]
     Ready,
     /// Not until something happens after this many events.
     Waiting(u64),
-    /// It has ended.
     Ended,
 }
 
-/// Where a warp is with a rendezvous.
+/// Where a warp is with a rendezvous: in none, waiting for the others, or told that all are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Gathered {
-    /// It is in none.
     #[default]
     No,
-    /// It waits for the others.
     Waits,
-    /// All are there.
     All,
 }
 
@@ -172,6 +167,11 @@ impl Runner {
         lane * (self.registers.len() / 32) + number
     }
 
+    /// The epoch of what a lane does now.
+    pub(super) fn now(&self, lane: usize) -> Epoch {
+        Epoch::new(self.units.first + self.units.warp, lane, self.time)
+    }
+
     /// Whether a lane knows what happened then.
     pub(super) fn knows(&self, lane: usize, epoch: Epoch) -> bool {
         let unit = epoch.who.unit().wrapping_sub(self.units.first);
@@ -219,19 +219,15 @@ impl Runner {
     /// Some lanes learn something.
     pub(super) fn learn(&mut self, mask: u32, news: &Knowledge) {
         let mut split = Vec::new();
-        for class in &mut self.classes {
-            let inside = class.0 & mask;
-            if inside == 0 {
-                continue;
-            }
+        for class in self.classes.iter_mut().filter(|class| class.0 & mask != 0) {
             if class.0 & !mask & self.present != 0 {
-                class.0 &= !inside;
-                split.push((inside, class.1.clone()));
-                split.last_mut().expect("one was just pushed").1.join(news);
+                split.push((class.0 & mask, class.1.clone()));
+                class.0 &= !mask;
             } else {
                 class.1.join(news);
             }
         }
+        split.iter_mut().for_each(|class| class.1.join(news));
         self.classes.extend(split);
         self.number_classes();
     }
@@ -249,19 +245,16 @@ impl Runner {
     }
 
     fn number_classes(&mut self) {
-        for (number, class) in self.classes.iter().enumerate() {
-            lanes_of(class.0).for_each(|lane| self.class_of[lane] = number as u8);
+        for (number, class) in (0..).zip(&self.classes) {
+            lanes_of(class.0).for_each(|lane| self.class_of[lane] = number);
         }
     }
 
     /// The lanes' writes so far may be seen by asynchronous units, wherever they are ordered before.
     pub(super) fn fence(&mut self, mask: u32) {
-        let (units, time) = (self.units, self.time);
-        let done = self.copies.done;
-        for class in self.classes.iter_mut().filter(|class| class.0 & mask != 0) {
-            let lanes = class.0 & mask;
-            class.1.fenced.raise_lanes(units.warp, lanes, &[time; 32]);
-            class.1.fenced.raise_lanes(units.copy, lanes, &done);
+        for (lanes, known) in self.classes.iter_mut().filter(|class| class.0 & mask != 0) {
+            known.fenced.raise_lanes(self.units.warp, *lanes & mask, &[self.time; 32]);
+            known.fenced.raise_lanes(self.units.copy, *lanes & mask, &self.copies.done);
         }
         self.tick = true;
     }
