@@ -130,7 +130,7 @@ impl<S: Node> Program<S> {
         Program { steps: vec![step], outputs: vec![Value(0)] }
     }
 
-    /// All outputs of these, one after the other.
+    /// All outputs of these, one after the other, and the steps that serve them.
     pub fn all(parts: impl IntoIterator<Item = Program<S>>) -> Program<S> {
         let mut all = Program::EMPTY;
         for part in parts {
@@ -145,12 +145,12 @@ impl<S: Node> Program<S> {
         let mut all = Program::EMPTY;
         let given = all.absorb(inner, &[]);
         all.outputs = all.absorb(self, &given);
-        all.swept()
+        Program::all([all])
     }
 
     /// Only this output.
     pub fn output(&self, output: usize) -> Program<S> {
-        Program { steps: self.steps.clone(), outputs: vec![self.outputs[output]] }.swept()
+        Program::all([Program { steps: self.steps.clone(), outputs: vec![self.outputs[output]] }])
     }
 
     /// The same of other steps, each in the place of one.
@@ -183,18 +183,26 @@ impl<S: Node> Program<S> {
         let mut all = Program::EMPTY;
         let values: Vec<Value> = parts.iter().map(|part| all.absorb(part, &[])[0]).collect();
         all.outputs = vec![all.push(step(&values))];
-        all.swept()
+        Program::all([all])
     }
 
-    /// Another's steps, its first inputs replaced by `given`; says where its outputs are.
+    /// Another's steps that serve its outputs, its first inputs replaced by `given`; says where its outputs are.
     fn absorb(&mut self, other: &Program<S>, given: &[Value]) -> Vec<Value> {
+        let mut used = vec![false; other.steps.len()];
+        other.outputs.iter().for_each(|output| used[output.index()] = true);
+        // An operand comes before its step, so that one pass from the end misses none.
+        for (at, step) in other.steps.iter().enumerate().rev() {
+            if used[at] {
+                step.operands().for_each(|operand| used[operand.index()] = true);
+            }
+        }
         let mut at: Vec<Value> = Vec::with_capacity(other.steps.len());
-        for step in &other.steps {
-            let value = match step.input().and_then(|input| given.get(input)) {
+        for (step, used) in other.steps.iter().zip(used) {
+            at.push(match step.input().and_then(|input| given.get(input)) {
                 Some(value) => *value,
-                None => self.push(step.with(|value| at[value.index()])),
-            };
-            at.push(value);
+                None if used => self.push(step.with(|value| at[value.index()])),
+                None => Value(0),
+            });
         }
         other.outputs.iter().map(|output| at[output.index()]).collect()
     }
@@ -205,29 +213,6 @@ impl<S: Node> Program<S> {
             self.steps.len() - 1
         });
         Value(u32::try_from(at).expect("a program has fewer steps than memory has bytes"))
-    }
-
-    /// Without the steps that serve no output.
-    fn swept(&self) -> Program<S> {
-        let mut used = vec![false; self.steps.len()];
-        for output in &self.outputs {
-            used[output.index()] = true;
-        }
-        // An operand comes before its step, so that one pass from the end misses none.
-        for (at, step) in self.steps.iter().enumerate().rev() {
-            if used[at] {
-                step.operands().for_each(|operand| used[operand.index()] = true);
-            }
-        }
-        let mut swept = Program::EMPTY;
-        let mut at: Vec<Value> = Vec::with_capacity(self.steps.len());
-        for (step, used) in self.steps.iter().zip(used) {
-            let value =
-                if used { swept.push(step.with(|value| at[value.index()])) } else { Value(0) };
-            at.push(value);
-        }
-        swept.outputs = self.outputs.iter().map(|output| at[output.index()]).collect();
-        swept
     }
 
     /// The same in the order in which its text has it: each step right before the first that needs it.
@@ -245,14 +230,11 @@ impl<S: Node> Program<S> {
             let operands: Vec<(Value, Value)> =
                 step.operands().map(|operand| (operand, place(from, operand, at, to))).collect();
             let of = |value| operands.iter().find(|row| row.0 == value).map_or(value, |row| row.1);
-            let own = to.push(step.with(of));
-            at[value.index()] = Some(own);
-            own
+            *at[value.index()].insert(to.push(step.with(of)))
         }
-        let (mut at, mut ordered) = (vec![None; self.steps.len()], Program::EMPTY);
-        let outputs = self.outputs.iter().map(|&out| place(self, out, &mut at, &mut ordered));
-        let outputs = outputs.collect();
-        Program { outputs, ..ordered }
+        let (mut at, mut to) = (vec![None; self.steps.len()], Program::EMPTY);
+        let outputs = self.outputs.iter().map(|&out| place(self, out, &mut at, &mut to)).collect();
+        Program { outputs, ..to }
     }
 }
 
@@ -293,7 +275,7 @@ impl<S: Node + From<Step>> Program<S> {
 impl Function {
     /// The outputs in double precision, rounded only where a step says so.
     pub fn eval(&self, inputs: &[f64]) -> Vec<f64> {
-        let mut values: Vec<f64> = Vec::with_capacity(self.steps.len());
+        let mut values = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
             let operands: Vec<f64> = step.operands().map(|value| values[value.index()]).collect();
             values.push(step.value(inputs, &operands));

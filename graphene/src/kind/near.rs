@@ -116,19 +116,17 @@ impl Fused {
             given.push(moved && operands.iter().all(|x| given[x.index()]));
             let rounded = |x: Value| {
                 let (own, off) = &*all[x.index()];
-                let fits = |(x, off): (&f64, &f64)| match *off == 0.0 && Scalar::F16.round(*x) == *x
-                {
-                    true => 0.0,
-                    false => off + by.unit * (x.abs() + LEAST),
-                };
-                let off = own.data.iter().zip(&off.data).map(fits).collect();
-                (own.clone(), Array { shape: own.shape.clone(), data: off })
+                let off = both(own, off, |x, off| {
+                    let fits = off == 0.0 && Scalar::F16.round(x) == x;
+                    if fits { 0.0 } else { off + by.unit * (x.abs() + LEAST) }
+                });
+                (own.clone(), off)
             };
             let rounds = |x: &Value| matches!(term, Term::MatMul(..)) && !given[x.index()];
             let anew: Vec<_> = operands.iter().map(|x| rounds(x).then(|| rounded(*x))).collect();
             let of = operands.iter().zip(&anew);
             let of: Vec<_> = of.map(|(x, anew)| anew.as_ref().unwrap_or(&all[x.index()])).collect();
-            let near = match term {
+            all.push(match term {
                 Term::Step(Step::Input(input)) if *input < ins.len() => Cow::Borrowed(&ins[*input]),
                 Term::Steps(count, next, _) => {
                     let of = of.into_iter().cloned().collect();
@@ -141,8 +139,7 @@ impl Fused {
                     let error = error(term, &own, &of, by)?;
                     Cow::Owned((own, error))
                 }
-            };
-            all.push(near);
+            });
         }
         Ok(self.outputs().iter().map(|output| all[output.index()].clone().into_owned()).collect())
     }
@@ -170,9 +167,14 @@ fn each(x: &Array, of: impl Fn(f64) -> f64) -> Array {
     Array { shape: x.shape.clone(), data: x.data.iter().map(|&x| of(x)).collect() }
 }
 
-fn sum(x: &Array, y: &Array) -> Array {
-    let data = x.data.iter().zip(&y.data).map(|(x, y)| x + y).collect();
+/// A function of each two elements of tensors of one shape.
+fn both(x: &Array, y: &Array, of: impl Fn(f64, f64) -> f64) -> Array {
+    let data = x.data.iter().zip(&y.data).map(|(&x, &y)| of(x, y)).collect();
     Array { shape: x.shape.clone(), data }
+}
+
+fn sum(x: &Array, y: &Array) -> Array {
+    both(x, y, |x, y| x + y)
 }
 
 fn is_exact(x: &Array) -> bool {
@@ -241,11 +243,7 @@ fn error(term: &Term, own: &Array, of: &[&Both], by: Given<'_>) -> Result<Array>
         }
         (Term::Gather(..), [(_, off), (index, _)]) => value(term, &[off, index], by)?,
         (Term::Dims(..) | Term::Split(..) | Term::Merge(..) | Term::Slice(..), [(_, off)]) => {
-            if is_exact(off) {
-                none()
-            } else {
-                moved(term, off)?
-            }
+            return if is_exact(off) { Ok(none()) } else { moved(term, off) };
         }
         _ => unreachable!("a term has all its operands"),
     })
@@ -285,21 +283,16 @@ fn combined(op: Binary, terms: f64, (x, off): &Both, own: &Array, of: Along<'_>)
     match op {
         Binary::Add => {
             let size = of(Binary::Add, &sum(&each(x, f64::abs), off))?;
-            let exact = is_exact(off)
-                && unit(x).is_some_and(|unit| size.data.iter().all(|&size| size <= WHOLE * unit));
-            if exact {
+            let whole = |unit| size.data.iter().all(|&size| size <= WHOLE * unit);
+            if is_exact(off) && unit(x).is_some_and(whole) {
                 return Ok(each(own, |_| 0.0));
             }
             Ok(sum(&of(Binary::Add, off)?, &each(&size, |size| terms * SINGLE * size)))
         }
         Binary::Mul => {
-            let share = |(x, off): (&f64, &f64)| if *off == 0.0 { 0.0 } else { off / x.abs() };
-            let shares = x.data.iter().zip(&off.data).map(share).collect();
-            let shares = of(Binary::Add, &Array { shape: x.shape.clone(), data: shares })?;
-            let data = own.data.iter().zip(&shares.data);
-            let data =
-                data.map(|(own, share)| 2.0 * own.abs() * (share + terms * SINGLE)).collect();
-            Ok(Array { shape: own.shape.clone(), data })
+            let share = |x: f64, off: f64| if off == 0.0 { 0.0 } else { off / x.abs() };
+            let shares = of(Binary::Add, &both(x, off, share))?;
+            Ok(both(own, &shares, |own, share| 2.0 * own.abs() * (share + terms * SINGLE)))
         }
         _ => of(Binary::Max, off),
     }
