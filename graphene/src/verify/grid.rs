@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::text::print::list;
 use crate::{Agent, Expr, Kernel, Kind, Operand, Spec, Stmt, TensorId, Var};
 
 /// What is wrong, with the number of a spec, counting the kernel's own as 1.
@@ -42,9 +43,7 @@ impl Walk<'_> {
     }
 
     fn block(&mut self, stmts: &[Stmt], around: &Differs) {
-        for stmt in stmts {
-            self.stmt(stmt, around);
-        }
+        stmts.iter().for_each(|stmt| self.stmt(stmt, around));
     }
 
     fn stmt(&mut self, stmt: &Stmt, around: &Differs) {
@@ -100,12 +99,10 @@ impl Walk<'_> {
             Cause::Coordinate(var) => var.to_string(),
             Cause::Memory(id) => format!("%{}", self.kernel.tensor_name(*id)),
         });
-        let others: Vec<String> = others.collect();
+        let others = list(others);
         if !others.is_empty() {
-            let message = format!(
-                "blocks that share the counter {counter} may not all reach it: that depends on {}",
-                others.join(", ")
-            );
+            let who = format!("blocks that share the counter {counter}");
+            let message = format!("{who} may not all reach it: that depends on {others}");
             self.wrong.push((self.specs, message));
         }
     }

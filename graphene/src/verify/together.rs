@@ -124,10 +124,7 @@ impl Group {
     /// The least value for the active threads, if it follows from their numbers alone.
     pub(super) fn least(&self, expr: &Expr) -> Option<i64> {
         match self.value(expr).and_then(|value| value.numbers) {
-            Some(numbers) => {
-                let own = numbers.iter().zip(&self.active).filter(|(_, active)| **active);
-                own.map(|(number, _)| *number).min()
-            }
+            Some(numbers) => self.threads().map(|thread| numbers[thread]).min(),
             None => expr.range().0,
         }
     }
@@ -138,8 +135,7 @@ impl Group {
             let Some(Some(Value { numbers: Some(values), .. })) = self.values.get(var) else {
                 return expr;
             };
-            let own = values.iter().zip(&self.active).filter(|(_, active)| **active);
-            match own.map(|(value, _)| *value).max() {
+            match self.threads().map(|thread| values[thread]).max() {
                 Some(max) => expr.substitute(var, &Var::new(var.name(), Some(max)).into()),
                 None => expr,
             }
@@ -241,8 +237,7 @@ impl Group {
         let first = threads.view.offset();
         let same = || first.constant().map(|start| vec![start; self.active.len()]);
         let starts = self.value(&first).and_then(|value| value.numbers).or_else(same);
-        let starts = starts.ok_or("its threads depend on what is not followed")?;
-        Ok((starts, offsets))
+        Ok((starts.ok_or("its threads depend on what is not followed")?, offsets))
     }
 
     /// The active threads, by their numbers.
@@ -262,20 +257,16 @@ impl Group {
     /// Whether the threads of every active thread's group are all among the threads `above`. Those that are not
     /// followed are refused where they are [reached](Group::reach).
     pub(super) fn within(&self, threads: &Threads, above: &Threads) -> Result<(), String> {
-        let (Ok((starts, offsets)), Ok((firsts, all))) =
-            (self.members(threads), self.members(above))
-        else {
+        let (Ok(own), Ok(around)) = (self.members(threads), self.members(above)) else {
             return Ok(());
         };
+        let ((starts, offsets), (firsts, all)) = (own, around);
         let outside = |&own: &usize| {
             offsets.iter().any(|offset| !all.contains(&(starts[own] + offset - firsts[own])))
         };
-        match self.threads().find(outside) {
-            Some(own) => {
-                Err(format!("of thread {own}'s group not all are threads of the spec around it"))
-            }
-            None => Ok(()),
-        }
+        let text =
+            |own| format!("of thread {own}'s group not all are threads of the spec around it");
+        self.threads().find(outside).map_or(Ok(()), |own| Err(text(own)))
     }
 
     /// Whether all threads of every active thread's group are active, and agree on the group.
