@@ -22,7 +22,6 @@ pub(super) struct Spot<'p> {
     /// The lane that sees it.
     lane: usize,
     operand: usize,
-    /// The operand's element.
     element: usize,
     /// The block of the run whose memory it is in.
     block: usize,
@@ -212,11 +211,11 @@ impl<'p> Issue<'_, 'p, '_> {
                 (&mut block.shared, block.number as u64)
             }
         };
-        if let Some(levels) = &mut machine.levels {
+        if machine.options.levels > 0 {
             let element = Element::of(place.memory, unit, at);
             let (by, values) = ((&machine.runners[self.warp], spot.lane), (space.peek(at), value));
-            levels.note(machine.program, by, (place.number, element), values);
-            space.date(at, levels.now);
+            machine.levels.note(machine.program, by, (place.number, element), values);
+            space.date(at, machine.levels.now);
         }
         space.poke(at, value);
     }
@@ -406,12 +405,13 @@ impl<'p> Issue<'_, 'p, '_> {
             mark.touched = fences + 1;
         }
         let replaced = std::mem::replace(&mut runner.registers[at], value);
-        if let Some(levels) = &mut self.machine.levels {
+        if self.machine.options.levels > 0 {
             let runner = &self.machine.runners[self.warp];
             let block = self.machine.blocks[runner.block].number;
             let element = Element::of(Memory::Registers, unit_of(block, runner.index), at);
             let (by, values) = ((runner, spot.lane), (replaced, value));
-            levels.note(self.machine.program, by, (spot.place.number, element), values);
+            let root = spot.place.number;
+            self.machine.levels.note(self.machine.program, by, (root, element), values);
         }
         // A matmul may add to what an earlier one of its warpgroup still writes.
         if !matmul && before.in_flight(matmuls.done) {

@@ -2,7 +2,6 @@
 
 use super::clock::{Epoch, Knowledge};
 
-/// A barrier.
 #[derive(Debug, Default)]
 pub(super) struct Barrier {
     /// Arrivals that complete a phase; 0 before it is initialised.
@@ -82,7 +81,6 @@ impl Barrier {
         self.complete.order.raise(unit, self.phase);
     }
 
-    /// Its state, for reports.
     pub(super) fn describe(&self) -> String {
         let Barrier { phase, pending, bytes, .. } = self;
         format!("phase {phase} lacks {pending} arrivals and {bytes} bytes")

@@ -31,7 +31,6 @@ pub(super) struct Knowledge {
 }
 
 impl Who {
-    /// Nobody.
     pub(super) const NONE: Who = Who(u32::MAX);
     /// A transfer: the epoch's time is its number, and says who and when once it has landed.
     pub(super) const TRANSFER: Who = Who(u32::MAX - 1);
@@ -114,7 +113,6 @@ impl Clock {
         self.settle();
     }
 
-    /// Forgets all that is known of these units.
     fn forget(&mut self, units: impl Fn(u32) -> bool) {
         for (unit, time) in (0..).zip(&mut self.all) {
             if units(unit) {
@@ -154,7 +152,6 @@ impl Knowledge {
     }
 }
 
-/// The lanes of a mask.
 pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
     let mut rest = mask;
     std::iter::from_fn(move || {

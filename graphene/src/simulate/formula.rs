@@ -59,7 +59,6 @@ impl Slot {
 }
 
 impl Formula {
-    /// The value for a lane.
     pub(super) fn value(&self, slots: &[i64], lane: usize) -> i64 {
         let mut sum = self.constant;
         for (coefficient, slot) in &self.linear {
@@ -130,7 +129,6 @@ impl Scope {
         self.slots.get(var).copied()
     }
 
-    /// The value of a variable for a lane.
     pub(super) fn lookup(&self, var: &Var, slots: &[i64], lane: usize) -> Option<i64> {
         let symbol = self.symbols.get(var).copied();
         symbol.or_else(|| self.slot(var).map(|slot| slots[slot.of(lane)]))
@@ -178,9 +176,21 @@ impl Scope {
         for (product, mut coefficient) in expr.terms() {
             let mut terms = Vec::new();
             for factor in product {
-                match self.factor(factor)? {
-                    Ok(number) => coefficient = coefficient.wrapping_mul(number),
-                    Err(term) => terms.push(term),
+                match factor {
+                    Factor::Var(var) => match (self.symbols.get(var), self.slot(var)) {
+                        (Some(&number), _) => coefficient = coefficient.wrapping_mul(number),
+                        (None, Some(slot)) => terms.push(Term::Slot(slot)),
+                        (None, None) => return Err(Error::Shape(format!("{var} has no value"))),
+                    },
+                    Factor::Of(op, a, b) => {
+                        let (a, b) = (self.compile(a)?, self.compile(b)?);
+                        match a.as_constant().zip(b.as_constant()) {
+                            Some((a, b)) => {
+                                coefficient = coefficient.wrapping_mul(value(*op, a, b))
+                            }
+                            None => terms.push(Term::Of(*op, a, b)),
+                        }
+                    }
                 }
             }
             match (coefficient, &terms[..]) {
@@ -195,23 +205,5 @@ impl Scope {
         // What looks varying may be the same in each warp: a warp's number, for instance.
         formula.varying &= !self.uniform(expr);
         Ok(formula)
-    }
-
-    /// A number, or a term of variables.
-    fn factor(&self, factor: &Factor) -> Result<std::result::Result<i64, Term>> {
-        match factor {
-            Factor::Var(var) => match (self.symbols.get(var), self.slot(var)) {
-                (Some(&value), _) => Ok(Ok(value)),
-                (None, Some(slot)) => Ok(Err(Term::Slot(slot))),
-                (None, None) => Err(Error::Shape(format!("{var} has no value"))),
-            },
-            Factor::Of(op, a, b) => {
-                let (a, b) = (self.compile(a)?, self.compile(b)?);
-                Ok(match (a.as_constant(), b.as_constant()) {
-                    (Some(a), Some(b)) => Ok(value(*op, a, b)),
-                    (_, _) => Err(Term::Of(*op, a, b)),
-                })
-            }
-        }
     }
 }

@@ -32,13 +32,11 @@ pub(super) type Numbered<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 #[derive(Debug, Default)]
 pub(super) struct Instance {
     pub(super) level: usize,
-    /// The one around it.
     pub(super) parent: Option<usize>,
     /// What agents find it by, if not all come at once.
     key: Option<Key>,
     /// The agents that have not left.
     left: i64,
-    /// When it opened.
     pub(super) opened: u64,
     /// Where its operands begin along the axes of their buffers.
     pub(super) starts: Vec<i64>,
@@ -206,8 +204,7 @@ impl Levels {
 pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
     let program = machine.program;
     let level = &program.levels[number];
-    let runner = &mut machine.runners[warp];
-    let Some(levels) = &mut machine.levels else { return };
+    let (runner, levels) = (&mut machine.runners[warp], &mut machine.levels);
     let (mask, leader) = (runner.mask, runner.mask.trailing_zeros() as usize);
     let around = runner.frames.last().map_or([NONE; 32], |frame| frame.of);
     runner.visits[number] += 1;
@@ -215,8 +212,8 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
     let first = 32 * runner.index as i64;
     let within = runner.frames.last().is_some_and(|frame| frame.own);
     let at_end = |check: &Check| check.holds(&runner.slots, leader);
-    let chosen = levels.every > 0
-        && (visit % levels.every == 1 % levels.every || within && level.ends.iter().any(at_end));
+    let chosen =
+        visit % levels.every == 1 % levels.every || within && level.ends.iter().any(at_end);
     if level.unchecked.is_some() || !chosen {
         let start = level.threads.start.value(&runner.slots, leader);
         if level.threads.size == 1 || (first..first + 32).contains(&start) {
@@ -313,8 +310,8 @@ pub(super) fn leave(machine: &mut Machine<'_, '_>, warp: usize) {
         let lanes = lanes_of(rest).filter(|&lane| frame.of[lane] == id);
         let lanes = lanes.fold(0_u32, |lanes, lane| lanes | 1 << lane);
         rest &= !lanes;
-        let Some(levels) = &mut machine.levels else { return };
-        let instance = levels.instances[id as usize].as_mut().expect("its agents are in it");
+        let instance = machine.levels.instances[id as usize].as_mut();
+        let instance = instance.expect("its agents are in it");
         instance.left -= i64::from(lanes.count_ones());
         if instance.left <= 0 {
             let lane = lanes.trailing_zeros() as usize;
@@ -326,8 +323,7 @@ pub(super) fn leave(machine: &mut Machine<'_, '_>, warp: usize) {
 
 /// What an instance wrote, the one around it wrote.
 fn close(machine: &mut Machine<'_, '_>, id: usize) {
-    let program = machine.program;
-    let Some(levels) = &mut machine.levels else { return };
+    let levels = &mut machine.levels;
     let instance = levels.instances[id].take().expect("it is closed once");
     levels.free.push(id);
     if let Some(key) = instance.key {
@@ -336,7 +332,7 @@ fn close(machine: &mut Machine<'_, '_>, id: usize) {
     let Some(parent) = instance.parent else { return };
     let mut log = instance.log;
     for (element, new) in log.all() {
-        let of = levels.whose(program, parent, new.root as usize);
+        let of = levels.whose(machine.program, parent, new.root as usize);
         let Some(parent) = of.and_then(|of| levels.instances[of].as_mut()) else { continue };
         parent.log.add(element, new);
     }
@@ -361,23 +357,21 @@ pub(super) fn begin(machine: &mut Machine<'_, '_>, first: bool) {
     let starts = starts.map(|start| start.value(slots, 0)).collect();
     let numbers = whole.numbers.iter().map(|row| row.1.value(slots, 0)).collect();
     let instance = Instance { left: i64::MAX, starts, numbers, ..Instance::default() };
-    if let Some(levels) = &mut machine.levels {
-        levels.instances.push(Some(instance));
-    }
+    machine.levels.instances.push(Some(instance));
 }
 
 /// The end of a run: the kernel's instance closes; those that some agents did not leave are counted.
 pub(super) fn end(machine: &mut Machine<'_, '_>) {
-    let program = machine.program;
-    let Some(levels) = &mut machine.levels else { return };
-    if let Some(why) = program.levels[0].unchecked {
+    let Some(whole) = machine.program.levels.first() else { return };
+    let levels = &mut machine.levels;
+    if let Some(why) = whole.unchecked {
         *levels.counts[0].unchecked.entry(why).or_default() += 1;
     }
     for instance in levels.instances.iter().flatten().filter(|of| of.level > 0) {
         let count = &mut levels.counts[instance.level];
         *count.unchecked.entry(Unchecked::Unfinished).or_default() += 1;
     }
-    if program.levels[0].unchecked.is_none() {
+    if whole.unchecked.is_none() {
         super::meaning::check(machine, 0, (0, 0));
     }
 }

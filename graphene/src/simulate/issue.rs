@@ -205,7 +205,6 @@ impl Issue<'_, '_, '_> {
         fault
     }
 
-    /// Where an operand begins.
     #[inline(always)]
     pub(super) fn base_of(&self, lane: usize, operand: usize) -> Base {
         let varying = self.task.places[operand].varying;

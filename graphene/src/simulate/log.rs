@@ -26,11 +26,9 @@ pub(super) struct Log {
     last: Cell<Option<(u64, usize)>>,
 }
 
-/// How many elements a page has.
 const PAGE: u64 = 8;
 
 impl Log {
-    /// What became of an element.
     pub(super) fn get(&self, element: Element) -> Option<&Written> {
         let page = self.page(element.0 / PAGE)?;
         self.written[page + (element.0 % PAGE) as usize].as_ref()

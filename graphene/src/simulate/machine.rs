@@ -16,7 +16,6 @@ use crate::atom::{Fault, Progress, Proxy};
 use crate::text::print::joined;
 use crate::{Kind, Memory};
 
-/// A machine that runs a program.
 pub(super) struct Machine<'p, 'k> {
     pub(super) program: &'p Program<'k>,
     pub(super) options: &'p Options,
@@ -26,21 +25,19 @@ pub(super) struct Machine<'p, 'k> {
     pub(super) runners: Vec<Runner>,
     /// Of each asynchronous copy, its effects' epoch once it has landed.
     pub(super) transfers: Vec<Option<Epoch>>,
-    /// Transfers that have not landed.
     pub(super) landings: Vec<Landing>,
     pub(super) gatherings: HashMap<Meeting, Gathering>,
     /// What those published who counted, by the number of the counter's element in global memory.
     pub(super) counters: HashMap<usize, Knowledge>,
     /// How much has happened for which a warp may wait.
     pub(super) events: u64,
-    /// The first unit of the run.
     first_unit: u32,
     /// How many units a block has, and how many of them are its warps.
     pub(super) units: (u32, u32),
     pub(super) costs: Vec<Cost>,
     pub(super) findings: Vec<Finding>,
-    /// The instances of levels, if they are checked.
-    pub(super) levels: Option<Levels>,
+    /// The instances of levels: none where they are not checked.
+    pub(super) levels: Levels,
     /// How many rounds of loops a warp may go through.
     rounds: u64,
     /// Whether enough has been found.
@@ -48,7 +45,6 @@ pub(super) struct Machine<'p, 'k> {
     pub(super) scratch: issue::Scratch,
 }
 
-/// A block.
 #[derive(Debug)]
 pub(super) struct Block {
     /// Its number in the grid.
@@ -122,14 +118,13 @@ impl<'p, 'k> Machine<'p, 'k> {
             units: (units, warps),
             costs: program.tasks.iter().map(cost).collect(),
             findings: Vec::new(),
-            levels: (options.levels > 0).then(|| Levels::new(program, options.levels)),
+            levels: Levels::new(program, options.levels),
             rounds: if options.rounds == 0 { ROUNDS } else { options.rounds },
             stopped: false,
             scratch: issue::Scratch::default(),
         }
     }
 
-    /// Runs all blocks.
     pub(super) fn run(&mut self) {
         let program = self.program;
         let all = self.options.whole_grid || program.cooperative;
@@ -164,7 +159,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         self.blocks = (0..count)
             .map(|block| Block {
                 number: first + block,
-                shared: Space::new(program.shared, false, self.levels.is_some()),
+                shared: Space::new(program.shared, false, self.options.levels > 0),
                 barriers: (0..program.barriers).map(|_| Barrier::new(units)).collect(),
                 running: warps,
                 spare: 0,
@@ -427,9 +422,8 @@ impl<'p, 'k> Machine<'p, 'k> {
         let global = program.roots.iter().filter(|root| root.memory == Memory::Global);
         let contents = |root: &Root| self.global.contents(root.first, root.len);
         let buffers = global.map(|root| (root.name.clone(), contents(root))).collect();
-        let counts = self.levels.map(|levels| levels.counts).unwrap_or_default();
-        let levels = program.levels.iter().map(|level| program.said(level.number)).zip(counts);
-        let levels = levels.collect();
+        let levels = program.levels.iter().map(|level| program.said(level.number));
+        let levels = levels.zip(self.levels.counts).collect();
         let costs = super::Costs { statements: self.costs };
         Outcome { buffers, findings: self.findings, costs, levels }
     }

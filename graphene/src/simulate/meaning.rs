@@ -25,19 +25,18 @@ struct Seen {
 /// Checks an instance that a lane of a warp leaves as the last.
 pub(super) fn check(machine: &mut Machine<'_, '_>, id: usize, who: (usize, usize)) {
     let program = machine.program;
-    let Some(levels) = &machine.levels else { return };
-    let instance = levels.get(id);
+    let instance = machine.levels.get(id);
     let level = &program.levels[instance.level];
     let (number, warp) = (instance.level, instance.warp);
     // What a loop begins with was made by what is around it.
     let begins = |first: &Check| first.holds(&machine.runners[who.0].slots, who.1);
     let around = instance.parent.filter(|_| level.ends.first().is_some_and(begins));
-    let around = around.map(|around| program.levels[levels.get(around).level].number);
+    let around = around.map(|around| program.levels[machine.levels.get(around).level].number);
     let found = match instance.unchecked {
         Some(why) => Err(why),
         None => compare(machine, level, id, who),
     };
-    let count = &mut machine.levels.as_mut().expect("it was there above").counts[number];
+    let count = &mut machine.levels.counts[number];
     match &found {
         Err(why) => *count.unchecked.entry(*why).or_default() += 1,
         Ok(_) => count.checked += 1,
@@ -57,7 +56,7 @@ fn compare(
     instance: usize,
     who: (usize, usize),
 ) -> Result<Option<Fault>, Unchecked> {
-    let levels = machine.levels.as_ref().expect("an instance is theirs");
+    let levels = &machine.levels;
     let instance = levels.get(instance);
     let found = |of: fn(String) -> Fault, text: String| {
         Ok(Some(of(format!("{}: {text}", said(machine.program, level, instance)))))
@@ -217,7 +216,7 @@ fn compare(
     let all = (0..level.agents()).map(|rank| level.lane(instance, rank));
     let mut warps: Vec<(i64, usize)> = all.map(|(block, warp, _)| (block, warp)).collect();
     warps.dedup();
-    let levels = machine.levels.as_mut().expect("an instance is theirs");
+    let levels = &mut machine.levels;
     for (root, fragment) in learnt {
         levels.teams.extend(warps.iter().map(|&(block, warp)| ((root, block, warp), team)));
         let known = levels.fragments.entry(root).or_default();
@@ -241,9 +240,8 @@ fn spread(
     let (held, adds) = (&instance.held[which], level.adds[which]);
     let operand = &level.operands[which];
     let place = &operand.place;
-    let levels = machine.levels.as_ref().expect("an instance is theirs");
     let (offset, registers) = (level.offset(instance, which), level.registers(instance, which));
-    let mut known = levels.fragments.get(&place.number).into_iter().flatten();
+    let mut known = machine.levels.fragments.get(&place.number).into_iter().flatten();
     let known = known.find(|known| known.is_of(&values.shape, level.agents(), &registers));
     let new = || Rc::new(Fragment::new(level, operand, registers.clone(), &values.shape));
     let mut fragment = known.cloned().unwrap_or_else(new);

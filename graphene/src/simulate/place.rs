@@ -16,11 +16,9 @@ pub(super) struct Root {
     /// The number of the first of its elements among those of its memory: of all barriers, of a
     /// block's shared elements, of a thread's registers, or of all pointers' elements.
     pub(super) first: usize,
-    /// How many elements it has.
     pub(super) len: usize,
     /// Its first byte in shared memory.
     pub(super) address: i64,
-    /// Whether any spec writes it.
     pub(super) written: bool,
 }
 
@@ -58,14 +56,11 @@ impl Deref for Place {
     }
 }
 
-/// The threads that carry out a spec together.
+/// The threads that carry out a spec together: how many, the first one, and all relative to it, in order.
 #[derive(Debug)]
 pub(super) struct Team {
-    /// How many there are.
     pub(super) size: i64,
-    /// The first one.
     pub(super) start: Formula,
-    /// The others, relative to it, in order.
     pub(super) offsets: Vec<i64>,
 }
 
@@ -138,7 +133,6 @@ impl Place {
         (element.len() <= self.dims.len()).then_some(number as usize)
     }
 
-    /// How many elements there are.
     pub(super) fn size(&self) -> i64 {
         self.distances.len() as i64
     }

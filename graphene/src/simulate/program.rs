@@ -56,14 +56,11 @@ pub(super) struct Task<'k> {
     pub(super) value: Option<(&'k Expr, Formula)>,
 }
 
-/// How a task's effects come about.
+/// How a task's effects come about: at once, as a transfer that signals a barrier, or as part of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// At once.
     Now,
-    /// As a transfer that signals a barrier.
     Signals,
-    /// As part of a group.
     Group(Group),
 }
 
@@ -73,7 +70,6 @@ pub(super) struct Program<'k> {
     pub(super) ops: Vec<Op>,
     /// For each step, the number of its statement.
     pub(super) numbers: Vec<u32>,
-    /// The statements, by number.
     pub(super) stmts: Vec<&'k Stmt>,
     pub(super) tasks: Vec<Task<'k>>,
     /// The specs with bodies whose instances are checked, the kernel's own first; none where nothing is.
@@ -84,11 +80,9 @@ pub(super) struct Program<'k> {
     pub(super) scope: Scope,
     pub(super) thread: Slot,
     pub(super) block: Slot,
-    /// Threads of a block.
+    /// Threads of a block, and blocks of the grid and of a cluster.
     pub(super) threads: i64,
-    /// Blocks of the grid.
     pub(super) blocks: i64,
-    /// Blocks of a cluster.
     pub(super) cluster: i64,
     /// Whether all blocks run together.
     pub(super) cooperative: bool,
@@ -235,7 +229,6 @@ impl<'k> Program<'k> {
         root.ok_or_else(|| Error::Shape(format!("%{name} is used before it exists")))
     }
 
-    /// The text of a statement.
     pub(super) fn line(&self, number: u32) -> String {
         self.kernel.line(self.stmts[number as usize])
     }

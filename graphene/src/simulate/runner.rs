@@ -4,7 +4,6 @@ use super::clock::{Epoch, Knowledge, lanes_of};
 use super::instance::Frame;
 use crate::Group;
 
-/// A warp that runs a program.
 #[derive(Debug, Default)]
 pub(super) struct Runner {
     /// The number of its block in the run, and its own in the block.
@@ -172,7 +171,6 @@ impl Runner {
         Epoch::new(self.units.first + self.units.warp, lane, self.time)
     }
 
-    /// Whether a lane knows what happened then.
     pub(super) fn knows(&self, lane: usize, epoch: Epoch) -> bool {
         let unit = epoch.who.unit().wrapping_sub(self.units.first);
         let same = epoch.who.lane() == lane;
@@ -193,7 +191,6 @@ impl Runner {
         self.knowledge(lane).fenced.knows(unit, epoch.who.lane(), epoch.time)
     }
 
-    /// What a lane knows of others.
     pub(super) fn knowledge(&self, lane: usize) -> &Knowledge {
         &self.classes[usize::from(self.class_of[lane])].1
     }
@@ -216,7 +213,6 @@ impl Runner {
         self.tick = true;
     }
 
-    /// Some lanes learn something.
     pub(super) fn learn(&mut self, mask: u32, news: &Knowledge) {
         let mut split = Vec::new();
         for class in self.classes.iter_mut().filter(|class| class.0 & mask != 0) {
