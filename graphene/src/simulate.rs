@@ -55,7 +55,7 @@ mod runner;
 mod tally;
 mod warp;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 pub use instance::Checked;
 pub use level::Unchecked;
@@ -117,12 +117,12 @@ pub struct Outcome {
 /// neither decomposed nor an atom, [`Error::Shape`] if a size is not fixed at launch, [`Error::Overlap`] if elements
 /// of a tensor lie in one place.
 pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<Outcome> {
-    let symbols: HashMap<Var, i64> = kernel
-        .symbols
-        .iter()
-        .filter_map(|symbol| Some((symbol.clone(), *inputs.symbols.get(symbol.name())?)))
-        .collect();
-    let program = Program::of(kernel, &symbols, options.levels > 0)?;
+    let valued = |symbol: &Var| match inputs.symbols.get(symbol.name()) {
+        Some(value) => Ok((symbol.clone(), *value)),
+        None => Err(Error::Kernel(format!("{symbol} has no value"))),
+    };
+    let symbols = kernel.symbols.iter().map(valued).collect::<Result<_>>()?;
+    let program = Program::of(kernel, symbols, options.levels > 0)?;
     let mut global = Space::new(program.global, true, options.levels > 0);
     for root in program.roots.iter().filter(|root| root.memory == Memory::Global) {
         fill(&mut global, root, inputs)?;

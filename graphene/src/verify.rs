@@ -46,7 +46,9 @@ use crate::atom::{Site, select};
 use crate::emit::Storage;
 use crate::error::AtMost;
 use crate::kernel::{Leaf, each_stmt};
-use crate::{Completion, Kernel, Kind, Memory, Operand, Spec, Stmt, Tensor, TensorId, ThreadsId};
+use crate::{
+    Completion, Cond, Kernel, Kind, Memory, Operand, Spec, Stmt, Tensor, TensorId, ThreadsId,
+};
 use together::Group;
 
 /// What is wrong, and where.
@@ -170,7 +172,7 @@ impl Verifier<'_> {
                         self.report(Rule::Carried, why);
                     }
                 }
-                inner.tests.within(name, &looped.end);
+                inner.tests.add(&[Cond::less(name, &looped.end)]);
                 self.block(&looped.body, group, &mut inner);
                 if let Some(before) = before {
                     group.widen(before);

@@ -30,14 +30,9 @@ pub(super) struct Fragment {
 /// The prime factors of a number, each a digit's.
 fn primes(mut number: usize) -> Vec<usize> {
     let mut all = Vec::new();
-    let mut prime = 2;
-    while number > 1 {
-        if number.is_multiple_of(prime) {
-            all.push(prime);
-            number /= prime;
-        } else {
-            prime += 1;
-        }
+    while let Some(prime) = (2..=number).find(|&prime| number.is_multiple_of(prime)) {
+        all.push(prime);
+        number /= prime;
     }
     all
 }

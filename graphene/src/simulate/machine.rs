@@ -13,7 +13,7 @@ use super::runner::{Runner, State, Units};
 use super::{Cost, Finding, Options, Outcome, Program, Root, Space};
 use crate::arch::registers_at_launch;
 use crate::atom::{Fault, Progress, Proxy};
-use crate::text::print::joined;
+use crate::text::print::{joined, list};
 use crate::{Kind, Memory};
 
 pub(super) struct Machine<'p, 'k> {
@@ -38,14 +38,12 @@ pub(super) struct Machine<'p, 'k> {
     pub(super) findings: Vec<Finding>,
     /// The instances of levels: none where they are not checked.
     pub(super) levels: Levels,
-    /// How many rounds of loops a warp may go through.
-    rounds: u64,
     /// Whether enough has been found.
     pub(super) stopped: bool,
     pub(super) scratch: issue::Scratch,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Block {
     /// Its number in the grid.
     pub(super) number: i64,
@@ -119,7 +117,6 @@ impl<'p, 'k> Machine<'p, 'k> {
             costs: program.tasks.iter().map(cost).collect(),
             findings: Vec::new(),
             levels: Levels::new(program, options.levels),
-            rounds: if options.rounds == 0 { ROUNDS } else { options.rounds },
             stopped: false,
             scratch: issue::Scratch::default(),
         }
@@ -162,8 +159,7 @@ impl<'p, 'k> Machine<'p, 'k> {
                 shared: Space::new(program.shared, false, self.options.levels > 0),
                 barriers: (0..program.barriers).map(|_| Barrier::new(units)).collect(),
                 running: warps,
-                spare: 0,
-                visitors: HashMap::new(),
+                ..Block::default()
             })
             .collect();
         self.runners.clear();
@@ -240,6 +236,7 @@ impl<'p, 'k> Machine<'p, 'k> {
     /// Carries out a warp's statements until it waits, ends, or has carried out so many atoms.
     fn advance(&mut self, warp: usize, stretch: usize) {
         let program = self.program;
+        let rounds = if self.options.rounds == 0 { ROUNDS } else { self.options.rounds };
         let mut left = stretch;
         while left > 0 && !self.stopped {
             let runner = &mut self.runners[warp];
@@ -272,7 +269,7 @@ impl<'p, 'k> Machine<'p, 'k> {
                 Op::Enter(level) => instance::enter(self, warp, *level),
                 Op::Leave => instance::leave(self, warp),
                 op => {
-                    if let Err(fault) = control(runner, op, self.rounds) {
+                    if let Err(fault) = control(runner, op, rounds) {
                         self.record(warp, fault, Some(program.numbers[at]));
                         self.stopped = true;
                     }
@@ -314,7 +311,7 @@ impl<'p, 'k> Machine<'p, 'k> {
 
     fn deadlock(&mut self) {
         // Warps that wait at one place are told together.
-        let mut waiting: Vec<(String, i64, Vec<String>)> = Vec::new();
+        let mut waiting: Vec<(String, i64, Vec<usize>)> = Vec::new();
         let mut first = None;
         for (w, runner) in self.runners.iter().enumerate() {
             if runner.state == State::Ended {
@@ -325,14 +322,13 @@ impl<'p, 'k> Machine<'p, 'k> {
             let block = self.blocks[runner.block].number;
             let state = self.waits_for(w).unwrap_or_default();
             let place = format!("statement {number}: {}{state}", self.program.line(number));
-            let warp = runner.index.to_string();
             match waiting.iter_mut().find(|row| row.0 == place && row.1 == block) {
-                Some(row) => row.2.push(warp),
-                None => waiting.push((place, block, vec![warp])),
+                Some(row) => row.2.push(runner.index),
+                None => waiting.push((place, block, vec![runner.index])),
             }
         }
         let waiting = waiting.into_iter().map(|(place, block, warps)| {
-            format!("warps {} of block {block} wait at {place}", warps.join(", "))
+            format!("warps {} of block {block} wait at {place}", list(warps))
         });
         if let Some((warp, number)) = first {
             self.record(warp, Fault::Deadlock(joined(waiting, "; ")), Some(number));

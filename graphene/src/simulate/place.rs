@@ -69,8 +69,7 @@ impl Place {
     pub(super) fn of(tensor: &Tensor, root: &Root, align: i64, scope: &Scope) -> Result<Place> {
         let view = &tensor.view;
         let axes = axes_of(view, scope)?;
-        let starts: Vec<Formula> =
-            view.start().iter().map(|start| scope.compile(start)).collect::<Result<_>>()?;
+        let starts = view.start().iter().map(|of| scope.compile(of)).collect::<Result<Vec<_>>>()?;
         let peer = tensor.peer.as_ref().map(|peer| scope.compile(peer)).transpose()?;
         let varying = starts.iter().chain(&peer).any(|formula| formula.varying);
         let (mut reach, mut steps) = (vec![0; axes.len()], vec![0; axes.len()]);

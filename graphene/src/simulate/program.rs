@@ -104,20 +104,17 @@ const MAX_ELEMENTS: usize = 1 << 28;
 const MAX_BLOCKS: i64 = 1 << 20;
 
 impl<'k> Program<'k> {
-    /// Compiles a kernel, given the values of its symbols. Fails with [`Error::Kernel`] for symbols without a value,
+    /// Compiles a kernel, given the values of its symbols. Fails with [`Error::Kernel`] where it is too large,
     /// [`Error::NoAtom`] for specs that are neither decomposed nor atoms, [`Error::Shape`] for what is not fixed at
     /// launch but must be, [`Error::Overlap`] for tensors that overlap.
     pub(super) fn of(
         kernel: &'k Kernel,
-        values: &HashMap<Var, i64>,
+        symbols: HashMap<Var, i64>,
         levels: bool,
     ) -> Result<Program<'k>> {
-        if let Some(missing) = kernel.symbols.iter().find(|symbol| !values.contains_key(symbol)) {
-            return Err(Error::Kernel(format!("{missing} has no value")));
-        }
         let threads = kernel.block_size()?;
         let thread = thread_var(threads);
-        let mut scope = Scope::new(values.clone(), thread.clone(), threads);
+        let mut scope = Scope::new(symbols, thread.clone(), threads);
         scope.assign(&thread, true);
         scope.assign(&block_var(), false);
         let body = kernel.spec.body.as_deref().unwrap_or_default();
@@ -311,8 +308,7 @@ impl<'k> Program<'k> {
     }
 
     fn masked(&mut self, conds: &[Cond], body: &'k [Stmt], number: u32) -> Result {
-        let checks: Vec<Check> =
-            conds.iter().map(|cond| self.scope.check(cond)).collect::<Result<_>>()?;
+        let checks = conds.iter().map(|cond| self.scope.check(cond)).collect::<Result<_>>()?;
         // Where the mask and the loop go on is known once what is within them is there.
         let mask = self.push(Op::Exit, number);
         self.statements(body)?;

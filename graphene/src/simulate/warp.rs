@@ -67,10 +67,8 @@ impl Warp for Issue<'_, '_, '_> {
             if block != runner.block {
                 return Err(self.barrier_fault(lane, operand, "is initialised by another block"));
             }
-            let target = &mut self.machine.blocks[block].barriers[barrier];
-            if let Err(why) = target.init(arrivals, now) {
-                return Err(self.barrier_fault(lane, operand, why));
-            }
+            let made = self.machine.blocks[block].barriers[barrier].init(arrivals, now);
+            made.map_err(|why| self.barrier_fault(lane, operand, why))?;
         }
         Ok(Progress::Done)
     }
@@ -95,11 +93,9 @@ impl Warp for Issue<'_, '_, '_> {
         } else {
             machine.runners[self.warp].publish(1 << lane, &mut target.arriving);
         }
-        if let Err(why) = target.arrive(bytes) {
-            return Err(self.barrier_fault(lane, operand, why));
-        }
-        target.settle(unit);
-        machine.events += 1;
+        let arrived = target.arrive(bytes).map(|()| target.settle(unit));
+        arrived.map_err(|why| self.barrier_fault(lane, operand, why))?;
+        self.machine.events += 1;
         Ok(Progress::Done)
     }
 

@@ -33,13 +33,9 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn of(&self, expr: &Expr) -> Differs {
-        let vars = expr.vars();
-        vars.iter().flat_map(|var| self.differs.get(var)).flatten().cloned().collect()
-    }
-
-    fn of_all<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Differs {
-        exprs.into_iter().flat_map(|expr| self.of(expr)).collect()
+    fn of<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Differs {
+        let vars = exprs.into_iter().flat_map(Expr::vars);
+        vars.filter_map(|var| self.differs.get(&var)).flatten().cloned().collect()
     }
 
     fn block(&mut self, stmts: &[Stmt], around: &Differs) {
@@ -56,7 +52,7 @@ impl Walk<'_> {
                 }
             }
             Stmt::Let(var, value) => {
-                let differs = self.of(value);
+                let differs = self.of([value]);
                 self.differs.insert(var.clone(), differs);
             }
             Stmt::Value(var, of) => {
@@ -70,13 +66,13 @@ impl Walk<'_> {
                 }
             }
             Stmt::For(looped) => {
-                let own = self.of_all([&looped.first, &looped.end, &looped.step]);
+                let own = self.of([&looped.first, &looped.end, &looped.step]);
                 self.differs.insert(looped.var.clone(), own.clone());
                 self.block(&looped.body, &(&own | around));
             }
             Stmt::If(test, body) => {
                 let conds = self.kernel.conditions(test).unwrap_or_default();
-                let own = self.of_all(conds.iter().flat_map(|cond| [&cond.left, &cond.right]));
+                let own = self.of(conds.iter().flat_map(|cond| [&cond.left, &cond.right]));
                 self.block(body, &(&own | around));
             }
             Stmt::Role(_, _, _, body) => self.block(body, around),
@@ -93,8 +89,8 @@ impl Walk<'_> {
         let Some(counter) = counter.and_then(|counter| self.kernel.operand(counter).ok()) else {
             return;
         };
-        let chosen = self.of_all(&counter.view.start());
-        let decided = around | &self.of(number);
+        let chosen = self.of(&counter.view.start());
+        let decided = around | &self.of([number]);
         let others = decided.difference(&chosen).map(|cause| match cause {
             Cause::Coordinate(var) => var.to_string(),
             Cause::Memory(id) => format!("%{}", self.kernel.tensor_name(*id)),

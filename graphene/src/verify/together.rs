@@ -264,9 +264,8 @@ impl Group {
         let outside = |&own: &usize| {
             offsets.iter().any(|offset| !all.contains(&(starts[own] + offset - firsts[own])))
         };
-        let text =
-            |own| format!("of thread {own}'s group not all are threads of the spec around it");
-        self.threads().find(outside).map_or(Ok(()), |own| Err(text(own)))
+        let what = "group not all are threads of the spec around it";
+        self.threads().find(outside).map_or(Ok(()), |own| Err(format!("of thread {own}'s {what}")))
     }
 
     /// Whether all threads of every active thread's group are active, and agree on the group.
