@@ -116,7 +116,7 @@ impl Fused {
             given.push(moved && operands.iter().all(|x| given[x.index()]));
             let rounded = |x: Value| {
                 let (own, off) = &*all[x.index()];
-                let off = both(own, off, |x, off| {
+                let off = each_pair(own, off, |x, off| {
                     let fits = off == 0.0 && Scalar::F16.round(x) == x;
                     if fits { 0.0 } else { off + by.unit * (x.abs() + LEAST) }
                 });
@@ -168,13 +168,13 @@ fn each(x: &Array, of: impl Fn(f64) -> f64) -> Array {
 }
 
 /// A function of each two elements of tensors of one shape.
-fn both(x: &Array, y: &Array, of: impl Fn(f64, f64) -> f64) -> Array {
+fn each_pair(x: &Array, y: &Array, of: impl Fn(f64, f64) -> f64) -> Array {
     let data = x.data.iter().zip(&y.data).map(|(&x, &y)| of(x, y)).collect();
     Array { shape: x.shape.clone(), data }
 }
 
 fn sum(x: &Array, y: &Array) -> Array {
-    both(x, y, |x, y| x + y)
+    each_pair(x, y, |x, y| x + y)
 }
 
 fn is_exact(x: &Array) -> bool {
@@ -193,19 +193,18 @@ fn each_stepped(step: &Step, of: &[&Both]) -> Result<Both> {
     let shape = broadcast(&of.iter().map(|near| &near.0.shape[..]).collect::<Vec<_>>())?;
     let alike = of.iter().all(|(x, _)| x.shape == shape || x.data.len() == 1);
     let count = shape.iter().product();
-    let (mut values, mut errors) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut all = Vec::with_capacity(count);
     let mut add = |element: &dyn Fn(&Array) -> f64| {
         let mut near = [(0.0, 0.0); 3];
         near.iter_mut().zip(of).for_each(|(near, (x, off))| *near = (element(x), element(off)));
-        let (value, error) = stepped(step, &near[..of.len()]);
-        values.push(value);
-        errors.push(error);
+        all.push(stepped(step, &near[..of.len()]));
     };
     if alike {
         (0..count).for_each(|number| add(&|x| x.data[number.min(x.data.len() - 1)]));
     } else {
         visit(&shape, |at| add(&|x| x.at(at)));
     }
+    let (values, errors) = all.into_iter().unzip();
     Ok((Array { shape: shape.clone(), data: values }, Array { shape, data: errors }))
 }
 
@@ -291,8 +290,8 @@ fn combined(op: Binary, terms: f64, (x, off): &Both, own: &Array, of: Along<'_>)
         }
         Binary::Mul => {
             let share = |x: f64, off: f64| if off == 0.0 { 0.0 } else { off / x.abs() };
-            let shares = of(Binary::Add, &both(x, off, share))?;
-            Ok(both(own, &shares, |own, share| 2.0 * own.abs() * (share + terms * SINGLE)))
+            let shares = of(Binary::Add, &each_pair(x, off, share))?;
+            Ok(each_pair(own, &shares, |own, share| 2.0 * own.abs() * (share + terms * SINGLE)))
         }
         _ => of(Binary::Max, off),
     }
@@ -327,7 +326,7 @@ fn folded(fold: &Fold, part: usize, both: &Both, own: &Array, by: Given<'_>) -> 
             let size = of(Binary::Add, &sum(&each(x, f64::abs), off))?;
             let moves = of(Binary::Add, off)?;
             let mean_off =
-                each(&sum(&moves, &each(&size, |x| (terms + 1.0) * SINGLE * x)), |x| x / terms);
+                each_pair(&moves, &size, |x, size| (x + (terms + 1.0) * SINGLE * size) / terms);
             if part == 0 {
                 return Ok(mean_off);
             }

@@ -248,9 +248,9 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
             Some(Some(team)) => (team.size, team.start.value(&runner.slots, lane)),
         };
         let agents = level.threads.size * blocks;
-        let key = (number, visit, start, from);
-        let alone = agents <= i64::from(lanes.count_ones());
-        let known = if alone { None } else { levels.open.get(&key).copied() };
+        let all = agents <= i64::from(lanes.count_ones());
+        let key = (!all).then_some((number, visit, start, from));
+        let known = key.and_then(|key| levels.open.get(&key).copied());
         let id = known.unwrap_or_else(|| {
             let starts = level.operands.iter().flat_map(|of| &of.place.starts);
             let value = |formula: &Formula| formula.value(&runner.slots, lane);
@@ -261,7 +261,7 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
             let id = levels.add(Instance {
                 level: number,
                 parent,
-                key: (!alone).then_some(key),
+                key,
                 left: agents,
                 opened: levels.now,
                 outside: nobody || level.is_outside(&starts),
@@ -277,9 +277,7 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
                 unchecked: nobody.then_some(Unchecked::Outside),
                 log,
             });
-            if !alone {
-                levels.open.insert(key, id);
-            }
+            levels.open.extend(key.map(|key| (key, id)));
             id
         });
         // All see the same operands.

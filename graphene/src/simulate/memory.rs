@@ -92,14 +92,13 @@ impl Access<'_> {
         if epoch.who == Who::TRANSFER { self.transfers[epoch.time as usize] } else { Some(epoch) }
     }
 
-    fn fenced(&self, epoch: Epoch) -> bool {
-        self.resolve(epoch).is_some_and(|epoch| self.runner.fenced(self.lane, epoch))
-    }
-
-    fn conflict(&self, epoch: Epoch, at: u32) -> Conflict {
-        let by_thread =
-            epoch.who != Who::TRANSFER && epoch.who.unit() % self.units.0 < self.units.1;
-        if by_thread { Conflict::Race(at) } else { Conflict::InFlight(at) }
+    /// What is wrong if what happened then, in that statement, is not ordered before this access.
+    fn conflict(&self, epoch: Epoch, at: u32) -> Option<Conflict> {
+        if self.knows(epoch) {
+            return None;
+        }
+        let copies = epoch.who == Who::TRANSFER || epoch.who.unit() % self.units.0 >= self.units.1;
+        Some(if copies { Conflict::InFlight(at) } else { Conflict::Race(at) })
     }
 
     fn reader(&self) -> Reader {
@@ -111,7 +110,9 @@ impl Access<'_> {
 
     /// Whether a write by a thread precedes without a fence between, where there must be one.
     fn unfenced(&self, cell: &Cell) -> bool {
-        self.proxy == Proxy::Async && cell.generic && !self.fenced(cell.writer)
+        let fenced = |epoch| self.runner.fenced(self.lane, epoch);
+        let asked = self.proxy == Proxy::Async && cell.generic;
+        asked && !self.resolve(cell.writer).is_some_and(fenced)
     }
 }
 
@@ -119,10 +120,11 @@ impl Access<'_> {
 const TRANSFERS: u32 = u32::MAX;
 
 impl Reader {
-    fn epochs(self) -> impl Iterator<Item = Epoch> {
-        lanes_of(self.mask).map(move |lane| match self.unit {
-            TRANSFERS => Epoch { who: Who::TRANSFER, time: self.time },
-            unit => Epoch::new(unit, lane, self.time),
+    /// What is wrong if what some of the lanes read is not ordered before an access.
+    fn conflict(&self, by: &Access<'_>) -> Option<Conflict> {
+        lanes_of(self.mask).find_map(|lane| match self.unit {
+            TRANSFERS => by.conflict(Epoch { who: Who::TRANSFER, time: self.time }, self.at),
+            unit => by.conflict(Epoch::new(unit, lane, self.time), self.at),
         })
     }
 }
@@ -148,14 +150,12 @@ impl Space {
 
     /// Notes that an element is written now.
     pub(super) fn date(&mut self, at: usize, now: u64) {
-        if let Some(changed) = self.changed.get_mut(at) {
-            *changed = now;
-        }
+        self.changed[at] = now;
     }
 
     /// When an element was last written.
     pub(super) fn changed(&self, at: usize) -> u64 {
-        self.changed.get(at).copied().unwrap_or(0)
+        self.changed[at]
     }
 
     /// Whether the last write of an element is ordered before an access.
@@ -195,11 +195,10 @@ impl Space {
     /// Checks a read that updates in one step do not disturb, nor it them.
     pub(super) fn observe(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
         let cell = &mut self.cells[at];
-        if !by.knows(cell.writer) {
-            return Some(by.conflict(cell.writer, cell.written_at));
-        }
-        cell.unread = false;
-        (!cell.valid).then_some(Conflict::Uninitialised)
+        by.conflict(cell.writer, cell.written_at).or_else(|| {
+            cell.unread = false;
+            (!cell.valid).then_some(Conflict::Uninitialised)
+        })
     }
 
     fn note_reader(&mut self, at: usize, by: &Access<'_>) {
@@ -245,24 +244,21 @@ impl Space {
 
     /// Whether an access is ordered after all writes and updates.
     fn after_writes(&self, at: usize, cell: &Cell, by: &Access<'_>) -> Option<Conflict> {
-        if !by.knows(cell.writer) {
-            return Some(by.conflict(cell.writer, cell.written_at));
-        }
-        if by.unfenced(cell) {
-            return Some(Conflict::Unfenced(cell.written_at));
+        let conflict = by.conflict(cell.writer, cell.written_at);
+        if conflict.is_some() || by.unfenced(cell) {
+            return conflict.or(Some(Conflict::Unfenced(cell.written_at)));
         }
         let others = if cell.updated && !by.update { &self.updates[&at][..] } else { &[] };
-        unordered(others, by).map(|reader| Conflict::Race(reader.at))
+        let mut unordered = others.iter().filter(|reader| reader.conflict(by).is_some());
+        unordered.next().map(|reader| Conflict::Race(reader.at))
     }
 
     fn before_write(&self, at: usize, cell: &Cell, by: &Access<'_>) -> Option<Conflict> {
         self.after_writes(at, cell, by).or_else(|| match cell.reader.who {
-            Who::SEVERAL => unordered(&self.sets[cell.reader.time as usize], by).map(|reader| {
-                let epoch = reader.epochs().next().unwrap_or(Epoch::NONE);
-                by.conflict(epoch, reader.at)
-            }),
-            _ if by.knows(cell.reader) => None,
-            _ => Some(by.conflict(cell.reader, cell.read_at)),
+            Who::SEVERAL => {
+                self.sets[cell.reader.time as usize].iter().find_map(|reader| reader.conflict(by))
+            }
+            _ => by.conflict(cell.reader, cell.read_at),
         })
     }
 
@@ -303,10 +299,6 @@ fn add(set: &mut Vec<Reader>, reader: Reader) {
     if !noted {
         set.push(reader);
     }
-}
-
-fn unordered(set: &[Reader], by: &Access<'_>) -> Option<Reader> {
-    set.iter().copied().find(|reader| !reader.epochs().all(|epoch| by.knows(epoch)))
 }
 
 #[cfg(test)]
