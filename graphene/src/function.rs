@@ -217,24 +217,17 @@ impl<S: Node> Program<S> {
 
     /// The same in the order in which its text has it: each step right before the first that needs it.
     pub(crate) fn ordered(&self) -> Program<S> {
-        fn place<S: Node>(
-            from: &Program<S>,
-            value: Value,
-            at: &mut [Option<Value>],
-            to: &mut Program<S>,
-        ) -> Value {
-            if let Some(known) = at[value.index()] {
-                return known;
+        fn visit<S: Node>(all: &[S], value: Value, order: &mut Vec<Value>) {
+            if !order.contains(&value) {
+                all[value.index()].operands().for_each(|operand| visit(all, operand, order));
+                order.push(value);
             }
-            let step = &from.steps[value.index()];
-            let operands: Vec<(Value, Value)> =
-                step.operands().map(|operand| (operand, place(from, operand, at, to))).collect();
-            let of = |value| operands.iter().find(|row| row.0 == value).map_or(value, |row| row.1);
-            *at[value.index()].insert(to.push(step.with(of)))
         }
-        let (mut at, mut to) = (vec![None; self.steps.len()], Program::EMPTY);
-        let outputs = self.outputs.iter().map(|&out| place(self, out, &mut at, &mut to)).collect();
-        Program { outputs, ..to }
+        let mut order = Vec::with_capacity(self.steps.len());
+        self.outputs.iter().for_each(|output| visit(&self.steps, *output, &mut order));
+        let place = |value| Value(order.iter().position(|of| *of == value).unwrap_or(0) as u32);
+        let steps = order.iter().map(|value| self.steps[value.index()].with(place)).collect();
+        Program { steps, outputs: self.outputs.iter().map(|output| place(*output)).collect() }
     }
 }
 

@@ -30,9 +30,6 @@
 //! Two things are not modelled. Fences of global memory order nothing: blocks of different clusters wait for each other by
 //! counters alone, and an element that one writes and another reads without one between is a race. And matmuls compute with the
 //! precision of their atom's meaning, which is that of `f64` sums rounded once.
-//!
-//! A warp that goes through more rounds of loops than [`Options::rounds`] is taken to go on for ever:
-//! a fault of the loop that it is in.
 
 mod access;
 mod barrier;
@@ -96,7 +93,7 @@ pub struct Options {
     pub whole_grid: bool,
     /// One of so many instances of each spec with a body is checked; none if it is 0.
     pub levels: u64,
-    /// After how many rounds of loops a warp is taken to go on for ever; 2²⁴ if it is 0.
+    /// After how many rounds of loops a warp is taken to go on for ever, a fault of the loop that it is in; 2²⁴ if it is 0.
     pub rounds: u64,
 }
 

@@ -22,14 +22,12 @@ impl From<Fault> for Failure {
     }
 }
 
-/// Where an operand begins, as a lane sees it.
+/// Where an operand begins, as a lane sees it: the offset in its buffer, within which all of it may lie, and the block of the
+/// run whose memory that is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Base {
-    /// The offset of its first element in the buffer.
     pub(super) offset: i64,
-    /// Whether all of it lies within the buffer.
     pub(super) inside: bool,
-    /// The block of the run whose memory it is.
     pub(super) block: usize,
     /// Where its coordinates along the axes are.
     pub(super) starts: usize,

@@ -100,11 +100,10 @@ impl Place {
                 dims.push(count);
             }
         }
-        let (root, bytes, swizzle) = (root.clone(), tensor.scalar.bytes(), tensor.swizzle);
         Ok(Place {
-            root,
-            bytes,
-            swizzle,
+            root: root.clone(),
+            bytes: tensor.scalar.bytes(),
+            swizzle: tensor.swizzle,
             peer,
             align,
             varying,

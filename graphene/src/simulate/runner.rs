@@ -62,20 +62,15 @@ pub(super) enum Gathered {
     All,
 }
 
-/// The units that work for a warp.
+/// The first unit of the run and, relative to it, those that work for a warp: itself, its copies into shared memory, the reads
+/// and the writes of its bulk copies, its warpgroup's matmuls.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Units {
-    /// The first unit of the run.
     pub(super) first: u32,
-    /// The warp itself; the others are relative to the run as well.
     pub(super) warp: u32,
-    /// Its copies into shared memory.
     pub(super) copy: u32,
-    /// The reads of its bulk copies.
     pub(super) source: u32,
-    /// Their writes.
     pub(super) bulk: u32,
-    /// Its warpgroup's matmuls.
     pub(super) matmul: u32,
 }
 
