@@ -46,9 +46,7 @@ use crate::atom::{Site, select};
 use crate::emit::Storage;
 use crate::error::AtMost;
 use crate::kernel::{Leaf, each_stmt};
-use crate::{
-    Completion, Cond, Kernel, Kind, Memory, Operand, Spec, Stmt, Tensor, TensorId, ThreadsId,
-};
+use crate::{Completion, Cond, Kernel, Kind, Memory, Operand, Spec, Stmt, TensorId, ThreadsId};
 use together::Group;
 
 /// What is wrong, and where.
@@ -280,8 +278,8 @@ impl Verifier<'_> {
     fn inside(&mut self, site: &Site<'_>, known: &bounds::Known, group: &Group) {
         // Asynchronous copies leave out what lies beyond a global tensor's edge.
         let clips = site.spec.kind == Kind::Move && site.spec.completion != Completion::Now;
-        let asked = |of: &&Tensor| !(clips && of.memory == Memory::Global);
-        for tensor in site.signalled().iter().chain(site.operands.iter().filter(asked)) {
+        let operands = site.operands.iter().filter(|of| !(clips && of.memory == Memory::Global));
+        for tensor in site.signalled().iter().chain(operands) {
             if let Some(cond) = known.unproven(&tensor.view, group) {
                 self.report(Rule::Inside, format!("nothing says that {cond} for {tensor}"));
             }
@@ -301,12 +299,10 @@ impl Verifier<'_> {
                     writes.contains(&id) || !written && reads.contains(&id)
                 };
                 // Whoever reads a spec is told of all that it writes to global memory.
-                let Tensor { memory, scratch, .. } = *self.kernel.tensor(id);
-                let known = match memory == Memory::Global && written {
-                    true => scope.allowed.iter().all(names),
-                    false => scope.allowed.iter().any(names),
-                };
-                if !scope.allowed.is_empty() && !known && !scratch {
+                let (tensor, mut around) = (self.kernel.tensor(id), scope.allowed.iter());
+                let told = written && tensor.memory == Memory::Global;
+                let known = if told { around.all(names) } else { around.any(names) };
+                if !scope.allowed.is_empty() && !known && !tensor.scratch {
                     let what = if written { "writes" } else { "reads" };
                     let name = self.kernel.tensor_name(id);
                     let message = format!("{what} %{name}, which a spec around it does not name");
@@ -347,8 +343,7 @@ impl Verifier<'_> {
         read.extend(traced.into_iter().filter(global));
         let vain = unused(&spec.ins, &read);
         for (root, what) in [(idle, "writes"), (vain, "reads")] {
-            if let Some(root) = root {
-                let name = self.kernel.tensor_name(root);
+            if let Some(name) = root.map(|root| self.kernel.tensor_name(root)) {
                 self.report(Rule::Declared, format!("nothing in its decomposition {what} %{name}"));
             }
         }
@@ -356,10 +351,8 @@ impl Verifier<'_> {
 
     /// Rule 5, of registers: if any thread states a budget, each states one.
     fn register_file(&mut self) {
-        if self.budgets.is_empty() {
-            return;
-        }
-        let threads = self.budgets[0].0.len();
+        let Some((active, _)) = self.budgets.first() else { return };
+        let threads = active.len();
         let stated = |thread: usize| {
             let mut own = self.budgets.iter().filter(|(active, _)| active[thread]);
             let first = own.next().ok_or("no register budget")?;
@@ -379,12 +372,10 @@ impl Verifier<'_> {
 
     /// Rule 6.
     fn parity(&mut self, spec: &Spec, group: &Group) {
-        if let Kind::Wait(parity, _) = &spec.kind {
-            let mut ring = parity.constant().is_some_and(|parity| parity == 0 || parity == 1);
-            parity.each_var(&mut |var| ring |= group.parities.contains(var));
-            if !ring {
-                self.report(Rule::Rings, format!("the parity {parity} is no ring's"));
-            }
+        let Kind::Wait(parity, _) = &spec.kind else { return };
+        let constant = matches!(parity.constant(), Some(0 | 1));
+        if !constant && !parity.vars().iter().any(|var| group.parities.contains(var)) {
+            self.report(Rule::Rings, format!("the parity {parity} is no ring's"));
         }
     }
 }

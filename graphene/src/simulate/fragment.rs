@@ -316,8 +316,8 @@ impl Fragment {
             }
             (low, high) = (vec![0; self.shape.len()], self.shape.clone());
         }
-        let shape: Vec<usize> =
-            low.iter().zip(&high).map(|(low, high)| high.saturating_sub(*low)).collect();
+        let sizes = low.iter().zip(&high).map(|(low, high)| high.saturating_sub(*low));
+        let shape: Vec<usize> = sizes.collect();
         let mut holes = false;
         let array = kernel::Array::new(&shape, |at| {
             let along = at.iter().zip(&low).zip(&self.shape);

@@ -164,9 +164,7 @@ impl Levels {
 
     /// The innermost instance, from one on outwards, that a tensor is an output of.
     fn whose(&mut self, program: &Program<'_>, from: usize, root: usize) -> Option<usize> {
-        if let Some((of, found)) = self.found
-            && of == (from, root)
-        {
+        if let Some((_, found)) = self.found.filter(|found| found.0 == (from, root)) {
             return found;
         }
         let is_its = |id: &usize| {

@@ -8,8 +8,7 @@ use super::program::Program;
 use crate::function::Value;
 use crate::kernel::{Carry, Term, block_var};
 use crate::{
-    Agent, Binary, Cond, Expr, For, Fused, Kernel, Layout, Memory, Relation, Result, Spec, Step,
-    Stmt, Var,
+    Agent, Binary, Cond, Expr, For, Fused, Kernel, Memory, Relation, Result, Spec, Step, Stmt, Var,
 };
 
 /// A spec with a body.
@@ -109,8 +108,9 @@ impl<'k> Level<'k> {
                     vars.push(var);
                 }
             }
-            let size = |dim: &Layout<Expr>| Ok(scope.fixed(&dim.size())?.try_into().unwrap_or(0));
-            let shape: Vec<usize> = tensor.view.dims().map(size).collect::<Result<_>>()?;
+            let sizes = tensor.view.dims().map(|dim| scope.fixed(&dim.size()));
+            let sizes = sizes.map(|size| Ok(size?.try_into().unwrap_or(0)));
+            let shape: Vec<usize> = sizes.collect::<Result<_>>()?;
             level.operands.push(Array { order: order(&shape), place, shape, spread });
         }
         let shared = level.operands.iter().any(|of| of.place.memory != Memory::Global);
@@ -195,25 +195,22 @@ fn order(shape: &[usize]) -> Vec<u32> {
 
 /// The variables whose values depend on the own block.
 pub(super) fn of_block(kernel: &Kernel) -> HashSet<Var> {
-    let mut all = HashSet::from([block_var()]);
-    loop {
-        let before = all.len();
+    let (mut all, mut before) = (HashSet::from([block_var()]), 0);
+    while before < all.len() {
+        before = all.len();
         kernel.each_stmt(&mut |stmt| {
             let depends = |expr: &Expr| all.iter().any(|var| expr.mentions(var));
-            let found: Vec<Var> = match stmt {
-                Stmt::Let(var, value) if depends(value) => vec![var.clone()],
+            match stmt {
+                Stmt::Let(var, value) if depends(value) => all.extend([var.clone()]),
                 Stmt::For(of) if depends(&of.first) => {
-                    vec![of.var.clone(), For::head(of.var.name(), &of.end, &of.step)]
+                    all.extend([of.var.clone(), For::head(of.var.name(), &of.end, &of.step)]);
                 }
                 Stmt::Indices(vars, of) if kernel.threads(*of).agent == Agent::Block => {
-                    vars.clone()
+                    all.extend(vars.iter().cloned());
                 }
-                _ => Vec::new(),
-            };
-            all.extend(found);
+                _ => {}
+            }
         });
-        if all.len() == before {
-            return all;
-        }
     }
+    all
 }

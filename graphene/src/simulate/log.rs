@@ -35,9 +35,7 @@ impl Log {
     }
 
     fn page(&self, number: u64) -> Option<usize> {
-        if let Some(last) = self.last.get()
-            && last.0 == number
-        {
+        if let Some(last) = self.last.get().filter(|last| last.0 == number) {
             return Some(last.1);
         }
         let page = *self.pages.get(&number)?;

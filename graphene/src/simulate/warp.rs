@@ -232,9 +232,7 @@ impl Warp for Issue<'_, '_, '_> {
 
     fn value(&self, lane: usize, expr: &Expr) -> i64 {
         let runner = &self.machine.runners[self.warp];
-        if let Some((own, formula)) = &self.task.value
-            && *own == expr
-        {
+        if let Some((_, formula)) = self.task.value.as_ref().filter(|own| own.0 == expr) {
             return formula.value(&runner.slots, lane);
         }
         let scope = &self.machine.program.scope;
