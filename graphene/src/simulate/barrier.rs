@@ -7,9 +7,9 @@ pub(super) struct Barrier {
     /// Arrivals that complete a phase; 0 before it is initialised.
     count: i64,
     /// Arrivals that the phase lacks.
-    pending: i64,
+    pub(super) pending: i64,
     /// Bytes that the phase lacks; below 0 while more have come than are expected.
-    bytes: i64,
+    pub(super) bytes: i64,
     /// How many phases have completed.
     pub(super) phase: u32,
     /// When it was initialised, and when its maker fenced that.
@@ -79,10 +79,5 @@ impl Barrier {
         self.pending = self.count;
         self.complete.join(&self.arriving);
         self.complete.order.raise(unit, self.phase);
-    }
-
-    pub(super) fn describe(&self) -> String {
-        let Barrier { phase, pending, bytes, .. } = self;
-        format!("phase {phase} lacks {pending} arrivals and {bytes} bytes")
     }
 }

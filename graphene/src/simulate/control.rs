@@ -95,7 +95,7 @@ pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), F
 fn passing(runner: &Runner, checks: &[Check]) -> u32 {
     checks.iter().fold(runner.mask, |mask, check| {
         let holds = |&lane: &usize| check.holds(&runner.slots, lane);
-        if check.varying() {
+        if check.left.varying || check.right.varying {
             lanes_of(mask).filter(holds).fold(0, |all, lane| all | 1 << lane)
         } else if lanes_of(mask).take(1).any(|first| holds(&first)) {
             mask

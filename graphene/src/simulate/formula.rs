@@ -99,10 +99,6 @@ impl Check {
     pub(super) fn holds(&self, slots: &[i64], lane: usize) -> bool {
         self.relation.compare(self.left.value(slots, lane), self.right.value(slots, lane))
     }
-
-    pub(super) fn varying(&self) -> bool {
-        self.left.varying || self.right.varying
-    }
 }
 
 impl Scope {

@@ -127,7 +127,11 @@ impl Fragment {
     pub(super) fn learn(&mut self, may: &[Vec<usize>]) {
         let told: Vec<usize> = (0..may.len()).filter(|&of| !may[of].is_empty()).collect();
         // The distance of two elements as one number, in which each dimension has room for both signs.
-        let packed: Vec<i64> = (0..self.shape.iter().product()).map(|of| self.pack(of)).collect();
+        let pack = |of: usize| {
+            let at = coordinates(&self.shape, of).into_iter().zip(&self.shape);
+            at.fold(0, |packed, (at, &size)| packed * 2 * size as i64 + at)
+        };
+        let packed: Vec<i64> = (0..self.shape.iter().product()).map(pack).collect();
         let unpacked = |distance| unpack(&self.shape, distance);
         let (known, mut weight) = ((self.first.clone(), self.steps.clone()), 1);
         for (step, &radix) in self.steps.iter_mut().zip(&self.radices) {
@@ -155,12 +159,6 @@ impl Fragment {
         if (&self.first, &self.steps) != (&known.0, &known.1) {
             self.number();
         }
-    }
-
-    /// An element's coordinates as one number.
-    fn pack(&self, element: usize) -> i64 {
-        let at = coordinates(&self.shape, element).into_iter().zip(&self.shape);
-        at.fold(0, |packed, (at, &size)| packed * 2 * size as i64 + at)
     }
 
     fn number(&mut self) {

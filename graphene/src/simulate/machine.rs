@@ -184,9 +184,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             runner.slots[program.block.of(0)] = first + block as i64;
             self.runners.push(runner);
         }
-        self.landings.clear();
-        self.gatherings.clear();
-        self.counters.clear();
+        (self.landings, self.gatherings, self.counters) = Default::default();
     }
 
     /// Lets warps go on, and transfers land, until all have ended or nobody can.
@@ -350,8 +348,10 @@ impl<'p, 'k> Machine<'p, 'k> {
         match task.site.spec.kind {
             Kind::GridWait(_) => Some(format!(" (%{name}[{offset}] is {})", self.global.peek(at))),
             Kind::Wait(..) => {
-                let barrier = self.blocks[runner.block].barriers.get(at)?;
-                Some(format!(" (%{name}[{offset}]: {})", barrier.describe()))
+                let Barrier { phase, pending, bytes, .. } =
+                    self.blocks[runner.block].barriers.get(at)?;
+                let state = format!("phase {phase} lacks {pending} arrivals and {bytes} bytes");
+                Some(format!(" (%{name}[{offset}]: {state})"))
             }
             _ => None,
         }
