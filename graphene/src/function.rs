@@ -344,12 +344,6 @@ impl Function {
     }
 }
 
-impl Default for Function {
-    fn default() -> Function {
-        Function::identity()
-    }
-}
-
 impl<S: Node + From<Step>> From<f64> for Program<S> {
     fn from(value: f64) -> Program<S> {
         Program::constant(value)

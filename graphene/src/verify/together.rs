@@ -14,7 +14,7 @@ struct Value {
 }
 
 /// The threads of a block that are active, and what their variables are.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) active: Vec<bool>,
     /// Whether a condition that is not followed may have left some out.
@@ -58,15 +58,8 @@ impl Group {
     pub(super) fn new(threads: i64) -> Group {
         let own = Value::numbers((0..threads).collect());
         let values = HashMap::from([(thread_var(threads), Some(own))]);
-        Group {
-            active: vec![true; threads.max(0) as usize],
-            uncertain: false,
-            paths: vec![0; threads.max(0) as usize],
-            values,
-            rings: HashMap::new(),
-            parities: HashSet::new(),
-            advances: 0,
-        }
+        let count = threads.max(0) as usize;
+        Group { active: vec![true; count], paths: vec![0; count], values, ..Group::default() }
     }
 
     fn value(&self, expr: &Expr) -> Option<Value> {
