@@ -185,11 +185,8 @@ impl Level<'_> {
 
     /// Room for what threads hold of operands in registers of several of them.
     pub(super) fn held(&self) -> Vec<Vec<f64>> {
-        let empty = |of: &Array| {
-            let all = if of.spread { self.agents() * of.place.size() as usize } else { 0 };
-            vec![f64::NAN; all]
-        };
-        self.operands.iter().map(empty).collect()
+        let count = |of: &Array| if of.spread { self.agents() * of.order.len() } else { 0 };
+        self.operands.iter().map(|of| vec![f64::NAN; count(of)]).collect()
     }
 
     /// Where an operand begins in its buffer.
@@ -203,7 +200,7 @@ impl Level<'_> {
     /// Where a thread's values of an operand lie among what they are a part of.
     pub(super) fn registers(&self, instance: &Instance, operand: usize) -> Vec<i64> {
         let (offset, place) = (self.offset(instance, operand), &self.operands[operand].place);
-        (0..place.size() as usize).map(|value| offset + place.distances[value]).collect()
+        place.distances.iter().map(|distance| offset + distance).collect()
     }
 
     /// Notes what lanes that come to an instance hold.
@@ -211,14 +208,14 @@ impl Level<'_> {
         for (number, operand) in self.operands.iter().enumerate().filter(|row| row.1.spread) {
             let place = &operand.place;
             let first = place.first as i64 + self.offset(of, number);
-            let count = place.size() as usize;
             for lane in lanes_of(lanes) {
                 let thread = (32 * runner.index + lane) as i64 - of.first;
                 let rank = self.rank(block - of.from, thread);
-                for value in 0..count {
-                    let at = runner.register((first + place.distances[value]) as usize, lane);
+                let held = of.held[number][rank * place.distances.len()..].iter_mut();
+                for (held, distance) in held.zip(&place.distances) {
+                    let at = runner.register((first + distance) as usize, lane);
                     if runner.marks[at].valid {
-                        of.held[number][rank * count + value] = runner.registers[at];
+                        *held = runner.registers[at];
                     }
                 }
             }

@@ -226,14 +226,13 @@ impl Issue<'_, '_, '_> {
         let signal = task.places.len() - 1;
         for lane in lanes_of(self.mask) {
             let (barrier_block, barrier) = self.barrier_of(lane, signal)?;
-            let to = self.base_of(lane, 0).block;
-            let first = self.machine.blocks[0].number;
             let blocks: Vec<usize> = if task.site.across_blocks() {
                 let runner = &self.machine.runners[self.warp];
-                let start = task.blocks.start.value(&runner.slots, lane) - first;
+                let start =
+                    task.blocks.start.value(&runner.slots, lane) - self.machine.blocks[0].number;
                 task.blocks.offsets.iter().map(|offset| (start + offset) as usize).collect()
             } else {
-                vec![to]
+                vec![self.base_of(lane, 0).block]
             };
             for block in blocks {
                 if block >= self.machine.blocks.len() {
@@ -271,8 +270,7 @@ impl Issue<'_, '_, '_> {
             if matmul && self.machine.runners[self.warp].index.is_multiple_of(4) {
                 cost.shared.read += (place.size() * place.bytes) as u64;
             } else if !matmul && self.task.site.atom.proxy == Proxy::Generic {
-                let spans = &self.scratch.spans[32 * operand..32 * operand + 32];
-                cost.conflicts += tally::conflicts(spans);
+                cost.conflicts += tally::conflicts(&self.scratch.spans[32 * operand..][..32]);
             }
         }
     }
@@ -283,11 +281,9 @@ impl Issue<'_, '_, '_> {
             for lane in lanes_of(self.mask) {
                 let first = place.first as i64 + self.base_of(lane, operand).offset;
                 let runner = &mut self.machine.runners[self.warp];
-                let done = runner.matmuls.done;
-                for element in 0..place.size() as usize {
-                    let number = (first + place.distances[element]) as usize;
-                    let at = runner.register(number, lane);
-                    runner.marks[at].waited = done;
+                for distance in &place.distances {
+                    let at = runner.register((first + distance) as usize, lane);
+                    runner.marks[at].waited = runner.matmuls.done;
                 }
             }
         }
