@@ -106,6 +106,9 @@ pub fn verify(kernel: &Kernel) -> Vec<Finding> {
     verifier.findings
 }
 
+/// Whether something holds, or what is wrong with it.
+type Held = Result<(), String>;
+
 struct Verifier<'a> {
     kernel: &'a Kernel,
     /// The buffer that each tensor is a view of.
@@ -237,13 +240,7 @@ impl Verifier<'_> {
     }
 
     /// Rule 12.
-    fn carried(
-        &mut self,
-        spec: &Spec,
-        body: &[Stmt],
-        group: &Group,
-        scope: &Scope,
-    ) -> Result<(), String> {
+    fn carried(&mut self, spec: &Spec, body: &[Stmt], group: &Group, scope: &Scope) -> Held {
         let states = &spec.outs;
         self.declared_uses(&[], &[&states[..], &spec.ins].concat(), scope);
         group.reach(self.kernel.threads(spec.threads))?;
@@ -262,7 +259,7 @@ impl Verifier<'_> {
     }
 
     /// Rule 11.
-    fn agents(&self, spec: &Spec, above: [ThreadsId; 2], group: &Group) -> Result<(), String> {
+    fn agents(&self, spec: &Spec, above: [ThreadsId; 2], group: &Group) -> Held {
         let [blocks, threads] = above.map(|id| self.kernel.threads(id));
         let [own_blocks, own] = [spec.blocks, spec.threads].map(|id| self.kernel.threads(id));
         let mut views = successors(Some(&spec.blocks), |id| self.views.get(id));

@@ -15,11 +15,13 @@ use crate::atom::{At, Fault, Tried};
 use crate::text::print::joined;
 use crate::{Group, Memory};
 
+/// A lane, an operand as it sees it, and the number of its element.
+type Which = (usize, usize, usize);
+
 /// Where an element of an operand lies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spot<'p> {
     place: &'p Place,
-    /// The lane that sees it.
     lane: usize,
     operand: usize,
     element: usize,
@@ -63,11 +65,7 @@ impl<'p> Issue<'_, 'p, '_> {
 
     /// Where an element of an operand lies that begins there. All of this is inlined: a spot is never copied.
     #[inline(always)]
-    fn spot_from(
-        &self,
-        base: Base,
-        (lane, operand, element): (usize, usize, usize),
-    ) -> Option<Spot<'p>> {
+    fn spot_from(&self, base: Base, (lane, operand, element): Which) -> Option<Spot<'p>> {
         let place = &self.task.places[operand];
         let offset = base.offset + place.distances[element];
         let inside = base.inside || self.is_inside(place, base, element);
@@ -92,11 +90,7 @@ impl<'p> Issue<'_, 'p, '_> {
 
     /// Likewise, of an operand that begins there.
     #[inline(always)]
-    pub(super) fn inner_spot_from(
-        &mut self,
-        base: Base,
-        at: (usize, usize, usize),
-    ) -> Tried<Spot<'p>> {
+    pub(super) fn inner_spot_from(&mut self, base: Base, at: Which) -> Tried<Spot<'p>> {
         match self.spot_from(base, at) {
             Some(spot) => Ok(spot),
             None => Err(self.outside(at)),
@@ -104,7 +98,7 @@ impl<'p> Issue<'_, 'p, '_> {
     }
 
     #[cold]
-    fn outside(&mut self, (lane, operand, element): (usize, usize, usize)) -> Fault {
+    fn outside(&mut self, (lane, operand, element): Which) -> Fault {
         let fault = Fault::OutOfBounds(self.text(lane, operand, element));
         self.blame(lane, fault)
     }

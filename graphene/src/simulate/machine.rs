@@ -164,8 +164,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             .collect();
         self.runners.clear();
         for (block, warp) in (0..count as usize).flat_map(|b| (0..warps).map(move |w| (b, w))) {
-            let threads = (program.threads - 32 * warp as i64).min(32);
-            let present = u32::MAX >> (32 - threads);
+            let present = u32::MAX >> (32 - (program.threads - 32 * warp as i64).min(32));
             let base = block as u32 * self.units.0;
             let at = |kind: usize| base + (kind * warps + warp) as u32;
             let own = Units {
@@ -232,16 +231,12 @@ impl<'p, 'k> Machine<'p, 'k> {
     }
 
     /// Carries out a warp's statements until it waits, ends, or has carried out so many atoms.
-    fn advance(&mut self, warp: usize, stretch: usize) {
+    fn advance(&mut self, warp: usize, mut left: usize) {
         let program = self.program;
         let rounds = if self.options.rounds == 0 { ROUNDS } else { self.options.rounds };
-        let mut left = stretch;
         while left > 0 && !self.stopped {
             let runner = &mut self.runners[warp];
-            if runner.tick {
-                runner.time += 1;
-                runner.tick = false;
-            }
+            runner.time += u32::from(std::mem::take(&mut runner.tick));
             let at = runner.counter;
             runner.counter += 1;
             match &program.ops[at] {
@@ -296,11 +291,10 @@ impl<'p, 'k> Machine<'p, 'k> {
             return self.record(from, fault, Some(at));
         }
         let unit = self.barrier_unit(block, barrier);
-        let first = self.first_unit;
         let target = &mut self.blocks[block].barriers[barrier];
         target.filled = (target.phase + 1, at);
         target.stored |= proxy == Proxy::Generic;
-        self.transfers[transfer] = Some(Epoch::new(first + unit, 0, target.phase + 1));
+        self.transfers[transfer] = Some(Epoch::new(self.first_unit + unit, 0, target.phase + 1));
         match target.land(bytes) {
             Ok(()) => target.settle(unit),
             Err(why) => self.record(from, Fault::Barrier(format!("a barrier {why}")), Some(at)),
@@ -396,10 +390,9 @@ impl<'p, 'k> Machine<'p, 'k> {
                 faults.push((Fault::InFlight("a copy that nobody has waited for".to_owned()), at));
             }
         }
-        let first = self.first_unit;
         let visitors = self.blocks[block].visitors.values();
         let late = visitors.filter(|(epoch, _)| {
-            let unit = epoch.who.unit() - first;
+            let unit = epoch.who.unit() - self.first_unit;
             !known.order.knows(unit, epoch.who.lane(), epoch.time)
         });
         if let Some((_, at)) = late.min_by_key(|visit| visit.1) {

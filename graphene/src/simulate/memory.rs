@@ -48,18 +48,13 @@ struct Reader {
     at: u32,
 }
 
-/// What is wrong with an access; other statements by number.
+/// What is wrong with an access, as [faults](crate::atom::Fault) say; other statements by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Conflict {
-    /// Nothing has written it.
     Uninitialised,
-    /// Another access is not ordered before this one.
     Race(u32),
-    /// An asynchronous access has not been waited for.
     InFlight(u32),
-    /// A thread's write was not fenced.
     Unfenced(u32),
-    /// It was written before, and not read since.
     Twice(u32),
 }
 

@@ -107,11 +107,7 @@ impl<'k> Program<'k> {
     /// Compiles a kernel, given the values of its symbols. Fails with [`Error::Kernel`] where it is too large,
     /// [`Error::NoAtom`] for specs that are neither decomposed nor atoms, [`Error::Shape`] for what is not fixed at
     /// launch but must be, [`Error::Overlap`] for tensors that overlap.
-    pub(super) fn of(
-        kernel: &'k Kernel,
-        symbols: HashMap<Var, i64>,
-        levels: bool,
-    ) -> Result<Program<'k>> {
+    pub(super) fn of(kernel: &'k Kernel, symbols: HashMap<Var, i64>, levels: bool) -> Result<Self> {
         let threads = kernel.block_size()?;
         let thread = thread_var(threads);
         let mut scope = Scope::new(symbols, thread.clone(), threads);

@@ -10,7 +10,6 @@ pub(super) struct Runner {
     pub(super) block: usize,
     pub(super) index: usize,
     pub(super) counter: usize,
-    /// Rounds of loops that it has been through.
     pub(super) rounds: u64,
     /// The active lanes, and those from before each mask.
     pub(super) mask: u32,
@@ -225,13 +224,10 @@ impl Runner {
 
     /// Some lanes now know the same.
     pub(super) fn agree(&mut self, mask: u32, all: &Knowledge) {
-        if mask & self.present == self.present {
-            self.classes = vec![(u32::MAX, all.clone())];
-        } else {
-            self.classes.iter_mut().for_each(|class| class.0 &= !mask);
-            self.classes.retain(|class| class.0 != 0);
-            self.classes.push((mask, all.clone()));
-        }
+        let mask = if mask & self.present == self.present { u32::MAX } else { mask };
+        self.classes.iter_mut().for_each(|class| class.0 &= !mask);
+        self.classes.retain(|class| class.0 != 0);
+        self.classes.push((mask, all.clone()));
         self.number_classes();
     }
 

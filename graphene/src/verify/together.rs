@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::Held;
 use crate::kernel::thread_var;
 use crate::{Agent, Cond, Expr, Ring, Threads, Var};
 
@@ -239,7 +240,7 @@ impl Group {
     }
 
     /// Whether every active thread is one of these.
-    pub(super) fn belong(&self, threads: &Threads) -> Result<(), String> {
+    pub(super) fn belong(&self, threads: &Threads) -> Held {
         let (starts, offsets) = self.members(threads)?;
         match self.threads().find(|&own| !offsets.contains(&(own as i64 - starts[own]))) {
             Some(own) => Err(format!("thread {own} is none of the threads of a role it reaches")),
@@ -249,7 +250,7 @@ impl Group {
 
     /// Whether the threads of every active thread's group are all among the threads `above`. Those that are not
     /// followed are refused where they are [reached](Group::reach).
-    pub(super) fn within(&self, threads: &Threads, above: &Threads) -> Result<(), String> {
+    pub(super) fn within(&self, threads: &Threads, above: &Threads) -> Held {
         let (Ok(own), Ok(around)) = (self.members(threads), self.members(above)) else {
             return Ok(());
         };
@@ -262,7 +263,7 @@ impl Group {
     }
 
     /// Whether all threads of every active thread's group are active, and agree on the group.
-    pub(super) fn reach(&self, threads: &Threads) -> Result<(), String> {
+    pub(super) fn reach(&self, threads: &Threads) -> Held {
         if threads.agent == Agent::Block || threads.view.size().is(1) {
             return Ok(());
         }
@@ -288,7 +289,7 @@ impl Group {
     }
 
     /// Whether all of a warp is active wherever one of its threads is, and has come the same way.
-    pub(super) fn whole_warps(&self) -> Result<(), String> {
+    pub(super) fn whole_warps(&self) -> Held {
         let warps = self.active.chunks(32).zip(self.paths.chunks(32));
         for (warp, (active, paths)) in warps.enumerate() {
             let whole = active.len() == 32 && active.iter().all(|active| *active);
