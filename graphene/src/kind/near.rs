@@ -102,16 +102,9 @@ impl Fused {
         let mut all: Vec<Cow<'_, Both>> = Vec::with_capacity(self.steps().len());
         let mut given: Vec<bool> = Vec::with_capacity(self.steps().len());
         for term in self.steps() {
-            let moved = matches!(
-                term,
-                Term::Step(Step::Input(_))
-                    | Term::Dims(..)
-                    | Term::Split(..)
-                    | Term::Merge(..)
-                    | Term::Slice(..)
-                    | Term::Window(..)
-                    | Term::Gather(..)
-            );
+            let reshaped = matches!(term, Term::Dims(..) | Term::Split(..) | Term::Merge(..));
+            let chosen = matches!(term, Term::Slice(..) | Term::Window(..) | Term::Gather(..));
+            let moved = term.input().is_some() || reshaped || chosen;
             let operands: Vec<Value> = term.operands().collect();
             given.push(moved && operands.iter().all(|x| given[x.index()]));
             let rounded = |x: Value| {

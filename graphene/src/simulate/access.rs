@@ -198,12 +198,10 @@ impl<'p> Issue<'_, 'p, '_> {
     fn poke(&mut self, spot: Spot<'p>, value: f64) {
         let (place, at) = (spot.place, self.counter(spot));
         let machine = &mut *self.machine;
+        let block = &mut machine.blocks[spot.block];
         let (space, unit) = match place.memory {
             Memory::Global => (&mut machine.global, 0),
-            Memory::Shared | Memory::Registers => {
-                let block = &mut machine.blocks[spot.block];
-                (&mut block.shared, block.number as u64)
-            }
+            Memory::Shared | Memory::Registers => (&mut block.shared, block.number as u64),
         };
         if machine.options.levels > 0 {
             let element = Element::of(place.memory, unit, at);
@@ -217,25 +215,22 @@ impl<'p> Issue<'_, 'p, '_> {
     /// Counts the bytes of an access, and which addresses it touches.
     fn note(&mut self, spot: Spot<'p>) {
         let place = spot.place;
-        let cost = &mut self.machine.costs[self.number];
-        let traffic = match place.memory {
-            Memory::Global => &mut cost.global,
-            Memory::Shared | Memory::Registers => &mut cost.shared,
+        let (cost, address) = (&mut self.machine.costs[self.number], place.physical(spot.offset));
+        let traffic = if place.memory == Memory::Shared {
+            self.scratch.spans[32 * spot.operand + spot.lane].extend(address, place.bytes);
+            &mut cost.shared
+        } else {
+            let sector = tally::sector(spot.operand, address);
+            if self.scratch.sectors.last() != Some(&sector) {
+                self.scratch.sectors.push(sector);
+            }
+            &mut cost.global
         };
         if spot.operand < self.task.site.outs() {
             traffic.written += place.bytes as u64;
         } else if self.task.mode != Mode::Group(Group::MatMul) {
             // What a warpgroup's matmul reads is counted as a whole.
             traffic.read += place.bytes as u64;
-        }
-        let address = place.physical(spot.offset);
-        if place.memory == Memory::Shared {
-            self.scratch.spans[32 * spot.operand + spot.lane].extend(address, place.bytes);
-        } else {
-            let sector = tally::sector(spot.operand, address);
-            if self.scratch.sectors.last() != Some(&sector) {
-                self.scratch.sectors.push(sector);
-            }
         }
     }
 

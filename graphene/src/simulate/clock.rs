@@ -48,13 +48,11 @@ impl Who {
 
 impl Default for Epoch {
     fn default() -> Epoch {
-        Epoch::NONE
+        Epoch { who: Who::NONE, time: 0 }
     }
 }
 
 impl Epoch {
-    pub(super) const NONE: Epoch = Epoch { who: Who::NONE, time: 0 };
-
     pub(super) fn new(unit: u32, lane: usize, time: u32) -> Epoch {
         Epoch { who: Who(unit * 32 + lane as u32), time }
     }

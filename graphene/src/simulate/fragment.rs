@@ -71,6 +71,9 @@ fn unpack(shape: &[usize], mut packed: i64) -> Vec<i64> {
     distances
 }
 
+/// What threads held together, or why that is not known.
+type Gathered = Result<kernel::Array, Unchecked>;
+
 impl Fragment {
     /// Nothing is known of an operand's registers yet.
     pub(super) fn new(
@@ -171,10 +174,52 @@ impl Fragment {
         };
         self.cells = (0..self.threads * self.values.len()).map(cell).collect();
     }
-}
 
-/// What threads held together, or why that is not known.
-type Gathered = Result<kernel::Array, Unchecked>;
+    /// The elements that some registers hold; those that are known, if they make a box.
+    fn fill(&self, cells: &[Option<Option<usize>>], held: &[f64]) -> Gathered {
+        let mut data = vec![None; self.shape.iter().product()];
+        let mut rest: Option<f64> = None;
+        let (mut low, mut high) = (self.shape.clone(), vec![0; self.shape.len()]);
+        // Of several threads that hold an element, the first is the one that keeps it.
+        for (cell, &value) in cells.iter().zip(held).rev() {
+            match cell {
+                Some(Some(element)) => {
+                    data[*element] = Some(value);
+                    let mut rest = *element;
+                    for (dim, size) in self.shape.iter().enumerate().rev() {
+                        let at = rest % size;
+                        rest /= size;
+                        low[dim] = low[dim].min(at);
+                        high[dim] = high[dim].max(at + 1);
+                    }
+                }
+                Some(None) => {}
+                // What is not known makes no difference if it is all the same.
+                None if rest.is_some_and(|rest| rest.to_bits() != value.to_bits()) => {
+                    return Err(Unchecked::Fragment);
+                }
+                None => rest = Some(value),
+            }
+        }
+        if rest.is_some() {
+            if cells.len() < self.cells.len() {
+                return Err(Unchecked::Fragment);
+            }
+            (low, high) = (vec![0; self.shape.len()], self.shape.clone());
+        }
+        let sizes = low.iter().zip(&high).map(|(low, high)| high.saturating_sub(*low));
+        let shape: Vec<usize> = sizes.collect();
+        let mut holes = false;
+        let array = kernel::Array::new(&shape, |at| {
+            let along = at.iter().zip(&low).zip(&self.shape);
+            let element = along.fold(0, |element, ((at, low), size)| element * size + at + low);
+            let value = data[element].or(rest);
+            holes |= value.is_none();
+            value.unwrap_or(f64::NAN)
+        });
+        if holes { Err(Unchecked::Fragment) } else { Ok(array) }
+    }
+}
 
 impl Level<'_> {
     /// How many threads carry it out, of all its blocks.
@@ -275,52 +320,5 @@ impl Level<'_> {
             }
         }
         fragment.fill(&cells, held)
-    }
-}
-
-impl Fragment {
-    /// The elements that some registers hold; those that are known, if they make a box.
-    fn fill(&self, cells: &[Option<Option<usize>>], held: &[f64]) -> Gathered {
-        let mut data = vec![None; self.shape.iter().product()];
-        let mut rest: Option<f64> = None;
-        let (mut low, mut high) = (self.shape.clone(), vec![0; self.shape.len()]);
-        // Of several threads that hold an element, the first is the one that keeps it.
-        for (cell, &value) in cells.iter().zip(held).rev() {
-            match cell {
-                Some(Some(element)) => {
-                    data[*element] = Some(value);
-                    let mut rest = *element;
-                    for (dim, size) in self.shape.iter().enumerate().rev() {
-                        let at = rest % size;
-                        rest /= size;
-                        low[dim] = low[dim].min(at);
-                        high[dim] = high[dim].max(at + 1);
-                    }
-                }
-                Some(None) => {}
-                // What is not known makes no difference if it is all the same.
-                None if rest.is_some_and(|rest| rest.to_bits() != value.to_bits()) => {
-                    return Err(Unchecked::Fragment);
-                }
-                None => rest = Some(value),
-            }
-        }
-        if rest.is_some() {
-            if cells.len() < self.cells.len() {
-                return Err(Unchecked::Fragment);
-            }
-            (low, high) = (vec![0; self.shape.len()], self.shape.clone());
-        }
-        let sizes = low.iter().zip(&high).map(|(low, high)| high.saturating_sub(*low));
-        let shape: Vec<usize> = sizes.collect();
-        let mut holes = false;
-        let array = kernel::Array::new(&shape, |at| {
-            let along = at.iter().zip(&low).zip(&self.shape);
-            let element = along.fold(0, |element, ((at, low), size)| element * size + at + low);
-            let value = data[element].or(rest);
-            holes |= value.is_none();
-            value.unwrap_or(f64::NAN)
-        });
-        if holes { Err(Unchecked::Fragment) } else { Ok(array) }
     }
 }

@@ -356,7 +356,7 @@ fn elements(
         transfers: &machine.transfers,
         units: machine.units,
         proxy: Proxy::Generic,
-        stamp: Epoch::NONE,
+        stamp: Epoch::default(),
         at: 0,
         update: false,
     });
