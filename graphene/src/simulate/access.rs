@@ -163,7 +163,7 @@ impl<'p> Issue<'_, 'p, '_> {
     }
 
     /// Replaces an element of global memory in one step.
-    pub(super) fn exchange(&mut self, spot: Spot<'p>, change: &dyn Fn(f64) -> f64) -> Tried<f64> {
+    pub(super) fn exchange(&mut self, spot: Spot<'p>, change: impl Fn(f64) -> f64) -> Tried {
         let place = spot.place;
         if place.memory != Memory::Global {
             let text = "only global memory is updated in one step".to_owned();
@@ -171,9 +171,8 @@ impl<'p> Issue<'_, 'p, '_> {
         }
         self.note(spot);
         self.touch(spot, self.stamp(spot.lane, true), Deed::Update)?;
-        let before = self.peek(spot);
-        self.poke(spot, place.scalar.round(change(before)));
-        Ok(before)
+        self.poke(spot, place.scalar.round(change(self.peek(spot))));
+        Ok(())
     }
 
     /// Reads an element as one that waits for it: others may update it at the same time.

@@ -48,10 +48,9 @@ pub(super) struct Instance {
     /// The first of its blocks, and of its threads.
     pub(super) from: i64,
     pub(super) first: i64,
-    /// The warp and the lane that came first, and the warp's block of the run.
+    /// The warp and the lane that came first.
     pub(super) warp: usize,
     pub(super) lane: usize,
-    pub(super) block: usize,
     /// Whether all that it writes, or the one around it, lies outside of its buffers.
     outside: bool,
     /// Why it is not checked, as far as only its execution tells.
@@ -82,8 +81,6 @@ pub struct Checked {
 /// The instances of a run.
 #[derive(Debug, Default)]
 pub(super) struct Levels {
-    /// One of so many is checked.
-    every: u64,
     instances: Vec<Option<Instance>>,
     free: Vec<usize>,
     /// Logs of instances that have closed, for others.
@@ -144,10 +141,10 @@ impl Element {
 }
 
 impl Levels {
-    pub(super) fn new(program: &Program<'_>, every: u64) -> Levels {
+    pub(super) fn new(program: &Program<'_>) -> Levels {
         let counts = vec![Checked::default(); program.levels.len()];
         let latest = counts.iter().map(|_| RefCell::default()).collect();
-        Levels { every, counts, latest, ..Levels::default() }
+        Levels { counts, latest, ..Levels::default() }
     }
 
     pub(super) fn get(&self, instance: usize) -> &Instance {
@@ -200,7 +197,7 @@ impl Levels {
 
 /// Some lanes of a warp come to a spec with a body.
 pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
-    let program = machine.program;
+    let (program, every) = (machine.program, machine.options.levels);
     let level = &program.levels[number];
     let (runner, levels) = (&mut machine.runners[warp], &mut machine.levels);
     let (mask, leader) = (runner.mask, runner.mask.trailing_zeros() as usize);
@@ -210,8 +207,7 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
     let first = 32 * runner.index as i64;
     let within = runner.frames.last().is_some_and(|frame| frame.own);
     let at_end = |check: &Check| check.holds(&runner.slots, leader);
-    let chosen =
-        visit % levels.every == 1 % levels.every || within && level.ends.iter().any(at_end);
+    let chosen = visit % every == 1 % every || within && level.ends.iter().any(at_end);
     if level.unchecked.is_some() || !chosen {
         let start = level.threads.start.value(&runner.slots, leader);
         if level.threads.size == 1 || (first..first + 32).contains(&start) {
@@ -271,7 +267,6 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
                 first: start,
                 warp,
                 lane,
-                block: runner.block,
                 unchecked: nobody.then_some(Unchecked::Outside),
                 log,
             });

@@ -116,7 +116,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             units: (units, warps),
             costs: program.tasks.iter().map(cost).collect(),
             findings: Vec::new(),
-            levels: Levels::new(program, options.levels),
+            levels: Levels::new(program),
             stopped: false,
             scratch: issue::Scratch::default(),
         }
@@ -124,7 +124,7 @@ impl<'p, 'k> Machine<'p, 'k> {
 
     pub(super) fn run(&mut self) {
         let program = self.program;
-        let all = self.options.whole_grid || program.cooperative;
+        let all = self.options.whole_grid || program.kernel.cooperative();
         let together = if all { program.blocks } else { program.cluster };
         for first in (0..program.blocks).step_by(together.max(1) as usize) {
             self.start(first, together.min(program.blocks - first));

@@ -339,7 +339,8 @@ fn elements(
 ) -> Result<(Array, Seen), usize> {
     let place = &operand.place;
     let first: i64 = starts.iter().zip(&place.axes).map(|(start, axis)| start * axis.1).sum();
-    let (block, own) = (&machine.blocks[instance.block], &machine.runners[instance.warp]);
+    let own = &machine.runners[instance.warp];
+    let block = &machine.blocks[own.block];
     let (unit, space) = match place.memory {
         Memory::Global => (0, Some(&machine.global)),
         Memory::Shared => (block.number as u64, Some(&block.shared)),

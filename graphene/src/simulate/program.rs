@@ -84,8 +84,6 @@ pub(super) struct Program<'k> {
     pub(super) threads: i64,
     pub(super) blocks: i64,
     pub(super) cluster: i64,
-    /// Whether all blocks run together.
-    pub(super) cooperative: bool,
     /// Elements in registers of one thread, in shared memory, behind pointers, and barriers.
     pub(super) registers: usize,
     pub(super) shared: usize,
@@ -134,7 +132,6 @@ impl<'k> Program<'k> {
             threads,
             blocks,
             cluster: kernel.cluster_size()?,
-            cooperative: kernel.cooperative(),
             registers: 0,
             shared: 0,
             global: 0,
@@ -163,7 +160,7 @@ impl<'k> Program<'k> {
 
     /// A machine that would not fit is refused before it is made.
     fn check_size(&self) -> Result {
-        let together = if self.cooperative { self.blocks } else { self.cluster };
+        let together = if self.kernel.cooperative() { self.blocks } else { self.cluster };
         let threads = self.threads.saturating_mul(together) as usize;
         let shared = self.shared.saturating_mul(together.max(1) as usize);
         let each = [self.registers.saturating_mul(threads), shared, self.global];

@@ -139,7 +139,7 @@ impl Warp for Issue<'_, '_, '_> {
     fn count(&mut self, lane: usize, operand: usize, below: i64) -> Tried {
         let spot = self.inner_spot((lane, operand, &[]))?;
         let next = |count: f64| if count + 1.0 < below as f64 { count + 1.0 } else { 0.0 };
-        self.exchange(spot, &next)?;
+        self.exchange(spot, next)?;
         let (nothing, counter) = (self.machine.ignorance(), self.counter(spot));
         let machine = &mut *self.machine;
         let published = machine.counters.entry(counter).or_insert(nothing);
