@@ -106,19 +106,9 @@ impl Fused {
             let chosen = matches!(term, Term::Slice(..) | Term::Window(..) | Term::Gather(..));
             let moved = term.input().is_some() || reshaped || chosen;
             let operands: Vec<Value> = term.operands().collect();
-            given.push(moved && operands.iter().all(|x| given[x.index()]));
-            let rounded = |x: Value| {
-                let (own, off) = &*all[x.index()];
-                let off = each_pair(own, off, |x, off| {
-                    let fits = off == 0.0 && Scalar::F16.round(x) == x;
-                    if fits { 0.0 } else { off + by.unit * (x.abs() + LEAST) }
-                });
-                (own.clone(), off)
-            };
-            let rounds = |x: &Value| matches!(term, Term::MatMul(..)) && !given[x.index()];
-            let anew: Vec<_> = operands.iter().map(|x| rounds(x).then(|| rounded(*x))).collect();
-            let of = operands.iter().zip(&anew);
-            let of: Vec<_> = of.map(|(x, anew)| anew.as_ref().unwrap_or(&all[x.index()])).collect();
+            let known: Vec<bool> = operands.iter().map(|x| given[x.index()]).collect();
+            given.push(moved && known.iter().all(|given| *given));
+            let of: Vec<&Both> = operands.iter().map(|x| &*all[x.index()]).collect();
             all.push(match term {
                 Term::Step(Step::Input(input)) if *input < ins.len() => Cow::Borrowed(&ins[*input]),
                 Term::Steps(count, next, _) => {
@@ -127,9 +117,9 @@ impl Fused {
                 }
                 Term::Step(step) if !of.is_empty() => Cow::Owned(each_stepped(step, &of)?),
                 _ => {
-                    let exact: Vec<&Array> = of.iter().map(|near| &near.0).collect();
-                    let own = value(term, &exact, by)?;
-                    let error = error(term, &own, &of, by)?;
+                    let values: Vec<&Array> = of.iter().map(|near| &near.0).collect();
+                    let own = value(term, &values, by)?;
+                    let error = error(term, &own, &of, &known, by)?;
                     Cow::Owned((own, error))
                 }
             });
@@ -201,17 +191,25 @@ fn each_stepped(step: &Step, of: &[&Both]) -> Result<Both> {
     Ok((Array { shape: shape.clone(), data: values }, Array { shape, data: errors }))
 }
 
-fn error(term: &Term, own: &Array, of: &[&Both], by: Given<'_>) -> Result<Array> {
+/// What a term of such operands is off; of each operand, whether it is given rather than computed.
+fn error(term: &Term, own: &Array, of: &[&Both], given: &[bool], by: Given<'_>) -> Result<Array> {
     let moved = |term: &Term, x: &Array| value(term, &[x], by);
     let none = || each(own, |_| 0.0);
     Ok(match (term, of) {
         (Term::Step(step @ Step::Constant(_)), _) => each(own, |_| stepped(step, &[]).1),
         (Term::Step(_) | Term::Old(_) | Term::Index(_) | Term::Position(..), _) => none(),
-        (Term::MatMul(..), [(a, a_off), (b, b_off)]) => {
+        (Term::MatMul(..), [(a, _), (b, _)]) => {
+            let rounded = |which: usize| {
+                each_pair(&of[which].0, &of[which].1, |x, off| {
+                    let fits = given[which] || off == 0.0 && Scalar::F16.round(x) == x;
+                    if fits { off } else { off + by.unit * (x.abs() + LEAST) }
+                })
+            };
+            let [a_off, b_off] = [0, 1].map(rounded);
             let times = |a: &Array, b: &Array| value(term, &[a, b], by);
             let (a_size, b_size) = (each(a, f64::abs), each(b, f64::abs));
             let terms = a.shape.last().map_or(1, |&inner| inner) as f64;
-            if is_exact(a_off) && is_exact(b_off) {
+            if is_exact(&a_off) && is_exact(&b_off) {
                 let largest = |x: &Array| x.data.iter().copied().fold(0.0, f64::max);
                 let most = terms * largest(&a_size) * largest(&b_size);
                 if unit(a).zip(unit(b)).is_some_and(|(a, b)| most <= WHOLE * a * b) {
@@ -220,9 +218,9 @@ fn error(term: &Term, own: &Array, of: &[&Both], by: Given<'_>) -> Result<Array>
                 return Ok(each(&times(&a_size, &b_size)?, |size| 4.0 * terms * SINGLE * size));
             }
             // How far the left side moves, and what rounding is of, both times the right one.
-            let (a_most, b_most) = (sum(&a_size, a_off), sum(&b_size, b_off));
-            let all = times(&sum(a_off, &each(&a_most, |x| 4.0 * terms * SINGLE * x)), &b_most)?;
-            if is_exact(b_off) { all } else { sum(&all, &times(&a_size, b_off)?) }
+            let (a_most, b_most) = (sum(&a_size, &a_off), sum(&b_size, &b_off));
+            let all = times(&sum(&a_off, &each(&a_most, |x| 4.0 * terms * SINGLE * x)), &b_most)?;
+            if is_exact(&b_off) { all } else { sum(&all, &times(&a_size, &b_off)?) }
         }
         (Term::Fold(fold, part, _), [x]) => folded(fold, *part, x, own, by)?,
         (Term::Scan(scan, value), [x]) => {
