@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
-use super::value::{Array, broadcast, value, visit};
+use super::value::{Array, broadcast, folded, scanned, value, visit};
 use crate::function::near::{Near, SINGLE, moves};
 use crate::function::{Node, Value};
 use crate::{Binary, Expr, Number, Result, Scalar, Step, Unary};
@@ -24,7 +24,7 @@ type Numbers<'a> = &'a dyn Fn(&Expr) -> Option<i64>;
 type Both = (Array, Array);
 
 /// What a fold by, or a scan with, a function of two numbers makes of a tensor.
-type Along<'a> = &'a dyn Fn(Binary, &Array) -> Result<Array>;
+type Along<'a> = &'a dyn Fn(Binary, &Array) -> Array;
 
 /// What an expression is evaluated by, beside its inputs.
 #[derive(Clone, Copy)]
@@ -222,11 +222,11 @@ fn error(term: &Term, own: &Array, of: &[&Both], given: &[bool], by: Given<'_>) 
             let all = times(&sum(&a_off, &each(&a_most, |x| 4.0 * terms * SINGLE * x)), &b_most)?;
             if is_exact(&b_off) { all } else { sum(&all, &times(&a_size, &b_off)?) }
         }
-        (Term::Fold(fold, part, _), [x]) => folded(fold, *part, x, own, by)?,
-        (Term::Scan(scan, value), [x]) => {
-            let of = |op, x: &Array| moved(&Term::Scan(Scan { op, ..scan.clone() }, *value), x);
+        (Term::Fold(fold, part, _), [x]) => fold_error(fold, *part, x, own),
+        (Term::Scan(scan, _), [x]) => {
+            let of = |op, x: &Array| scanned(x, &Scan { op, ..scan.clone() });
             let terms = x.0.shape.get(scan.along).map_or(1.0, |&size| size as f64);
-            combined(scan.op, terms, x, own, &of)?
+            combined(scan.op, terms, x, own, &of)
         }
         (Term::Window(dim, window, value), [(_, off)]) => {
             moved(&Term::Window(*dim, Window { fill: Number(0.0), ..window.clone() }, *value), off)?
@@ -269,63 +269,58 @@ fn stepped(step: &Step, of: &[Near]) -> Near {
 }
 
 /// What a fold by, or a scan with, a function of two numbers is off.
-fn combined(op: Binary, terms: f64, (x, off): &Both, own: &Array, of: Along<'_>) -> Result<Array> {
+fn combined(op: Binary, terms: f64, (x, off): &Both, own: &Array, of: Along<'_>) -> Array {
     match op {
         Binary::Add => {
-            let size = of(Binary::Add, &sum(&each(x, f64::abs), off))?;
+            let size = of(Binary::Add, &sum(&each(x, f64::abs), off));
             let whole = |unit| size.data.iter().all(|&size| size <= WHOLE * unit);
             if is_exact(off) && unit(x).is_some_and(whole) {
-                return Ok(each(own, |_| 0.0));
+                return each(own, |_| 0.0);
             }
-            Ok(sum(&of(Binary::Add, off)?, &each(&size, |size| terms * SINGLE * size)))
+            each_pair(&of(Binary::Add, off), &size, |off, size| off + terms * SINGLE * size)
         }
         Binary::Mul => {
             let share = |x: f64, off: f64| if off == 0.0 { 0.0 } else { off / x.abs() };
-            let shares = of(Binary::Add, &each_pair(x, off, share))?;
-            Ok(each_pair(own, &shares, |own, share| 2.0 * own.abs() * (share + terms * SINGLE)))
+            let shares = of(Binary::Add, &each_pair(x, off, share));
+            each_pair(own, &shares, |own, share| 2.0 * own.abs() * (share + terms * SINGLE))
         }
         _ => of(Binary::Max, off),
     }
 }
 
-fn folded(fold: &Fold, part: usize, both: &Both, own: &Array, by: Given<'_>) -> Result<Array> {
+/// What a part of a fold is off.
+fn fold_error(fold: &Fold, part: usize, both: &Both, own: &Array) -> Array {
     let (x, off) = both;
-    let along = |monoid: Monoid, part: usize, x: &Array| {
-        let fold = Fold { monoid, along: fold.along.clone() };
-        match Fused::input(0).fold(&fold, part).steps().last() {
-            Some(term) => value(term, &[x], by),
-            None => Ok(x.clone()),
-        }
-    };
-    let of = |op: Binary, x: &Array| along(Monoid::Of(op), 0, x);
+    let along = |monoid| Fold { monoid, along: fold.along.clone() };
+    let of = |op: Binary, x: &Array| folded(x, &along(Monoid::Of(op)), 0);
     let terms: f64 = fold.along.iter().map(|&dim| x.shape[dim] as f64).product();
     let most = off.data.iter().copied().fold(0.0, f64::max);
-    Ok(match (fold.monoid, part) {
-        (Monoid::Of(op), _) => combined(op, terms, both, own, &of)?,
-        (Monoid::Softmax, 0) => of(Binary::Max, off)?,
+    match (fold.monoid, part) {
+        (Monoid::Of(op), _) => combined(op, terms, both, own, &of),
+        (Monoid::Softmax, 0) => of(Binary::Max, off),
         (Monoid::Softmax, _) => {
-            let max = along(Monoid::Softmax, 0, x)?;
+            let max = folded(x, fold, 0);
             let weights = Array::new(&x.shape, |at| {
                 let below = x.at(at) - max.at(at);
                 let off = off.at(at) + most + 4.0 * SINGLE * (1.0 - below);
                 if below == f64::NEG_INFINITY { 0.0 } else { below.exp() * (off + terms * SINGLE) }
             });
-            of(Binary::Add, &weights)?
+            of(Binary::Add, &weights)
         }
         (Monoid::Welford, part) => {
-            let mean = along(Monoid::Welford, 0, x)?;
-            let size = of(Binary::Add, &sum(&each(x, f64::abs), off))?;
-            let moves = of(Binary::Add, off)?;
+            let mean = folded(x, fold, 0);
+            let size = of(Binary::Add, &sum(&each(x, f64::abs), off));
+            let moves = of(Binary::Add, off);
             let mean_off =
                 each_pair(&moves, &size, |x, size| (x + (terms + 1.0) * SINGLE * size) / terms);
             if part == 0 {
-                return Ok(mean_off);
+                return mean_off;
             }
             let squares = Array::new(&x.shape, |at| {
                 let (far, off) = ((x.at(at) - mean.at(at)).abs(), off.at(at) + mean_off.at(at));
                 2.0 * far * off + off * off + (terms + 4.0) * SINGLE * far * far
             });
-            each(&of(Binary::Add, &squares)?, |x| x / terms)
+            each(&of(Binary::Add, &squares), |x| x / terms)
         }
-    })
+    }
 }

@@ -232,7 +232,7 @@ fn gather(table: &Array, index: &Array) -> Result<Array> {
     }))
 }
 
-fn folded(x: &Array, fold: &Fold, part: usize) -> Array {
+pub(super) fn folded(x: &Array, fold: &Fold, part: usize) -> Array {
     let (mut kept, mut inner) = (x.shape.clone(), vec![1; x.shape.len()]);
     for &dim in &fold.along {
         kept[dim] = 1;
@@ -276,7 +276,7 @@ impl Monoid {
     }
 }
 
-fn scanned(x: &Array, scan: &Scan) -> Array {
+pub(super) fn scanned(x: &Array, scan: &Scan) -> Array {
     let (size, inner) = (x.shape[scan.along], x.shape[scan.along + 1..].iter().product::<usize>());
     let mut scanned = x.clone();
     for first in (0..x.data.len()).filter(|at| at / inner % size == 0) {
