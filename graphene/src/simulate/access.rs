@@ -6,7 +6,7 @@ use super::clock::Epoch;
 use super::instance::Element;
 use super::issue::{Base, Failure, Issue};
 use super::meaning::unit_of;
-use super::memory::{Access, Conflict};
+use super::memory::{Access, Conflict, Space};
 use super::place::Place;
 use super::program::Mode;
 use super::runner::{Mark, Runner};
@@ -31,13 +31,8 @@ pub(super) struct Spot<'p> {
     offset: i64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Deed {
-    Read,
-    Write,
-    Update,
-    Observe,
-}
+/// What is done with an element of memory.
+type Deed = fn(&mut Space, usize, &Access<'_>) -> Option<Conflict>;
 
 impl<'p> Issue<'_, 'p, '_> {
     /// The number of an element of an operand.
@@ -122,7 +117,8 @@ impl<'p> Issue<'_, 'p, '_> {
     #[inline(never)]
     fn load_memory(&mut self, spot: Spot<'p>) -> Tried<f64> {
         self.note(spot);
-        self.touch(spot, self.stamp(spot.lane, false), Deed::Read)?;
+        let read: Deed = if spot.place.written { Space::read } else { Space::read_constant };
+        self.touch(spot, self.stamp(spot.lane, false), read)?;
         Ok(self.peek(spot))
     }
 
@@ -157,7 +153,7 @@ impl<'p> Issue<'_, 'p, '_> {
 
     fn put(&mut self, spot: Spot<'p>, stamp: Epoch, value: f64) -> Tried {
         self.note(spot);
-        self.touch(spot, stamp, Deed::Write)?;
+        self.touch(spot, stamp, Space::write)?;
         self.poke(spot, value);
         Ok(())
     }
@@ -170,14 +166,14 @@ impl<'p> Issue<'_, 'p, '_> {
             return Err(self.blame(spot.lane, Fault::Invalid(text)));
         }
         self.note(spot);
-        self.touch(spot, self.stamp(spot.lane, true), Deed::Update)?;
+        self.touch(spot, self.stamp(spot.lane, true), Space::update)?;
         self.poke(spot, place.scalar.round(change(self.peek(spot))));
         Ok(())
     }
 
     /// Reads an element as one that waits for it: others may update it at the same time.
     pub(super) fn observe(&mut self, spot: Spot<'p>) -> Tried<f64> {
-        self.touch(spot, self.stamp(spot.lane, false), Deed::Observe)?;
+        self.touch(spot, self.stamp(spot.lane, false), Space::observe)?;
         Ok(self.peek(spot))
     }
 
@@ -245,24 +241,13 @@ impl<'p> Issue<'_, 'p, '_> {
             proxy: self.task.site.atom.proxy,
             stamp,
             at: self.task.number,
-            update: deed == Deed::Update,
         };
         let own = access.runner.block == spot.block;
         let space = match place.memory {
             Memory::Global => &mut machine.global,
             Memory::Shared | Memory::Registers => &mut machine.blocks[spot.block].shared,
         };
-        let conflict = match deed {
-            // Of what nothing writes, no order needs noting.
-            Deed::Read if !place.written => {
-                (!space.is_valid(at)).then_some(Conflict::Uninitialised)
-            }
-            Deed::Read => space.read(at, &access),
-            Deed::Write => space.write(at, &access),
-            Deed::Update => space.update(at, &access),
-            Deed::Observe => space.observe(at, &access),
-        };
-        if let Some(conflict) = conflict {
+        if let Some(conflict) = deed(space, at, &access) {
             self.report(spot, conflict)?;
         }
         if !own && place.memory == Memory::Shared {

@@ -359,7 +359,6 @@ fn elements(
         proxy: Proxy::Generic,
         stamp: Epoch::default(),
         at: 0,
-        update: false,
     });
     let mut before = Vec::with_capacity(operand.order.len());
     // Where elements lie is asked of outputs, and of what lies outside.

@@ -72,8 +72,6 @@ pub(super) struct Access<'a> {
     pub(super) stamp: Epoch,
     /// The statement.
     pub(super) at: u32,
-    /// Whether it is an update in one step, which others of its kind do not disturb.
-    pub(super) update: bool,
 }
 
 impl Access<'_> {
@@ -176,7 +174,7 @@ impl Space {
     /// Checks and notes a read.
     pub(super) fn read(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
         let cell = self.cells[at];
-        if let Some(conflict) = self.after_writes(at, &cell, by) {
+        if let Some(conflict) = self.after_writes(at, by, false) {
             return Some(conflict);
         }
         self.cells[at].unread = false;
@@ -185,6 +183,11 @@ impl Space {
         }
         // Whoever writes it later, in no order with this, names both accesses.
         (!cell.valid).then_some(Conflict::Uninitialised)
+    }
+
+    /// Checks a read of an element that nothing writes: no order needs noting.
+    pub(super) fn read_constant(&mut self, at: usize, _: &Access<'_>) -> Option<Conflict> {
+        (!self.cells[at].valid).then_some(Conflict::Uninitialised)
     }
 
     /// Checks a read that updates in one step do not disturb, nor it them.
@@ -217,39 +220,37 @@ impl Space {
     /// Checks and notes a write.
     pub(super) fn write(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
         let cell = self.cells[at];
-        let conflict = if self.once && cell.unread {
-            Some(Conflict::Twice(cell.written_at))
-        } else {
-            self.before_write(at, &cell, by)
-        };
+        let twice = (self.once && cell.unread).then_some(Conflict::Twice(cell.written_at));
+        let conflict = twice.or_else(|| self.before_write(at, by, false));
         self.overwrite(at, by);
         conflict
     }
 
     /// Checks and notes an update in one step.
     pub(super) fn update(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
-        let cell = self.cells[at];
-        let unset = (!cell.valid).then_some(Conflict::Uninitialised);
-        let conflict = self.before_write(at, &cell, by).or(unset);
+        let unset = (!self.cells[at].valid).then_some(Conflict::Uninitialised);
+        let conflict = self.before_write(at, by, true).or(unset);
         let cell = &mut self.cells[at];
         (cell.updated, cell.unread) = (true, true);
         add(self.updates.entry(at).or_default(), by.reader());
         conflict
     }
 
-    /// Whether an access is ordered after all writes and updates.
-    fn after_writes(&self, at: usize, cell: &Cell, by: &Access<'_>) -> Option<Conflict> {
+    /// Whether an access is ordered after all writes, and after all updates but if it is one: these do not disturb each other.
+    fn after_writes(&self, at: usize, by: &Access<'_>, update: bool) -> Option<Conflict> {
+        let cell = &self.cells[at];
         let conflict = by.conflict(cell.writer, cell.written_at);
         if conflict.is_some() || by.unfenced(cell) {
             return conflict.or(Some(Conflict::Unfenced(cell.written_at)));
         }
-        let others = if cell.updated && !by.update { &self.updates[&at][..] } else { &[] };
+        let others = if cell.updated && !update { &self.updates[&at][..] } else { &[] };
         let mut unordered = others.iter().filter(|reader| reader.conflict(by).is_some());
         unordered.next().map(|reader| Conflict::Race(reader.at))
     }
 
-    fn before_write(&self, at: usize, cell: &Cell, by: &Access<'_>) -> Option<Conflict> {
-        self.after_writes(at, cell, by).or_else(|| match cell.reader.who {
+    fn before_write(&self, at: usize, by: &Access<'_>, update: bool) -> Option<Conflict> {
+        let cell = &self.cells[at];
+        self.after_writes(at, by, update).or_else(|| match cell.reader.who {
             Who::SEVERAL => {
                 self.sets[cell.reader.time as usize].iter().find_map(|reader| reader.conflict(by))
             }
