@@ -100,13 +100,6 @@ impl Access<'_> {
         let (unit, mask) = if single { (TRANSFERS, 1) } else { (who.unit(), 1 << who.lane()) };
         Reader { unit, time, mask, at: self.at }
     }
-
-    /// Whether a write by a thread precedes without a fence between, where there must be one.
-    fn unfenced(&self, cell: &Cell) -> bool {
-        let fenced = |epoch| self.runner.fenced(self.lane, epoch);
-        let asked = self.proxy == Proxy::Async && cell.generic;
-        asked && !self.resolve(cell.writer).is_some_and(fenced)
-    }
 }
 
 /// The unit of transfers in sets of readers; the time is the transfer's number.
@@ -222,7 +215,21 @@ impl Space {
         let cell = self.cells[at];
         let twice = (self.once && cell.unread).then_some(Conflict::Twice(cell.written_at));
         let conflict = twice.or_else(|| self.before_write(at, by, false));
-        self.overwrite(at, by);
+        if cell.reader.who == Who::SEVERAL {
+            self.sets[cell.reader.time as usize].clear();
+            self.free.push(cell.reader.time);
+        }
+        if cell.updated {
+            self.updates.remove(&at);
+        }
+        self.cells[at] = Cell {
+            writer: by.stamp,
+            written_at: by.at,
+            valid: true,
+            generic: by.proxy == Proxy::Generic,
+            unread: true,
+            ..Cell::default()
+        };
         conflict
     }
 
@@ -240,7 +247,10 @@ impl Space {
     fn after_writes(&self, at: usize, by: &Access<'_>, update: bool) -> Option<Conflict> {
         let cell = &self.cells[at];
         let conflict = by.conflict(cell.writer, cell.written_at);
-        if conflict.is_some() || by.unfenced(cell) {
+        // Between a thread's write and an asynchronous access there must be a fence.
+        let fenced = |epoch| by.runner.fenced(by.lane, epoch);
+        let asked = by.proxy == Proxy::Async && cell.generic;
+        if conflict.is_some() || asked && !by.resolve(cell.writer).is_some_and(fenced) {
             return conflict.or(Some(Conflict::Unfenced(cell.written_at)));
         }
         let others = if cell.updated && !update { &self.updates[&at][..] } else { &[] };
@@ -256,25 +266,6 @@ impl Space {
             }
             _ => by.conflict(cell.reader, cell.read_at),
         })
-    }
-
-    fn overwrite(&mut self, at: usize, by: &Access<'_>) {
-        let cell = &mut self.cells[at];
-        if cell.reader.who == Who::SEVERAL {
-            self.sets[cell.reader.time as usize].clear();
-            self.free.push(cell.reader.time);
-        }
-        if cell.updated {
-            self.updates.remove(&at);
-        }
-        *cell = Cell {
-            writer: by.stamp,
-            written_at: by.at,
-            valid: true,
-            generic: by.proxy == Proxy::Generic,
-            unread: true,
-            ..Cell::default()
-        };
     }
 }
 
