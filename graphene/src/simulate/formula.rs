@@ -73,10 +73,6 @@ impl Formula {
         }
         sum
     }
-
-    fn as_constant(&self) -> Option<i64> {
-        (self.linear.is_empty() && self.nonlinear.is_empty()).then_some(self.constant)
-    }
 }
 
 impl Term {
@@ -84,13 +80,6 @@ impl Term {
         match self {
             Term::Slot(slot) => slots[slot.of(lane)],
             Term::Of(op, a, b) => value(*op, a.value(slots, lane), b.value(slots, lane)),
-        }
-    }
-
-    fn varying(&self) -> bool {
-        match self {
-            Term::Slot(slot) => slot.varying,
-            Term::Of(_, a, b) => a.varying || b.varying,
         }
     }
 }
@@ -169,6 +158,8 @@ impl Scope {
     /// launch or not positive.
     pub(super) fn compile(&self, expr: &Expr) -> Result<Formula> {
         let mut formula = Formula::default();
+        let constant =
+            |of: &Formula| (of.linear.is_empty() && of.nonlinear.is_empty()).then_some(of.constant);
         for (product, mut coefficient) in expr.terms() {
             let mut terms = Vec::new();
             for factor in product {
@@ -180,7 +171,7 @@ impl Scope {
                     },
                     Factor::Of(op, a, b) => {
                         let (a, b) = (self.compile(a)?, self.compile(b)?);
-                        match a.as_constant().zip(b.as_constant()) {
+                        match constant(&a).zip(constant(&b)) {
                             Some((a, b)) => {
                                 coefficient = coefficient.wrapping_mul(value(*op, a, b))
                             }
@@ -196,8 +187,12 @@ impl Scope {
                 (_, _) => formula.nonlinear.push((coefficient, terms)),
             }
         }
+        let varying = |term: &Term| match term {
+            Term::Slot(slot) => slot.varying,
+            Term::Of(_, a, b) => a.varying || b.varying,
+        };
         formula.varying = formula.linear.iter().any(|term| term.1.varying)
-            || formula.nonlinear.iter().flat_map(|term| &term.1).any(Term::varying);
+            || formula.nonlinear.iter().flat_map(|term| &term.1).any(varying);
         // What looks varying may be the same in each warp: a warp's number, for instance.
         formula.varying &= !self.uniform(expr);
         Ok(formula)

@@ -1,6 +1,5 @@
 //! Rendezvous: threads that wait for each other.
 
-use super::clock::Knowledge;
 use super::machine::Machine;
 use super::program::Task;
 use super::runner::Gathered;
@@ -52,7 +51,7 @@ pub(super) fn rendezvous(machine: &mut Machine<'_, '_>, warp: usize, task: &Task
         return Ok(Progress::Blocked);
     }
     let gathering = machine.gatherings.remove(&meeting).expect("it is there");
-    let mut known: Knowledge = machine.ignorance();
+    let mut known = machine.ignorance();
     for &(warp, lanes) in &gathering.expected {
         machine.runners[warp].publish(lanes, &mut known);
     }

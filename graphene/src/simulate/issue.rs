@@ -211,13 +211,12 @@ impl Issue<'_, '_, '_> {
 
     /// The barrier that an operand is: its block, and its number there.
     pub(super) fn barrier_of(&mut self, lane: usize, operand: usize) -> Tried<(usize, usize)> {
-        let base = self.base_of(lane, operand);
+        let (base, place) = (self.base_of(lane, operand), &self.task.places[operand]);
         if !base.inside {
-            let name = &self.task.places[operand].name;
-            let fault = Fault::OutOfBounds(format!("%{name}[{}]", base.offset));
-            return Err(self.blame(lane, fault));
+            let text = format!("%{}[{}]", place.name, base.offset);
+            return Err(self.blame(lane, Fault::OutOfBounds(text)));
         }
-        Ok((base.block, self.task.places[operand].first + base.offset as usize))
+        Ok((base.block, place.first + base.offset as usize))
     }
 
     /// Finds the blocks that transfers write to, and their barriers.

@@ -69,8 +69,7 @@ pub(super) struct Array {
 }
 
 impl<'k> Level<'k> {
-    /// Compiles a spec with a body.
-    /// Fails with [`Error::Shape`](crate::error::Error::Shape) for sizes that are not fixed at launch.
+    /// Compiles a spec with a body. Fails with [`Error::Shape`](crate::Error::Shape) for sizes that are not fixed at launch.
     pub(super) fn of(program: &Program<'k>, spec: &'k Spec, at: Option<u32>) -> Result<Level<'k>> {
         let (kernel, scope) = (program.kernel, &program.scope);
         let mut level = Level {

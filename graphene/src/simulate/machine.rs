@@ -10,7 +10,7 @@ use super::instance::{self, Levels};
 use super::issue::{self, Failure};
 use super::program::{Op, Task};
 use super::runner::{Runner, State, Units};
-use super::{Cost, Finding, Options, Outcome, Program, Root, Space};
+use super::{Cost, Costs, Finding, Options, Outcome, Program, Root, Space};
 use crate::arch::registers_at_launch;
 use crate::atom::{Fault, Progress, Proxy};
 use crate::text::print::{joined, list};
@@ -413,7 +413,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         let buffers = global.map(|root| (root.name.clone(), contents(root))).collect();
         let levels = program.levels.iter().map(|level| program.said(level.number));
         let levels = levels.zip(self.levels.counts).collect();
-        let costs = super::Costs { statements: self.costs };
+        let costs = Costs { statements: self.costs };
         Outcome { buffers, findings: self.findings, costs, levels }
     }
 }

@@ -176,7 +176,6 @@ impl Team {
             offsets = (0..size).flat_map(moved).collect();
         }
         offsets.sort_unstable();
-        let start = scope.compile(&view.offset())?;
-        Ok(Team { size: offsets.len() as i64, start, offsets })
+        Ok(Team { size: offsets.len() as i64, start: scope.compile(&view.offset())?, offsets })
     }
 }

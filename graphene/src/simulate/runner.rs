@@ -117,17 +117,6 @@ impl Mark {
     }
 }
 
-impl Groups {
-    /// Waits for all but the last `pending` groups of a lane.
-    pub(super) fn wait(&mut self, lane: usize, pending: u32, reads: bool) {
-        let done = self.committed[lane].saturating_sub(pending);
-        self.read[lane] = done.max(self.read[lane]);
-        if !reads {
-            self.done[lane] = done.max(self.done[lane]);
-        }
-    }
-}
-
 impl Runner {
     pub(super) fn new(
         (block, index): (usize, usize),

@@ -192,7 +192,13 @@ impl Warp for Issue<'_, '_, '_> {
         let pending = u32::try_from(pending).unwrap_or(0);
         let runner = &mut self.machine.runners[self.warp];
         if let Some(groups) = runner.groups(group) {
-            lanes_of(self.mask).for_each(|lane| groups.wait(lane, pending, reads));
+            for lane in lanes_of(self.mask) {
+                let done = groups.committed[lane].saturating_sub(pending);
+                groups.read[lane] = done.max(groups.read[lane]);
+                if !reads {
+                    groups.done[lane] = done.max(groups.done[lane]);
+                }
+            }
             return Ok(Progress::Done);
         }
         let (block, index, used) = (runner.block, runner.index, runner.matmuls.used);
