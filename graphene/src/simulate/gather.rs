@@ -29,13 +29,12 @@ pub(super) fn rendezvous(machine: &mut Machine<'_, '_>, warp: usize, task: &Task
     let runner = &machine.runners[warp];
     let lane = runner.mask.trailing_zeros() as usize;
     let start = task.threads.start.value(&runner.slots, lane);
-    let own = machine.blocks[runner.block].number;
-    let (first_block, offsets): (i64, &[i64]) = if task.site.across_blocks() {
+    let blocks: (i64, &[i64]) = if task.site.across_blocks() {
         (task.blocks.start.value(&runner.slots, lane), &task.blocks.offsets)
     } else {
-        (own, &[0])
+        (machine.blocks[runner.block].number, &[0])
     };
-    let all: [(i64, &[i64]); 2] = [(first_block, offsets), (start, &task.threads.offsets)];
+    let all: [(i64, &[i64]); 2] = [blocks, (start, &task.threads.offsets)];
     let meeting = all.map(|(first, of)| (first, of.last().copied().unwrap_or(0), of.len()));
     if !machine.gatherings.contains_key(&meeting) {
         let gathering = Gathering { expected: members(machine, all)?, arrived: 0 };

@@ -180,7 +180,7 @@ impl Space {
 
     /// Checks a read of an element that nothing writes: no order needs noting.
     pub(super) fn read_constant(&mut self, at: usize, _: &Access<'_>) -> Option<Conflict> {
-        (!self.cells[at].valid).then_some(Conflict::Uninitialised)
+        (!self.is_valid(at)).then_some(Conflict::Uninitialised)
     }
 
     /// Checks a read that updates in one step do not disturb, nor it them.
