@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
 use super::value::{Array, broadcast, folded, scanned, value, visit};
+use crate::function::Node;
 use crate::function::near::{Near, SINGLE, moves};
-use crate::function::{Node, Value};
 use crate::{Binary, Expr, Number, Result, Scalar, Step, Unary};
 
 /// The whole numbers up to this are exact in single precision.
@@ -105,10 +105,9 @@ impl Fused {
             let reshaped = matches!(term, Term::Dims(..) | Term::Split(..) | Term::Merge(..));
             let chosen = matches!(term, Term::Slice(..) | Term::Window(..) | Term::Gather(..));
             let moved = term.input().is_some() || reshaped || chosen;
-            let operands: Vec<Value> = term.operands().collect();
-            let known: Vec<bool> = operands.iter().map(|x| given[x.index()]).collect();
+            let known: Vec<bool> = term.operands().map(|x| given[x.index()]).collect();
             given.push(moved && known.iter().all(|given| *given));
-            let of: Vec<&Both> = operands.iter().map(|x| &*all[x.index()]).collect();
+            let of: Vec<&Both> = term.operands().map(|x| &*all[x.index()]).collect();
             all.push(match term {
                 Term::Step(Step::Input(input)) if *input < ins.len() => Cow::Borrowed(&ins[*input]),
                 Term::Steps(count, next, _) => {
