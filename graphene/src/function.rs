@@ -130,7 +130,7 @@ impl<S: Node> Program<S> {
         Program { steps: vec![step], outputs: vec![Value(0)] }
     }
 
-    /// All outputs of these, one after the other.
+    /// All outputs of these, one after the other, and the steps that serve them.
     pub fn all(parts: impl IntoIterator<Item = Program<S>>) -> Program<S> {
         let mut all = Program::EMPTY;
         for part in parts {
@@ -145,12 +145,12 @@ impl<S: Node> Program<S> {
         let mut all = Program::EMPTY;
         let given = all.absorb(inner, &[]);
         all.outputs = all.absorb(self, &given);
-        all.swept()
+        Program::all([all])
     }
 
     /// Only this output.
     pub fn output(&self, output: usize) -> Program<S> {
-        Program { steps: self.steps.clone(), outputs: vec![self.outputs[output]] }.swept()
+        Program::all([Program { steps: self.steps.clone(), outputs: vec![self.outputs[output]] }])
     }
 
     /// The same of other steps, each in the place of one.
@@ -183,18 +183,26 @@ impl<S: Node> Program<S> {
         let mut all = Program::EMPTY;
         let values: Vec<Value> = parts.iter().map(|part| all.absorb(part, &[])[0]).collect();
         all.outputs = vec![all.push(step(&values))];
-        all.swept()
+        Program::all([all])
     }
 
-    /// Another's steps, its first inputs replaced by `given`; says where its outputs are.
+    /// Another's steps that serve its outputs, its first inputs replaced by `given`; says where its outputs are.
     fn absorb(&mut self, other: &Program<S>, given: &[Value]) -> Vec<Value> {
+        let mut used = vec![false; other.steps.len()];
+        other.outputs.iter().for_each(|output| used[output.index()] = true);
+        // An operand comes before its step, so that one pass from the end misses none.
+        for (at, step) in other.steps.iter().enumerate().rev() {
+            if used[at] {
+                step.operands().for_each(|operand| used[operand.index()] = true);
+            }
+        }
         let mut at: Vec<Value> = Vec::with_capacity(other.steps.len());
-        for step in &other.steps {
-            let value = match step.input().and_then(|input| given.get(input)) {
+        for (step, used) in other.steps.iter().zip(used) {
+            at.push(match step.input().and_then(|input| given.get(input)) {
                 Some(value) => *value,
-                None => self.push(step.with(|value| at[value.index()])),
-            };
-            at.push(value);
+                None if used => self.push(step.with(|value| at[value.index()])),
+                None => Value(0),
+            });
         }
         other.outputs.iter().map(|output| at[output.index()]).collect()
     }
@@ -207,52 +215,19 @@ impl<S: Node> Program<S> {
         Value(u32::try_from(at).expect("a program has fewer steps than memory has bytes"))
     }
 
-    /// Without the steps that serve no output.
-    fn swept(&self) -> Program<S> {
-        let mut used = vec![false; self.steps.len()];
-        for output in &self.outputs {
-            used[output.index()] = true;
-        }
-        // An operand comes before its step, so that one pass from the end misses none.
-        for (at, step) in self.steps.iter().enumerate().rev() {
-            if used[at] {
-                step.operands().for_each(|operand| used[operand.index()] = true);
-            }
-        }
-        let mut swept = Program::EMPTY;
-        let mut at: Vec<Value> = Vec::with_capacity(self.steps.len());
-        for (step, used) in self.steps.iter().zip(used) {
-            let value =
-                if used { swept.push(step.with(|value| at[value.index()])) } else { Value(0) };
-            at.push(value);
-        }
-        swept.outputs = self.outputs.iter().map(|output| at[output.index()]).collect();
-        swept
-    }
-
     /// The same in the order in which its text has it: each step right before the first that needs it.
     pub(crate) fn ordered(&self) -> Program<S> {
-        fn place<S: Node>(
-            from: &Program<S>,
-            value: Value,
-            at: &mut [Option<Value>],
-            to: &mut Program<S>,
-        ) -> Value {
-            if let Some(known) = at[value.index()] {
-                return known;
+        fn visit<S: Node>(all: &[S], value: Value, order: &mut Vec<Value>) {
+            if !order.contains(&value) {
+                all[value.index()].operands().for_each(|operand| visit(all, operand, order));
+                order.push(value);
             }
-            let step = &from.steps[value.index()];
-            let operands: Vec<(Value, Value)> =
-                step.operands().map(|operand| (operand, place(from, operand, at, to))).collect();
-            let of = |value| operands.iter().find(|row| row.0 == value).map_or(value, |row| row.1);
-            let own = to.push(step.with(of));
-            at[value.index()] = Some(own);
-            own
         }
-        let (mut at, mut ordered) = (vec![None; self.steps.len()], Program::EMPTY);
-        let outputs = self.outputs.iter().map(|&out| place(self, out, &mut at, &mut ordered));
-        let outputs = outputs.collect();
-        Program { outputs, ..ordered }
+        let mut order = Vec::with_capacity(self.steps.len());
+        self.outputs.iter().for_each(|output| visit(&self.steps, *output, &mut order));
+        let place = |value| Value(order.iter().position(|of| *of == value).unwrap_or(0) as u32);
+        let steps = order.iter().map(|value| self.steps[value.index()].with(place)).collect();
+        Program { steps, outputs: self.outputs.iter().map(|output| place(*output)).collect() }
     }
 }
 
@@ -293,7 +268,7 @@ impl<S: Node + From<Step>> Program<S> {
 impl Function {
     /// The outputs in double precision, rounded only where a step says so.
     pub fn eval(&self, inputs: &[f64]) -> Vec<f64> {
-        let mut values: Vec<f64> = Vec::with_capacity(self.steps.len());
+        let mut values = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
             let operands: Vec<f64> = step.operands().map(|value| values[value.index()]).collect();
             values.push(step.value(inputs, &operands));
@@ -366,12 +341,6 @@ impl Function {
     /// The output within these bounds; NaN stays.
     pub fn clipped(self, least: f64, most: f64) -> Function {
         self.binary(Binary::MaxNan, least).binary(Binary::MinNan, most)
-    }
-}
-
-impl Default for Function {
-    fn default() -> Function {
-        Function::identity()
     }
 }
 

@@ -30,9 +30,6 @@
 //! Two things are not modelled. Fences of global memory order nothing: blocks of different clusters wait for each other by
 //! counters alone, and an element that one writes and another reads without one between is a race. And matmuls compute with the
 //! precision of their atom's meaning, which is that of `f64` sums rounded once.
-//!
-//! A warp that goes through more rounds of loops than [`Options::rounds`] is taken to go on for ever:
-//! a fault of the loop that it is in.
 
 mod access;
 mod barrier;
@@ -55,7 +52,7 @@ mod runner;
 mod tally;
 mod warp;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 pub use instance::Checked;
 pub use level::Unchecked;
@@ -96,7 +93,7 @@ pub struct Options {
     pub whole_grid: bool,
     /// One of so many instances of each spec with a body is checked; none if it is 0.
     pub levels: u64,
-    /// After how many rounds of loops a warp is taken to go on for ever; 2²⁴ if it is 0.
+    /// After how many rounds of loops a warp is taken to go on for ever, a fault of the loop that it is in; 2²⁴ if it is 0.
     pub rounds: u64,
 }
 
@@ -117,16 +114,13 @@ pub struct Outcome {
 /// neither decomposed nor an atom, [`Error::Shape`] if a size is not fixed at launch, [`Error::Overlap`] if elements
 /// of a tensor lie in one place.
 pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<Outcome> {
-    let symbols: HashMap<Var, i64> = kernel
-        .symbols
-        .iter()
-        .filter_map(|symbol| Some((symbol.clone(), *inputs.symbols.get(symbol.name())?)))
-        .collect();
-    let program = Program::of(kernel, &symbols, options.levels > 0)?;
-    let mut global = Space::new(program.global, true);
-    if options.levels > 0 {
-        global = global.dated();
-    }
+    let valued = |symbol: &Var| match inputs.symbols.get(symbol.name()) {
+        Some(value) => Ok((symbol.clone(), *value)),
+        None => Err(Error::Kernel(format!("{symbol} has no value"))),
+    };
+    let symbols = kernel.symbols.iter().map(valued).collect::<Result<_>>()?;
+    let program = Program::of(kernel, symbols, options.levels > 0)?;
+    let mut global = Space::new(program.global, true, options.levels > 0);
     for root in program.roots.iter().filter(|root| root.memory == Memory::Global) {
         fill(&mut global, root, inputs)?;
     }
@@ -137,19 +131,16 @@ pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<O
 
 fn fill(global: &mut Space, root: &Root, inputs: &Inputs) -> Result {
     let name = &root.name;
-    let Some(buffer) = inputs.buffers.get(name) else {
-        return Err(Error::Kernel(format!("%{name} is not given")));
-    };
-    let (data, len) = match buffer {
-        Buffer::Data(data) => (&data[..], data.len()),
-        Buffer::Undefined(len) => (&[][..], *len),
+    let (data, len) = match inputs.buffers.get(name) {
+        None => return Err(Error::Kernel(format!("%{name} is not given"))),
+        Some(Buffer::Data(data)) => (&data[..], data.len()),
+        Some(Buffer::Undefined(len)) => (&[][..], *len),
     };
     if len < root.len {
         let wanted = root.len;
         return Err(Error::Kernel(format!("%{name} has {wanted} elements, but {len} are given")));
     }
-    for (i, &value) in data.iter().take(root.len).enumerate() {
-        global.fill(root.first + i, root.scalar.round(value));
-    }
+    let own = (root.first..).zip(data).take(root.len);
+    own.for_each(|(at, &value)| global.fill(at, root.scalar.round(value)));
     Ok(())
 }

@@ -39,13 +39,14 @@ mod predecessor;
 mod together;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::successors;
 
 use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
 use crate::emit::Storage;
 use crate::error::AtMost;
 use crate::kernel::{Leaf, each_stmt};
-use crate::{Completion, Kernel, Kind, Memory, Operand, Spec, Stmt, Tensor, TensorId, ThreadsId};
+use crate::{Completion, Cond, Kernel, Kind, Memory, Operand, Spec, Stmt, TensorId, ThreadsId};
 use together::Group;
 
 /// What is wrong, and where.
@@ -94,11 +95,7 @@ pub fn verify(kernel: &Kernel) -> Vec<Finding> {
         verifier.report(Rule::Fits, error.to_string());
     }
     match kernel.block_size() {
-        Ok(threads) => {
-            let mut group = Group::new(threads);
-            let mut scope = Scope::default();
-            verifier.spec(&kernel.spec, &mut group, &mut scope);
-        }
+        Ok(threads) => verifier.spec(&kernel.spec, &mut Group::new(threads), &mut Scope::default()),
         Err(error) => verifier.report(Rule::Together, error.to_string()),
     }
     verifier.register_file();
@@ -108,6 +105,9 @@ pub fn verify(kernel: &Kernel) -> Vec<Finding> {
     verifier.findings.extend(predecessor::check(kernel).into_iter().map(of(Rule::Predecessor)));
     verifier.findings
 }
+
+/// Whether something holds, or what is wrong with it.
+type Held = Result<(), String>;
 
 struct Verifier<'a> {
     kernel: &'a Kernel,
@@ -140,9 +140,7 @@ impl Verifier<'_> {
     }
 
     fn block(&mut self, stmts: &[Stmt], group: &mut Group, scope: &mut Scope) {
-        for stmt in stmts {
-            self.stmt(stmt, group, scope);
-        }
+        stmts.iter().for_each(|stmt| self.stmt(stmt, group, scope));
     }
 
     fn stmt(&mut self, stmt: &Stmt, group: &mut Group, scope: &mut Scope) {
@@ -156,9 +154,7 @@ impl Verifier<'_> {
             Stmt::Threads(id, of, _) => drop(self.views.insert(*id, *of)),
             Stmt::Ring(ring) => group.ring(ring),
             Stmt::Advance(ring) => group.advance(ring),
-            Stmt::Indices(vars, threads) => {
-                group.indices(self.kernel.threads(*threads), vars);
-            }
+            Stmt::Indices(vars, threads) => group.indices(self.kernel.threads(*threads), vars),
             Stmt::Let(var, value) => group.define(var, value),
             Stmt::Value(var, of) => {
                 self.declared_uses(&[], &[(*of).into()], scope);
@@ -166,10 +162,9 @@ impl Verifier<'_> {
             }
             Stmt::Spec(spec) => self.spec(spec, group, scope),
             Stmt::For(looped) => {
-                let bounds = [&looped.first, &looped.end, &looped.step];
-                let before = group.enter(&looped.var, bounds);
+                let (name, bounds) = (&looped.var, [&looped.first, &looped.end, &looped.step]);
+                let before = group.enter(name, bounds);
                 if before.is_none() {
-                    let name = &looped.var;
                     self.report(Rule::Together, format!("the bounds of {name} differ by thread"));
                 }
                 let mut inner = scope.clone();
@@ -178,7 +173,7 @@ impl Verifier<'_> {
                         self.report(Rule::Carried, why);
                     }
                 }
-                inner.tests.within(&looped.var, &looped.end);
+                inner.tests.add(&[Cond::less(name, &looped.end)]);
                 self.block(&looped.body, group, &mut inner);
                 if let Some(before) = before {
                     group.widen(before);
@@ -193,10 +188,11 @@ impl Verifier<'_> {
                 group.widen(before);
             }
             Stmt::Role(threads, first, end, body) => {
-                if let Err(why) = group.belong(self.kernel.threads(*threads)) {
+                let threads = self.kernel.threads(*threads);
+                if let Err(why) = group.belong(threads) {
                     self.report(Rule::Together, why);
                 }
-                let before = group.role(self.kernel.threads(*threads), *first, *end);
+                let before = group.role(threads, *first, *end);
                 self.block(body, group, &mut scope.clone());
                 group.widen(before);
             }
@@ -244,13 +240,7 @@ impl Verifier<'_> {
     }
 
     /// Rule 12.
-    fn carried(
-        &mut self,
-        spec: &Spec,
-        body: &[Stmt],
-        group: &Group,
-        scope: &Scope,
-    ) -> Result<(), String> {
+    fn carried(&mut self, spec: &Spec, body: &[Stmt], group: &Group, scope: &Scope) -> Held {
         let states = &spec.outs;
         self.declared_uses(&[], &[&states[..], &spec.ins].concat(), scope);
         group.reach(self.kernel.threads(spec.threads))?;
@@ -269,35 +259,24 @@ impl Verifier<'_> {
     }
 
     /// Rule 11.
-    fn agents(&self, spec: &Spec, above: [ThreadsId; 2], group: &Group) -> Result<(), String> {
+    fn agents(&self, spec: &Spec, above: [ThreadsId; 2], group: &Group) -> Held {
         let [blocks, threads] = above.map(|id| self.kernel.threads(id));
         let [own_blocks, own] = [spec.blocks, spec.threads].map(|id| self.kernel.threads(id));
-        let mut view = Some(&spec.blocks);
-        while view.is_some_and(|id| *id != above[0]) {
-            view = view.and_then(|id| self.views.get(id));
-        }
-        if view.is_none() && own_blocks != blocks && !own_blocks.view.size().is(1) {
+        let mut views = successors(Some(&spec.blocks), |id| self.views.get(id));
+        if views.all(|id| *id != above[0]) && own_blocks != blocks && !own_blocks.view.size().is(1)
+        {
             let [own, above] = [spec.blocks, above[0]].map(|id| self.kernel.threads_name(id));
             return Err(format!("its blocks #{own} are no tile of #{above} around it"));
         }
-        let alone = own.view.size().is(1);
-        if alone || own == threads { Ok(()) } else { group.within(own, threads) }
+        if own.view.size().is(1) || own == threads { Ok(()) } else { group.within(own, threads) }
     }
 
     /// Rule 3.
     fn inside(&mut self, site: &Site<'_>, known: &bounds::Known, group: &Group) {
-        if let Completion::Signals(barrier) = &site.spec.completion
-            && let Ok(barrier) = self.kernel.operand(barrier)
-            && let Some(cond) = known.unproven(&barrier.view, group)
-        {
-            self.report(Rule::Inside, format!("nothing says that {cond} for {barrier}"));
-        }
         // Asynchronous copies leave out what lies beyond a global tensor's edge.
         let clips = site.spec.kind == Kind::Move && site.spec.completion != Completion::Now;
-        for tensor in &site.operands {
-            if clips && tensor.memory == Memory::Global {
-                continue;
-            }
+        let operands = site.operands.iter().filter(|of| !(clips && of.memory == Memory::Global));
+        for tensor in site.signalled().iter().chain(operands) {
             if let Some(cond) = known.unproven(&tensor.view, group) {
                 self.report(Rule::Inside, format!("nothing says that {cond} for {tensor}"));
             }
@@ -317,12 +296,10 @@ impl Verifier<'_> {
                     writes.contains(&id) || !written && reads.contains(&id)
                 };
                 // Whoever reads a spec is told of all that it writes to global memory.
-                let Tensor { memory, scratch, .. } = *self.kernel.tensor(id);
-                let known = match memory == Memory::Global && written {
-                    true => scope.allowed.iter().all(names),
-                    false => scope.allowed.iter().any(names),
-                };
-                if !scope.allowed.is_empty() && !known && !scratch {
+                let (tensor, mut around) = (self.kernel.tensor(id), scope.allowed.iter());
+                let told = written && tensor.memory == Memory::Global;
+                let known = if told { around.all(names) } else { around.any(names) };
+                if !scope.allowed.is_empty() && !known && !tensor.scratch {
                     let what = if written { "writes" } else { "reads" };
                     let name = self.kernel.tensor_name(id);
                     let message = format!("{what} %{name}, which a spec around it does not name");
@@ -353,44 +330,35 @@ impl Verifier<'_> {
             self.buffers(operands).into_iter().find(|root| !used.contains(root))
         };
         let idle = unused(&spec.outs, &written);
-        let mut traced = read.clone();
-        self.trace(&mut traced);
+        // The parameters from which others have made what is read count as well.
+        let (mut traced, mut left) = (read.clone(), Vec::from_iter(read.iter().copied()));
+        while let Some(root) = left.pop() {
+            let more = self.made_of.get(&root).into_iter().flatten();
+            left.extend(more.filter(|of| traced.insert(**of)));
+        }
         let global = |root: &TensorId| self.kernel.tensor(*root).memory == Memory::Global;
         read.extend(traced.into_iter().filter(global));
         let vain = unused(&spec.ins, &read);
         for (root, what) in [(idle, "writes"), (vain, "reads")] {
-            if let Some(root) = root {
-                let name = self.kernel.tensor_name(root);
+            if let Some(name) = root.map(|root| self.kernel.tensor_name(root)) {
                 self.report(Rule::Declared, format!("nothing in its decomposition {what} %{name}"));
             }
         }
     }
 
-    /// Adds the parameters from which others have made what is read.
-    fn trace(&self, read: &mut BTreeSet<TensorId>) {
-        let mut left: Vec<TensorId> = read.iter().copied().collect();
-        while let Some(root) = left.pop() {
-            let more = self.made_of.get(&root).into_iter().flatten();
-            left.extend(more.filter(|of| read.insert(**of)));
-        }
-    }
-
     /// Rule 5, of registers: if any thread states a budget, each states one.
     fn register_file(&mut self) {
-        if self.budgets.is_empty() {
-            return;
-        }
-        let threads = self.budgets[0].0.len();
+        let Some((active, _)) = self.budgets.first() else { return };
+        let threads = active.len();
         let stated = |thread: usize| {
             let mut own = self.budgets.iter().filter(|(active, _)| active[thread]);
             let first = own.next().ok_or("no register budget")?;
             if own.next().is_some() { Err("two register budgets") } else { Ok(first.1) }
         };
-        let counts: std::result::Result<Vec<i64>, &str> = (0..threads).map(stated).collect();
-        match counts {
+        let sum: Result<i64, &str> = (0..threads).map(stated).sum();
+        match sum {
             Err(what) => self.report(Rule::Fits, format!("some threads state {what}")),
-            Ok(counts) => {
-                let sum: i64 = counts.iter().sum();
+            Ok(sum) => {
                 let there = registers_at_launch(threads as i64) * threads as i64;
                 if let Err(error) = AtMost(there).check("registers a block", sum) {
                     self.report(Rule::Fits, error.to_string());
@@ -401,12 +369,10 @@ impl Verifier<'_> {
 
     /// Rule 6.
     fn parity(&mut self, spec: &Spec, group: &Group) {
-        if let Kind::Wait(parity, _) = &spec.kind {
-            let mut ring = parity.constant().is_some_and(|parity| parity == 0 || parity == 1);
-            parity.each_var(&mut |var| ring |= group.parities.contains(var));
-            if !ring {
-                self.report(Rule::Rings, format!("the parity {parity} is no ring's"));
-            }
+        let Kind::Wait(parity, _) = &spec.kind else { return };
+        let constant = matches!(parity.constant(), Some(0 | 1));
+        if !constant && !parity.vars().iter().any(|var| group.parities.contains(var)) {
+            self.report(Rule::Rings, format!("the parity {parity} is no ring's"));
         }
     }
 }

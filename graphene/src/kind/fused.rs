@@ -11,6 +11,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::convert::from;
 use crate::function::{Node, Program, Value, operands};
 use crate::{Binary, Expr, Function, Number, Step};
 
@@ -135,10 +136,8 @@ macro_rules! operands_of {
     };
 }
 
-impl From<Step> for Term {
-    fn from(step: Step) -> Term {
-        Term::Step(step)
-    }
+from! {
+    Step => Term: |step| Term::Step(step);
 }
 
 impl Node for Term {
@@ -247,15 +246,13 @@ impl Fused {
 
     /// The numbers in it that the kernel's variables decide.
     pub(crate) fn exprs(&self) -> Vec<&Expr> {
-        fn of(term: &Term) -> Vec<&Expr> {
-            match term {
-                Term::Index(value) | Term::Split(_, value, _) => vec![value],
-                Term::Slice(_, first, count, _) => vec![first, count],
-                Term::Window(_, window, _) => vec![&window.count],
-                Term::Steps(count, next, _) => [vec![count], next.exprs()].concat(),
-                _ => Vec::new(),
-            }
-        }
-        self.steps().iter().flat_map(of).collect()
+        let each = self.steps().iter().flat_map(|term| match term {
+            Term::Index(value) | Term::Split(_, value, _) => vec![value],
+            Term::Slice(_, first, count, _) => vec![first, count],
+            Term::Window(_, window, _) => vec![&window.count],
+            Term::Steps(count, next, _) => [vec![count], next.exprs()].concat(),
+            _ => Vec::new(),
+        });
+        each.collect()
     }
 }

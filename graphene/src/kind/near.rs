@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
-use super::value::{Array, broadcast, value, visit};
+use super::value::{Array, broadcast, folded, scanned, value, visit};
+use crate::function::Node;
 use crate::function::near::{Near, SINGLE, moves};
-use crate::function::{Node, Value};
 use crate::{Binary, Expr, Number, Result, Scalar, Step, Unary};
 
 /// The whole numbers up to this are exact in single precision.
@@ -24,7 +24,7 @@ type Numbers<'a> = &'a dyn Fn(&Expr) -> Option<i64>;
 type Both = (Array, Array);
 
 /// What a fold by, or a scan with, a function of two numbers makes of a tensor.
-type Along<'a> = &'a dyn Fn(Binary, &Array) -> Result<Array>;
+type Along<'a> = &'a dyn Fn(Binary, &Array) -> Array;
 
 /// What an expression is evaluated by, beside its inputs.
 #[derive(Clone, Copy)]
@@ -102,33 +102,13 @@ impl Fused {
         let mut all: Vec<Cow<'_, Both>> = Vec::with_capacity(self.steps().len());
         let mut given: Vec<bool> = Vec::with_capacity(self.steps().len());
         for term in self.steps() {
-            let moved = matches!(
-                term,
-                Term::Step(Step::Input(_))
-                    | Term::Dims(..)
-                    | Term::Split(..)
-                    | Term::Merge(..)
-                    | Term::Slice(..)
-                    | Term::Window(..)
-                    | Term::Gather(..)
-            );
-            let operands: Vec<Value> = term.operands().collect();
-            given.push(moved && operands.iter().all(|x| given[x.index()]));
-            let rounded = |x: Value| {
-                let (own, off) = &*all[x.index()];
-                let fits = |(x, off): (&f64, &f64)| match *off == 0.0 && Scalar::F16.round(*x) == *x
-                {
-                    true => 0.0,
-                    false => off + by.unit * (x.abs() + LEAST),
-                };
-                let off = own.data.iter().zip(&off.data).map(fits).collect();
-                (own.clone(), Array { shape: own.shape.clone(), data: off })
-            };
-            let rounds = |x: &Value| matches!(term, Term::MatMul(..)) && !given[x.index()];
-            let anew: Vec<_> = operands.iter().map(|x| rounds(x).then(|| rounded(*x))).collect();
-            let of = operands.iter().zip(&anew);
-            let of: Vec<_> = of.map(|(x, anew)| anew.as_ref().unwrap_or(&all[x.index()])).collect();
-            let near = match term {
+            let reshaped = matches!(term, Term::Dims(..) | Term::Split(..) | Term::Merge(..));
+            let chosen = matches!(term, Term::Slice(..) | Term::Window(..) | Term::Gather(..));
+            let moved = term.input().is_some() || reshaped || chosen;
+            let known: Vec<bool> = term.operands().map(|x| given[x.index()]).collect();
+            given.push(moved && known.iter().all(|given| *given));
+            let of: Vec<&Both> = term.operands().map(|x| &*all[x.index()]).collect();
+            all.push(match term {
                 Term::Step(Step::Input(input)) if *input < ins.len() => Cow::Borrowed(&ins[*input]),
                 Term::Steps(count, next, _) => {
                     let of = of.into_iter().cloned().collect();
@@ -136,13 +116,12 @@ impl Fused {
                 }
                 Term::Step(step) if !of.is_empty() => Cow::Owned(each_stepped(step, &of)?),
                 _ => {
-                    let exact: Vec<&Array> = of.iter().map(|near| &near.0).collect();
-                    let own = value(term, &exact, by)?;
-                    let error = error(term, &own, &of, by)?;
+                    let values: Vec<&Array> = of.iter().map(|near| &near.0).collect();
+                    let own = value(term, &values, by)?;
+                    let error = error(term, &own, &of, &known, by)?;
                     Cow::Owned((own, error))
                 }
-            };
-            all.push(near);
+            });
         }
         Ok(self.outputs().iter().map(|output| all[output.index()].clone().into_owned()).collect())
     }
@@ -170,9 +149,14 @@ fn each(x: &Array, of: impl Fn(f64) -> f64) -> Array {
     Array { shape: x.shape.clone(), data: x.data.iter().map(|&x| of(x)).collect() }
 }
 
-fn sum(x: &Array, y: &Array) -> Array {
-    let data = x.data.iter().zip(&y.data).map(|(x, y)| x + y).collect();
+/// A function of each two elements of tensors of one shape.
+fn each_pair(x: &Array, y: &Array, of: impl Fn(f64, f64) -> f64) -> Array {
+    let data = x.data.iter().zip(&y.data).map(|(&x, &y)| of(x, y)).collect();
     Array { shape: x.shape.clone(), data }
+}
+
+fn sum(x: &Array, y: &Array) -> Array {
+    each_pair(x, y, |x, y| x + y)
 }
 
 fn is_exact(x: &Array) -> bool {
@@ -191,33 +175,40 @@ fn each_stepped(step: &Step, of: &[&Both]) -> Result<Both> {
     let shape = broadcast(&of.iter().map(|near| &near.0.shape[..]).collect::<Vec<_>>())?;
     let alike = of.iter().all(|(x, _)| x.shape == shape || x.data.len() == 1);
     let count = shape.iter().product();
-    let (mut values, mut errors) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut all = Vec::with_capacity(count);
     let mut add = |element: &dyn Fn(&Array) -> f64| {
         let mut near = [(0.0, 0.0); 3];
         near.iter_mut().zip(of).for_each(|(near, (x, off))| *near = (element(x), element(off)));
-        let (value, error) = stepped(step, &near[..of.len()]);
-        values.push(value);
-        errors.push(error);
+        all.push(stepped(step, &near[..of.len()]));
     };
     if alike {
         (0..count).for_each(|number| add(&|x| x.data[number.min(x.data.len() - 1)]));
     } else {
         visit(&shape, |at| add(&|x| x.at(at)));
     }
+    let (values, errors) = all.into_iter().unzip();
     Ok((Array { shape: shape.clone(), data: values }, Array { shape, data: errors }))
 }
 
-fn error(term: &Term, own: &Array, of: &[&Both], by: Given<'_>) -> Result<Array> {
+/// What a term of such operands is off; of each operand, whether it is given rather than computed.
+fn error(term: &Term, own: &Array, of: &[&Both], given: &[bool], by: Given<'_>) -> Result<Array> {
     let moved = |term: &Term, x: &Array| value(term, &[x], by);
     let none = || each(own, |_| 0.0);
     Ok(match (term, of) {
         (Term::Step(step @ Step::Constant(_)), _) => each(own, |_| stepped(step, &[]).1),
         (Term::Step(_) | Term::Old(_) | Term::Index(_) | Term::Position(..), _) => none(),
-        (Term::MatMul(..), [(a, a_off), (b, b_off)]) => {
+        (Term::MatMul(..), [(a, _), (b, _)]) => {
+            let rounded = |which: usize| {
+                each_pair(&of[which].0, &of[which].1, |x, off| {
+                    let fits = given[which] || off == 0.0 && Scalar::F16.round(x) == x;
+                    if fits { off } else { off + by.unit * (x.abs() + LEAST) }
+                })
+            };
+            let [a_off, b_off] = [0, 1].map(rounded);
             let times = |a: &Array, b: &Array| value(term, &[a, b], by);
             let (a_size, b_size) = (each(a, f64::abs), each(b, f64::abs));
             let terms = a.shape.last().map_or(1, |&inner| inner) as f64;
-            if is_exact(a_off) && is_exact(b_off) {
+            if is_exact(&a_off) && is_exact(&b_off) {
                 let largest = |x: &Array| x.data.iter().copied().fold(0.0, f64::max);
                 let most = terms * largest(&a_size) * largest(&b_size);
                 if unit(a).zip(unit(b)).is_some_and(|(a, b)| most <= WHOLE * a * b) {
@@ -226,26 +217,22 @@ fn error(term: &Term, own: &Array, of: &[&Both], by: Given<'_>) -> Result<Array>
                 return Ok(each(&times(&a_size, &b_size)?, |size| 4.0 * terms * SINGLE * size));
             }
             // How far the left side moves, and what rounding is of, both times the right one.
-            let (a_most, b_most) = (sum(&a_size, a_off), sum(&b_size, b_off));
-            let all = times(&sum(a_off, &each(&a_most, |x| 4.0 * terms * SINGLE * x)), &b_most)?;
-            if is_exact(b_off) { all } else { sum(&all, &times(&a_size, b_off)?) }
+            let (a_most, b_most) = (sum(&a_size, &a_off), sum(&b_size, &b_off));
+            let all = times(&sum(&a_off, &each(&a_most, |x| 4.0 * terms * SINGLE * x)), &b_most)?;
+            if is_exact(&b_off) { all } else { sum(&all, &times(&a_size, &b_off)?) }
         }
-        (Term::Fold(fold, part, _), [x]) => folded(fold, *part, x, own, by)?,
-        (Term::Scan(scan, value), [x]) => {
-            let of = |op, x: &Array| moved(&Term::Scan(Scan { op, ..scan.clone() }, *value), x);
+        (Term::Fold(fold, part, _), [x]) => fold_error(fold, *part, x, own),
+        (Term::Scan(scan, _), [x]) => {
+            let of = |op, x: &Array| scanned(x, &Scan { op, ..scan.clone() });
             let terms = x.0.shape.get(scan.along).map_or(1.0, |&size| size as f64);
-            combined(scan.op, terms, x, own, &of)?
+            combined(scan.op, terms, x, own, &of)
         }
         (Term::Window(dim, window, value), [(_, off)]) => {
             moved(&Term::Window(*dim, Window { fill: Number(0.0), ..window.clone() }, *value), off)?
         }
         (Term::Gather(..), [(_, off), (index, _)]) => value(term, &[off, index], by)?,
         (Term::Dims(..) | Term::Split(..) | Term::Merge(..) | Term::Slice(..), [(_, off)]) => {
-            if is_exact(off) {
-                none()
-            } else {
-                moved(term, off)?
-            }
+            return if is_exact(off) { Ok(none()) } else { moved(term, off) };
         }
         _ => unreachable!("a term has all its operands"),
     })
@@ -281,68 +268,58 @@ fn stepped(step: &Step, of: &[Near]) -> Near {
 }
 
 /// What a fold by, or a scan with, a function of two numbers is off.
-fn combined(op: Binary, terms: f64, (x, off): &Both, own: &Array, of: Along<'_>) -> Result<Array> {
+fn combined(op: Binary, terms: f64, (x, off): &Both, own: &Array, of: Along<'_>) -> Array {
     match op {
         Binary::Add => {
-            let size = of(Binary::Add, &sum(&each(x, f64::abs), off))?;
-            let exact = is_exact(off)
-                && unit(x).is_some_and(|unit| size.data.iter().all(|&size| size <= WHOLE * unit));
-            if exact {
-                return Ok(each(own, |_| 0.0));
+            let size = of(Binary::Add, &sum(&each(x, f64::abs), off));
+            let whole = |unit| size.data.iter().all(|&size| size <= WHOLE * unit);
+            if is_exact(off) && unit(x).is_some_and(whole) {
+                return each(own, |_| 0.0);
             }
-            Ok(sum(&of(Binary::Add, off)?, &each(&size, |size| terms * SINGLE * size)))
+            each_pair(&of(Binary::Add, off), &size, |off, size| off + terms * SINGLE * size)
         }
         Binary::Mul => {
-            let share = |(x, off): (&f64, &f64)| if *off == 0.0 { 0.0 } else { off / x.abs() };
-            let shares = x.data.iter().zip(&off.data).map(share).collect();
-            let shares = of(Binary::Add, &Array { shape: x.shape.clone(), data: shares })?;
-            let data = own.data.iter().zip(&shares.data);
-            let data =
-                data.map(|(own, share)| 2.0 * own.abs() * (share + terms * SINGLE)).collect();
-            Ok(Array { shape: own.shape.clone(), data })
+            let share = |x: f64, off: f64| if off == 0.0 { 0.0 } else { off / x.abs() };
+            let shares = of(Binary::Add, &each_pair(x, off, share));
+            each_pair(own, &shares, |own, share| 2.0 * own.abs() * (share + terms * SINGLE))
         }
         _ => of(Binary::Max, off),
     }
 }
 
-fn folded(fold: &Fold, part: usize, both: &Both, own: &Array, by: Given<'_>) -> Result<Array> {
+/// What a part of a fold is off.
+fn fold_error(fold: &Fold, part: usize, both: &Both, own: &Array) -> Array {
     let (x, off) = both;
-    let along = |monoid: Monoid, part: usize, x: &Array| {
-        let fold = Fold { monoid, along: fold.along.clone() };
-        match Fused::input(0).fold(&fold, part).steps().last() {
-            Some(term) => value(term, &[x], by),
-            None => Ok(x.clone()),
-        }
-    };
-    let of = |op: Binary, x: &Array| along(Monoid::Of(op), 0, x);
+    let along = |monoid| Fold { monoid, along: fold.along.clone() };
+    let of = |op: Binary, x: &Array| folded(x, &along(Monoid::Of(op)), 0);
     let terms: f64 = fold.along.iter().map(|&dim| x.shape[dim] as f64).product();
     let most = off.data.iter().copied().fold(0.0, f64::max);
-    Ok(match (fold.monoid, part) {
-        (Monoid::Of(op), _) => combined(op, terms, both, own, &of)?,
-        (Monoid::Softmax, 0) => of(Binary::Max, off)?,
+    match (fold.monoid, part) {
+        (Monoid::Of(op), _) => combined(op, terms, both, own, &of),
+        (Monoid::Softmax, 0) => of(Binary::Max, off),
         (Monoid::Softmax, _) => {
-            let max = along(Monoid::Softmax, 0, x)?;
+            let max = folded(x, fold, 0);
             let weights = Array::new(&x.shape, |at| {
                 let below = x.at(at) - max.at(at);
                 let off = off.at(at) + most + 4.0 * SINGLE * (1.0 - below);
                 if below == f64::NEG_INFINITY { 0.0 } else { below.exp() * (off + terms * SINGLE) }
             });
-            of(Binary::Add, &weights)?
+            of(Binary::Add, &weights)
         }
         (Monoid::Welford, part) => {
-            let mean = along(Monoid::Welford, 0, x)?;
-            let size = of(Binary::Add, &sum(&each(x, f64::abs), off))?;
-            let moves = of(Binary::Add, off)?;
+            let mean = folded(x, fold, 0);
+            let size = of(Binary::Add, &sum(&each(x, f64::abs), off));
+            let moves = of(Binary::Add, off);
             let mean_off =
-                each(&sum(&moves, &each(&size, |x| (terms + 1.0) * SINGLE * x)), |x| x / terms);
+                each_pair(&moves, &size, |x, size| (x + (terms + 1.0) * SINGLE * size) / terms);
             if part == 0 {
-                return Ok(mean_off);
+                return mean_off;
             }
             let squares = Array::new(&x.shape, |at| {
                 let (far, off) = ((x.at(at) - mean.at(at)).abs(), off.at(at) + mean_off.at(at));
                 2.0 * far * off + off * off + (terms + 4.0) * SINGLE * far * far
             });
-            each(&of(Binary::Add, &squares)?, |x| x / terms)
+            each(&of(Binary::Add, &squares), |x| x / terms)
         }
-    })
+    }
 }

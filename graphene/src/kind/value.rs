@@ -1,5 +1,7 @@
 //! Tensors of numbers, and what expressions are of them.
 
+use std::ops::Range;
+
 use super::fused::{Fold, Monoid, Scan, Term, Window};
 use super::near::Given;
 use crate::{Error, Expr, Result, Step};
@@ -132,7 +134,7 @@ pub(super) fn value(term: &Term, of: &[&Array], by: Given<'_>) -> Result<Array> 
             if first + count > x.shape[*dim] {
                 return refuse(format!("{:?} ends before {first} + {count}", x.shape));
             }
-            Ok(along(x, *dim, count, |at| Some(at + first)))
+            Ok(sliced(x, *dim, first..first + count))
         }
         (Term::Window(dim, window, _), [x]) => {
             has(x, *dim)?;
@@ -143,10 +145,8 @@ pub(super) fn value(term: &Term, of: &[&Array], by: Given<'_>) -> Result<Array> 
 }
 
 fn has(x: &Array, dim: usize) -> Result {
-    if dim < x.shape.len() {
-        return Ok(());
-    }
-    refuse(format!("{:?} has no dimension {dim}", x.shape))
+    let none = || refuse(format!("{:?} has no dimension {dim}", x.shape));
+    if dim < x.shape.len() { Ok(()) } else { none() }
 }
 
 fn reshaped(x: &Array, shape: Vec<usize>) -> Result<Array> {
@@ -172,20 +172,13 @@ fn permuted(x: &Array, dims: &[Option<usize>], shape: Vec<usize>) -> Array {
     Array { shape, data }
 }
 
-/// A tensor with another size of a dimension, whose coordinates are others of the old one; 0 where there is none.
-fn along(x: &Array, dim: usize, size: usize, from: impl Fn(usize) -> Option<usize>) -> Array {
+/// The part of a tensor that has these coordinates along a dimension.
+fn sliced(x: &Array, dim: usize, part: Range<usize>) -> Array {
     let (mut shape, inner) = (x.shape.clone(), x.shape[dim + 1..].iter().product::<usize>());
-    shape[dim] = size;
-    let mut data = Vec::with_capacity(shape.iter().product());
-    for outer in x.data.chunks((inner * x.shape[dim]).max(1)) {
-        for from in (0..size).map(&from) {
-            match from {
-                Some(from) => data.extend_from_slice(&outer[from * inner..(from + 1) * inner]),
-                None => data.resize(data.len() + inner, 0.0),
-            }
-        }
-    }
-    Array { shape, data }
+    shape[dim] = part.len();
+    let outer = x.data.chunks((inner * x.shape[dim]).max(1));
+    let parts = outer.flat_map(|of| &of[part.start * inner..part.end * inner]);
+    Array { data: parts.copied().collect(), shape }
 }
 
 fn matmul(a: &Array, b: &Array) -> Result<Array> {
@@ -239,7 +232,7 @@ fn gather(table: &Array, index: &Array) -> Result<Array> {
     }))
 }
 
-fn folded(x: &Array, fold: &Fold, part: usize) -> Array {
+pub(super) fn folded(x: &Array, fold: &Fold, part: usize) -> Array {
     let (mut kept, mut inner) = (x.shape.clone(), vec![1; x.shape.len()]);
     for &dim in &fold.along {
         kept[dim] = 1;
@@ -283,7 +276,7 @@ impl Monoid {
     }
 }
 
-fn scanned(x: &Array, scan: &Scan) -> Array {
+pub(super) fn scanned(x: &Array, scan: &Scan) -> Array {
     let (size, inner) = (x.shape[scan.along], x.shape[scan.along + 1..].iter().product::<usize>());
     let mut scanned = x.clone();
     for first in (0..x.data.len()).filter(|at| at / inner % size == 0) {

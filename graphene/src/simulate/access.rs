@@ -1,25 +1,29 @@
 //! Elements of operands: where they lie, and reads and writes of them.
 
+use std::mem::discriminant;
+
 use super::clock::Epoch;
 use super::instance::Element;
 use super::issue::{Base, Failure, Issue};
 use super::meaning::unit_of;
-use super::memory::{Access, Conflict};
+use super::memory::{Access, Conflict, Space};
 use super::place::Place;
 use super::program::Mode;
 use super::runner::{Mark, Runner};
 use super::tally;
 use crate::atom::{At, Fault, Tried};
+use crate::text::print::joined;
 use crate::{Group, Memory};
+
+/// A lane, an operand as it sees it, and the number of its element.
+type Which = (usize, usize, usize);
 
 /// Where an element of an operand lies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spot<'p> {
     place: &'p Place,
-    /// The lane that sees it.
     lane: usize,
     operand: usize,
-    /// The operand's element.
     element: usize,
     /// The block of the run whose memory it is in.
     block: usize,
@@ -27,14 +31,8 @@ pub(super) struct Spot<'p> {
     offset: i64,
 }
 
-/// What is done with an element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Deed {
-    Read,
-    Write,
-    Update,
-    Observe,
-}
+/// What is done with an element of memory.
+type Deed = fn(&mut Space, usize, &Access<'_>) -> Option<Conflict>;
 
 impl<'p> Issue<'_, 'p, '_> {
     /// The number of an element of an operand.
@@ -62,11 +60,7 @@ impl<'p> Issue<'_, 'p, '_> {
 
     /// Where an element of an operand lies that begins there. All of this is inlined: a spot is never copied.
     #[inline(always)]
-    fn spot_from(
-        &self,
-        base: Base,
-        (lane, operand, element): (usize, usize, usize),
-    ) -> Option<Spot<'p>> {
+    fn spot_from(&self, base: Base, (lane, operand, element): Which) -> Option<Spot<'p>> {
         let place = &self.task.places[operand];
         let offset = base.offset + place.distances[element];
         let inside = base.inside || self.is_inside(place, base, element);
@@ -91,11 +85,7 @@ impl<'p> Issue<'_, 'p, '_> {
 
     /// Likewise, of an operand that begins there.
     #[inline(always)]
-    pub(super) fn inner_spot_from(
-        &mut self,
-        base: Base,
-        at: (usize, usize, usize),
-    ) -> Tried<Spot<'p>> {
+    pub(super) fn inner_spot_from(&mut self, base: Base, at: Which) -> Tried<Spot<'p>> {
         match self.spot_from(base, at) {
             Some(spot) => Ok(spot),
             None => Err(self.outside(at)),
@@ -103,7 +93,7 @@ impl<'p> Issue<'_, 'p, '_> {
     }
 
     #[cold]
-    fn outside(&mut self, (lane, operand, element): (usize, usize, usize)) -> Fault {
+    fn outside(&mut self, (lane, operand, element): Which) -> Fault {
         let fault = Fault::OutOfBounds(self.text(lane, operand, element));
         self.blame(lane, fault)
     }
@@ -112,15 +102,10 @@ impl<'p> Issue<'_, 'p, '_> {
     fn text(&self, lane: usize, operand: usize, element: usize) -> String {
         let place = &self.task.places[operand];
         let starts = &self.scratch.starts[self.base_of(lane, operand).starts..];
-        let coordinates: Vec<String> = starts
-            .iter()
-            .zip(place.steps(element))
-            .map(|(start, step)| (start + step).to_string())
-            .collect();
-        format!("%{}[{}]", place.name, coordinates.join(","))
+        let coordinates = starts.iter().zip(place.steps(element)).map(|(start, step)| start + step);
+        format!("%{}[{}]", place.name, joined(coordinates, ","))
     }
 
-    /// Reads an element.
     #[inline(always)]
     pub(super) fn load(&mut self, spot: Spot<'p>) -> Tried<f64> {
         match spot.place.memory {
@@ -132,7 +117,8 @@ impl<'p> Issue<'_, 'p, '_> {
     #[inline(never)]
     fn load_memory(&mut self, spot: Spot<'p>) -> Tried<f64> {
         self.note(spot);
-        self.touch(spot, self.stamp(spot.lane, false), Deed::Read)?;
+        let read: Deed = if spot.place.written { Space::read } else { Space::read_constant };
+        self.touch(spot, self.stamp(spot.lane, false), read)?;
         Ok(self.peek(spot))
     }
 
@@ -157,8 +143,8 @@ impl<'p> Issue<'_, 'p, '_> {
             if target.lane != spot.lane {
                 continue;
             }
-            target.bytes += place.bytes;
-            let stamp = Epoch::transfer(target.transfer);
+            target.landing.bytes += place.bytes;
+            let stamp = Epoch::transfer(target.landing.transfer);
             let spot = Spot { block: target.block, ..spot };
             self.put(spot, stamp, value)?;
         }
@@ -167,28 +153,27 @@ impl<'p> Issue<'_, 'p, '_> {
 
     fn put(&mut self, spot: Spot<'p>, stamp: Epoch, value: f64) -> Tried {
         self.note(spot);
-        self.touch(spot, stamp, Deed::Write)?;
+        self.touch(spot, stamp, Space::write)?;
         self.poke(spot, value);
         Ok(())
     }
 
     /// Replaces an element of global memory in one step.
-    pub(super) fn exchange(&mut self, spot: Spot<'p>, change: &dyn Fn(f64) -> f64) -> Tried<f64> {
+    pub(super) fn exchange(&mut self, spot: Spot<'p>, change: impl Fn(f64) -> f64) -> Tried {
         let place = spot.place;
         if place.memory != Memory::Global {
             let text = "only global memory is updated in one step".to_owned();
             return Err(self.blame(spot.lane, Fault::Invalid(text)));
         }
         self.note(spot);
-        self.touch(spot, self.stamp(spot.lane, true), Deed::Update)?;
-        let before = self.peek(spot);
-        self.poke(spot, place.scalar.round(change(before)));
-        Ok(before)
+        self.touch(spot, self.stamp(spot.lane, true), Space::update)?;
+        self.poke(spot, place.scalar.round(change(self.peek(spot))));
+        Ok(())
     }
 
     /// Reads an element as one that waits for it: others may update it at the same time.
     pub(super) fn observe(&mut self, spot: Spot<'p>) -> Tried<f64> {
-        self.touch(spot, self.stamp(spot.lane, false), Deed::Observe)?;
+        self.touch(spot, self.stamp(spot.lane, false), Space::observe)?;
         Ok(self.peek(spot))
     }
 
@@ -208,19 +193,16 @@ impl<'p> Issue<'_, 'p, '_> {
     fn poke(&mut self, spot: Spot<'p>, value: f64) {
         let (place, at) = (spot.place, self.counter(spot));
         let machine = &mut *self.machine;
+        let block = &mut machine.blocks[spot.block];
         let (space, unit) = match place.memory {
             Memory::Global => (&mut machine.global, 0),
-            Memory::Shared | Memory::Registers => {
-                let block = &mut machine.blocks[spot.block];
-                (&mut block.shared, block.number as u64)
-            }
+            Memory::Shared | Memory::Registers => (&mut block.shared, block.number as u64),
         };
-        if let Some(levels) = &mut machine.levels {
+        if machine.options.levels > 0 {
             let element = Element::of(place.memory, unit, at);
-            let values = (space.peek(at), value);
-            let by = (&machine.runners[self.warp], spot.lane);
-            levels.note(machine.program, by, (place.number, element), values);
-            space.date(at, levels.now);
+            let (by, values) = ((&machine.runners[self.warp], spot.lane), (space.peek(at), value));
+            machine.levels.note(machine.program, by, (place.number, element), values);
+            space.date(at, machine.levels.now);
         }
         space.poke(at, value);
     }
@@ -228,25 +210,22 @@ impl<'p> Issue<'_, 'p, '_> {
     /// Counts the bytes of an access, and which addresses it touches.
     fn note(&mut self, spot: Spot<'p>) {
         let place = spot.place;
-        let cost = &mut self.machine.costs[self.number];
-        let traffic = match place.memory {
-            Memory::Global => &mut cost.global,
-            Memory::Shared | Memory::Registers => &mut cost.shared,
+        let (cost, address) = (&mut self.machine.costs[self.number], place.physical(spot.offset));
+        let traffic = if place.memory == Memory::Shared {
+            self.scratch.spans[32 * spot.operand + spot.lane].extend(address, place.bytes);
+            &mut cost.shared
+        } else {
+            let sector = tally::sector(spot.operand, address);
+            if self.scratch.sectors.last() != Some(&sector) {
+                self.scratch.sectors.push(sector);
+            }
+            &mut cost.global
         };
         if spot.operand < self.task.site.outs() {
             traffic.written += place.bytes as u64;
         } else if self.task.mode != Mode::Group(Group::MatMul) {
             // What a warpgroup's matmul reads is counted as a whole.
             traffic.read += place.bytes as u64;
-        }
-        let address = place.physical(spot.offset);
-        if place.memory == Memory::Shared {
-            self.scratch.spans[32 * spot.operand + spot.lane].extend(address, place.bytes);
-        } else {
-            let sector = tally::sector(spot.operand, address);
-            if self.scratch.sectors.last() != Some(&sector) {
-                self.scratch.sectors.push(sector);
-            }
         }
     }
 
@@ -262,21 +241,13 @@ impl<'p> Issue<'_, 'p, '_> {
             proxy: self.task.site.atom.proxy,
             stamp,
             at: self.task.number,
-            update: deed == Deed::Update,
         };
         let own = access.runner.block == spot.block;
         let space = match place.memory {
             Memory::Global => &mut machine.global,
             Memory::Shared | Memory::Registers => &mut machine.blocks[spot.block].shared,
         };
-        let conflict = match deed {
-            Deed::Read if !place.written => space.read_constant(at),
-            Deed::Read => space.read(at, &access),
-            Deed::Write => space.write(at, &access),
-            Deed::Update => space.update(at, &access),
-            Deed::Observe => space.observe(at, &access),
-        };
-        if let Some(conflict) = conflict {
+        if let Some(conflict) = deed(space, at, &access) {
             self.report(spot, conflict)?;
         }
         if !own && place.memory == Memory::Shared {
@@ -297,7 +268,7 @@ impl<'p> Issue<'_, 'p, '_> {
                 let mut targets = self.scratch.targets.iter();
                 let own = targets.find(|of| mode == Mode::Signals && !writes && of.lane == lane);
                 let now = || self.machine.runners[self.warp].now(lane);
-                return own.map_or_else(now, |target| Epoch::transfer(target.transfer));
+                return own.map_or_else(now, |target| Epoch::transfer(target.landing.transfer));
             }
         };
         Epoch::new(units.first + unit, lane, open + 1)
@@ -323,12 +294,9 @@ impl<'p> Issue<'_, 'p, '_> {
 
     /// Hands a fault back if enough has been found; otherwise notes it, once for a statement and kind of fault.
     pub(super) fn complain(&mut self, lane: usize, fault: Fault, other: Option<u32>) -> Tried {
-        let number = self.task.number;
-        let kind = std::mem::discriminant(&fault);
-        let mut findings = self.machine.findings.iter();
-        if findings.any(|finding| {
-            finding.statement.number == number as usize
-                && std::mem::discriminant(&finding.fault) == kind
+        let (number, kind) = (self.task.number, discriminant(&fault));
+        if self.machine.findings.iter().any(|known| {
+            known.statement.number == number as usize && discriminant(&known.fault) == kind
         }) {
             return Ok(());
         }
@@ -343,7 +311,6 @@ impl<'p> Issue<'_, 'p, '_> {
     /// Notes an access to another block's shared memory, which must be there.
     pub(super) fn visit(&mut self, (lane, operand): (usize, usize), block: usize) -> Tried {
         let name = &self.task.places[operand].name;
-        let at = self.task.number;
         let (units, warps) = self.machine.units;
         let runner = &self.machine.runners[self.warp];
         let knowledge = runner.knowledge(lane);
@@ -360,7 +327,7 @@ impl<'p> Issue<'_, 'p, '_> {
         // When a transfer has landed, the barrier that it signals knows.
         if self.task.mode != Mode::Signals {
             let now = runner.now(lane);
-            self.machine.blocks[block].visitors.insert(now.who, (now, at));
+            self.machine.blocks[block].visitors.insert(now.who, (now, self.task.number));
         }
         Ok(())
     }
@@ -402,8 +369,8 @@ impl<'p> Issue<'_, 'p, '_> {
         let runner = &mut self.machine.runners[self.warp];
         let at = runner.register(counter, spot.lane);
         let (fences, matmuls) = (runner.fences, runner.matmuls);
-        let before = runner.marks[at];
         let mark = &mut runner.marks[at];
+        let before = *mark;
         (mark.valid, mark.at) = (true, number);
         if matmul {
             mark.written_in = matmuls.committed + 1;
@@ -411,14 +378,13 @@ impl<'p> Issue<'_, 'p, '_> {
             mark.touched = fences + 1;
         }
         let replaced = std::mem::replace(&mut runner.registers[at], value);
-        if let Some(levels) = &mut self.machine.levels {
+        if self.machine.options.levels > 0 {
             let runner = &self.machine.runners[self.warp];
             let block = self.machine.blocks[runner.block].number;
-            let unit = unit_of(block, runner.index);
+            let element = Element::of(Memory::Registers, unit_of(block, runner.index), at);
+            let (by, values) = ((runner, spot.lane), (replaced, value));
             let root = spot.place.number;
-            let element = (root, Element::of(Memory::Registers, unit, at));
-            let values = (replaced, value);
-            levels.note(self.machine.program, (runner, spot.lane), element, values);
+            self.machine.levels.note(self.machine.program, by, (root, element), values);
         }
         // A matmul may add to what an earlier one of its warpgroup still writes.
         if !matmul && before.in_flight(matmuls.done) {
@@ -435,12 +401,5 @@ impl<'p> Issue<'_, 'p, '_> {
         let text = self.text(spot.lane, spot.operand, spot.element);
         let text = format!("{text} is accessed by threads, and then by a matmul");
         self.complain(spot.lane, Fault::MissingFence(text), Some(before.at))
-    }
-}
-
-impl Runner {
-    /// The epoch of what a lane does now.
-    pub(super) fn now(&self, lane: usize) -> Epoch {
-        Epoch::new(self.units.first + self.units.warp, lane, self.time)
     }
 }

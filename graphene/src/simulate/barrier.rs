@@ -2,15 +2,14 @@
 
 use super::clock::{Epoch, Knowledge};
 
-/// A barrier.
 #[derive(Debug, Default)]
 pub(super) struct Barrier {
     /// Arrivals that complete a phase; 0 before it is initialised.
     count: i64,
     /// Arrivals that the phase lacks.
-    pending: i64,
+    pub(super) pending: i64,
     /// Bytes that the phase lacks; below 0 while more have come than are expected.
-    bytes: i64,
+    pub(super) bytes: i64,
     /// How many phases have completed.
     pub(super) phase: u32,
     /// When it was initialised, and when its maker fenced that.
@@ -31,8 +30,8 @@ const MOST: i64 = (1 << 20) - 1;
 
 impl Barrier {
     pub(super) fn new(units: usize) -> Barrier {
-        let [arriving, complete] = [units; 2].map(Knowledge::new);
-        Barrier { arriving, complete, ..Barrier::default() }
+        let nothing = Knowledge::new(units);
+        Barrier { arriving: nothing.clone(), complete: nothing, ..Barrier::default() }
     }
 
     /// Whether it has been initialised.
@@ -40,7 +39,6 @@ impl Barrier {
         self.count > 0
     }
 
-    /// Initialises it.
     pub(super) fn init(&mut self, count: i64, made: Epoch) -> Result<(), &'static str> {
         if self.exists() {
             return Err("is initialised twice");
@@ -68,11 +66,8 @@ impl Barrier {
     /// So many bytes have come.
     pub(super) fn land(&mut self, bytes: i64) -> Result<(), &'static str> {
         self.bytes -= bytes;
-        if self.bytes < -MOST {
-            Err("gets 2^20 bytes or more that it does not expect")
-        } else {
-            Ok(())
-        }
+        let why = "gets 2^20 bytes or more that it does not expect";
+        if self.bytes < -MOST { Err(why) } else { Ok(()) }
     }
 
     /// Completes the phase if nothing is lacking.
@@ -84,16 +79,5 @@ impl Barrier {
         self.pending = self.count;
         self.complete.join(&self.arriving);
         self.complete.order.raise(unit, self.phase);
-    }
-
-    /// Whether the phase of a parity has completed.
-    pub(super) fn passed(&self, parity: i64) -> bool {
-        i64::from(self.phase % 2) != parity
-    }
-
-    /// Its state, for reports.
-    pub(super) fn describe(&self) -> String {
-        let Barrier { phase, pending, bytes, .. } = self;
-        format!("phase {phase} lacks {pending} arrivals and {bytes} bytes")
     }
 }

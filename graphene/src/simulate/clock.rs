@@ -8,12 +8,10 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Who(u32);
 
-/// When a lane of a unit did something.
+/// When a lane of a unit did something: the unit's time then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Epoch {
-    /// Who did it.
     pub(super) who: Who,
-    /// The unit's time then.
     pub(super) time: u32,
 }
 
@@ -25,26 +23,19 @@ pub(super) struct Clock {
     lanes: Vec<(u32, [u32; 32])>,
 }
 
-/// What has happened before, and which of it asynchronous units may see.
+/// What has happened before, and which of it asynchronous units may see: what threads wrote and fenced since.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Knowledge {
-    /// Happened before.
     pub(super) order: Clock,
-    /// Written by threads, and fenced since.
     pub(super) fenced: Clock,
 }
 
 impl Who {
-    /// Nobody.
     pub(super) const NONE: Who = Who(u32::MAX);
     /// A transfer: the epoch's time is its number, and says who and when once it has landed.
     pub(super) const TRANSFER: Who = Who(u32::MAX - 1);
     /// Several: the epoch's time is the number of a set.
     pub(super) const SEVERAL: Who = Who(u32::MAX - 2);
-
-    pub(super) fn new(unit: u32, lane: usize) -> Who {
-        Who(unit * 32 + lane as u32)
-    }
 
     pub(super) fn unit(self) -> u32 {
         self.0 / 32
@@ -57,30 +48,23 @@ impl Who {
 
 impl Default for Epoch {
     fn default() -> Epoch {
-        Epoch::NONE
+        Epoch { who: Who::NONE, time: 0 }
     }
 }
 
 impl Epoch {
-    pub(super) const NONE: Epoch = Epoch { who: Who::NONE, time: 0 };
-
     pub(super) fn new(unit: u32, lane: usize, time: u32) -> Epoch {
-        Epoch { who: Who::new(unit, lane), time }
+        Epoch { who: Who(unit * 32 + lane as u32), time }
     }
 
-    pub(super) fn transfer(number: u32) -> Epoch {
-        Epoch { who: Who::TRANSFER, time: number }
+    pub(super) fn transfer(number: usize) -> Epoch {
+        Epoch { who: Who::TRANSFER, time: number as u32 }
     }
 }
 
 impl Clock {
     pub(super) fn new(units: usize) -> Clock {
         Clock { all: vec![0; units], lanes: Vec::new() }
-    }
-
-    /// How many units there are.
-    pub(super) fn units(&self) -> usize {
-        self.all.len()
     }
 
     /// Whether what a lane of a unit did at a time is known. Units of other runs are not.
@@ -92,25 +76,17 @@ impl Clock {
         }
     }
 
-    /// The time up to which all of a unit is known.
-    pub(super) fn time(&self, unit: u32) -> u32 {
-        self.all[unit as usize]
-    }
-
     /// All of a unit is known up to a time.
     pub(super) fn raise(&mut self, unit: u32, time: u32) {
         let all = &mut self.all[unit as usize];
         *all = time.max(*all);
-        if !self.lanes.is_empty() {
-            self.settle();
-        }
+        self.settle();
     }
 
     /// Some lanes of a unit are known up to a time each.
     pub(super) fn raise_lanes(&mut self, unit: u32, mask: u32, times: &[u32; 32]) {
         let all = self.all[unit as usize];
-        let beyond = (0..32).any(|lane| mask >> lane & 1 == 1 && times[lane] > all);
-        if !beyond {
+        if !(0..32).any(|lane| mask >> lane & 1 == 1 && times[lane] > all) {
             return;
         }
         let at = self.lanes.iter().position(|row| row.0 == unit).unwrap_or_else(|| {
@@ -132,12 +108,9 @@ impl Clock {
         for (unit, times) in &other.lanes {
             self.raise_lanes(*unit, u32::MAX, times);
         }
-        if !self.lanes.is_empty() {
-            self.settle();
-        }
+        self.settle();
     }
 
-    /// Forgets all that is known of these units.
     fn forget(&mut self, units: impl Fn(u32) -> bool) {
         for (unit, time) in (0..).zip(&mut self.all) {
             if units(unit) {
@@ -177,7 +150,6 @@ impl Knowledge {
     }
 }
 
-/// The lanes of a mask.
 pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
     let mut rest = mask;
     std::iter::from_fn(move || {

@@ -18,7 +18,7 @@ pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), F
             }
         }
         Op::Look(slot, register) => {
-            for lane in lanes_of(runner.mask) {
+            for lane in lanes_of(mask) {
                 let at = runner.register(*register, lane);
                 if !runner.marks[at].valid {
                     return Err(Fault::Uninitialised("a register".to_owned()));
@@ -38,7 +38,7 @@ pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), F
         }
         Op::Forget(first, count) => {
             for element in *first..first + count {
-                for lane in lanes_of(runner.mask) {
+                for lane in lanes_of(mask) {
                     let at = runner.register(element, lane);
                     let mark = &mut runner.marks[at];
                     if mark.in_flight(runner.matmuls.done) {
@@ -57,18 +57,15 @@ pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), F
                 runner.mask = mask;
             }
         }
-        Op::Unmask => {
-            runner.mask = runner.masks.pop().expect("every mask has been pushed");
-        }
+        Op::Unmask => runner.mask = runner.masks.pop().expect("every mask has been pushed"),
         Op::Loop { counter, end, exit } => {
             let goes_on =
                 |lane: usize| runner.slots[counter.of(lane)] < end.value(&runner.slots, lane);
             let all = goes_on(first);
             let varying = counter.varying || end.varying;
-            if varying && lanes_of(runner.mask).any(|lane| goes_on(lane) != all) {
-                return Err(Fault::Divergence(
-                    "a loop ends at once for some lanes only".to_owned(),
-                ));
+            if varying && lanes_of(mask).any(|lane| goes_on(lane) != all) {
+                let text = "a loop ends at once for some lanes only";
+                return Err(Fault::Divergence(text.to_owned()));
             }
             if !all {
                 runner.counter = *exit;
@@ -96,17 +93,14 @@ pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), F
 
 /// The active lanes for which all checks hold.
 fn passing(runner: &Runner, checks: &[Check]) -> u32 {
-    let mut mask = runner.mask;
-    for check in checks {
+    checks.iter().fold(runner.mask, |mask, check| {
         let holds = |&lane: &usize| check.holds(&runner.slots, lane);
-        mask = match mask {
-            0 => return 0,
-            _ if check.varying() => {
-                lanes_of(mask).filter(holds).fold(0, |all, lane| all | 1 << lane)
-            }
-            _ if holds(&(mask.trailing_zeros() as usize)) => mask,
-            _ => return 0,
-        };
-    }
-    mask
+        if check.left.varying || check.right.varying {
+            lanes_of(mask).filter(holds).fold(0, |all, lane| all | 1 << lane)
+        } else if lanes_of(mask).take(1).any(|first| holds(&first)) {
+            mask
+        } else {
+            0
+        }
+    })
 }

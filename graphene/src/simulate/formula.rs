@@ -1,6 +1,6 @@
 //! Index expressions, compiled: symbols are numbers, other variables are slots.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::index::{Factor, Op};
 use crate::{Cond, Error, Expr, Relation, Result, Var};
@@ -41,7 +41,6 @@ pub(super) struct Check {
 pub(super) struct Scope {
     symbols: HashMap<Var, i64>,
     slots: BTreeMap<Var, Slot>,
-    varying: HashSet<Var>,
     thread: Var,
     threads: i64,
     /// The number of values that a warp has.
@@ -60,7 +59,6 @@ impl Slot {
 }
 
 impl Formula {
-    /// The value for a lane.
     pub(super) fn value(&self, slots: &[i64], lane: usize) -> i64 {
         let mut sum = self.constant;
         for (coefficient, slot) in &self.linear {
@@ -75,10 +73,6 @@ impl Formula {
         }
         sum
     }
-
-    fn as_constant(&self) -> Option<i64> {
-        (self.linear.is_empty() && self.nonlinear.is_empty()).then_some(self.constant)
-    }
 }
 
 impl Term {
@@ -88,56 +82,38 @@ impl Term {
             Term::Of(op, a, b) => value(*op, a.value(slots, lane), b.value(slots, lane)),
         }
     }
-
-    fn varying(&self) -> bool {
-        match self {
-            Term::Slot(slot) => slot.varying,
-            Term::Of(_, a, b) => a.varying || b.varying,
-        }
-    }
 }
 
 impl Check {
     pub(super) fn holds(&self, slots: &[i64], lane: usize) -> bool {
         self.relation.compare(self.left.value(slots, lane), self.right.value(slots, lane))
     }
-
-    pub(super) fn varying(&self) -> bool {
-        self.left.varying || self.right.varying
-    }
 }
 
 impl Scope {
     pub(super) fn new(symbols: HashMap<Var, i64>, thread: Var, threads: i64) -> Scope {
-        let varying = HashSet::from([thread.clone()]);
-        Scope { symbols, slots: BTreeMap::new(), varying, thread, threads, size: 0 }
+        Scope { symbols, slots: BTreeMap::new(), thread, threads, size: 0 }
     }
 
     /// Notes that a variable is assigned, with values that differ among lanes or not. Says whether that is news.
     pub(super) fn assign(&mut self, var: &Var, varying: bool) -> bool {
-        let fresh = !self.slots.contains_key(var);
-        if fresh {
-            self.slots.insert(var.clone(), Slot { at: 0, varying: false });
-        }
-        let differs = varying && self.varying.insert(var.clone());
-        fresh || differs
+        let varying = varying || self.slot(var).is_some_and(|known| known.varying);
+        let slot = Slot { at: 0, varying };
+        self.slots.insert(var.clone(), slot) != Some(slot)
     }
 
     /// Gives the variables their places, once it is known which vary.
     pub(super) fn place(&mut self) {
-        for (var, slot) in &mut self.slots {
-            let varying = self.varying.contains(var);
-            *slot = Slot { at: self.size, varying };
-            self.size += if varying { 32 } else { 1 };
+        for slot in self.slots.values_mut() {
+            slot.at = self.size;
+            self.size += if slot.varying { 32 } else { 1 };
         }
     }
 
-    /// Where a variable lies.
     pub(super) fn slot(&self, var: &Var) -> Option<Slot> {
         self.slots.get(var).copied()
     }
 
-    /// The value of a variable for a lane.
     pub(super) fn lookup(&self, var: &Var, slots: &[i64], lane: usize) -> Option<i64> {
         let symbol = self.symbols.get(var).copied();
         symbol.or_else(|| self.slot(var).map(|slot| slots[slot.of(lane)]))
@@ -150,30 +126,20 @@ impl Scope {
 
     fn uniform_factor(&self, factor: &Factor) -> bool {
         let whole = Expr::from(factor.clone());
-        let (mut varies, mut only_thread) = (false, true);
-        whole.each_var(&mut |var| {
-            varies |= self.varying.contains(var);
-            only_thread &= *var == self.thread || self.symbols.contains_key(var);
-        });
-        if !varies {
+        let vars = whole.vars();
+        if !vars.iter().any(|var| self.slot(var).is_some_and(|slot| slot.varying)) {
             return true;
         }
-        if only_thread {
-            return self.same_in_each_warp(&whole);
+        if vars.iter().all(|var| *var == self.thread || self.symbols.contains_key(var)) {
+            let own = |var: &Var, thread| (*var == self.thread).then_some(thread);
+            let of = |var: &Var, thread| own(var, thread).or(self.symbols.get(var).copied());
+            let value = |thread: i64| whole.value(&|var| of(var, thread));
+            return (0..self.threads).all(|thread| value(thread) == value(thread / 32 * 32));
         }
         match factor {
             Factor::Var(_) => false,
             Factor::Of(_, a, b) => self.uniform(a) && self.uniform(b),
         }
-    }
-
-    fn same_in_each_warp(&self, expr: &Expr) -> bool {
-        let value = |thread: i64| {
-            expr.value(&|var| {
-                if *var == self.thread { Some(thread) } else { self.symbols.get(var).copied() }
-            })
-        };
-        (0..self.threads).all(|thread| value(thread) == value(thread / 32 * 32))
     }
 
     /// The value of an expression that mentions symbols only. Fails with [`Error::Shape`] if it mentions anything else.
@@ -192,13 +158,26 @@ impl Scope {
     /// launch or not positive.
     pub(super) fn compile(&self, expr: &Expr) -> Result<Formula> {
         let mut formula = Formula::default();
-        for (product, coefficient) in expr.terms() {
-            let mut coefficient = coefficient;
+        let constant =
+            |of: &Formula| (of.linear.is_empty() && of.nonlinear.is_empty()).then_some(of.constant);
+        for (product, mut coefficient) in expr.terms() {
             let mut terms = Vec::new();
             for factor in product {
-                match self.factor(factor)? {
-                    Ok(number) => coefficient = coefficient.wrapping_mul(number),
-                    Err(term) => terms.push(term),
+                match factor {
+                    Factor::Var(var) => match (self.symbols.get(var), self.slot(var)) {
+                        (Some(&number), _) => coefficient = coefficient.wrapping_mul(number),
+                        (None, Some(slot)) => terms.push(Term::Slot(slot)),
+                        (None, None) => return Err(Error::Shape(format!("{var} has no value"))),
+                    },
+                    Factor::Of(op, a, b) => {
+                        let (a, b) = (self.compile(a)?, self.compile(b)?);
+                        match constant(&a).zip(constant(&b)) {
+                            Some((a, b)) => {
+                                coefficient = coefficient.wrapping_mul(value(*op, a, b))
+                            }
+                            None => terms.push(Term::Of(*op, a, b)),
+                        }
+                    }
                 }
             }
             match (coefficient, &terms[..]) {
@@ -208,28 +187,14 @@ impl Scope {
                 (_, _) => formula.nonlinear.push((coefficient, terms)),
             }
         }
+        let varying = |term: &Term| match term {
+            Term::Slot(slot) => slot.varying,
+            Term::Of(_, a, b) => a.varying || b.varying,
+        };
         formula.varying = formula.linear.iter().any(|term| term.1.varying)
-            || formula.nonlinear.iter().flat_map(|term| &term.1).any(Term::varying);
+            || formula.nonlinear.iter().flat_map(|term| &term.1).any(varying);
         // What looks varying may be the same in each warp: a warp's number, for instance.
         formula.varying &= !self.uniform(expr);
         Ok(formula)
-    }
-
-    /// A number, or a term of variables.
-    fn factor(&self, factor: &Factor) -> Result<std::result::Result<i64, Term>> {
-        match factor {
-            Factor::Var(var) => match (self.symbols.get(var), self.slot(var)) {
-                (Some(&value), _) => Ok(Ok(value)),
-                (None, Some(slot)) => Ok(Err(Term::Slot(slot))),
-                (None, None) => Err(Error::Shape(format!("{var} has no value"))),
-            },
-            Factor::Of(op, a, b) => {
-                let (a, b) = (self.compile(a)?, self.compile(b)?);
-                Ok(match (a.as_constant(), b.as_constant()) {
-                    (Some(a), Some(b)) => Ok(value(*op, a, b)),
-                    (_, _) => Err(Term::Of(*op, a, b)),
-                })
-            }
-        }
     }
 }

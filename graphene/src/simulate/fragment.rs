@@ -15,9 +15,9 @@ use crate::{Kind, kernel};
 pub(super) struct Fragment {
     /// The elements' dimensions.
     pub(super) shape: Vec<usize>,
-    threads: usize,
+    pub(super) threads: usize,
     /// Where a thread's values lie among what they are a part of.
-    values: Vec<i64>,
+    pub(super) values: Vec<i64>,
     /// Of each digit how many there are; the lowest first, and threads' after values'.
     radices: Vec<usize>,
     /// What the first register has, and by how much each digit moves, as far as it is known.
@@ -30,14 +30,9 @@ pub(super) struct Fragment {
 /// The prime factors of a number, each a digit's.
 fn primes(mut number: usize) -> Vec<usize> {
     let mut all = Vec::new();
-    let mut prime = 2;
-    while number > 1 {
-        if number.is_multiple_of(prime) {
-            all.push(prime);
-            number /= prime;
-        } else {
-            prime += 1;
-        }
+    while let Some(prime) = (2..=number).find(|&prime| number.is_multiple_of(prime)) {
+        all.push(prime);
+        number /= prime;
     }
     all
 }
@@ -76,6 +71,9 @@ fn unpack(shape: &[usize], mut packed: i64) -> Vec<i64> {
     distances
 }
 
+/// What threads held together, or why that is not known.
+type Gathered = Result<kernel::Array, Unchecked>;
+
 impl Fragment {
     /// Nothing is known of an operand's registers yet.
     pub(super) fn new(
@@ -97,12 +95,11 @@ impl Fragment {
             cells: Vec::new(),
         };
         fragment.number();
-        let registers = fragment.threads * fragment.values.len();
+        let registers = fragment.cells.len();
         if shape.iter().product::<usize>() == 1 {
             fragment.learn(&vec![vec![0]; registers]);
         } else if matches!(level.spec.kind, Kind::Scan(_)) {
-            let each: Vec<Vec<usize>> = (0..registers).map(|at| vec![at]).collect();
-            fragment.learn(&each);
+            fragment.learn(&(0..registers).map(|at| vec![at]).collect::<Vec<_>>());
         }
         fragment
     }
@@ -110,11 +107,6 @@ impl Fragment {
     /// Whether it is one of these registers and elements.
     pub(super) fn is_of(&self, shape: &[usize], threads: usize, values: &[i64]) -> bool {
         self.shape == shape && self.threads == threads && self.values == values
-    }
-
-    /// Whether it is one of the same registers and elements.
-    pub(super) fn is_like(&self, other: &Fragment) -> bool {
-        self.is_of(&other.shape, other.threads, &other.values)
     }
 
     pub(super) fn is_complete(&self) -> bool {
@@ -138,7 +130,11 @@ impl Fragment {
     pub(super) fn learn(&mut self, may: &[Vec<usize>]) {
         let told: Vec<usize> = (0..may.len()).filter(|&of| !may[of].is_empty()).collect();
         // The distance of two elements as one number, in which each dimension has room for both signs.
-        let packed: Vec<i64> = (0..self.shape.iter().product()).map(|of| self.pack(of)).collect();
+        let pack = |of: usize| {
+            let at = coordinates(&self.shape, of).into_iter().zip(&self.shape);
+            at.fold(0, |packed, (at, &size)| packed * 2 * size as i64 + at)
+        };
+        let packed: Vec<i64> = (0..self.shape.iter().product()).map(pack).collect();
         let unpacked = |distance| unpack(&self.shape, distance);
         let (known, mut weight) = ((self.first.clone(), self.steps.clone()), 1);
         for (step, &radix) in self.steps.iter_mut().zip(&self.radices) {
@@ -168,12 +164,6 @@ impl Fragment {
         }
     }
 
-    /// An element's coordinates as one number.
-    fn pack(&self, element: usize) -> i64 {
-        let at = coordinates(&self.shape, element).into_iter().zip(&self.shape);
-        at.fold(0, |packed, (at, &size)| packed * 2 * size as i64 + at)
-    }
-
     fn number(&mut self) {
         let cell = |register: usize| {
             let moved = self.moved(register)?;
@@ -184,119 +174,7 @@ impl Fragment {
         };
         self.cells = (0..self.threads * self.values.len()).map(cell).collect();
     }
-}
 
-/// What threads held together, or why that is not known.
-type Gathered = Result<kernel::Array, Unchecked>;
-
-impl Level<'_> {
-    /// How many threads carry it out, of all its blocks.
-    pub(super) fn agents(&self) -> usize {
-        let blocks = self.blocks.as_ref().and_then(Option::as_ref).map_or(1, |team| team.size);
-        (self.threads.size * blocks) as usize
-    }
-
-    /// Room for what threads hold of operands in registers of several of them.
-    pub(super) fn held(&self) -> Vec<Vec<f64>> {
-        let empty = |of: &Array| {
-            let all = if of.spread { self.agents() * of.place.size() as usize } else { 0 };
-            vec![f64::NAN; all]
-        };
-        self.operands.iter().map(empty).collect()
-    }
-
-    /// Where an operand begins in its buffer.
-    pub(super) fn offset(&self, instance: &Instance, operand: usize) -> i64 {
-        let before = self.operands[..operand].iter().map(|of| of.place.starts.len()).sum();
-        let place = &self.operands[operand].place;
-        let starts = instance.starts[before..].iter().zip(&place.axes);
-        starts.take(place.starts.len()).map(|(start, axis)| start * axis.1).sum()
-    }
-
-    /// Where a thread's values of an operand lie among what they are a part of.
-    pub(super) fn registers(&self, instance: &Instance, operand: usize) -> Vec<i64> {
-        let (offset, place) = (self.offset(instance, operand), &self.operands[operand].place);
-        (0..place.size() as usize).map(|value| offset + place.distances[value]).collect()
-    }
-
-    /// Notes what lanes that come to an instance hold.
-    pub(super) fn look(&self, of: &mut Instance, (runner, block): (&Runner, i64), lanes: u32) {
-        for (number, operand) in self.operands.iter().enumerate().filter(|row| row.1.spread) {
-            let place = &operand.place;
-            let first = place.first as i64 + self.offset(of, number);
-            let count = place.size() as usize;
-            for lane in lanes_of(lanes) {
-                let thread = (32 * runner.index + lane) as i64 - of.first;
-                let rank = self.rank(block - of.from, thread);
-                for value in 0..count {
-                    let at = runner.register((first + place.distances[value]) as usize, lane);
-                    if runner.marks[at].valid {
-                        of.held[number][rank * count + value] = runner.registers[at];
-                    }
-                }
-            }
-        }
-    }
-
-    /// The number of a thread among all of an instance's, which is given relative to the first of its blocks and threads.
-    fn rank(&self, block: i64, thread: i64) -> usize {
-        let blocks = self.blocks.as_ref().and_then(Option::as_ref);
-        let block = blocks.map_or(0, |team| team.rank(block));
-        block * self.threads.size as usize + self.threads.rank(thread)
-    }
-
-    /// The block, the warp and the lane of a thread of an instance.
-    pub(super) fn lane(&self, instance: &Instance, rank: usize) -> (i64, usize, usize) {
-        let (block, thread) =
-            (rank / self.threads.offsets.len(), rank % self.threads.offsets.len());
-        let blocks = self.blocks.as_ref().and_then(Option::as_ref);
-        let block = instance.from + blocks.map_or(0, |team| team.offsets[block]);
-        let thread = (instance.first + self.threads.offsets[thread]) as usize;
-        (block, thread / 32, thread % 32)
-    }
-
-    /// An operand in registers of several threads, as the elements that these held: for folds and scans, the threads are
-    /// its first dimension.
-    pub(super) fn gathered(&self, levels: &Levels, instance: &Instance, number: usize) -> Gathered {
-        let (operand, held) = (&self.operands[number], &instance.held[number]);
-        let place = &operand.place;
-        let count = place.size() as usize;
-        if matches!(self.spec.kind, Kind::Fold(_) | Kind::Scan(_)) {
-            let shape = [&[self.agents()], &operand.shape[..]].concat();
-            let of =
-                |rank: usize| operand.order.iter().map(move |&at| held[rank * count + at as usize]);
-            let data = (0..self.agents()).flat_map(of).collect();
-            return Ok(kernel::Array { shape, data });
-        }
-        let known = levels.fragments.get(&place.number).into_iter().flatten();
-        let own = self.registers(instance, number);
-        let value = |fragment: &Fragment, at: &i64| fragment.values.iter().position(|of| of == at);
-        let found = known.rev().find_map(|fragment| {
-            let all: Option<Vec<usize>> = own.iter().map(|at| value(fragment, at)).collect();
-            Some((fragment, all?))
-        });
-        let Some((fragment, values)) = found else {
-            let first = held.first().copied().unwrap_or(f64::NAN);
-            let alike = held.iter().all(|of| of.to_bits() == first.to_bits());
-            let one = kernel::Array::one(first);
-            return if alike { Ok(one) } else { Err(Unchecked::Fragment) };
-        };
-        let mut cells = Vec::with_capacity(held.len());
-        for rank in 0..self.agents() {
-            let (block, warp, lane) = self.lane(instance, rank);
-            let team = levels.teams.get(&(place.number, block, warp));
-            let (from, first, size) = team.ok_or(Unchecked::Fragment)?;
-            let theirs = (block - from) * size + (32 * warp + lane) as i64 - first;
-            for value in &values {
-                let register = theirs as usize * fragment.values.len() + value;
-                cells.push(*fragment.cells.get(register).ok_or(Unchecked::Fragment)?);
-            }
-        }
-        fragment.fill(&cells, held)
-    }
-}
-
-impl Fragment {
     /// The elements that some registers hold; those that are known, if they make a box.
     fn fill(&self, cells: &[Option<Option<usize>>], held: &[f64]) -> Gathered {
         let mut data = vec![None; self.shape.iter().product()];
@@ -317,20 +195,20 @@ impl Fragment {
                 }
                 Some(None) => {}
                 // What is not known makes no difference if it is all the same.
-                None if rest.is_none_or(|rest| rest.to_bits() == value.to_bits()) => {
-                    rest = Some(value)
+                None if rest.is_some_and(|rest| rest.to_bits() != value.to_bits()) => {
+                    return Err(Unchecked::Fragment);
                 }
-                None => return Err(Unchecked::Fragment),
+                None => rest = Some(value),
             }
         }
         if rest.is_some() {
-            if cells.len() < self.threads * self.values.len() {
+            if cells.len() < self.cells.len() {
                 return Err(Unchecked::Fragment);
             }
             (low, high) = (vec![0; self.shape.len()], self.shape.clone());
         }
-        let shape: Vec<usize> =
-            low.iter().zip(&high).map(|(low, high)| high.saturating_sub(*low)).collect();
+        let sizes = low.iter().zip(&high).map(|(low, high)| high.saturating_sub(*low));
+        let shape: Vec<usize> = sizes.collect();
         let mut holes = false;
         let array = kernel::Array::new(&shape, |at| {
             let along = at.iter().zip(&low).zip(&self.shape);
@@ -340,5 +218,107 @@ impl Fragment {
             value.unwrap_or(f64::NAN)
         });
         if holes { Err(Unchecked::Fragment) } else { Ok(array) }
+    }
+}
+
+impl Level<'_> {
+    /// How many threads carry it out, of all its blocks.
+    pub(super) fn agents(&self) -> usize {
+        let blocks = self.blocks.as_ref().and_then(Option::as_ref).map_or(1, |team| team.size);
+        (self.threads.size * blocks) as usize
+    }
+
+    /// Room for what threads hold of operands in registers of several of them.
+    pub(super) fn held(&self) -> Vec<Vec<f64>> {
+        let count = |of: &Array| if of.spread { self.agents() * of.order.len() } else { 0 };
+        self.operands.iter().map(|of| vec![f64::NAN; count(of)]).collect()
+    }
+
+    /// Where an operand begins in its buffer.
+    pub(super) fn offset(&self, instance: &Instance, operand: usize) -> i64 {
+        let before = self.operands[..operand].iter().map(|of| of.place.starts.len()).sum();
+        let place = &self.operands[operand].place;
+        let starts = instance.starts[before..].iter().zip(&place.axes);
+        starts.take(place.starts.len()).map(|(start, axis)| start * axis.1).sum()
+    }
+
+    /// Where a thread's values of an operand lie among what they are a part of.
+    pub(super) fn registers(&self, instance: &Instance, operand: usize) -> Vec<i64> {
+        let (offset, place) = (self.offset(instance, operand), &self.operands[operand].place);
+        place.distances.iter().map(|distance| offset + distance).collect()
+    }
+
+    /// Notes what lanes that come to an instance hold.
+    pub(super) fn look(&self, of: &mut Instance, (runner, block): (&Runner, i64), lanes: u32) {
+        for (number, operand) in self.operands.iter().enumerate().filter(|row| row.1.spread) {
+            let place = &operand.place;
+            let first = place.first as i64 + self.offset(of, number);
+            for lane in lanes_of(lanes) {
+                let thread = (32 * runner.index + lane) as i64 - of.first;
+                let rank = self.rank(block - of.from, thread);
+                let held = of.held[number][rank * place.distances.len()..].iter_mut();
+                for (held, distance) in held.zip(&place.distances) {
+                    let at = runner.register((first + distance) as usize, lane);
+                    if runner.marks[at].valid {
+                        *held = runner.registers[at];
+                    }
+                }
+            }
+        }
+    }
+
+    /// The number of a thread among all of an instance's, which is given relative to the first of its blocks and threads.
+    fn rank(&self, block: i64, thread: i64) -> usize {
+        let blocks = self.blocks.as_ref().and_then(Option::as_ref);
+        let block = blocks.map_or(0, |team| team.rank(block));
+        block * self.threads.size as usize + self.threads.rank(thread)
+    }
+
+    /// The block, the warp and the lane of a thread of an instance.
+    pub(super) fn lane(&self, instance: &Instance, rank: usize) -> (i64, usize, usize) {
+        let threads = &self.threads.offsets;
+        let blocks = self.blocks.as_ref().and_then(Option::as_ref);
+        let block = instance.from + blocks.map_or(0, |team| team.offsets[rank / threads.len()]);
+        let thread = (instance.first + threads[rank % threads.len()]) as usize;
+        (block, thread / 32, thread % 32)
+    }
+
+    /// An operand in registers of several threads, as the elements that these held: for folds and scans, the threads are
+    /// its first dimension.
+    pub(super) fn gathered(&self, levels: &Levels, instance: &Instance, number: usize) -> Gathered {
+        let (operand, held) = (&self.operands[number], &instance.held[number]);
+        let place = &operand.place;
+        let count = place.size() as usize;
+        if matches!(self.spec.kind, Kind::Fold(_) | Kind::Scan(_)) {
+            let shape = [&[self.agents()], &operand.shape[..]].concat();
+            let each = held.chunks(count.max(1));
+            let data = each.flat_map(|own| operand.order.iter().map(move |&at| own[at as usize]));
+            let data = data.collect();
+            return Ok(kernel::Array { shape, data });
+        }
+        let known = levels.fragments.get(&place.number).into_iter().flatten();
+        let own = self.registers(instance, number);
+        let found = known.rev().find_map(|fragment| {
+            let value = |at| fragment.values.iter().position(|of| of == at);
+            Some((fragment, own.iter().map(value).collect::<Option<Vec<usize>>>()?))
+        });
+        let Some((fragment, values)) = found else {
+            let first = held.first().copied().unwrap_or(f64::NAN);
+            let alike = held.iter().all(|of| of.to_bits() == first.to_bits());
+            let one = kernel::Array::one(first);
+            return if alike { Ok(one) } else { Err(Unchecked::Fragment) };
+        };
+        let mut cells = Vec::with_capacity(held.len());
+        for rank in 0..self.agents() {
+            let (block, warp, lane) = self.lane(instance, rank);
+            let team = levels.teams.get(&(place.number, block, warp));
+            let (from, first, size) = team.ok_or(Unchecked::Fragment)?;
+            let theirs = (block - from) * size + (32 * warp + lane) as i64 - first;
+            for value in &values {
+                let register = theirs as usize * fragment.values.len() + value;
+                cells.push(*fragment.cells.get(register).ok_or(Unchecked::Fragment)?);
+            }
+        }
+        fragment.fill(&cells, held)
     }
 }

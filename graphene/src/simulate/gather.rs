@@ -1,17 +1,12 @@
 //! Rendezvous: threads that wait for each other.
 
-use super::clock::Knowledge;
 use super::machine::Machine;
 use super::program::Task;
 use super::runner::Gathered;
 use crate::atom::{Fault, Progress, Step};
 
-/// Which threads meet: those of some blocks, given by the first, the last and their number; so too the blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Meeting {
-    blocks: (i64, i64, usize),
-    threads: (i64, i64, usize),
-}
+/// Which threads of which blocks meet: of both the first, the last and their number.
+pub(super) type Meeting = [(i64, i64, usize); 2];
 
 /// Warps that wait for others.
 #[derive(Debug)]
@@ -34,20 +29,16 @@ pub(super) fn rendezvous(machine: &mut Machine<'_, '_>, warp: usize, task: &Task
     let runner = &machine.runners[warp];
     let lane = runner.mask.trailing_zeros() as usize;
     let start = task.threads.start.value(&runner.slots, lane);
-    let own = machine.blocks[runner.block].number;
-    let (first_block, offsets): (i64, &[i64]) = if task.site.across_blocks() {
+    let blocks: (i64, &[i64]) = if task.site.across_blocks() {
         (task.blocks.start.value(&runner.slots, lane), &task.blocks.offsets)
     } else {
-        (own, &[0])
+        (machine.blocks[runner.block].number, &[0])
     };
-    let last = |offsets: &[i64]| offsets.last().copied().unwrap_or(0);
-    let meeting = Meeting {
-        blocks: (first_block, last(offsets), offsets.len()),
-        threads: (start, last(&task.threads.offsets), task.threads.offsets.len()),
-    };
+    let all: [(i64, &[i64]); 2] = [blocks, (start, &task.threads.offsets)];
+    let meeting = all.map(|(first, of)| (first, of.last().copied().unwrap_or(0), of.len()));
     if !machine.gatherings.contains_key(&meeting) {
-        let expected = members(machine, first_block, offsets, start, &task.threads.offsets)?;
-        machine.gatherings.insert(meeting, Gathering { expected, arrived: 0 });
+        let gathering = Gathering { expected: members(machine, all)?, arrived: 0 };
+        machine.gatherings.insert(meeting, gathering);
     }
     let gathering = machine.gatherings.get_mut(&meeting).expect("it was just made");
     if !gathering.expected.iter().any(|row| row.0 == warp) {
@@ -59,7 +50,7 @@ pub(super) fn rendezvous(machine: &mut Machine<'_, '_>, warp: usize, task: &Task
         return Ok(Progress::Blocked);
     }
     let gathering = machine.gatherings.remove(&meeting).expect("it is there");
-    let mut known: Knowledge = machine.ignorance();
+    let mut known = machine.ignorance();
     for &(warp, lanes) in &gathering.expected {
         machine.runners[warp].publish(lanes, &mut known);
     }
@@ -75,10 +66,7 @@ pub(super) fn rendezvous(machine: &mut Machine<'_, '_>, warp: usize, task: &Task
 /// The warps that take part, with their lanes.
 fn members(
     machine: &Machine<'_, '_>,
-    first_block: i64,
-    blocks: &[i64],
-    start: i64,
-    threads: &[i64],
+    [(first_block, blocks), (start, threads)]: [(i64, &[i64]); 2],
 ) -> Result<Vec<(usize, u32)>, Fault> {
     let warps = i64::from(machine.units.1);
     let first = machine.blocks[0].number;

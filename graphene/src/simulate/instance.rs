@@ -10,7 +10,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
 use super::clock::lanes_of;
-use super::formula::Check;
+use super::formula::{Check, Formula};
 use super::fragment::Fragment;
 use super::log::{Log, Written};
 use super::runner::Runner;
@@ -32,13 +32,11 @@ pub(super) type Numbered<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 #[derive(Debug, Default)]
 pub(super) struct Instance {
     pub(super) level: usize,
-    /// The one around it.
     pub(super) parent: Option<usize>,
     /// What agents find it by, if not all come at once.
     key: Option<Key>,
     /// The agents that have not left.
     left: i64,
-    /// When it opened.
     pub(super) opened: u64,
     /// Where its operands begin along the axes of their buffers.
     pub(super) starts: Vec<i64>,
@@ -50,10 +48,9 @@ pub(super) struct Instance {
     /// The first of its blocks, and of its threads.
     pub(super) from: i64,
     pub(super) first: i64,
-    /// The warp and the lane that came first, and the warp's block of the run.
+    /// The warp and the lane that came first.
     pub(super) warp: usize,
     pub(super) lane: usize,
-    pub(super) block: usize,
     /// Whether all that it writes, or the one around it, lies outside of its buffers.
     outside: bool,
     /// Why it is not checked, as far as only its execution tells.
@@ -84,8 +81,6 @@ pub struct Checked {
 /// The instances of a run.
 #[derive(Debug, Default)]
 pub(super) struct Levels {
-    /// One of so many is checked.
-    every: u64,
     instances: Vec<Option<Instance>>,
     free: Vec<usize>,
     /// Logs of instances that have closed, for others.
@@ -141,20 +136,15 @@ impl Hasher for Mix {
 impl Element {
     /// An element of global memory, of a block's shared memory, or of a warp's registers, each lane's together.
     pub(super) fn of(memory: Memory, unit: u64, at: usize) -> Element {
-        let kind = match memory {
-            Memory::Global => 0,
-            Memory::Shared => 1,
-            Memory::Registers => 2,
-        };
-        Element(kind << 62 | unit << 34 | at as u64)
+        Element((memory as u64) << 62 | unit << 34 | at as u64)
     }
 }
 
 impl Levels {
-    pub(super) fn new(program: &Program<'_>, every: u64) -> Levels {
+    pub(super) fn new(program: &Program<'_>) -> Levels {
         let counts = vec![Checked::default(); program.levels.len()];
         let latest = counts.iter().map(|_| RefCell::default()).collect();
-        Levels { every, counts, latest, ..Levels::default() }
+        Levels { counts, latest, ..Levels::default() }
     }
 
     pub(super) fn get(&self, instance: usize) -> &Instance {
@@ -171,9 +161,7 @@ impl Levels {
 
     /// The innermost instance, from one on outwards, that a tensor is an output of.
     fn whose(&mut self, program: &Program<'_>, from: usize, root: usize) -> Option<usize> {
-        if let Some((of, found)) = self.found
-            && of == (from, root)
-        {
+        if let Some((_, found)) = self.found.filter(|found| found.0 == (from, root)) {
             return found;
         }
         let is_its = |id: &usize| {
@@ -195,7 +183,7 @@ impl Levels {
         (before, after): (f64, f64),
     ) {
         self.now += 1;
-        let Some(id) = runner.frames.last().map(|frame| frame.of[lane]) else { return };
+        let id = runner.frames.last().map_or(NONE, |frame| frame.of[lane]);
         if id == NONE {
             return;
         }
@@ -209,23 +197,19 @@ impl Levels {
 
 /// Some lanes of a warp come to a spec with a body.
 pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
-    let program = machine.program;
+    let (program, every) = (machine.program, machine.options.levels);
     let level = &program.levels[number];
-    let runner = &mut machine.runners[warp];
-    let Some(levels) = &mut machine.levels else { return };
-    let mask = runner.mask;
+    let (runner, levels) = (&mut machine.runners[warp], &mut machine.levels);
+    let (mask, leader) = (runner.mask, runner.mask.trailing_zeros() as usize);
     let around = runner.frames.last().map_or([NONE; 32], |frame| frame.of);
     runner.visits[number] += 1;
     let visit = runner.visits[number];
     let first = 32 * runner.index as i64;
-    let mut frame = Frame { own: true, mask, of: around };
     let within = runner.frames.last().is_some_and(|frame| frame.own);
-    let at_end = |check: &Check| check.holds(&runner.slots, mask.trailing_zeros() as usize);
-    let chosen = levels.every > 0
-        && (visit % levels.every == 1 % levels.every || within && level.ends.iter().any(at_end));
+    let at_end = |check: &Check| check.holds(&runner.slots, leader);
+    let chosen = visit % every == 1 % every || within && level.ends.iter().any(at_end);
     if level.unchecked.is_some() || !chosen {
-        frame.own = false;
-        let start = level.threads.start.value(&runner.slots, mask.trailing_zeros() as usize);
+        let start = level.threads.start.value(&runner.slots, leader);
         if level.threads.size == 1 || (first..first + 32).contains(&start) {
             let count = &mut levels.counts[number];
             let lanes = u64::from(if level.threads.size == 1 { mask.count_ones() } else { 1 });
@@ -234,9 +218,9 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
                 None => count.left_out += lanes,
             }
         }
-        runner.frames.push(frame);
-        return;
+        return runner.frames.push(Frame { own: false, mask, of: around });
     }
+    let mut frame = Frame { own: true, mask, of: around };
     let block = machine.blocks[runner.block].number;
     let mut groups: Vec<(i64, u32)> = Vec::with_capacity(32);
     for lane in lanes_of(mask) {
@@ -258,12 +242,12 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
             Some(Some(team)) => (team.size, team.start.value(&runner.slots, lane)),
         };
         let agents = level.threads.size * blocks;
-        let key = (number, visit, start, from);
-        let alone = agents <= i64::from(lanes.count_ones());
-        let known = if alone { None } else { levels.open.get(&key).copied() };
+        let all = agents <= i64::from(lanes.count_ones());
+        let key = (!all).then_some((number, visit, start, from));
+        let known = key.and_then(|key| levels.open.get(&key).copied());
         let id = known.unwrap_or_else(|| {
             let starts = level.operands.iter().flat_map(|of| &of.place.starts);
-            let value = |formula: &super::formula::Formula| formula.value(&runner.slots, lane);
+            let value = |formula: &Formula| formula.value(&runner.slots, lane);
             let starts: Vec<i64> = starts.map(value).collect();
             let parent = (around[lane] != NONE).then_some(around[lane] as usize);
             let nobody = parent.is_some_and(|parent| levels.get(parent).outside);
@@ -271,7 +255,7 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
             let id = levels.add(Instance {
                 level: number,
                 parent,
-                key: (!alone).then_some(key),
+                key,
                 left: agents,
                 opened: levels.now,
                 outside: nobody || level.is_outside(&starts),
@@ -283,26 +267,21 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
                 first: start,
                 warp,
                 lane,
-                block: runner.block,
                 unchecked: nobody.then_some(Unchecked::Outside),
                 log,
             });
-            if !alone {
-                levels.open.insert(key, id);
-            }
+            levels.open.extend(key.map(|key| (key, id)));
             id
         });
         // All see the same operands.
         let instance = levels.instances[id].as_mut().expect("it was found or made above");
         let starts = level.operands.iter().flat_map(|of| &of.place.starts);
         let varying = level.operands.iter().any(|of| of.place.varying);
-        if known.is_some() || varying {
-            let differs = starts.zip(&instance.starts).any(|(formula, start)| {
-                lanes_of(lanes).any(|lane| formula.value(&runner.slots, lane) != *start)
-            });
-            if differs {
-                instance.unchecked = Some(Unchecked::View);
-            }
+        let differs = |(formula, start): (&Formula, &i64)| {
+            lanes_of(lanes).any(|lane| formula.value(&runner.slots, lane) != *start)
+        };
+        if (known.is_some() || varying) && starts.zip(&instance.starts).any(differs) {
+            instance.unchecked = Some(Unchecked::View);
         }
         level.look(instance, (runner, block), lanes);
         lanes_of(lanes).for_each(|lane| frame.of[lane] = id as u32);
@@ -322,8 +301,8 @@ pub(super) fn leave(machine: &mut Machine<'_, '_>, warp: usize) {
         let lanes = lanes_of(rest).filter(|&lane| frame.of[lane] == id);
         let lanes = lanes.fold(0_u32, |lanes, lane| lanes | 1 << lane);
         rest &= !lanes;
-        let Some(levels) = &mut machine.levels else { return };
-        let instance = levels.instances[id as usize].as_mut().expect("its agents are in it");
+        let instance = machine.levels.instances[id as usize].as_mut();
+        let instance = instance.expect("its agents are in it");
         instance.left -= i64::from(lanes.count_ones());
         if instance.left <= 0 {
             let lane = lanes.trailing_zeros() as usize;
@@ -335,8 +314,7 @@ pub(super) fn leave(machine: &mut Machine<'_, '_>, warp: usize) {
 
 /// What an instance wrote, the one around it wrote.
 fn close(machine: &mut Machine<'_, '_>, id: usize) {
-    let program = machine.program;
-    let Some(levels) = &mut machine.levels else { return };
+    let levels = &mut machine.levels;
     let instance = levels.instances[id].take().expect("it is closed once");
     levels.free.push(id);
     if let Some(key) = instance.key {
@@ -345,7 +323,7 @@ fn close(machine: &mut Machine<'_, '_>, id: usize) {
     let Some(parent) = instance.parent else { return };
     let mut log = instance.log;
     for (element, new) in log.all() {
-        let of = levels.whose(program, parent, new.root as usize);
+        let of = levels.whose(machine.program, parent, new.root as usize);
         let Some(parent) = of.and_then(|of| levels.instances[of].as_mut()) else { continue };
         parent.log.add(element, new);
     }
@@ -362,32 +340,29 @@ pub(super) fn begin(machine: &mut Machine<'_, '_>, first: bool) {
         runner.visits = vec![0; program.levels.len()];
         runner.frames = vec![Frame { own: false, mask: u32::MAX, of: lanes }];
     }
-    if !first || lanes[0] == NONE {
+    if !first || whole.unchecked.is_some() {
         return;
     }
-    let level = &program.levels[0];
     let slots = &machine.runners[0].slots;
-    let starts = level.operands.iter().flat_map(|of| &of.place.starts);
+    let starts = whole.operands.iter().flat_map(|of| &of.place.starts);
     let starts = starts.map(|start| start.value(slots, 0)).collect();
-    let numbers = level.numbers.iter().map(|row| row.1.value(slots, 0)).collect();
+    let numbers = whole.numbers.iter().map(|row| row.1.value(slots, 0)).collect();
     let instance = Instance { left: i64::MAX, starts, numbers, ..Instance::default() };
-    if let Some(levels) = &mut machine.levels {
-        levels.instances.push(Some(instance));
-    }
+    machine.levels.instances.push(Some(instance));
 }
 
 /// The end of a run: the kernel's instance closes; those that some agents did not leave are counted.
 pub(super) fn end(machine: &mut Machine<'_, '_>) {
-    let program = machine.program;
-    let Some(levels) = &mut machine.levels else { return };
-    if let Some(why) = program.levels[0].unchecked {
+    let Some(whole) = machine.program.levels.first() else { return };
+    let levels = &mut machine.levels;
+    if let Some(why) = whole.unchecked {
         *levels.counts[0].unchecked.entry(why).or_default() += 1;
     }
     for instance in levels.instances.iter().flatten().filter(|of| of.level > 0) {
         let count = &mut levels.counts[instance.level];
         *count.unchecked.entry(Unchecked::Unfinished).or_default() += 1;
     }
-    if program.levels[0].unchecked.is_none() {
+    if whole.unchecked.is_none() {
         super::meaning::check(machine, 0, (0, 0));
     }
 }

@@ -22,14 +22,12 @@ impl From<Fault> for Failure {
     }
 }
 
-/// Where an operand begins, as a lane sees it.
+/// Where an operand begins, as a lane sees it: the offset in its buffer, within which all of it may lie, and the block of the
+/// run whose memory that is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Base {
-    /// The offset of its first element in the buffer.
     pub(super) offset: i64,
-    /// Whether all of it lies within the buffer.
     pub(super) inside: bool,
-    /// The block of the run whose memory it is.
     pub(super) block: usize,
     /// Where its coordinates along the axes are.
     pub(super) starts: usize,
@@ -51,12 +49,8 @@ pub(super) struct Scratch {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target {
     pub(super) lane: usize,
-    pub(super) transfer: u32,
     pub(super) block: usize,
-    /// The barrier that learns of it, and that one's block.
-    barrier: usize,
-    barrier_block: usize,
-    pub(super) bytes: i64,
+    pub(super) landing: Landing,
 }
 
 /// A warp at an atom.
@@ -84,7 +78,8 @@ pub(super) fn carry_out(
     let mut issue = Issue { machine, task, number, warp, mask, scratch, other: None, blamed: None };
     let step = issue.prepare().and_then(|()| {
         let step = (task.site.atom.meaning)(&task.site, &mut issue);
-        issue.depart();
+        // The transfers are on their way.
+        issue.machine.landings.extend(issue.scratch.targets.iter().map(|target| target.landing));
         step
     });
     if step == Ok(Progress::Done) {
@@ -121,18 +116,26 @@ impl Issue<'_, '_, '_> {
                 self.scratch.bases[at] = base;
             }
         }
+        let runner = &mut self.machine.runners[self.warp];
         match task.mode {
             Mode::Now => {}
             Mode::Signals => self.aim()?,
-            Mode::Group(Group::MatMul) => self.begin_matmul()?,
-            Mode::Group(group @ (Group::Copy | Group::Bulk)) => {
-                let runner = &mut self.machine.runners[self.warp];
-                let groups = runner.groups(group).expect("copies form groups");
-                groups.at = task.number;
-                for lane in lanes_of(self.mask) {
-                    groups.used[lane] = groups.committed[lane] + 1;
+            Mode::Group(group) => match runner.groups(group) {
+                None => {
+                    runner.matmuls.used = runner.matmuls.committed + 1;
+                    runner.matmuls.at = task.number;
+                    if runner.fences == 0 {
+                        let text = "none stands before the first matmul";
+                        return Err(Fault::MissingFence(text.to_owned()));
+                    }
                 }
-            }
+                Some(groups) => {
+                    groups.at = task.number;
+                    for lane in lanes_of(self.mask) {
+                        groups.used[lane] = groups.committed[lane] + 1;
+                    }
+                }
+            },
         }
         Ok(())
     }
@@ -151,19 +154,16 @@ impl Issue<'_, '_, '_> {
                 continue;
             }
             let start = team.start.value(&runner.slots, lane);
-            let mut needed = 0_u32;
-            for thread in team.offsets.iter().map(|offset| start + offset - first) {
-                if (0..32).contains(&thread) {
-                    needed |= 1 << thread;
-                }
-            }
+            let threads = team.offsets.iter().map(|offset| start + offset - first);
+            let own = threads.filter(|thread| (0..32).contains(thread));
+            let needed = own.fold(0_u32, |needed, thread| needed | 1 << thread);
             if needed >> lane & 1 == 0 {
                 let thread = first + lane as i64;
                 let text = format!("thread {thread} is none of those that this is for");
                 return Err(Fault::Divergence(text));
             }
-            if needed & !self.mask != 0 {
-                let absent = lanes_of(needed & !self.mask).count();
+            let absent = (needed & !self.mask).count_ones();
+            if absent > 0 {
                 return Err(Fault::Divergence(format!("{absent} lanes are absent")));
             }
             covered |= needed;
@@ -203,7 +203,6 @@ impl Issue<'_, '_, '_> {
         fault
     }
 
-    /// Where an operand begins.
     #[inline(always)]
     pub(super) fn base_of(&self, lane: usize, operand: usize) -> Base {
         let varying = self.task.places[operand].varying;
@@ -212,13 +211,12 @@ impl Issue<'_, '_, '_> {
 
     /// The barrier that an operand is: its block, and its number there.
     pub(super) fn barrier_of(&mut self, lane: usize, operand: usize) -> Tried<(usize, usize)> {
-        let base = self.base_of(lane, operand);
+        let (base, place) = (self.base_of(lane, operand), &self.task.places[operand]);
         if !base.inside {
-            let name = &self.task.places[operand].name;
-            let fault = Fault::OutOfBounds(format!("%{name}[{}]", base.offset));
-            return Err(self.blame(lane, fault));
+            let text = format!("%{}[{}]", place.name, base.offset);
+            return Err(self.blame(lane, Fault::OutOfBounds(text)));
         }
-        Ok((base.block, self.task.places[operand].first + base.offset as usize))
+        Ok((base.block, place.first + base.offset as usize))
     }
 
     /// Finds the blocks that transfers write to, and their barriers.
@@ -227,14 +225,13 @@ impl Issue<'_, '_, '_> {
         let signal = task.places.len() - 1;
         for lane in lanes_of(self.mask) {
             let (barrier_block, barrier) = self.barrier_of(lane, signal)?;
-            let to = self.base_of(lane, 0).block;
-            let first = self.machine.blocks[0].number;
             let blocks: Vec<usize> = if task.site.across_blocks() {
                 let runner = &self.machine.runners[self.warp];
-                let start = task.blocks.start.value(&runner.slots, lane) - first;
+                let start =
+                    task.blocks.start.value(&runner.slots, lane) - self.machine.blocks[0].number;
                 task.blocks.offsets.iter().map(|offset| (start + offset) as usize).collect()
             } else {
-                vec![to]
+                vec![self.base_of(lane, 0).block]
             };
             for block in blocks {
                 if block >= self.machine.blocks.len() {
@@ -244,36 +241,18 @@ impl Issue<'_, '_, '_> {
                 let named = task.places[signal].peer.is_some();
                 let barrier_block = if named { barrier_block } else { block };
                 self.check_barrier((lane, signal), (barrier_block, barrier), true)?;
-                let transfer = self.machine.transfers.len() as u32;
+                let landing = Landing {
+                    transfer: self.machine.transfers.len(),
+                    block: barrier_block,
+                    barrier,
+                    bytes: 0,
+                    proxy: task.site.atom.proxy,
+                    from: self.warp,
+                    at: task.number,
+                };
                 self.machine.transfers.push(None);
-                let target = Target { lane, transfer, block, barrier, barrier_block, bytes: 0 };
-                self.scratch.targets.push(target);
+                self.scratch.targets.push(Target { lane, block, landing });
             }
-        }
-        Ok(())
-    }
-
-    /// Sends the transfers on their way.
-    fn depart(&mut self) {
-        for target in &self.scratch.targets {
-            self.machine.landings.push(Landing {
-                transfer: target.transfer as usize,
-                block: target.barrier_block,
-                barrier: target.barrier,
-                bytes: target.bytes,
-                proxy: self.task.site.atom.proxy,
-                from: self.warp,
-                at: self.task.number,
-            });
-        }
-    }
-
-    fn begin_matmul(&mut self) -> Tried {
-        let runner = &mut self.machine.runners[self.warp];
-        runner.matmuls.used = runner.matmuls.committed + 1;
-        runner.matmuls.at = self.task.number;
-        if runner.fences == 0 {
-            return Err(Fault::MissingFence("none stands before the first matmul".to_owned()));
         }
         Ok(())
     }
@@ -290,8 +269,7 @@ impl Issue<'_, '_, '_> {
             if matmul && self.machine.runners[self.warp].index.is_multiple_of(4) {
                 cost.shared.read += (place.size() * place.bytes) as u64;
             } else if !matmul && self.task.site.atom.proxy == Proxy::Generic {
-                let spans = &self.scratch.spans[32 * operand..32 * operand + 32];
-                cost.conflicts += tally::conflicts(spans);
+                cost.conflicts += tally::conflicts(&self.scratch.spans[32 * operand..][..32]);
             }
         }
     }
@@ -302,11 +280,9 @@ impl Issue<'_, '_, '_> {
             for lane in lanes_of(self.mask) {
                 let first = place.first as i64 + self.base_of(lane, operand).offset;
                 let runner = &mut self.machine.runners[self.warp];
-                let done = runner.matmuls.done;
-                for element in 0..place.size() as usize {
-                    let number = (first + place.distances[element]) as usize;
-                    let at = runner.register(number, lane);
-                    runner.marks[at].waited = done;
+                for distance in &place.distances {
+                    let at = runner.register((first + distance) as usize, lane);
+                    runner.marks[at].waited = runner.matmuls.done;
                 }
             }
         }

@@ -69,8 +69,7 @@ pub(super) struct Array {
 }
 
 impl<'k> Level<'k> {
-    /// Compiles a spec with a body.
-    /// Fails with [`Error::Shape`](crate::error::Error::Shape) for sizes that are not fixed at launch.
+    /// Compiles a spec with a body. Fails with [`Error::Shape`](crate::Error::Shape) for sizes that are not fixed at launch.
     pub(super) fn of(program: &Program<'k>, spec: &'k Spec, at: Option<u32>) -> Result<Level<'k>> {
         let (kernel, scope) = (program.kernel, &program.scope);
         let mut level = Level {
@@ -109,7 +108,7 @@ impl<'k> Level<'k> {
                 }
             }
             let sizes = tensor.view.dims().map(|dim| scope.fixed(&dim.size()));
-            let sizes = sizes.map(|size| Ok(usize::try_from(size?).unwrap_or(0)));
+            let sizes = sizes.map(|size| Ok(size?.try_into().unwrap_or(0)));
             let shape: Vec<usize> = sizes.collect::<Result<_>>()?;
             level.operands.push(Array { order: order(&shape), place, shape, spread });
         }
@@ -134,8 +133,7 @@ impl<'k> Level<'k> {
         for expr in spec.kind.exprs() {
             level.numbers.push((expr, scope.compile(expr)?));
         }
-        vars.retain(|var| scope.slot(var).is_some());
-        for var in vars {
+        for var in vars.into_iter().filter(|var| scope.slot(var).is_some()) {
             let value = scope.compile(&Expr::from(&var))?;
             level.vars.push((var, value));
         }
@@ -196,25 +194,22 @@ fn order(shape: &[usize]) -> Vec<u32> {
 
 /// The variables whose values depend on the own block.
 pub(super) fn of_block(kernel: &Kernel) -> HashSet<Var> {
-    let mut all = HashSet::from([block_var()]);
-    loop {
-        let before = all.len();
+    let (mut all, mut before) = (HashSet::from([block_var()]), 0);
+    while before < all.len() {
+        before = all.len();
         kernel.each_stmt(&mut |stmt| {
             let depends = |expr: &Expr| all.iter().any(|var| expr.mentions(var));
-            let found: Vec<Var> = match stmt {
-                Stmt::Let(var, value) if depends(value) => vec![var.clone()],
+            match stmt {
+                Stmt::Let(var, value) if depends(value) => all.extend([var.clone()]),
                 Stmt::For(of) if depends(&of.first) => {
-                    vec![of.var.clone(), For::head(of.var.name(), &of.end, &of.step)]
+                    all.extend([of.var.clone(), For::head(of.var.name(), &of.end, &of.step)]);
                 }
                 Stmt::Indices(vars, of) if kernel.threads(*of).agent == Agent::Block => {
-                    vars.clone()
+                    all.extend(vars.iter().cloned());
                 }
-                _ => Vec::new(),
-            };
-            all.extend(found);
+                _ => {}
+            }
         });
-        if all.len() == before {
-            return all;
-        }
     }
+    all
 }

@@ -26,20 +26,16 @@ pub(super) struct Log {
     last: Cell<Option<(u64, usize)>>,
 }
 
-/// How many elements a page has.
 const PAGE: u64 = 8;
 
 impl Log {
-    /// What became of an element.
     pub(super) fn get(&self, element: Element) -> Option<&Written> {
         let page = self.page(element.0 / PAGE)?;
         self.written[page + (element.0 % PAGE) as usize].as_ref()
     }
 
     fn page(&self, number: u64) -> Option<usize> {
-        if let Some(last) = self.last.get()
-            && last.0 == number
-        {
+        if let Some(last) = self.last.get().filter(|last| last.0 == number) {
             return Some(last.1);
         }
         let page = *self.pages.get(&number)?;

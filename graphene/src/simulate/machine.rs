@@ -10,13 +10,12 @@ use super::instance::{self, Levels};
 use super::issue::{self, Failure};
 use super::program::{Op, Task};
 use super::runner::{Runner, State, Units};
-use super::{Cost, Finding, Options, Outcome, Program, Root, Space};
+use super::{Cost, Costs, Finding, Options, Outcome, Program, Root, Space};
 use crate::arch::registers_at_launch;
 use crate::atom::{Fault, Progress, Proxy};
-use crate::text::print::joined;
+use crate::text::print::{joined, list};
 use crate::{Kind, Memory};
 
-/// A machine that runs a program.
 pub(super) struct Machine<'p, 'k> {
     pub(super) program: &'p Program<'k>,
     pub(super) options: &'p Options,
@@ -26,30 +25,25 @@ pub(super) struct Machine<'p, 'k> {
     pub(super) runners: Vec<Runner>,
     /// Of each asynchronous copy, its effects' epoch once it has landed.
     pub(super) transfers: Vec<Option<Epoch>>,
-    /// Transfers that have not landed.
     pub(super) landings: Vec<Landing>,
     pub(super) gatherings: HashMap<Meeting, Gathering>,
     /// What those published who counted, by the number of the counter's element in global memory.
     pub(super) counters: HashMap<usize, Knowledge>,
     /// How much has happened for which a warp may wait.
     pub(super) events: u64,
-    /// The first unit of the run.
     first_unit: u32,
     /// How many units a block has, and how many of them are its warps.
     pub(super) units: (u32, u32),
     pub(super) costs: Vec<Cost>,
     pub(super) findings: Vec<Finding>,
-    /// The instances of levels, if they are checked.
-    pub(super) levels: Option<Levels>,
-    /// How many rounds of loops a warp may go through.
-    rounds: u64,
+    /// The instances of levels: none where they are not checked.
+    pub(super) levels: Levels,
     /// Whether enough has been found.
     pub(super) stopped: bool,
     pub(super) scratch: issue::Scratch,
 }
 
-/// A block.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Block {
     /// Its number in the grid.
     pub(super) number: i64,
@@ -102,6 +96,10 @@ impl<'p, 'k> Machine<'p, 'k> {
             atom: task.site.atom.name,
             ..Cost::default()
         };
+        // The warps; for each of them, its copies, and the reads and the writes of its bulk copies; the matmuls of each
+        // warpgroup; the copies to each barrier.
+        let warps = (program.threads as u32).div_ceil(32);
+        let units = 4 * warps + warps.div_ceil(4) + program.barriers as u32;
         Machine {
             program,
             options,
@@ -115,20 +113,18 @@ impl<'p, 'k> Machine<'p, 'k> {
             counters: HashMap::new(),
             events: 0,
             first_unit: 0,
-            units: units(program),
+            units: (units, warps),
             costs: program.tasks.iter().map(cost).collect(),
             findings: Vec::new(),
-            levels: (options.levels > 0).then(|| Levels::new(program, options.levels)),
-            rounds: if options.rounds == 0 { ROUNDS } else { options.rounds },
+            levels: Levels::new(program),
             stopped: false,
             scratch: issue::Scratch::default(),
         }
     }
 
-    /// Runs all blocks.
     pub(super) fn run(&mut self) {
         let program = self.program;
-        let all = self.options.whole_grid || program.cooperative;
+        let all = self.options.whole_grid || program.kernel.cooperative();
         let together = if all { program.blocks } else { program.cluster };
         for first in (0..program.blocks).step_by(together.max(1) as usize) {
             self.start(first, together.min(program.blocks - first));
@@ -138,55 +134,37 @@ impl<'p, 'k> Machine<'p, 'k> {
                 return;
             }
             self.check_exits();
-            self.first_unit += self.all_units() as u32;
+            self.first_unit += self.units.0 * self.blocks.len() as u32;
         }
         instance::end(self);
     }
 
-    /// Memory that notes when it is written, if levels ask for that.
-    fn dated(&self, space: Space) -> Space {
-        if self.levels.is_some() { space.dated() } else { space }
-    }
-
-    /// Warps of a block.
-    fn warps(&self) -> usize {
-        self.units.1 as usize
-    }
-
     /// The unit of a barrier's copies, within the run.
     pub(super) fn barrier_unit(&self, block: usize, barrier: usize) -> u32 {
-        let (units, _) = self.units;
-        (block + 1) as u32 * units - self.program.barriers as u32 + barrier as u32
-    }
-
-    fn all_units(&self) -> usize {
-        self.units.0 as usize * self.blocks.len()
+        (block + 1) as u32 * self.units.0 - self.program.barriers as u32 + barrier as u32
     }
 
     /// What nobody knows more than.
     pub(super) fn ignorance(&self) -> Knowledge {
-        Knowledge::new(self.all_units())
+        Knowledge::new(self.units.0 as usize * self.blocks.len())
     }
 
     fn start(&mut self, first: i64, count: i64) {
         let program = self.program;
-        let warps = self.warps();
-        let units = self.units.0 as usize * count as usize;
+        let (units, warps) = (self.units.0 as usize * count as usize, self.units.1 as usize);
         let per_thread = registers_at_launch(program.threads);
         self.blocks = (0..count)
             .map(|block| Block {
                 number: first + block,
-                shared: self.dated(Space::new(program.shared, false)),
+                shared: Space::new(program.shared, false, self.options.levels > 0),
                 barriers: (0..program.barriers).map(|_| Barrier::new(units)).collect(),
                 running: warps,
-                spare: 0,
-                visitors: HashMap::new(),
+                ..Block::default()
             })
             .collect();
         self.runners.clear();
         for (block, warp) in (0..count as usize).flat_map(|b| (0..warps).map(move |w| (b, w))) {
-            let threads = (program.threads - 32 * warp as i64).min(32);
-            let present = u32::MAX >> (32 - threads);
+            let present = u32::MAX >> (32 - (program.threads - 32 * warp as i64).min(32));
             let base = block as u32 * self.units.0;
             let at = |kind: usize| base + (kind * warps + warp) as u32;
             let own = Units {
@@ -205,26 +183,20 @@ impl<'p, 'k> Machine<'p, 'k> {
             runner.slots[program.block.of(0)] = first + block as i64;
             self.runners.push(runner);
         }
-        self.landings.clear();
-        self.gatherings.clear();
-        self.counters.clear();
+        (self.landings, self.gatherings, self.counters) = Default::default();
     }
 
     /// Lets warps go on, and transfers land, until all have ended or nobody can.
     fn schedule(&mut self) {
         let mut next_warp = 0;
         while !self.stopped {
-            let ready: Option<usize> = match &mut self.random {
-                None => {
-                    let count = self.runners.len();
-                    let next = (next_warp..next_warp + count).find(|&w| self.can_go_on(w % count));
-                    next.map(|w| w % count)
-                }
-                Some(_) => {
-                    let ready: Vec<usize> =
-                        (0..self.runners.len()).filter(|&w| self.can_go_on(w)).collect();
-                    self.pick(&ready)
-                }
+            let count = self.runners.len();
+            let ready = if self.random.is_none() {
+                (next_warp..next_warp + count).map(|w| w % count).find(|&w| self.can_go_on(w))
+            } else {
+                let ready: Vec<usize> = (0..count).filter(|&w| self.can_go_on(w)).collect();
+                let random = self.random.as_mut().filter(|_| !ready.is_empty());
+                random.map(|random| ready[random.below(ready.len())])
             };
             let round = ready.is_none_or(|w| w < next_warp);
             // A transfer goes on once a round, or by chance.
@@ -250,11 +222,6 @@ impl<'p, 'k> Machine<'p, 'k> {
         }
     }
 
-    fn pick(&mut self, ready: &[usize]) -> Option<usize> {
-        let random = self.random.as_mut()?;
-        if ready.is_empty() { None } else { Some(ready[random.below(ready.len())]) }
-    }
-
     fn can_go_on(&self, warp: usize) -> bool {
         match self.runners[warp].state {
             State::Ready => true,
@@ -264,21 +231,22 @@ impl<'p, 'k> Machine<'p, 'k> {
     }
 
     /// Carries out a warp's statements until it waits, ends, or has carried out so many atoms.
-    fn advance(&mut self, warp: usize, stretch: usize) {
+    fn advance(&mut self, warp: usize, mut left: usize) {
         let program = self.program;
-        let mut left = stretch;
+        let rounds = if self.options.rounds == 0 { ROUNDS } else { self.options.rounds };
         while left > 0 && !self.stopped {
             let runner = &mut self.runners[warp];
-            if runner.tick {
-                runner.time += 1;
-                runner.tick = false;
-            }
+            runner.time += u32::from(std::mem::take(&mut runner.tick));
             let at = runner.counter;
             runner.counter += 1;
             match &program.ops[at] {
                 Op::Atom(task) => {
                     left -= 1;
-                    if self.atom(warp, *task) == Progress::Blocked {
+                    let progress = issue::carry_out(self, warp, *task).unwrap_or_else(|failure| {
+                        self.record(warp, failure, Some(program.numbers[at]));
+                        Progress::Done
+                    });
+                    if progress == Progress::Blocked {
                         let runner = &mut self.runners[warp];
                         runner.counter = at;
                         runner.state = State::Waiting(self.events);
@@ -294,20 +262,13 @@ impl<'p, 'k> Machine<'p, 'k> {
                 Op::Enter(level) => instance::enter(self, warp, *level),
                 Op::Leave => instance::leave(self, warp),
                 op => {
-                    if let Err(fault) = control(runner, op, self.rounds) {
+                    if let Err(fault) = control(runner, op, rounds) {
                         self.record(warp, fault, Some(program.numbers[at]));
                         self.stopped = true;
                     }
                 }
             }
         }
-    }
-
-    fn atom(&mut self, warp: usize, task: usize) -> Progress {
-        issue::carry_out(self, warp, task).unwrap_or_else(|failure| {
-            self.record(warp, failure, Some(self.program.tasks[task].number));
-            Progress::Done
-        })
     }
 
     /// Notes a finding at a statement, or at the kernel's own spec; whether to go on.
@@ -330,11 +291,10 @@ impl<'p, 'k> Machine<'p, 'k> {
             return self.record(from, fault, Some(at));
         }
         let unit = self.barrier_unit(block, barrier);
-        let first = self.first_unit;
         let target = &mut self.blocks[block].barriers[barrier];
         target.filled = (target.phase + 1, at);
         target.stored |= proxy == Proxy::Generic;
-        self.transfers[transfer] = Some(Epoch::new(first + unit, 0, target.phase + 1));
+        self.transfers[transfer] = Some(Epoch::new(self.first_unit + unit, 0, target.phase + 1));
         match target.land(bytes) {
             Ok(()) => target.settle(unit),
             Err(why) => self.record(from, Fault::Barrier(format!("a barrier {why}")), Some(at)),
@@ -343,7 +303,7 @@ impl<'p, 'k> Machine<'p, 'k> {
 
     fn deadlock(&mut self) {
         // Warps that wait at one place are told together.
-        let mut waiting: Vec<(String, i64, Vec<String>)> = Vec::new();
+        let mut waiting: Vec<(String, i64, Vec<usize>)> = Vec::new();
         let mut first = None;
         for (w, runner) in self.runners.iter().enumerate() {
             if runner.state == State::Ended {
@@ -354,14 +314,13 @@ impl<'p, 'k> Machine<'p, 'k> {
             let block = self.blocks[runner.block].number;
             let state = self.waits_for(w).unwrap_or_default();
             let place = format!("statement {number}: {}{state}", self.program.line(number));
-            let warp = runner.index.to_string();
             match waiting.iter_mut().find(|row| row.0 == place && row.1 == block) {
-                Some(row) => row.2.push(warp),
-                None => waiting.push((place, block, vec![warp])),
+                Some(row) => row.2.push(runner.index),
+                None => waiting.push((place, block, vec![runner.index])),
             }
         }
         let waiting = waiting.into_iter().map(|(place, block, warps)| {
-            format!("warps {} of block {block} wait at {place}", warps.join(", "))
+            format!("warps {} of block {block} wait at {place}", list(warps))
         });
         if let Some((warp, number)) = first {
             self.record(warp, Fault::Deadlock(joined(waiting, "; ")), Some(number));
@@ -383,8 +342,10 @@ impl<'p, 'k> Machine<'p, 'k> {
         match task.site.spec.kind {
             Kind::GridWait(_) => Some(format!(" (%{name}[{offset}] is {})", self.global.peek(at))),
             Kind::Wait(..) => {
-                let barrier = self.blocks[runner.block].barriers.get(at)?;
-                Some(format!(" (%{name}[{offset}]: {})", barrier.describe()))
+                let Barrier { phase, pending, bytes, .. } =
+                    self.blocks[runner.block].barriers.get(at)?;
+                let state = format!("phase {phase} lacks {pending} arrivals and {bytes} bytes");
+                Some(format!(" (%{name}[{offset}]: {state})"))
             }
             _ => None,
         }
@@ -418,21 +379,20 @@ impl<'p, 'k> Machine<'p, 'k> {
 
     fn check_exit(&mut self, block: usize) {
         let mut known = self.ignorance();
-        let warps = self.warps();
+        let warps = self.units.1 as usize;
         for runner in &mut self.runners[block * warps..(block + 1) * warps] {
             runner.publish(runner.present, &mut known);
         }
         let mut faults = Vec::new();
         for (number, barrier) in self.blocks[block].barriers.iter().enumerate() {
             let (phase, at) = barrier.filled;
-            if known.order.time(self.barrier_unit(block, number)) < phase {
+            if !known.order.knows(self.barrier_unit(block, number), 0, phase) {
                 faults.push((Fault::InFlight("a copy that nobody has waited for".to_owned()), at));
             }
         }
-        let first = self.first_unit;
         let visitors = self.blocks[block].visitors.values();
         let late = visitors.filter(|(epoch, _)| {
-            let unit = epoch.who.unit() - first;
+            let unit = epoch.who.unit() - self.first_unit;
             !known.order.knows(unit, epoch.who.lane(), epoch.time)
         });
         if let Some((_, at)) = late.min_by_key(|visit| visit.1) {
@@ -451,17 +411,9 @@ impl<'p, 'k> Machine<'p, 'k> {
         let global = program.roots.iter().filter(|root| root.memory == Memory::Global);
         let contents = |root: &Root| self.global.contents(root.first, root.len);
         let buffers = global.map(|root| (root.name.clone(), contents(root))).collect();
-        let counts = self.levels.map(|levels| levels.counts).unwrap_or_default();
-        let levels = program.levels.iter().map(|level| program.said(level.number)).zip(counts);
-        let levels = levels.collect();
-        let costs = super::Costs { statements: self.costs };
+        let levels = program.levels.iter().map(|level| program.said(level.number));
+        let levels = levels.zip(self.levels.counts).collect();
+        let costs = Costs { statements: self.costs };
         Outcome { buffers, findings: self.findings, costs, levels }
     }
-}
-
-/// Units of a block, and its warps: the warps; for each of them, its copies, and the reads and the
-/// writes of its bulk copies; the matmuls of each warpgroup; the copies to each barrier.
-fn units(program: &Program<'_>) -> (u32, u32) {
-    let warps = (program.threads as u32).div_ceil(32);
-    (4 * warps + warps.div_ceil(4) + program.barriers as u32, warps)
 }

@@ -25,19 +25,18 @@ struct Seen {
 /// Checks an instance that a lane of a warp leaves as the last.
 pub(super) fn check(machine: &mut Machine<'_, '_>, id: usize, who: (usize, usize)) {
     let program = machine.program;
-    let Some(levels) = &machine.levels else { return };
-    let instance = levels.get(id);
+    let instance = machine.levels.get(id);
     let level = &program.levels[instance.level];
     let (number, warp) = (instance.level, instance.warp);
     // What a loop begins with was made by what is around it.
     let begins = |first: &Check| first.holds(&machine.runners[who.0].slots, who.1);
     let around = instance.parent.filter(|_| level.ends.first().is_some_and(begins));
-    let around = around.map(|around| program.levels[levels.get(around).level].number);
+    let around = around.map(|around| program.levels[machine.levels.get(around).level].number);
     let found = match instance.unchecked {
         Some(why) => Err(why),
         None => compare(machine, level, id, who),
     };
-    let count = &mut machine.levels.as_mut().expect("it was there above").counts[number];
+    let count = &mut machine.levels.counts[number];
     match &found {
         Err(why) => *count.unchecked.entry(*why).or_default() += 1,
         Ok(_) => count.checked += 1,
@@ -57,16 +56,14 @@ fn compare(
     instance: usize,
     who: (usize, usize),
 ) -> Result<Option<Fault>, Unchecked> {
-    let levels = machine.levels.as_ref().expect("an instance is theirs");
+    let levels = &machine.levels;
     let instance = levels.get(instance);
     let found = |of: fn(String) -> Fault, text: String| {
         Ok(Some(of(format!("{}: {text}", said(machine.program, level, instance)))))
     };
     let outs = level.spec.outs.len();
     let meaning = level.meaning.as_ref().ok_or(Unchecked::Kind)?;
-    let count = level.operands.len();
-    let (mut olds, mut seen) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    let mut unknown = Vec::new();
+    let (mut olds, mut seen, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
     let mut starts = &instance.starts[..];
     for (number, operand) in level.operands.iter().enumerate() {
         let (own, rest) = starts.split_at(operand.place.starts.len());
@@ -74,19 +71,15 @@ fn compare(
         if operand.spread {
             let adds = level.adds.get(number) == Some(&true);
             let old = !adds && meaning.steps().contains(&Term::Old(number));
-            let old = old || level.form.is_some();
-            let before = if number >= outs || old {
-                match level.gathered(levels, instance, number) {
-                    Err(_) if number < outs && level.form.is_some() => {
-                        unknown.push(number);
-                        Array::one(f64::NAN)
-                    }
-                    found => found?,
+            let needed = number >= outs || old || level.form.is_some();
+            olds.push(match needed.then(|| level.gathered(levels, instance, number)) {
+                None => Array::one(0.0),
+                Some(Err(_)) if number < outs && level.form.is_some() => {
+                    unknown.push(number);
+                    Array::one(f64::NAN)
                 }
-            } else {
-                Array::one(0.0)
-            };
-            olds.push(before);
+                Some(found) => found?,
+            });
             seen.push(Seen::default());
             continue;
         }
@@ -115,9 +108,9 @@ fn compare(
     let by = Given { outs: &olds, number: &number, unit };
     // Threads that carry out the same steps have the same operands.
     let mut latest = levels.latest[instance.level].borrow_mut();
-    let known = latest.take().filter(|of| of.ins == ins && of.numbers == instance.numbers);
     let old = meaning.steps().iter().any(|term| matches!(term, Term::Old(_)));
-    let evaluated = match known.filter(|_| !old) {
+    let known = latest.take().filter(|of| !old && of.ins == ins && of.numbers == instance.numbers);
+    let evaluated = match known {
         Some(known) => known,
         None => Rc::new(Evaluated {
             made: meaning.nearly(&ins, by).map_err(|_| Unchecked::Shape)?,
@@ -140,11 +133,9 @@ fn compare(
             };
             let ins: Vec<Array> = ins.iter().zip(read).map(outside).collect();
             let all = meaning.nearly(&ins, by).unwrap_or_default();
-            let fit = |(of, operand): ((Array, Array), &level::Array)| match operand.spread
-                || level.form.is_some()
-            {
-                true => Some(of.0),
-                false => of.0.fit(&operand.shape).ok(),
+            let fit = |((of, _), operand): ((Array, _), &level::Array)| {
+                let fits = operand.spread || level.form.is_some();
+                if fits { Some(of) } else { of.fit(&operand.shape).ok() }
             };
             all.into_iter().zip(&level.operands).map_while(fit).collect()
         });
@@ -154,13 +145,11 @@ fn compare(
     let outside = read.iter().any(|of| of.at.contains(&None));
     if let Some(form) = &level.form {
         // As far as it is known which elements registers hold.
-        let known = expected.enumerate().filter_map(|(which, want)| {
-            let part = form.output(which);
-            let known = part.used().all(|state| !unknown.contains(&state));
-            let found = known
-                .then(|| part.nearly(&olds, Given { outs: &[], unit: 0.0, ..by }))?
-                .ok()?
-                .pop()?;
+        let parts = expected.enumerate().map(|(which, want)| (which, form.output(which), want));
+        let told = parts.filter(|row| row.1.used().all(|state| !unknown.contains(&state)));
+        let by = Given { outs: &[], unit: 0.0, ..by };
+        let known = told.filter_map(|(which, part, want)| {
+            let found = part.nearly(&olds, by).ok()?.pop()?;
             Some((which, part, found, want))
         });
         let known: Vec<_> = known.collect();
@@ -169,7 +158,7 @@ fn compare(
         }
         for (which, part, got, (want, error)) in known {
             let more = got.0.data.len() > want.data.len();
-            let shape = if more { got.0.shape.clone() } else { want.shape.clone() };
+            let shape = if more { &got.0 } else { &want }.shape.clone();
             let fit = |of: Array| of.fit(&shape).map_err(|_| Unchecked::Shape);
             let (got, off, want, error) = (fit(got.0)?, fit(got.1)?, fit(want)?, fit(error)?);
             let scalars: Vec<Scalar> =
@@ -227,11 +216,11 @@ fn compare(
     let all = (0..level.agents()).map(|rank| level.lane(instance, rank));
     let mut warps: Vec<(i64, usize)> = all.map(|(block, warp, _)| (block, warp)).collect();
     warps.dedup();
-    let levels = machine.levels.as_mut().expect("an instance is theirs");
+    let levels = &mut machine.levels;
     for (root, fragment) in learnt {
         levels.teams.extend(warps.iter().map(|&(block, warp)| ((root, block, warp), team)));
         let known = levels.fragments.entry(root).or_default();
-        known.retain(|known| !known.is_like(&fragment));
+        known.retain(|of| !of.is_of(&fragment.shape, fragment.threads, &fragment.values));
         known.push(fragment);
     }
     Ok(None)
@@ -251,9 +240,8 @@ fn spread(
     let (held, adds) = (&instance.held[which], level.adds[which]);
     let operand = &level.operands[which];
     let place = &operand.place;
-    let levels = machine.levels.as_ref().expect("an instance is theirs");
     let (offset, registers) = (level.offset(instance, which), level.registers(instance, which));
-    let mut known = levels.fragments.get(&place.number).into_iter().flatten();
+    let mut known = machine.levels.fragments.get(&place.number).into_iter().flatten();
     let known = known.find(|known| known.is_of(&values.shape, level.agents(), &registers));
     let new = || Rc::new(Fragment::new(level, operand, registers.clone(), &values.shape));
     let mut fragment = known.cloned().unwrap_or_else(new);
@@ -351,7 +339,8 @@ fn elements(
 ) -> Result<(Array, Seen), usize> {
     let place = &operand.place;
     let first: i64 = starts.iter().zip(&place.axes).map(|(start, axis)| start * axis.1).sum();
-    let (block, own) = (&machine.blocks[instance.block], &machine.runners[instance.warp]);
+    let own = &machine.runners[instance.warp];
+    let block = &machine.blocks[own.block];
     let (unit, space) = match place.memory {
         Memory::Global => (0, Some(&machine.global)),
         Memory::Shared => (block.number as u64, Some(&block.shared)),
@@ -368,9 +357,8 @@ fn elements(
         transfers: &machine.transfers,
         units: machine.units,
         proxy: Proxy::Generic,
-        stamp: Epoch::NONE,
+        stamp: Epoch::default(),
         at: 0,
-        update: false,
     });
     let mut before = Vec::with_capacity(operand.order.len());
     // Where elements lie is asked of outputs, and of what lies outside.
@@ -434,10 +422,9 @@ fn said(program: &Program<'_>, level: &Level<'_>, instance: &Instance) -> String
 /// An operand's element.
 fn name(program: &Program<'_>, level: &Level<'_>, operand: usize, element: usize) -> String {
     let operands = level.spec.outs.iter().chain(&level.spec.ins);
-    let tensor =
-        operands.map(|of| of.tensor).nth(operand).expect("it has an operand of this number");
+    let tensor = operands.map(|of| program.kernel.tensor_name(of.tensor)).nth(operand);
     let at = at_text(&level.operands[operand].shape, element);
-    format!("element [{at}] of %{}", program.kernel.tensor_name(tensor))
+    format!("element [{at}] of %{}", tensor.expect("it has an operand of this number"))
 }
 
 /// The coordinates of an element.

@@ -48,18 +48,13 @@ struct Reader {
     at: u32,
 }
 
-/// What is wrong with an access; other statements by number.
+/// What is wrong with an access, as [faults](crate::atom::Fault) say; other statements by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Conflict {
-    /// Nothing has written it.
     Uninitialised,
-    /// Another access is not ordered before this one.
     Race(u32),
-    /// An asynchronous access has not been waited for.
     InFlight(u32),
-    /// A thread's write was not fenced.
     Unfenced(u32),
-    /// It was written before, and not read since.
     Twice(u32),
 }
 
@@ -77,28 +72,26 @@ pub(super) struct Access<'a> {
     pub(super) stamp: Epoch,
     /// The statement.
     pub(super) at: u32,
-    /// Whether it is an update in one step, which others of its kind do not disturb.
-    pub(super) update: bool,
 }
 
 impl Access<'_> {
-    /// Whether what happened then is ordered before this access.
+    /// Whether what happened then, if anything did, is ordered before this access.
     fn knows(&self, epoch: Epoch) -> bool {
-        self.resolve(epoch).is_some_and(|epoch| self.runner.knows(self.lane, epoch))
+        let knows = |epoch| self.runner.knows(self.lane, epoch);
+        epoch.who == Who::NONE || self.resolve(epoch).is_some_and(knows)
     }
 
     fn resolve(&self, epoch: Epoch) -> Option<Epoch> {
         if epoch.who == Who::TRANSFER { self.transfers[epoch.time as usize] } else { Some(epoch) }
     }
 
-    fn fenced(&self, epoch: Epoch) -> bool {
-        self.resolve(epoch).is_some_and(|epoch| self.runner.fenced(self.lane, epoch))
-    }
-
-    fn conflict(&self, epoch: Epoch, at: u32) -> Conflict {
-        let by_thread =
-            epoch.who != Who::TRANSFER && epoch.who.unit() % self.units.0 < self.units.1;
-        if by_thread { Conflict::Race(at) } else { Conflict::InFlight(at) }
+    /// What is wrong if what happened then, in that statement, is not ordered before this access.
+    fn conflict(&self, epoch: Epoch, at: u32) -> Option<Conflict> {
+        if self.knows(epoch) {
+            return None;
+        }
+        let copies = epoch.who == Who::TRANSFER || epoch.who.unit() % self.units.0 >= self.units.1;
+        Some(if copies { Conflict::InFlight(at) } else { Conflict::Race(at) })
     }
 
     fn reader(&self) -> Reader {
@@ -107,29 +100,27 @@ impl Access<'_> {
         let (unit, mask) = if single { (TRANSFERS, 1) } else { (who.unit(), 1 << who.lane()) };
         Reader { unit, time, mask, at: self.at }
     }
-
-    /// Whether a write by a thread precedes without a fence between, where there must be one.
-    fn unfenced(&self, cell: &Cell) -> bool {
-        self.proxy == Proxy::Async && cell.generic && !self.fenced(cell.writer)
-    }
 }
 
 /// The unit of transfers in sets of readers; the time is the transfer's number.
 const TRANSFERS: u32 = u32::MAX;
 
 impl Reader {
-    fn epochs(self) -> impl Iterator<Item = Epoch> {
-        lanes_of(self.mask).map(move |lane| match self.unit {
-            TRANSFERS => Epoch::transfer(self.time),
-            unit => Epoch::new(unit, lane, self.time),
+    /// What is wrong if what some of the lanes read is not ordered before an access.
+    fn conflict(&self, by: &Access<'_>) -> Option<Conflict> {
+        lanes_of(self.mask).find_map(|lane| match self.unit {
+            TRANSFERS => by.conflict(Epoch { who: Who::TRANSFER, time: self.time }, self.at),
+            unit => by.conflict(Epoch::new(unit, lane, self.time), self.at),
         })
     }
 }
 
 impl Space {
-    /// Memory of so many elements that nothing has written.
-    pub(super) fn new(len: usize, once: bool) -> Space {
-        Space { data: vec![0.0; len], cells: vec![Cell::default(); len], once, ..Space::default() }
+    /// Memory of so many elements that nothing has written; whether one may be written once only, and whether it notes when.
+    pub(super) fn new(len: usize, once: bool, dated: bool) -> Space {
+        let (data, cells) = (vec![0.0; len], vec![Cell::default(); len]);
+        let changed = if dated { vec![0; len] } else { Vec::new() };
+        Space { data, cells, once, changed, ..Space::default() }
     }
 
     /// Sets an element from outside.
@@ -143,28 +134,19 @@ impl Space {
         (first..first + len).map(|at| self.cells[at].valid.then_some(self.data[at])).collect()
     }
 
-    /// Notes when elements are written.
-    pub(super) fn dated(mut self) -> Space {
-        self.changed = vec![0; self.data.len()];
-        self
-    }
-
     /// Notes that an element is written now.
     pub(super) fn date(&mut self, at: usize, now: u64) {
-        if let Some(changed) = self.changed.get_mut(at) {
-            *changed = now;
-        }
+        self.changed[at] = now;
     }
 
     /// When an element was last written.
     pub(super) fn changed(&self, at: usize) -> u64 {
-        self.changed.get(at).copied().unwrap_or(0)
+        self.changed[at]
     }
 
     /// Whether the last write of an element is ordered before an access.
     pub(super) fn is_ordered(&self, at: usize, by: &Access<'_>) -> bool {
-        let writer = self.cells[at].writer;
-        writer.who == Who::NONE || by.knows(writer)
+        by.knows(self.cells[at].writer)
     }
 
     /// Whether anything was ever written to an element.
@@ -185,7 +167,7 @@ impl Space {
     /// Checks and notes a read.
     pub(super) fn read(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
         let cell = self.cells[at];
-        if let Some(conflict) = self.after_writes(at, &cell, by) {
+        if let Some(conflict) = self.after_writes(at, by, false) {
             return Some(conflict);
         }
         self.cells[at].unread = false;
@@ -196,26 +178,25 @@ impl Space {
         (!cell.valid).then_some(Conflict::Uninitialised)
     }
 
+    /// Checks a read of an element that nothing writes: no order needs noting.
+    pub(super) fn read_constant(&mut self, at: usize, _: &Access<'_>) -> Option<Conflict> {
+        (!self.is_valid(at)).then_some(Conflict::Uninitialised)
+    }
+
     /// Checks a read that updates in one step do not disturb, nor it them.
     pub(super) fn observe(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
         let cell = &mut self.cells[at];
-        if cell.writer.who != Who::NONE && !by.knows(cell.writer) {
-            return Some(by.conflict(cell.writer, cell.written_at));
-        }
-        cell.unread = false;
-        (!cell.valid).then_some(Conflict::Uninitialised)
-    }
-
-    /// Reads an element that nothing writes: no order needs noting.
-    pub(super) fn read_constant(&self, at: usize) -> Option<Conflict> {
-        (!self.cells[at].valid).then_some(Conflict::Uninitialised)
+        by.conflict(cell.writer, cell.written_at).or_else(|| {
+            cell.unread = false;
+            (!cell.valid).then_some(Conflict::Uninitialised)
+        })
     }
 
     fn note_reader(&mut self, at: usize, by: &Access<'_>) {
         let cell = &mut self.cells[at];
         if cell.reader.who == Who::SEVERAL {
             add(&mut self.sets[cell.reader.time as usize], by.reader());
-        } else if cell.reader.who == Who::NONE || by.knows(cell.reader) {
+        } else if by.knows(cell.reader) {
             (cell.reader, cell.read_at) = (by.stamp, by.at);
         } else {
             let first = Access { stamp: cell.reader, at: cell.read_at, ..*by }.reader();
@@ -232,59 +213,8 @@ impl Space {
     /// Checks and notes a write.
     pub(super) fn write(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
         let cell = self.cells[at];
-        let conflict = if self.once && cell.unread {
-            Some(Conflict::Twice(cell.written_at))
-        } else {
-            self.before_write(at, &cell, by)
-        };
-        self.overwrite(at, by);
-        conflict
-    }
-
-    /// Checks and notes an update in one step.
-    pub(super) fn update(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
-        let cell = self.cells[at];
-        let unset = (!cell.valid).then_some(Conflict::Uninitialised);
-        let conflict = self.before_write(at, &cell, by).or(unset);
-        let cell = &mut self.cells[at];
-        (cell.updated, cell.unread) = (true, true);
-        add(self.updates.entry(at).or_default(), by.reader());
-        conflict
-    }
-
-    /// Whether an access is ordered after all writes and updates.
-    fn after_writes(&self, at: usize, cell: &Cell, by: &Access<'_>) -> Option<Conflict> {
-        if cell.writer.who != Who::NONE {
-            if !by.knows(cell.writer) {
-                return Some(by.conflict(cell.writer, cell.written_at));
-            }
-            if by.unfenced(cell) {
-                return Some(Conflict::Unfenced(cell.written_at));
-            }
-        }
-        if cell.updated
-            && !by.update
-            && let Some(reader) = unordered(&self.updates[&at], by)
-        {
-            return Some(Conflict::Race(reader.at));
-        }
-        None
-    }
-
-    fn before_write(&self, at: usize, cell: &Cell, by: &Access<'_>) -> Option<Conflict> {
-        self.after_writes(at, cell, by).or_else(|| match cell.reader.who {
-            Who::NONE => None,
-            Who::SEVERAL => unordered(&self.sets[cell.reader.time as usize], by).map(|reader| {
-                let epoch = reader.epochs().next().unwrap_or(Epoch::NONE);
-                by.conflict(epoch, reader.at)
-            }),
-            _ if by.knows(cell.reader) => None,
-            _ => Some(by.conflict(cell.reader, cell.read_at)),
-        })
-    }
-
-    fn overwrite(&mut self, at: usize, by: &Access<'_>) {
-        let cell = &mut self.cells[at];
+        let twice = (self.once && cell.unread).then_some(Conflict::Twice(cell.written_at));
+        let conflict = twice.or_else(|| self.before_write(at, by, false));
         if cell.reader.who == Who::SEVERAL {
             self.sets[cell.reader.time as usize].clear();
             self.free.push(cell.reader.time);
@@ -292,7 +222,7 @@ impl Space {
         if cell.updated {
             self.updates.remove(&at);
         }
-        *cell = Cell {
+        self.cells[at] = Cell {
             writer: by.stamp,
             written_at: by.at,
             valid: true,
@@ -300,6 +230,42 @@ impl Space {
             unread: true,
             ..Cell::default()
         };
+        conflict
+    }
+
+    /// Checks and notes an update in one step.
+    pub(super) fn update(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
+        let unset = (!self.cells[at].valid).then_some(Conflict::Uninitialised);
+        let conflict = self.before_write(at, by, true).or(unset);
+        let cell = &mut self.cells[at];
+        (cell.updated, cell.unread) = (true, true);
+        add(self.updates.entry(at).or_default(), by.reader());
+        conflict
+    }
+
+    /// Whether an access is ordered after all writes, and after all updates but if it is one: these do not disturb each other.
+    fn after_writes(&self, at: usize, by: &Access<'_>, update: bool) -> Option<Conflict> {
+        let cell = &self.cells[at];
+        let conflict = by.conflict(cell.writer, cell.written_at);
+        // Between a thread's write and an asynchronous access there must be a fence.
+        let fenced = |epoch| by.runner.fenced(by.lane, epoch);
+        let asked = by.proxy == Proxy::Async && cell.generic;
+        if conflict.is_some() || asked && !by.resolve(cell.writer).is_some_and(fenced) {
+            return conflict.or(Some(Conflict::Unfenced(cell.written_at)));
+        }
+        let others = if cell.updated && !update { &self.updates[&at][..] } else { &[] };
+        let mut unordered = others.iter().filter(|reader| reader.conflict(by).is_some());
+        unordered.next().map(|reader| Conflict::Race(reader.at))
+    }
+
+    fn before_write(&self, at: usize, by: &Access<'_>, update: bool) -> Option<Conflict> {
+        let cell = &self.cells[at];
+        self.after_writes(at, by, update).or_else(|| match cell.reader.who {
+            Who::SEVERAL => {
+                self.sets[cell.reader.time as usize].iter().find_map(|reader| reader.conflict(by))
+            }
+            _ => by.conflict(cell.reader, cell.read_at),
+        })
     }
 }
 
@@ -320,10 +286,6 @@ fn add(set: &mut Vec<Reader>, reader: Reader) {
     if !noted {
         set.push(reader);
     }
-}
-
-fn unordered(set: &[Reader], by: &Access<'_>) -> Option<Reader> {
-    set.iter().copied().find(|reader| !reader.epochs().all(|epoch| by.knows(epoch)))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use super::formula::{Formula, Scope};
-use crate::{Error, Expr, Layout, Memory, Result, Scalar, Swizzle, Tensor, Threads, View};
+use crate::{Error, Memory, Result, Scalar, Swizzle, Tensor, Threads, View};
 
 /// A tensor that others are views of: memory of its own.
 #[derive(Debug, Clone)]
@@ -16,11 +16,9 @@ pub(super) struct Root {
     /// The number of the first of its elements among those of its memory: of all barriers, of a
     /// block's shared elements, of a thread's registers, or of all pointers' elements.
     pub(super) first: usize,
-    /// How many elements it has.
     pub(super) len: usize,
     /// Its first byte in shared memory.
     pub(super) address: i64,
-    /// Whether any spec writes it.
     pub(super) written: bool,
 }
 
@@ -58,14 +56,11 @@ impl Deref for Place {
     }
 }
 
-/// The threads that carry out a spec together.
+/// The threads that carry out a spec together: how many, the first one, and all relative to it, in order.
 #[derive(Debug)]
 pub(super) struct Team {
-    /// How many there are.
     pub(super) size: i64,
-    /// The first one.
     pub(super) start: Formula,
-    /// The others, relative to it, in order.
     pub(super) offsets: Vec<i64>,
 }
 
@@ -74,18 +69,38 @@ impl Place {
     pub(super) fn of(tensor: &Tensor, root: &Root, align: i64, scope: &Scope) -> Result<Place> {
         let view = &tensor.view;
         let axes = axes_of(view, scope)?;
-        let starts: Vec<Formula> =
-            view.start().iter().map(|start| scope.compile(start)).collect::<Result<_>>()?;
+        let starts = view.start().iter().map(|of| scope.compile(of)).collect::<Result<Vec<_>>>()?;
         let peer = tensor.peer.as_ref().map(|peer| scope.compile(peer)).transpose()?;
         let varying = starts.iter().chain(&peer).any(|formula| formula.varying);
-        let mut reach = vec![0; axes.len()];
-        for leaf in view.leaves() {
-            let size = scope.fixed(&leaf.size)?;
-            for (axis, step) in leaf.stride.steps() {
-                reach[axis] += (size - 1) * scope.fixed(step)?;
+        let (mut reach, mut steps) = (vec![0; axes.len()], vec![0; axes.len()]);
+        let (mut dims, mut distances) = (Vec::new(), vec![0]);
+        for dim in view.dims() {
+            let mut count = 1;
+            for leaf in dim.leaves() {
+                let size = scope.fixed(&leaf.size)?;
+                let mut along = vec![0; axes.len()];
+                for (axis, step) in leaf.stride.steps() {
+                    along[axis] += scope.fixed(step)?;
+                    reach[axis] += (size - 1) * scope.fixed(step)?;
+                }
+                let apart: i64 = along.iter().zip(&axes).map(|(step, axis)| step * axis.1).sum();
+                let moved = |i| distances.iter().map(move |from| from + i * apart);
+                distances = (0..size).flat_map(moved).collect();
+                let moved = |i| {
+                    let from = steps.iter().zip(along.iter().cycle());
+                    from.map(move |(from, step)| from + i * step)
+                };
+                steps = (0..size).flat_map(moved).collect();
+                count *= size;
+            }
+            if count < 0 {
+                return Err(Error::Size(count));
+            }
+            if !dim.size().is(1) {
+                dims.push(count);
             }
         }
-        let mut place = Place {
+        Ok(Place {
             root: root.clone(),
             bytes: tensor.scalar.bytes(),
             swizzle: tensor.swizzle,
@@ -95,34 +110,10 @@ impl Place {
             starts,
             axes,
             reach,
-            dims: Vec::new(),
-            distances: vec![0],
-            steps: Vec::new(),
-        };
-        place.tabulate(view, scope)?;
-        Ok(place)
-    }
-
-    fn tabulate(&mut self, view: &View, scope: &Scope) -> Result {
-        let axes = self.axes.len();
-        let mut steps = vec![0; axes];
-        for dim in view.dims().filter(|dim| !dim.size().is(1)) {
-            let along = steps_of(dim, axes, scope)?;
-            let count = along.len() / axes.max(1);
-            self.dims.push(count as i64);
-            steps = (0..count)
-                .flat_map(|i| {
-                    let along = &along[i * axes..(i + 1) * axes];
-                    steps.iter().enumerate().map(move |(at, step)| step + along[at % axes])
-                })
-                .collect();
-        }
-        let distance =
-            |steps: &[i64]| steps.iter().zip(&self.axes).map(|(s, axis)| s * axis.1).sum();
-        self.distances =
-            if axes == 0 { vec![0] } else { steps.chunks_exact(axes).map(distance).collect() };
-        self.steps = steps;
-        Ok(())
+            dims,
+            distances,
+            steps,
+        })
     }
 
     /// The number of an element, or `None` for coordinates that the operand does not have.
@@ -140,7 +131,6 @@ impl Place {
         (element.len() <= self.dims.len()).then_some(number as usize)
     }
 
-    /// How many elements there are.
     pub(super) fn size(&self) -> i64 {
         self.distances.len() as i64
     }
@@ -169,26 +159,6 @@ pub(super) fn span(axes: &[(i64, i64)]) -> i64 {
     1 + axes.iter().map(|axis| (axis.0 - 1) * axis.1).sum::<i64>()
 }
 
-/// For each coordinate of a dimension, the steps along each axis.
-fn steps_of(dim: &Layout<Expr>, axes: usize, scope: &Scope) -> Result<Vec<i64>> {
-    let leaves = dim.leaves();
-    let sizes: Vec<i64> =
-        leaves.iter().map(|leaf| scope.fixed(&leaf.size)).collect::<Result<_>>()?;
-    let count: i64 = sizes.iter().product();
-    let mut steps = vec![0; axes * usize::try_from(count).map_err(|_| Error::Size(count))?];
-    let mut apart = 1;
-    for (leaf, size) in leaves.iter().zip(&sizes) {
-        for (axis, step) in leaf.stride.steps() {
-            let step = scope.fixed(step)?;
-            for i in 0..count {
-                steps[i as usize * axes + axis] += i / apart % size * step;
-            }
-        }
-        apart *= size;
-    }
-    Ok(steps)
-}
-
 impl Team {
     /// The number among them of a thread, which is given relative to the first.
     pub(super) fn rank(&self, offset: i64) -> usize {
@@ -206,7 +176,6 @@ impl Team {
             offsets = (0..size).flat_map(moved).collect();
         }
         offsets.sort_unstable();
-        let start = scope.compile(&view.offset())?;
-        Ok(Team { size: offsets.len() as i64, start, offsets })
+        Ok(Team { size: offsets.len() as i64, start: scope.compile(&view.offset())?, offsets })
     }
 }

@@ -32,9 +32,9 @@ pub(super) enum Op {
     Loop { counter: Slot, end: Formula, exit: usize },
     /// Counts, and goes back to the loop's head.
     Repeat { counter: Slot, step: Formula, head: usize },
-    /// Carries out an atom.
+    /// Carries out a task.
     Atom(usize),
-    /// Comes to a spec with a body.
+    /// Comes to a level.
     Enter(usize),
     /// Leaves it.
     Leave,
@@ -56,14 +56,11 @@ pub(super) struct Task<'k> {
     pub(super) value: Option<(&'k Expr, Formula)>,
 }
 
-/// How a task's effects come about.
+/// How a task's effects come about: at once, as a transfer that signals a barrier, or as part of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// At once.
     Now,
-    /// As a transfer that signals a barrier.
     Signals,
-    /// As part of a group.
     Group(Group),
 }
 
@@ -73,7 +70,6 @@ pub(super) struct Program<'k> {
     pub(super) ops: Vec<Op>,
     /// For each step, the number of its statement.
     pub(super) numbers: Vec<u32>,
-    /// The statements, by number.
     pub(super) stmts: Vec<&'k Stmt>,
     pub(super) tasks: Vec<Task<'k>>,
     /// The specs with bodies whose instances are checked, the kernel's own first; none where nothing is.
@@ -84,14 +80,10 @@ pub(super) struct Program<'k> {
     pub(super) scope: Scope,
     pub(super) thread: Slot,
     pub(super) block: Slot,
-    /// Threads of a block.
+    /// Threads of a block, and blocks of the grid and of a cluster.
     pub(super) threads: i64,
-    /// Blocks of the grid.
     pub(super) blocks: i64,
-    /// Blocks of a cluster.
     pub(super) cluster: i64,
-    /// Whether all blocks run together.
-    pub(super) cooperative: bool,
     /// Elements in registers of one thread, in shared memory, behind pointers, and barriers.
     pub(super) registers: usize,
     pub(super) shared: usize,
@@ -110,20 +102,13 @@ const MAX_ELEMENTS: usize = 1 << 28;
 const MAX_BLOCKS: i64 = 1 << 20;
 
 impl<'k> Program<'k> {
-    /// Compiles a kernel, given the values of its symbols. Fails with [`Error::Kernel`] for symbols without a value,
+    /// Compiles a kernel, given the values of its symbols. Fails with [`Error::Kernel`] where it is too large,
     /// [`Error::NoAtom`] for specs that are neither decomposed nor atoms, [`Error::Shape`] for what is not fixed at
     /// launch but must be, [`Error::Overlap`] for tensors that overlap.
-    pub(super) fn of(
-        kernel: &'k Kernel,
-        values: &HashMap<Var, i64>,
-        levels: bool,
-    ) -> Result<Program<'k>> {
-        if let Some(missing) = kernel.symbols.iter().find(|symbol| !values.contains_key(symbol)) {
-            return Err(Error::Kernel(format!("{missing} has no value")));
-        }
+    pub(super) fn of(kernel: &'k Kernel, symbols: HashMap<Var, i64>, levels: bool) -> Result<Self> {
         let threads = kernel.block_size()?;
         let thread = thread_var(threads);
-        let mut scope = Scope::new(values.clone(), thread.clone(), threads);
+        let mut scope = Scope::new(symbols, thread.clone(), threads);
         scope.assign(&thread, true);
         scope.assign(&block_var(), false);
         let body = kernel.spec.body.as_deref().unwrap_or_default();
@@ -147,7 +132,6 @@ impl<'k> Program<'k> {
             threads,
             blocks,
             cluster: kernel.cluster_size()?,
-            cooperative: kernel.cooperative(),
             registers: 0,
             shared: 0,
             global: 0,
@@ -160,7 +144,11 @@ impl<'k> Program<'k> {
             program.root(id)?;
         }
         program.check_size()?;
-        program.mark_written();
+        for out in kernel.leaves().iter().flat_map(|leaf| &leaf.spec.outs) {
+            if let Ok(root) = program.root_of(out.tensor) {
+                program.roots[root].written = true;
+            }
+        }
         if levels {
             program.of_block = of_block(kernel);
             program.levels.push(Level::of(&program, &kernel.spec, None)?);
@@ -172,13 +160,11 @@ impl<'k> Program<'k> {
 
     /// A machine that would not fit is refused before it is made.
     fn check_size(&self) -> Result {
-        let together = if self.cooperative { self.blocks } else { self.cluster };
+        let together = if self.kernel.cooperative() { self.blocks } else { self.cluster };
         let threads = self.threads.saturating_mul(together) as usize;
-        let all = self
-            .registers
-            .saturating_mul(threads)
-            .saturating_add(self.shared.saturating_mul(together.max(1) as usize))
-            .saturating_add(self.global);
+        let shared = self.shared.saturating_mul(together.max(1) as usize);
+        let each = [self.registers.saturating_mul(threads), shared, self.global];
+        let all = each.into_iter().fold(0, usize::saturating_add);
         if all > MAX_ELEMENTS {
             return Err(Error::Kernel(format!("{all} elements, {MAX_ELEMENTS} can be simulated")));
         }
@@ -191,15 +177,15 @@ impl<'k> Program<'k> {
 
     /// Reserves memory for a tensor.
     fn root(&mut self, id: TensorId) -> Result {
-        let tensor = self.kernel.tensor(id);
+        let (tensor, name) = (self.kernel.tensor(id), self.kernel.tensor_name(id).to_owned());
         let mut axes = axes_of(&tensor.view, &self.scope)?;
         let len = usize::try_from(span(&axes)).unwrap_or(0);
         // What stands at 0 is repeated.
         axes.retain(|axis| axis.0 > 1 && axis.1 != 0);
         axes.sort_unstable_by_key(|axis| axis.1);
         if (1..axes.len()).any(|axis| axes[axis].1 < span(&axes[..axis])) {
-            let (tensor, declared) = (self.kernel.tensor_name(id).to_owned(), tensor.to_string());
-            return Err(Error::Overlap { tensor, declared, axes });
+            let declared = tensor.to_string();
+            return Err(Error::Overlap { tensor: name, declared, axes });
         }
         let (count, address) = match (tensor.memory, tensor.scalar) {
             (Memory::Global, _) => (&mut self.global, 0),
@@ -215,7 +201,7 @@ impl<'k> Program<'k> {
         self.root_of.insert(id, self.roots.len());
         self.roots.push(Root {
             number: self.roots.len(),
-            name: self.kernel.tensor_name(id).to_owned(),
+            name,
             memory: tensor.memory,
             scalar: tensor.scalar,
             first: *count,
@@ -233,15 +219,6 @@ impl<'k> Program<'k> {
         root.ok_or_else(|| Error::Shape(format!("%{name} is used before it exists")))
     }
 
-    fn mark_written(&mut self) {
-        for out in self.kernel.leaves().iter().flat_map(|leaf| &leaf.spec.outs) {
-            if let Ok(root) = self.root_of(out.tensor) {
-                self.roots[root].written = true;
-            }
-        }
-    }
-
-    /// The text of a statement.
     pub(super) fn line(&self, number: u32) -> String {
         self.kernel.line(self.stmts[number as usize])
     }
@@ -318,15 +295,13 @@ impl<'k> Program<'k> {
     }
 
     fn set(&mut self, var: &Var, value: &Expr, number: u32) -> Result {
-        // One dimension of 1 has a coordinate that no expression mentions.
-        let (slot, value) = (self.slot(var)?, self.scope.compile(value)?);
-        self.push(Op::Set(slot, value), number);
+        let set = Op::Set(self.slot(var)?, self.scope.compile(value)?);
+        self.push(set, number);
         Ok(())
     }
 
     fn masked(&mut self, conds: &[Cond], body: &'k [Stmt], number: u32) -> Result {
-        let checks: Vec<Check> =
-            conds.iter().map(|cond| self.scope.check(cond)).collect::<Result<_>>()?;
+        let checks = conds.iter().map(|cond| self.scope.check(cond)).collect::<Result<_>>()?;
         // Where the mask and the loop go on is known once what is within them is there.
         let mask = self.push(Op::Exit, number);
         self.statements(body)?;
@@ -382,9 +357,8 @@ impl<'k> Program<'k> {
             value: value.map(|expr| Ok((expr, self.scope.compile(expr)?))).transpose()?,
             site,
         };
-        let op = Op::Atom(self.tasks.len());
+        self.push(Op::Atom(self.tasks.len()), number);
         self.tasks.push(task);
-        self.push(op, number);
         Ok(())
     }
 
@@ -426,9 +400,8 @@ fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -
         let mut inner = divergent;
         match stmt {
             Stmt::Indices(vars, threads) => {
-                for (var, value) in
-                    vars.iter().zip(kernel.coordinates(*threads).unwrap_or_default())
-                {
+                let values = kernel.coordinates(*threads).unwrap_or_default();
+                for (var, value) in vars.iter().zip(values) {
                     news |= scope.assign(var, divergent || !scope.uniform(&value));
                 }
             }
@@ -449,9 +422,7 @@ fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -
                 let conds = kernel.conditions(test).unwrap_or_default();
                 inner |= !conds.iter().all(|c| scope.uniform(&c.left) && scope.uniform(&c.right));
             }
-            Stmt::Role(threads, ..) => {
-                inner |= !scope.uniform(&role_coordinate(kernel, *threads));
-            }
+            Stmt::Role(of, ..) => inner |= !scope.uniform(&role_coordinate(kernel, *of)),
             Stmt::Allocate(_) | Stmt::View(..) | Stmt::Threads(..) | Stmt::Spec(_) => {}
         }
         news |= assign(kernel, stmt.body(), inner, scope);

@@ -4,14 +4,12 @@ use super::clock::{Epoch, Knowledge, lanes_of};
 use super::instance::Frame;
 use crate::Group;
 
-/// A warp that runs a program.
 #[derive(Debug, Default)]
 pub(super) struct Runner {
     /// The number of its block in the run, and its own in the block.
     pub(super) block: usize,
     pub(super) index: usize,
     pub(super) counter: usize,
-    /// Rounds of loops that it has been through.
     pub(super) rounds: u64,
     /// The active lanes, and those from before each mask.
     pub(super) mask: u32,
@@ -47,41 +45,31 @@ pub(super) struct Runner {
 /// Whether a warp can go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum State {
-    /// It can.
     #[default]
     Ready,
     /// Not until something happens after this many events.
     Waiting(u64),
-    /// It has ended.
     Ended,
 }
 
-/// Where a warp is with a rendezvous.
+/// Where a warp is with a rendezvous: in none, waiting for the others, or told that all are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Gathered {
-    /// It is in none.
     #[default]
     No,
-    /// It waits for the others.
     Waits,
-    /// All are there.
     All,
 }
 
-/// The units that work for a warp.
+/// The first unit of the run and, relative to it, those that work for a warp: itself, its copies into shared memory, the reads
+/// and the writes of its bulk copies, its warpgroup's matmuls.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Units {
-    /// The first unit of the run.
     pub(super) first: u32,
-    /// The warp itself; the others are relative to the run as well.
     pub(super) warp: u32,
-    /// Its copies into shared memory.
     pub(super) copy: u32,
-    /// The reads of its bulk copies.
     pub(super) source: u32,
-    /// Their writes.
     pub(super) bulk: u32,
-    /// Its warpgroup's matmuls.
     pub(super) matmul: u32,
 }
 
@@ -129,17 +117,6 @@ impl Mark {
     }
 }
 
-impl Groups {
-    /// Waits for all but the last `pending` groups of a lane.
-    pub(super) fn wait(&mut self, lane: usize, pending: u32, reads: bool) {
-        let done = self.committed[lane].saturating_sub(pending);
-        self.read[lane] = done.max(self.read[lane]);
-        if !reads {
-            self.done[lane] = done.max(self.done[lane]);
-        }
-    }
-}
-
 impl Runner {
     pub(super) fn new(
         (block, index): (usize, usize),
@@ -172,7 +149,11 @@ impl Runner {
         lane * (self.registers.len() / 32) + number
     }
 
-    /// Whether a lane knows what happened then.
+    /// The epoch of what a lane does now.
+    pub(super) fn now(&self, lane: usize) -> Epoch {
+        Epoch::new(self.units.first + self.units.warp, lane, self.time)
+    }
+
     pub(super) fn knows(&self, lane: usize, epoch: Epoch) -> bool {
         let unit = epoch.who.unit().wrapping_sub(self.units.first);
         let same = epoch.who.lane() == lane;
@@ -193,7 +174,6 @@ impl Runner {
         self.knowledge(lane).fenced.knows(unit, epoch.who.lane(), epoch.time)
     }
 
-    /// What a lane knows of others.
     pub(super) fn knowledge(&self, lane: usize) -> &Knowledge {
         &self.classes[usize::from(self.class_of[lane])].1
     }
@@ -216,52 +196,41 @@ impl Runner {
         self.tick = true;
     }
 
-    /// Some lanes learn something.
     pub(super) fn learn(&mut self, mask: u32, news: &Knowledge) {
         let mut split = Vec::new();
-        for class in &mut self.classes {
-            let inside = class.0 & mask;
-            if inside == 0 {
-                continue;
-            }
+        for class in self.classes.iter_mut().filter(|class| class.0 & mask != 0) {
             if class.0 & !mask & self.present != 0 {
-                class.0 &= !inside;
-                split.push((inside, class.1.clone()));
-                split.last_mut().expect("one was just pushed").1.join(news);
+                split.push((class.0 & mask, class.1.clone()));
+                class.0 &= !mask;
             } else {
                 class.1.join(news);
             }
         }
+        split.iter_mut().for_each(|class| class.1.join(news));
         self.classes.extend(split);
         self.number_classes();
     }
 
     /// Some lanes now know the same.
     pub(super) fn agree(&mut self, mask: u32, all: &Knowledge) {
-        if mask & self.present == self.present {
-            self.classes = vec![(u32::MAX, all.clone())];
-        } else {
-            self.classes.iter_mut().for_each(|class| class.0 &= !mask);
-            self.classes.retain(|class| class.0 != 0);
-            self.classes.push((mask, all.clone()));
-        }
+        let mask = if mask & self.present == self.present { u32::MAX } else { mask };
+        self.classes.iter_mut().for_each(|class| class.0 &= !mask);
+        self.classes.retain(|class| class.0 != 0);
+        self.classes.push((mask, all.clone()));
         self.number_classes();
     }
 
     fn number_classes(&mut self) {
-        for (number, class) in self.classes.iter().enumerate() {
-            lanes_of(class.0).for_each(|lane| self.class_of[lane] = number as u8);
+        for (number, class) in (0..).zip(&self.classes) {
+            lanes_of(class.0).for_each(|lane| self.class_of[lane] = number);
         }
     }
 
     /// The lanes' writes so far may be seen by asynchronous units, wherever they are ordered before.
     pub(super) fn fence(&mut self, mask: u32) {
-        let (units, time) = (self.units, self.time);
-        let done = self.copies.done;
-        for class in self.classes.iter_mut().filter(|class| class.0 & mask != 0) {
-            let lanes = class.0 & mask;
-            class.1.fenced.raise_lanes(units.warp, lanes, &[time; 32]);
-            class.1.fenced.raise_lanes(units.copy, lanes, &done);
+        for (lanes, known) in self.classes.iter_mut().filter(|class| class.0 & mask != 0) {
+            known.fenced.raise_lanes(self.units.warp, *lanes & mask, &[self.time; 32]);
+            known.fenced.raise_lanes(self.units.copy, *lanes & mask, &self.copies.done);
         }
         self.tick = true;
     }

@@ -47,8 +47,7 @@ pub(super) fn conflicts(spans: &[Span]) -> u64 {
             words.dedup();
             let mut banks = [0_u64; BANKS];
             words.iter().for_each(|word| banks[word.rem_euclid(BANKS as i64) as usize] += 1);
-            let cycles = banks.iter().copied().max().unwrap_or(0);
-            extra += cycles.saturating_sub(1);
+            extra += banks.into_iter().max().unwrap_or(0).saturating_sub(1);
         }
     }
     extra

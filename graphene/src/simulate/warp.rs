@@ -1,6 +1,6 @@
 //! What an atom's meaning asks of the machine.
 
-use super::clock::{Knowledge, lanes_of};
+use super::clock::lanes_of;
 use super::gather::rendezvous;
 use super::issue::Issue;
 use super::runner::State;
@@ -67,10 +67,8 @@ impl Warp for Issue<'_, '_, '_> {
             if block != runner.block {
                 return Err(self.barrier_fault(lane, operand, "is initialised by another block"));
             }
-            let target = &mut self.machine.blocks[block].barriers[barrier];
-            if let Err(why) = target.init(arrivals, now) {
-                return Err(self.barrier_fault(lane, operand, why));
-            }
+            let made = self.machine.blocks[block].barriers[barrier].init(arrivals, now);
+            made.map_err(|why| self.barrier_fault(lane, operand, why))?;
         }
         Ok(Progress::Done)
     }
@@ -85,32 +83,28 @@ impl Warp for Issue<'_, '_, '_> {
         let unit = self.machine.barrier_unit(block, barrier);
         let machine = &mut *self.machine;
         let (of_block, warps) = machine.units;
+        let nothing = remote.then(|| machine.ignorance());
         let target = &mut machine.blocks[block].barriers[barrier];
-        if remote {
+        if let Some(mut known) = nothing {
             // Of other blocks, only asynchronous units' accesses are ordered so.
-            let mut known = Knowledge::new(target.arriving.order.units());
             machine.runners[self.warp].publish(1 << lane, &mut known);
             known.forget(|unit| unit % of_block < warps);
             target.arriving.join(&known);
         } else {
             machine.runners[self.warp].publish(1 << lane, &mut target.arriving);
         }
-        if let Err(why) = target.arrive(bytes) {
-            return Err(self.barrier_fault(lane, operand, why));
-        }
-        target.settle(unit);
-        machine.events += 1;
+        let arrived = target.arrive(bytes).map(|()| target.settle(unit));
+        arrived.map_err(|why| self.barrier_fault(lane, operand, why))?;
+        self.machine.events += 1;
         Ok(Progress::Done)
     }
 
     fn wait(&mut self, operand: usize, parity: i64, scope: Scope) -> Step {
-        let varying = self.task.places[operand].varying;
-        let first = self.mask.trailing_zeros() as usize;
         // Lanes whose barriers differ wait for all of them.
-        let lanes: Vec<(usize, u32)> = if varying {
+        let lanes: Vec<(usize, u32)> = if self.task.places[operand].varying {
             lanes_of(self.mask).map(|lane| (lane, 1 << lane)).collect()
         } else {
-            vec![(first, self.mask)]
+            vec![(self.mask.trailing_zeros() as usize, self.mask)]
         };
         let own = self.machine.runners[self.warp].block;
         let mut passed = true;
@@ -122,7 +116,8 @@ impl Warp for Issue<'_, '_, '_> {
             for lane in lanes_of(mask) {
                 self.check_barrier((lane, operand), (block, barrier), false)?;
             }
-            passed &= self.machine.blocks[block].barriers[barrier].passed(parity);
+            let phase = self.machine.blocks[block].barriers[barrier].phase;
+            passed &= i64::from(phase % 2) != parity;
         }
         if !passed {
             return Ok(Progress::Blocked);
@@ -144,9 +139,8 @@ impl Warp for Issue<'_, '_, '_> {
     fn count(&mut self, lane: usize, operand: usize, below: i64) -> Tried {
         let spot = self.inner_spot((lane, operand, &[]))?;
         let next = |count: f64| if count + 1.0 < below as f64 { count + 1.0 } else { 0.0 };
-        self.exchange(spot, &next)?;
-        let nothing = self.machine.ignorance();
-        let counter = self.counter(spot);
+        self.exchange(spot, next)?;
+        let (nothing, counter) = (self.machine.ignorance(), self.counter(spot));
         let machine = &mut *self.machine;
         let published = machine.counters.entry(counter).or_insert(nothing);
         machine.runners[self.warp].publish(1 << lane, published);
@@ -198,7 +192,13 @@ impl Warp for Issue<'_, '_, '_> {
         let pending = u32::try_from(pending).unwrap_or(0);
         let runner = &mut self.machine.runners[self.warp];
         if let Some(groups) = runner.groups(group) {
-            lanes_of(self.mask).for_each(|lane| groups.wait(lane, pending, reads));
+            for lane in lanes_of(self.mask) {
+                let done = groups.committed[lane].saturating_sub(pending);
+                groups.read[lane] = done.max(groups.read[lane]);
+                if !reads {
+                    groups.done[lane] = done.max(groups.done[lane]);
+                }
+            }
             return Ok(Progress::Done);
         }
         let (block, index, used) = (runner.block, runner.index, runner.matmuls.used);
@@ -238,9 +238,7 @@ impl Warp for Issue<'_, '_, '_> {
 
     fn value(&self, lane: usize, expr: &Expr) -> i64 {
         let runner = &self.machine.runners[self.warp];
-        if let Some((own, formula)) = &self.task.value
-            && *own == expr
-        {
+        if let Some((_, formula)) = self.task.value.as_ref().filter(|own| own.0 == expr) {
             return formula.value(&runner.slots, lane);
         }
         let scope = &self.machine.program.scope;

@@ -1,6 +1,6 @@
 //! What is known of indices where a statement is reached.
 
-use crate::{Cond, Expr, Relation, Var, View};
+use crate::{Cond, Expr, Relation, View};
 
 use super::together::Group;
 
@@ -9,11 +9,6 @@ use super::together::Group;
 pub(super) struct Known(Vec<Expr>);
 
 impl Known {
-    /// A loop's counter stays below its end.
-    pub(super) fn within(&mut self, counter: &Var, end: &Expr) {
-        self.0.extend(gap(&Cond::less(counter, end)));
-    }
-
     pub(super) fn add(&mut self, conds: &[Cond]) {
         self.0.extend(conds.iter().filter_map(gap));
     }

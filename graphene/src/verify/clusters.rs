@@ -21,31 +21,25 @@ pub(super) fn check(kernel: &Kernel) -> Vec<(usize, String)> {
     let leaves = kernel.leaves();
     let all = leaves.iter().filter_map(|leaf| Some((leaf.number, event(kernel, leaf)?)));
     let all: Vec<(usize, Event)> = all.collect();
-    let touch = |row: &&(usize, Event)| row.1 == Event::Touch;
-    let (Some(first), Some(last)) = (all.iter().find(touch), all.iter().rev().find(touch)) else {
+    let last = |rows: &[(usize, Event)], event| rows.iter().rposition(|row| row.1 == event);
+    let first_touch = all.iter().position(|row| row.1 == Event::Touch);
+    let (Some(first), Some(end)) = (first_touch, last(&all, Event::Touch)) else {
         return Vec::new();
     };
     let mut wrong: Vec<(usize, String)> = Vec::new();
-    let mut note = |spec: usize, what: &str| wrong.push((spec, what.to_owned()));
-    let met = |row: &(usize, Event)| row.1 == Event::Meeting;
-    let before = all.iter().take_while(|row| row.0 < first.0);
-    let started: Vec<(usize, Event)> = before.copied().collect();
-    match started.iter().rposition(met) {
-        None => note(first.0, "another block may not have started: the cluster has not met"),
+    let mut note = |at: usize, what: &str| wrong.push((all[at].0, what.to_owned()));
+    match last(&all[..first], Event::Meeting) {
+        None => note(first, "another block may not have started: the cluster has not met"),
         Some(meeting) => {
-            let prepared = &started[..meeting];
-            let init = prepared.iter().rposition(|row| row.1 == Event::Init);
-            let fence = prepared.iter().rposition(|row| row.1 == Event::Fence);
-            if let Some(init) = init
-                && fence.is_none_or(|fence| fence < init)
+            if let Some(init) = last(&all[..meeting], Event::Init)
+                && last(&all[init..meeting], Event::Fence).is_none()
             {
-                let what = "barriers are not fenced between their initialisation and the meeting";
-                note(prepared[init].0, what);
+                note(init, "barriers are not fenced between their initialisation and the meeting");
             }
         }
     }
-    if !all.iter().any(|row| row.0 > last.0 && met(row)) {
-        note(last.0, "the other block may have left: the cluster does not meet afterwards");
+    if last(&all[end..], Event::Meeting).is_none() {
+        note(end, "the other block may have left: the cluster does not meet afterwards");
     }
     wrong
 }

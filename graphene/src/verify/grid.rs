@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::text::print::list;
 use crate::{Agent, Expr, Kernel, Kind, Operand, Spec, Stmt, TensorId, Var};
 
 /// What is wrong, with the number of a spec, counting the kernel's own as 1.
@@ -32,19 +33,13 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn of(&self, expr: &Expr) -> Differs {
-        let vars = expr.vars();
-        vars.iter().flat_map(|var| self.differs.get(var)).flatten().cloned().collect()
-    }
-
-    fn of_all<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Differs {
-        exprs.into_iter().flat_map(|expr| self.of(expr)).collect()
+    fn of<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Differs {
+        let vars = exprs.into_iter().flat_map(Expr::vars);
+        vars.filter_map(|var| self.differs.get(&var)).flatten().cloned().collect()
     }
 
     fn block(&mut self, stmts: &[Stmt], around: &Differs) {
-        for stmt in stmts {
-            self.stmt(stmt, around);
-        }
+        stmts.iter().for_each(|stmt| self.stmt(stmt, around));
     }
 
     fn stmt(&mut self, stmt: &Stmt, around: &Differs) {
@@ -57,7 +52,7 @@ impl Walk<'_> {
                 }
             }
             Stmt::Let(var, value) => {
-                let differs = self.of(value);
+                let differs = self.of([value]);
                 self.differs.insert(var.clone(), differs);
             }
             Stmt::Value(var, of) => {
@@ -71,13 +66,13 @@ impl Walk<'_> {
                 }
             }
             Stmt::For(looped) => {
-                let own = self.of_all([&looped.first, &looped.end, &looped.step]);
+                let own = self.of([&looped.first, &looped.end, &looped.step]);
                 self.differs.insert(looped.var.clone(), own.clone());
                 self.block(&looped.body, &(&own | around));
             }
             Stmt::If(test, body) => {
                 let conds = self.kernel.conditions(test).unwrap_or_default();
-                let own = self.of_all(conds.iter().flat_map(|cond| [&cond.left, &cond.right]));
+                let own = self.of(conds.iter().flat_map(|cond| [&cond.left, &cond.right]));
                 self.block(body, &(&own | around));
             }
             Stmt::Role(_, _, _, body) => self.block(body, around),
@@ -94,18 +89,16 @@ impl Walk<'_> {
         let Some(counter) = counter.and_then(|counter| self.kernel.operand(counter).ok()) else {
             return;
         };
-        let chosen = self.of_all(&counter.view.start());
-        let decided = around | &self.of(number);
+        let chosen = self.of(&counter.view.start());
+        let decided = around | &self.of([number]);
         let others = decided.difference(&chosen).map(|cause| match cause {
             Cause::Coordinate(var) => var.to_string(),
             Cause::Memory(id) => format!("%{}", self.kernel.tensor_name(*id)),
         });
-        let others: Vec<String> = others.collect();
+        let others = list(others);
         if !others.is_empty() {
-            let message = format!(
-                "blocks that share the counter {counter} may not all reach it: that depends on {}",
-                others.join(", ")
-            );
+            let who = format!("blocks that share the counter {counter}");
+            let message = format!("{who} may not all reach it: that depends on {others}");
             self.wrong.push((self.specs, message));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::Held;
 use crate::kernel::thread_var;
 use crate::{Agent, Cond, Expr, Ring, Threads, Var};
 
@@ -14,7 +15,7 @@ struct Value {
 }
 
 /// The threads of a block that are active, and what their variables are.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) active: Vec<bool>,
     /// Whether a condition that is not followed may have left some out.
@@ -58,15 +59,8 @@ impl Group {
     pub(super) fn new(threads: i64) -> Group {
         let own = Value::numbers((0..threads).collect());
         let values = HashMap::from([(thread_var(threads), Some(own))]);
-        Group {
-            active: vec![true; threads.max(0) as usize],
-            uncertain: false,
-            paths: vec![0; threads.max(0) as usize],
-            values,
-            rings: HashMap::new(),
-            parities: HashSet::new(),
-            advances: 0,
-        }
+        let count = threads.max(0) as usize;
+        Group { active: vec![true; count], paths: vec![0; count], values, ..Group::default() }
     }
 
     fn value(&self, expr: &Expr) -> Option<Value> {
@@ -124,10 +118,7 @@ impl Group {
     /// The least value for the active threads, if it follows from their numbers alone.
     pub(super) fn least(&self, expr: &Expr) -> Option<i64> {
         match self.value(expr).and_then(|value| value.numbers) {
-            Some(numbers) => {
-                let own = numbers.iter().zip(&self.active).filter(|(_, active)| **active);
-                own.map(|(number, _)| *number).min()
-            }
+            Some(numbers) => self.threads().map(|thread| numbers[thread]).min(),
             None => expr.range().0,
         }
     }
@@ -138,8 +129,7 @@ impl Group {
             let Some(Some(Value { numbers: Some(values), .. })) = self.values.get(var) else {
                 return expr;
             };
-            let own = values.iter().zip(&self.active).filter(|(_, active)| **active);
-            match own.map(|(value, _)| *value).max() {
+            match self.threads().map(|thread| values[thread]).max() {
                 Some(max) => expr.substitute(var, &Var::new(var.name(), Some(max)).into()),
                 None => expr,
             }
@@ -241,8 +231,7 @@ impl Group {
         let first = threads.view.offset();
         let same = || first.constant().map(|start| vec![start; self.active.len()]);
         let starts = self.value(&first).and_then(|value| value.numbers).or_else(same);
-        let starts = starts.ok_or("its threads depend on what is not followed")?;
-        Ok((starts, offsets))
+        Ok((starts.ok_or("its threads depend on what is not followed")?, offsets))
     }
 
     /// The active threads, by their numbers.
@@ -251,7 +240,7 @@ impl Group {
     }
 
     /// Whether every active thread is one of these.
-    pub(super) fn belong(&self, threads: &Threads) -> Result<(), String> {
+    pub(super) fn belong(&self, threads: &Threads) -> Held {
         let (starts, offsets) = self.members(threads)?;
         match self.threads().find(|&own| !offsets.contains(&(own as i64 - starts[own]))) {
             Some(own) => Err(format!("thread {own} is none of the threads of a role it reaches")),
@@ -261,25 +250,20 @@ impl Group {
 
     /// Whether the threads of every active thread's group are all among the threads `above`. Those that are not
     /// followed are refused where they are [reached](Group::reach).
-    pub(super) fn within(&self, threads: &Threads, above: &Threads) -> Result<(), String> {
-        let (Ok((starts, offsets)), Ok((firsts, all))) =
-            (self.members(threads), self.members(above))
-        else {
+    pub(super) fn within(&self, threads: &Threads, above: &Threads) -> Held {
+        let (Ok(own), Ok(around)) = (self.members(threads), self.members(above)) else {
             return Ok(());
         };
+        let ((starts, offsets), (firsts, all)) = (own, around);
         let outside = |&own: &usize| {
             offsets.iter().any(|offset| !all.contains(&(starts[own] + offset - firsts[own])))
         };
-        match self.threads().find(outside) {
-            Some(own) => {
-                Err(format!("of thread {own}'s group not all are threads of the spec around it"))
-            }
-            None => Ok(()),
-        }
+        let what = "group not all are threads of the spec around it";
+        self.threads().find(outside).map_or(Ok(()), |own| Err(format!("of thread {own}'s {what}")))
     }
 
     /// Whether all threads of every active thread's group are active, and agree on the group.
-    pub(super) fn reach(&self, threads: &Threads) -> Result<(), String> {
+    pub(super) fn reach(&self, threads: &Threads) -> Held {
         if threads.agent == Agent::Block || threads.view.size().is(1) {
             return Ok(());
         }
@@ -305,7 +289,7 @@ impl Group {
     }
 
     /// Whether all of a warp is active wherever one of its threads is, and has come the same way.
-    pub(super) fn whole_warps(&self) -> Result<(), String> {
+    pub(super) fn whole_warps(&self) -> Held {
         let warps = self.active.chunks(32).zip(self.paths.chunks(32));
         for (warp, (active, paths)) in warps.enumerate() {
             let whole = active.len() == 32 && active.iter().all(|active| *active);

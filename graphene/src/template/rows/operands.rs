@@ -60,7 +60,7 @@ impl Rows {
     /// The other inputs are the scale, the shift and the epilogue's, those that there are.
     pub(super) fn finish(&self) -> Function {
         let mut inputs = (1..).map(Function::input);
-        let mut next = || inputs.next().unwrap_or_default();
+        let mut next = || inputs.next().unwrap_or_else(Function::identity);
         let mut value = Function::identity();
         if self.scale.is_some() {
             value = value * next();
