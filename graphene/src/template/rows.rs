@@ -120,11 +120,11 @@ impl Rows {
             return Rows { threads, teams, held: Some(held), ..self };
         }
         let (threads, columns) = (1024, Some(columns));
-        let rows = Rows { threads, teams: 1, held: None, columns, ..self };
+        let rows = Rows { threads, teams: 1, held: None, columns, ..self }.ahead();
         let bytes = rows.padded() * Scalar::F32.bytes();
         // Beside the row, what warps fold.
         let shared = rows.norm != Norm::None && bytes + 1024 <= rows.arch.shared_memory();
-        Rows { shared, ..rows }.ahead()
+        Rows { shared, ..rows }
     }
 
     /// With as many vectors of a chunk as a thread has registers for.
@@ -135,10 +135,10 @@ impl Rows {
         Rows { ahead: (32 / each.max(1)).clamp(1, 8), ..self }
     }
 
-    /// Elements of a row with what the last vectors of a team lack.
+    /// Elements of a row with what the last chunk lacks.
     fn padded(&self) -> i64 {
-        let team = self.vector * self.threads;
-        ceil(self.columns.unwrap_or(0), team) * team
+        let chunk = self.vector * self.threads * self.ahead;
+        ceil(self.columns.unwrap_or(0), chunk) * chunk
     }
 
     /// The kernel.

@@ -32,7 +32,7 @@ fn subjects() -> Vec<Subject> {
         ..rows.clone()
     };
     let softmax = Rows { norm: Norm::Softmax, scale: None, shift: None, ..rows.clone() };
-    let again = Rows { norm: Norm::Rms, shift: None, held: None, ..rows.clone() };
+    let again = Rows { norm: Norm::Rms, shift: None, held: None, ahead: 2, ..rows.clone() };
     let apart = Access::rows(F16, 2);
     let pointwise = Pointwise {
         function: Function::sum().unary(Unary::Relu),
