@@ -34,6 +34,8 @@ mod engine;
 #[cfg(feature = "cpu")]
 mod executor;
 #[cfg(feature = "cpu")]
+mod load;
+#[cfg(feature = "cpu")]
 mod model;
 #[cfg(feature = "cpu")]
 mod pool;
@@ -79,10 +81,12 @@ pub use graphene_frontend::dtype::DType;
 pub use graphene_frontend::import::{ExternalData, ExternalDataError, Reading};
 pub use graphene_frontend::tensor::{Element, Tensor, TensorError};
 #[cfg(feature = "cpu")]
-pub use model::{
-    DimAxes, Dtype, Execution, Footprint, Given, Imported, Model, ModelBuilder, Port, Profile,
-    RequestedSizes, Role, Roles, Sizing, Source, Specialised,
+pub use load::{
+    Dtype, Execution, Given, Imported, ModelBuilder, RequestedSizes, Role, Roles, Sizing, Source,
+    Specialised,
 };
+#[cfg(feature = "cpu")]
+pub use model::{DimAxes, Footprint, Model, Port, Profile};
 #[cfg(feature = "cpu")]
 pub use pool::{Acquire, Lease, Pending, Pool, PoolBuilder, Request};
 #[cfg(feature = "cpu")]

@@ -166,3 +166,50 @@ impl Gemm {
         Ok(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Gemm, Matrix, PackedGemm};
+    use crate::error::Error;
+    use graphene_ir::tensor::Scalar;
+
+    fn matmul() -> Gemm {
+        let scalar = Scalar::F16;
+        PackedGemm { m: 6, n: 4, k: 8, scalar, transpose_a: false, transpose_b: true }.into()
+    }
+
+    #[test]
+    fn spans_go_from_the_first_element_to_the_last() {
+        let packed = matmul();
+        assert_eq!(packed.spans(), Some([48, 32, 0, 24]));
+        let gaps = Matrix { leading: 10, transposed: false, apart: 100 };
+        let batched = Gemm { batch: 3, a: gaps, c: Some(gaps), d: gaps, ..packed };
+        assert_eq!(batched.spans(), Some([258, 32, 254, 254]));
+        let bare = batched.bare();
+        assert_eq!((bare.a.leading, bare.a.apart, bare.b.apart), (8, 48, 0));
+        assert_eq!((bare.d.apart, bare.c), (24, None));
+        let endless = Matrix { apart: usize::MAX, ..gaps };
+        assert_eq!(Gemm { batch: 3, b: endless, ..packed }.spans(), None);
+    }
+
+    #[test]
+    fn what_the_library_would_take_for_granted_is_checked() {
+        let overlapping = Matrix { leading: 7, transposed: false, apart: 0 };
+        let is = |gemm: Gemm, error: &str| {
+            let found = gemm.checked().expect_err("it is refused").to_string();
+            assert_eq!(found, error);
+        };
+        is(Gemm { a: overlapping, ..matmul() }, "a matmul of rows that overlap cannot be run");
+        is(Gemm { k: 0, ..matmul() }, "a matmul of nothing by cuBLASLt cannot be run");
+        let turned = Matrix { leading: 6, transposed: true, apart: 0 };
+        is(Gemm { d: turned, ..matmul() }, "a matmul whose result is column-major cannot be run");
+        let shared = Gemm { batch: 2, ..matmul() };
+        assert!(matches!(shared.checked(), Err(Error::Overlap { .. })));
+        // One row may be any distance from the next.
+        for leading in [7, 800] {
+            let a = Matrix { leading, ..overlapping };
+            let row = Gemm { m: 1, a, ..matmul() }.checked().expect("one row");
+            assert_eq!(row.a.leading, 8);
+        }
+    }
+}
