@@ -231,10 +231,17 @@ pub(crate) fn bind_on(program: &Program, bindings: &Bindings, limit: u64) -> Res
             false => {
                 let what = "a run at these sizes".to_owned();
                 let error = Error::MemoryLimit { what, needed, used: 0, limit };
-                error.at(&crate::model::sizes_text(bindings))
+                error.at(&sizes_text(bindings))
             }
         }
     })
+}
+
+/// Sizes as text: `batch=8, sequence=128`.
+#[cfg(feature = "cpu")]
+pub(crate) fn sizes_text(bindings: &Bindings) -> String {
+    let sizes: Vec<_> = bindings.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
+    sizes.join(", ")
 }
 
 /// Bytes of a program's inputs, outputs and largest intermediate, also at sizes at which it cannot be bound; `u64::MAX` if

@@ -14,6 +14,7 @@ pub use device::DeviceTensor;
 pub use io::{Input, OutputMut, Outputs};
 pub use view::BoundModel;
 
+use crate::bind::sizes_text;
 use crate::control::{Control, RunOptions};
 use crate::cpu::Storage;
 use crate::engine::Reservation;
@@ -83,8 +84,15 @@ pub struct Context {
     outputs: BufferPool,
 }
 
+impl Model {
+    /// A context, which runs the model. It takes memory when it runs.
+    pub fn context(&self) -> Context {
+        Context::new(self)
+    }
+}
+
 impl Context {
-    pub(crate) fn new(model: &Model) -> Self {
+    fn new(model: &Model) -> Self {
         let (model, staging) = (model.clone(), Staging::default());
         Self {
             model,
@@ -156,10 +164,10 @@ impl Context {
     fn run_steps(&mut self, inputs: &[Input<'_>], control: Control<'_>) -> Result<Outputs> {
         let model = self.model.clone();
         let inputs = in_order(model.inputs(), inputs)?;
-        let span = Span::run(&model, &inputs);
+        let span = Span::run(|| inputs_text(model.inputs(), &inputs));
         let asked = self.asked(&inputs)?;
         let entry = self.entry(&asked.sizes)?;
-        span.bound(&model, &asked.sizes, &self.bound[entry].sizes);
+        self.tell(&span, &asked.sizes, entry);
         let ports = model.outputs();
         let sizes = ports.iter().zip(&asked.outputs).map(|(port, shape)| bytes_of(port, shape));
         let sizes: Ordered<usize> = sizes.collect::<Result<_>>()?;
@@ -191,10 +199,10 @@ impl Context {
     ) -> Result<()> {
         let model = self.model.clone();
         let inputs = in_order(model.inputs(), inputs)?;
-        let span = Span::run(&model, &inputs);
+        let span = Span::run(|| inputs_text(model.inputs(), &inputs));
         let asked = self.asked(&inputs)?;
         let entry = self.entry(&asked.sizes)?;
-        span.bound(&model, &asked.sizes, &self.bound[entry].sizes);
+        self.tell(&span, &asked.sizes, entry);
         let ports = model.outputs();
         let mut views: Ordered<Option<Wanted<'_>>> = ports.iter().map(|_| None).collect();
         for (position, output) in outputs.iter_mut().enumerate() {
@@ -317,7 +325,7 @@ impl Context {
             return Ok(place);
         }
         let model = self.model.clone();
-        let _span = Span::bind(&model, &sizes);
+        let _span = Span::bind(|| model.sizes_text(&sizes));
         let plan = model.plan_of(&sizes)?;
         let footprint = model.footprint_of(&plan);
         let beyond = footprint.arena.saturating_sub(self.arena_bytes() as u64);
@@ -325,7 +333,7 @@ impl Context {
         let needed = needed.into_iter().fold(0, u64::saturating_add);
         // Inputs and outputs are the caller's: they are counted, but not kept reserved.
         let fits = model.engine().budget().reserve(needed, "a run at these sizes");
-        drop(fits.map_err(|error| error.at(&crate::model::sizes_text(plan.bindings())))?);
+        drop(fits.map_err(|error| error.at(&sizes_text(plan.bindings())))?);
         if beyond > 0 {
             self.grow(footprint.arena)?;
         }
@@ -344,6 +352,13 @@ impl Context {
         }
         self.bound.push(Entry::new(&model, sizes, (bound, staged), self.clock)?);
         Ok(self.bound.len() - 1)
+    }
+
+    /// Tells a run's span at which sizes the run was asked for, and at which it takes place.
+    fn tell(&self, span: &Span, asked: &Sizes, entry: usize) {
+        let bound = &self.bound[entry].sizes;
+        let text = |sizes: &Sizes| self.model.sizes_text(sizes);
+        span.bound(asked != bound, || text(asked), || text(bound));
     }
 
     /// A larger arena in place of the one that there is; nothing stays bound to that on a GPU.
@@ -387,6 +402,13 @@ impl Context {
             }
         }
     }
+}
+
+/// Inputs as text, each with its name.
+fn inputs_text(ports: &[Port], inputs: &[Input<'_>]) -> String {
+    let named = ports.iter().zip(inputs);
+    let text: Vec<_> = named.map(|(port, input)| format!("{}: {input:?}", port.name())).collect();
+    text.join(", ")
 }
 
 /// What a panic says.

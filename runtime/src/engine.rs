@@ -9,7 +9,6 @@ pub(crate) use budget::{Budget, Reservation};
 pub(crate) use device::Opened;
 
 use crate::error::{Error, Result};
-use crate::model::{Model, ModelBuilder};
 use crate::threads::Threads;
 use graphene_ir::target::Target;
 use std::fmt;
@@ -58,19 +57,6 @@ impl Engine {
     /// An engine with settings of one's own.
     pub fn builder() -> EngineBuilder {
         EngineBuilder::default()
-    }
-
-    /// Loads a model file with the default settings, in memory of the process's own.
-    ///
-    /// # Errors
-    /// As for [`ModelBuilder::load`].
-    pub fn load(&self, path: impl AsRef<Path>) -> Result<Model> {
-        self.model().load(path)
-    }
-
-    /// A model with settings of one's own.
-    pub fn model(&self) -> ModelBuilder {
-        ModelBuilder::new(self)
     }
 
     /// The device.

@@ -19,7 +19,7 @@ use graphene_fusion::program::BufferId;
 use graphene_ir::arch::{Arch, Feature};
 
 #[cfg(feature = "cuda")]
-use crate::device::Library;
+use crate::device::library::Library;
 use std::path::PathBuf;
 
 /// An error of the runtime.

@@ -22,6 +22,16 @@
 //! Below: [`planner`] gives every intermediate its place in one arena; [`bind`] turns a program and sizes into a [`Plan`];
 //! [`cpu`] runs programs on the machine's cores, [`gpu`] on a GPU; [`device`] compiles and launches kernels there.
 //!
+//! Modules use those before them, and none behind:
+//!
+//! ```text
+//! error < planner < bind < threads < cpu < device < gpu < engine < executor < model < context < load < pool
+//! ```
+//!
+//! Some steps of a program on a [`gpu`] are computed by [`cpu`]; an `engine` is an open device with its threads, and an
+//! `executor` either of both on it; `load` makes models, and warms them up by contexts. `error` alone names something of
+//! [`device`], the libraries that may be missing, which use nothing themselves.
+//!
 //! The executors are features, both of them on by default: without `cuda` there are neither [`gpu`] nor [`device`], and
 //! nothing of CUDA is built; without `cpu`, which `cuda` includes, programs are planned and bound to sizes only.
 
@@ -33,6 +43,8 @@ mod control;
 mod engine;
 #[cfg(feature = "cpu")]
 mod executor;
+#[cfg(feature = "cpu")]
+mod load;
 #[cfg(feature = "cpu")]
 mod model;
 #[cfg(feature = "cpu")]
@@ -79,10 +91,12 @@ pub use graphene_frontend::dtype::DType;
 pub use graphene_frontend::import::{ExternalData, ExternalDataError, Reading};
 pub use graphene_frontend::tensor::{Element, Tensor, TensorError};
 #[cfg(feature = "cpu")]
-pub use model::{
-    DimAxes, Dtype, Execution, Footprint, Given, Imported, Model, ModelBuilder, Port, Profile,
-    RequestedSizes, Role, Roles, Sizing, Source, Specialised,
+pub use load::{
+    Dtype, Execution, Given, Imported, ModelBuilder, RequestedSizes, Role, Roles, Sizing, Source,
+    Specialised,
 };
+#[cfg(feature = "cpu")]
+pub use model::{DimAxes, Footprint, Model, Port, Profile};
 #[cfg(feature = "cpu")]
 pub use pool::{Acquire, Lease, Pending, Pool, PoolBuilder, Request};
 #[cfg(feature = "cpu")]

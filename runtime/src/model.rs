@@ -1,29 +1,24 @@
 //! A model: what it takes and gives, its kernels and its weights, for any number of contexts.
 
 mod axes;
-mod builder;
 mod port;
 mod profile;
+mod signature;
 mod sizes;
-mod sizing;
-mod source;
 
-pub use builder::{Dtype, Execution, ModelBuilder};
+pub use axes::DimAxes;
 pub use port::Port;
 pub use profile::Profile;
-pub use sizing::{RequestedSizes, Role, Roles, Sizing};
-pub use source::{Given, Imported, Source, Specialised};
 
-pub(crate) use axes::Along;
-pub use axes::DimAxes;
-pub(crate) use profile::{Fitting, sizes_text};
+pub(crate) use profile::Fitting;
+pub(crate) use signature::Signature;
 pub(crate) use sizes::{Sizes, Solver};
 
-use crate::bind::{Plan, bind_on};
-use crate::context::Context;
+use crate::bind::{Plan, bind_on, sizes_text};
 use crate::engine::{Engine, Reservation};
 use crate::error::{Error, Result};
 use crate::executor::{Built, Module};
+use axes::Along;
 use graphene_frontend::dim::Bindings;
 use graphene_fusion::program::Program;
 use std::fmt;
@@ -49,13 +44,7 @@ pub struct Model(Arc<Inner>);
 struct Inner {
     engine: Engine,
     module: Module,
-    inputs: Vec<Port>,
-    /// Shared with the outputs of runs, which are found by name in it.
-    outputs: Arc<[Port]>,
-    solver: Solver,
-    fitting: Fitting,
-    /// By the number of the symbol.
-    along: Vec<Along>,
+    signature: Signature,
     notes: Vec<String>,
     /// The weights.
     _memory: Reservation,
@@ -76,6 +65,20 @@ pub struct Footprint {
 }
 
 impl Model {
+    /// A model of what it takes and gives, and of what computes it on the engine.
+    ///
+    /// # Errors
+    /// [`Error::MemoryLimit`] if the engine has no memory left for the weights.
+    pub(crate) fn new(
+        engine: Engine,
+        module: Module,
+        signature: Signature,
+        notes: Vec<String>,
+    ) -> Result<Self> {
+        let memory = engine.budget().reserve(module.weight_bytes(), "the model's weights")?;
+        Ok(Self(Arc::new(Inner { engine, module, signature, notes, _memory: memory })))
+    }
+
     /// The engine that it is loaded on.
     pub fn engine(&self) -> &Engine {
         &self.0.engine
@@ -83,17 +86,17 @@ impl Model {
 
     /// What it takes, in order.
     pub fn inputs(&self) -> &[Port] {
-        &self.0.inputs
+        &self.0.signature.inputs
     }
 
     /// What it gives, in order.
     pub fn outputs(&self) -> &[Port] {
-        &self.0.outputs
+        &self.0.signature.outputs
     }
 
     /// The names of its symbolic dims, which requests give sizes.
     pub fn dims(&self) -> impl Iterator<Item = &str> {
-        self.0.solver.symbols().iter().map(|symbol| symbol.name())
+        self.solver().symbols().iter().map(|symbol| symbol.name())
     }
 
     /// What is worth knowing of how it was loaded: sizes that it was made for, operators that run by the reference
@@ -106,10 +109,9 @@ impl Model {
     ///
     /// # Errors
     /// [`Error::UnknownDim`] and [`Error::Unsized`] if the sizes are not those of its dims; [`Error::Profile`]; as for
-    /// [`Context::run`] if the model doesn't take them.
+    /// [`Context::run`](crate::Context::run) if the model doesn't take them.
     pub fn footprint(&self, sizes: &[(&str, usize)]) -> Result<Footprint> {
-        let sizes = self.0.solver.named(sizes)?;
-        let plan = self.plan_of(&self.0.fitting.fit(&sizes, &self.0.solver)?)?;
+        let plan = self.plan_of(&self.fitted(sizes)?)?;
         Ok(self.footprint_of(&plan))
     }
 
@@ -118,8 +120,7 @@ impl Model {
     /// # Errors
     /// As for [`footprint`](Self::footprint).
     pub fn plan(&self, sizes: &[(&str, usize)]) -> Result<Plan> {
-        let sizes = self.0.solver.named(sizes)?;
-        self.plan_of(&self.0.fitting.fit(&sizes, &self.0.solver)?)
+        self.plan_of(&self.fitted(sizes)?)
     }
 
     /// The sizes at which requests of these sizes run: where they are padded, those of a bucket of the profile.
@@ -127,8 +128,13 @@ impl Model {
     /// # Errors
     /// As for [`footprint`](Self::footprint).
     pub fn fit(&self, sizes: &[(&str, usize)]) -> Result<Bindings> {
-        let sizes = self.0.solver.named(sizes)?;
-        self.0.solver.bindings(&self.0.fitting.fit(&sizes, &self.0.solver)?)
+        self.solver().bindings(&self.fitted(sizes)?)
+    }
+
+    /// The sizes at which requests of these sizes run.
+    fn fitted(&self, sizes: &[(&str, usize)]) -> Result<Sizes> {
+        let sizes = self.solver().named(sizes)?;
+        self.fitting().fit(&sizes, self.solver())
     }
 
     /// Every combination of the profile's buckets, the other dims being as in `sizes`; the
@@ -137,15 +143,15 @@ impl Model {
     /// # Errors
     /// [`Error::UnknownDim`] and [`Error::Unsized`].
     pub fn combinations(&self, sizes: &[(&str, usize)]) -> Result<Vec<Bindings>> {
-        let sizes = self.0.solver.named(sizes)?;
-        let all = self.0.fitting.combinations(&sizes);
-        all.iter().map(|sizes| self.0.solver.bindings(sizes)).collect()
+        let sizes = self.solver().named(sizes)?;
+        let all = self.fitting().combinations(&sizes);
+        all.iter().map(|sizes| self.solver().bindings(sizes)).collect()
     }
 
     /// Why requests are not padded to the profile's buckets of a dim, if it has some and they are not.
     pub fn unpadded(&self, dim: &str) -> Option<&str> {
-        let mut symbols = self.0.solver.symbols().iter();
-        self.0.fitting.unpadded(symbols.position(|symbol| symbol.name() == dim)?)
+        let mut symbols = self.solver().symbols().iter();
+        self.fitting().unpadded(symbols.position(|symbol| symbol.name() == dim)?)
     }
 
     /// Where a dim lies, if rows along it, such as a batch's, are independent: what a row of the outputs is follows from
@@ -169,7 +175,7 @@ impl Model {
     fn along(&self, dim: &str) -> std::result::Result<&Along, String> {
         let place = self.dims().position(|name| name == dim);
         place
-            .map(|place| &self.0.along[place])
+            .map(|place| &self.0.signature.along[place])
             .ok_or_else(|| format!("the model has no dim `{dim}`"))
     }
 
@@ -181,11 +187,6 @@ impl Model {
     /// How its kernels for a GPU were made, if it is on one.
     pub fn built(&self) -> Option<&Built> {
         self.0.module.built()
-    }
-
-    /// A context, which runs the model. It takes memory when it runs.
-    pub fn context(&self) -> Context {
-        Context::new(self)
     }
 
     pub(crate) fn footprint_of(&self, plan: &Plan) -> Footprint {
@@ -205,10 +206,16 @@ impl Model {
     /// [`Error::Dim`] for a size below one: what the plan concludes of symbols holds from one on.
     pub(crate) fn bindings(&self, sizes: &Sizes) -> Result<Bindings> {
         let mut bindings = Bindings::new();
-        for (symbol, &size) in self.0.solver.symbols().iter().zip(sizes) {
+        for (symbol, &size) in self.solver().symbols().iter().zip(sizes) {
             bindings.bind(symbol.clone(), size).map_err(Error::from)?;
         }
         Ok(bindings)
+    }
+
+    /// Sizes as text: `batch=8, sequence=128`; of those that no model can have, why.
+    pub(crate) fn sizes_text(&self, sizes: &Sizes) -> String {
+        let bindings = self.bindings(sizes);
+        bindings.map_or_else(|error| error.to_string(), |bindings| sizes_text(&bindings))
     }
 
     pub(crate) fn module(&self) -> &Module {
@@ -216,23 +223,23 @@ impl Model {
     }
 
     pub(crate) fn solver(&self) -> &Solver {
-        &self.0.solver
+        &self.0.signature.solver
     }
 
     pub(crate) fn fitting(&self) -> &Fitting {
-        &self.0.fitting
+        &self.0.signature.fitting
     }
 
     pub(crate) fn shared_outputs(&self) -> &Arc<[Port]> {
-        &self.0.outputs
+        &self.0.signature.outputs
     }
 }
 
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Model")
-            .field("inputs", &self.0.inputs)
-            .field("outputs", &self.0.outputs)
+            .field("inputs", &self.0.signature.inputs)
+            .field("outputs", &self.0.signature.outputs)
             .finish()
     }
 }

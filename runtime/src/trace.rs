@@ -1,10 +1,10 @@
 //! Spans for a subscriber of the `tracing` crate; without the feature `tracing` they are nothing.
 //!
 //! `load` is a model's loading, `run` a run, with the shapes of its inputs, the sizes asked for, those that it is bound
-//! to, and whether it is padded; `bind` within it, where sizes are bound that were not yet.
+//! to, and whether it is padded; `bind` within it, where sizes are bound that were not yet. What a span is told as text is
+//! written only where somebody listens.
 
-use crate::context::Input;
-use crate::model::{Dtype, Execution, Model, Sizes};
+use std::fmt::Debug;
 
 /// A span that lasts until it is dropped.
 #[must_use]
@@ -20,25 +20,24 @@ impl From<tracing::Span> for Span {
     }
 }
 
-/// What is passed for a span is written as text only where somebody listens.
 #[cfg(feature = "tracing")]
 impl Span {
-    /// Loading a model.
-    pub(crate) fn load(dtype: Dtype, execution: Execution) -> Self {
+    /// Loading a model that computes with such elements, by such launches.
+    pub(crate) fn load(dtype: impl Debug, execution: impl Debug) -> Self {
         tracing::info_span!("load", ?dtype, ?execution).into()
     }
 
     /// Binding a model to sizes.
-    pub(crate) fn bind(model: &Model, sizes: &Sizes) -> Self {
+    pub(crate) fn bind(sizes: impl FnOnce() -> String) -> Self {
         let span = tracing::debug_span!("bind", sizes = tracing::field::Empty);
         if !span.is_disabled() {
-            span.record("sizes", text(model, sizes).as_str());
+            span.record("sizes", sizes().as_str());
         }
         span.into()
     }
 
     /// A run.
-    pub(crate) fn run(model: &Model, inputs: &[Input<'_>]) -> Self {
+    pub(crate) fn run(inputs: impl FnOnce() -> String) -> Self {
         use tracing::field::Empty;
         let span = tracing::info_span!(
             "run",
@@ -48,47 +47,45 @@ impl Span {
             padded = Empty
         );
         if !span.is_disabled() {
-            let ports = model.inputs().iter().zip(inputs);
-            let text: Vec<String> =
-                ports.map(|(port, input)| format!("{}: {input:?}", port.name())).collect();
-            span.record("inputs", text.join(", ").as_str());
+            span.record("inputs", inputs().as_str());
         }
         span.into()
     }
 
     /// Says at which sizes the run of this span was asked for, and at which it takes place.
-    pub(crate) fn bound(&self, model: &Model, asked: &Sizes, bound: &Sizes) {
+    pub(crate) fn bound(
+        &self,
+        padded: bool,
+        asked: impl FnOnce() -> String,
+        bound: impl FnOnce() -> String,
+    ) {
         if !self.entered.is_disabled() {
-            self.entered.record("sizes", text(model, asked).as_str());
-            self.entered.record("bound", text(model, bound).as_str());
-            self.entered.record("padded", asked != bound);
+            self.entered.record("sizes", asked().as_str());
+            self.entered.record("bound", bound().as_str());
+            self.entered.record("padded", padded);
         }
     }
 }
 
 #[cfg(not(feature = "tracing"))]
 impl Span {
-    pub(crate) fn load(_dtype: Dtype, _execution: Execution) -> Self {
+    pub(crate) fn load(_dtype: impl Debug, _execution: impl Debug) -> Self {
         Self {}
     }
 
-    pub(crate) fn bind(_model: &Model, _sizes: &Sizes) -> Self {
+    pub(crate) fn bind(_sizes: impl FnOnce() -> String) -> Self {
         Self {}
     }
 
-    pub(crate) fn run(_model: &Model, _inputs: &[Input<'_>]) -> Self {
+    pub(crate) fn run(_inputs: impl FnOnce() -> String) -> Self {
         Self {}
     }
 
-    pub(crate) fn bound(&self, _model: &Model, _asked: &Sizes, _bound: &Sizes) {}
-}
-
-/// Sizes as text: `batch=8, sequence=128`.
-#[cfg(feature = "tracing")]
-fn text(model: &Model, sizes: &Sizes) -> String {
-    model.bindings(sizes).map_or_else(
-        // Sizes that no model can have: the run says so.
-        |error| error.to_string(),
-        |bindings| crate::model::sizes_text(&bindings),
-    )
+    pub(crate) fn bound(
+        &self,
+        _padded: bool,
+        _asked: impl FnOnce() -> String,
+        _bound: impl FnOnce() -> String,
+    ) {
+    }
 }

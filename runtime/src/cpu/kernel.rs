@@ -8,10 +8,11 @@ use super::kernels::packed::Packed;
 use super::kernels::reduce::Reduce;
 use super::layers::{BoundLayers, ConvLayer, IntegerLayer, Layers, run_layers};
 use super::loops::{Domain, Loop};
-use super::packing::{PackedWeight, Prepacked};
+use super::memory::Io;
+use super::prepacked::{PackedWeight, Prepacked};
 use super::rows::{BoundRows, RowProgram};
 use super::run::{
-    Io, Tables, nearest_tables, pad_tables, run_arg_reduce, run_attention, run_concat, run_conv,
+    Tables, nearest_tables, pad_tables, run_arg_reduce, run_attention, run_concat, run_conv,
     run_conv_layer, run_conv_transpose, run_copy, run_cumulative, run_gather, run_integer_conv,
     run_integer_layer, run_integer_matmul, run_matmul, run_nearest, run_norm, run_pad, run_pool,
     run_reduce, run_reference, run_rnn, run_rows, run_softmax,

@@ -1,9 +1,12 @@
-//! Memory of an executable: aligned storage, and the disjoint parts of it that a step works on.
+//! Memory of an executable: aligned storage, the disjoint parts of it that a step works on, and what it reads and writes
+//! there.
 
-use super::run::{Input, Io, Output};
+use super::loops::LoopInput;
 use super::scratch::Few;
-use crate::bind::{BoundStep, Place, Plan};
+use crate::bind::{BoundOperand, BoundStep, Place, Plan};
 use crate::error::{Error, Result};
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use graphene_frontend::dtype::DType;
 use graphene_frontend::tensor::{Tensor, TensorError};
 use graphene_fusion::program::{BufferId, Program};
 
@@ -156,6 +159,27 @@ pub(crate) struct Memory<'a, 'b> {
     pub(crate) outputs: &'a mut [&'b mut [u8]],
 }
 
+/// What a step reads and writes.
+pub(crate) struct Io<'a> {
+    pub(crate) inputs: Inputs<'a>,
+    pub(crate) outputs: Few<Output<'a>>,
+}
+
+/// What a step reads: a view of bytes, memory that one of its outputs overwrites, or a weight that its kernel has in
+/// another layout.
+pub(crate) enum Input<'a> {
+    Bytes { bytes: &'a [u8], operand: &'a BoundOperand, dtype: DType },
+    Overwritten { output: usize },
+    Prepacked,
+}
+
+/// What a step writes: a view of bytes.
+pub(crate) struct Output<'a> {
+    pub(crate) bytes: &'a mut [u8],
+    pub(crate) operand: &'a BoundOperand,
+    pub(crate) dtype: DType,
+}
+
 /// What a step reads, looked up one by one.
 pub(crate) struct Inputs<'a> {
     access: &'a Access,
@@ -189,6 +213,53 @@ impl<'a> Inputs<'a> {
         let operand = &self.bound.inputs[number];
         let dtype = self.plan.buffers()[operand.buffer.index()].dtype;
         Some(Input::Bytes { bytes, operand, dtype })
+    }
+
+    /// An input as a loop reads it.
+    pub(crate) fn of_loop(&self, i: usize) -> LoopInput<'a> {
+        match self.get(i) {
+            Some(Input::Bytes { bytes, .. }) => LoopInput::Bytes(bytes),
+            Some(Input::Overwritten { output }) => LoopInput::Overwritten(output),
+            Some(Input::Prepacked) | None => LoopInput::Bytes(&[]),
+        }
+    }
+
+    /// An input that no output overwrites; only loops overwrite.
+    pub(crate) fn bytes(&self, i: usize) -> Result<(&'a [u8], &'a BoundOperand, DType)> {
+        match self.get(i) {
+            Some(Input::Bytes { bytes, operand, dtype }) => Ok((bytes, operand, dtype)),
+            Some(Input::Overwritten { .. }) | None => {
+                Err(Error::Unsupported { what: "an input in place" })
+            }
+            Some(Input::Prepacked) => Err(Error::Unsupported { what: "a weight as it lies" }),
+        }
+    }
+}
+
+impl<'a> Io<'a> {
+    /// An input that no output overwrites; only loops overwrite.
+    pub(crate) fn input(&self, i: usize) -> Result<(&'a [u8], &'a BoundOperand, DType)> {
+        self.inputs.bytes(i)
+    }
+
+    /// An input whose elements lie in row-major order.
+    pub(crate) fn dense<T: Pod>(&self, i: usize) -> Result<(&'a [T], &'a [usize])> {
+        let (bytes, operand, _) = self.input(i)?;
+        let len: usize = operand.shape.iter().product();
+        Ok((&cast_slice(bytes)[operand.offset..operand.offset + len], &operand.shape))
+    }
+}
+
+impl Output<'_> {
+    /// The bytes of an output whose elements lie in row-major order.
+    pub(crate) fn dense_bytes(&mut self) -> &mut [u8] {
+        let (len, size): (usize, _) = (self.operand.shape.iter().product(), self.dtype.size());
+        &mut self.bytes[self.operand.offset * size..][..len * size]
+    }
+
+    pub(crate) fn dense<T: Pod>(&mut self) -> &mut [T] {
+        let len: usize = self.operand.shape.iter().product();
+        &mut cast_slice_mut(self.bytes)[self.operand.offset..self.operand.offset + len]
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! In reading order: [`Module`] is a program with a kernel chosen for every step, [`Bound`] one with sizes, and
 //! [`Executable`] that with an arena; `work` says which steps are spread over threads, and `scratch` is memory that
-//! threads keep; `packing` prepacks weights, `kernel` chooses, `run` calls, `loops` compiles pointwise groups, `layers`
-//! matmuls with their epilogues, `rows` groups over rows, and [`kernels`] are the loops over plain slices. [`rates`]
-//! measures what the machine gives at most.
+//! threads keep; `packing` says which weights are prepacked, `weight_matrix` how, and `prepacked` as what; `kernel` chooses,
+//! `run` calls, `loops` compiles pointwise groups, `layers` matmuls with their epilogues, `rows` groups over rows, and
+//! [`kernels`] are the loops over plain slices. [`rates`] measures what the machine gives at most.
 
 mod bound;
 mod kernel;
@@ -14,18 +14,22 @@ mod loops;
 mod memory;
 mod module;
 mod packing;
+mod prepacked;
 mod rates;
 mod rows;
 mod run;
 mod scratch;
+mod weight_matrix;
 mod work;
 
 pub use bound::{Bound, Control, Executable};
+#[cfg(feature = "cuda")]
+pub(crate) use memory::Output;
 pub(crate) use memory::Storage;
 pub use module::Module;
 pub use rates::{Rates, rates};
 #[cfg(feature = "cuda")]
-pub(crate) use run::{Output, leave, owned};
+pub(crate) use run::{leave, owned};
 
 use crate::error::{Error, Result};
 use crate::threads::Threads;

@@ -3,7 +3,8 @@
 use super::bound::{Bound, Executable};
 use super::kernel::Kernel;
 use super::on_threads;
-use super::packing::{Packing, Prepacked, Weights};
+use super::packing::{Packing, Weights};
+use super::prepacked::Prepacked;
 use crate::bind::bind;
 use crate::error::{Error, Result};
 use graphene_frontend::dim::Bindings;

@@ -5,33 +5,22 @@
 //! stays, once.
 
 use super::kernel::Kernel;
-use super::kernels::bf16::{self, PackedBf16};
-use super::kernels::channels_last::{Form, pack_filters, winograd};
-use super::kernels::conv::are_packed;
-use super::kernels::int8::{PackedIntegers, deep};
-use super::kernels::matmul::{Matrix, Strides, widened};
-use super::kernels::packed::{self, Packed};
-use super::kernels::rnn::Cell;
-use super::kernels::tile::TileMut;
-use super::kernels::view::row_major;
 use super::layers::channels_last;
-use super::scratch::{self, Numbers};
+use super::prepacked::{PackedWeight, Prepacked};
+use super::weight_matrix::{Elements, WeightMatrix, cell, directions, filters, images, single};
 use crate::bind::{BoundOperand, bind_operand};
 use crate::error::{Error, Result};
 use crate::threads;
 use crate::weight;
-use bytemuck::cast_slice;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::ValueId;
-use graphene_frontend::op::{Op, RnnAttrs, RnnCell};
+use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::groups::Executor;
 use graphene_fusion::program::{BufferId, BufferKind, Program, Step};
-use half::f16;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// What becomes of a program's weights: which are prepacked, which are kept as they are, and which nobody reads.
 pub(crate) struct Packing {
@@ -43,98 +32,6 @@ pub(crate) struct Packing {
     kept: Vec<bool>,
     /// Bytes of all that a module holds of the weights, at most; `u64::MAX` if they are more.
     bytes: u64,
-}
-
-/// A view of a weight as a matrix.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct WeightMatrix {
-    at: BoundOperand,
-    elements: Elements,
-}
-
-/// What a matrix is prepacked as.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Elements {
-    /// Numbers that are multiplied in single precision.
-    Reals,
-    /// Numbers of bf16.
-    Bf16,
-    /// Integers of 32 bits.
-    Integers,
-}
-
-/// The matrices that a step's inputs were prepacked as: for each input none or one; for a recurrent layer's weights
-/// some for each direction.
-pub(crate) type Prepacked = Vec<Vec<PackedWeight>>;
-
-/// A prepacked matrix.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum PackedWeight {
-    /// Of numbers that are multiplied in single precision.
-    Reals(Arc<Packed>),
-    /// Of numbers of bf16.
-    Bf16(Arc<PackedBf16>),
-    /// Of integers of 32 bits.
-    Integers(Arc<PackedIntegers>),
-}
-
-impl PackedWeight {
-    /// That of numbers in single precision.
-    pub(crate) fn real(&self) -> Option<Arc<Packed>> {
-        match self {
-            Self::Reals(packed) => Some(Arc::clone(packed)),
-            Self::Bf16(_) | Self::Integers(_) => None,
-        }
-    }
-
-    /// Whether numbers in single precision are multiplied by it.
-    pub(crate) fn is_real(&self) -> bool {
-        matches!(self, Self::Reals(_) | Self::Bf16(_))
-    }
-
-    /// C = A·B on the calling thread, as [`packed::multiply`], in memory of as many lines as [`memory`](Self::memory) says.
-    ///
-    /// # Errors
-    /// As for [`packed::multiply`] and [`bf16::multiply`]; [`Error::Unsupported`] for a matrix of integers.
-    pub(crate) fn multiply(
-        &self,
-        k: usize,
-        a: Matrix<'_, f32>,
-        column: usize,
-        c: &mut TileMut<'_, f32>,
-        memory: &mut [bf16::Line],
-    ) -> Result<()> {
-        match self {
-            Self::Reals(b) => packed::multiply(k, a, b, column, c),
-            Self::Bf16(b) => bf16::multiply(k, a, b, column, c, memory),
-            Self::Integers(_) => Err(Error::Unsupported { what: "a matrix of integers" }),
-        }
-    }
-
-    /// Lines that a matmul of at most so many rows works in.
-    pub(crate) fn memory(&self, rows: usize) -> usize {
-        match self {
-            Self::Bf16(b) => bf16::memory(rows, b),
-            Self::Reals(_) | Self::Integers(_) => 0,
-        }
-    }
-
-    /// That of integers.
-    pub(crate) fn integers(&self) -> Option<Arc<PackedIntegers>> {
-        match self {
-            Self::Reals(_) | Self::Bf16(_) => None,
-            Self::Integers(packed) => Some(Arc::clone(packed)),
-        }
-    }
-
-    /// Its place in memory and its bytes.
-    fn held(&self) -> (usize, u64) {
-        match self {
-            Self::Reals(packed) => (Arc::as_ptr(packed).addr(), packed.held_bytes()),
-            Self::Bf16(packed) => (Arc::as_ptr(packed).addr(), packed.held_bytes()),
-            Self::Integers(packed) => (Arc::as_ptr(packed).addr(), packed.held_bytes()),
-        }
-    }
 }
 
 /// All that a module holds of a program's weights.
@@ -324,51 +221,6 @@ impl Packing {
 const SHARE: u64 = 8;
 const LEAST: u64 = 1 << 24;
 
-impl WeightMatrix {
-    fn sizes(&self) -> [usize; 2] {
-        sizes(&self.at, self.elements == Elements::Integers)
-    }
-
-    /// Prepacked, without its numbers.
-    fn outline(&self) -> PackedWeight {
-        let [depth, columns] = self.sizes();
-        match self.elements {
-            Elements::Reals => PackedWeight::Reals(Arc::new(Packed::outline(depth, columns))),
-            Elements::Bf16 => PackedWeight::Bf16(Arc::new(PackedBf16::outline(depth, columns))),
-            Elements::Integers => {
-                PackedWeight::Integers(Arc::new(PackedIntegers::outline(depth, columns)))
-            }
-        }
-    }
-
-    fn packed_bytes(&self) -> u64 {
-        let [depth, columns] = self.sizes();
-        let bytes = match self.elements {
-            Elements::Reals => Packed::bytes(depth, columns),
-            Elements::Bf16 => PackedBf16::bytes(depth, columns),
-            Elements::Integers => PackedIntegers::bytes(depth, columns),
-        };
-        bytes.map_or(u64::MAX, |bytes| bytes as u64)
-    }
-
-    /// Prepacked; `bytes` are those of its buffer.
-    ///
-    /// # Errors
-    /// As [`pack`].
-    fn packed(&self, bytes: &[u8], dtype: DType) -> Result<PackedWeight> {
-        Ok(match self.elements {
-            Elements::Reals => PackedWeight::Reals(Arc::new(pack(&self.at, bytes, dtype)?)),
-            Elements::Bf16 => {
-                let data = &numbers(&self.at, bytes, dtype)?;
-                let [depth, columns] = self.sizes();
-                let b = Matrix { data, at: strides(&self.at) };
-                PackedWeight::Bf16(Arc::new(PackedBf16::new(b, depth, columns)?))
-            }
-            Elements::Integers => PackedWeight::Integers(Arc::new(pack_integers(&self.at, bytes)?)),
-        })
-    }
-}
-
 /// A step's inputs that matmuls multiply by and nothing else reads, and the matrices that each of them is.
 fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<WeightMatrix>)> {
     let mut places: Vec<Vec<(&Op, usize)>> = vec![Vec::new(); step.inputs.len()];
@@ -430,47 +282,6 @@ fn is_fused(step: &Step) -> bool {
     step.body.len() - step.body.inputs().len() > 1
 }
 
-/// Filters `[g·m, c, kernel…]` of a convolution of integers as matrices of m columns, one for each group; `None` where
-/// they are so few that they are read as they lie. Where images are of bytes, of at most two spatial axes, the rows are the
-/// channels of each element of the windows.
-fn filters(weight: &BoundOperand, groups: usize, bytes: bool) -> Option<Vec<BoundOperand>> {
-    let (&count, rest) = weight.shape.split_first()?;
-    let (each, depth) = (count.checked_div(groups)?, rest.iter().product::<usize>());
-    let axes = row_major(&weight.shape).into_iter().zip(&weight.strides).zip(&weight.shape);
-    let is_row_major = axes.into_iter().all(|((a, &b), &size)| size == 1 || a == b);
-    let by_taps = bytes && (2..=3).contains(&rest.len());
-    let taps: usize = rest.iter().skip(1).product();
-    let (shape, strides) = match by_taps {
-        true => (vec![taps, rest[0], each], vec![1, taps as isize, depth as isize]),
-        false => (vec![depth, each], vec![1, depth as isize]),
-    };
-    let of = |group: usize| BoundOperand {
-        buffer: weight.buffer,
-        offset: weight.offset + group * each * depth,
-        shape: shape.clone(),
-        strides: strides.clone(),
-    };
-    let packs = are_packed(each) && (by_taps || !bytes);
-    (packs && is_row_major && depth > 0).then(|| (0..groups).map(of).collect())
-}
-
-/// Filters `[m, c, kernel…]` of a convolution whose images have their channels innermost as a matrix `[kernel, c, m]`; of a
-/// group for each channel `[kernel, m]`. Those that are transformed have a kernel of two axes, `[3, 3, c, m]`.
-fn images(weight: &BoundOperand, form: Form) -> Option<Vec<BoundOperand>> {
-    let [filters, channels, ref kernel @ ..] = weight.shape[..] else { return None };
-    let taps: usize = kernel.iter().product();
-    let axes = row_major(&weight.shape).into_iter().zip(&weight.strides).zip(&weight.shape);
-    let is_row_major = axes.into_iter().all(|((a, &b), &size)| size == 1 || a == b);
-    let (of_channel, of_filter) = (taps as isize, (taps * channels) as isize);
-    let (shape, strides) = match form {
-        Form::Depthwise => (vec![taps, filters], vec![1, of_channel]),
-        Form::Windows => (vec![taps, channels, filters], vec![1, of_channel, of_filter]),
-        Form::Winograd => (vec![3, 3, channels, filters], vec![3, 1, of_channel, of_filter]),
-    };
-    let BoundOperand { buffer, offset, .. } = *weight;
-    is_row_major.then(|| vec![BoundOperand { buffer, offset, shape, strides }])
-}
-
 /// A step's input, if it is a weight of numbers that are multiplied in single precision or of integers of 32 bits, each
 /// of which lies in a place of its own.
 fn weight_operand(program: &Program, step: &Step, input: usize) -> Option<BoundOperand> {
@@ -483,115 +294,6 @@ fn weight_operand(program: &Program, step: &Step, input: usize) -> Option<BoundO
     let weight = bind_operand(operand, &Bindings::default()).ok()?;
     let mut axes = weight.shape.iter().zip(&weight.strides);
     axes.all(|(&size, &stride)| size <= 1 || stride != 0).then_some(weight)
-}
-
-/// A weight as one matrix, if it is one.
-fn single(mut weight: BoundOperand) -> Option<BoundOperand> {
-    let lead = weight.shape.len().checked_sub(2)?;
-    weight.strides.drain(..lead);
-    let one = weight.shape.drain(..lead).all(|size| size == 1);
-    one.then_some(weight)
-}
-
-/// The kernel's cell.
-pub(crate) fn cell(cell: RnnCell) -> Cell {
-    match cell {
-        RnnCell::Lstm { input_forget } => Cell::Lstm { input_forget },
-        RnnCell::Gru { linear_before_reset } => Cell::Gru { linear_before_reset },
-        RnnCell::Plain => Cell::Plain,
-    }
-}
-
-/// A recurrent layer's weights `[d, gates·h, k]` as matrices `[k, columns]`, one for each direction and range of
-/// gates; `None` for other shapes.
-pub(crate) fn directions(
-    weight: &BoundOperand,
-    parts: &[Range<usize>],
-    attrs: &RnnAttrs,
-) -> Option<Vec<BoundOperand>> {
-    let (&[count, rows, depth], &[apart, down, across]) = (&weight.shape[..], &weight.strides[..])
-    else {
-        return None;
-    };
-    if rows != cell(attrs.cell).gates() * attrs.hidden {
-        return None;
-    }
-    let of = |direction: usize, gates: &Range<usize>| {
-        let first = direction as isize * apart + (gates.start * attrs.hidden) as isize * down;
-        BoundOperand {
-            buffer: weight.buffer,
-            offset: (weight.offset as isize + first) as usize,
-            shape: vec![depth, gates.len() * attrs.hidden],
-            strides: vec![across, down],
-        }
-    };
-    let each = |direction| parts.iter().map(move |gates| of(direction, gates));
-    Some((0..count).flat_map(each).collect())
-}
-
-fn sizes(matrix: &BoundOperand, integers: bool) -> [usize; 2] {
-    match matrix.shape[..] {
-        [taps, channels, filters] if integers => [taps * deep(channels), filters],
-        [taps, channels, filters] => [taps * channels, filters],
-        [_, _, channels, filters] => [winograd::PATCH * channels, filters],
-        _ => [matrix.shape[0], matrix.shape[1]],
-    }
-}
-
-/// Packs a matrix of integers; `bytes` are those of its buffer.
-///
-/// # Errors
-/// As [`PackedIntegers::new`].
-fn pack_integers(matrix: &BoundOperand, bytes: &[u8]) -> Result<PackedIntegers> {
-    let ([depth, columns], at) = (sizes(matrix, true), strides(matrix));
-    let data: &[i32] = &cast_slice(bytes)[matrix.span()];
-    if let [taps, channels, _] = matrix.shape[..] {
-        let mut rows = scratch::zeros::<i32>(depth * columns)?;
-        for (number, row) in rows.chunks_exact_mut(columns.max(1)).enumerate() {
-            let (tap, channel) = (number / deep(channels), number % deep(channels));
-            let from = at.offset + tap + channel * taps;
-            let apart = matrix.strides[2] as usize;
-            let row = if channel < channels { row } else { &mut [] };
-            let of_row = row.iter_mut().enumerate();
-            of_row.for_each(|(filter, to)| *to = data[from + filter * apart]);
-        }
-        let at = Strides { offset: 0, batch: &[], row: columns as isize, column: 1 };
-        return PackedIntegers::new(Matrix { data: &rows, at }, depth, columns);
-    }
-    PackedIntegers::new(Matrix { data, at }, depth, columns)
-}
-
-/// Packs a matrix of numbers that are multiplied in single precision; `bytes` are those of its buffer.
-///
-/// # Errors
-/// As [`Packed::new`], and [`Error::Unsupported`] for other elements.
-pub(crate) fn pack(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<Packed> {
-    let elements = numbers(matrix, bytes, dtype)?;
-    if let [_, _, channels, filters] = matrix.shape[..] {
-        return winograd::pack(&elements, [filters, channels]);
-    }
-    if let [taps, channels, filters] = matrix.shape[..] {
-        return pack_filters(&elements, [filters, channels, taps], false);
-    }
-    let [depth, columns] = sizes(matrix, false);
-    Packed::new(Matrix { data: &elements, at: strides(matrix) }, depth, columns)
-}
-
-/// The numbers of a matrix's span in single precision.
-fn numbers<'a>(matrix: &BoundOperand, bytes: &'a [u8], dtype: DType) -> Result<Numbers<'a, f32>> {
-    let span = matrix.span();
-    Ok(match dtype {
-        DType::F32 => Numbers::Lent(&cast_slice(bytes)[span]),
-        DType::F16 => Numbers::Own(widened::<f16>(&cast_slice(bytes)[span])?),
-        DType::BF16 => Numbers::Own(widened::<half::bf16>(&cast_slice(bytes)[span])?),
-        _ => return Err(Error::Unsupported { what: "an element type" }),
-    })
-}
-
-/// Where a matrix lies in its span.
-fn strides(matrix: &BoundOperand) -> Strides<'static> {
-    let offset = matrix.offset.saturating_sub(matrix.span().start);
-    Strides { offset, batch: &[], row: matrix.strides[0], column: matrix.strides[1] }
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub struct CompileLog {
 /// [`Error::MissingLibrary`] without NVRTC; [`Error::Compile`] with its log where the source has errors or the
 /// architecture is unknown to it.
 pub fn compile(source: &str, arch: Arch, name: &str) -> Result<Cubin> {
-    image(source, arch, name, &options(arch), Form::Cubin)
+    image(source, arch, name, &options(arch), sys::Form::Cubin)
 }
 
 /// Likewise to PTX, which the driver compiles for its GPU when it is loaded: one of the architecture or a later one, but
@@ -51,17 +51,16 @@ pub fn compile(source: &str, arch: Arch, name: &str) -> Result<Cubin> {
 pub fn compile_ptx(source: &str, arch: Arch, name: &str) -> Result<Cubin> {
     let mut options = options(arch);
     options[0] = format!("--gpu-architecture={}", arch.to_string().replace("sm_", "compute_"));
-    image(source, arch, name, &options, Form::Ptx)
+    image(source, arch, name, &options, sys::Form::Ptx)
 }
 
-/// What NVRTC makes of a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    Cubin,
-    Ptx,
-}
-
-fn image(source: &str, arch: Arch, name: &str, options: &[String], form: Form) -> Result<Cubin> {
+fn image(
+    source: &str,
+    arch: Arch,
+    name: &str,
+    options: &[String],
+    form: sys::Form,
+) -> Result<Cubin> {
     let sys::Compiled { image, log } = sys::compile(source, name, options, form)?;
     match image {
         Some(image) => Ok(Cubin::of(arch, image, &log)),

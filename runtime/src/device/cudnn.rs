@@ -8,10 +8,11 @@ pub use conv::{Axis, Bound as BoundConvolution, ConvOperands, Convolution};
 pub use recurrent::{Cell, Layer, Recurrent, Sizes, States, Weights};
 pub use sdpa::{Attention, Bound as BoundAttention, Operands, Strided};
 
-use super::sys::capture::{Outside, Used, keep};
+use super::sys::capture::Used;
 use super::sys::cudnn::graph::Plan;
 use super::sys::cudnn::rnn::Algorithm;
 use super::sys::cudnn::{Handle, Rows};
+use super::sys::recording::{Outside, keep};
 use super::{Buffer, Library, Stream};
 use crate::error::{Error, Result};
 use conv::{Found, Workspaces};

@@ -9,8 +9,8 @@
 //! caller's to do.
 #![allow(unsafe_code)]
 
-use super::sys::capture::Outside;
 use super::sys::memory::Memory;
+use super::sys::recording::Outside;
 use super::{Buffer, Stream};
 use crate::error::{Error, Result};
 use graphene_frontend::dtype::DType;

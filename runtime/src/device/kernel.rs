@@ -1,8 +1,9 @@
 //! Kernels, and their launches with buffers and sizes.
 
 use super::bind::{self, Value};
-use super::sys::capture::{Used, keep};
+use super::sys::capture::Used;
 use super::sys::launch::{Function, Shape, Slot, encode, launch};
+use super::sys::recording::keep;
 use super::{Buffer, Cubin, Device, Stream};
 use crate::error::Result;
 use graphene_ir::launch::{Launch, Param};

@@ -16,6 +16,7 @@ pub mod cublaslt;
 pub mod cudnn;
 pub mod dlpack;
 mod kernel;
+pub(crate) mod library;
 mod stream;
 mod sys;
 
@@ -23,9 +24,9 @@ pub use buffer::Buffer;
 pub(crate) use compile::options;
 pub use compile::{CompileLog, Cubin, compile, compile_ptx, compiler, compiles_for};
 pub use kernel::{Bound, Kernel};
+pub use library::Library;
 pub(crate) use stream::HostCall;
 pub use stream::{Graph, Stream};
-pub use sys::Library;
 
 use crate::error::Result;
 use cudarc::driver::sys::CUdevice_attribute;

@@ -1,8 +1,9 @@
 //! Work in an order of its own.
 
-use super::sys::capture::{self, Used, keep, refuse};
+use super::sys::capture::{self, Used};
 use super::sys::host::HostFunction;
 use super::sys::memory::Memory;
+use super::sys::recording::{keep, refuse};
 use super::sys::stream::Shared;
 use super::sys::stream::Stream as Raw;
 use super::{Buffer, Device};

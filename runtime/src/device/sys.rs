@@ -12,36 +12,20 @@ pub(super) mod cudnn;
 pub(super) mod host;
 pub(super) mod launch;
 pub(super) mod memory;
+mod pinned;
+pub(super) mod recording;
 pub(super) mod stream;
 
-use super::compile::Form;
+use super::library::Library;
 use crate::error::{Error, Result};
 use cudarc::cublaslt::sys as lt_sys;
 use cudarc::cudnn::sys as dnn_sys;
 use cudarc::driver::{DriverError, sys};
 use cudarc::nvrtc::{result as nvrtc, sys as nvrtc_sys};
 use std::ffi::{CStr, CString, c_char};
-use std::fmt;
 use std::sync::OnceLock;
 
-/// A library that is loaded when it is first needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Library {
-    /// The driver, `libcuda.so.1`.
-    Driver,
-    /// The compiler of CUDA C++, `libnvrtc.so.12` or `.13`.
-    Nvrtc,
-    /// The matrix products, `libcublasLt.so.12` or `.13`.
-    CublasLt,
-    /// The convolutions, attention, recurrent layers and softmaxes, `libcudnn.so.9`.
-    Cudnn,
-}
-
 impl Library {
-    /// All of them.
-    pub const ALL: [Library; 4] =
-        [Library::Driver, Library::Nvrtc, Library::CublasLt, Library::Cudnn];
-
     /// Whether it can be loaded.
     pub fn found(self) -> bool {
         static FOUND: [OnceLock<bool>; 4] = [const { OnceLock::new() }; 4];
@@ -146,28 +130,6 @@ fn dotted(number: usize) -> String {
     }
 }
 
-impl fmt::Display for Library {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Library::Driver => {
-                "the CUDA driver (libcuda.so.1; install NVIDIA's driver, 570 or newer)"
-            }
-            Library::Nvrtc => {
-                "NVRTC (libnvrtc.so; install the CUDA toolkit 12 or 13, or the PyPI package \
-                 nvidia-cuda-nvrtc-cu12 and put its folder nvidia/cuda_nvrtc/lib on LD_LIBRARY_PATH)"
-            }
-            Library::CublasLt => {
-                "cuBLASLt (libcublasLt.so; install the CUDA toolkit 12 or 13, or the PyPI package \
-                 nvidia-cublas-cu12 and put its folder nvidia/cublas/lib on LD_LIBRARY_PATH)"
-            }
-            Library::Cudnn => {
-                "cuDNN (libcudnn.so; install version 9, or the PyPI package nvidia-cudnn-cu12 or -cu13 \
-                 and put its folder nvidia/cudnn/lib on LD_LIBRARY_PATH)"
-            }
-        })
-    }
-}
-
 /// The error of a call that failed.
 pub(super) fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
     move |error| {
@@ -181,11 +143,26 @@ pub(super) fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
     }
 }
 
+/// The error of a call that says by its status whether it succeeded.
+fn done(call: &'static str, status: sys::CUresult) -> Result<()> {
+    match status {
+        sys::CUresult::CUDA_SUCCESS => Ok(()),
+        status => Err(failed(call)(DriverError(status))),
+    }
+}
+
 fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::Unsupported { what: "a text with a NUL in it" })
 }
 
 // ---- NVRTC
+
+/// What NVRTC makes of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Cubin,
+    Ptx,
+}
 
 /// What NVRTC made of a source.
 pub(super) struct Compiled {

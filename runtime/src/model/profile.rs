@@ -2,7 +2,7 @@
 
 use super::sizes::{Sizes, Solver};
 use crate::error::{Error, Result};
-use graphene_frontend::dim::{Bindings, Symbol};
+use graphene_frontend::dim::Symbol;
 use graphene_frontend::graph::Graph;
 use graphene_fusion::pad::padding;
 use std::collections::BTreeMap;
@@ -202,12 +202,6 @@ impl Allowed {
             Self::Buckets(sizes) => sizes.last().copied(),
         }
     }
-}
-
-/// Sizes as text: `batch=8, sequence=128`.
-pub(crate) fn sizes_text(bindings: &Bindings) -> String {
-    let sizes: Vec<_> = bindings.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
-    sizes.join(", ")
 }
 
 impl fmt::Display for Allowed {

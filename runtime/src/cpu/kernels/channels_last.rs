@@ -14,7 +14,7 @@ pub(crate) mod winograd;
 pub(crate) use pool::pool;
 
 use super::finish::Finish;
-use super::matmul::{Matrix, Strides};
+use super::matrix::{Matrix, Strides};
 use super::packed::Packed;
 use super::tile::{Cut, Grid, TileMut};
 use super::view::{check_reach, check_size};

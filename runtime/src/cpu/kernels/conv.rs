@@ -5,7 +5,7 @@ mod integers;
 
 use super::depthwise::Windows;
 use super::gemm::batched;
-use super::matmul::{Matrix, MatrixMut, Size, Strides};
+use super::matrix::{Matrix, MatrixMut, Size, Strides};
 use super::packed::{Packed, Panels};
 use super::simd::{Kernel, dispatch, mul_add};
 use super::tile::TileMut;
@@ -148,7 +148,9 @@ fn few(
     grid: &Grid,
     then: impl Fn(usize, &mut [f32]) + Sync,
 ) -> Result<()> {
-    let (plane, windows) = (grid.outer(), Windows::new(&conv));
+    let plane = grid.outer();
+    // More channels are summed one by one.
+    let windows = if conv.channels == 1 { Windows::new(conv.geometry) } else { None };
     let some = planes(y.len() / plane, plane);
     let each = windows.as_ref().map_or(0, |windows| windows.len().next_multiple_of(16));
     let mut memory = scratch::zeros::<f32>(each * threads::count())?;

@@ -4,8 +4,8 @@
 //! every element of the windows is a constant distance from each window, and a vector of windows is summed over all
 //! of them in registers, however short a row is.
 
-use super::conv::Conv;
 use super::simd::{Kernel, dispatch};
+use super::window::Geometry;
 use pulp::Simd;
 use smallvec::SmallVec;
 
@@ -31,16 +31,15 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// `None` if there are more channels than one to a filter, other axes than two, no windows, or planes too large.
-    pub(super) fn new(conv: &Conv<'_>) -> Option<Self> {
-        let geometry = conv.geometry;
+    /// `None` if there are other axes than two, no windows, or planes too large.
+    pub(super) fn new(geometry: Geometry<'_>) -> Option<Self> {
         let two = |sizes: &[usize]| <[usize; 2]>::try_from(sizes).ok();
         let (inner, outer, kernel) =
             (two(geometry.inner)?, two(geometry.outer)?, two(geometry.kernel)?);
         let (strides, dilations) = (two(geometry.strides)?, two(geometry.dilations)?);
         let &[top, left] = geometry.before else { return None };
         let before = [usize::try_from(top).ok()?, usize::try_from(left).ok()?];
-        if conv.channels != 1 || outer.contains(&0) || strides.contains(&0) || kernel.contains(&0) {
+        if outer.contains(&0) || strides.contains(&0) || kernel.contains(&0) {
             return None;
         }
         let part = |axis: usize| {

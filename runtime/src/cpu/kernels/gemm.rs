@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code)]
 
-use super::matmul::{Matrix, MatrixMut, Size, Strides};
+use super::matrix::{Matrix, MatrixMut, Size, Strides};
 use super::tile::TileMut;
 use super::view::{Axis, check_disjoint, check_reach, check_size};
 use crate::error::Result;

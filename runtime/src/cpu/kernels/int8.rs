@@ -15,7 +15,7 @@ pub(crate) use images::{Images, deep, multiply_windows};
 pub(crate) use windows::{Bytes as ImagesOfBytes, Windows};
 
 use super::integer::matmul_integers;
-use super::matmul::{Matrix, MatrixMut, Size, Strides};
+use super::matrix::{Matrix, MatrixMut, Size, Strides};
 use super::packed::{Packed, tile};
 use super::simd::{Kernel, dispatch};
 use super::tile::{Cut, Grid, TileMut};

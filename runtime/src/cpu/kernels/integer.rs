@@ -2,7 +2,7 @@
 
 use super::copy::copy_between;
 use super::gemm::{batch_offset, check};
-use super::matmul::{Matrix, MatrixMut, Size};
+use super::matrix::{Matrix, MatrixMut, Size};
 use super::simd::{Kernel, dispatch};
 use super::view::{Axes, elements, row_major};
 use crate::cpu::scratch;

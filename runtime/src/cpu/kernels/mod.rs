@@ -2,8 +2,8 @@
 //! threads of whoever runs them. They know nothing of graphs.
 //!
 //! In reading order: [`pointwise`] functions on blocks; [`copy`] and [`gather`] move elements;
-//! [`softmax`], [`norm`], [`reduce`] and [`arg`] fold rows; [`matmul`] multiplies matrices, and on it stand
-//! [`attention`] and [`conv`]; `packed` multiplies by matrices that were prepacked, and on it stand `rnn` and, for
+//! [`softmax`], [`norm`], [`reduce`] and [`arg`] fold rows; [`matmul`] multiplies matrices, which `matrix` describes, and on
+//! it stand [`attention`] and [`conv`]; `packed` multiplies by matrices that were prepacked, and on it stand `rnn` and, for
 //! images whose channels are side by side, `channels_last`; `bf16` does by weights of half as many bytes what `packed`
 //! does; `int8` multiplies integers that fit into bytes; [`pool`] folds windows. Every kernel checks the sizes and
 //! strides that it is given before it touches an element.
@@ -31,6 +31,7 @@ pub(crate) mod finish;
 pub(crate) mod gemm;
 pub(crate) mod int8;
 mod math;
+mod matrix;
 pub(crate) mod packed;
 mod prefetch;
 pub(crate) mod rnn;

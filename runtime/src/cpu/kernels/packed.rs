@@ -5,7 +5,7 @@
 //! and many no more than their multiplications: what a matmul of any two matrices spends on packing B is spent
 //! once.
 
-use super::matmul::{Matrix, Strides};
+use super::matrix::{Matrix, Strides};
 use super::prefetch::prefetch;
 use super::simd::{Kernel, dispatch};
 use super::tile::{Cut, Grid, TileMut};

@@ -1,7 +1,7 @@
 //! Recurrent layers: the inputs of many steps are projected by one matmul, then each step is one
 //! matmul of the states and a pass over the gates.
 
-use super::matmul::{Matrix, Strides};
+use super::matrix::{Matrix, Strides};
 use super::packed::{Packed, multiply_all};
 use super::simd::{Kernel, dispatch};
 use super::tile::TileMut;

@@ -2,7 +2,7 @@
 
 use super::{Layer, Layers, Left, MatMul, Read, Write};
 use crate::cpu::loops::Loop;
-use crate::cpu::packing::Prepacked;
+use crate::cpu::prepacked::Prepacked;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;

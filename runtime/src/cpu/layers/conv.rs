@@ -8,7 +8,7 @@ use crate::cpu::kernels::finish::Activation;
 use crate::cpu::kernels::packed::Packed;
 use crate::cpu::kernels::view::row_major;
 use crate::cpu::loops::{Domain, Loop};
-use crate::cpu::packing::Prepacked;
+use crate::cpu::prepacked::Prepacked;
 use crate::error::Result;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;

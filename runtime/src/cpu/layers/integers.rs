@@ -6,7 +6,7 @@ use super::{ConvRead, Read};
 use crate::bind::BoundStep;
 use crate::cpu::kernels::int8::PackedIntegers;
 use crate::cpu::loops::{Chain, Domain, Loop};
-use crate::cpu::packing::Prepacked;
+use crate::cpu::prepacked::Prepacked;
 use crate::error::Result;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, ValueId};

@@ -20,7 +20,7 @@ pub(crate) use integers::{IntegerLayer, Zero};
 pub(crate) use run::{loop_output, run_layers};
 
 use super::loops::Loop;
-use super::packing::PackedWeight;
+use super::prepacked::PackedWeight;
 use graphene_frontend::dtype::DType;
 
 /// Matmuls and their epilogues, one layer after the other.

@@ -7,7 +7,6 @@ use crate::cpu::kernels::finish::Activation;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{Binary, Op, Unary};
-use graphene_frontend::tensor::Tensor;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Loop {
@@ -117,7 +116,7 @@ impl<'a> Compiler<'a> {
                 return Some(());
             }
             Op::Constant(tensor) => {
-                self.sources.insert(value, Source::Scalar(scalar(tensor)?));
+                self.sources.insert(value, Source::Scalar(Scalar::of(tensor)?));
                 return Some(());
             }
             Op::Unary(unary) => Operation::Unary(*unary),
@@ -235,25 +234,4 @@ impl<'a> Compiler<'a> {
         self.program.quantise = Quantise::all(&self.program);
         self.program
     }
-}
-
-pub(super) fn scalar(tensor: &Tensor) -> Option<Scalar> {
-    fn first<T: graphene_frontend::tensor::Element>(tensor: &Tensor) -> Option<T> {
-        tensor.as_slice::<T>().ok()?.first().copied()
-    }
-    Some(match tensor.dtype() {
-        DType::F32 => Scalar::F32(first(tensor)?),
-        DType::F16 => Scalar::F32(first::<half::f16>(tensor)?.to_f32()),
-        DType::BF16 => Scalar::F32(first::<half::bf16>(tensor)?.to_f32()),
-        DType::F64 => Scalar::F64(first(tensor)?),
-        DType::I8 => Scalar::I64(first::<i8>(tensor)?.into()),
-        DType::I16 => Scalar::I64(first::<i16>(tensor)?.into()),
-        DType::I32 => Scalar::I64(first::<i32>(tensor)?.into()),
-        DType::I64 => Scalar::I64(first(tensor)?),
-        DType::U8 => Scalar::I64(first::<u8>(tensor)?.into()),
-        DType::U16 => Scalar::I64(first::<u16>(tensor)?.into()),
-        DType::U32 => Scalar::I64(first::<u32>(tensor)?.into()),
-        DType::Bool => Scalar::Bool(*tensor.bytes().first()? != 0),
-        _ => return None,
-    })
 }

@@ -1,6 +1,7 @@
 //! Integers that a loop holds in single precision, which is exact for them: bytes, what quantising rounds and clamps to, and
 //! both less a zero point, as long as nothing but conversions and such sums reads them.
 
+use super::Scalar;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::{Binary, Op, Unary};
@@ -70,8 +71,8 @@ fn range(body: &Graph, held: &BTreeMap<ValueId, Range>, value: ValueId) -> Optio
 
 /// A constant integer of one element.
 pub(super) fn integer(body: &Graph, value: ValueId) -> Option<f64> {
-    match super::compile::scalar(body.constant(value)?)? {
-        super::Scalar::I64(x) => Some(x as f64).filter(|x| x.abs() <= MOST),
+    match Scalar::of(body.constant(value)?)? {
+        Scalar::I64(x) => Some(x as f64).filter(|x| x.abs() <= MOST),
         _ => None,
     }
 }

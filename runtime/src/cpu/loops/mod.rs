@@ -28,6 +28,7 @@ pub(crate) use scalar::{apply_unary, round};
 
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};
+use graphene_frontend::tensor::{Element, Tensor};
 use quantise::Quantise;
 
 /// Elements of a block.
@@ -128,5 +129,29 @@ impl Class {
             | DType::F8E8M0
             | DType::F4E2M1 => None,
         }
+    }
+}
+
+impl Scalar {
+    /// The first element of a tensor, as loops compute with its type; `None` if they do not, or there is none.
+    pub(crate) fn of(tensor: &Tensor) -> Option<Self> {
+        fn first<T: Element>(tensor: &Tensor) -> Option<T> {
+            tensor.as_slice::<T>().ok()?.first().copied()
+        }
+        Some(match tensor.dtype() {
+            DType::F32 => Self::F32(first(tensor)?),
+            DType::F16 => Self::F32(first::<half::f16>(tensor)?.to_f32()),
+            DType::BF16 => Self::F32(first::<half::bf16>(tensor)?.to_f32()),
+            DType::F64 => Self::F64(first(tensor)?),
+            DType::I8 => Self::I64(first::<i8>(tensor)?.into()),
+            DType::I16 => Self::I64(first::<i16>(tensor)?.into()),
+            DType::I32 => Self::I64(first::<i32>(tensor)?.into()),
+            DType::I64 => Self::I64(first(tensor)?),
+            DType::U8 => Self::I64(first::<u8>(tensor)?.into()),
+            DType::U16 => Self::I64(first::<u16>(tensor)?.into()),
+            DType::U32 => Self::I64(first::<u32>(tensor)?.into()),
+            DType::Bool => Self::Bool(*tensor.bytes().first()? != 0),
+            _ => return None,
+        })
     }
 }

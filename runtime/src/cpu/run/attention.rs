@@ -1,9 +1,10 @@
 //! Attention, in place: operands, mask and result through their views.
 
-use super::{Io, input_number, required_input};
+use super::{input_number, required_input};
 use crate::bind::BoundOperand;
 use crate::cpu::kernels::attention::{Mask, Scores, Sizes, View, ViewMut, attention};
 use crate::cpu::kernels::real::Real;
+use crate::cpu::memory::Io;
 use crate::error::{Error, Result};
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;

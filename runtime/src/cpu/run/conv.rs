@@ -1,7 +1,7 @@
 //! Convolutions and poolings.
 
 use super::wide::Wide;
-use super::{Io, input_number, lies_row_major, output_number, required_input, with_row_major};
+use super::{input_number, lies_row_major, output_number, required_input, with_row_major};
 use crate::bind::BoundOperand;
 use crate::cpu::kernels::channels_last::{self, Form, Images, Moves, Part, convolve, pack_filters};
 use crate::cpu::kernels::conv::{Conv, Filters, conv, conv_integers, conv_then, conv_transpose};
@@ -14,7 +14,7 @@ use crate::cpu::kernels::tile::TileMut;
 use crate::cpu::kernels::view::Axes;
 use crate::cpu::layers::{ConvLayer, ConvRead, Filters as OfChannels, loop_output};
 use crate::cpu::loops::{Domain, LoopInput, LoopOutput, Tile, Workspace};
-use crate::cpu::memory::Inputs;
+use crate::cpu::memory::{Inputs, Io};
 use crate::cpu::scratch::{self, Buffer, Few, Numbers};
 use crate::error::{Error, Result};
 use crate::threads::{self, chunks_mut, items_mut};

@@ -1,8 +1,9 @@
 //! Running sums and products, of integers: those of other numbers the reference computes in more digits.
 
-use super::{Io, around, with_row_major};
+use super::{around, with_row_major};
 use crate::cpu::kernels::copy::copy_strided;
 use crate::cpu::kernels::cumulative::{Cumulative, cumulative};
+use crate::cpu::memory::Io;
 use crate::error::{Error, Result};
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;

@@ -1,7 +1,7 @@
 //! Matmuls and convolutions of bytes with what follows them.
 
 use super::conv::sizes;
-use super::{Io, with_row_major};
+use super::with_row_major;
 use crate::bind::BoundOperand;
 use crate::cpu::kernels::channels_last::Moves;
 use crate::cpu::kernels::conv::{Conv, Filters, conv_integers};
@@ -18,7 +18,7 @@ use crate::cpu::kernels::tile::{Block, Cut, Grid, TileMut, Tiles};
 use crate::cpu::kernels::view::{check_size, row_major};
 use crate::cpu::layers::{ConvRead, IntegerLayer, Zero, loop_output};
 use crate::cpu::loops::{Domain, Elements, LoopInput, LoopOutput, Tile, Workspace};
-use crate::cpu::memory::Inputs;
+use crate::cpu::memory::{Inputs, Io};
 use crate::cpu::scratch::{self, Few, Numbers, kept, sized};
 use crate::error::{Error, Result};
 use crate::threads;

@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::{Io, required_input, with_row_major};
+use super::{required_input, with_row_major};
 use crate::bind::BoundOperand;
 use crate::cpu::kernels::gemm::batch_offset;
 use crate::cpu::kernels::int8::{PackedIntegers, multiply_integers};
@@ -9,6 +9,7 @@ use crate::cpu::kernels::matmul::{
     Element, Half, Matrix, MatrixMut, Size, Strides, matmul, matmul_half,
 };
 use crate::cpu::kernels::view::{Axes, check_size};
+use crate::cpu::memory::Io;
 use crate::error::{Error, Result};
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;

@@ -23,8 +23,7 @@ pub(crate) use select::{
 
 use super::kernels::copy::copy_between;
 use super::kernels::view::{check_size, row_major};
-use super::loops::LoopInput;
-use super::memory::{Inputs, Storage};
+use super::memory::{Input, Io, Output, Storage};
 use super::scratch::{self, Buffer, Few};
 use crate::bind::BoundOperand;
 use crate::error::{Error, Result};
@@ -35,76 +34,6 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::program::Step;
-
-/// What a step reads and writes.
-pub(crate) struct Io<'a> {
-    pub(crate) inputs: Inputs<'a>,
-    pub(crate) outputs: Few<Output<'a>>,
-}
-
-/// What a step reads: a view of bytes, memory that one of its outputs overwrites, or a weight that its kernel has in
-/// another layout.
-pub(crate) enum Input<'a> {
-    Bytes { bytes: &'a [u8], operand: &'a BoundOperand, dtype: DType },
-    Overwritten { output: usize },
-    Prepacked,
-}
-
-/// What a step writes: a view of bytes.
-pub(crate) struct Output<'a> {
-    pub(crate) bytes: &'a mut [u8],
-    pub(crate) operand: &'a BoundOperand,
-    pub(crate) dtype: DType,
-}
-
-impl<'a> Inputs<'a> {
-    /// An input as a loop reads it.
-    pub(crate) fn of_loop(&self, i: usize) -> LoopInput<'a> {
-        match self.get(i) {
-            Some(Input::Bytes { bytes, .. }) => LoopInput::Bytes(bytes),
-            Some(Input::Overwritten { output }) => LoopInput::Overwritten(output),
-            Some(Input::Prepacked) | None => LoopInput::Bytes(&[]),
-        }
-    }
-
-    /// An input that no output overwrites; only loops overwrite.
-    pub(crate) fn bytes(&self, i: usize) -> Result<(&'a [u8], &'a BoundOperand, DType)> {
-        match self.get(i) {
-            Some(Input::Bytes { bytes, operand, dtype }) => Ok((bytes, operand, dtype)),
-            Some(Input::Overwritten { .. }) | None => {
-                Err(Error::Unsupported { what: "an input in place" })
-            }
-            Some(Input::Prepacked) => Err(Error::Unsupported { what: "a weight as it lies" }),
-        }
-    }
-}
-
-impl<'a> Io<'a> {
-    /// An input that no output overwrites; only loops overwrite.
-    pub(crate) fn input(&self, i: usize) -> Result<(&'a [u8], &'a BoundOperand, DType)> {
-        self.inputs.bytes(i)
-    }
-
-    /// An input whose elements lie in row-major order.
-    fn dense<T: Pod>(&self, i: usize) -> Result<(&'a [T], &'a [usize])> {
-        let (bytes, operand, _) = self.input(i)?;
-        let len: usize = operand.shape.iter().product();
-        Ok((&cast_slice(bytes)[operand.offset..operand.offset + len], &operand.shape))
-    }
-}
-
-impl Output<'_> {
-    /// The bytes of an output whose elements lie in row-major order.
-    fn dense_bytes(&mut self) -> &mut [u8] {
-        let (len, size): (usize, _) = (self.operand.shape.iter().product(), self.dtype.size());
-        &mut self.bytes[self.operand.offset * size..][..len * size]
-    }
-
-    fn dense<T: Pod>(&mut self) -> &mut [T] {
-        let len: usize = self.operand.shape.iter().product();
-        &mut cast_slice_mut(self.bytes)[self.operand.offset..self.operand.offset + len]
-    }
-}
 
 /// Calls a function generic over the storage of elements of this many bytes.
 macro_rules! by_size {

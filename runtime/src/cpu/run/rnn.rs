@@ -1,12 +1,13 @@
 //! Recurrent layers.
 
 use super::wide::Wide;
-use super::{Io, input_number, required_input};
+use super::{input_number, required_input};
 use crate::cpu::kernels::packed::Packed;
 use crate::cpu::kernels::rnn::{Activation, Cell, Layer, rnn};
 use crate::cpu::loops::apply_unary;
-use crate::cpu::packing::{cell, directions, pack};
+use crate::cpu::memory::Io;
 use crate::cpu::scratch::Few;
+use crate::cpu::weight_matrix::{cell, directions, pack};
 use crate::error::{Error, Result};
 use graphene_frontend::op::{RnnAttrs, RnnDirection, Unary};
 use graphene_fusion::program::Step;

@@ -2,8 +2,8 @@
 
 use super::wide::Wide;
 use super::{
-    Io, Output, around, by_size, copy, input_number, lies_row_major, output_number,
-    row_major_operand, with_row_major,
+    around, by_size, copy, input_number, lies_row_major, output_number, row_major_operand,
+    with_row_major,
 };
 use crate::bind::BoundOperand;
 use crate::cpu::kernels::arg::arg_reduce;
@@ -11,6 +11,7 @@ use crate::cpu::kernels::norm::{Affine, Norm, norm};
 use crate::cpu::kernels::reduce::{Reduce, reduce};
 use crate::cpu::kernels::softmax::{Softmax, softmax, softmax_half};
 use crate::cpu::kernels::view::row_major;
+use crate::cpu::memory::{Io, Output};
 use crate::cpu::rows::{BoundRows, RowInput, RowProgram};
 use crate::cpu::scratch::{self, Buffer, Few};
 use crate::error::Result;

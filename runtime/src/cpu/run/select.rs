@@ -1,10 +1,11 @@
 //! Elements chosen, put side by side, and put elsewhere.
 
-use super::{Io, around, by_size, input_number, required_input, with_row_major};
+use super::{around, by_size, input_number, required_input, with_row_major};
 use crate::bind::{BoundOperand, BoundStep};
 use crate::cpu::kernels::copy::copy_between;
 use crate::cpu::kernels::gather::gather;
 use crate::cpu::kernels::place::place;
+use crate::cpu::memory::Io;
 use crate::cpu::scratch::{self, Few, Numbers};
 use crate::error::{Error, Result};
 use bytemuck::{Pod, cast_slice, cast_slice_mut};

@@ -1,7 +1,8 @@
 //! Floats of 16 bits as f32: kernels compute in f32, and storage is rounded once.
 
-use super::{Io, Output, output_number};
+use super::output_number;
 use crate::cpu::kernels::matmul::{narrowed, widened};
+use crate::cpu::memory::{Io, Output};
 use crate::cpu::scratch::{self, Buffer, Numbers};
 use crate::error::{Error, Result};
 use graphene_frontend::dtype::DType;

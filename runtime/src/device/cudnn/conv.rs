@@ -5,7 +5,8 @@
 //! Those are timed beside the convolution alone with a second graph of what follows.
 
 use super::{Context, holds};
-use crate::device::sys::capture::{Outside, Used, keep};
+use crate::device::sys::capture::Used;
+use crate::device::sys::recording::{Outside, keep};
 use crate::device::sys::cudnn::Handle;
 use crate::device::sys::cudnn::graph::{
     Elements, Graph, Heuristic, Id, Note, Operation, Pack, Place, Plan, Pointwise, Tensor, Way,

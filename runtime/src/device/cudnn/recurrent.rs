@@ -1,9 +1,10 @@
 //! Recurrent layers of cuDNN's, with weights as ONNX has them.
 
 use super::{Context, holds, time};
-use crate::device::sys::capture::{Outside, Used, keep};
+use crate::device::sys::capture::Used;
 use crate::device::sys::cudnn::Handle;
 use crate::device::sys::cudnn::rnn::{Algorithm, Place, Pointers, Rnn, Sequences, part_directions};
+use crate::device::sys::recording::{Outside, keep};
 use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
 use graphene_ir::tensor::Scalar;

@@ -5,11 +5,12 @@
 //! weights, which training wants, is one of them also where nothing reads it.
 
 use super::{Context, holds};
-use crate::device::sys::capture::{Outside, Used, keep};
+use crate::device::sys::capture::Used;
 use crate::device::sys::cudnn::Handle;
 use crate::device::sys::cudnn::graph::{
     Elements, Graph, Id, Operation, Pack, Place, Plan, Pointwise, Reduction, Tensor,
 };
+use crate::device::sys::recording::{Outside, keep};
 use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
 use graphene_ir::tensor::Scalar;

@@ -1,100 +1,15 @@
 //! Recording launches as a CUDA graph, on a stream that nobody else has.
 //!
 //! What a thread launches on a stream while it records that stream goes to the device's private stream instead. Other
-//! threads go on using the stream as ever, so that none of their work can be among what is recorded. The driver lets a
-//! recording thread neither allocate, free, load nor wait: such calls are refused here, and what would be freed is put
-//! off until the recording ends.
+//! threads go on using the stream as ever, so that none of their work can be among what is recorded.
 
 use super::context::Context;
-use super::stream::{Shared, Stream};
+use super::recording::{self, Kept, Outside, Recording, refuse};
+use super::stream::Shared;
 use super::{Error, Result, failed};
-use cudarc::driver::{CudaStream, DriverError, result, sys};
-use std::any::Any;
-use std::cell::RefCell;
+use cudarc::driver::{CudaStream, result, sys};
 use std::ops::Deref;
-use std::ptr;
 use std::sync::{Arc, PoisonError, RwLockWriteGuard};
-
-/// What a graph keeps, so that it can be launched as long as it lives.
-type Kept = Arc<dyn Any + Send + Sync>;
-
-/// What a thread records.
-struct Recording {
-    /// The stream whose launches are recorded, by where it lies.
-    of: *const Stream,
-    /// Where they go.
-    to: sys::CUstream,
-    kept: Vec<Kept>,
-    /// What is dropped when the recording has ended.
-    later: Vec<Box<dyn Any>>,
-}
-
-thread_local! {
-    static RECORDING: RefCell<Option<Recording>> = const { RefCell::new(None) };
-}
-
-/// Whether this thread records a graph. A thread that ends records none.
-pub(in crate::device) fn is_recording() -> bool {
-    RECORDING.try_with(|recording| recording.borrow().is_some()).unwrap_or(false)
-}
-
-/// Refuses, while this thread records a graph, what cannot be part of one.
-pub(in crate::device) fn refuse(what: &'static str) -> Result<()> {
-    if is_recording() { Err(Error::Unsupported { what }) } else { Ok(()) }
-}
-
-/// Where launches on a stream go: to itself, unless this thread records it.
-pub(super) fn target(stream: &Stream) -> Result<sys::CUstream> {
-    let recorded = RECORDING.try_with(|recording| {
-        recording.borrow().as_ref().map(|recording| (recording.of, recording.to))
-    });
-    match recorded.ok().flatten() {
-        None => Ok(stream.raw()),
-        Some((of, to)) if ptr::eq(of, stream) => Ok(to),
-        Some(_) => Err(Error::Unsupported { what: "a launch on one stream in a graph of another" }),
-    }
-}
-
-/// Tells the recording of this thread, if there is one, what a launch needs as long as it may run.
-pub(in crate::device) fn keep<T: Any + Send + Sync>(what: &Arc<T>) {
-    // Without a recording nothing is to be kept.
-    let _ = RECORDING.try_with(|recording| {
-        if let Some(recording) = &mut *recording.borrow_mut() {
-            recording.kept.push(Arc::clone(what) as Kept);
-        }
-    });
-}
-
-/// What must not be dropped while its thread records a graph, since the driver allows no such call then: it is dropped when
-/// the recording has ended.
-pub(in crate::device) struct Outside<T: 'static>(Option<T>);
-
-impl<T> Outside<T> {
-    pub(in crate::device) fn new(value: T) -> Self {
-        Self(Some(value))
-    }
-}
-
-impl<T> Deref for Outside<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.0.as_ref().expect("only dropping it takes the value")
-    }
-}
-
-impl<T: 'static> Drop for Outside<T> {
-    fn drop(&mut self) {
-        let Some(value) = self.0.take() else { return };
-        let mut value = Some(value);
-        // A thread that ends has no recording any more; dropping the value waits until nothing is borrowed.
-        let _ = RECORDING.try_with(|recording| {
-            if let Some(recording) = &mut *recording.borrow_mut() {
-                recording.later.extend(value.take().map(|value| Box::new(value) as Box<dyn Any>));
-            }
-        });
-    }
-}
 
 /// What work of a stream uses: it is dropped when the stream is done, and never while this thread records a graph.
 pub(in crate::device) struct Used<T: 'static>(Outside<Settled<T>>);
@@ -209,9 +124,7 @@ impl<'a> Begun<'a> {
         // SAFETY: the stream lives, and this thread has it alone until the recording ends.
         unsafe { result::stream::begin_capture(to, mode) }
             .map_err(failed("cuStreamBeginCapture"))?;
-        let (kept, later) = (Vec::new(), Vec::new());
-        let of: &Stream = stream;
-        RECORDING.set(Some(Recording { of, to, kept, later }));
+        recording::begin(stream.raw(), to);
         Ok(Begun { recorder: Some(recorder) })
     }
 
@@ -222,7 +135,7 @@ impl<'a> Begun<'a> {
     /// Ends the recording, also where the work failed: the private stream could not be used again otherwise.
     fn finish(&mut self) -> Option<(Result<Recorded>, Ended)> {
         let recorder = self.recorder.take()?;
-        let Recording { to, kept, later, .. } = RECORDING.take()?;
+        let Recording { to, kept, later, .. } = recording::end()?;
         // SAFETY: the stream lives, and the recording is this thread's.
         let graph = unsafe { result::stream::end_capture(to) };
         let graph = graph.map(Recorded).map_err(failed("cuStreamEndCapture"));
@@ -241,13 +154,5 @@ struct Ended {
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         drop(self.finish());
-    }
-}
-
-/// The error of a call that says by its status whether it succeeded.
-pub(super) fn done(call: &'static str, status: sys::CUresult) -> Result<()> {
-    match status {
-        sys::CUresult::CUDA_SUCCESS => Ok(()),
-        status => Err(failed(call)(DriverError(status))),
     }
 }

@@ -1,7 +1,7 @@
 //! A GPU as all streams of the process share it.
 
-use super::capture::{self, done};
-use super::{Error, Library, Result, failed};
+use super::recording::refuse;
+use super::{Error, Library, Result, done, failed};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
 use std::ffi::c_void;
 use std::mem;
@@ -53,7 +53,7 @@ impl Context {
         if index >= count {
             return Err(Error::NoDevice { index, count });
         }
-        capture::refuse("opening a GPU while a graph is recorded")?;
+        refuse("opening a GPU while a graph is recorded")?;
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = opened.iter().find(|context| context.index == index) {
             return Ok(Arc::clone(known));
@@ -108,7 +108,7 @@ impl Context {
         &self,
         what: &'static str,
     ) -> Result<RwLockReadGuard<'_, Option<Arc<CudaStream>>>> {
-        capture::refuse(what)?;
+        refuse(what)?;
         self.make_current()?;
         Ok(self.recorder.read().unwrap_or_else(PoisonError::into_inner))
     }

@@ -6,9 +6,10 @@
 use super::context::Context;
 use super::stream::Stream;
 use super::{Library, Owned};
-use crate::device::cublaslt::{Activation, Gemm, Matrix};
+use crate::device::cublaslt::gemm::{Gemm, Matrix};
 use crate::error::{Error, Result};
 use cudarc::cublaslt::{result as lt, sys};
+use graphene_fusion::library::Activation;
 use graphene_ir::tensor::Scalar;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;

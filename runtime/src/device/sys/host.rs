@@ -1,9 +1,10 @@
 //! Functions of the host between launches: bytes come down, a function reads and writes them, bytes go up.
 
-use super::capture::{self, Outside};
+use super::pinned::Pinned;
+use super::recording::{self, Outside};
 use super::stream::{Shared as Stream, Staging};
 use super::{Error, Result, failed};
-use cudarc::driver::{result, sys};
+use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,17 +34,6 @@ struct Shared {
     work: Mutex<Box<Work>>,
 }
 
-/// Memory of the host that the device copies from and to while the host does something else.
-pub(in crate::device) struct Pinned {
-    pointer: *mut u8,
-    len: usize,
-}
-
-// SAFETY: the memory belongs to this object alone; the driver's copies and the function take turns in a stream's order.
-unsafe impl Send for Pinned {}
-// SAFETY: as above; the function, which writes, runs behind a lock.
-unsafe impl Sync for Pinned {}
-
 impl HostFunction {
     /// A function of so many bytes at each of these places of the device's memory, which must live as long as this.
     pub(in crate::device) fn new(
@@ -68,11 +58,11 @@ impl HostFunction {
     pub(in crate::device) fn launch(&self) -> Result<()> {
         let Kept { shared, stream } = &**self.shared;
         let stream = stream.target()?;
-        capture::keep(&self.shared);
+        recording::keep(&self.shared);
         let Shared { down, up, work: _ } = &***shared;
-        for (&from, to) in self.at[0].iter().zip(down).filter(|(_, to)| to.len > 0) {
+        for (&from, to) in self.at[0].iter().zip(down).filter(|(_, to)| to.len() > 0) {
             // SAFETY: both sides have the bytes, and live until the stream's work is done.
-            unsafe { sys::cuMemcpyDtoHAsync_v2(to.pointer.cast(), from, to.len, stream) }
+            unsafe { sys::cuMemcpyDtoHAsync_v2(to.pointer().cast(), from, to.len(), stream) }
                 .result()
                 .map_err(failed("cuMemcpyDtoHAsync"))?;
         }
@@ -81,9 +71,9 @@ impl HostFunction {
         unsafe { sys::cuLaunchHostFunc(stream, Some(call), shared.cast_mut().cast()) }
             .result()
             .map_err(failed("cuLaunchHostFunc"))?;
-        for (&to, from) in self.at[1].iter().zip(up).filter(|(_, from)| from.len > 0) {
+        for (&to, from) in self.at[1].iter().zip(up).filter(|(_, from)| from.len() > 0) {
             // SAFETY: as above.
-            unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.pointer.cast(), from.len, stream) }
+            unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.pointer().cast(), from.len(), stream) }
                 .result()
                 .map_err(failed("cuMemcpyHtoDAsync"))?;
         }
@@ -105,11 +95,13 @@ impl Drop for Kept {
 impl Shared {
     fn run(&self) {
         // SAFETY: the memory has so many bytes, which nobody writes meanwhile: the D2H copies are done.
-        let down = self.down.iter().map(|of| unsafe { slice::from_raw_parts(of.pointer, of.len) });
+        let down =
+            self.down.iter().map(|of| unsafe { slice::from_raw_parts(of.pointer(), of.len()) });
         let down: Vec<&[u8]> = down.collect();
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: likewise, and behind the lock this is the only one: the H2D copies come afterwards.
-        let up = self.up.iter().map(|of| unsafe { slice::from_raw_parts_mut(of.pointer, of.len) });
+        let up =
+            self.up.iter().map(|of| unsafe { slice::from_raw_parts_mut(of.pointer(), of.len()) });
         (*work)(&down, &mut up.collect::<Vec<&mut [u8]>>());
     }
 }
@@ -129,7 +121,7 @@ impl Staging {
             stream.synchronize()?;
             self.busy = false;
         }
-        if self.pinned.as_ref().map_or(0, |pinned| pinned.len) < bytes {
+        if self.pinned.as_ref().map_or(0, Pinned::len) < bytes {
             let what = "memory of the host while a graph is recorded";
             let _guard = stream.context().exclude_recording(what)?;
             // The old one goes first, so that both are not there at once.
@@ -145,7 +137,7 @@ impl Staging {
     pub(in crate::device) fn bytes(&mut self) -> &mut [u8] {
         match &mut self.pinned {
             // SAFETY: the memory has so many bytes, and this alone refers to them.
-            Some(pinned) => unsafe { slice::from_raw_parts_mut(pinned.pointer, pinned.len) },
+            Some(pinned) => unsafe { slice::from_raw_parts_mut(pinned.pointer(), pinned.len()) },
             None => &mut [],
         }
     }
@@ -184,11 +176,11 @@ impl Staging {
     }
 
     fn part(&self, first: usize, len: usize) -> Result<*mut u8> {
-        let has = self.pinned.as_ref().map_or(0, |pinned| pinned.len);
+        let has = self.pinned.as_ref().map_or(0, Pinned::len);
         match &self.pinned {
             // SAFETY: it has more than `first` bytes, or as many.
             Some(pinned) if first <= has && len <= has - first => {
-                Ok(unsafe { pinned.pointer.add(first) })
+                Ok(unsafe { pinned.pointer().add(first) })
             }
             _ => Err(Error::Mismatch {
                 what: "staged bytes",
@@ -196,28 +188,5 @@ impl Staging {
                 found: first.saturating_add(len),
             }),
         }
-    }
-}
-
-impl Pinned {
-    fn zeroed(len: usize) -> Result<Pinned> {
-        let bytes = len.max(1);
-        // SAFETY: the memory is set below, before anyone has it.
-        let pointer = unsafe { result::malloc_host(bytes, 0) };
-        let pointer = pointer.map_err(|error| match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Memory { bytes },
-            _ => failed("cuMemHostAlloc")(error),
-        })?;
-        let pointer = pointer.cast::<u8>();
-        // SAFETY: it has so many bytes.
-        unsafe { pointer.write_bytes(0, bytes) };
-        Ok(Pinned { pointer, len })
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // SAFETY: the memory is freed once, after the stream's work is done. A failure leaves nothing to do.
-        let _ = unsafe { result::free_host(self.pointer.cast()) };
     }
 }

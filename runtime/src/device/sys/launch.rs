@@ -1,7 +1,7 @@
 //! Kernels and their launches, and the tensor maps that some take.
 
-use super::capture::Outside;
 use super::context::Context;
+use super::recording::Outside;
 use super::stream::Stream;
 use super::{Error, Result, failed};
 use cudarc::driver::{CudaFunction, DriverError, sys};

@@ -1,6 +1,6 @@
 //! Memory of a GPU, which is freed behind the work of the stream that it was allocated on.
 
-use super::capture::Outside;
+use super::recording::Outside;
 use super::stream::{Shared, Stream};
 use super::{Error, Result, failed};
 use cudarc::driver::{result, sys};

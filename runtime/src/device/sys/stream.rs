@@ -1,9 +1,9 @@
 //! A stream of a GPU: work in an order of its own, and what that work has for itself.
 
-use super::capture::{self, Outside};
 use super::context::Context;
 use super::cudnn::Handle;
-use super::host::Pinned;
+use super::pinned::Pinned;
+use super::recording::{self, Outside, refuse};
 use super::{Result, failed};
 use cudarc::driver::{CudaStream, DriverError, result, sys};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ pub(in crate::device) struct Staging {
 
 impl Stream {
     pub(in crate::device) fn new(context: &Arc<Context>) -> Result<Shared> {
-        capture::refuse("a new stream while a graph is recorded")?;
+        refuse("a new stream while a graph is recorded")?;
         context.make_current()?;
         let stream = Stream {
             cudnn: Mutex::default(),
@@ -66,7 +66,7 @@ impl Stream {
 
     /// The stream, in a thread whose context is its own, for what cannot be recorded.
     pub(in crate::device) fn enter(&self, what: &'static str) -> Result<sys::CUstream> {
-        capture::refuse(what)?;
+        refuse(what)?;
         self.context.make_current()?;
         Ok(self.raw())
     }
@@ -74,7 +74,7 @@ impl Stream {
     /// Where launches go, in a thread whose context is the stream's: to the stream, or among what this thread records.
     pub(in crate::device) fn target(&self) -> Result<sys::CUstream> {
         self.context.make_current()?;
-        capture::target(self)
+        recording::target(self.raw())
     }
 
     /// Waits until all its work is done.

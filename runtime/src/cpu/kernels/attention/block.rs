@@ -3,7 +3,7 @@
 
 use super::{Mask, Operands, Scores, Sizes, View};
 use crate::cpu::kernels::math;
-use crate::cpu::kernels::matmul::{Matrix, Strides};
+use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::packed::{Panels, leave};
 use crate::cpu::kernels::real::Real;
 use crate::cpu::kernels::simd::{Kernel, dispatch, max, mul_add, sum};

@@ -1,7 +1,7 @@
 //! Matmuls by weights of bf16 beside a model of their roundings, with the machine's instruction and without.
 
 use super::{Line, PackedBf16, Unit, memory_of, multiply_by};
-use crate::cpu::kernels::matmul::{Matrix, Strides};
+use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::packed::Packed;
 use crate::cpu::kernels::packed::tests::{numbers, orders, strides};
 use crate::cpu::kernels::tile::TileMut;

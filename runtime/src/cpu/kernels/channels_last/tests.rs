@@ -5,7 +5,7 @@ use super::planes::{self, Planes};
 use super::winograd::{self, Lines, PATCH, Part, Patches};
 use super::{Form, Images, Moves, Windows, convolve, matmul};
 use crate::cpu::kernels::finish::{Activation, Finish};
-use crate::cpu::kernels::matmul::{Matrix, Strides};
+use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::packed::Packed;
 use crate::cpu::kernels::simd::Kernel;
 use crate::cpu::kernels::tile::TileMut;

@@ -7,7 +7,7 @@
 use super::depthwise::Channels;
 use super::{Moves, pack_filters, vectors};
 use crate::cpu::kernels::finish::{Finish, leave_finished};
-use crate::cpu::kernels::matmul::{Matrix, Strides};
+use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::packed::{Packed, Panels};
 use crate::cpu::kernels::simd::{Kernel, dispatch};
 use crate::cpu::kernels::tile::{Block, TileMut};

@@ -4,7 +4,7 @@ use super::units::Unit;
 use super::{
     Elements, Finish, Left, MatMul, Operand, PackedIntegers, Results, Step, To, multiply_with,
 };
-use crate::cpu::kernels::matmul::{Matrix, Strides};
+use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::tile::TileMut;
 use crate::error::Error;
 

@@ -1,7 +1,7 @@
 //! Matmuls by packed matrices beside sums in double precision, on every vector unit that the machine has.
 
 use super::{MatMul, Packed, VECTORS, lanes, multiply, multiply_all, tile};
-use crate::cpu::kernels::matmul::{Matrix, Strides};
+use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::simd::Kernel;
 use crate::cpu::kernels::tile::TileMut;
 use crate::error::Error;

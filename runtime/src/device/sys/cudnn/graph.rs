@@ -1,6 +1,6 @@
 //! cuDNN's graphs of operations: the plans that its heuristics propose for one, and their runs.
 
-use super::super::capture::Outside;
+use super::super::recording::Outside;
 use super::super::stream::Stream;
 use super::Handle;
 use super::descriptor::{

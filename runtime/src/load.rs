@@ -1,12 +1,16 @@
 //! How a model is loaded: read, imported, planned, compiled, warmed up.
 
-use super::{
-    Along, Fitting, Given, Imported, Inner, Model, Port, Profile, Solver, Source, Specialised,
-};
+mod sizing;
+mod source;
+
+pub use sizing::{RequestedSizes, Role, Roles, Sizing};
+pub use source::{Given, Imported, Source, Specialised};
+
 use crate::bind::{Plan, bind, bind_on};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::executor::{Module, Progress};
+use crate::model::{Model, Profile, Signature};
 use crate::trace::Span;
 use graphene_frontend::dim::{Bindings, Symbol};
 use graphene_frontend::dtype::DType;
@@ -88,8 +92,23 @@ impl fmt::Debug for Shown {
     }
 }
 
+impl Engine {
+    /// Loads a model file with the default settings, in memory of the process's own.
+    ///
+    /// # Errors
+    /// As for [`ModelBuilder::load`].
+    pub fn load(&self, path: impl AsRef<Path>) -> Result<Model> {
+        self.model().load(path)
+    }
+
+    /// A model with settings of one's own.
+    pub fn model(&self) -> ModelBuilder {
+        ModelBuilder::new(self)
+    }
+}
+
 impl ModelBuilder {
-    pub(crate) fn new(engine: &Engine) -> Self {
+    fn new(engine: &Engine) -> Self {
         Self {
             engine: engine.clone(),
             dtype: Dtype::default(),
@@ -313,30 +332,14 @@ impl ModelBuilder {
         }
         let target = self.planned_for();
         let Planned { graph, program, .. } = planned;
-        let inputs = Port::of(program.inputs());
-        let outputs: Arc<[Port]> = Port::of(program.outputs()).into();
-        let solver = Solver::new(&inputs);
-        let fitting = Fitting::new(&self.profile, &solver, &graph)?;
-        notes.extend(fitting.notes());
-        let along = solver.symbols().iter().map(|symbol| Along::of(&graph, symbol)).collect();
+        let signature = Signature::of(&program, &graph, &self.profile)?;
+        notes.extend(signature.notes());
         // Nobody else may hold weights that kernels have in another layout.
         drop(graph);
         let engine = self.engine;
         let module = Module::compile(program, &target, &engine, &*self.progress.0)?;
         notes.extend(module.notes());
-        let memory = engine.budget().reserve(module.weight_bytes(), "the model's weights")?;
-        let inner = Inner {
-            engine,
-            module,
-            inputs,
-            outputs,
-            solver,
-            fitting,
-            along,
-            notes,
-            _memory: memory,
-        };
-        let model = Model(Arc::new(inner));
+        let model = Model::new(engine, module, signature, notes)?;
         if self.warm {
             model.context().warm_profile()?;
         }
