@@ -138,10 +138,11 @@ fn width(n: i64, scalar: Scalar) -> i64 {
 
 /// `body` for every element, written out.
 pub fn each(k: &mut Builder, n: i64, body: impl FnOnce(&mut Builder, Expr) -> Result) -> Result {
-    if n == 1 {
-        return body(k, Expr::from(0));
+    match n {
+        0 => Ok(()),
+        1 => body(k, Expr::from(0)),
+        _ => k.unroll("i", n, |k, i| body(k, i.into())),
     }
-    k.unroll("i", n, |k, i| body(k, i.into()))
 }
 
 /// A function's outputs in vectors `[n]` of new registers, which are numbers of this type.

@@ -430,7 +430,7 @@ fn chosen(subject: &'static Subject, random: &mut Random, count: usize) -> Vec<&
 }
 
 /// What is counted of faults.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Seeded,
     Verifier,
@@ -557,10 +557,8 @@ fn seeded_faults_are_found() {
     print_table(&all);
     let misnamed: Vec<_> = all.iter().filter(|judged| judged.is_misnamed()).collect();
     assert!(misnamed.is_empty(), "{misnamed:#?}");
-    let is_missed = |verdict: &Verdict| matches!(verdict, Verdict::Silent | Verdict::Broken);
-    all.iter()
-        .filter(|of| is_missed(&of.verdict))
-        .for_each(|missed| println!("missed: {missed:?}"));
+    let missed = all.iter().filter(|judged| columns(judged).contains(&Column::Missed));
+    missed.for_each(|missed| println!("missed: {missed:?}"));
     let orders = |judged: &&Judged| judged.fault.family == Family::Synchronisation;
     let (order, values): (Vec<&Judged>, Vec<&Judged>) = all.iter().partition(orders);
     let [all, order, values] = [Row::of(&all), Row::of(order), Row::of(values)];

@@ -264,39 +264,45 @@ fn trees_are_drawn() {
           %own_row_8:[1, @columns].GL, %own_row_16:[1, @columns].GL <- Fused{t0 = %0 + %1 + %2; t1 = (t0 - fold<welford.mean>(t0, 1)) * rsqrt(fold<welford.variance>(t0, 1) + 1e-5) * %3 + %4; t0, silu(t1) * %5}<<<#cta:[], #own_team:[64]>>>(%own_row_2:[1, @columns].GL, %own_row_4:[1, @columns].GL, %own_row_6:[1, @columns].GL, %own_row_10:[1, @columns].GL, %own_row_12:[1, @columns].GL, %own_row_14:[1, @columns].GL)
             %total:[].RF, %own_row_8:[1, @columns].GL <- Fused{t0 = %0 + %1 + %2; fold<+>(t0, 1), t0}<<<#cta:[], #own_team:[64]>>>(%own_row_18:[1, @columns].GL, %own_row_20:[1, @columns].GL, %own_row_22:[1, @columns].GL)
               Init
-              for(@i = 0; @i < (@columns + 511)/512; @i += 1)
-                Move x6
-                %row:[8].RF <- Fused{%0 + %1 + %2}<<<#cta:[], #one:[]>>>(%wide:[8].RF, %wide_2:[8].RF, %wide_3:[8].RF)
-                  BinaryPointwise x2, Move
-                Move x2
-                %value_3:[8].RF <- Fused{%0}<<<#cta:[], #one:[]>>>(%row:[8].RF)
-                  Move
-                Reduction
+              for(@chunk = 0; @chunk < (@columns + 4095)/4096; @chunk += 1)
+                Move x3
+                for(@i = 0; @i < 8; @i += 1) unroll
+                  Move x3
+                  %row:[8].RF <- Fused{%0 + %1 + %2}<<<#cta:[], #one:[]>>>(%wide:[8].RF, %wide_2:[8].RF, %wide_3:[8].RF)
+                    BinaryPointwise x2, Move
+                  Move x2
+                  %value_3:[8].RF <- Fused{%0}<<<#cta:[], #one:[]>>>(%row:[8].RF)
+                    Move
+                  Reduction
               %total:[].RF <- Fold<+, 0><<<#cta:[], #own_team:[64]>>>(%total:[].RF)
                 Shfl x5, Reduction x6, Move x3, Sync
             Index, BinaryPointwise
             %total_2:[].RF <- Fused{t0 = %0 + %1 + %2; t1 = t0 - fold<+>(t0, 1) / index(@columns); fold<+>(t1 * t1, 1)}<<<#cta:[], #own_team:[64]>>>(%own_row_18:[1, @columns].GL, %own_row_20:[1, @columns].GL, %own_row_22:[1, @columns].GL)
               Init
-              for(@i = 0; @i < (@columns + 511)/512; @i += 1)
-                Move x6
-                %row_2:[8].RF <- Fused{%0 + %1 + %2}<<<#cta:[], #one:[]>>>(%wide_4:[8].RF, %wide_5:[8].RF, %wide_6:[8].RF)
-                  BinaryPointwise x2, Move
-                %value_6:[8].RF <- Fused{t0 = %0 - %1; t0 * t0}<<<#cta:[], #one:[]>>>(%row_2:[8].RF, %mean:[].RF)
-                  BinaryPointwise x2, Move
-                Reduction
+              for(@chunk = 0; @chunk < (@columns + 4095)/4096; @chunk += 1)
+                Move x3
+                for(@i = 0; @i < 8; @i += 1) unroll
+                  Move x3
+                  %row_2:[8].RF <- Fused{%0 + %1 + %2}<<<#cta:[], #one:[]>>>(%wide_4:[8].RF, %wide_5:[8].RF, %wide_6:[8].RF)
+                    BinaryPointwise x2, Move
+                  %value_6:[8].RF <- Fused{t0 = %0 - %1; t0 * t0}<<<#cta:[], #one:[]>>>(%row_2:[8].RF, %mean:[].RF)
+                    BinaryPointwise x2, Move
+                  Reduction
               %total_2:[].RF <- Fold<+, 0><<<#cta:[], #own_team:[64]>>>(%total_2:[].RF)
                 Shfl x5, Reduction x6, Move x3, Sync
             Index, BinaryPointwise
             %statistic:[1].RF <- Fused{rsqrt(%0 + 1e-5)}<<<#cta:[], #one:[]>>>(%mean_2:[].RF)
               Init, BinaryPointwise, UnaryPointwise, Move
-            for(@i = 0; @i < (@columns + 511)/512; @i += 1)
+            for(@chunk = 0; @chunk < (@columns + 4095)/4096; @chunk += 1)
               Move x6
-              %row_3:[8].RF <- Fused{%0 + %1 + %2}<<<#cta:[], #one:[]>>>(%wide_7:[8].RF, %wide_8:[8].RF, %wide_9:[8].RF)
-                BinaryPointwise x2, Move
-              Move x6
-              %result:[8].RF <- Fused{silu((%0 - %4) * %5 * %1 + %2) * %3}<<<#cta:[], #one:[]>>>(%row_3:[8].RF, %wide_10:[8].RF, %wide_11:[8].RF, %wide_12:[8].RF, %mean:[].RF, %statistic:[1].RF)
-                BinaryPointwise x5, UnaryPointwise, Move
-              Move x2
+              for(@i = 0; @i < 8; @i += 1) unroll
+                Move x3
+                %row_3:[8].RF <- Fused{%0 + %1 + %2}<<<#cta:[], #one:[]>>>(%wide_7:[8].RF, %wide_8:[8].RF, %wide_9:[8].RF)
+                  BinaryPointwise x2, Move
+                Move x3
+                %result:[8].RF <- Fused{silu((%0 - %4) * %5 * %1 + %2) * %3}<<<#cta:[], #one:[]>>>(%row_3:[8].RF, %wide_10:[8].RF, %wide_11:[8].RF, %wide_12:[8].RF, %mean:[].RF, %statistic:[1].RF)
+                  BinaryPointwise x5, UnaryPointwise, Move
+                Move x2
     "#]].assert_eq(&tree("layer normalisation, read again"));
     expect![[r#"
         kernel scan sm_80
@@ -306,10 +312,10 @@ fn trees_are_drawn() {
             for(@chunk = 0; @chunk < (@N1 + 31)/32; @chunk += 1)
               carry %carry:[].RF = Fused{fold<+>(slice(%0, 1, 0, min(@N1, 32*@chunk)), 1)}<<<#cta:[], #one:[]>>>(%x_row_2:[1, @N1].GL)
               carry %y_row_2:[1, @N1].GL as Fused{slice(%0, 1, 0, min(@N1, 32*@chunk))} = Fused{slice(scan<+, 1>(%0), 1, 0, min(@N1, 32*@chunk))}<<<#cta:[], #block:[32]>>>(%x_row_2:[1, @N1].GL)
-              Init, Move
-              %value:[].RF <- Scan<+, 0><<<#cta:[], #block:[32]>>>(%value:[].RF)
+              Init, Move x3, BinaryPointwise
+              %total:[].RF <- Scan<+, 0><<<#cta:[], #block:[32]>>>(%total:[].RF)
                 Move x11, Sync x6, BinaryPointwise x5
-              Move x3, BinaryPointwise x2, Sync
+              Init, Move x3, BinaryPointwise x3, Sync
     "#]]
     .assert_eq(&tree("scan"));
 }

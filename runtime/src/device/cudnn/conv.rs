@@ -6,12 +6,12 @@
 
 use super::{Context, holds};
 use crate::device::sys::capture::Used;
-use crate::device::sys::recording::{Outside, keep};
 use crate::device::sys::cudnn::Handle;
 use crate::device::sys::cudnn::graph::{
     Elements, Graph, Heuristic, Id, Note, Operation, Pack, Place, Plan, Pointwise, Tensor, Way,
     Windows,
 };
+use crate::device::sys::recording::{Outside, keep};
 use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
 use graphene_ir::tensor::Scalar;
