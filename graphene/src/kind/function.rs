@@ -23,7 +23,7 @@ macro_rules! functions {
                 match self { $($type::$op => $value,)* }
             }
 
-            pub(super) fn text(self, $($x: &str),*) -> String {
+            pub(crate) fn text(self, $($x: &str),*) -> String {
                 match self { $($type::$op => format!($text),)* }
             }
 
@@ -119,44 +119,4 @@ fn tf32(x: f64) -> f64 {
         return f64::from(single);
     }
     f64::from(f32::from_bits((single.to_bits() + 0x1000) & !0x1fff))
-}
-
-/// The value of integers of 64 bits in CUDA C++, which wraps; `None` if there is no such function.
-pub(super) fn whole_unary_text(op: Unary, x: &str) -> Option<String> {
-    match op {
-        Unary::Neg => Some(format!("(long long)(0ull - (unsigned long long){x})")),
-        Unary::Abs => Some(format!("{x} < 0 ? (long long)(0ull - (unsigned long long){x}) : {x}")),
-        Unary::Sign => Some(format!("({x} > 0) - ({x} < 0)")),
-        Unary::Relu => Some(format!("{x} < 0 ? 0 : {x}")),
-        _ => None,
-    }
-}
-
-/// Likewise of two integers.
-pub(super) fn whole_binary_text(op: Binary, x: &str, y: &str) -> Option<String> {
-    let wrapping =
-        |sign: &str| format!("(long long)((unsigned long long){x} {sign} (unsigned long long){y})");
-    let truth = |relation: &str| format!("{x} {relation} {y} ? 1 : 0");
-    Some(match op {
-        Binary::Add => wrapping("+"),
-        Binary::Sub => wrapping("-"),
-        Binary::Mul => wrapping("*"),
-        Binary::Div => format!("{x} / {y}"),
-        Binary::Rem => format!("{x} % {y}"),
-        Binary::Max | Binary::MaxNan => format!("{x} > {y} ? {x} : {y}"),
-        Binary::Min | Binary::MinNan => format!("{x} < {y} ? {x} : {y}"),
-        Binary::Less => truth("<"),
-        Binary::AtMost => truth("<="),
-        Binary::Equal => truth("=="),
-        Binary::Unequal => truth("!="),
-        Binary::Pow => return None,
-    })
-}
-
-pub(super) fn float_text(value: f64) -> String {
-    match value {
-        f64::INFINITY => "__int_as_float(0x7f800000)".to_owned(),
-        f64::NEG_INFINITY => "__int_as_float(0xff800000)".to_owned(),
-        _ => format!("{value:?}f"),
-    }
 }
