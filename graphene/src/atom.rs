@@ -11,7 +11,7 @@
 //! | `atom/moves.rs` | loads, stores, register moves, conversions |
 //! | `atom/matrix.rs` | `ldmatrix`, `stmatrix`, `mma` by a warp |
 //! | `atom/quad.rs` | `mma` by Volta's quad pairs |
-//! | `atom/math.rs` | arithmetic on registers, shuffles, constants; functions in `kind/function.rs` |
+//! | `atom/math.rs` | arithmetic on registers, shuffles, constants; functions' text in `function.rs` |
 //! | `atom/barrier.rs` | barriers, fences, groups, cluster and grid synchronisation |
 //! | `atom/cluster.rs` | another block's shared memory |
 //! | `atom/bulk.rs` | tensor copies (TMA) |
@@ -24,6 +24,7 @@ mod asm;
 mod barrier;
 mod bulk;
 mod cluster;
+mod function;
 mod math;
 mod matrix;
 mod moves;

@@ -1,5 +1,6 @@
 //! Arithmetic on registers: multiply-adds, functions of elements, folds, exchanges, constants.
 
+use super::function::{binary_text, float_text, unary_text, whole_binary_text, whole_unary_text};
 use super::moves::{each, same};
 use super::{A, Atom, B, C, Code, D, Fault, Progress, Site, Step, Text, Warp, asm::asm, given};
 use crate::{Binary, Kind, Number, Scalar, Unary, emit::Prelude};
@@ -17,9 +18,9 @@ pub(super) const ATOMS: &[Atom] = &[
             asm("fma.rn.f16x2 %0, %1, %2, %0;", &[("+r", d)], &[("r", a), ("r", b)])
         }),
     row("unary.f32", "[].fp32.RF <- UnaryPointwise<<<[]>>>([].fp32.RF)",
-        |s, c| set(c, &unary_of(s).text(&element(c, A)))),
+        |s, c| set(c, &unary_text(unary_of(s), &element(c, A)))),
     row("binary.f32", "[].fp32.RF <- BinaryPointwise<<<[]>>>([].fp32.RF, [].fp32.RF)",
-        |s, c| set(c, &binary_of(s).text(&element(c, A), &element(c, B)))),
+        |s, c| set(c, &binary_text(binary_of(s), &element(c, A), &element(c, B)))),
     row("select", "[].fp32|i64.RF <- Select<<<[]>>>([].fp32|i64.RF, [].fp32|i64.RF, [].fp32|i64.RF)",
         |_, c| set(c, &format!("{} != 0 ? {} : {}", element(c, A), element(c, B), element(c, C)))),
     row("unary.i64", "[].i64.RF <- UnaryPointwise<<<[]>>>([].i64.RF)",
@@ -29,7 +30,7 @@ pub(super) const ATOMS: &[Atom] = &[
         |s, c| set(c, &whole_binary_text(binary_of(s), &element(c, A), &element(c, B)).unwrap_or_default()))
         .when(|s| given(whole_binary_text(binary_of(s), "", "").is_some(), "integers have no such function")),
     row("fold.f32", "[].fp32.RF <- Reduction<<<[]>>>([].fp32.RF)",
-        |s, c| set(c, &binary_of(s).text(&element(c, D), &element(c, A)))),
+        |s, c| set(c, &binary_text(binary_of(s), &element(c, D), &element(c, A)))),
     Atom::new("shfl.sync.bfly", "[].*.RF <- Shfl<<<[threads]>>>([].*.RF)", shuffle, |s, c| {
             let Kind::Shfl(bits) = s.spec.kind else { return String::new() };
             let text = format!("shfl.sync.bfly.b32 %0, %1, {bits}, 0x1f, 0xffffffff;");
@@ -131,44 +132,4 @@ fn set(code: &Code<'_>, value: &str) -> String {
 fn fma(name: &str, code: &Code<'_>) -> String {
     let [d, a, b] = [D, A, B].map(|operand| element(code, operand));
     set(code, &format!("{name}({a}, {b}, {d})"))
-}
-
-/// The value of integers of 64 bits in CUDA C++, which wraps; `None` if there is no such function.
-fn whole_unary_text(op: Unary, x: &str) -> Option<String> {
-    match op {
-        Unary::Neg => Some(format!("(long long)(0ull - (unsigned long long){x})")),
-        Unary::Abs => Some(format!("{x} < 0 ? (long long)(0ull - (unsigned long long){x}) : {x}")),
-        Unary::Sign => Some(format!("({x} > 0) - ({x} < 0)")),
-        Unary::Relu => Some(format!("{x} < 0 ? 0 : {x}")),
-        _ => None,
-    }
-}
-
-/// Likewise of two integers.
-fn whole_binary_text(op: Binary, x: &str, y: &str) -> Option<String> {
-    let wrapping =
-        |sign: &str| format!("(long long)((unsigned long long){x} {sign} (unsigned long long){y})");
-    let truth = |relation: &str| format!("{x} {relation} {y} ? 1 : 0");
-    Some(match op {
-        Binary::Add => wrapping("+"),
-        Binary::Sub => wrapping("-"),
-        Binary::Mul => wrapping("*"),
-        Binary::Div => format!("{x} / {y}"),
-        Binary::Rem => format!("{x} % {y}"),
-        Binary::Max | Binary::MaxNan => format!("{x} > {y} ? {x} : {y}"),
-        Binary::Min | Binary::MinNan => format!("{x} < {y} ? {x} : {y}"),
-        Binary::Less => truth("<"),
-        Binary::AtMost => truth("<="),
-        Binary::Equal => truth("=="),
-        Binary::Unequal => truth("!="),
-        Binary::Pow => return None,
-    })
-}
-
-fn float_text(value: f64) -> String {
-    match value {
-        f64::INFINITY => "__int_as_float(0x7f800000)".to_owned(),
-        f64::NEG_INFINITY => "__int_as_float(0xff800000)".to_owned(),
-        _ => format!("{value:?}f"),
-    }
 }
