@@ -11,7 +11,7 @@
 //! | `atom/moves.rs` | loads, stores, register moves, conversions |
 //! | `atom/matrix.rs` | `ldmatrix`, `stmatrix`, `mma` by a warp |
 //! | `atom/quad.rs` | `mma` by Volta's quad pairs |
-//! | `atom/math.rs` | arithmetic on registers, shuffles, constants; functions in `function.rs` |
+//! | `atom/math.rs` | arithmetic on registers, shuffles, constants; functions' text in `function.rs` |
 //! | `atom/barrier.rs` | barriers, fences, groups, cluster and grid synchronisation |
 //! | `atom/cluster.rs` | another block's shared memory |
 //! | `atom/bulk.rs` | tensor copies (TMA) |
@@ -32,7 +32,6 @@ mod pattern;
 mod quad;
 mod wgmma;
 
-pub use self::function::{Binary, Unary};
 pub use self::matrix::cut_to_tf32;
 
 use std::collections::BTreeSet;

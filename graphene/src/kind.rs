@@ -7,17 +7,19 @@
 //! has a [meaning](Kind::meaning): an expression over its operands' logical coordinates, which
 //! [evaluates](Fused::values) in double precision.
 //!
+//! - `function`: functions of numbers, a row each;
 //! - `fused`: expressions over whole tensors;
 //! - `value`: tensors of numbers, and what expressions are of them;
 //! - `near`: how far from that what is computed may be.
 
+mod function;
 mod fused;
 pub(crate) mod near;
 mod value;
 
+pub use self::function::{Binary, Unary};
 pub use self::fused::{Fold, Fused, Monoid, Scan, Term, Window};
 pub use self::value::Array;
-pub use crate::atom::{Binary, Unary};
 use crate::named::named;
 use crate::{Expr, Function};
 

@@ -9,13 +9,7 @@ use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many modules of a crate may import each other, directly or by way of others.
-const MOST: &[(&str, usize)] = &[
-    ("frontend", 3),
-    ("fusion", 3),
-    ("runtime", 3),
-    // To come down.
-    ("graphene", 6),
-];
+const MOST: &[(&str, usize)] = &[("frontend", 3), ("fusion", 3), ("runtime", 3), ("graphene", 3)];
 
 /// The folders of `fusion`, and which others the modules in each may use.
 const LAYERS: &[(&str, &[&str])] = &[

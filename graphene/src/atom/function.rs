@@ -1,124 +1,64 @@
-//! Functions of numbers: their names, their values, their text in single precision, and how exact it is.
-//!
-//! Where the text is a function of CUDA's library, its error is what the CUDA programming guide says
-//! of that name. Sums, quotients, roots, what is multiplied and what is exact anyway are rounded once.
+//! The text of functions of numbers in CUDA C++, of registers of these names, and of numbers. The table in `kind/function.rs` says
+//! how exact it is in single precision.
 
-use crate::named::named;
+use crate::{Binary, Unary};
 
-/// Functions of so many numbers, a row each: the name, the value, its text in CUDA C++ of registers of these names, and what the
-/// last of the methods says.
-macro_rules! functions {
-    (
-        $doc:literal $type:ident($($x:ident),*), $said:literal $last:ident($($at:ident)?) -> $result:ty;
-        $($op:ident $name:literal $value:expr, $text:literal, $says:expr, $of:literal;)*
-    ) => {
-        named! {
-            #[doc = $doc]
-            pub enum $type { $(#[doc = $of] $op = $name,)* }
-        }
-
-        impl $type {
-            /// The function's value.
-            pub fn value(self, $($x: f64),*) -> f64 {
-                match self { $($type::$op => $value,)* }
-            }
-
-            pub(super) fn text(self, $($x: &str),*) -> String {
-                match self { $($type::$op => format!($text),)* }
-            }
-
-            #[doc = $said]
-            pub fn $last(self, $($at: f64)?) -> $result {
-                match self { $($type::$op => $says,)* }
-            }
-        }
-    };
-}
-
-functions! {
-    "Functions of one number." Unary(x),
-    "The most that the function's text is off at `x`, in units in the last place of its value in single precision." units(x) -> f64;
-    Neg      "neg"       -x,                         "-{x}",                 0.5, "-x";
-    Abs      "abs"       x.abs(),                    "fabsf({x})",           0.5, "|x|";
-    Sign     "sign"      if x == 0.0 || x.is_nan() { x } else { x.signum() }, "{x} > 0.0f ? 1.0f : {x} < 0.0f ? -1.0f : {x}", 0.5, "-1, 0 or 1; x itself where it is 0 or NaN";
-    Exp      "exp"       x.exp(),                    "expf({x})",            1.0, "eˣ";
-    Exp2     "exp2"      x.exp2(),                   "exp2_approx({x})",     2.0, "2ˣ";
-    Log      "log"       x.ln(),                     "logf({x})",            1.0, "ln x";
-    Rcp      "rcp"       1.0 / x,                    "__frcp_rn({x})",       0.5, "1/x";
-    Rsqrt    "rsqrt"     1.0 / x.sqrt(),             "rsqrtf({x})",          2.0, "1/√x";
-    Sqrt     "sqrt"      x.sqrt(),                   "__fsqrt_rn({x})",      0.5, "√x";
-    Floor    "floor"     x.floor(),                  "floorf({x})",          0.5, "⌊x⌋";
-    Ceil     "ceil"      x.ceil(),                   "ceilf({x})",           0.5, "⌈x⌉";
-    Round    "round"     x.round_ties_even(),        "rintf({x})",           0.5, "To the nearest integer, ties to even.";
-    Sin      "sin"       x.sin(),                    "sinf({x})",            2.0, "sin x";
-    Cos      "cos"       x.cos(),                    "cosf({x})",            2.0, "cos x";
-    Tan      "tan"       x.tan(),                    "tanf({x})",            4.0, "tan x";
-    Asin     "asin"      x.asin(),                   "asinf({x})",           4.0, "The inverse sine.";
-    Acos     "acos"      x.acos(),                   "acosf({x})",           4.0, "The inverse cosine.";
-    Atan     "atan"      x.atan(),                   "atanf({x})",           4.0, "The inverse tangent.";
-    Sinh     "sinh"      x.sinh(),                   "sinhf({x})",           4.0, "sinh x";
-    Cosh     "cosh"      x.cosh(),                   "coshf({x})",           4.0, "cosh x";
-    Tanh     "tanh"      x.tanh(),                   "tanhf({x})",           2.0, "tanh x";
-    Asinh    "asinh"     x.asinh(),                  "asinhf({x})",          4.0, "The inverse hyperbolic sine.";
-    Acosh    "acosh"     x.acosh(),                  "acoshf({x})",          4.0, "The inverse hyperbolic cosine.";
-    Atanh    "atanh"     x.atanh(),                  "atanhf({x})",          4.0, "The inverse hyperbolic tangent.";
-    Erf      "erf"       libm::erf(x),               "erff({x})",            2.0, "The error function.";
-    // By fast forms: e⁻ˣ in 2 + 1.16·|x| units in the last place, which hardly matters to 1 + e⁻ˣ for x > 0, the quotient
-    // in 2. Where e⁻ˣ exceeds 2¹²⁶, the value is 0.
-    Sigmoid  "sigmoid"   1.0 / (1.0 + (-x).exp()),   "__fdividef(1.0f, 1.0f + __expf(-{x}))", fast(x), "1/(1 + e⁻ˣ)";
-    Log1p    "log1p"     x.ln_1p(),                  "log1pf({x})",          1.0, "ln(1 + x)";
-    Expm1    "expm1"     x.exp_m1(),                 "expm1f({x})",          1.0, "eˣ - 1";
-    Relu     "relu"      if x < 0.0 { 0.0 } else { x }, "{x} < 0.0f ? 0.0f : {x}", 0.5, "max(x, 0); NaN of NaN";
-    // As it says where it is defined.
-    Gelu     "gelu"      gelu(x),                    "gelu({x})",            f64::max(8.0, 2.0 * x.min(0.0).powi(2)), "x·Φ(x), with the error function; at -∞ its limit, 0.";
-    // Within 2⁻¹³·⁷ of it, relative to it, down to 2⁻²⁵.
-    GeluHalf "gelu_half" gelu(x),                    "gelu_half({x})",       1280.0, "The same, as exact as results of `f16` can tell, of which the smallest is 2⁻²⁴.";
-    Silu     "silu"      x / (1.0 + (-x).exp()),     "__fdividef({x}, 1.0f + __expf(-{x}))", fast(x), "x/(1 + e⁻ˣ)";
-    IsNan    "isnan"     truth(x.is_nan()),          "{x} != {x} ? 1.0f : 0.0f", 0.5, "1 where x is no number, else 0.";
-    Tf32     "tf32"      tf32(x),                    "to_tf32({x})",         0.5, "x with the 11 significant bits of TF32, ties away from 0.";
-}
-
-functions! {
-    "Functions of two numbers." Binary(x, y),
-    "The number that changes nothing: a fold begins with it." neutral() -> Option<f64>;
-    Add     "+"       x + y,                                    "{x} + {y}",                          Some(0.0),               "x + y";
-    Sub     "-"       x - y,                                    "{x} - {y}",                          None,                    "x - y";
-    Mul     "*"       x * y,                                    "{x} * {y}",                          Some(1.0),               "x·y";
-    Div     "/"       x / y,                                    "__fdiv_rn({x}, {y})",                None,                    "x/y";
-    Max     "max"     x.max(y),                                 "fmaxf({x}, {y})",                    Some(f64::NEG_INFINITY), "The larger one; of a NaN and a number, the number.";
-    Min     "min"     x.min(y),                                 "fminf({x}, {y})",                    Some(f64::INFINITY),     "The smaller one; of a NaN and a number, the number.";
-    MaxNan  "maxnan"  if x > y || x.is_nan() { x } else { y },  "{x} > {y} || {x} != {x} ? {x} : {y}", Some(f64::NEG_INFINITY), "The larger one; NaN if either is.";
-    MinNan  "minnan"  if x < y || x.is_nan() { x } else { y },  "{x} < {y} || {x} != {x} ? {x} : {y}", Some(f64::INFINITY),     "The smaller one; NaN if either is.";
-    Pow     "pow"     x.powf(y),                                "powf({x}, {y})",                     None,                    "xʸ";
-    Rem     "rem"     x % y,                                    "fmodf({x}, {y})",                    None,                    "The remainder of x/y with the sign of x (C's `fmod`).";
-    Less    "less"    truth(x < y),                             "{x} < {y} ? 1.0f : 0.0f",            None,                    "1 where x < y, else 0.";
-    AtMost  "atmost"  truth(x <= y),                            "{x} <= {y} ? 1.0f : 0.0f",           None,                    "1 where x ≤ y, else 0.";
-    Equal   "equal"   truth(x == y),                            "{x} == {y} ? 1.0f : 0.0f",           None,                    "1 where x = y, else 0.";
-    Unequal "unequal" truth(x != y),                            "{x} != {y} ? 1.0f : 0.0f",           None,                    "1 where x ≠ y, else 0; NaN differs from everything.";
-}
-
-/// x·Φ(x); the tail keeps its digits where it is small.
-fn gelu(x: f64) -> f64 {
-    let tail = libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
-    if tail == 0.0 { 0.0 } else { 0.5 * x * tail }
-}
-
-/// The units of a quotient by 1 + e⁻ˣ.
-fn fast(x: f64) -> f64 {
-    if x > 0.0 { 5.0 } else { 5.0 + 1.16 * x.abs() }
-}
-
-fn truth(holds: bool) -> f64 {
-    f64::from(u8::from(holds))
-}
-
-/// To the nearest of those numbers in single precision whose lowest 13 bits are 0, ties away from 0.
-fn tf32(x: f64) -> f64 {
-    let single = x as f32;
-    if !single.is_finite() {
-        return f64::from(single);
+pub(super) fn unary_text(op: Unary, x: &str) -> String {
+    match op {
+        Unary::Neg => format!("-{x}"),
+        Unary::Abs => format!("fabsf({x})"),
+        Unary::Sign => format!("{x} > 0.0f ? 1.0f : {x} < 0.0f ? -1.0f : {x}"),
+        Unary::Exp => format!("expf({x})"),
+        Unary::Exp2 => format!("exp2_approx({x})"),
+        Unary::Log => format!("logf({x})"),
+        Unary::Rcp => format!("__frcp_rn({x})"),
+        Unary::Rsqrt => format!("rsqrtf({x})"),
+        Unary::Sqrt => format!("__fsqrt_rn({x})"),
+        Unary::Floor => format!("floorf({x})"),
+        Unary::Ceil => format!("ceilf({x})"),
+        Unary::Round => format!("rintf({x})"),
+        Unary::Sin => format!("sinf({x})"),
+        Unary::Cos => format!("cosf({x})"),
+        Unary::Tan => format!("tanf({x})"),
+        Unary::Asin => format!("asinf({x})"),
+        Unary::Acos => format!("acosf({x})"),
+        Unary::Atan => format!("atanf({x})"),
+        Unary::Sinh => format!("sinhf({x})"),
+        Unary::Cosh => format!("coshf({x})"),
+        Unary::Tanh => format!("tanhf({x})"),
+        Unary::Asinh => format!("asinhf({x})"),
+        Unary::Acosh => format!("acoshf({x})"),
+        Unary::Atanh => format!("atanhf({x})"),
+        Unary::Erf => format!("erff({x})"),
+        Unary::Sigmoid => format!("__fdividef(1.0f, 1.0f + __expf(-{x}))"),
+        Unary::Log1p => format!("log1pf({x})"),
+        Unary::Expm1 => format!("expm1f({x})"),
+        Unary::Relu => format!("{x} < 0.0f ? 0.0f : {x}"),
+        Unary::Gelu => format!("gelu({x})"),
+        Unary::GeluHalf => format!("gelu_half({x})"),
+        Unary::Silu => format!("__fdividef({x}, 1.0f + __expf(-{x}))"),
+        Unary::IsNan => format!("{x} != {x} ? 1.0f : 0.0f"),
+        Unary::Tf32 => format!("to_tf32({x})"),
     }
-    f64::from(f32::from_bits((single.to_bits() + 0x1000) & !0x1fff))
+}
+
+pub(super) fn binary_text(op: Binary, x: &str, y: &str) -> String {
+    match op {
+        Binary::Add => format!("{x} + {y}"),
+        Binary::Sub => format!("{x} - {y}"),
+        Binary::Mul => format!("{x} * {y}"),
+        Binary::Div => format!("__fdiv_rn({x}, {y})"),
+        Binary::Max => format!("fmaxf({x}, {y})"),
+        Binary::Min => format!("fminf({x}, {y})"),
+        Binary::MaxNan => format!("{x} > {y} || {x} != {x} ? {x} : {y}"),
+        Binary::MinNan => format!("{x} < {y} || {x} != {x} ? {x} : {y}"),
+        Binary::Pow => format!("powf({x}, {y})"),
+        Binary::Rem => format!("fmodf({x}, {y})"),
+        Binary::Less => format!("{x} < {y} ? 1.0f : 0.0f"),
+        Binary::AtMost => format!("{x} <= {y} ? 1.0f : 0.0f"),
+        Binary::Equal => format!("{x} == {y} ? 1.0f : 0.0f"),
+        Binary::Unequal => format!("{x} != {y} ? 1.0f : 0.0f"),
+    }
 }
 
 /// The value of integers of 64 bits in CUDA C++, which wraps; `None` if there is no such function.

@@ -1,6 +1,6 @@
 //! Arithmetic on registers: multiply-adds, functions of elements, folds, exchanges, constants.
 
-use super::function::{float_text, whole_binary_text, whole_unary_text};
+use super::function::{binary_text, float_text, unary_text, whole_binary_text, whole_unary_text};
 use super::moves::{each, same};
 use super::{A, Atom, B, C, Code, D, Fault, Progress, Site, Step, Text, Warp, asm::asm, given};
 use crate::{Binary, Kind, Number, Scalar, Unary, emit::Prelude};
@@ -18,9 +18,9 @@ pub(super) const ATOMS: &[Atom] = &[
             asm("fma.rn.f16x2 %0, %1, %2, %0;", &[("+r", d)], &[("r", a), ("r", b)])
         }),
     row("unary.f32", "[].fp32.RF <- UnaryPointwise<<<[]>>>([].fp32.RF)",
-        |s, c| set(c, &unary_of(s).text(&element(c, A)))),
+        |s, c| set(c, &unary_text(unary_of(s), &element(c, A)))),
     row("binary.f32", "[].fp32.RF <- BinaryPointwise<<<[]>>>([].fp32.RF, [].fp32.RF)",
-        |s, c| set(c, &binary_of(s).text(&element(c, A), &element(c, B)))),
+        |s, c| set(c, &binary_text(binary_of(s), &element(c, A), &element(c, B)))),
     row("select", "[].fp32|i64.RF <- Select<<<[]>>>([].fp32|i64.RF, [].fp32|i64.RF, [].fp32|i64.RF)",
         |_, c| set(c, &format!("{} != 0 ? {} : {}", element(c, A), element(c, B), element(c, C)))),
     row("unary.i64", "[].i64.RF <- UnaryPointwise<<<[]>>>([].i64.RF)",
@@ -30,7 +30,7 @@ pub(super) const ATOMS: &[Atom] = &[
         |s, c| set(c, &whole_binary_text(binary_of(s), &element(c, A), &element(c, B)).unwrap_or_default()))
         .when(|s| given(whole_binary_text(binary_of(s), "", "").is_some(), "integers have no such function")),
     row("fold.f32", "[].fp32.RF <- Reduction<<<[]>>>([].fp32.RF)",
-        |s, c| set(c, &binary_of(s).text(&element(c, D), &element(c, A)))),
+        |s, c| set(c, &binary_text(binary_of(s), &element(c, D), &element(c, A)))),
     Atom::new("shfl.sync.bfly", "[].*.RF <- Shfl<<<[threads]>>>([].*.RF)", shuffle, |s, c| {
             let Kind::Shfl(bits) = s.spec.kind else { return String::new() };
             let text = format!("shfl.sync.bfly.b32 %0, %1, {bits}, 0x1f, 0xffffffff;");

@@ -3,9 +3,8 @@
 use std::mem::discriminant;
 
 use super::clock::Epoch;
-use super::instance::Element;
+use super::element::{Element, unit_of};
 use super::issue::{Base, Failure, Issue};
-use super::meaning::unit_of;
 use super::memory::{Access, Conflict, Space};
 use super::place::Place;
 use super::program::Mode;

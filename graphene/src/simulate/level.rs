@@ -170,6 +170,25 @@ impl<'k> Level<'k> {
             of.place.memory == Memory::Global && beyond
         })
     }
+
+    /// How many threads carry it out, of all its blocks.
+    pub(super) fn agents(&self) -> usize {
+        let blocks = self.blocks.as_ref().and_then(Option::as_ref).map_or(1, |team| team.size);
+        (self.threads.size * blocks) as usize
+    }
+
+    /// Room for what threads hold of operands in registers of several of them.
+    pub(super) fn held(&self) -> Vec<Vec<f64>> {
+        let count = |of: &Array| if of.spread { self.agents() * of.order.len() } else { 0 };
+        self.operands.iter().map(|of| vec![f64::NAN; count(of)]).collect()
+    }
+
+    /// The number of a thread among all of an instance's, which is given relative to the first of its blocks and threads.
+    pub(super) fn rank(&self, block: i64, thread: i64) -> usize {
+        let blocks = self.blocks.as_ref().and_then(Option::as_ref);
+        let block = blocks.map_or(0, |team| team.rank(block));
+        block * self.threads.size as usize + self.threads.rank(thread)
+    }
 }
 
 /// Of each output, whether it is what it was, and something that is added.

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::instance::{Element, Numbered};
+use super::element::{Element, Numbered};
 
 /// What became of an element within an instance.
 #[derive(Debug, Clone, Copy)]

@@ -6,10 +6,11 @@ use super::barrier::Barrier;
 use super::clock::{Epoch, Knowledge, Who, lanes_of};
 use super::control::control;
 use super::gather::{Gathering, Meeting};
-use super::instance::{self, Levels};
+use super::instance::Levels;
 use super::issue::{self, Failure};
 use super::program::{Op, Task};
 use super::runner::{Runner, State, Units};
+use super::visit;
 use super::{Cost, Costs, Finding, Options, Outcome, Program, Root, Space};
 use crate::arch::registers_at_launch;
 use crate::atom::{Fault, Progress, Proxy};
@@ -128,7 +129,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         let together = if all { program.blocks } else { program.cluster };
         for first in (0..program.blocks).step_by(together.max(1) as usize) {
             self.start(first, together.min(program.blocks - first));
-            instance::begin(self, first == 0);
+            visit::begin(self, first == 0);
             self.schedule();
             if self.stopped {
                 return;
@@ -136,7 +137,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             self.check_exits();
             self.first_unit += self.units.0 * self.blocks.len() as u32;
         }
-        instance::end(self);
+        visit::end(self);
     }
 
     /// The unit of a barrier's copies, within the run.
@@ -259,8 +260,8 @@ impl<'p, 'k> Machine<'p, 'k> {
                     self.blocks[runner.block].running -= 1;
                     return;
                 }
-                Op::Enter(level) => instance::enter(self, warp, *level),
-                Op::Leave => instance::leave(self, warp),
+                Op::Enter(level) => visit::enter(self, warp, *level),
+                Op::Leave => visit::leave(self, warp),
                 op => {
                     if let Err(fault) = control(runner, op, rounds) {
                         self.record(warp, fault, Some(program.numbers[at]));

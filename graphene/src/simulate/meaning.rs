@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use super::clock::Epoch;
+use super::element::{Element, unit_of};
 use super::formula::Check;
 use super::fragment::{Fragment, coordinates};
-use super::instance::{Element, Evaluated, Instance};
+use super::instance::{Evaluated, Instance};
 use super::level::{self, Level};
 use super::memory::Access;
 use super::{Machine, Program, Unchecked};
@@ -398,11 +399,6 @@ fn elements(
         }
     }
     Ok((Array { shape: operand.shape.clone(), data: before }, seen))
-}
-
-/// The unit of a warp's registers.
-pub(super) fn unit_of(block: i64, warp: usize) -> u64 {
-    (block as u64) << 5 | warp as u64
 }
 
 /// A spec, and which of its instances it is.

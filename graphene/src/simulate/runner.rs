@@ -1,7 +1,6 @@
 //! A warp: its counter, masks, variables and registers, and what its lanes know.
 
 use super::clock::{Epoch, Knowledge, lanes_of};
-use super::instance::Frame;
 use crate::Group;
 
 #[derive(Debug, Default)]
@@ -40,6 +39,16 @@ pub(super) struct Runner {
     /// The instances of levels that its lanes are in, and how often they came to each level.
     pub(super) frames: Vec<Frame>,
     pub(super) visits: Vec<u64>,
+}
+
+/// The instances that a warp's lanes are in.
+#[derive(Debug, Clone)]
+pub(super) struct Frame {
+    /// Whether they are of its own level, or those around it, as it is not checked.
+    pub(super) own: bool,
+    pub(super) mask: u32,
+    /// Of each lane, or `NONE`.
+    pub(super) of: [u32; 32],
 }
 
 /// Whether a warp can go on.
@@ -108,6 +117,11 @@ pub(super) struct Groups {
     pub(super) read: [u32; 32],
     pub(super) used: [u32; 32],
     pub(super) at: u32,
+}
+
+impl Frame {
+    /// The instance of a lane that is in none.
+    pub(super) const NONE: u32 = u32::MAX;
 }
 
 impl Mark {

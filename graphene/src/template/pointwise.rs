@@ -11,7 +11,7 @@
 //!     - registers by a thread: of the same vector, in registers
 //!
 //! What a result may err by: every step of the function once, as it does in single precision (see
-//! `atom/function.rs`), and the rounding to the output's type.
+//! `kind/function.rs`), and the rounding to the output's type.
 
 use super::access::{Access, declare, launch, sizes};
 use crate::schedule::{computed, each_vector, neighbours, store};
