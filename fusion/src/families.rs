@@ -1,5 +1,6 @@
 //! Families of launches: who executes a group, how its operands may lie, and with which kernels or calls of a library.
 
+pub(crate) mod calls;
 pub(crate) mod executor;
 pub mod kernels;
 pub(crate) mod layout;

@@ -43,7 +43,7 @@ use crate::weight::elements;
 use cache::Key;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::kernels::{Launch, StepOperand, launches};
-use graphene_fusion::program::{self, Program, Step};
+use graphene_fusion::program::{self, Program, Step, StepId};
 use graphene_fusion::view::Mode;
 use graphene_ir::arch::Arch;
 use graphene_ir::emit::{Emitted, emit};
@@ -117,6 +117,7 @@ impl Kernels {
         cache: Option<&Cache>,
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Self> {
+        let mut program = program;
         let call = |step: &Step| {
             let Some(routine) = routine(&program, step, target) else { return Ok(None) };
             match routine.library().require() {
@@ -128,6 +129,9 @@ impl Kernels {
         };
         let routines: Vec<Option<Routine>> =
             program.steps().iter().map(call).collect::<Result<_>>()?;
+        let ids: Vec<StepId> = program.step_ids().collect();
+        let ours = ids.into_iter().zip(&routines).filter(|(_, routine)| routine.is_none());
+        ours.for_each(|(step, _)| program.without_library(step));
         // Which NVRTC it is is asked while sources are made: keys of the cache hold it.
         let asked = || cache.map_or(Ok(""), |_| compiler());
         let sources = || Self::sources(&program, &routines, target);

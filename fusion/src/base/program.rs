@@ -253,6 +253,11 @@ impl Program {
         }
     }
 
+    /// Leaves a step to its own kernels at all sizes: for a machine without the library that computes some of them faster.
+    pub fn without_library(&mut self, step: StepId) {
+        self.steps[step.index()].variants.without_library();
+    }
+
     /// Symbols that need a size before the program can run.
     pub fn symbols(&self) -> BTreeSet<Symbol> {
         let mut symbols = BTreeSet::new();

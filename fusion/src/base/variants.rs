@@ -36,11 +36,11 @@ pub struct Variant {
     pub parameters: Option<Parameters>,
 }
 
-/// One to five variants, of which the last always applies; before them those that tuning found.
+/// One to six variants, of which the last always applies; before them those that tuning found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variants(pub(crate) Vec<Variant>);
 
-/// The variant that a library computes in one call, where the executor has that library; where not, the last one applies.
+/// The variant that a library computes in one call. An executor that lacks the library goes on without it.
 pub const LIBRARY: &str = "library";
 /// The name of variants that tuning found.
 const TUNED: &str = "tuned";
@@ -74,9 +74,20 @@ impl Variants {
         &self.0
     }
 
+    /// One of this name, and after it these.
+    pub(crate) fn behind(mut self, name: &'static str, when: When) -> Self {
+        self.0.insert(0, Variant::named(name, when));
+        self
+    }
+
     /// The place of the one that is a library's call, if there is one.
     pub fn library(&self) -> Option<usize> {
         self.0.iter().position(|variant| variant.name == LIBRARY)
+    }
+
+    /// Those that are kernels.
+    pub(crate) fn without_library(&mut self) {
+        self.0.retain(|variant| variant.name != LIBRARY);
     }
 
     /// The first variant that applies at these sizes.

@@ -3,7 +3,8 @@
 use crate::base::cost::weight;
 use crate::base::groups::Family;
 use crate::base::parameters::{MlpParameters, Parameters};
-use crate::base::variants::{LIBRARY, Variant, Variants, When};
+use crate::base::variants::{Variant, Variants, When};
+use crate::families::calls::with_call;
 use crate::families::kernels::sums::is_gated;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
@@ -67,11 +68,6 @@ const LONG: f64 = 8.0;
 pub(crate) const PING_PONG: &str = "ping-pong";
 /// The variant of attention by one query of each head.
 pub(crate) const DECODE: &str = "decode";
-/// The most sequences for which cuDNN's recurrent layers take less time than ours, in half precision, and in single by units
-/// from so many on: measured on an H100, LSTMs of 256, 512 and 1024 units, 128 steps, 1 to 32 sequences.
-const SEQUENCES_OF_LIBRARY: i64 = 32;
-const SEQUENCES_OF_LIBRARY_F32: [(usize, i64); 2] = [(1024, 32), (0, 16)];
-
 /// The variants of a convolution whose channels are innermost, of so many pixels and output channels: the largest tiles
 /// of which cores have more than one. There is one variant where the pixels are known.
 pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> Variants {
@@ -101,8 +97,13 @@ pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> V
 ///   where all cores have one, tiles attend equally many keys, and queries fill the last, or are many. One alone has a
 ///   `short` one where there are no queries for a second, and a `narrow` one while all of those run at once. Where several
 ///   heads share keys and each has one query, as when tokens are generated, these are one tile (`decode`).
-/// - Recurrent layers of few sequences on a GPU: a call of the `library`, if it has the layer and the machine has it.
+/// - Before them on a GPU, what a `library` computes in less time, if the machine has it: see `calls.rs`.
 pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
+    with_call(target, family, body, own_variants(target, family, body))
+}
+
+/// Those that are kernels of ours.
+fn own_variants(target: &Target, family: Family, body: &Graph) -> Variants {
     let Kind::Cuda { .. } = target.kind else { return Variants::any() };
     match family {
         Family::MatMul => match rows_of_matmul(body) {
@@ -164,13 +165,6 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
             }
             None => Variants::any(),
         },
-        Family::Recurrent => match sequences_of_library(body) {
-            Some((sequences, most)) => {
-                let few = When::AtMost(sequences, most);
-                Variants::ending(vec![Variant::named(LIBRARY, few)], "any")
-            }
-            None => Variants::any(),
-        },
         Family::View
         | Family::Copy
         | Family::Pointwise
@@ -178,22 +172,9 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
         | Family::Reduction
         | Family::Gather
         | Family::Convolution
+        | Family::Recurrent
         | Family::Control => Variants::any(),
     }
-}
-
-/// The sequences of a recurrent layer, and for how many at most it goes to the library.
-fn sequences_of_library(body: &Graph) -> Option<(Dim, i64)> {
-    let (x, attrs) = body.nodes().find_map(|(_, node)| match node.op() {
-        Op::Rnn(attrs) => Some((node.inputs().first().copied().flatten()?, attrs)),
-        _ => None,
-    })?;
-    let ty = body.ty(x);
-    let most = match ty.dtype {
-        DType::F32 => SEQUENCES_OF_LIBRARY_F32.iter().find(|row| attrs.hidden >= row.0)?.1,
-        _ => SEQUENCES_OF_LIBRARY,
-    };
-    Some((ty.shape.get(1)?.clone(), most))
 }
 
 /// The rows of the first matmul that its tiles are cut from: those of all matrices where they share B, and of one

@@ -6,6 +6,7 @@ use crate::base::groups::{Family, Group, Groups};
 use crate::base::program::{BufferKind, Operand, Weight};
 use crate::base::variants::Variants;
 use crate::base::view::{View, channels_last, depthwise_weights};
+use crate::families::calls::with_call;
 use crate::families::kernels::lies_channels_last;
 use crate::families::layout::is_view;
 use crate::families::tiles::{variants, variants_of_pixels};
@@ -188,7 +189,8 @@ impl Lowering<'_> {
         }
         let shape = &self.graph.ty(conv.value()).shape;
         let pixels = shape[2..].iter().fold(shape[0].clone(), |all, size| &all * size);
-        variants_of_pixels(self.target, &pixels, &shape[1])
+        let own = variants_of_pixels(self.target, &pixels, &shape[1]);
+        with_call(self.target, Family::Convolution, body, own)
     }
 
     /// Where such a convolution's group reads an image, the weights or an addend of the result's shape; none for what has

@@ -6,6 +6,7 @@ pub(crate) use self::channels_last::lies_channels_last;
 use super::function::{Walk, function, leaves};
 use super::operand::forward;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
+use crate::base::variants::LIBRARY;
 use crate::base::view::{Mode, View};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, Node, ValueId};
@@ -98,8 +99,11 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         None if operands.last => {
             let pixels = &pixels * &windows.images;
             operands.check_aligned(scalar)?;
-            let variants = site.step.variants.all().iter();
-            let launches = variants.map(|variant| {
+            let variants = site.step.variants.all();
+            let launches = variants.iter().map(|variant| {
+                // Sizes that the library takes, and then refuses, have small tiles.
+                let call = variant.name == LIBRARY;
+                let variant = variants.last().filter(|_| call).unwrap_or(variant);
                 let (mut dims, convolution) = (dims.clone(), convolution.clone());
                 let kernel = channels_last::kernel(site, convolution, &pixels, variant, &mut dims)?;
                 Ok(site.launch(kernel, &dims, operands.pointers.clone()))

@@ -1,0 +1,118 @@
+//! Which steps of fused programs a library computes in less time than our kernels, and at which sizes.
+//!
+//! Such a step has a [`LIBRARY`] variant before its own. Measured kernel by kernel on an H100 (CUDA 13.0, cuDNN 9.19): LSTMs of
+//! 256, 512 and 1024 units over 128 steps, 1 to 32 sequences; the convolutions of ResNet-18 and -50, MobileNetV3-large and
+//! ConvNeXt-tiny at batches of 1, 8 and 32, in fp16 and fp32; the logarithm of softmax of 256 rows of 50257 columns, in fp32.
+//! What was not measured is ours.
+
+use crate::base::groups::Family;
+use crate::base::variants::{LIBRARY, Variants, When};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node};
+use graphene_frontend::op::{ConvAttrs, Op, RnnAttrs};
+use graphene_ir::target::{Kind, Target};
+
+/// The most sequences of a recurrent layer, in half precision.
+const SEQUENCES: i64 = 32;
+/// The most in single precision, of layers of so many units at least.
+const SEQUENCES_F32: [(usize, i64); 2] = [(1024, 32), (0, 16)];
+/// The fewest columns of a softmax.
+const COLUMNS: i64 = 1 << 14;
+/// Elements of a window from which one of a single channel is large.
+const LARGE_WINDOW: i64 = 49;
+/// The most pixels that a window of one element makes in single precision.
+const FEW_PIXELS: i64 = 1 << 12;
+/// The fewest pixels that a window makes in half precision: where its sums are of so many terms, and otherwise.
+const DEEP: (i64, i64) = (1024, 1 << 10);
+const MANY_PIXELS: i64 = 1 << 16;
+/// The same of one element that skips pixels.
+const MANY_SKIPPING: i64 = 1 << 14;
+
+/// The variants of a step with a library's call before them, where one is faster.
+pub(crate) fn with_call(target: &Target, family: Family, body: &Graph, own: Variants) -> Variants {
+    let is_gpu = matches!(target.kind, Kind::Cuda { .. });
+    match is_gpu.then(|| when(target, family, body)).flatten() {
+        Some(when) => own.behind(LIBRARY, when),
+        None => own,
+    }
+}
+
+/// At which sizes the library is faster, if at some.
+fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
+    let is_source = |node: &Node| matches!(node.op(), Op::Input | Op::Constant(_));
+    let mut nodes = body.nodes().map(|(_, node)| node).filter(|node| !is_source(node));
+    match family {
+        Family::Recurrent => nodes.find_map(|node| match node.op() {
+            Op::Rnn(attrs) => recurrent(body, node, attrs),
+            _ => None,
+        }),
+        Family::Convolution => nodes.find_map(|node| match node.op() {
+            Op::Conv(attrs) => convolution(target, body, node, attrs),
+            _ => None,
+        }),
+        Family::Normalization => {
+            let node = nodes.next().filter(|_| nodes.next().is_none())?;
+            let ty = node.outputs().first()?;
+            let softmax = matches!(node.op(), Op::Softmax { .. }) && ty.dtype == DType::F32;
+            softmax.then(|| at_least(ty.shape.last()?.clone(), COLUMNS)).flatten()
+        }
+        Family::View
+        | Family::Copy
+        | Family::Pointwise
+        | Family::Reduction
+        | Family::Gather
+        | Family::MatMul
+        | Family::Mlp
+        | Family::Fmha
+        | Family::Control => None,
+    }
+}
+
+/// Few sequences: our kernel multiplies eight or sixteen rows, however many there are.
+fn recurrent(body: &Graph, node: &Node, attrs: &RnnAttrs) -> Option<When> {
+    let ty = body.ty(node.inputs().first().copied().flatten()?);
+    let most = match ty.dtype {
+        DType::F32 => SEQUENCES_F32.iter().find(|row| attrs.hidden >= row.0)?.1,
+        _ => SEQUENCES,
+    };
+    at_most(ty.shape.get(1)?.clone(), most)
+}
+
+/// In single precision all but single pixels of many and small windows of single channels; in half precision what makes
+/// tiles enough for cuDNN's, and the first of a network.
+fn convolution(target: &Target, body: &Graph, node: &Node, attrs: &ConvAttrs) -> Option<When> {
+    let made = node.outputs().first()?;
+    let weights = &body.ty(node.inputs().get(1).copied().flatten()?).shape;
+    let known = weights[1..].iter().map(Dim::known).collect::<Option<Vec<_>>>()?;
+    let window: i64 = known[1..].iter().product();
+    let pixels = made.shape[2..].iter().fold(made.shape[0].clone(), |all, size| &all * size);
+    let dense = attrs.group == 1;
+    match made.dtype {
+        DType::F32 if target.tf32 => None,
+        DType::F32 if dense && window == 1 => at_most(pixels, FEW_PIXELS),
+        DType::F32 => (dense || window >= LARGE_WINDOW).then_some(When::Always),
+        _ if !dense => None,
+        _ if window == 1 && attrs.strides.iter().all(|&stride| stride == 1) => None,
+        _ if window == 1 => at_least(pixels, MANY_SKIPPING),
+        _ if known[0] <= 8 => Some(When::Always),
+        _ if window * known[0] >= DEEP.0 => at_least(pixels, DEEP.1),
+        _ => at_least(pixels, MANY_PIXELS),
+    }
+}
+
+/// When a dim is at least this, if it can be.
+fn at_least(dim: Dim, least: i64) -> Option<When> {
+    match dim.known() {
+        Some(size) => (size >= least).then_some(When::Always),
+        None => Some(When::AtLeast(dim, least)),
+    }
+}
+
+/// When it is at most this, if it can be.
+fn at_most(dim: Dim, most: i64) -> Option<When> {
+    match dim.known() {
+        Some(size) => (size <= most).then_some(When::Always),
+        None => Some(When::AtMost(dim, most)),
+    }
+}
