@@ -41,16 +41,16 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
             matches!(resize.mode, ResizeMode::Nearest(_)) && !crops
         }
         Op::Gather { .. } => matches!(types[..], [_, DType::I32 | DType::I64]),
+        // The reference says what is wrong with sums of truth values.
         Op::Reduce { op, axes, .. } => {
-            let rank = shape(0).map_or(0, Vec::len);
-            let trailing = axes.first().is_some_and(|&axis| axes.iter().copied().eq(axis..rank));
-            real && (trailing || has_reduction(*op))
+            let orders = matches!(op, ReduceOp::Max | ReduceOp::Min) || axes.is_empty();
+            first != Some(DType::Bool) || orders
         }
         Op::MatMul => first.is_some_and(|dtype| {
             use DType::{F64, I32, I64, U32, U64};
             is_real(dtype) || matches!(dtype, F64 | I32 | I64 | U32 | U64)
         }),
-        Op::Softmax { .. } | Op::ArgReduce { .. } => real,
+        Op::Softmax { .. } => real,
         Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => {
             // A row takes its scale and bias element for element.
             let row = shape(0).map(|shape| &shape[*axis..]);
@@ -59,7 +59,12 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         }
         Op::Attention(_) => types.iter().all(|&dtype| is_real(dtype) || dtype == DType::Bool),
         Op::Rnn(_) => first.is_some_and(is_real),
-        Op::Cumulative { .. } => matches!(first, Some(DType::I32 | DType::I64)),
+        Op::ArgReduce { .. } | Op::Cumulative { .. } | Op::TopK { .. } => true,
+        Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. } => true,
+        Op::Iota(_) | Op::Size(_) | Op::BitCast(_) => true,
         Op::Conv(conv) => {
             let integers = types.iter().all(|&dtype| dtype == DType::I32);
             (real || integers) && conv.strides.len() <= 3
@@ -77,32 +82,10 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         }
         Op::Input
         | Op::Constant(_)
-        | Op::Iota(_)
-        | Op::Size(_)
-        | Op::BitCast(_)
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::TopK { .. }
         | Op::NonZero
         | Op::If { .. }
         | Op::Loop { .. }
         | Op::Scan(_) => false,
-    }
-}
-
-/// The reductions that are computed over any axes, and not only along rows.
-fn has_reduction(op: ReduceOp) -> bool {
-    match op {
-        ReduceOp::Sum
-        | ReduceOp::Mean
-        | ReduceOp::Prod
-        | ReduceOp::Max
-        | ReduceOp::Min
-        | ReduceOp::L1
-        | ReduceOp::SumSquare => true,
-        ReduceOp::L2 | ReduceOp::LogSum | ReduceOp::LogSumExp => false,
     }
 }
 

@@ -3,10 +3,9 @@
 use super::wide::Wide;
 use super::{
     Io, Output, around, by_size, copy, input_number, lies_row_major, output_number,
-    row_major_operand, with_row_major,
+    row_major_operand,
 };
 use crate::bind::BoundOperand;
-use crate::cpu::kernels::arg::arg_reduce;
 use crate::cpu::kernels::norm::{Affine, Norm, norm};
 use crate::cpu::kernels::reduce::{Reduce, reduce};
 use crate::cpu::kernels::softmax::{Softmax, softmax, softmax_half};
@@ -14,7 +13,6 @@ use crate::cpu::kernels::view::row_major;
 use crate::cpu::rows::{BoundRows, RowInput, RowProgram};
 use crate::cpu::scratch::{self, Buffer, Few};
 use crate::error::Result;
-use bytemuck::cast_slice_mut;
 use graphene_frontend::eval::HalfType;
 use graphene_fusion::program::Step;
 use graphene_fusion::view::channels_last;
@@ -118,15 +116,4 @@ pub(crate) fn run_reduce(mut io: Io<'_>, op: Reduce, axes: &[usize]) -> Result<(
     }
     y.finish();
     Ok(())
-}
-
-pub(crate) fn run_arg_reduce(mut io: Io<'_>, axis: usize, largest: bool, last: bool) -> Result<()> {
-    let (source, shape) = io.reals(0)?;
-    let product = |axes: &[usize]| axes.iter().product();
-    let sizes = [product(&shape[..axis]), shape[axis], product(&shape[axis + 1..])];
-    with_row_major(&mut io.outputs, |results| {
-        results.into_iter().try_for_each(|result| {
-            arg_reduce(cast_slice_mut(result), &source, sizes, largest, last)
-        })
-    })
 }
