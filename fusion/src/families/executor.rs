@@ -5,7 +5,7 @@ use crate::base::groups::Executor;
 use crate::base::view::View;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::{Binary, CoordinateTransform, Op, PoolKind, ReduceOp, ResizeMode};
+use graphene_frontend::op::{CoordinateTransform, Op, PoolKind, ReduceOp, ResizeMode};
 use graphene_ir::target::{Kind, Target};
 
 /// Who executes these operations as one launch on the target, if some launch computes all of them.
@@ -27,12 +27,7 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
     let real = types.iter().all(|&dtype| is_real(dtype));
     let first = types.first().copied();
     match node.op() {
-        Op::Unary(_) | Op::Select | Op::Cast { .. } => has_loop(graph, node),
-        Op::Binary(binary) => {
-            // An integer to a real power is no integer power.
-            let power = *binary != Binary::Pow || types[0].is_float() || types[1].is_integer();
-            power && has_loop(graph, node)
-        }
+        Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => has_loop(graph, node),
         Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) => true,
         Op::Expand(to) => shape(0).is_some_and(|from| View::contiguous(from).expand(to).is_some()),
         Op::Concat { .. } | Op::Pad { .. } => true,
@@ -103,13 +98,13 @@ fn has_loop(graph: &Graph, node: &Node) -> bool {
         | DType::U8
         | DType::U16
         | DType::U32
-        | DType::Bool => true,
-        DType::U64
+        | DType::U64
+        | DType::Bool
         | DType::I4
         | DType::U4
         | DType::I2
-        | DType::U2
-        | DType::F8E4M3Fn
+        | DType::U2 => true,
+        DType::F8E4M3Fn
         | DType::F8E4M3FnUz
         | DType::F8E5M2
         | DType::F8E5M2FnUz

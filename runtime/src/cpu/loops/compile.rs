@@ -4,6 +4,7 @@ use super::held::{held, integer};
 use super::quantise::Quantise;
 use super::{Class, Instruction, Loop, Operation, Register, Scalar, Source};
 use crate::cpu::kernels::finish::Activation;
+use crate::cpu::kernels::number::packed;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{Binary, Op, Unary};
@@ -98,7 +99,7 @@ impl<'a> Compiler<'a> {
             instructions: Vec::new(),
             inputs,
             outputs: Vec::new(),
-            registers: [0; 4],
+            registers: [0; 5],
             quantise: Vec::new(),
         };
         let (sources, free) = (BTreeMap::new(), BTreeMap::new());
@@ -171,7 +172,7 @@ impl<'a> Compiler<'a> {
         true
     }
 
-    /// Converts an exponent to the base's class.
+    /// Converts an exponent of real numbers to the base's class; integers have exponents of any.
     fn match_exponent(&mut self, inputs: &[ValueId], sources: &mut [Source]) -> Option<()> {
         let [base, exponent] = [inputs[0], inputs[1]].map(|v| self.body.ty(v).dtype);
         let class = Class::of(base)?;
@@ -181,8 +182,8 @@ impl<'a> Compiler<'a> {
         let dtype = match class {
             Class::F32 => DType::F32,
             Class::F64 => DType::F64,
-            // Integer powers of real exponents are rare enough to be left to the reference.
-            Class::I64 | Class::Bool => return None,
+            Class::I64 | Class::U64 => return Some(()),
+            Class::Bool => return None,
         };
         // This register is not freed: a conversion of an exponent is as rare.
         let target = self.allocate(class);
@@ -253,6 +254,10 @@ pub(super) fn scalar(tensor: &Tensor) -> Option<Scalar> {
         DType::U8 => Scalar::I64(first::<u8>(tensor)?.into()),
         DType::U16 => Scalar::I64(first::<u16>(tensor)?.into()),
         DType::U32 => Scalar::I64(first::<u32>(tensor)?.into()),
+        DType::U64 => Scalar::U64(first(tensor)?),
+        dtype @ (DType::I4 | DType::U4 | DType::I2 | DType::U2) => {
+            Scalar::I64(packed(dtype, (*tensor.bytes().first()?).into()))
+        }
         DType::Bool => Scalar::Bool(*tensor.bytes().first()? != 0),
         _ => return None,
     })
