@@ -5,7 +5,7 @@ use crate::base::groups::Executor;
 use crate::base::view::View;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::{CoordinateTransform, Op, PoolKind, ReduceOp, ResizeMode};
+use graphene_frontend::op::{Op, PoolKind, ReduceOp};
 use graphene_ir::target::{Kind, Target};
 
 /// Who executes these operations as one launch on the target, if some launch computes all of them.
@@ -30,11 +30,7 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => has_loop(graph, node),
         Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) => true,
         Op::Expand(to) => shape(0).is_some_and(|from| View::contiguous(from).expand(to).is_some()),
-        Op::Concat { .. } | Op::Pad { .. } => true,
-        Op::Resize(resize) => {
-            let crops = resize.transform == CoordinateTransform::CropAndResize;
-            matches!(resize.mode, ResizeMode::Nearest(_)) && !crops
-        }
+        Op::Concat { .. } | Op::Pad { .. } | Op::Resize(_) => true,
         Op::Gather { .. } => matches!(types[..], [_, DType::I32 | DType::I64]),
         // The reference says what is wrong with sums of truth values.
         Op::Reduce { op, axes, .. } => {

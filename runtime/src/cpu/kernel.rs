@@ -11,11 +11,11 @@ use super::loops::{Domain, Loop};
 use super::packing::{PackedWeight, Prepacked};
 use super::rows::{BoundRows, RowProgram};
 use super::run::{
-    Io, Named, Tables, nearest_tables, pad_tables, run_arg_reduce, run_attention, run_concat,
-    run_conv, run_conv_layer, run_conv_transpose, run_copy, run_cumulative, run_fold, run_gather,
-    run_gather_at, run_integer_conv, run_integer_layer, run_integer_matmul, run_iota, run_matmul,
-    run_nearest, run_norm, run_pad, run_pool, run_reduce, run_reference, run_rnn, run_rows,
-    run_scatter_at, run_size, run_softmax, run_top_k,
+    AllTaps, Io, Named, Tables, all_taps, nearest_tables, pad_tables, run_arg_reduce,
+    run_attention, run_concat, run_conv, run_conv_layer, run_conv_transpose, run_copy,
+    run_cumulative, run_fold, run_gather, run_gather_at, run_integer_conv, run_integer_layer,
+    run_integer_matmul, run_iota, run_matmul, run_nearest, run_norm, run_pad, run_pool, run_reduce,
+    run_reference, run_resize, run_rnn, run_rows, run_scatter_at, run_size, run_softmax, run_top_k,
 };
 use super::scratch::Few;
 use crate::bind::BoundStep;
@@ -24,8 +24,8 @@ use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{
-    AttentionAttrs, Combine, ConvAttrs, CumulativeOp, NearestMode, Op, PadMode, PoolAttrs,
-    ReduceOp, ResizeAttrs, ResizeMode, RnnAttrs,
+    AttentionAttrs, Combine, ConvAttrs, CoordinateTransform, CumulativeOp, NearestMode, Op,
+    PadMode, PoolAttrs, ReduceOp, ResizeAttrs, ResizeMode, RnnAttrs,
 };
 use graphene_fusion::groups::{Executor, Family};
 use graphene_fusion::program::Step;
@@ -74,6 +74,8 @@ pub(crate) enum Kernel {
     Pad { mode: PadMode, before: Vec<Dim> },
     /// A tensor resized to its nearest elements.
     Nearest { attrs: Box<ResizeAttrs>, mode: NearestMode },
+    /// A tensor resized by interpolation.
+    Resize(Box<ResizeAttrs>),
     /// Attention in one pass.
     Attention(AttentionAttrs),
     /// A recurrent layer, and its weights if they were prepacked.
@@ -108,6 +110,8 @@ pub(crate) struct BoundKernel {
     pub(crate) rows: Option<BoundRows>,
     /// Where the elements of a padded or resized tensor come from.
     tables: Tables,
+    /// What the elements of a resized tensor are sums of.
+    taps: AllTaps,
 }
 
 impl Kernel {
@@ -175,8 +179,12 @@ impl Kernel {
             Op::Concat { axis } => Self::Concat { axis: *axis },
             Op::Pad { mode, before, .. } => Self::Pad { mode: *mode, before: before.clone() },
             Op::Resize(attrs) => match attrs.mode {
-                ResizeMode::Nearest(mode) => Self::Nearest { attrs: attrs.clone(), mode },
-                ResizeMode::Linear | ResizeMode::Cubic { .. } => Self::Reference,
+                ResizeMode::Nearest(mode) if !crops(attrs) => {
+                    Self::Nearest { attrs: attrs.clone(), mode }
+                }
+                ResizeMode::Nearest(_) | ResizeMode::Linear | ResizeMode::Cubic { .. } => {
+                    Self::Resize(attrs.clone())
+                }
             },
             Op::Attention(attrs) => Self::Attention(attrs.clone()),
             Op::Rnn(attrs) => {
@@ -251,6 +259,7 @@ impl Kernel {
             Self::Concat { .. } => "concat",
             Self::Pad { .. } => "pad",
             Self::Nearest { .. } => "nearest",
+            Self::Resize(_) => "resize",
             Self::Attention(_) => "attention",
             Self::Rnn { .. } => "rnn",
             Self::Conv(_) => "conv",
@@ -293,7 +302,11 @@ impl Kernel {
             Self::Nearest { attrs, mode } => nearest_tables(step, bound, attrs, *mode)?,
             _ => Tables::new(),
         };
-        Ok(BoundKernel { kernel: self.clone(), domain, layers, rows, tables })
+        let taps = match self {
+            Self::Resize(attrs) => all_taps(step, bound, attrs)?,
+            _ => AllTaps::new(),
+        };
+        Ok(BoundKernel { kernel: self.clone(), domain, layers, rows, tables, taps })
     }
 }
 
@@ -340,6 +353,7 @@ impl BoundKernel {
             Kernel::Concat { axis } => run_concat(step, io, *axis),
             Kernel::Pad { .. } => run_pad(step, io, &self.tables),
             Kernel::Nearest { .. } => run_nearest(step, io, &self.tables),
+            Kernel::Resize(attrs) => run_resize(step, io, &self.taps, attrs.extrapolation),
             Kernel::Attention(attrs) => run_attention(step, io, attrs),
             Kernel::Rnn { attrs, prepacked } => run_rnn(step, io, attrs, prepacked),
             Kernel::Conv(attrs) => run_conv(step, io, attrs),
@@ -367,6 +381,11 @@ impl BoundKernel {
 fn is_fused(body: &Graph) -> bool {
     let source = |op: &Op| matches!(op, Op::Input | Op::Constant(_));
     body.nodes().filter(|(_, node)| !source(node.op())).count() > 1
+}
+
+/// Whether a resize leaves places outside of a region of interest.
+fn crops(attrs: &ResizeAttrs) -> bool {
+    attrs.transform == CoordinateTransform::CropAndResize
 }
 
 /// Whether a body reads real numbers of at most 32 bits.

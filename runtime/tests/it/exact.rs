@@ -5,7 +5,10 @@ use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::{evaluate_op, evaluate_with};
 use graphene_frontend::graph::{Graph, ValueId};
-use graphene_frontend::op::{Binary, Combine, CumulativeOp, Op, ReduceOp, Unary};
+use graphene_frontend::op::{
+    Binary, Combine, CoordinateTransform, CumulativeOp, NearestMode, Op, ReduceOp, ResizeAttrs,
+    ResizeMode, Unary,
+};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use graphene_fusion::Granularity;
@@ -379,6 +382,40 @@ fn sizes_and_ranges() {
             let outputs = module.executable(&bindings).unwrap().run(&[x]).unwrap();
             assert_eq!(outputs[1].as_slice::<i64>().unwrap(), [2 * n]);
             assert!(outputs[2].as_slice::<i64>().unwrap().iter().copied().eq(0..n));
+        }
+    }
+}
+
+#[test]
+fn resizes_by_interpolation() {
+    let cubic = |exclude_outside| ResizeMode::Cubic { a: -0.75, exclude_outside };
+    let nearest = ResizeMode::Nearest(NearestMode::RoundPreferFloor);
+    let transforms = [
+        CoordinateTransform::HalfPixel,
+        CoordinateTransform::AlignCorners,
+        CoordinateTransform::CropAndResize,
+    ];
+    let mut random = Random(13);
+    for dtype in [DType::F32, DType::F16, DType::F64, DType::U8, DType::I64, DType::U64, DType::I4]
+    {
+        for mode in [ResizeMode::Linear, cubic(false), cubic(true), nearest] {
+            for transform in transforms {
+                let crops = transform == CoordinateTransform::CropAndResize;
+                for antialias in [false, true] {
+                    let op = Op::Resize(Box::new(ResizeAttrs {
+                        sizes: [2, 7, 3, 300].map(Dim::from).to_vec(),
+                        scales: vec![None; 4],
+                        mode,
+                        transform,
+                        roi: vec![(0.0, 1.0), (0.0, 1.0), (-0.2, 0.8), (0.1, 1.4)],
+                        extrapolation: 5.0,
+                        antialias,
+                    }));
+                    let x = [elements(&mut random, dtype, &[2, 4, 5, 211])];
+                    let by_sums = crops || mode != nearest;
+                    check_static(&op, &x, if by_sums { "resize" } else { "nearest" });
+                }
+            }
         }
     }
 }

@@ -33,6 +33,7 @@ pub(crate) mod fold;
 pub(crate) mod gemm;
 pub(crate) mod indexed;
 pub(crate) mod int8;
+pub(crate) mod interpolate;
 mod math;
 pub(crate) mod number;
 pub(crate) mod packed;

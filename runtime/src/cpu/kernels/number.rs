@@ -101,7 +101,7 @@ pub(crate) fn packed(dtype: DType, x: i64) -> i64 {
 }
 
 /// The smallest and the largest integer of a type.
-fn limits(dtype: DType) -> (i128, i128) {
+pub(crate) fn limits(dtype: DType) -> (i128, i128) {
     let bits = dtype.file_bits();
     match dtype {
         DType::Bool => (0, 1),

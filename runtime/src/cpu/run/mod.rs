@@ -6,6 +6,7 @@ mod indexed;
 mod integers;
 mod matmul;
 mod numbers;
+mod resize;
 mod rnn;
 mod rows;
 mod select;
@@ -17,6 +18,7 @@ pub(crate) use indexed::{Named, run_gather_at, run_scatter_at};
 pub(crate) use integers::run_integer_layer;
 pub(crate) use matmul::{run_integer_matmul, run_matmul};
 pub(crate) use numbers::{run_arg_reduce, run_cumulative, run_fold, run_iota, run_size, run_top_k};
+pub(crate) use resize::{AllTaps, all_taps, run_resize};
 pub(crate) use rnn::run_rnn;
 pub(crate) use rows::{run_norm, run_reduce, run_rows, run_softmax};
 pub(crate) use select::{
