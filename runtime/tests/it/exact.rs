@@ -51,10 +51,12 @@ fn indices(random: &mut Random, dtype: DType, shape: &[usize], sizes: &[usize]) 
     cast(&Tensor::from_vec(shape.to_vec(), (0..count).map(one).collect()).unwrap(), dtype)
 }
 
-/// A graph of one operation on these operands; where it is symbolic, sizes above 1 are symbols.
+/// A graph of one operation on these operands; where it is symbolic, sizes above 1 are symbols, but for how many indices
+/// name a slice.
 fn graph(op: &Op, operands: &[Tensor], symbolic: bool) -> (Graph, Bindings) {
     let (mut graph, mut bindings) = (Graph::new(), Bindings::new());
-    let mut dim = |size: usize| match symbolic && size > 1 {
+    let slices = matches!(op, Op::GatherNd { .. } | Op::ScatterNd { .. });
+    let mut dim = |size: usize, is_known: bool| match symbolic && size > 1 && !is_known {
         true => {
             let symbol = Symbol::new(&format!("s{size}"));
             if bindings.get(&symbol).is_none() {
@@ -65,8 +67,10 @@ fn graph(op: &Op, operands: &[Tensor], symbolic: bool) -> (Graph, Bindings) {
         false => Dim::from(size),
     };
     let inputs = operands.iter().enumerate().map(|(i, tensor)| {
-        let shape = tensor.shape().iter().map(|&size| dim(size)).collect();
-        (format!("x{i}"), TensorType::new(tensor.dtype(), shape))
+        let last = tensor.shape().len() - 1;
+        let sizes = tensor.shape().iter().enumerate();
+        let shape = sizes.map(|(axis, &size)| dim(size, slices && i == 1 && axis == last));
+        (format!("x{i}"), TensorType::new(tensor.dtype(), shape.collect()))
     });
     let inputs: Vec<_> = inputs.collect();
     let values = inputs.into_iter().map(|(name, ty)| graph.add_input(&name, ty).ok());

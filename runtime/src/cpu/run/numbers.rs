@@ -159,7 +159,9 @@ fn fold_numbers<N: Number>(mut io: Io<'_>, op: ReduceOp, axes: &[usize]) -> Resu
         ReduceOp::Min => (highest, N::smaller),
         ReduceOp::L1 => (N::ZERO, |sum, x| sum.plus(x.magnitude())),
         ReduceOp::SumSquare => (N::ZERO, |sum, x| sum.plus(x.times(x))),
-        _ => (N::ZERO, N::plus),
+        ReduceOp::Sum | ReduceOp::Mean | ReduceOp::L2 | ReduceOp::LogSum | ReduceOp::LogSumExp => {
+            (N::ZERO, N::plus)
+        }
     };
     with_result(&mut io.outputs, |y| fold(y, &x, shape, axes, initial, |y, x, _| meet(y, x)))
 }
