@@ -41,7 +41,6 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
             use DType::{F64, I32, I64, U32, U64};
             is_real(dtype) || matches!(dtype, F64 | I32 | I64 | U32 | U64)
         }),
-        Op::Softmax { .. } => real,
         Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => {
             // A row takes its scale and bias element for element.
             let row = shape(0).map(|shape| &shape[*axis..]);
@@ -50,7 +49,7 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         }
         Op::Attention(_) => types.iter().all(|&dtype| is_real(dtype) || dtype == DType::Bool),
         Op::Rnn(_) => first.is_some_and(is_real),
-        Op::ArgReduce { .. } | Op::Cumulative { .. } | Op::TopK { .. } => true,
+        Op::Softmax { .. } | Op::ArgReduce { .. } | Op::Cumulative { .. } | Op::TopK { .. } => true,
         Op::GatherElements { .. }
         | Op::GatherNd { .. }
         | Op::ScatterElements { .. }

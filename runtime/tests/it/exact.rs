@@ -421,3 +421,16 @@ fn resizes_by_interpolation() {
         }
     }
 }
+
+#[test]
+fn softmaxes_of_double_precision_and_of_bytes() {
+    let mut random = Random(14);
+    for dtype in [DType::F64, DType::F8E4M3Fn, DType::F8E5M2] {
+        for (shape, axis) in [(&[3, 70][..], 1), (&[5, 30], 0), (&[2, 9, 7], 1), (&[0, 3], 1)] {
+            let x = [elements(&mut random, dtype, shape)];
+            for log in [false, true] {
+                check(&Op::Softmax { axis, log }, &x, "softmax");
+            }
+        }
+    }
+}

@@ -285,7 +285,7 @@ impl Number for f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Number, decode, encode, with_number};
+    use super::{Number, decode, encode};
     use graphene_frontend::dtype::DType;
 
     /// Whether elements that are decoded and encoded are what they were.

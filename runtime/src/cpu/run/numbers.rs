@@ -6,6 +6,7 @@ use crate::cpu::kernels::cumulative::{Cumulative, cumulative};
 use crate::cpu::kernels::fold::fold;
 use crate::cpu::kernels::indexed::gather_at;
 use crate::cpu::kernels::number::{Number, decode, encode, with_number};
+use crate::cpu::kernels::softmax::softmax_f64;
 use crate::cpu::kernels::top_k::top_k;
 use crate::cpu::kernels::view::check_size;
 use crate::cpu::scratch::{self, Numbers};
@@ -94,6 +95,16 @@ fn cumulate<N: Number>(
         check_size("length of running sums", bytes.len() / dtype.size(), x.len())?;
         decode(dtype, bytes, x);
         cumulative(Cumulative { initial, meet, exclusive, reverse }, x, around(shape, axis))
+    })
+}
+
+/// Runs a softmax of real numbers that single precision does not stand for, or its logarithm.
+pub(super) fn run_softmax_f64(mut io: Io<'_>, axis: usize, log: bool) -> Result<()> {
+    let (bytes, shape, dtype) = io.dense_bytes(0)?;
+    with_result(&mut io.outputs, |x: &mut [f64]| {
+        check_size("length of a softmax", bytes.len() / dtype.size(), x.len())?;
+        decode(dtype, bytes, x);
+        softmax_f64(x, around(shape, axis), log)
     })
 }
 

@@ -1,5 +1,6 @@
 //! Softmax, normalisations and reductions, alone and in groups.
 
+use super::numbers::run_softmax_f64;
 use super::wide::Wide;
 use super::{
     Io, Output, around, by_size, copy, input_number, lies_row_major, output_number,
@@ -13,6 +14,7 @@ use crate::cpu::kernels::view::row_major;
 use crate::cpu::rows::{BoundRows, RowInput, RowProgram};
 use crate::cpu::scratch::{self, Buffer, Few};
 use crate::error::Result;
+use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::HalfType;
 use graphene_fusion::program::Step;
 use graphene_fusion::view::channels_last;
@@ -54,6 +56,9 @@ pub(crate) fn run_rows(program: &RowProgram, bound: &BoundRows, mut io: Io<'_>) 
 }
 
 pub(crate) fn run_softmax(mut io: Io<'_>, axis: usize, log: bool) -> Result<()> {
+    if !matches!(io.input(0)?.2, DType::F32 | DType::F16 | DType::BF16) {
+        return run_softmax_f64(io, axis, log);
+    }
     let (source, shape) = io.reals(0)?;
     let half = HalfType::of(io.outputs[0].dtype);
     let mut y = Wide::new(&mut io.outputs[0])?;
