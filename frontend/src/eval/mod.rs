@@ -25,7 +25,7 @@ mod walk;
 
 pub use error::EvalError;
 pub use movement::pad_sources;
-pub use resize::nearest_sources;
+pub use resize::{Taps, nearest_sources, resize_taps};
 pub use softmax::{HalfType, softmax_by_steps};
 
 use crate::dim::{Bindings, Dim};

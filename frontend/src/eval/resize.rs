@@ -11,11 +11,14 @@ use crate::tensor::Tensor;
 /// The smallest scale whose filter, which is as wide as its inverse, is written out.
 const SMALLEST_SCALE: f64 = 1.0 / 65536.0;
 
-/// Where one place of the result takes its value from: the first element, and the weights from it on.
-/// Elements past the ends are those at the ends.
-struct Taps {
-    first: i64,
-    weights: Vec<f64>,
+/// Where one place of the result takes its value from. Elements past the ends are those at the ends; where there are no
+/// weights, the place lies outside of the region of interest.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Taps {
+    /// The first element along the axis.
+    pub first: i64,
+    /// The weights from it on.
+    pub weights: Vec<f64>,
 }
 
 /// [`crate::op::Op::Resize`] to these sizes.
@@ -41,14 +44,11 @@ pub(super) fn resize(
         }
     }
     let (mut shape, mut values) = (x.shape().to_vec(), reals(x)?);
-    for (axis, &target) in sizes.iter().enumerate() {
-        let coordinates = Coordinates::new(x.shape()[axis], target, axis, attrs)?;
-        if coordinates.are_identity(x.shape()[axis], target) {
-            continue;
+    for (axis, taps) in resize_taps(x.shape(), sizes, attrs)?.iter().enumerate() {
+        if let Some(taps) = taps {
+            let extrapolation = f64::from(attrs.extrapolation);
+            (shape, values) = interpolate(&shape, &values, axis, extrapolation, taps)?;
         }
-        let extrapolation = f64::from(attrs.extrapolation);
-        let taps = |place| coordinates.taps(place, attrs);
-        (shape, values) = interpolate(&shape, &values, axis, target, extrapolation, taps)?;
     }
     if x.dtype().is_float() {
         return from_reals(x.dtype(), shape, &values, true);
@@ -104,6 +104,30 @@ pub fn nearest_sources(
         sources.push(places);
     }
     Ok(sources)
+}
+
+/// For every axis of [`crate::op::Op::Resize`] by interpolation, where each place of the result takes its value from: one
+/// axis after the other, in their order. None for an axis that stays as it is. Neither shape has a size of 0.
+///
+/// # Errors
+/// [`EvalError::Attribute`] for scales that are none.
+pub fn resize_taps(
+    from: &[usize],
+    to: &[usize],
+    attrs: &ResizeAttrs,
+) -> Result<Vec<Option<Vec<Taps>>>, EvalError> {
+    let mut all = Vec::new();
+    for (axis, (&size, &target)) in from.iter().zip(to).enumerate() {
+        let coordinates = Coordinates::new(size, target, axis, attrs)?;
+        if coordinates.are_identity(size, target) {
+            all.push(None);
+            continue;
+        }
+        let mut taps = reserve(&[target])?;
+        taps.extend((0..target).map(|place| coordinates.taps(place, attrs)));
+        all.push(Some(taps));
+    }
+    Ok(all)
 }
 
 fn nearest_index(source: f64, size: usize, mode: NearestMode) -> usize {
@@ -238,17 +262,15 @@ fn interpolate(
     shape: &[usize],
     values: &[f64],
     axis: usize,
-    target: usize,
     extrapolation: f64,
-    taps: impl Fn(usize) -> Taps,
+    taps: &[Taps],
 ) -> Result<(Vec<usize>, Vec<f64>), EvalError> {
-    let mut to = shape.to_vec();
+    let (mut to, target) = (shape.to_vec(), taps.len());
     to[axis] = target;
     let mut result = filled(&to, 0.0)?;
     let (outer, size, inner) = split_at_axis(shape, axis);
     let last = size as i64 - 1;
-    for place in 0..target {
-        let taps = taps(place);
+    for (place, taps) in taps.iter().enumerate() {
         for block in 0..outer {
             let row = &mut result[(block * target + place) * inner..][..inner];
             if taps.weights.is_empty() {

@@ -5,7 +5,7 @@ use crate::base::groups::Executor;
 use crate::base::view::View;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::{Binary, CoordinateTransform, Op, PoolKind, ReduceOp, ResizeMode};
+use graphene_frontend::op::{Op, PoolKind, ReduceOp};
 use graphene_ir::target::{Kind, Target};
 
 /// Who executes these operations as one launch on the target, if some launch computes all of them.
@@ -27,30 +27,20 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
     let real = types.iter().all(|&dtype| is_real(dtype));
     let first = types.first().copied();
     match node.op() {
-        Op::Unary(_) | Op::Select | Op::Cast { .. } => has_loop(graph, node),
-        Op::Binary(binary) => {
-            // An integer to a real power is no integer power.
-            let power = *binary != Binary::Pow || types[0].is_float() || types[1].is_integer();
-            power && has_loop(graph, node)
-        }
+        Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => has_loop(graph, node),
         Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) => true,
         Op::Expand(to) => shape(0).is_some_and(|from| View::contiguous(from).expand(to).is_some()),
-        Op::Concat { .. } | Op::Pad { .. } => true,
-        Op::Resize(resize) => {
-            let crops = resize.transform == CoordinateTransform::CropAndResize;
-            matches!(resize.mode, ResizeMode::Nearest(_)) && !crops
-        }
+        Op::Concat { .. } | Op::Pad { .. } | Op::Resize(_) => true,
         Op::Gather { .. } => matches!(types[..], [_, DType::I32 | DType::I64]),
+        // The reference says what is wrong with sums of truth values.
         Op::Reduce { op, axes, .. } => {
-            let rank = shape(0).map_or(0, Vec::len);
-            let trailing = axes.first().is_some_and(|&axis| axes.iter().copied().eq(axis..rank));
-            real && (trailing || has_reduction(*op))
+            let orders = matches!(op, ReduceOp::Max | ReduceOp::Min) || axes.is_empty();
+            first != Some(DType::Bool) || orders
         }
         Op::MatMul => first.is_some_and(|dtype| {
             use DType::{F64, I32, I64, U32, U64};
             is_real(dtype) || matches!(dtype, F64 | I32 | I64 | U32 | U64)
         }),
-        Op::Softmax { .. } | Op::ArgReduce { .. } => real,
         Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => {
             // A row takes its scale and bias element for element.
             let row = shape(0).map(|shape| &shape[*axis..]);
@@ -59,7 +49,12 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         }
         Op::Attention(_) => types.iter().all(|&dtype| is_real(dtype) || dtype == DType::Bool),
         Op::Rnn(_) => first.is_some_and(is_real),
-        Op::Cumulative { .. } => matches!(first, Some(DType::I32 | DType::I64)),
+        Op::Softmax { .. } | Op::ArgReduce { .. } | Op::Cumulative { .. } | Op::TopK { .. } => true,
+        Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. } => true,
+        Op::Iota(_) | Op::Size(_) | Op::BitCast(_) => true,
         Op::Conv(conv) => {
             let integers = types.iter().all(|&dtype| dtype == DType::I32);
             (real || integers) && conv.strides.len() <= 3
@@ -77,32 +72,10 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         }
         Op::Input
         | Op::Constant(_)
-        | Op::Iota(_)
-        | Op::Size(_)
-        | Op::BitCast(_)
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::TopK { .. }
         | Op::NonZero
         | Op::If { .. }
         | Op::Loop { .. }
         | Op::Scan(_) => false,
-    }
-}
-
-/// The reductions that are computed over any axes, and not only along rows.
-fn has_reduction(op: ReduceOp) -> bool {
-    match op {
-        ReduceOp::Sum
-        | ReduceOp::Mean
-        | ReduceOp::Prod
-        | ReduceOp::Max
-        | ReduceOp::Min
-        | ReduceOp::L1
-        | ReduceOp::SumSquare => true,
-        ReduceOp::L2 | ReduceOp::LogSum | ReduceOp::LogSumExp => false,
     }
 }
 
@@ -120,13 +93,13 @@ fn has_loop(graph: &Graph, node: &Node) -> bool {
         | DType::U8
         | DType::U16
         | DType::U32
-        | DType::Bool => true,
-        DType::U64
+        | DType::U64
+        | DType::Bool
         | DType::I4
         | DType::U4
         | DType::I2
-        | DType::U2
-        | DType::F8E4M3Fn
+        | DType::U2 => true,
+        DType::F8E4M3Fn
         | DType::F8E4M3FnUz
         | DType::F8E5M2
         | DType::F8E5M2FnUz

@@ -339,7 +339,7 @@ fn waiting_for_each_other_is_refused() {
 }
 
 #[test]
-fn what_no_template_takes_is_the_librarys_or_the_references() {
+fn what_no_template_takes_is_the_librarys() {
     let text = r#"
         symbols b
         %0 = Input : f32[b, 64] "x"
@@ -356,7 +356,7 @@ fn what_no_template_takes_is_the_librarys_or_the_references() {
     .assert_eq(&text("sm_90a"));
     expect![[r#"
         #0 Pointwise Exp (exp): reads 2.0 kB, writes 2.0 kB, 5.2 us by launch
-        #1 Reduction TopK (top) by the reference: reads 2.0 kB, writes 384 B, 5.1 us by launch
+        #1 Reduction TopK (top): reads 2.0 kB, writes 384 B, 5.1 us by launch
     "#]]
     .assert_eq(&text("cpu:2"));
 }

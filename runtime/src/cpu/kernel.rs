@@ -12,10 +12,11 @@ use super::memory::Io;
 use super::prepacked::{PackedWeight, Prepacked};
 use super::rows::{BoundRows, RowProgram};
 use super::run::{
-    Tables, nearest_tables, pad_tables, run_arg_reduce, run_attention, run_concat, run_conv,
-    run_conv_layer, run_conv_transpose, run_copy, run_cumulative, run_gather, run_integer_conv,
-    run_integer_layer, run_integer_matmul, run_matmul, run_nearest, run_norm, run_pad, run_pool,
-    run_reduce, run_reference, run_rnn, run_rows, run_softmax,
+    AllTaps, Named, Tables, all_taps, nearest_tables, pad_tables, run_arg_reduce, run_attention,
+    run_concat, run_conv, run_conv_layer, run_conv_transpose, run_copy, run_cumulative, run_fold,
+    run_gather, run_gather_at, run_integer_conv, run_integer_layer, run_integer_matmul, run_iota,
+    run_matmul, run_nearest, run_norm, run_pad, run_pool, run_reduce, run_reference, run_resize,
+    run_rnn, run_rows, run_scatter_at, run_size, run_softmax, run_top_k,
 };
 use super::scratch::Few;
 use crate::bind::BoundStep;
@@ -24,8 +25,8 @@ use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{
-    AttentionAttrs, ConvAttrs, CumulativeOp, NearestMode, Op, PadMode, PoolAttrs, ReduceOp,
-    ResizeAttrs, ResizeMode, RnnAttrs,
+    AttentionAttrs, Combine, ConvAttrs, CoordinateTransform, CumulativeOp, NearestMode, Op,
+    PadMode, PoolAttrs, ReduceOp, ResizeAttrs, ResizeMode, RnnAttrs,
 };
 use graphene_fusion::groups::{Executor, Family};
 use graphene_fusion::program::Step;
@@ -52,16 +53,30 @@ pub(crate) enum Kernel {
     Norm { axis: usize, epsilon: f32, rms: bool },
     /// A reduction.
     Reduce { op: Reduce, axes: Vec<usize> },
+    /// A reduction of numbers that are not all of 32 bits, or not along rows.
+    Fold { op: ReduceOp, axes: Vec<usize> },
     /// Where the largest elements are, or the smallest.
     ArgReduce { axis: usize, largest: bool, last: bool },
+    /// The largest elements and where they are, or the smallest.
+    TopK { axis: usize, largest: bool },
     /// Rows by indices.
     Gather { axis: usize },
+    /// What indices name.
+    GatherAt(Named),
+    /// A tensor, with updates at what indices name.
+    ScatterAt(Named, Combine),
+    /// 0, 1, …
+    Iota,
+    /// A size that is known when shapes are bound.
+    Size(Dim),
     /// Tensors side by side.
     Concat { axis: usize },
     /// A tensor with a border.
     Pad { mode: PadMode, before: Vec<Dim> },
     /// A tensor resized to its nearest elements.
     Nearest { attrs: Box<ResizeAttrs>, mode: NearestMode },
+    /// A tensor resized by interpolation.
+    Resize(Box<ResizeAttrs>),
     /// Attention in one pass.
     Attention(AttentionAttrs),
     /// A recurrent layer, and its weights if they were prepacked.
@@ -96,6 +111,8 @@ pub(crate) struct BoundKernel {
     pub(crate) rows: Option<BoundRows>,
     /// Where the elements of a padded or resized tensor come from.
     tables: Tables,
+    /// What the elements of a resized tensor are sums of.
+    taps: AllTaps,
 }
 
 impl Kernel {
@@ -141,19 +158,34 @@ impl Kernel {
             Op::RmsNorm { axis, epsilon } => {
                 Self::Norm { axis: *axis, epsilon: *epsilon, rms: true }
             }
-            Op::Reduce { op, axes, .. } => match fast_reduce(*op) {
+            Op::Reduce { op, axes, .. } => match fast_reduce(*op).filter(|_| is_real(body)) {
                 Some(op) => Self::Reduce { op, axes: axes.clone() },
-                None => RowProgram::compile(body).map_or(Self::Reference, Self::Rows),
+                None => RowProgram::compile(body)
+                    .map_or_else(|| Self::Fold { op: *op, axes: axes.clone() }, Self::Rows),
             },
             Op::ArgReduce { axis, largest, last, .. } => {
                 Self::ArgReduce { axis: *axis, largest: *largest, last: *last }
             }
+            Op::TopK { axis, largest, .. } => Self::TopK { axis: *axis, largest: *largest },
             Op::Gather { axis } => Self::Gather { axis: *axis },
+            Op::GatherElements { axis } => Self::GatherAt(Named::Elements { axis: *axis }),
+            Op::GatherNd { batch_dims } => Self::GatherAt(Named::Slices { batch: *batch_dims }),
+            Op::ScatterElements { axis, combine } => {
+                Self::ScatterAt(Named::Elements { axis: *axis }, *combine)
+            }
+            Op::ScatterNd { combine } => Self::ScatterAt(Named::Slices { batch: 0 }, *combine),
+            Op::BitCast(_) => Self::Copy,
+            Op::Iota(_) => Self::Iota,
+            Op::Size(size) => Self::Size(size.clone()),
             Op::Concat { axis } => Self::Concat { axis: *axis },
             Op::Pad { mode, before, .. } => Self::Pad { mode: *mode, before: before.clone() },
             Op::Resize(attrs) => match attrs.mode {
-                ResizeMode::Nearest(mode) => Self::Nearest { attrs: attrs.clone(), mode },
-                ResizeMode::Linear | ResizeMode::Cubic { .. } => Self::Reference,
+                ResizeMode::Nearest(mode) if !crops(attrs) => {
+                    Self::Nearest { attrs: attrs.clone(), mode }
+                }
+                ResizeMode::Nearest(_) | ResizeMode::Linear | ResizeMode::Cubic { .. } => {
+                    Self::Resize(attrs.clone())
+                }
             },
             Op::Attention(attrs) => Self::Attention(attrs.clone()),
             Op::Rnn(attrs) => {
@@ -215,11 +247,20 @@ impl Kernel {
             Self::Softmax { .. } => "softmax",
             Self::Norm { .. } => "norm",
             Self::Reduce { .. } => "reduce",
+            Self::Fold { .. } => "fold",
             Self::ArgReduce { .. } => "arg-reduce",
+            Self::TopK { .. } => "top-k",
             Self::Gather { .. } => "gather",
+            Self::GatherAt(Named::Elements { .. }) => "gather-elements",
+            Self::GatherAt(Named::Slices { .. }) => "gather-nd",
+            Self::ScatterAt(Named::Elements { .. }, _) => "scatter-elements",
+            Self::ScatterAt(Named::Slices { .. }, _) => "scatter-nd",
+            Self::Iota => "iota",
+            Self::Size(_) => "size",
             Self::Concat { .. } => "concat",
             Self::Pad { .. } => "pad",
             Self::Nearest { .. } => "nearest",
+            Self::Resize(_) => "resize",
             Self::Attention(_) => "attention",
             Self::Rnn { .. } => "rnn",
             Self::Conv(_) => "conv",
@@ -262,7 +303,11 @@ impl Kernel {
             Self::Nearest { attrs, mode } => nearest_tables(step, bound, attrs, *mode)?,
             _ => Tables::new(),
         };
-        Ok(BoundKernel { kernel: self.clone(), domain, layers, rows, tables })
+        let taps = match self {
+            Self::Resize(attrs) => all_taps(step, bound, attrs)?,
+            _ => AllTaps::new(),
+        };
+        Ok(BoundKernel { kernel: self.clone(), domain, layers, rows, tables, taps })
     }
 }
 
@@ -298,11 +343,18 @@ impl BoundKernel {
             Kernel::Softmax { axis, log } => run_softmax(io, *axis, *log),
             Kernel::Norm { axis, epsilon, rms } => run_norm(step, io, *axis, *epsilon, *rms),
             Kernel::Reduce { op, axes } => run_reduce(io, *op, axes),
+            Kernel::Fold { op, axes } => run_fold(io, *op, axes),
             Kernel::ArgReduce { axis, largest, last } => run_arg_reduce(io, *axis, *largest, *last),
+            Kernel::TopK { axis, largest } => run_top_k(step, io, *axis, *largest),
             Kernel::Gather { axis } => run_gather(step, io, *axis),
+            Kernel::GatherAt(named) => run_gather_at(step, io, *named),
+            Kernel::ScatterAt(named, combine) => run_scatter_at(step, io, *named, *combine),
+            Kernel::Iota => run_iota(io),
+            Kernel::Size(size) => run_size(io, size.eval(bindings)?),
             Kernel::Concat { axis } => run_concat(step, io, *axis),
             Kernel::Pad { .. } => run_pad(step, io, &self.tables),
             Kernel::Nearest { .. } => run_nearest(step, io, &self.tables),
+            Kernel::Resize(attrs) => run_resize(step, io, &self.taps, attrs.extrapolation),
             Kernel::Attention(attrs) => run_attention(step, io, attrs),
             Kernel::Rnn { attrs, prepacked } => run_rnn(step, io, attrs, prepacked),
             Kernel::Conv(attrs) => run_conv(step, io, attrs),
@@ -330,6 +382,17 @@ impl BoundKernel {
 fn is_fused(body: &Graph) -> bool {
     let source = |op: &Op| matches!(op, Op::Input | Op::Constant(_));
     body.nodes().filter(|(_, node)| !source(node.op())).count() > 1
+}
+
+/// Whether a resize leaves places outside of a region of interest.
+fn crops(attrs: &ResizeAttrs) -> bool {
+    attrs.transform == CoordinateTransform::CropAndResize
+}
+
+/// Whether a body reads real numbers of at most 32 bits.
+fn is_real(body: &Graph) -> bool {
+    let types = body.inputs().iter().map(|id| body.ty(id.value()).dtype);
+    types.into_iter().all(|dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16))
 }
 
 fn fast_reduce(op: ReduceOp) -> Option<Reduce> {

@@ -48,7 +48,7 @@ pub(super) fn nanoseconds(step: &Step, bound: &BoundStep, bindings: &Bindings) -
 
 /// Whether an operation reads more than it writes.
 fn reads_all(op: &Op) -> bool {
-    matches!(op, Op::Reduce { .. } | Op::ArgReduce { .. } | Op::Pool(_))
+    matches!(op, Op::Reduce { .. } | Op::ArgReduce { .. } | Op::TopK { .. } | Op::Pool(_))
 }
 
 /// Multiply-adds of matmuls, attention, convolutions and recurrent layers.

@@ -6,6 +6,7 @@ mod attention;
 mod bound;
 mod check;
 mod conv;
+mod exact;
 mod fixtures;
 mod integers;
 mod layers;

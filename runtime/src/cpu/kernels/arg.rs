@@ -4,6 +4,7 @@ use super::view::{check_size, elements};
 use crate::cpu::scratch;
 use crate::error::{Error, Result};
 use crate::threads::{self, chunks, chunks_mut};
+use bytemuck::Pod;
 
 /// Work of fewer elements than this stays on one thread.
 const PARALLEL: usize = 1 << 15;
@@ -14,9 +15,9 @@ const PARALLEL: usize = 1 << 15;
 ///
 /// # Errors
 /// [`Error::Unsupported`] if the axis is empty; [`Error::Mismatch`] if a slice is not as long as its shape.
-pub fn arg_reduce(
+pub fn arg_reduce<T: Pod + PartialOrd + Send + Sync>(
     dst: &mut [i64],
-    src: &[f32],
+    src: &[T],
     [outer, size, inner]: [usize; 3],
     largest: bool,
     last: bool,
@@ -34,26 +35,26 @@ pub fn arg_reduce(
         return Ok(());
     }
     match (largest, last) {
-        (true, false) => each::<true, false>(dst, src, size, inner),
-        (true, true) => each::<true, true>(dst, src, size, inner),
-        (false, false) => each::<false, false>(dst, src, size, inner),
-        (false, true) => each::<false, true>(dst, src, size, inner),
+        (true, false) => each::<T, true, false>(dst, src, size, inner),
+        (true, true) => each::<T, true, true>(dst, src, size, inner),
+        (false, false) => each::<T, false, false>(dst, src, size, inner),
+        (false, true) => each::<T, false, true>(dst, src, size, inner),
     }
 }
 
-fn each<const LARGEST: bool, const LAST: bool>(
+fn each<T: Pod + PartialOrd + Send + Sync, const LARGEST: bool, const LAST: bool>(
     dst: &mut [i64],
-    src: &[f32],
+    src: &[T],
     size: usize,
     inner: usize,
 ) -> Result<()> {
     let least = PARALLEL.div_ceil(size * inner);
     // What is best so far: of rows that lie whole it needs no memory.
-    let mut best = scratch::take::<f32>(if inner == 1 { 0 } else { dst.len() })?;
+    let mut best = scratch::take::<T>(if inner == 1 { 0 } else { dst.len() })?;
     let blocks = (chunks_mut(dst, inner), chunks(src, size * inner));
     if inner == 1 {
         threads::each(least, blocks, |_, (places, row)| {
-            places[0] = of_row::<LARGEST, LAST>(row) as i64
+            places[0] = of_row::<T, LARGEST, LAST>(row) as i64
         });
         return Ok(());
     }
@@ -64,7 +65,7 @@ fn each<const LARGEST: bool, const LAST: bool>(
         places.fill(0);
         for (row, number) in others.chunks(inner).zip(1..) {
             for ((place, best), &new) in places.iter_mut().zip(&mut *best).zip(row) {
-                if beats::<LARGEST, LAST>(new, *best) {
+                if beats::<T, LARGEST, LAST>(new, *best) {
                     (*place, *best) = (number, new);
                 }
             }
@@ -73,10 +74,10 @@ fn each<const LARGEST: bool, const LAST: bool>(
     Ok(())
 }
 
-fn of_row<const LARGEST: bool, const LAST: bool>(row: &[f32]) -> usize {
+fn of_row<T: Copy + PartialOrd, const LARGEST: bool, const LAST: bool>(row: &[T]) -> usize {
     let (mut place, mut best) = (0, row[0]);
     for (number, &new) in row.iter().enumerate().skip(1) {
-        if beats::<LARGEST, LAST>(new, best) {
+        if beats::<T, LARGEST, LAST>(new, best) {
             (place, best) = (number, new);
         }
     }
@@ -85,9 +86,14 @@ fn of_row<const LARGEST: bool, const LAST: bool>(row: &[f32]) -> usize {
 
 /// Whether an element is taken rather than one before it.
 #[inline(always)]
-fn beats<const LARGEST: bool, const LAST: bool>(new: f32, old: f32) -> bool {
+fn beats<T: Copy + PartialOrd, const LARGEST: bool, const LAST: bool>(new: T, old: T) -> bool {
     let further = if LARGEST { new > old } else { new < old };
-    further || (LAST && new == old) || (new.is_nan() && (LAST || !old.is_nan()))
+    further || (LAST && new == old) || (is_nan(new) && (LAST || !is_nan(old)))
+}
+
+#[inline(always)]
+fn is_nan<T: PartialOrd>(x: T) -> bool {
+    x.partial_cmp(&x).is_none()
 }
 
 #[cfg(test)]
@@ -121,10 +127,10 @@ mod tests {
 
     #[test]
     fn nothing_has_no_largest() {
-        assert!(arg_reduce(&mut [0; 2], &[], [2, 0, 1], true, false).is_err());
+        assert!(arg_reduce(&mut [0; 2], &[0.0; 0], [2, 0, 1], true, false).is_err());
         assert!(arg_reduce(&mut [0; 2], &[1.0; 3], [2, 2, 1], true, false).is_err());
         assert!(arg_reduce(&mut [0; 3], &[1.0; 4], [2, 2, 1], true, false).is_err());
-        arg_reduce(&mut [], &[], [0, 3, 2], true, false).unwrap();
-        arg_reduce(&mut [], &[], [2, 3, 0], true, false).unwrap();
+        arg_reduce(&mut [], &[0.0; 0], [0, 3, 2], true, false).unwrap();
+        arg_reduce(&mut [], &[0.0; 0], [2, 3, 0], true, false).unwrap();
     }
 }

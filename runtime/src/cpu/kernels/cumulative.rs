@@ -2,6 +2,10 @@
 
 use super::view::{check_size, elements};
 use crate::error::Result;
+use crate::threads::{self, chunks_mut};
+
+/// Elements that a thread takes at least.
+const LEAST: usize = 1 << 14;
 
 /// What runs along the axis.
 #[derive(Debug, Clone, Copy)]
@@ -20,24 +24,27 @@ pub(crate) struct Cumulative<T> {
 ///
 /// # Errors
 /// [`Error::Mismatch`](crate::Error::Mismatch) if the slice is not as long as its shape.
-pub(crate) fn cumulative<T: Copy>(
+pub(crate) fn cumulative<T: Copy + Send + Sync>(
     of: Cumulative<T>,
     x: &mut [T],
     [outer, size, inner]: [usize; 3],
 ) -> Result<()> {
     let len = elements("running sums", &[outer, size, inner])?;
     check_size("length of running sums", len, x.len())?;
-    for column in 0..if len == 0 { 0 } else { outer * inner } {
-        let first = column / inner * size * inner + column % inner;
-        let mut running = of.initial;
-        for i in 0..size {
-            let i = if of.reverse { size - 1 - i } else { i };
-            let value = &mut x[first + i * inner];
-            let next = (of.meet)(running, *value);
-            *value = if of.exclusive { running } else { next };
-            running = next;
+    let block = size.saturating_mul(inner);
+    let least = LEAST.checked_div(block).unwrap_or(0).max(1);
+    threads::each(least, chunks_mut(x, if len == 0 { 0 } else { block }), |_, x| {
+        for column in 0..inner {
+            let mut running = of.initial;
+            for i in 0..size {
+                let i = if of.reverse { size - 1 - i } else { i };
+                let value = &mut x[column + i * inner];
+                let next = (of.meet)(running, *value);
+                *value = if of.exclusive { running } else { next };
+                running = next;
+            }
         }
-    }
+    });
     Ok(())
 }
 

@@ -43,7 +43,7 @@ pub fn gather<T: Copy + Send + Sync>(
 }
 
 /// The row that an index names.
-fn row_of(index: i64, axis: usize) -> Result<usize> {
+pub(super) fn row_of(index: i64, axis: usize) -> Result<usize> {
     let size = i64::try_from(axis).unwrap_or(i64::MAX);
     let row = if index < 0 { index.checked_add(size) } else { Some(index) };
     let row = row.filter(|row| (0..size).contains(row));

@@ -210,6 +210,36 @@ fn softmax_columns(kind: Softmax, dst: &mut [f32], src: &[f32], inner: usize, bl
     }
 }
 
+/// The softmax of double precision along the middle axis of `[outer, size, inner]`, in place, or its logarithm. A row of -∞
+/// becomes NaN.
+///
+/// # Errors
+/// [`Error::Mismatch`](crate::Error::Mismatch) if the slice is not as long as its shape.
+pub(crate) fn softmax_f64(
+    x: &mut [f64],
+    [outer, size, inner]: [usize; 3],
+    log: bool,
+) -> Result<()> {
+    check_size("length of the operand", elements("it", &[outer, size, inner])?, x.len())?;
+    let block = size.saturating_mul(inner);
+    let least = (1_usize << 12).checked_div(block).unwrap_or(0).max(1);
+    threads::each(least, chunks_mut(x, block), |_, x| {
+        for column in 0..inner {
+            let places = || (column..block).step_by(inner);
+            let largest = places().fold(f64::NEG_INFINITY, |largest, i| largest.max(x[i]));
+            let mut sum = 0.0;
+            for i in places() {
+                x[i] -= largest;
+                sum += libm::exp(x[i]);
+            }
+            for i in places() {
+                x[i] = if log { x[i] - libm::log(sum) } else { libm::exp(x[i]) / sum };
+            }
+        }
+    });
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Softmax, softmax, softmax_row};

@@ -97,7 +97,7 @@ impl<'a> Compiler<'a> {
             instructions: Vec::new(),
             inputs,
             outputs: Vec::new(),
-            registers: [0; 4],
+            registers: [0; 5],
             quantise: Vec::new(),
         };
         let (sources, free) = (BTreeMap::new(), BTreeMap::new());
@@ -170,7 +170,7 @@ impl<'a> Compiler<'a> {
         true
     }
 
-    /// Converts an exponent to the base's class.
+    /// Converts an exponent of real numbers to the base's class; integers have exponents of any.
     fn match_exponent(&mut self, inputs: &[ValueId], sources: &mut [Source]) -> Option<()> {
         let [base, exponent] = [inputs[0], inputs[1]].map(|v| self.body.ty(v).dtype);
         let class = Class::of(base)?;
@@ -180,8 +180,8 @@ impl<'a> Compiler<'a> {
         let dtype = match class {
             Class::F32 => DType::F32,
             Class::F64 => DType::F64,
-            // Integer powers of real exponents are rare enough to be left to the reference.
-            Class::I64 | Class::Bool => return None,
+            Class::I64 | Class::U64 => return Some(()),
+            Class::Bool => return None,
         };
         // This register is not freed: a conversion of an exponent is as rare.
         let target = self.allocate(class);

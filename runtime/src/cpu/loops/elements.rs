@@ -1,7 +1,8 @@
-//! Elements of a block in the form in which they compute: 16-bit floats as `f32`, integers as `i64`.
+//! Elements of a block in the form in which they compute: 16-bit floats as `f32`, integers as `i64`, or `u64`.
 
 use super::fast::map;
 use super::{BLOCK, Class, Register, Scalar};
+use crate::cpu::kernels::number::packed;
 use graphene_frontend::dtype::DType;
 use half::{bf16, f16};
 
@@ -11,8 +12,9 @@ pub(crate) enum Elements<'a> {
     /// Also of the 16-bit floats.
     F32(&'a [f32]),
     F64(&'a [f64]),
-    /// Of all integers.
+    /// Of all integers but those without a sign of 64 bits.
     I64(&'a [i64]),
+    U64(&'a [u64]),
     /// 0 or 1.
     Bool(&'a [u8]),
     /// One number for all.
@@ -25,6 +27,7 @@ pub(crate) enum ElementsMut<'a> {
     F32(&'a mut [f32]),
     F64(&'a mut [f64]),
     I64(&'a mut [i64]),
+    U64(&'a mut [u64]),
     Bool(&'a mut [u8]),
 }
 
@@ -34,6 +37,7 @@ pub(super) struct Registers {
     pub(super) f32: Vec<Vec<f32>>,
     pub(super) f64: Vec<Vec<f64>>,
     pub(super) i64: Vec<Vec<i64>>,
+    pub(super) u64: Vec<Vec<u64>>,
     pub(super) bool: Vec<Vec<u8>>,
     /// What a quantisation writes, until it takes the place of a register.
     pub(super) quantised: Vec<f32>,
@@ -46,6 +50,7 @@ impl<'a> Elements<'a> {
             Elements::F32(x) => Elements::F32(&x[start..][..n]),
             Elements::F64(x) => Elements::F64(&x[start..][..n]),
             Elements::I64(x) => Elements::I64(&x[start..][..n]),
+            Elements::U64(x) => Elements::U64(&x[start..][..n]),
             Elements::Bool(x) => Elements::Bool(&x[start..][..n]),
             Elements::Scalar(x) => Elements::Scalar(x),
         }
@@ -57,6 +62,7 @@ impl<'a> Elements<'a> {
             Elements::F32(x) => Scalar::F32(x[place]),
             Elements::F64(x) => Scalar::F64(x[place]),
             Elements::I64(x) => Scalar::I64(x[place]),
+            Elements::U64(x) => Scalar::U64(x[place]),
             Elements::Bool(x) => Scalar::Bool(x[place] != 0),
             Elements::Scalar(x) => x,
         })
@@ -67,6 +73,7 @@ impl<'a> Elements<'a> {
             Elements::F32(_) | Elements::Scalar(Scalar::F32(_)) => Class::F32,
             Elements::F64(_) | Elements::Scalar(Scalar::F64(_)) => Class::F64,
             Elements::I64(_) | Elements::Scalar(Scalar::I64(_)) => Class::I64,
+            Elements::U64(_) | Elements::Scalar(Scalar::U64(_)) => Class::U64,
             Elements::Bool(_) | Elements::Scalar(Scalar::Bool(_)) => Class::Bool,
         }
     }
@@ -77,10 +84,12 @@ impl<'a> Elements<'a> {
             Elements::F32(x) => x[i],
             Elements::F64(x) => x[i] as f32,
             Elements::I64(x) => x[i] as f32,
+            Elements::U64(x) => x[i] as f32,
             Elements::Bool(x) => f32::from(x[i]),
             Elements::Scalar(Scalar::F32(x)) => x,
             Elements::Scalar(Scalar::F64(x)) => x as f32,
             Elements::Scalar(Scalar::I64(x)) => x as f32,
+            Elements::Scalar(Scalar::U64(x)) => x as f32,
             Elements::Scalar(Scalar::Bool(x)) => f32::from(u8::from(x)),
         }
     }
@@ -90,8 +99,10 @@ impl<'a> Elements<'a> {
         match self {
             Elements::F64(x) => x[i],
             Elements::I64(x) => x[i] as f64,
+            Elements::U64(x) => x[i] as f64,
             Elements::Scalar(Scalar::F64(x)) => x,
             Elements::Scalar(Scalar::I64(x)) => x as f64,
+            Elements::Scalar(Scalar::U64(x)) => x as f64,
             _ => f64::from(self.f32(i)),
         }
     }
@@ -100,13 +111,34 @@ impl<'a> Elements<'a> {
     pub(super) fn i64(self, i: usize) -> i64 {
         match self {
             Elements::I64(x) => x[i],
+            Elements::U64(x) => x[i] as i64,
             Elements::F32(x) => x[i] as i64,
             Elements::F64(x) => x[i] as i64,
             Elements::Bool(x) => i64::from(x[i]),
             Elements::Scalar(Scalar::I64(x)) => x,
+            Elements::Scalar(Scalar::U64(x)) => x as i64,
             Elements::Scalar(Scalar::F32(x)) => x as i64,
             Elements::Scalar(Scalar::F64(x)) => x as i64,
             Elements::Scalar(Scalar::Bool(x)) => i64::from(x),
+        }
+    }
+
+    /// Integers modulo their width.
+    #[inline]
+    pub(super) fn u64(self, i: usize) -> u64 {
+        match self {
+            Elements::U64(x) => x[i],
+            Elements::Scalar(Scalar::U64(x)) => x,
+            _ => self.i64(i) as u64,
+        }
+    }
+
+    /// Integers as they are.
+    #[inline]
+    pub(super) fn integer(self, i: usize) -> i128 {
+        match self.class() {
+            Class::U64 => self.u64(i).into(),
+            _ => self.i64(i).into(),
         }
     }
 
@@ -117,10 +149,12 @@ impl<'a> Elements<'a> {
             Elements::F32(x) => x[i] != 0.0,
             Elements::F64(x) => x[i] != 0.0,
             Elements::I64(x) => x[i] != 0,
+            Elements::U64(x) => x[i] != 0,
             Elements::Scalar(Scalar::Bool(x)) => x,
             Elements::Scalar(Scalar::F32(x)) => x != 0.0,
             Elements::Scalar(Scalar::F64(x)) => x != 0.0,
             Elements::Scalar(Scalar::I64(x)) => x != 0,
+            Elements::Scalar(Scalar::U64(x)) => x != 0,
         }
     }
 }
@@ -132,6 +166,7 @@ impl ElementsMut<'_> {
             Self::F32(x) => Elements::F32(&x[start..][..n]),
             Self::F64(x) => Elements::F64(&x[start..][..n]),
             Self::I64(x) => Elements::I64(&x[start..][..n]),
+            Self::U64(x) => Elements::U64(&x[start..][..n]),
             Self::Bool(x) => Elements::Bool(&x[start..][..n]),
         }
     }
@@ -149,6 +184,7 @@ impl ElementsMut<'_> {
             (Self::F32(y), _) => write!(y, f32, |x| x),
             (Self::F64(y), _) => write!(y, f64, |x| x),
             (Self::I64(y), _) => write!(y, i64, |x| x),
+            (Self::U64(y), _) => write!(y, u64, |x| x),
             (Self::Bool(y), _) => write!(y, bool, u8::from),
         }
     }
@@ -156,14 +192,15 @@ impl ElementsMut<'_> {
 
 impl Registers {
     /// Makes sure of so many blocks of each class.
-    pub(super) fn fit(&mut self, counts: [usize; 4]) {
+    pub(super) fn fit(&mut self, counts: [usize; 5]) {
         fn fit<T: Clone + Default>(blocks: &mut Vec<Vec<T>>, count: usize) {
             (0..count).for_each(|index| fit_one(blocks, index));
         }
-        let [f32, f64, i64, bool] = counts;
+        let [f32, f64, i64, u64, bool] = counts;
         fit(&mut self.f32, f32);
         fit(&mut self.f64, f64);
         fit(&mut self.i64, i64);
+        fit(&mut self.u64, u64);
         fit(&mut self.bool, bool);
         self.quantised.resize(BLOCK, 0.0);
     }
@@ -174,6 +211,7 @@ impl Registers {
             Class::F32 => fit_one(&mut self.f32, index),
             Class::F64 => fit_one(&mut self.f64, index),
             Class::I64 => fit_one(&mut self.i64, index),
+            Class::U64 => fit_one(&mut self.u64, index),
             Class::Bool => fit_one(&mut self.bool, index),
         }
     }
@@ -183,6 +221,7 @@ impl Registers {
             Class::F32 => Elements::F32(&self.f32[index][..n]),
             Class::F64 => Elements::F64(&self.f64[index][..n]),
             Class::I64 => Elements::I64(&self.i64[index][..n]),
+            Class::U64 => Elements::U64(&self.u64[index][..n]),
             Class::Bool => Elements::Bool(&self.bool[index][..n]),
         }
     }
@@ -218,6 +257,10 @@ impl Registers {
             DType::U8 => run!(i64, u8, i64::from),
             DType::U16 => run!(i64, u16, i64::from),
             DType::U32 => run!(i64, u32, i64::from),
+            DType::U64 => run!(u64, u64, |x| x),
+            DType::I4 | DType::U4 | DType::I2 | DType::U2 => {
+                run!(i64, u8, |x| packed(dtype, i64::from(x)))
+            }
             DType::Bool => run!(bool, u8, |x| u8::from(x != 0)),
             // `Class::of` refuses the others when the loop is compiled.
             _ => {}
@@ -239,6 +282,7 @@ impl Registers {
             (Class::F32, x) => ElementsMut::F32(&mut self.f32[index]).set(start, x, n),
             (Class::F64, x) => ElementsMut::F64(&mut self.f64[index]).set(start, x, n),
             (Class::I64, x) => ElementsMut::I64(&mut self.i64[index]).set(start, x, n),
+            (Class::U64, x) => ElementsMut::U64(&mut self.u64[index]).set(start, x, n),
             (Class::Bool, x) => ElementsMut::Bool(&mut self.bool[index]).set(start, x, n),
         }
     }
@@ -318,6 +362,8 @@ pub(super) fn store(dtype: DType, block: Elements<'_>, bytes: &mut [u8]) {
         DType::U8 => integers!(u8),
         DType::U16 => integers!(u16),
         DType::U32 => integers!(u32),
+        DType::U64 => write!(u64, u64, |x| x),
+        DType::I4 | DType::U4 | DType::I2 | DType::U2 => write!(u8, i64, |x| x as u8),
         DType::Bool => write!(u8, bool, u8::from),
         _ => {}
     }

@@ -1,6 +1,8 @@
 //! Running a loop: parts of its domain, in parallel or on the calling thread.
 
-use super::compute::{binary_f32, compute_bool, compute_f64, compute_i64, move_f32, unary_f32};
+use super::compute::{
+    binary_f32, cast_f32, compute_bool, compute_f64, compute_i64, compute_u64, move_f32, unary_f32,
+};
 use super::elements::{Elements, ElementsMut, Registers, store, typed, typed_mut};
 use super::fast::map;
 use super::quantise::{Quantise, STORED, To};
@@ -317,6 +319,13 @@ impl Loop {
                 drop(sources);
                 registers.i64[index] = target;
             }
+            Class::U64 => {
+                let mut target = std::mem::take(&mut registers.u64[index]);
+                let sources = self.blocks(instruction, registers, inputs, n);
+                compute_u64(instruction, &mut target[..n], &sources);
+                drop(sources);
+                registers.u64[index] = target;
+            }
             Class::Bool => {
                 let mut target = std::mem::take(&mut registers.bool[index]);
                 let sources = self.blocks(instruction, registers, inputs, n);
@@ -356,7 +365,7 @@ impl Loop {
                     *y = if condition.bool(i) { a.f32(i) } else { b.f32(i) };
                 }
             }
-            Operation::Cast => move_f32(target, block(0)),
+            Operation::Cast => cast_f32(instruction.dtype, target, block(0)),
             Operation::Number => {
                 let number = |x: f32| if x.is_nan() { 0.0 } else { x };
                 match block(0) {

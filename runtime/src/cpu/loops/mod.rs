@@ -4,7 +4,7 @@
 //! holds a block of elements that stays in the first-level cache: each instruction is a vectorised loop over
 //! the block, each tensor is read and written once. Elements compute as `f32` (also the 16-bit floats, rounded
 //! after each operation as if stored), `f64`, `i64` (all integers up to 64 bits signed and 32 unsigned, wrapped
-//! after each operation) or `bool`. Integers on the way from bytes to reals, or back, compute as `f32` too.
+//! after each operation), `u64` or `bool`. Integers on the way from bytes to reals, or back, compute as `f32` too.
 
 mod chain;
 mod compile;
@@ -26,6 +26,7 @@ pub(crate) use elements::{Elements, ElementsMut};
 pub(crate) use execute::{LoopInput, LoopOutput, Workspace};
 pub(crate) use scalar::{apply_unary, round};
 
+use crate::cpu::kernels::number::packed;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};
 use graphene_frontend::tensor::{Element, Tensor};
@@ -40,6 +41,7 @@ pub(crate) enum Class {
     F32,
     F64,
     I64,
+    U64,
     Bool,
 }
 
@@ -67,6 +69,7 @@ pub(crate) enum Scalar {
     F32(f32),
     F64(f64),
     I64(i64),
+    U64(u64),
     Bool(bool),
 }
 
@@ -103,7 +106,7 @@ pub(crate) struct Loop {
     /// Element types of the outputs, and the register of each that is not stored directly.
     outputs: Vec<(DType, Option<Source>)>,
     /// Registers needed of each class.
-    registers: [usize; 4],
+    registers: [usize; 5],
     /// For each instruction the quantisation that begins with it, if one does.
     quantise: Vec<Option<Quantise>>,
 }
@@ -116,13 +119,10 @@ impl Class {
             DType::F64 => Some(Self::F64),
             DType::I8 | DType::I16 | DType::I32 | DType::I64 => Some(Self::I64),
             DType::U8 | DType::U16 | DType::U32 => Some(Self::I64),
+            DType::I4 | DType::U4 | DType::I2 | DType::U2 => Some(Self::I64),
+            DType::U64 => Some(Self::U64),
             DType::Bool => Some(Self::Bool),
-            DType::U64
-            | DType::I4
-            | DType::U4
-            | DType::I2
-            | DType::U2
-            | DType::F8E4M3Fn
+            DType::F8E4M3Fn
             | DType::F8E4M3FnUz
             | DType::F8E5M2
             | DType::F8E5M2FnUz
@@ -150,6 +150,10 @@ impl Scalar {
             DType::U8 => Self::I64(first::<u8>(tensor)?.into()),
             DType::U16 => Self::I64(first::<u16>(tensor)?.into()),
             DType::U32 => Self::I64(first::<u32>(tensor)?.into()),
+            DType::U64 => Self::U64(first(tensor)?),
+            dtype @ (DType::I4 | DType::U4 | DType::I2 | DType::U2) => {
+                Self::I64(packed(dtype, (*tensor.bytes().first()?).into()))
+            }
             DType::Bool => Self::Bool(*tensor.bytes().first()? != 0),
             _ => return None,
         })

@@ -1,6 +1,7 @@
 //! What an operation does to one element, for every class; and the fast loops for f32.
 
 use crate::cpu::kernels::matmul::Half;
+use crate::cpu::kernels::number::{packed, truncated as truncated_wide};
 use crate::cpu::kernels::pointwise as fast;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};
@@ -263,7 +264,7 @@ pub(super) fn integer_binary(binary: Binary, a: i64, b: i64, bits: u32) -> i64 {
             let rest = if b == 0 { 0 } else { a.wrapping_rem(b) };
             if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
         }
-        Binary::Pow => integer_power(a, b),
+        Binary::Pow => integer_power(a.into(), b.into()) as i64,
         Binary::Min => a.min(b),
         Binary::Max => a.max(b),
         Binary::And | Binary::BitAnd => a & b,
@@ -292,15 +293,16 @@ pub(super) fn integer_binary(binary: Binary, a: i64, b: i64, bits: u32) -> i64 {
     }
 }
 
-fn integer_power(base: i64, exponent: i64) -> i64 {
+/// A power modulo 2⁶⁴.
+pub(super) fn integer_power(base: i128, exponent: i128) -> u64 {
     match (base, exponent) {
         (1, _) => return 1,
-        (-1, _) => return if exponent % 2 == 0 { 1 } else { -1 },
+        (-1, _) => return if exponent % 2 == 0 { 1 } else { u64::MAX },
         // A negative power is a fraction, which truncates.
         (_, ..0) => return 0,
         _ => {}
     }
-    let (mut result, mut square, mut left) = (1_i64, base, exponent);
+    let (mut result, mut square, mut left) = (1_u64, base as u64, exponent);
     while left > 0 {
         if left % 2 == 1 {
             result = result.wrapping_mul(square);
@@ -309,6 +311,44 @@ fn integer_power(base: i64, exponent: i64) -> i64 {
         left /= 2;
     }
     result
+}
+
+/// A function of an integer without a sign; real functions go by way of f64.
+pub(super) fn unsigned_unary(unary: Unary, x: u64) -> u64 {
+    match unary {
+        Unary::Neg => x.wrapping_neg(),
+        Unary::Sign => x.min(1),
+        Unary::BitNot => !x,
+        Unary::Abs | Unary::Relu | Unary::Floor | Unary::Ceil | Unary::Round => x,
+        _ => {
+            let real = with_real(unary, |real| truncated_wide(DType::U64, real(x as f64)) as u64);
+            real.unwrap_or(x)
+        }
+    }
+}
+
+/// A function of two integers without a sign; powers are [`integer_power`].
+pub(super) fn unsigned_binary(binary: Binary, a: u64, b: u64) -> u64 {
+    match binary {
+        Binary::Add => a.wrapping_add(b),
+        Binary::Sub => a.wrapping_sub(b),
+        Binary::Mul => a.wrapping_mul(b),
+        Binary::Div => a.checked_div(b).unwrap_or(0),
+        Binary::Rem | Binary::Mod => a.checked_rem(b).unwrap_or(0),
+        Binary::Pow => integer_power(a.into(), b.into()),
+        Binary::Min => a.min(b),
+        Binary::Max => a.max(b),
+        Binary::And | Binary::BitAnd => a & b,
+        Binary::Or | Binary::BitOr => a | b,
+        Binary::Xor | Binary::BitXor => a ^ b,
+        Binary::ShiftLeft => u32::try_from(b).ok().and_then(|b| a.checked_shl(b)).unwrap_or(0),
+        Binary::ShiftRight => u32::try_from(b).ok().and_then(|b| a.checked_shr(b)).unwrap_or(0),
+        Binary::Equal => u64::from(a == b),
+        Binary::Less => u64::from(a < b),
+        Binary::LessOrEqual => u64::from(a <= b),
+        Binary::Greater => u64::from(a > b),
+        Binary::GreaterOrEqual => u64::from(a >= b),
+    }
 }
 
 /// A comparison; `None` for other functions.
@@ -332,7 +372,7 @@ pub(super) fn wrap(dtype: DType, x: i64) -> i64 {
         DType::U8 => i64::from(x as u8),
         DType::U16 => i64::from(x as u16),
         DType::U32 => i64::from(x as u32),
-        _ => x,
+        _ => packed(dtype, x),
     }
 }
 
@@ -342,19 +382,7 @@ pub(super) fn truncated(dtype: DType, x: f64) -> i64 {
     if x.abs() < 2_f64.powi(63) || x.is_nan() {
         return wrap(dtype, x as i64);
     }
-    if x.abs() < 2_f64.powi(127) {
-        return wrap(dtype, x as i128 as i64);
-    }
-    let [low, high] = match dtype {
-        DType::I8 => [i8::MIN, i8::MAX].map(i64::from),
-        DType::I16 => [i16::MIN, i16::MAX].map(i64::from),
-        DType::I32 => [i32::MIN, i32::MAX].map(i64::from),
-        DType::U8 => [u8::MIN, u8::MAX].map(i64::from),
-        DType::U16 => [u16::MIN, u16::MAX].map(i64::from),
-        DType::U32 => [u32::MIN, u32::MAX].map(i64::from),
-        _ => [i64::MIN, i64::MAX],
-    };
-    if x < 0.0 { low } else { high }
+    wrap(dtype, truncated_wide(dtype, x) as i64)
 }
 
 /// Rounds elements as if they were stored in their type.

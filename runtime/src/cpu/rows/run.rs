@@ -26,6 +26,7 @@ struct Slot {
     f32: Vec<f32>,
     f64: Vec<f64>,
     i64: Vec<i64>,
+    u64: Vec<u64>,
     bool: Vec<u8>,
 }
 
@@ -349,6 +350,7 @@ impl Slot {
             Class::F32 => Elements::F32(&self.f32[..len]),
             Class::F64 => Elements::F64(&self.f64[..len]),
             Class::I64 => Elements::I64(&self.i64[..len]),
+            Class::U64 => Elements::U64(&self.u64[..len]),
             Class::Bool => Elements::Bool(&self.bool[..len]),
         }
     }
@@ -358,6 +360,7 @@ impl Slot {
             Class::F32 => ElementsMut::F32(sized(&mut self.f32, len)),
             Class::F64 => ElementsMut::F64(sized(&mut self.f64, len)),
             Class::I64 => ElementsMut::I64(sized(&mut self.i64, len)),
+            Class::U64 => ElementsMut::U64(sized(&mut self.u64, len)),
             Class::Bool => ElementsMut::Bool(sized(&mut self.bool, len)),
         }
     }

@@ -2,9 +2,11 @@
 
 mod attention;
 mod conv;
-mod cumulative;
+mod indexed;
 mod integers;
 mod matmul;
+mod numbers;
+mod resize;
 mod rnn;
 mod rows;
 mod select;
@@ -12,11 +14,13 @@ mod wide;
 
 pub(crate) use attention::run_attention;
 pub(crate) use conv::{run_conv, run_conv_layer, run_conv_transpose, run_integer_conv, run_pool};
-pub(crate) use cumulative::run_cumulative;
+pub(crate) use indexed::{Named, run_gather_at, run_scatter_at};
 pub(crate) use integers::run_integer_layer;
 pub(crate) use matmul::{run_integer_matmul, run_matmul};
+pub(crate) use numbers::{run_arg_reduce, run_cumulative, run_fold, run_iota, run_size, run_top_k};
+pub(crate) use resize::{AllTaps, all_taps, run_resize};
 pub(crate) use rnn::run_rnn;
-pub(crate) use rows::{run_arg_reduce, run_norm, run_reduce, run_rows, run_softmax};
+pub(crate) use rows::{run_norm, run_reduce, run_rows, run_softmax};
 pub(crate) use select::{
     Tables, nearest_tables, pad_tables, run_concat, run_gather, run_nearest, run_pad,
 };

@@ -1,12 +1,11 @@
 //! Softmax, normalisations and reductions, alone and in groups.
 
+use super::numbers::run_softmax_f64;
 use super::wide::Wide;
 use super::{
     around, by_size, copy, input_number, lies_row_major, output_number, row_major_operand,
-    with_row_major,
 };
 use crate::bind::BoundOperand;
-use crate::cpu::kernels::arg::arg_reduce;
 use crate::cpu::kernels::norm::{Affine, Norm, norm};
 use crate::cpu::kernels::reduce::{Reduce, reduce};
 use crate::cpu::kernels::softmax::{Softmax, softmax, softmax_half};
@@ -15,7 +14,7 @@ use crate::cpu::memory::{Io, Output};
 use crate::cpu::rows::{BoundRows, RowInput, RowProgram};
 use crate::cpu::scratch::{self, Buffer, Few};
 use crate::error::Result;
-use bytemuck::cast_slice_mut;
+use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::HalfType;
 use graphene_fusion::program::Step;
 use graphene_fusion::view::channels_last;
@@ -57,6 +56,9 @@ pub(crate) fn run_rows(program: &RowProgram, bound: &BoundRows, mut io: Io<'_>) 
 }
 
 pub(crate) fn run_softmax(mut io: Io<'_>, axis: usize, log: bool) -> Result<()> {
+    if !matches!(io.input(0)?.2, DType::F32 | DType::F16 | DType::BF16) {
+        return run_softmax_f64(io, axis, log);
+    }
     let (source, shape) = io.reals(0)?;
     let half = HalfType::of(io.outputs[0].dtype);
     let mut y = Wide::new(&mut io.outputs[0])?;
@@ -119,15 +121,4 @@ pub(crate) fn run_reduce(mut io: Io<'_>, op: Reduce, axes: &[usize]) -> Result<(
     }
     y.finish();
     Ok(())
-}
-
-pub(crate) fn run_arg_reduce(mut io: Io<'_>, axis: usize, largest: bool, last: bool) -> Result<()> {
-    let (source, shape) = io.reals(0)?;
-    let product = |axes: &[usize]| axes.iter().product();
-    let sizes = [product(&shape[..axis]), shape[axis], product(&shape[axis + 1..])];
-    with_row_major(&mut io.outputs, |results| {
-        results.into_iter().try_for_each(|result| {
-            arg_reduce(cast_slice_mut(result), &source, sizes, largest, last)
-        })
-    })
 }
