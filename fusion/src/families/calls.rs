@@ -1,7 +1,7 @@
 //! Which steps of fused programs a library computes in less time than our kernels, and at which sizes.
 //!
 //! Such a step has a [`LIBRARY`] variant before its own. Measured kernel by kernel on an H100 (CUDA 13.0, cuDNN 9.19): LSTMs of
-//! 256, 512 and 1024 units over 128 steps, 1 to 32 sequences; the convolutions of ResNet-18 and -50, MobileNetV3-large and
+//! 256, 512 and 1024 units over 128 steps, 1 to 64 sequences; the convolutions of ResNet-18 and -50, MobileNetV3-large and
 //! ConvNeXt-tiny at batches of 1, 8 and 32, in fp16 and fp32; the logarithm of softmax of 256 rows of 50257 columns, in fp32.
 //! What was not measured is ours.
 
@@ -13,10 +13,8 @@ use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::{ConvAttrs, Op, RnnAttrs};
 use graphene_ir::target::{Kind, Target};
 
-/// The most sequences of a recurrent layer, in half precision.
-const SEQUENCES: i64 = 32;
-/// The most in single precision, of layers of so many units at least.
-const SEQUENCES_F32: [(usize, i64); 2] = [(1024, 32), (0, 16)];
+/// The most sequences of recurrent layers of so many units at least, in half and in single precision.
+const SEQUENCES: [(usize, [i64; 2]); 2] = [(1024, [64, 64]), (0, [32, 16])];
 /// The fewest columns of a softmax.
 const COLUMNS: i64 = 1 << 14;
 /// Elements of a window from which one of a single channel is large.
@@ -72,11 +70,8 @@ fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
 /// Few sequences: our kernel multiplies eight or sixteen rows, however many there are.
 fn recurrent(body: &Graph, node: &Node, attrs: &RnnAttrs) -> Option<When> {
     let ty = body.ty(node.inputs().first().copied().flatten()?);
-    let most = match ty.dtype {
-        DType::F32 => SEQUENCES_F32.iter().find(|row| attrs.hidden >= row.0)?.1,
-        _ => SEQUENCES,
-    };
-    at_most(ty.shape.get(1)?.clone(), most)
+    let (_, most) = SEQUENCES.iter().find(|(units, _)| attrs.hidden >= *units)?;
+    at_most(ty.shape.get(1)?.clone(), most[usize::from(ty.dtype == DType::F32)])
 }
 
 /// In single precision all but single pixels of many and small windows of single channels; in half precision what makes

@@ -64,9 +64,15 @@ fn epilogues(node: &Node) -> Option<(Family, &'static [Row])> {
     let real = is_real(node.outputs().first()?.dtype);
     match node.op() {
         Op::MatMul if real => Some((Family::MatMul, MATMUL)),
-        Op::Conv(_) if real => Some((Family::Convolution, CONV)),
+        Op::Conv(_) if real => Some((Family::Convolution, rows_of_conv(node))),
         _ => None,
     }
+}
+
+/// cuDNN has engines that add a residual or clip only for convolutions with a bias.
+fn rows_of_conv(conv: &Node) -> &'static [Row] {
+    let bias = conv.inputs().get(2).copied().flatten();
+    if bias.is_some() { CONV } else { &[] }
 }
 
 /// Finds which transposes, slices and expansions stay views.

@@ -2,7 +2,10 @@
 
 use crate::kernels::{TARGETS, check_graph, check_text};
 use crate::sizes;
+use graphene_frontend::dim::Bindings;
 use graphene_frontend::text::parse;
+use graphene_fusion::groups::Family;
+use graphene_fusion::{Granularity, plan};
 
 /// A convolution's attributes.
 fn attrs(strides: &str, dilations: &str, pads: [&str; 2], group: usize) -> String {
@@ -152,5 +155,62 @@ fn what_no_template_slides_is_refused() {
         let graph = parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let refused = check_graph(&text, &graph, &TARGETS, &[sizes(&[("b", 2)])]);
         assert_eq!(refused.len(), 2 * TARGETS.len(), "{text}");
+    }
+}
+
+/// What cuDNN computes in less time is a variant before our kernels, at those sizes alone.
+#[test]
+fn convolutions_go_to_the_library_where_it_is_faster() {
+    let [one, two] = ["[1, 1]", "[2, 2]"];
+    let plain = |strides, group| attrs(strides, one, [one, one], group);
+    for (dtype, x, w, y, attrs, expected) in [
+        ("f32", "64, 28, 28", "64, 64, 3, 3", "64, 28, 28", plain(one, 1), "library, else any"),
+        ("f32", "64, 28, 28", "64, 1, 3, 3", "64, 28, 28", plain(one, 64), "any"),
+        (
+            "f32",
+            "64, 28, 28",
+            "64, 64, 1, 1",
+            "64, 30, 30",
+            plain(one, 1),
+            "library if 900*b <= 4096, else any",
+        ),
+        (
+            "f16",
+            "128, 28, 28",
+            "128, 128, 3, 3",
+            "128, 28, 28",
+            plain(one, 1),
+            "library if 784*b >= 1024, ",
+        ),
+        (
+            "f16",
+            "64, 56, 56",
+            "128, 64, 3, 3",
+            "128, 28, 28",
+            plain(two, 1),
+            "library if 784*b >= 65536, ",
+        ),
+        ("f16", "64, 28, 28", "64, 64, 1, 1", "64, 30, 30", plain(one, 1), ""),
+    ] {
+        let graph = parse(
+            &format!(
+                r#"
+                symbols b
+                %0 = Input : {dtype}[b, {x}] "x"
+                %1 = Input : {dtype}[{w}] "w"
+                %2 = Conv(%0, %1) {attrs} : {dtype}[b, {y}] "conv"
+                return "y" = %2
+            "#
+            ),
+            &[],
+        );
+        let (graph, target) = (graph.unwrap(), "sm_90a".parse().unwrap());
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let steps = planned.program.steps().iter();
+        let step = steps.filter(|step| step.family == Family::Convolution).next_back().unwrap();
+        let variants = step.variants.to_string();
+        let calls = variants.starts_with("library");
+        assert!(variants.starts_with(expected), "{variants}");
+        assert_eq!(calls, expected.starts_with("library"), "{variants}");
     }
 }

@@ -18,9 +18,11 @@
 //!
 //! - this file: the parameters and the kernel's outline;
 //! - `operands`: its tensors, and which kernels there are;
-//! - `row`: how a row comes, is kept, what each normalisation folds it into, and how the result goes.
+//! - `row`: what each normalisation folds a row into, and how the result goes;
+//! - `passes`: how a row comes and is kept, and passes over it.
 
 mod operands;
+mod passes;
 mod row;
 
 use self::row::{Row, Source};

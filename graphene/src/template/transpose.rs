@@ -73,8 +73,8 @@ impl Transpose {
         };
         let (from, to) = (part(x, "x_tile", [0, 1])?, part(y, "y_tile", [1, 0])?);
         k.decompose(Header::new(swapped(outer.len()), to, from, block), |k| {
-            let brought = Header::new(Kind::Move, shared, from, block);
-            k.decompose(brought, |k| tile.bring(k, x, &columns))?;
+            let load = Header::new(Kind::Move, shared, from, block);
+            k.decompose(load, |k| tile.bring(k, x, &columns))?;
             k.spec(Kind::Sync, (), (), block)?;
             k.decompose(Header::new(swapped(0), to, shared, block), |k| tile.leave(k, y, &rows))
         })?;

@@ -1,7 +1,8 @@
 //! A step as one convolution of cuDNN.
 
-use super::epilogue::{Activation, CONV, Chain, chain};
+use super::epilogue::{Activation, Chain, chain};
 use super::matmul::At;
+use super::rows_of_conv;
 use crate::base::elements::is_real;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
@@ -73,7 +74,7 @@ pub fn conv(program: &Program, step: &Step, target: &Target) -> Option<Conv> {
     if step.family != Family::Convolution || !is_real(dtype) {
         return None;
     }
-    let Chain { nodes, addend, activation, .. } = chain(body, id, CONV, &|_| false);
+    let Chain { nodes, addend, activation, .. } = chain(body, id, rows_of_conv(node), &|_| false);
     let computed = |id: &NodeId| !matches!(body.node(*id).op(), Op::Input | Op::Constant(_));
     let whole = body.nodes().map(|(id, _)| id).filter(computed).count() == nodes.len();
     let [(_, given)] = body.outputs() else { return None };

@@ -1,12 +1,11 @@
-//! How a row comes, is kept, what each normalisation folds it into, and how the result goes.
+//! What each normalisation folds a row into, and how the result goes.
 
 use super::{Norm, Rows};
 use crate::schedule::together::ThreadGroups;
-use crate::schedule::{computed, copy, each, neighbours, number, pointwise, store, vector, widen};
+use crate::schedule::{computed, each, number, pointwise, store, vector};
 use crate::template::access::Access;
 use crate::{
-    Binary, Builder, Expr, Function, Fused, Header, Kind, Operand, Result, Scalar, TensorId, Test,
-    Unary,
+    Binary, Builder, Expr, Function, Fused, Header, Kind, Operand, Result, Scalar, TensorId, Unary,
 };
 
 /// The own team's row.
@@ -32,9 +31,9 @@ pub(super) struct Row<'a> {
 
 /// A row in registers.
 pub(super) struct Kept {
-    row: TensorId,
+    pub(super) row: TensorId,
     /// What is read late.
-    late: Vec<TensorId>,
+    pub(super) late: Vec<TensorId>,
 }
 
 /// An operand in global memory.
@@ -46,12 +45,6 @@ pub(super) struct Source {
     pub(super) access: Access,
     /// Which of its rows is taken; `None`: the own one.
     pub(super) row: Option<Expr>,
-}
-
-/// Which of a thread's vectors: of all of its row, and of those in registers.
-struct At {
-    row: Expr,
-    own: Expr,
 }
 
 /// A statistic of a row: the register that holds it, and what it is of the row's operands.
@@ -132,130 +125,6 @@ impl Row<'_> {
         Ok(Statistic { register, meaning: sum.meaning.clone() / count })
     }
 
-    /// Brings the row, if it is kept.
-    fn bring(&mut self, k: &mut Builder) -> Result {
-        let Some(held) = self.template.held else { return Ok(()) };
-        let n = self.template.vector;
-        let sources = [&self.ins[..], &self.late].concat();
-        let mut raws = self.load(k, &sources, (&0.into(), held))?;
-        let late = raws.split_off(self.ins.len());
-        let row = vector(k, "row", held * n, Scalar::F32)?;
-        self.each(k, (&0.into(), held), |k, at| {
-            let ins = self.values(k, &self.ins, &raws, at)?;
-            let to = self.part(k, row, at, n)?;
-            pointwise(k, &self.template.prologue, &[to], &ins)?;
-            self.keep(k, to, at)
-        })?;
-        self.kept = Some(Kept { row, late });
-        Ok(())
-    }
-
-    /// Some of the thread's vectors of each operand in registers, of its type.
-    fn load(
-        &self,
-        k: &mut Builder,
-        sources: &[Source],
-        some: (&Expr, i64),
-    ) -> Result<Vec<TensorId>> {
-        let raw =
-            |source: &Source| vector(k, "raw", some.1 * self.count(source), source.access.scalar);
-        let raws = sources.iter().map(raw).collect::<Result<Vec<_>>>()?;
-        // All loads come before what waits for the first of them.
-        self.each(k, some, |k, at| {
-            for (source, &raw) in sources.iter().zip(&raws) {
-                let from = self.view(k, source, at)?;
-                let to = self.part(k, raw, at, self.count(source))?;
-                self.fetch(k, source, to, from)?;
-            }
-            Ok(())
-        })?;
-        Ok(raws)
-    }
-
-    /// `body` for so many of the thread's vectors, from the first on, where there is one: within the rows and the columns.
-    fn each(
-        &self,
-        k: &mut Builder,
-        (first, count): (&Expr, i64),
-        body: impl FnOnce(&mut Builder, &At) -> Result,
-    ) -> Result {
-        k.for_("i", Expr::from(0)..count.into(), 1, true, |k, i| {
-            let at = At { row: first.clone() + i, own: i.into() };
-            let vector = self.view(k, &self.outs[0], &at)?;
-            k.if_(Test::Inside(vector.into()), |k| body(k, &at))
-        })
-    }
-
-    /// Stores the prologue's value.
-    fn keep(&self, k: &mut Builder, value: TensorId, at: &At) -> Result {
-        let Some((sum, _)) = &self.sum else { return Ok(()) };
-        let to = self.view(k, sum, at)?;
-        store(k, to, value, sum.access.contiguous())
-    }
-
-    /// `body` for each of the thread's vectors: its place, its elements' registers, which hold the prologue's values, and
-    /// what was loaded of `late`. `first`: the first pass over a row that is not kept.
-    fn pass(
-        &self,
-        k: &mut Builder,
-        first: bool,
-        late: &[Source],
-        body: impl FnOnce(&mut Builder, &At, TensorId, &[TensorId]) -> Result,
-    ) -> Result {
-        let Rows { vector: n, threads, held, ahead, .. } = *self.template;
-        if let (Some(kept), Some(held)) = (&self.kept, held) {
-            return self.each(k, (&0.into(), held), |k, at| {
-                let part = self.part(k, kept.row, at, n)?;
-                body(k, at, part, &kept.late)
-            });
-        }
-        let chunks = self.columns.ceil_div(n * threads * ahead);
-        let ins = if first || self.shared.is_none() { &self.ins[..] } else { &[] };
-        k.for_("chunk", Expr::from(0)..chunks, 1, false, |k, chunk| {
-            let some = (&(Expr::from(chunk) * ahead), ahead);
-            let raws = self.load(k, &[ins, late].concat(), some)?;
-            let (raws, late) = raws.split_at(ins.len());
-            self.each(k, some, |k, at| {
-                let value = vector(k, "row", n, Scalar::F32)?;
-                match self.shared {
-                    Some(shared) if !first => {
-                        self.pieces(k, [shared, value], at, |k, [of, to]| copy(k, to, of, true))?;
-                    }
-                    _ => {
-                        let ins = self.values(k, ins, raws, at)?;
-                        pointwise(k, &self.template.prologue, &[value], &ins)?;
-                    }
-                }
-                if first {
-                    self.keep(k, value, at)?;
-                    if let Some(shared) = self.shared {
-                        self.pieces(k, [shared, value], at, |k, [to, of]| copy(k, to, of, true))?;
-                    }
-                }
-                body(k, at, value, late)
-            })
-        })
-    }
-
-    /// `body` for each piece of 16 bytes of the thread's vector in shared memory and in a register: pieces of all threads lie
-    /// one after the other, so that no two need the same bank.
-    fn pieces(
-        &self,
-        k: &mut Builder,
-        [shared, value]: [TensorId; 2],
-        at: &At,
-        body: impl FnOnce(&mut Builder, [TensorId; 2]) -> Result,
-    ) -> Result {
-        let Rows { vector: n, threads, .. } = *self.template;
-        let piece = n.min(4);
-        each(k, n / piece, |k, p| {
-            let place = (at.row.clone() * (n / piece) + &p) * threads + &self.teams.at[1];
-            let shared = neighbours(k, shared, [place], piece, "shared_piece")?;
-            let value = neighbours(k, value, [p], piece, "piece")?;
-            body(k, [shared, value])
-        })
-    }
-
     /// Folds `function` of each element (input 0) and of the statistics before (the inputs after it) over the row.
     fn fold(
         &self,
@@ -313,51 +182,5 @@ impl Row<'_> {
             }
             Ok(())
         })
-    }
-
-    /// A thread's vectors of some operands in single precision, from the registers that they were loaded to.
-    fn values(
-        &self,
-        k: &mut Builder,
-        sources: &[Source],
-        raws: &[TensorId],
-        at: &At,
-    ) -> Result<Vec<TensorId>> {
-        let value = |(source, &raw): (&Source, &TensorId)| {
-            let raw = self.part(k, raw, at, self.count(source))?;
-            widen(k, raw)
-        };
-        sources.iter().zip(raws).map(value).collect()
-    }
-
-    /// Loads a vector of an operand; of a table, if it has the row that is asked for.
-    fn fetch(&self, k: &mut Builder, source: &Source, to: TensorId, from: TensorId) -> Result {
-        let load = |k: &mut Builder| copy(k, to, from, source.access.contiguous());
-        match source.row {
-            Some(_) => k.if_(Test::Inside(from.into()), load),
-            None => load(k),
-        }
-    }
-
-    /// How many different elements a vector of an operand has.
-    fn count(&self, source: &Source) -> i64 {
-        if source.access.repeats() { 1 } else { self.template.vector }
-    }
-
-    /// The thread's vector of an operand: neighbouring threads have neighbouring ones.
-    fn view(&self, k: &mut Builder, source: &Source, at: &At) -> Result<TensorId> {
-        let n = self.template.vector;
-        let at = at.row.clone() * self.template.threads + &self.teams.at[1];
-        let row = source.row.as_ref().unwrap_or(&self.row);
-        let view = neighbours(k, source.param, [row.clone(), at], n, "vector")?;
-        if self.count(source) == n {
-            return Ok(view);
-        }
-        neighbours(k, view, [0.into()], 1, "first")
-    }
-
-    /// A vector of `n` among a thread's registers.
-    fn part(&self, k: &mut Builder, of: TensorId, at: &At, n: i64) -> Result<TensorId> {
-        neighbours(k, of, [at.own.clone()], n, "part")
     }
 }

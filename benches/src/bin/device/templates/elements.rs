@@ -210,8 +210,10 @@ fn mean_of_columns(scalar: Scalar, random: &mut Random) -> Case {
 /// Sums up to each element.
 fn running(exclusive: bool, reverse: bool, random: &mut Random) -> Case {
     let [rows, columns] = [4096, 4096];
-    let template = Scan { exclusive, reverse, ..Scan::default() };
-    let levels = template.threads.ilog2() as f64 + columns as f64 / template.threads as f64;
+    let template = Scan { exclusive, reverse, vector: 4, ..Scan::default() };
+    let chunk = template.threads * template.vector;
+    let levels = (template.vector + i64::from(template.threads.ilog2())) as f64;
+    let levels = levels + columns as f64 / chunk as f64;
     Case {
         name: format!("running sum {rows}x{columns} exclusive {exclusive} reverse {reverse}"),
         kernel: Box::new(move |arch| Scan { arch, ..template.clone() }.kernel()),

@@ -73,7 +73,9 @@ fn case(
     };
     Case {
         name: label,
-        kernel: Box::new(move |arch: Arch| Rows { arch, ..of.clone() }.kernel()),
+        kernel: Box::new(move |arch: Arch| {
+            Rows { arch, ..of.clone() }.fitting(columns as i64).kernel()
+        }),
         ins,
         outs,
         symbols: symbols.collect(),
