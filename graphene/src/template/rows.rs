@@ -134,7 +134,8 @@ impl Rows {
     pub fn ahead(self) -> Rows {
         let registers = |of: &Access| ceil(self.vector * of.scalar.bytes(), 4);
         let each = self.ins.iter().chain(&self.extras).map(registers).sum::<i64>();
-        Rows { ahead: (32 / each.max(1)).clamp(1, 8), ..self }
+        let spare = if self.threads > 512 { 16 } else { 32 };
+        Rows { ahead: (spare / each.max(1)).clamp(1, 8), ..self }
     }
 
     /// Elements of a row with what the last chunk lacks.

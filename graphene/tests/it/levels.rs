@@ -312,7 +312,7 @@ fn trees_are_drawn() {
             for(@chunk = 0; @chunk < (@N1 + 31)/32; @chunk += 1)
               carry %carry:[].RF = Fused{fold<+>(slice(%0, 1, 0, min(@N1, 32*@chunk)), 1)}<<<#cta:[], #one:[]>>>(%x_row_2:[1, @N1].GL)
               carry %y_row_2:[1, @N1].GL as Fused{slice(%0, 1, 0, min(@N1, 32*@chunk))} = Fused{slice(scan<+, 1>(%0), 1, 0, min(@N1, 32*@chunk))}<<<#cta:[], #block:[32]>>>(%x_row_2:[1, @N1].GL)
-              Init, Move x3, BinaryPointwise
+              Init, Move x3
               %total:[].RF <- Scan<+, 0><<<#cta:[], #block:[32]>>>(%total:[].RF)
                 Move x11, Sync x6, BinaryPointwise x5
               Init, Move x3, BinaryPointwise x3, Sync
