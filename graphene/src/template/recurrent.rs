@@ -27,6 +27,7 @@ mod units;
 
 pub use self::cell::{Cell, Own};
 use self::operands::Tensors;
+use self::slices::Totals;
 use self::steps::Context;
 use self::sums::Sums;
 use self::units::Ragged;
@@ -136,6 +137,13 @@ impl Recurrent {
         let outs: Vec<TensorId> = outs.collect();
         let (kind, ins) = meaning::whole(self, &tensors, &steps)?;
         let count = self.cell.constants as i64;
+        let acc = sums.allocate(k)?;
+        let own = (self.cell.own != Own::Nothing).then(|| sums.state(k, "own")).transpose()?;
+        let kept = self.cell.reset.is_some().then(|| sums.state(k, "kept")).transpose()?;
+        let ragged = self.ragged.then(|| Ragged::new(k, self, &sums)).transpose()?;
+        let first = sums.of_columns(k, "first", self.sums())?;
+        let constants = (count > 0).then(|| sums.of_columns(k, "constants", count)).transpose()?;
+        let totals = Totals { acc, first, parts: sums.parts(k)?, sums };
         let mut context = Context {
             layer: self,
             tensors,
@@ -150,14 +158,11 @@ impl Recurrent {
             rows,
             weights,
             resident,
-            acc: sums.allocate(k)?,
-            own: (self.cell.own != Own::Nothing).then(|| sums.state(k, "own")).transpose()?,
-            kept: self.cell.reset.is_some().then(|| sums.state(k, "kept")).transpose()?,
-            ragged: self.ragged.then(|| Ragged::new(k, self, &sums)).transpose()?,
-            first: sums.of_columns(k, "first", self.sums())?,
-            constants: (count > 0).then(|| sums.of_columns(k, "constants", count)).transpose()?,
-            parts: sums.parts(k)?,
-            sums,
+            own,
+            kept,
+            ragged,
+            constants,
+            totals,
         };
         context.bring_resident(k)?;
         context.biases(k)?;

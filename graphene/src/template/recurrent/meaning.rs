@@ -1,7 +1,6 @@
 //! What a layer's kernel and its steps compute of its tensors.
 
 use super::{Context, Direction, Own, Recurrent, Tensors, operands::Ins};
-use crate::template::matmul::tile_of;
 use crate::{
     Binary, Builder, Expr, Fused, Header, Kind, Number, Operand, Result, TensorId, Tiler, Window,
 };
@@ -273,26 +272,5 @@ impl<'a> Steps<'a> {
         }
         outs.extend(context.states().map(|(which, tensor)| (tensor.into(), next.output(which))));
         Ok(self.header(outs, &ins))
-    }
-}
-
-impl Context<'_> {
-    /// What threads keep from step to step: h before it is rounded (0), an LSTM's c (1).
-    fn states(&self) -> impl Iterator<Item = (usize, TensorId)> {
-        let own = self.own.map(|own| (usize::from(self.layer.cell.own == Own::Cell), own));
-        let held = self.ragged.as_ref().and_then(|ragged| ragged.held);
-        own.into_iter().chain(held.map(|held| (0, held)))
-    }
-
-    /// The part of a tensor that belongs to the tile of rows, and the own direction.
-    pub(super) fn part(&self, k: &mut Builder, of: TensorId, dims: &[Dim<'_>]) -> Result<TensorId> {
-        let part = |dim: &Dim<'_>| match dim {
-            Dim::Directions => (Tiler::Size(1), self.direction.clone()),
-            Dim::Rows => (Tiler::Size(self.layer.rows), self.tile.clone()),
-            Dim::All => (Tiler::Whole, Expr::from(0)),
-            Dim::At(at) => (Tiler::Size(1), (*at).clone()),
-        };
-        let (tiles, at): (Vec<Tiler>, Vec<Expr>) = dims.iter().map(part).unzip();
-        tile_of(k, of, "of_tile", &tiles, &at)
     }
 }

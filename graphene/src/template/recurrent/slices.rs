@@ -1,6 +1,5 @@
 //! What units keep, what their sums begin with, and how those of several slices of the depth meet.
 
-use super::Context;
 use super::sums::{Sums, Who};
 use crate::schedule::{each, moved, neighbours};
 use crate::template::matmul::registers;
@@ -8,6 +7,16 @@ use crate::{
     Binary, Builder, Cond, Expr, Kind, Layout, Memory, Operand, Relation, Result, Scalar, TensorId,
 };
 use std::ops::Range;
+
+/// The sums of a step as registers hold them.
+pub(super) struct Totals {
+    pub(super) sums: Sums,
+    pub(super) acc: TensorId,
+    /// What each column begins with.
+    pub(super) first: TensorId,
+    /// Those of other slices of the depth, in shared memory.
+    pub(super) parts: Option<TensorId>,
+}
 
 impl Sums {
     /// Registers for a number of each own unit in each own row: `[row, run].[unit]`.
@@ -34,7 +43,7 @@ impl Sums {
     }
 }
 
-impl Context<'_> {
+impl Totals {
     /// `body` for each own row and run, these gates, and the run's sums.
     fn each_sum(
         &self,

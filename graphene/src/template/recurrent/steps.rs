@@ -1,6 +1,6 @@
 //! What a block does in each step, and how rows and weights come.
 
-use super::{Direction, Own, Ragged, Recurrent, Sums, Tensors, meaning};
+use super::{Direction, Own, Ragged, Recurrent, Tensors, Totals, meaning};
 use crate::schedule::{Ahead, GridBarrier, multistage, within};
 use crate::template::stage::{Movers, Side};
 use crate::template::{matmul::Edges, tiled_mma::Near};
@@ -10,7 +10,7 @@ pub(super) struct Context<'a> {
     pub(super) layer: &'a Recurrent,
     pub(super) tensors: Tensors,
     pub(super) steps: Expr,
-    pub(super) sums: Sums,
+    pub(super) totals: Totals,
     pub(super) sides: [Side; 2],
     pub(super) movers: Movers<'a>,
     /// The blocks of the same rows and direction.
@@ -26,13 +26,10 @@ pub(super) struct Context<'a> {
     pub(super) weights: Option<TensorId>,
     /// W and R, where they stay.
     pub(super) resident: [Option<TensorId>; 2],
-    pub(super) acc: TensorId,
     pub(super) own: Option<TensorId>,
     pub(super) kept: Option<TensorId>,
     pub(super) ragged: Option<Ragged>,
-    pub(super) first: TensorId,
     pub(super) constants: Option<TensorId>,
-    pub(super) parts: Option<TensorId>,
 }
 
 /// Rows of a tensor: the coordinates of each by its number in a tile.
@@ -66,8 +63,8 @@ impl Context<'_> {
             k.decompose(header, |k| self.step(k, [&step, &now, &to, &before]))
         })?;
         let (Some(own), Some(to)) = (self.own, self.tensors.last_c) else { return Ok(()) };
-        self.of_first(k, |k| {
-            self.sums.each(k, |k, at| {
+        self.totals.of_first(k, |k| {
+            self.totals.sums.each(k, |k, at| {
                 let own = k.index(own, "own", at)?;
                 self.put(k, [own, to], (None, at))
             })
@@ -76,21 +73,21 @@ impl Context<'_> {
 
     /// A step, the element `now` of the sequence: the element `to` of h, of the one `before`.
     fn step(&self, k: &mut Builder, [step, now, to, before]: [&Expr; 4]) -> Result {
-        self.begin_sums(k)?;
+        self.totals.begin_sums(k)?;
         let x = |row: &Expr| vec![now.clone(), self.row(row)];
         self.matmuls(k, 0, |k, to| self.fill(k, 0, (self.tensors.x, &x), to))?;
         self.add_state(k, step, before)?;
         if let (Some(function), Some(reset)) = (&self.layer.cell.reset, self.tensors.reset) {
-            self.add_up(k, |k| self.hand(k, function, reset))?;
+            self.totals.add_up(k, |k| self.hand(k, function, reset))?;
             self.arrive(k)?;
-            self.begin_last(k)?;
+            self.totals.begin_last(k)?;
             if let Some(barrier) = self.barrier() {
                 barrier.wait(k, &(step.clone() * 2 + 1))?;
             }
             let row = |row: &Expr| vec![self.direction.clone(), self.row(row)];
             self.matmuls(k, 1, |k, to| self.fill(k, 0, (reset, &row), to))?;
         }
-        self.add_up(k, |k| self.leave(k, [step, now, to]))?;
+        self.totals.add_up(k, |k| self.leave(k, [step, now, to]))?;
         self.arrive(k)
     }
 
@@ -204,9 +201,10 @@ impl Context<'_> {
                     (None, Some(weights)) => k.index(weights, "b", [stage])?,
                     (None, None) => return Ok(()),
                 };
-                let header = Header::new(self.sums.kind(), self.acc, [a, b], self.block);
-                let near = Near { c: self.acc, a, b, threads: self.block };
-                k.decompose(header, |k| self.sums.multiply(k, near))
+                let header =
+                    Header::new(self.totals.sums.kind(), self.totals.acc, [a, b], self.block);
+                let near = Near { c: self.totals.acc, a, b, threads: self.block };
+                k.decompose(header, |k| self.totals.sums.multiply(k, near))
             },
         )
     }

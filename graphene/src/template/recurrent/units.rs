@@ -2,6 +2,7 @@
 
 use super::{Context, Own, Recurrent, Sums, meaning::Dim};
 use crate::schedule::{each, load_inside, neighbours, number, pointwise, store_inside, vector};
+use crate::template::matmul::tile_of;
 use crate::{
     Binary, Builder, Cond, Expr, Function, Header, Kind, Layout, Memory, Operand, Result, Scalar,
     TensorId, Tiler,
@@ -13,10 +14,11 @@ type At<'a> = (Option<&'a Expr>, [&'a Expr; 2]);
 impl Context<'_> {
     /// What all sums begin with: the biases of both sides.
     pub(super) fn biases(&self, k: &mut Builder) -> Result {
-        let n = self.sums.run();
-        k.unroll("j", self.sums.runs(), |k, run| {
+        let n = self.totals.sums.run();
+        k.unroll("j", self.totals.sums.runs(), |k, run| {
             for (sum, gates) in self.layer.cell.sums.iter().enumerate() {
-                let to = k.index(self.first, "first", [Expr::from(run), Expr::from(sum as i64)])?;
+                let to =
+                    k.index(self.totals.first, "first", [Expr::from(run), Expr::from(sum as i64)])?;
                 each(k, n, |k, e| k.init(Operand::at(to, [e]), 0.0))?;
                 for (part, gate) in gates.iter().enumerate() {
                     let (Some(bias), Some(gate)) = (self.tensors.bias, gate) else { continue };
@@ -34,8 +36,8 @@ impl Context<'_> {
 
     pub(super) fn constants(&self, k: &mut Builder) -> Result {
         let Some((to, from)) = self.constants.zip(self.tensors.constants) else { return Ok(()) };
-        let n = self.sums.run();
-        k.unroll("j", self.sums.runs(), |k, run| {
+        let n = self.totals.sums.run();
+        k.unroll("j", self.totals.sums.runs(), |k, run| {
             for constant in (0..self.layer.cell.constants).map(|number| Expr::from(number as i64)) {
                 let to = k.index(to, "constant", [&run.into(), &constant])?;
                 let at = vec![self.direction.clone(), constant];
@@ -49,9 +51,9 @@ impl Context<'_> {
 
     /// What a unit begins with.
     pub(super) fn begin(&self, k: &mut Builder, own: TensorId, first: Option<TensorId>) -> Result {
-        let n = self.sums.run();
+        let n = self.totals.sums.run();
         let fill = |k: &mut Builder| {
-            self.sums.each(k, |k, at| {
+            self.totals.sums.each(k, |k, at| {
                 let own = k.index(own, "own", at)?;
                 let Some(first) = first else {
                     return each(k, n, |k, e| k.init(Operand::at(own, [e]), 0.0));
@@ -68,9 +70,9 @@ impl Context<'_> {
 
     /// What others read of complete sums, the second time in a step.
     pub(super) fn hand(&self, k: &mut Builder, function: &Function, reset: TensorId) -> Result {
-        let n = self.sums.run();
-        self.sums.each(k, |k, at| {
-            let mut ins = self.all_of(k, at)?;
+        let n = self.totals.sums.run();
+        self.totals.sums.each(k, |k, at| {
+            let mut ins = self.totals.all_of(k, at)?;
             if let Some(own) = self.own {
                 ins.push(k.index(own, "own", at)?);
             }
@@ -86,9 +88,9 @@ impl Context<'_> {
 
     /// The cell of complete sums, in a step that is the element `now` of the sequence, and the element `to` of h.
     pub(super) fn leave(&self, k: &mut Builder, [step, now, to]: [&Expr; 3]) -> Result {
-        let (n, layer) = (self.sums.run(), self.layer);
-        self.sums.each(k, |k, at| {
-            let mut ins = self.all_of(k, at)?;
+        let (n, layer) = (self.totals.sums.run(), self.layer);
+        self.totals.sums.each(k, |k, at| {
+            let mut ins = self.totals.all_of(k, at)?;
             let mut h = vector(k, "h", n, Scalar::F32)?;
             let mut outs = vec![h];
             if let Some(own) = self.own {
@@ -128,15 +130,15 @@ impl Context<'_> {
     /// An own run of a tensor.
     fn place(&self, k: &mut Builder, of: TensorId, at: At<'_>) -> Result<TensorId> {
         let (before, [row, run]) = at;
-        let row = self.row(&self.sums.row(row));
+        let row = self.row(&self.totals.sums.row(row));
         let at = before.cloned().into_iter().chain([self.direction.clone(), row]);
         self.run_of(k, of, at.collect(), run)
     }
 
     /// An own run of a tensor `[…, hidden]`.
     fn run_of(&self, k: &mut Builder, of: TensorId, at: Vec<Expr>, run: &Expr) -> Result<TensorId> {
-        let n = self.sums.run();
-        let unit = self.units.clone() * (self.layer.units / n) + self.sums.unit(run);
+        let n = self.totals.sums.run();
+        let unit = self.units.clone() * (self.layer.units / n) + self.totals.sums.unit(run);
         neighbours(k, of, at.into_iter().chain([unit]), n, "run")
     }
 
@@ -147,8 +149,8 @@ impl Context<'_> {
         }
         let Some(lengths) = self.tensors.lengths else { return Ok(()) };
         let lengths = k.tile(lengths, "lengths", &[Tiler::Size(1)])?;
-        k.unroll("i", self.sums.rows, |k, row| {
-            let at = self.row(&self.sums.row(&row.into()));
+        k.unroll("i", self.totals.sums.rows, |k, row| {
+            let at = self.row(&self.totals.sums.row(&row.into()));
             let from = k.index(lengths, "length", [at])?;
             let length = load_inside(k, from, false)?;
             let to = Operand::at(ragged.lengths, [row]);
@@ -165,7 +167,7 @@ impl Context<'_> {
         at: [&Expr; 2],
         results: &[TensorId],
     ) -> Result<(TensorId, TensorId)> {
-        let n = self.sums.run();
+        let n = self.totals.sums.run();
         let time = number(k, "time", Scalar::F32)?;
         k.alone(Kind::Index(now.clone()), time, ())?;
         let lengths = k.tile(ragged.lengths, "own_length", &[Tiler::Size(1)])?;
@@ -191,6 +193,25 @@ impl Context<'_> {
         }
         pointwise(k, &Function::all(functions), &outs, &ins)?;
         Ok((given, outs[1]))
+    }
+
+    /// What threads keep from step to step: h before it is rounded (0), an LSTM's c (1).
+    pub(super) fn states(&self) -> impl Iterator<Item = (usize, TensorId)> {
+        let own = self.own.map(|own| (usize::from(self.layer.cell.own == Own::Cell), own));
+        let held = self.ragged.as_ref().and_then(|ragged| ragged.held);
+        own.into_iter().chain(held.map(|held| (0, held)))
+    }
+
+    /// The part of a tensor that belongs to the tile of rows, and the own direction.
+    pub(super) fn part(&self, k: &mut Builder, of: TensorId, dims: &[Dim<'_>]) -> Result<TensorId> {
+        let part = |dim: &Dim<'_>| match dim {
+            Dim::Directions => (Tiler::Size(1), self.direction.clone()),
+            Dim::Rows => (Tiler::Size(self.layer.rows), self.tile.clone()),
+            Dim::All => (Tiler::Whole, Expr::from(0)),
+            Dim::At(at) => (Tiler::Size(1), (*at).clone()),
+        };
+        let (tiles, at): (Vec<Tiler>, Vec<Expr>) = dims.iter().map(part).unzip();
+        tile_of(k, of, "of_tile", &tiles, &at)
     }
 }
 
