@@ -164,7 +164,7 @@ fn the_layers_of_fusion_import_one_way() {
     assert_eq!(folders, LAYERS.iter().map(|row| row.0).collect());
     for (place, (own, may_use)) in LAYERS.iter().enumerate() {
         let before = |other: &&str| LAYERS[..place].iter().any(|row| row.0 == *other);
-        assert!(may_use.iter().all(|other| before(&other)), "{own} may use layers before it");
+        assert!(may_use.iter().all(before), "{own} may use layers before it");
         for (module, targets) in imports.iter().filter(|(module, _)| layer(module) == *own) {
             for target in targets {
                 let other = layer(target);

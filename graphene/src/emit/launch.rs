@@ -84,7 +84,7 @@ pub(super) fn map_of(site: &Site<'_>, of: usize, name: &str) -> Result<(TensorMa
     order.dedup();
     let start = tensor.view.start();
     for axis in (0..axes.len()).rev() {
-        if !order.contains(&axis) && !(axes[axis].size.is(1) && start[axis].is(0)) {
+        if !(order.contains(&axis) || axes[axis].size.is(1) && start[axis].is(0)) {
             order.push(axis);
         }
     }
