@@ -233,7 +233,8 @@ impl Context<'_> {
         all.try_for_each(|(number, &b)| {
             let b = tiled(k, b, "lines", gemm.sizes()[1])?;
             let (first, steps) = self.own_steps(number);
-            let begun = if early && number == 0 { steps.clone().min(gemm.stages) } else { 0.into() };
+            let begun =
+                if early && number == 0 { steps.clone().min(gemm.stages) } else { 0.into() };
             let rounds = ((steps - begun.clone()) * of_step).ceil_div(threads);
             k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {
                 let line = Expr::from(round) * threads + &thread;
