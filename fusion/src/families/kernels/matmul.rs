@@ -191,7 +191,7 @@ struct Cut {
     weights: Weights,
     /// Whether tiles are so few that each block may ask for all of its weights before predecessors are done.
     few: bool,
-    /// Of warpgroups, how many blocks bring each other parts of B.
+    /// Of warpgroups, how many blocks of a cluster share the loads of B.
     cluster: i64,
     /// Parameters of Hopper's template that were found, rather than those that follow from the above.
     found: Option<GemmParameters>,
@@ -234,7 +234,7 @@ impl Cut {
         let Self { tile: [rows, columns], ping_pong, split, weights, few, cluster, found } = *self;
         let prefetch = few && weights == Weights::Small;
         let weights = weights != Weights::None;
-        // A cluster's blocks bring each other tensor copies.
+        // A cluster's blocks share tensor copies.
         let cluster = if edges == Edges::Bulk { cluster } else { 1 };
         let gemm =
             Gemm { matmul, edges, columns, split, weights, prefetch, cluster, ..Gemm::default() };
