@@ -25,7 +25,7 @@ fn outline(graph: &Graph, target: &str) -> String {
 /// The groups as text.
 fn printed(graph: &Graph, target: &str, hints: &Bindings) -> String {
     let planned = planned(graph, target, hints);
-    planned.groups.print(graph, &planned.program)
+    planned.groups.print(graph, &planned.program, &target.parse().unwrap(), hints)
 }
 
 #[track_caller]
