@@ -48,13 +48,16 @@ pub(crate) const ANY: &str = "any";
 const TUNED: &str = "tuned";
 
 impl Variants {
+    /// So many at most before the last.
+    pub(crate) const MOST: usize = 4;
+
     /// One variant that always applies.
     pub fn any() -> Self {
         Self::ending(Vec::new(), ANY)
     }
 
     pub(crate) fn ending(mut first: Vec<Variant>, last: &'static str) -> Self {
-        first.truncate(4);
+        first.truncate(Self::MOST);
         first.push(Variant::named(last, When::Always));
         Self(first)
     }

@@ -29,7 +29,7 @@ mod mlp;
 mod operand;
 mod parts;
 mod pointwise;
-mod recurrent;
+pub(crate) mod recurrent;
 mod reduce;
 mod rows;
 mod runs;

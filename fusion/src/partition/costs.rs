@@ -9,6 +9,7 @@ use crate::base::cost::{Cost, LOOP_BLOCK, move_cost, read_time, weight};
 use crate::base::groups::{Executor, Family};
 use crate::families::layout::takes_views;
 use crate::partition::fusion_graph::{FusionGraph, Operation, Read, Role};
+use crate::partition::grids::Grids;
 use crate::partition::legal::TILE_ROWS;
 use crate::partition::set::{OpId, Set};
 use graphene_frontend::dtype::DType;
@@ -22,7 +23,7 @@ use std::collections::{BTreeSet, HashSet};
 /// How many times as long a GPU's warps take for a chain of layers as its warpgroups for matmuls of as few columns, where all
 /// cores are busy: 100 to 120 TFLOP/s on an H200 (20 layers of 128, 16384 rows; ConvNeXt's of 96, 384 and 96) and 400 to 500.
 const BY_WARPS: f64 = 4.0;
-/// Rows and columns of a matmul's tile, and of the one for small matmuls.
+/// Rows and columns of a matmul's tile, and of the one for small matmuls on a CPU; rows of queries of attention.
 const TILE: f64 = 128.0;
 const SMALL_TILE: f64 = 64.0;
 /// Side of the square of a matmul that a CPU core keeps in its caches.
@@ -246,42 +247,47 @@ impl<'a> Costs<'a> {
 
     /// Blocks that can run side by side.
     fn blocks(&self, set: Set, family: Family) -> f64 {
+        match (self.target.kind, family) {
+            (_, Family::Mlp) => self.chain_blocks(set, self.chain_rows()[0]),
+            (_, Family::Fmha) => self.attention_blocks(set.first()),
+            (Kind::Cuda { .. }, _) => {
+                Grids { net: self.net, target: self.target }.blocks(set, family) as f64
+            }
+            (Kind::Cpu, _) => self.cpu_blocks(set, family),
+        }
+    }
+
+    fn attention_blocks(&self, op: OpId) -> f64 {
+        let net = self.net;
+        let sizes = net.sizes(net[op].shape);
+        let queries = sizes.get(2).copied().unwrap_or(1.0);
+        // One query of each head: heads that share keys are one tile of a warpgroup's.
+        let half = net[op].dtype != DType::F32;
+        let shares = queries == 1.0 && half && self.target.has(Feature::Wgmma);
+        let keys = net.read(op, 1).filter(|_| shares);
+        let heads = keys.map_or(sizes, |keys| net.sizes(keys.shape));
+        let heads: f64 = heads.iter().take(2).product();
+        heads * (queries / TILE).ceil()
+    }
+
+    /// What a CPU's cores take one after the other.
+    fn cpu_blocks(&self, set: Set, family: Family) -> f64 {
         let net = self.net;
         let matmuls = || set.iter().filter_map(|op| self.work[op.index()].matmul);
         let tiles = |side: f64| -> f64 {
             matmuls().map(|p| p.batch * (p.m / side).ceil() * (p.n / side).ceil()).sum()
         };
-        let elements = || net.elements(net[set.first()].shape);
+        let rows = || {
+            self.rows(set).filter(|_| matches!(family, Family::Normalization | Family::Reduction))
+        };
         match family {
             Family::MatMul if matmuls().next().is_some() => {
                 let wide = tiles(TILE);
                 if wide < f64::from(self.target.cores) { tiles(SMALL_TILE) } else { wide }
             }
-            Family::Mlp => self.chain_blocks(set, self.chain_rows()[0]),
-            Family::Normalization | Family::Reduction => match self.rows(set) {
-                Some((rows, _)) => rows,
-                None => elements() / LOOP_BLOCK,
-            },
-            Family::Fmha => {
-                let sizes = net.sizes(net[set.first()].shape);
-                let queries = sizes.get(2).copied().unwrap_or(1.0);
-                // One query of each head: heads that share keys are one tile of a warpgroup's.
-                let half = net[set.first()].dtype != DType::F32;
-                let shares = queries == 1.0 && half && self.target.has(Feature::Wgmma);
-                let keys = net.read(set.first(), 1).filter(|_| shares);
-                let heads = keys.map_or(sizes, |keys| net.sizes(keys.shape));
-                let heads: f64 = heads.iter().take(2).product();
-                heads * (queries / TILE).ceil()
-            }
             // Its steps wait for each other.
             Family::Recurrent => f64::from(self.target.cores),
-            Family::View
-            | Family::Copy
-            | Family::MatMul
-            | Family::Pointwise
-            | Family::Gather
-            | Family::Convolution
-            | Family::Control => elements() / LOOP_BLOCK,
+            _ => rows().unwrap_or_else(|| net.elements(net[set.first()].shape) / LOOP_BLOCK),
         }
     }
 
@@ -299,13 +305,10 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// The number of rows and their length.
-    fn rows(&self, set: Set) -> Option<(f64, f64)> {
+    /// The number of rows.
+    fn rows(&self, set: Set) -> Option<f64> {
         set.iter().find_map(|op| match self.net[op].role {
-            Role::Row(row) => {
-                let (outer, inner) = self.net.sizes(row.full).split_at(row.first);
-                Some((outer.iter().product(), inner.iter().product()))
-            }
+            Role::Row(row) => Some(self.net.sizes(row.full)[..row.first].iter().product()),
             Role::Point { .. }
             | Role::MatMul
             | Role::Lookup

@@ -4,7 +4,9 @@ use super::{Launch, Refusal, launches};
 use crate::base::groups::Executor;
 use crate::base::program::{Program, Step};
 use crate::base::variants::{ANY, LIBRARY};
+use crate::families::library::{conv, matmul, sdpa};
 use graphene_frontend::dim::{Bindings, DimError};
+use graphene_frontend::op::Op;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::simulate::{Traffic, requested};
 use graphene_ir::target::Target;
@@ -60,13 +62,23 @@ pub fn runs(
     }
     let number = step.variants.choose(sizes)?;
     let variant = step.variants.all()[number].name;
-    if step.executor == Executor::Library || variant == LIBRARY {
+    if variant == LIBRARY || step.executor == Executor::Library && is_called(program, step, target)
+    {
         return Ok(Runs::Call);
     }
     let launches = launches(program, step, target)?;
     let none = Refusal::Operation("this step");
     let launch = launches.get(number).or(launches.last()).ok_or(none)?;
     launch.at(variant, sizes).map(Runs::Kernel)
+}
+
+/// Whether a library computes the step, which is left to one.
+fn is_called(program: &Program, step: &Step, target: &Target) -> bool {
+    let called = |op: &Op| matches!(op, Op::Softmax { .. } | Op::Rnn(_));
+    matmul(program, step, target).is_some()
+        || conv(program, step, target).is_some()
+        || sdpa(program, step).is_some()
+        || step.body.nodes().any(|(_, node)| called(node.op()))
 }
 
 impl Launch {
