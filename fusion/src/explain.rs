@@ -52,7 +52,7 @@ pub fn explain(planned: &Planned, target: &Target, hints: &Bindings) -> Vec<Line
             let ty = TensorType::new(program.buffer(buffer).dtype, value.view.shape());
             let bytes = ty.elements().eval(&sizes).unwrap_or(1).max(0) * ty.dtype.size() as i64;
             let copy = || {
-                let cost = move_cost(target, bytes as f64, ty.dtype.size() as f64);
+                let cost = move_cost(target, bytes as f64);
                 groups.seconds_known().then(|| cost.seconds())
             };
             let maker = match program.steps()[from.index()].origin {

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Of the smaller of arithmetic and traffic, the part that the other does not hide.
 const NOT_HIDDEN: f64 = 0.25;
-/// Elements that a block of a loop takes.
+/// Elements that a core of a CPU takes of a loop at least.
 pub(crate) const LOOP_BLOCK: f64 = 2048.0;
 /// A core can draw this many times its share of the memory's bandwidth.
 const SHARES: f64 = 4.0;
@@ -112,14 +112,14 @@ pub(crate) fn read_time(target: &Target, bytes: f64, blocks: f64) -> f64 {
     bytes / ((shares * filled).min(1.0) * target.memory_bandwidth)
 }
 
-/// The cost of moving so many bytes of elements of a size from one place to another.
-pub(crate) fn move_cost(target: &Target, bytes: f64, size: f64) -> Cost {
+/// The cost of moving so many bytes from one place to another.
+pub(crate) fn move_cost(target: &Target, bytes: f64) -> Cost {
     Cost {
         read: bytes,
         written: bytes,
         memory: 2.0 * bytes / target.memory_bandwidth,
         launch: target.launch_cost,
-        blocks: (bytes / size / LOOP_BLOCK).max(1.0),
+        blocks: 1.0,
         ..Cost::default()
     }
 }

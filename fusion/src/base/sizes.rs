@@ -20,5 +20,5 @@ pub(crate) fn planning_sizes(graph: &Graph, hints: &Bindings) -> Bindings {
 
 /// How many parts of a size cover so many.
 pub(crate) fn ceil(all: i64, size: i64) -> i64 {
-    (all + size - 1) / size
+    all.saturating_add(size - 1) / size
 }

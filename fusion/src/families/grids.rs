@@ -4,8 +4,8 @@ use crate::base::sizes::ceil;
 use graphene_ir::choose::{Mapping, mapping};
 use graphene_ir::target::Target;
 
-/// Vectors of a loop whose size is not known yet: more than run at once.
-const MANY: i64 = 1 << 40;
+/// Vectors of a loop whose size is not known yet: more than run at once, or ever.
+pub(crate) const MANY: i64 = 1 << 40;
 
 /// Threads of a block of rows at least, where a row has few.
 const THREADS: i64 = 128;
@@ -39,7 +39,7 @@ pub(crate) fn of_columns(
     (most, bytes): (i64, i64),
     target: &Target,
 ) -> i64 {
-    let blocks = |vector: i64| Some(outer? * ceil(inner?, COLUMNS * vector));
+    let blocks = |vector: i64| Some(outer?.saturating_mul(ceil(inner?, COLUMNS * vector)));
     let few = |vector: i64| blocks(vector).is_some_and(|n| n < i64::from(target.cores));
     let mut vector = most;
     while vector * bytes > 4 && few(vector) {

@@ -3,6 +3,7 @@
 use crate::base::cost::weight;
 use crate::base::groups::Family;
 use crate::base::parameters::{MlpParameters, Parameters};
+use crate::base::sizes::ceil;
 use crate::base::variants::{Variant, Variants, When};
 use crate::families::calls::with_call;
 use crate::families::kernels::sums::is_gated;
@@ -16,6 +17,13 @@ use graphene_ir::target::{Kind, Target};
 /// Rows of a block of layers that give each core its weights once, and from how many for each core on.
 const ROWS_OF_LAYERS: [(&str, i64, i64); 3] =
     [("wide", 128, 96), ("narrow", 64, 48), ("few", 32, 0)];
+
+/// The rows of a block of layers of so many rows.
+pub(crate) fn rows_of_layers(target: &Target, rows: i64) -> i64 {
+    let enough = |of_core: i64| rows >= of_core.saturating_mul(i64::from(target.cores));
+    let found = ROWS_OF_LAYERS.into_iter().find(|(_, _, of_core)| enough(*of_core));
+    found.map_or(rows, |(_, of_block, _)| of_block)
+}
 
 /// Split-K, where tiles are few: several blocks of a cluster share one.
 struct Split {
@@ -276,11 +284,11 @@ impl MatMuls {
         let warpgroups = self.by_warpgroups(target);
         // Warps have no wider ones.
         let width = if self.by_threads || warpgroups { width } else { width.min(128) };
-        let columns = if self.gated { 2 * columns } else { columns };
-        let along = |size: i64, of: i64| (size + of - 1) / of;
-        let tiles = matrices * along(rows, height) * along(columns, width);
+        let columns = columns.saturating_mul(if self.gated { 2 } else { 1 });
+        let tiles = ceil(rows, height).saturating_mul(ceil(columns, width));
+        let tiles = matrices.saturating_mul(tiles);
         match parts(name) {
-            Some(parts) => tiles * parts,
+            Some(parts) => tiles.saturating_mul(parts),
             None if warpgroups => tiles.min(i64::from(target.cores)),
             None => tiles,
         }

@@ -4,21 +4,28 @@
 use crate::base::cost::weight;
 use crate::base::groups::Family;
 use crate::base::sizes::ceil;
-use crate::families::grids::{COLUMNS, of_columns, of_folds, of_loop};
+use crate::families::grids::{COLUMNS, MANY, of_columns, of_folds, of_loop};
 use crate::families::kernels::recurrent;
 use crate::families::tiles::MatMuls;
 use crate::partition::fusion_graph::{FusionGraph, Role, ShapeId};
 use crate::partition::legal::are_gated;
 use crate::partition::set::{OpId, Set};
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Op, RnnAttrs};
+use graphene_frontend::op::Op;
 use graphene_ir::target::Target;
+use graphene_ir::template::conv::Sliding;
 use graphene_ir::template::rows::Rows;
 use graphene_ir::tensor::Scalar;
 
 /// Bytes that an instruction moves at most, and elements.
 const WIDTH: i64 = 16;
 const MOST: i64 = 8;
+
+/// The blocks of a loop over so many vectors, which the kernel knows or not.
+pub(crate) fn of_items((items, known): (i64, bool), target: &Target) -> i64 {
+    let mapping = of_loop(known.then_some(items), target);
+    ceil(items, mapping.threads).min(mapping.blocks).max(1)
+}
 
 /// What grids are asked about.
 pub(crate) struct Grids<'a> {
@@ -33,22 +40,18 @@ impl Grids<'_> {
             Family::MatMul => self.matmul(set),
             Family::Normalization | Family::Reduction | Family::Gather => self.rows(set, family),
             Family::Recurrent => self.recurrent(set.first()),
-            Family::View
-            | Family::Copy
-            | Family::Pointwise
-            | Family::Mlp
-            | Family::Fmha
-            | Family::Convolution
-            | Family::Control => None,
+            Family::Convolution => self.windows(set),
+            Family::Copy => Some(self.moves(set)),
+            Family::View | Family::Pointwise | Family::Mlp | Family::Fmha | Family::Control => None,
         };
         blocks.unwrap_or_else(|| self.of_loop(set)).max(1)
     }
 
-    /// The elements of a shape's axes under the hints, and whether they are known without.
+    /// The elements of a shape's axes under the hints, [`MANY`] at most, and whether they are known without.
     fn count(&self, shape: ShapeId, axes: impl Iterator<Item = usize> + Clone) -> (i64, bool) {
         let (sizes, known) = (self.net.sizes(shape), self.net.known(shape));
         let all = axes.clone().map(|axis| sizes[axis]).product::<f64>();
-        (all as i64, axes.into_iter().all(|axis| known[axis].is_some()))
+        (all.min(MANY as f64) as i64, axes.into_iter().all(|axis| known[axis].is_some()))
     }
 
     /// Bytes of the elements of what a group reads and stores.
@@ -74,7 +77,7 @@ impl Grids<'_> {
     /// Vectors of so many elements at most that divide a row of known axes.
     fn vector(&self, most: i64, shape: ShapeId, axes: impl Iterator<Item = usize>) -> i64 {
         let known = self.net.known(shape);
-        let all: i64 = axes.filter_map(|axis| known[axis]).product();
+        let all = axes.filter_map(|axis| known[axis]).fold(1, i64::saturating_mul);
         let mut vector = most.clamp(1, MOST);
         while all % vector != 0 {
             vector /= 2;
@@ -88,9 +91,27 @@ impl Grids<'_> {
         let narrowest = self.bytes(set).min().unwrap_or(4);
         let vector = self.vector(WIDTH / narrowest, shape, axes.clone());
         let (elements, known) = self.count(shape, axes);
-        let items = ceil(elements, vector);
-        let mapping = of_loop(known.then_some(items), self.target);
-        ceil(items, mapping.threads).min(mapping.blocks)
+        of_items((ceil(elements, vector), known), self.target)
+    }
+
+    /// Of joins and the like, which move as much at once as begins and ends in all operands where an instruction may.
+    fn moves(&self, set: Set) -> i64 {
+        let (net, op) = (self.net, set.first());
+        let (shape, bytes) = (net[op].shape, net[op].dtype.size() as i64);
+        let last =
+            |shape: ShapeId| net.known(shape).len().saturating_sub(1)..net.known(shape).len();
+        let shapes = net[op].reads.iter().map(|read| read.shape).chain([shape]);
+        let vectors = shapes.map(|shape| self.vector(WIDTH / bytes, shape, last(shape)));
+        let (elements, known) = self.count(shape, 0..net.known(shape).len());
+        of_items((ceil(elements, vectors.min().unwrap_or(1)), known), self.target)
+    }
+
+    /// Of poolings, which take a thread for each result.
+    fn windows(&self, set: Set) -> Option<i64> {
+        let op = set.iter().find(|&op| matches!(self.net.node(op).op(), Op::Pool(_)))?;
+        let shape = self.net[op].shape;
+        let (elements, _) = self.count(shape, 0..self.net.known(shape).len());
+        Some(ceil(elements, Sliding::default().threads))
     }
 
     /// Of functions of rows, of rows of tables, and of running sums.
@@ -98,7 +119,12 @@ impl Grids<'_> {
         let net = self.net;
         let row = set.iter().find_map(|op| match net[op].role {
             Role::Row(row) => Some((row.full, row.first)),
-            _ => None,
+            Role::Point { .. }
+            | Role::MatMul
+            | Role::Lookup
+            | Role::Convolution
+            | Role::Integers
+            | Role::Alone => None,
         });
         let looked_up = || {
             let op = set.iter().find(|&op| net[op].role == Role::Lookup)?;
@@ -109,17 +135,14 @@ impl Grids<'_> {
         let rank = net.known(shape).len();
         let ((rows, _), (length, known)) =
             (self.count(shape, 0..first), self.count(shape, first..rank));
-        let teams = match family {
-            Family::Reduction => {
-                let narrowest = self.bytes(set).min().unwrap_or(4);
-                let vector = self.vector(WIDTH / narrowest, shape, first..rank);
-                of_folds(known.then(|| ceil(length, vector)))[1]
-            }
-            _ if known => {
-                let widest = self.bytes(set).max().unwrap_or(4);
-                Rows::teams(ceil(length, self.vector(WIDTH / widest, shape, first..rank)))[1]
-            }
-            _ => 1,
+        let folds = family == Family::Reduction;
+        let bytes = if folds { self.bytes(set).min() } else { self.bytes(set).max() };
+        let vector = self.vector(WIDTH / bytes.unwrap_or(4), shape, first..rank);
+        let vectors = known.then(|| ceil(length, vector));
+        let teams = match (folds, vectors) {
+            (true, vectors) => of_folds(vectors)[1],
+            (false, Some(vectors)) => Rows::teams(vectors)[1],
+            (false, None) => 1,
         };
         Some(ceil(rows, teams))
     }
@@ -137,23 +160,18 @@ impl Grids<'_> {
             }
             _ => return None,
         };
-        let bytes = || {
-            [net.graph.ty(node.inputs()[0]?).dtype, net[op].dtype]
-                .map(|dtype| dtype.size() as i64)
-                .into()
-        };
-        let bytes: Option<[i64; 2]> = bytes();
-        let [narrowest, widest] = bytes.map(|[x, y]| [x.min(y), x.max(y)])?;
+        let read = net.graph.ty(node.inputs()[0]?).dtype;
+        let [read, made] = [read, net[op].dtype].map(|dtype| dtype.size() as i64);
         let (first, last) = (*axes.first()?, *axes.last()?);
         let after = last + 1..rank;
         if matches!(node.op(), Op::Reduce { .. }) && last - first + 1 == axes.len() {
             let ((outer, of), (inner, known)) =
                 (self.count(shape, 0..first), self.count(shape, after.clone()));
             if inner > 1 {
-                let most = self.vector(WIDTH / narrowest, shape, after);
+                let most = self.vector(WIDTH / read.min(made), shape, after);
                 let sizes = [of.then_some(outer), known.then_some(inner)];
-                let vector = of_columns(sizes, (most, widest), self.target);
-                return Some(outer * ceil(inner, COLUMNS * vector));
+                let vector = of_columns(sizes, (most, read.max(made)), self.target);
+                return Some(outer.saturating_mul(ceil(inner, COLUMNS * vector)));
             }
         }
         let (rows, _) = self.count(shape, (0..rank).filter(|axis| !axes.contains(axis)));
@@ -171,12 +189,13 @@ impl Grids<'_> {
         let (outer, shared) = (known.len().checked_sub(2)?, net.known(b).len() == 2);
         let (gated, a) = (are_gated(net, set), net.read(first, 0)?.shape);
         let size = net[first].dtype.size() as i64;
-        let depth = net.known(a).last().copied().flatten().map(|depth| depth * size);
+        let depth = net.known(a).last().copied().flatten().map(|depth| depth.saturating_mul(size));
+        let matrices = known[..outer].iter().flatten().filter(|_| !shared).map(|n| (*n).max(1));
         let matmuls = MatMuls {
             gated,
             shared,
             columns: known[outer + 1],
-            matrices: known[..outer].iter().flatten().filter(|_| !shared).product(),
+            matrices: matrices.fold(1, i64::saturating_mul),
             counted: shared || known[..outer].iter().all(Option::is_some),
             depth: depth.filter(|_| matmuls.len() == 1 || gated),
             by_threads: !self.target.tf32 && net[first].dtype == DType::F32,
@@ -185,7 +204,11 @@ impl Grids<'_> {
         let (matrices, rows) =
             (self.count(shape, 0..outer).0, self.count(shape, outer..outer + 1).0);
         let columns = self.count(shape, outer + 1..outer + 2).0;
-        let sizes = if shared { [1, matrices * rows, columns] } else { [matrices, rows, columns] };
+        let sizes = if shared {
+            [1, matrices.saturating_mul(rows), columns]
+        } else {
+            [matrices, rows, columns]
+        };
         Some(matmuls.blocks(self.target, sizes))
     }
 
@@ -193,7 +216,6 @@ impl Grids<'_> {
     fn recurrent(&self, op: OpId) -> Option<i64> {
         let net = self.net;
         let Op::Rnn(attrs) = net.node(op).op() else { return None };
-        let attrs: &RnnAttrs = attrs;
         let batch = self.count(net.read(op, 0)?.shape, 1..2);
         let scalar = if net[op].dtype == DType::F32 { Scalar::F32 } else { Scalar::F16 };
         recurrent::blocks(attrs, scalar, batch, i64::from(self.target.cores))

@@ -203,6 +203,9 @@ fn printed_launches_of_the_node_suite_are_those_that_are_emitted() {
 /// How many times as many cores a planner takes a launch to fill as it does, or the other way round.
 const NEAR: f64 = 2.0;
 
+/// Blocks up to which launches take as long as launches do, however many they are.
+const FEW: f64 = 8.0;
+
 /// The launches of plans that fill other parts of the cores than planners take them to, each kind once; and how many were asked.
 fn far(graphs: impl Iterator<Item = (String, Graph)>, batches: &[i64]) -> (Vec<String>, usize) {
     let mut far: BTreeMap<String, String> = BTreeMap::new();
@@ -223,7 +226,7 @@ fn far(graphs: impl Iterator<Item = (String, Graph)>, batches: &[i64]) -> (Vec<S
                     let cores = f64::from(target.cores);
                     let [taken, is] =
                         [cost.blocks, blocks as f64].map(|blocks| blocks.clamp(1.0, cores));
-                    if taken > NEAR * is || is > NEAR * taken {
+                    if taken.max(is) > FEW && taken.max(is) > NEAR * taken.min(is) {
                         let kind = format!("{} {}", group.family, launch.kernel.name);
                         let taken = cost.blocks;
                         let line = format!(

@@ -21,7 +21,7 @@ pub enum Runs {
     /// A call of a library, which launches what it likes.
     Call,
     /// One launch of a kernel.
-    Kernel(Launched),
+    Kernel(Box<Launched>),
 }
 
 /// A launch of a kernel.
@@ -69,7 +69,7 @@ pub fn runs(
     let launches = launches(program, step, target)?;
     let none = Refusal::Operation("this step");
     let launch = launches.get(number).or(launches.last()).ok_or(none)?;
-    launch.at(variant, sizes).map(Runs::Kernel)
+    launch.at(variant, sizes).map(|launched| Runs::Kernel(Box::new(launched)))
 }
 
 /// Whether a library computes the step, which is left to one.
