@@ -87,14 +87,26 @@ pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> V
         let tiles =
             |dim: &Dim, size: i64| dim.ceil_div(&Dim::from(size)).expect("tiles are not empty");
         let tiles = &tiles(pixels, rows) * &tiles(made, columns);
-        Variant::named(name, When::AtLeast(tiles, i64::from(target.cores) * 3 / 2))
+        Variant::named(name, When::AtLeast(tiles, enough_tiles_of_pixels(target)))
     });
     Variants::ending(first.collect(), last)
 }
 
+fn enough_tiles_of_pixels(target: &Target) -> i64 {
+    i64::from(target.cores) * 3 / 2
+}
+
+/// The blocks of a convolution of so many pixels and output channels, by the largest tiles of which there are enough.
+pub(crate) fn blocks_of_pixels(target: &Target, pixels: i64, made: i64) -> i64 {
+    let tiles = TILES_OF_PIXELS
+        .map(|(_, [rows, columns])| ceil(pixels, rows).saturating_mul(ceil(made, columns)));
+    let enough = tiles.into_iter().find(|tiles| *tiles >= enough_tiles_of_pixels(target));
+    enough.unwrap_or(tiles[tiles.len() - 1])
+}
+
 /// The variants of a step of this family, that computes this body, on a target.
 ///
-/// - Matmuls on a GPU: the largest of some tiles (`tiles_of_matmul`) of which there are enough to keep the cores busy:
+/// - Matmuls on a GPU: the largest of some tiles ([`MatMuls::tiles`]) of which there are enough to keep the cores busy:
 ///   `wide`, `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where tiles are fewer, four
 ///   blocks share the depth of one (`split4`), or two (`split2`); see `SPLITS`. Where cores have two tiles, or the
 ///   matmul is gated or what follows it takes long, warpgroups `ping-pong` rather than share `wide` ones; of very

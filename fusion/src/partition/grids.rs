@@ -6,7 +6,7 @@ use crate::base::groups::Family;
 use crate::base::sizes::ceil;
 use crate::families::grids::{COLUMNS, MANY, of_columns, of_folds, of_loop};
 use crate::families::kernels::recurrent;
-use crate::families::tiles::MatMuls;
+use crate::families::tiles::{MatMuls, blocks_of_pixels};
 use crate::partition::fusion_graph::{FusionGraph, Role, ShapeId};
 use crate::partition::legal::are_gated;
 use crate::partition::set::{OpId, Set};
@@ -54,7 +54,7 @@ impl Grids<'_> {
         (all.min(MANY as f64) as i64, axes.into_iter().all(|axis| known[axis].is_some()))
     }
 
-    /// Bytes of the elements of what a group reads and stores.
+    /// Bytes of the elements of what a group reads and stores, without indices.
     fn bytes(&self, set: Set) -> impl Iterator<Item = i64> {
         let net = self.net;
         set.iter().flat_map(move |op| {
@@ -64,8 +64,9 @@ impl Grids<'_> {
                     read.slot == slot && read.from.is_some_and(|from| set.contains(from))
                 })
             };
-            let reads =
-                (0..node.inputs().len()).filter(outer).filter_map(|slot| node.inputs()[slot]);
+            let indices = |slot: usize| net[op].role == Role::Lookup && slot == 1;
+            let reads = (0..node.inputs().len()).filter(|&slot| outer(&slot) && !indices(slot));
+            let reads = reads.filter_map(|slot| node.inputs()[slot]);
             let reads = reads.map(|value| net.graph.ty(value).dtype);
             let writes = node.outputs().iter().zip(&net[op].writes);
             let writes =
@@ -106,12 +107,22 @@ impl Grids<'_> {
         of_items((ceil(elements, vectors.min().unwrap_or(1)), known), self.target)
     }
 
-    /// Of poolings, which take a thread for each result.
+    /// Of poolings, which take a thread for each result, and of convolutions without groups, by tiles of their pixels.
     fn windows(&self, set: Set) -> Option<i64> {
-        let op = set.iter().find(|&op| matches!(self.net.node(op).op(), Op::Pool(_)))?;
-        let shape = self.net[op].shape;
-        let (elements, _) = self.count(shape, 0..self.net.known(shape).len());
-        Some(ceil(elements, Sliding::default().threads))
+        let net = self.net;
+        let is = |op: &OpId| matches!(net.node(*op).op(), Op::Pool(_) | Op::Conv(_));
+        let op = set.iter().find(is)?;
+        let shape = net[op].shape;
+        let rank = net.known(shape).len();
+        match net.node(op).op() {
+            Op::Conv(attrs) if attrs.group == 1 => {
+                let (pixels, _) = self.count(shape, (0..rank).filter(|&axis| axis != 1));
+                let (made, _) = self.count(shape, 1..2);
+                Some(blocks_of_pixels(self.target, pixels, made))
+            }
+            Op::Conv(_) => None,
+            _ => Some(ceil(self.count(shape, 0..rank).0, Sliding::default().threads)),
+        }
     }
 
     /// Of functions of rows, of rows of tables, and of running sums.

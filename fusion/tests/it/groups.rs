@@ -372,7 +372,7 @@ fn explanations_weigh_what_could_be_fused() {
             expect![[r##"
                 #0 MatMul MatMul+Relu (hidden): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
                 #1 MatMul MatMul+Add (sum): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
-                #0 -> #1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 3665.0 us
+                #0 -> #1  f32[b, 1024] "hidden" is stored: one launch would take longer; an estimate: one launch would lose 3665.0 us
             "##]],
         ),
         (
@@ -380,7 +380,7 @@ fn explanations_weigh_what_could_be_fused() {
             expect![[r##"
                 #0 MatMul MatMul+Relu (hidden): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
                 #1 MatMul MatMul+Add (sum): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
-                #0 -> #1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 93.3 us
+                #0 -> #1  f32[b, 1024] "hidden" is stored: one launch would take longer; an estimate: one launch would lose 93.3 us
             "##]],
         ),
     ] {
@@ -404,9 +404,9 @@ fn explanations_weigh_what_could_be_fused() {
     "#;
     let graph = crate::graph(text, &[&[512, 512]]);
     expect![[r##"
-        #0 -> #1  f32[b, 512] "product" is stored: a change of view stands between the two; one launch would gain 2.2 us
-        #1 -> #2  f32[512, b] "sum" is stored: a MatMul launch takes nothing before it; one launch would gain 2.2 us
-        #2 -> #3  f32[512, b] "activated" is stored: this Softmax is a launch of its own; one launch would gain 2.1 us
+        #0 -> #1  f32[b, 512] "product" is stored: a change of view stands between the two; an estimate: one launch would gain 2.2 us
+        #1 -> #2  f32[512, b] "sum" is stored: a MatMul launch takes nothing before it; an estimate: one launch would gain 2.2 us
+        #2 -> #3  f32[512, b] "activated" is stored: this Softmax is a launch of its own; an estimate: one launch would gain 2.1 us
     "##]]
     .assert_eq(&explained(&graph, "sm_90a", &sizes(&[])));
 }
