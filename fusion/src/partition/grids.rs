@@ -89,7 +89,7 @@ impl Grids<'_> {
     fn of_loop(&self, set: Set) -> i64 {
         let shape = self.net[set.first()].shape;
         let axes = 0..self.net.known(shape).len();
-        let narrowest = self.bytes(set).min().unwrap_or(4);
+        let narrowest = self.bytes(set).min().unwrap_or(4).max(1);
         let vector = self.vector(WIDTH / narrowest, shape, axes.clone());
         let (elements, known) = self.count(shape, axes);
         of_items((ceil(elements, vector), known), self.target)
