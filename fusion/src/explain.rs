@@ -52,7 +52,7 @@ pub fn explain(planned: &Planned, target: &Target, hints: &Bindings) -> Vec<Line
             let ty = TensorType::new(program.buffer(buffer).dtype, value.view.shape());
             let bytes = ty.elements().eval(&sizes).unwrap_or(1).max(0) * ty.dtype.size() as i64;
             let copy = || {
-                let cost = move_cost(target, bytes as f64, ty.dtype.size() as f64);
+                let cost = move_cost(target, bytes as f64);
                 groups.seconds_known().then(|| cost.seconds())
             };
             let maker = match program.steps()[from.index()].origin {
@@ -79,13 +79,13 @@ pub fn explain(planned: &Planned, target: &Target, hints: &Bindings) -> Vec<Line
     lines
 }
 
-/// Prints as `#0 -> #2  f32[b, 512] "matmul" is stored: …; one launch would gain 6.4 us`.
+/// Prints as `#0 -> #2  f32[b, 512] "matmul" is stored: …; an estimate: one launch would gain 6.4 us`.
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, name, ty, reason, gain } = self;
         write!(f, "{from} -> {to}  {ty} {name:?} is stored: {reason}")?;
         let Some(gain) = gain else { return Ok(()) };
         let what = if *gain > 0.0 { "gain" } else { "lose" };
-        write!(f, "; one launch would {what} {:.1} us", gain.abs() * 1e6)
+        write!(f, "; an estimate: one launch would {what} {:.1} us", gain.abs() * 1e6)
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod calls;
 pub(crate) mod executor;
+pub(crate) mod grids;
 pub mod kernels;
 pub(crate) mod layout;
 pub mod library;

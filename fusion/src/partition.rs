@@ -6,6 +6,7 @@ mod candidates;
 mod costs;
 mod cover;
 mod fusion_graph;
+mod grids;
 mod join;
 mod legal;
 mod set;

@@ -12,7 +12,7 @@ pub use crate::kind::{
     Window,
 };
 use crate::{
-    Agent, Arch, Cond, Error, Expr, IntTuple, Memory, Result, Tensor, Threads, Var, Within,
+    Agent, Arch, Cond, Error, Expr, IntTuple, Memory, Result, Scalar, Tensor, Threads, Var, Within,
     tensor::ViewOp,
 };
 
@@ -331,6 +331,17 @@ impl Kernel {
             _ => Expr::from(1),
         };
         size.constant().ok_or_else(|| Error::Shape(format!("a cluster of {size} blocks")))
+    }
+
+    /// Into how many parts blocks split the depth of a result (split-K): those of a cluster, if they hand each other sums
+    /// through shared memory, else 1. Fails as [`cluster_size`](Kernel::cluster_size) does.
+    pub fn parts(&self) -> Result<i64> {
+        let handed = |operand: &Operand| {
+            let tensor = self.tensor(operand.tensor);
+            tensor.peer.is_some() && tensor.scalar != Scalar::Mbar
+        };
+        let hands = self.leaves().iter().any(|leaf| leaf.spec.outs.iter().any(handed));
+        if hands { self.cluster_size() } else { Ok(1) }
     }
 }
 

@@ -50,16 +50,18 @@ mod memory;
 mod place;
 mod program;
 mod report;
+mod requests;
 mod runner;
 mod tally;
 mod visit;
 mod warp;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 pub use instance::Checked;
 pub use level::Unchecked;
 pub use report::{Cost, Costs, Finding, Statement, Traffic};
+pub use requests::requested;
 
 use crate::{Error, Kernel, Memory, Result, Var};
 use machine::Machine;
@@ -117,12 +119,8 @@ pub struct Outcome {
 /// neither decomposed nor an atom, [`Error::Shape`] if a size is not fixed at launch, [`Error::Overlap`] if elements
 /// of a tensor lie in one place.
 pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<Outcome> {
-    let valued = |symbol: &Var| match inputs.symbols.get(symbol.name()) {
-        Some(value) => Ok((symbol.clone(), *value)),
-        None => Err(Error::Kernel(format!("{symbol} has no value"))),
-    };
-    let symbols = kernel.symbols.iter().map(valued).collect::<Result<_>>()?;
-    let program = Program::of(kernel, symbols, options.levels > 0)?;
+    let program = Program::of(kernel, valued(kernel, &inputs.symbols)?, options.levels > 0)?;
+    program.check_size()?;
     let mut global = Space::new(program.global, true, options.levels > 0);
     for root in program.roots.iter().filter(|root| root.memory == Memory::Global) {
         fill(&mut global, root, inputs)?;
@@ -130,6 +128,15 @@ pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<O
     let mut machine = Machine::new(&program, options, global);
     machine.run();
     Ok(machine.outcome())
+}
+
+/// The kernel's symbols with their values.
+fn valued(kernel: &Kernel, values: &BTreeMap<String, i64>) -> Result<HashMap<Var, i64>> {
+    let valued = |symbol: &Var| match values.get(symbol.name()) {
+        Some(value) => Ok((symbol.clone(), *value)),
+        None => Err(Error::Kernel(format!("{symbol} has no value"))),
+    };
+    kernel.symbols.iter().map(valued).collect()
 }
 
 fn fill(global: &mut Space, root: &Root, inputs: &Inputs) -> Result {

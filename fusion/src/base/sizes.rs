@@ -17,3 +17,8 @@ pub(crate) fn planning_sizes(graph: &Graph, hints: &Bindings) -> Bindings {
     }
     sizes
 }
+
+/// How many parts of a size cover so many.
+pub(crate) fn ceil(all: i64, size: i64) -> i64 {
+    all.saturating_add(size - 1) / size
+}

@@ -42,17 +42,22 @@ pub struct Variants(pub(crate) Vec<Variant>);
 
 /// The variant that a library computes in one call. An executor that lacks the library goes on without it.
 pub const LIBRARY: &str = "library";
+/// The only variant of a step that has one.
+pub(crate) const ANY: &str = "any";
 /// The name of variants that tuning found.
 const TUNED: &str = "tuned";
 
 impl Variants {
+    /// So many at most before the last.
+    pub(crate) const MOST: usize = 4;
+
     /// One variant that always applies.
     pub fn any() -> Self {
-        Self::ending(Vec::new(), "any")
+        Self::ending(Vec::new(), ANY)
     }
 
     pub(crate) fn ending(mut first: Vec<Variant>, last: &'static str) -> Self {
-        first.truncate(4);
+        first.truncate(Self::MOST);
         first.push(Variant::named(last, When::Always));
         Self(first)
     }

@@ -29,20 +29,22 @@ mod mlp;
 mod operand;
 mod parts;
 mod pointwise;
-mod recurrent;
+pub(crate) mod recurrent;
 mod reduce;
 mod rows;
+mod runs;
 mod scan;
 pub(crate) mod sums;
 
 pub(crate) use conv::lies_channels_last;
 pub(crate) use function::Numbers;
 pub(crate) use matmul_layout::MatMulLayout;
+pub use runs::{Launched, Runs, runs};
 
 use crate::base::groups::Family;
 use crate::base::program::{BufferKind, Operand, Program, Step};
 use crate::base::view::View;
-use graphene_frontend::dim::Dim;
+use graphene_frontend::dim::{Dim, DimError};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::ValueId;
 use graphene_ir::arch::{Arch, Feature};
@@ -117,6 +119,9 @@ pub enum Refusal {
     /// The parameters are none of the template's.
     #[error(transparent)]
     Template(#[from] graphene_ir::Error),
+    /// A size that is asked for is none.
+    #[error(transparent)]
+    Size(#[from] DimError),
 }
 
 impl Refusal {
@@ -128,6 +133,7 @@ impl Refusal {
             | Refusal::Elements(_)
             | Refusal::Integers
             | Refusal::Layout(_)
+            | Refusal::Size(_)
             | Refusal::Template(_) => self.to_string(),
         }
     }

@@ -3,6 +3,7 @@
 use crate::base::cost::weight;
 use crate::base::groups::Family;
 use crate::base::parameters::{MlpParameters, Parameters};
+use crate::base::sizes::ceil;
 use crate::base::variants::{Variant, Variants, When};
 use crate::families::calls::with_call;
 use crate::families::kernels::sums::is_gated;
@@ -16,6 +17,13 @@ use graphene_ir::target::{Kind, Target};
 /// Rows of a block of layers that give each core its weights once, and from how many for each core on.
 const ROWS_OF_LAYERS: [(&str, i64, i64); 3] =
     [("wide", 128, 96), ("narrow", 64, 48), ("few", 32, 0)];
+
+/// The rows of a block of layers of so many rows.
+pub(crate) fn rows_of_layers(target: &Target, rows: i64) -> i64 {
+    let enough = |of_core: i64| rows >= of_core.saturating_mul(i64::from(target.cores));
+    let found = ROWS_OF_LAYERS.into_iter().find(|(_, _, of_core)| enough(*of_core));
+    found.map_or(rows, |(_, of_block, _)| of_block)
+}
 
 /// Split-K, where tiles are few: several blocks of a cluster share one.
 struct Split {
@@ -79,14 +87,26 @@ pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> V
         let tiles =
             |dim: &Dim, size: i64| dim.ceil_div(&Dim::from(size)).expect("tiles are not empty");
         let tiles = &tiles(pixels, rows) * &tiles(made, columns);
-        Variant::named(name, When::AtLeast(tiles, i64::from(target.cores) * 3 / 2))
+        Variant::named(name, When::AtLeast(tiles, enough_tiles_of_pixels(target)))
     });
     Variants::ending(first.collect(), last)
 }
 
+fn enough_tiles_of_pixels(target: &Target) -> i64 {
+    i64::from(target.cores) * 3 / 2
+}
+
+/// The blocks of a convolution of so many pixels and output channels, by the largest tiles of which there are enough.
+pub(crate) fn blocks_of_pixels(target: &Target, pixels: i64, made: i64) -> i64 {
+    let tiles = TILES_OF_PIXELS
+        .map(|(_, [rows, columns])| ceil(pixels, rows).saturating_mul(ceil(made, columns)));
+    let enough = tiles.into_iter().find(|tiles| *tiles >= enough_tiles_of_pixels(target));
+    enough.unwrap_or(tiles[tiles.len() - 1])
+}
+
 /// The variants of a step of this family, that computes this body, on a target.
 ///
-/// - Matmuls on a GPU: the largest of some tiles (`tiles_of_matmul`) of which there are enough to keep the cores busy:
+/// - Matmuls on a GPU: the largest of some tiles ([`MatMuls::tiles`]) of which there are enough to keep the cores busy:
 ///   `wide`, `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where tiles are fewer, four
 ///   blocks share the depth of one (`split4`), or two (`split2`); see `SPLITS`. Where cores have two tiles, or the
 ///   matmul is gated or what follows it takes long, warpgroups `ping-pong` rather than share `wide` ones; of very
@@ -108,23 +128,11 @@ fn own_variants(target: &Target, family: Family, body: &Graph) -> Variants {
     match family {
         Family::MatMul => match rows_of_matmul(body) {
             Some(rows) => {
-                let mut tiles = tiles_of_matmul(target, body);
-                let Some(Tile { name: last, size: tile, .. }) = tiles.pop() else {
-                    return Variants::any();
-                };
-                let first = tiles.iter().map(|Tile { name, size, enough, .. }| {
-                    let when = When::AtLeast(rows.clone(), rows_for(*size, *enough, body));
-                    Variant::named(name, when)
-                });
-                let mut variants: Vec<Variant> = first.collect();
-                // Each is taken from so many rows on that the next is not.
-                let mut last = last;
-                for (name, most_rows) in rows_to_split(target, body, tile) {
-                    let when = When::AtLeast(rows.clone(), most_rows + 1);
-                    variants.push(Variant::named(last, when));
-                    last = name;
-                }
-                Variants::ending(variants, last)
+                let (mut first, last) = MatMuls::of(target, body).named(target);
+                let least = first.drain(..);
+                let first = least
+                    .map(|(name, least)| Variant::named(name, When::AtLeast(rows.clone(), least)));
+                Variants::ending(first.collect(), last)
             }
             None => Variants::any(),
         },
@@ -193,12 +201,6 @@ fn matmul(body: &Graph) -> Option<(&[Dim], bool)> {
     Some((&node.outputs()[0].shape, body.ty(b).rank() == 2))
 }
 
-/// The columns of all matrices that tiles are cut from, if they are known.
-fn columns(body: &Graph) -> Option<i64> {
-    let columns = matmul(body)?.0.last()?.known()?;
-    if is_gated(body) { columns.checked_mul(2) } else { Some(columns) }
-}
-
 /// A tile that matmuls are cut into.
 pub(crate) struct Tile {
     /// The name of its variant.
@@ -211,59 +213,196 @@ pub(crate) struct Tile {
     pub(crate) cluster: i64,
 }
 
-/// The tiles that matmuls are cut into, largest first, and what ping-pongs before what shares.
-pub(crate) fn tiles_of_matmul(target: &Target, body: &Graph) -> Vec<Tile> {
-    let (gated, known) = (is_gated(body), columns(body));
-    let (cores, warpgroups) = (i64::from(target.cores), has_warpgroups(target, body));
-    let by_threads = by_threads(target, body);
-    let [wide, narrow, few] = match (by_threads, warpgroups, gated) {
-        (true, _, false) => [[128, 64], [64, 64], [32, 64]],
-        (true, _, true) => [[128, 64], [64, 64], [32, 128]],
-        (false, false, false) => [[128, 128], [64, 64], [16, 64]],
-        (false, false, true) => [[128, 128], [64, 128], [16, 128]],
-        (false, true, true) => [[128, 128], [64, 128], [64, 128]],
-        (false, true, false) => {
-            // What leaves least of the last tile idle. Tiles of 192 are nearly as fast as those of 256, and divide work
-            // better.
-            let idle = |width: i64| known.map_or(0, |n| (n + width - 1) / width * width - n);
-            let columns = match known {
-                Some(n) if n % 192 == 0 => 192,
-                _ => [256, 192, 128].into_iter().min_by_key(|&width| idle(width)).unwrap_or(256),
-            };
-            [[128, columns], [64, 128], [64, 64]]
-        }
-    };
-    // Several blocks share a core, unless each has warpgroups: then the widest pay where most cores have one, and
-    // ping-pong where some have two, so that there is something to multiply while results are written. By single
-    // threads so many share a core that the last tiles leave others idle, unless there are ten for each; where some of
-    // the tiles have not been counted, there may be.
-    let (most, several) = (cores * 3 / 4, cores * 2);
-    let [enough_wide, enough_narrow] = match (warpgroups, by_threads && counts_all(body)) {
-        (true, _) => [most, cores / 2],
-        (false, false) => [several, most],
-        (false, true) => [cores * 10, several],
-    };
-    let tile = |name, size, enough| Tile { name, size, enough, cluster: 1 };
-    let mut tiles = match (warpgroups, gated || is_ping_pong(body), wide) {
-        (true, _, [_, 192]) => {
-            vec![tile(PING_PONG, wide, cores + 1), tile("wide", wide, enough_wide)]
-        }
-        (true, true, _) => vec![tile(PING_PONG, [128, 128], several)],
-        (true, false, _) | (false, ..) => vec![tile("wide", wide, enough_wide)],
-    };
-    if warpgroups && gated {
-        // Two blocks, each of which loads one half of B for both: 449 us in each of three runs, where blocks alone took 424 to 480
-        // (4096, 8192, 2048 in fp16 on H100s).
-        tiles.insert(0, Tile { cluster: 2, ..tile("wide", [128, 256], cores * 4) });
-    }
-    tiles.push(tile("narrow", narrow, enough_narrow));
-    tiles.push(tile("few", few, 0));
-    tiles
+/// The matmuls of one launch, as far as their tiles are chosen by them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MatMuls {
+    /// Whether two of one A gate each other, so that a tile has columns of both.
+    pub(crate) gated: bool,
+    /// Whether all matrices of a batch share B, so that their rows are cut together.
+    pub(crate) shared: bool,
+    /// The columns of the result, if they are known.
+    pub(crate) columns: Option<i64>,
+    /// How many matrices have their own B, as far as that is known.
+    pub(crate) matrices: i64,
+    /// Whether that is all of them.
+    pub(crate) counted: bool,
+    /// Bytes of an operand's depth, if they are known and it may be split: of one matmul, or of two gated ones.
+    pub(crate) depth: Option<i64>,
+    /// Whether they are of single precision that is not rounded, which single threads multiply.
+    pub(crate) by_threads: bool,
+    /// Operations of the vector units for each element of what follows.
+    pub(crate) follows: f64,
 }
 
-/// Whether what follows a matmul takes so long that warpgroups had better ping-pong.
-fn is_ping_pong(body: &Graph) -> bool {
-    body.nodes().map(|(_, node)| weight(node.op())).sum::<f64>() >= LONG
+impl MatMuls {
+    /// Those of a body.
+    pub(crate) fn of(target: &Target, body: &Graph) -> Self {
+        let gated = is_gated(body);
+        let mut nodes = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
+        let first = nodes.next();
+        let alone = nodes.next().is_none() || gated;
+        let a = first.and_then(|(_, node)| node.inputs()[0]).filter(|_| alone);
+        let depth = a.and_then(|a| {
+            let ty = body.ty(a);
+            Some(ty.shape.last()?.known()?.saturating_mul(ty.dtype.size() as i64))
+        });
+        let (shape, shared) = matmul(body).unwrap_or((&[], true));
+        let outer = shape.split_last_chunk::<2>().map_or(&shape[..0], |(outer, _)| outer);
+        let known = outer.iter().filter_map(Dim::known).filter(|_| !shared);
+        Self {
+            gated,
+            shared,
+            columns: shape.last().and_then(Dim::known),
+            matrices: known.fold(1, |all, n| all.saturating_mul(n.max(1))),
+            counted: shared || outer.iter().all(|dim| dim.known().is_some()),
+            depth,
+            by_threads: by_threads(target, body),
+            follows: body.nodes().map(|(_, node)| weight(node.op())).sum(),
+        }
+    }
+
+    /// The columns that tiles are cut from, if they are known.
+    fn all_columns(&self) -> Option<i64> {
+        self.columns?.checked_mul(if self.gated { 2 } else { 1 })
+    }
+
+    /// Whether warpgroups make them.
+    fn by_warpgroups(&self, target: &Target) -> bool {
+        !self.by_threads && target.has(Feature::Wgmma)
+    }
+
+    /// The names of variants, the first ones with the rows from which they are taken, and the last one.
+    fn named(&self, target: &Target) -> (Vec<(&'static str, i64)>, &'static str) {
+        let mut tiles = self.tiles(target);
+        let smallest = tiles.pop().expect("there are tiles of every kind");
+        let rows = |tile: &Tile| (tile.name, self.rows_for(tile.size, tile.enough));
+        let mut first: Vec<(&str, i64)> = tiles.iter().map(rows).collect();
+        // Each is taken from so many rows on that the next is not.
+        let mut last = smallest.name;
+        for (name, most_rows) in self.rows_to_split(target, smallest.size) {
+            first.push((last, most_rows + 1));
+            last = name;
+        }
+        first.truncate(Variants::MOST);
+        (first, last)
+    }
+
+    /// The blocks of a launch with so many rows of so many matrices, of so many columns: those of all tiles, each in as many
+    /// parts as its depth is split into. Of warpgroups that split none there are no more than cores.
+    pub(crate) fn blocks(&self, target: &Target, [matrices, rows, columns]: [i64; 3]) -> i64 {
+        let (first, last) = self.named(target);
+        let name = first.iter().find(|(_, least)| rows >= *least).map_or(last, |(name, _)| name);
+        let tiles = self.tiles(target);
+        let of_name = tiles.iter().find(|tile| tile.name == name).or(tiles.last());
+        let [height, width] = of_name.map_or([1, 1], |tile| tile.size);
+        let warpgroups = self.by_warpgroups(target);
+        // Warps have no wider ones.
+        let width = if self.by_threads || warpgroups { width } else { width.min(128) };
+        let columns = columns.saturating_mul(if self.gated { 2 } else { 1 });
+        let tiles = ceil(rows, height).saturating_mul(ceil(columns, width));
+        let tiles = matrices.saturating_mul(tiles);
+        match parts(name) {
+            Some(parts) => tiles.saturating_mul(parts),
+            None if warpgroups => tiles.min(i64::from(target.cores)),
+            None => tiles,
+        }
+    }
+
+    /// The tiles that matmuls are cut into, largest first, and what ping-pongs before what shares.
+    pub(crate) fn tiles(&self, target: &Target) -> Vec<Tile> {
+        let Self { gated, by_threads, .. } = *self;
+        let (known, ping_pong) = (self.all_columns(), self.follows >= LONG);
+        let (cores, warpgroups) = (i64::from(target.cores), self.by_warpgroups(target));
+        let counts_all = self.counted && known.is_some();
+        let [wide, narrow, few] = match (by_threads, warpgroups, gated) {
+            (true, _, false) => [[128, 64], [64, 64], [32, 64]],
+            (true, _, true) => [[128, 64], [64, 64], [32, 128]],
+            (false, false, false) => [[128, 128], [64, 64], [16, 64]],
+            (false, false, true) => [[128, 128], [64, 128], [16, 128]],
+            (false, true, true) => [[128, 128], [64, 128], [64, 128]],
+            (false, true, false) => {
+                // What leaves least of the last tile idle. Tiles of 192 are nearly as fast as those of 256, and divide work
+                // better.
+                let idle = |width: i64| known.map_or(0, |n| (n + width - 1) / width * width - n);
+                let columns = match known {
+                    Some(n) if n % 192 == 0 => 192,
+                    _ => {
+                        [256, 192, 128].into_iter().min_by_key(|&width| idle(width)).unwrap_or(256)
+                    }
+                };
+                [[128, columns], [64, 128], [64, 64]]
+            }
+        };
+        // Several blocks share a core, unless each has warpgroups: then the widest pay where most cores have one, and
+        // ping-pong where some have two, so that there is something to multiply while results are written. By single
+        // threads so many share a core that the last tiles leave others idle, unless there are ten for each; where some of
+        // the tiles have not been counted, there may be.
+        let (most, several) = (cores * 3 / 4, cores * 2);
+        let [enough_wide, enough_narrow] = match (warpgroups, by_threads && counts_all) {
+            (true, _) => [most, cores / 2],
+            (false, false) => [several, most],
+            (false, true) => [cores * 10, several],
+        };
+        let tile = |name, size, enough| Tile { name, size, enough, cluster: 1 };
+        let mut tiles = match (warpgroups, gated || ping_pong, wide) {
+            (true, _, [_, 192]) => {
+                vec![tile(PING_PONG, wide, cores + 1), tile("wide", wide, enough_wide)]
+            }
+            (true, true, _) => vec![tile(PING_PONG, [128, 128], several)],
+            (true, false, _) | (false, ..) => vec![tile("wide", wide, enough_wide)],
+        };
+        if warpgroups && gated {
+            // Two blocks, each of which loads one half of B for both: 449 us in each of three runs, where blocks alone took
+            // 424 to 480 (4096, 8192, 2048 in fp16 on H100s).
+            tiles.insert(0, Tile { cluster: 2, ..tile("wide", [128, 256], cores * 4) });
+        }
+        tiles.push(tile("narrow", narrow, enough_narrow));
+        tiles.push(tile("few", few, 0));
+        tiles
+    }
+
+    /// The rows from which so large tiles are at least this many: columns and matrices, where their number is known, make some
+    /// already.
+    fn rows_for(&self, [height, width]: [i64; 2], enough: i64) -> i64 {
+        let across = self.all_columns().map_or(1, |n| (n + width - 1) / width).max(1);
+        let beside = across.saturating_mul(self.matrices);
+        let tiles = (enough.saturating_add(beside - 1) / beside).max(1);
+        // The last of them may be partial.
+        (tiles - 1) * height + 1
+    }
+
+    /// The variants that split the depth of a matmul into tiles of such a size, and the rows up to which each is better
+    /// than the one before.
+    fn rows_to_split(
+        &self,
+        target: &Target,
+        [height, width]: [i64; 2],
+    ) -> Vec<(&'static str, i64)> {
+        let columns = self.all_columns().filter(|_| self.shared);
+        let (Some(depth), Some(columns)) = (self.depth, columns) else { return Vec::new() };
+        // Threads split it among the blocks of a cluster.
+        let threads = self.by_threads;
+        if !target.has(if threads { Feature::Cluster } else { Feature::Wgmma }) {
+            return Vec::new();
+        }
+        let across = ((columns + width - 1) / width).max(1);
+        let rows = SPLITS.iter().filter_map(|split| {
+            let pays = if threads { &split.threads } else { &split.warpgroups };
+            let pays = pays.as_ref().filter(|pays| depth >= pays.depth)?;
+            let tiles = (f64::from(target.cores) * pays.tiles) as i64;
+            Some((split.name, tiles / across * height))
+        });
+        let mut rows: Vec<_> = rows.filter(|(_, rows)| *rows > 0).collect();
+        // One that is taken up to as many rows as the one with more parts is never the better.
+        rows.dedup_by(|more, fewer| {
+            let same = more.1 == fewer.1;
+            if same {
+                *fewer = *more;
+            }
+            same
+        });
+        rows
+    }
 }
 
 /// Whether single threads make the matmuls: of single precision that is not rounded.
@@ -277,71 +416,9 @@ fn has_warpgroups(target: &Target, body: &Graph) -> bool {
     !by_threads(target, body) && target.has(Feature::Wgmma)
 }
 
-/// Whether [`rows_for`] knows how many tiles there are for each row of them.
-fn counts_all(body: &Graph) -> bool {
-    matmul(body).is_some_and(|(shape, shared)| {
-        let (matrices, columns) = (&shape[..shape.len() - 2], &shape[shape.len() - 1]);
-        columns.known().is_some() && (shared || matrices.iter().all(|dim| dim.known().is_some()))
-    })
-}
-
-/// The rows from which so large tiles are at least this many: columns and matrices, where their number is known, make some
-/// already.
-fn rows_for([height, width]: [i64; 2], enough: i64, body: &Graph) -> i64 {
-    let Some((shape, shared)) = matmul(body) else { return height };
-    let across = columns(body).map_or(1, |n| (n + width - 1) / width).max(1);
-    let matrices = shape[..shape.len() - 2].iter().filter_map(Dim::known).filter(|_| !shared);
-    let beside = matrices.fold(across, |beside, n| beside.saturating_mul(n.max(1)));
-    let tiles = (enough.saturating_add(beside - 1) / beside).max(1);
-    // The last of them may be partial.
-    (tiles - 1) * height + 1
-}
-
 /// The parts into which a variant of this name splits the depth of a matmul, if it does.
 pub(crate) fn parts(name: &str) -> Option<i64> {
     SPLITS.iter().find(|split| split.name == name).map(|split| split.parts)
-}
-
-/// The variants that split the depth of a matmul into tiles of such a size, and the rows up to which each is better
-/// than the one before.
-fn rows_to_split(
-    target: &Target,
-    body: &Graph,
-    [height, width]: [i64; 2],
-) -> Vec<(&'static str, i64)> {
-    let mut matmuls = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
-    let Some((_, node)) = matmuls.next() else { return Vec::new() };
-    if matmuls.next().is_some() && !is_gated(body) {
-        return Vec::new();
-    }
-    let depth = node.inputs()[0].and_then(|a| {
-        let ty = body.ty(a);
-        Some(ty.shape.last()?.known()?.saturating_mul(ty.dtype.size() as i64))
-    });
-    let columns = matmul(body).filter(|(_, shared)| *shared).and_then(|_| columns(body));
-    let (Some(depth), Some(columns)) = (depth, columns) else { return Vec::new() };
-    // Threads split it among the blocks of a cluster.
-    let threads = by_threads(target, body);
-    if !target.has(if threads { Feature::Cluster } else { Feature::Wgmma }) {
-        return Vec::new();
-    }
-    let across = ((columns + width - 1) / width).max(1);
-    let rows = SPLITS.iter().filter_map(|split| {
-        let pays = if threads { &split.threads } else { &split.warpgroups };
-        let pays = pays.as_ref().filter(|pays| depth >= pays.depth)?;
-        let tiles = (f64::from(target.cores) * pays.tiles) as i64;
-        Some((split.name, tiles / across * height))
-    });
-    let mut rows: Vec<_> = rows.filter(|(_, rows)| *rows > 0).collect();
-    // One that is taken up to as many rows as the one with more parts is never the better.
-    rows.dedup_by(|more, fewer| {
-        let same = more.1 == fewer.1;
-        if same {
-            *fewer = *more;
-        }
-        same
-    });
-    rows
 }
 
 /// The sizes of the queries of attention that warpgroups make: batch, heads, and how many; and whether three warpgroups pay:

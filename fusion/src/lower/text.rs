@@ -1,28 +1,53 @@
 //! Groups with the steps that launch them, as text and as a picture.
 
+use crate::base::cost::bytes_text;
 use crate::base::groups::{Family, GroupId, Groups, group_name};
 use crate::base::program::{Origin, Program, Step, StepId};
+use crate::base::sizes::planning_sizes;
+use crate::families::kernels::{Launched, Runs, runs};
+use graphene_frontend::dim::Bindings;
 use graphene_frontend::dot::dot;
 use graphene_frontend::graph::Graph;
+use graphene_ir::simulate::Traffic;
+use graphene_ir::target::{Kind, Target};
+
+/// Steps of warps of a kernel for which it is worth counting what is requested.
+const STEPS: u64 = 1 << 23;
 
 impl Groups {
-    /// Text: a line a group, with the step of the program that launches it, its family, its operations, and what it costs
-    /// under the planning hints; `-` stands for the step of a change of view that moves nothing. Copies that the program
-    /// makes for a group have lines of their own.
-    pub fn print(&self, graph: &Graph, program: &Program) -> String {
+    /// Text: a line a group, with the step of the program that launches it, its family and its operations; `-` stands for the
+    /// step of a change of view that moves nothing. Copies that the program makes for a group have lines of their own.
+    ///
+    /// Below each on a GPU, what is launched at the sizes of the hints, as the kernel has it: its grid, and the bytes that its
+    /// threads request of global memory, whatever caches have of them, unless counting them takes long. Then what the planner
+    /// took the group for: an estimate, of traffic with DRAM. `target` and `hints` are those of the plan.
+    pub fn print(
+        &self,
+        graph: &Graph,
+        program: &Program,
+        target: &Target,
+        hints: &Bindings,
+    ) -> String {
+        let sizes = planning_sizes(graph, hints);
+        let mut launches = Launches { program, target, sizes: &sizes, requested: Vec::new() };
         let mut text = String::new();
         for (i, group) in self.groups.iter().enumerate() {
             let id = GroupId(i as u32);
-            let step = Self::number(program, id);
-            text += &copies(program, Origin::Before(id), &format!("for {step}"));
+            let step = program.step_of(id);
+            let named = Self::number(program, id);
+            let before = launches.copies(Origin::Before(id), &format!("for {named}"), &mut text);
             let name = group_name(graph, &group.nodes);
-            text += &format!("{step} {} {name}", group.family);
+            text += &format!("{named} {} {name}", group.family);
             text += group.executor.suffix();
-            text += &group.cost.map_or(String::new(), |cost| format!(": {cost}"));
+            if let [first, ..] = &before[..] {
+                text += &format!(": {} launches from {first} on", before.len() + 1);
+            }
             text.push('\n');
+            text += &step.map_or(String::new(), |step| launches.line(step));
+            text += &group.cost.map_or(String::new(), |cost| format!("    estimate: {cost}\n"));
         }
         for (i, (name, _)) in program.outputs().iter().enumerate() {
-            text += &copies(program, Origin::Output(i), &format!("into output {name:?}"));
+            launches.copies(Origin::Output(i), &format!("into output {name:?}"), &mut text);
         }
         text
     }
@@ -52,11 +77,55 @@ impl Groups {
     }
 }
 
-/// A line for each step of the program that is a copy there for this.
-fn copies(program: &Program, origin: Origin, purpose: &str) -> String {
-    let steps = program.step_ids().zip(program.steps());
-    let copies = steps.filter(|(_, step)| step.origin == origin);
-    let line =
-        |(id, step): (StepId, &Step)| format!("{id} {} {} {purpose}\n", step.family, step.name);
-    copies.map(line).collect()
+/// What steps launch, as text.
+struct Launches<'a> {
+    program: &'a Program,
+    target: &'a Target,
+    sizes: &'a Bindings,
+    /// What kernels request at some sizes of theirs: steps share kernels.
+    requested: Vec<(Launched, Option<Traffic>)>,
+}
+
+impl Launches<'_> {
+    /// Adds a line for each step of the program that is a copy there for this, and what it launches. Returns the steps.
+    fn copies(&mut self, origin: Origin, purpose: &str, text: &mut String) -> Vec<StepId> {
+        let steps = self.program.step_ids().zip(self.program.steps());
+        let copies: Vec<(StepId, &Step)> =
+            steps.filter(|(_, step)| step.origin == origin).collect();
+        for &(id, step) in &copies {
+            *text += &format!("{id} {} {} {purpose}\n", step.family, step.name);
+            *text += &self.line(id);
+        }
+        copies.into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// A line of what a step launches; none on a CPU.
+    fn line(&mut self, step: StepId) -> String {
+        if self.target.kind == Kind::Cpu {
+            return String::new();
+        }
+        let step = &self.program.steps()[step.index()];
+        let what = match runs(self.program, step, self.target, self.sizes) {
+            Ok(Runs::Nothing) => "nothing".to_owned(),
+            Ok(Runs::Call) => "a call of a library".to_owned(),
+            Ok(Runs::Kernel(launched)) => match self.requested(&launched) {
+                Some(Traffic { read, written }) => {
+                    let [read, written] = [read, written].map(|bytes| bytes_text(bytes as f64));
+                    format!("{launched}; they request {read} and write {written}")
+                }
+                None => launched.to_string(),
+            },
+            Err(refusal) => format!("no kernel: {}", refusal.in_short()),
+        };
+        format!("    launch: {what}\n")
+    }
+
+    fn requested(&mut self, launched: &Launched) -> Option<Traffic> {
+        let known = self.requested.iter().find(|(known, _)| known == launched);
+        let requested = known.map_or_else(|| launched.requested(STEPS), |(_, traffic)| *traffic);
+        if known.is_none() {
+            self.requested.push((launched.clone(), requested));
+        }
+        requested
+    }
 }

@@ -8,7 +8,9 @@
 use crate::base::cost::{Cost, LOOP_BLOCK, move_cost, read_time, weight};
 use crate::base::groups::{Executor, Family};
 use crate::families::layout::takes_views;
+use crate::families::tiles::rows_of_layers;
 use crate::partition::fusion_graph::{FusionGraph, Operation, Read, Role};
+use crate::partition::grids::{Grids, of_items};
 use crate::partition::legal::TILE_ROWS;
 use crate::partition::set::{OpId, Set};
 use graphene_frontend::dtype::DType;
@@ -16,13 +18,14 @@ use graphene_frontend::graph::{NodeId, ValueId};
 use graphene_frontend::op::{Op, ReduceOp, RnnCell};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Precision, Target};
+use graphene_ir::template::gemm::ROWS;
 use graphene_ir::template::mlp::Warpgroups;
 use std::collections::{BTreeSet, HashSet};
 
 /// How many times as long a GPU's warps take for a chain of layers as its warpgroups for matmuls of as few columns, where all
 /// cores are busy: 100 to 120 TFLOP/s on an H200 (20 layers of 128, 16384 rows; ConvNeXt's of 96, 384 and 96) and 400 to 500.
 const BY_WARPS: f64 = 4.0;
-/// Rows and columns of a matmul's tile, and of the one for small matmuls.
+/// Rows and columns of a matmul's tile, and of the one for small matmuls on a CPU; rows of queries of attention.
 const TILE: f64 = 128.0;
 const SMALL_TILE: f64 = 64.0;
 /// Side of the square of a matmul that a CPU core keeps in its caches.
@@ -85,7 +88,8 @@ impl<'a> Costs<'a> {
         let filled = (cost.blocks / cores).min(1.0);
         let work = set.iter().map(|op| self.work[op.index()].seconds).sum::<f64>();
         // Where cores have nothing else to do, all wait for each other's layers alike.
-        let slow = family == Family::Mlp && filled == 1.0 && self.chain_is_by_warps(set);
+        let busy = || self.chain_blocks(set, TILE_ROWS as f64) >= cores;
+        let slow = family == Family::Mlp && busy() && self.chain_is_by_warps(set);
         cost.arithmetic = work / filled * if slow { BY_WARPS } else { 1.0 };
         let own = cost.read + cost.reread + cost.written;
         cost.memory = read_time(self.target, own, cost.blocks);
@@ -95,13 +99,23 @@ impl<'a> Costs<'a> {
 
     /// Whether layers in half precision are multiplied by warps on a GPU whose matmuls are by warpgroups.
     fn chain_is_by_warps(&self, set: Set) -> bool {
+        self.has_warpgroups(set) && !self.chain_fits_warpgroups(set)
+    }
+
+    /// Whether a GPU's warpgroups multiply what has the type of a group.
+    fn has_warpgroups(&self, set: Set) -> bool {
+        let half = matches!(self.net[set.first()].dtype, DType::F16 | DType::BF16);
+        self.target.has(Feature::Wgmma) && half
+    }
+
+    /// Whether layers are of widths that warpgroups take.
+    fn chain_fits_warpgroups(&self, set: Set) -> bool {
         let matmuls = || set.iter().filter(|&op| self.net[op].role == Role::MatMul);
         let known = |shape| self.net.known(shape).last().copied().flatten().unwrap_or(1);
         let first = matmuls().next().and_then(|op| self.net.node(op).inputs()[0]);
         let read = first.and_then(|x| self.net.graph.ty(x).shape.last()?.known());
         let widths: Vec<i64> = matmuls().map(|op| known(self.net[op].shape)).chain(read).collect();
-        let half = matches!(self.net[set.first()].dtype, DType::F16 | DType::BF16);
-        self.target.has(Feature::Wgmma) && half && !Warpgroups::are_for(&widths)
+        Warpgroups::are_for(&widths)
     }
 
     /// The cost of two launches' work as one, by what each of them costs: an estimate of what a template would gain that
@@ -181,8 +195,15 @@ impl<'a> Costs<'a> {
 
     /// The cost of a change of view that has to move elements.
     pub(crate) fn of_move(&self, id: NodeId) -> Cost {
-        let size = self.net.graph.ty(id.value()).dtype.size() as f64;
-        move_cost(self.target, self.net.bytes(id.value()), size)
+        let (bytes, ty) = (self.net.bytes(id.value()), self.net.graph.ty(id.value()));
+        let elements = bytes / ty.dtype.size() as f64;
+        let known = ty.shape.iter().all(|dim| dim.known().is_some());
+        let blocks = match self.target.kind {
+            Kind::Cpu => (elements / LOOP_BLOCK).max(1.0),
+            // Neighbours lie apart.
+            Kind::Cuda { .. } => of_items((elements as i64, known), self.target) as f64,
+        };
+        Cost { blocks, ..move_cost(self.target, bytes) }
     }
 
     /// Of a table as much is read as is found in it.
@@ -202,7 +223,7 @@ impl<'a> Costs<'a> {
             Family::Mlp => {
                 let matmuls = set.iter().filter(|&op| self.net[op].role == Role::MatMul);
                 let weights: f64 = matmuls.map(|op| self.net[op].reads[1].bytes).sum();
-                let [most, fewest] = self.chain_rows().map(|rows| self.chain_blocks(set, rows));
+                let [most, fewest] = self.chain_rows(set).map(|rows| self.chain_blocks(set, rows));
                 let blocks = fewest.max(most.min(f64::from(self.target.cores)));
                 uncached(weights, weights * (blocks - 1.0))
             }
@@ -246,42 +267,46 @@ impl<'a> Costs<'a> {
 
     /// Blocks that can run side by side.
     fn blocks(&self, set: Set, family: Family) -> f64 {
+        match (self.target.kind, family) {
+            (_, Family::Mlp) => self.chain_blocks(set, self.chain_rows(set)[0]),
+            (_, Family::Fmha) => self.attention_blocks(set.first()),
+            (Kind::Cuda { .. }, _) => {
+                Grids { net: self.net, target: self.target }.blocks(set, family) as f64
+            }
+            (Kind::Cpu, _) => self.cpu_blocks(set, family),
+        }
+    }
+
+    fn attention_blocks(&self, op: OpId) -> f64 {
+        let net = self.net;
+        let sizes = net.sizes(net[op].shape);
+        let queries = sizes.get(2).copied().unwrap_or(1.0);
+        // One query of each head: heads that share keys are one tile of a warpgroup's.
+        let half = net[op].dtype != DType::F32;
+        let shares = queries == 1.0 && half && self.target.has(Feature::Wgmma);
+        let keys = net.read(op, 1).filter(|_| shares);
+        let heads = keys.map_or(sizes, |keys| net.sizes(keys.shape));
+        let heads: f64 = heads.iter().take(2).product();
+        heads * (queries / TILE).ceil()
+    }
+
+    /// What a CPU's cores take one after the other.
+    fn cpu_blocks(&self, set: Set, family: Family) -> f64 {
         let net = self.net;
         let matmuls = || set.iter().filter_map(|op| self.work[op.index()].matmul);
         let tiles = |side: f64| -> f64 {
             matmuls().map(|p| p.batch * (p.m / side).ceil() * (p.n / side).ceil()).sum()
         };
-        let elements = || net.elements(net[set.first()].shape);
+        let of_rows = matches!(family, Family::Normalization | Family::Reduction);
+        let rows = || self.rows(set).filter(|_| of_rows);
         match family {
             Family::MatMul if matmuls().next().is_some() => {
                 let wide = tiles(TILE);
                 if wide < f64::from(self.target.cores) { tiles(SMALL_TILE) } else { wide }
             }
-            Family::Mlp => self.chain_blocks(set, self.chain_rows()[0]),
-            Family::Normalization | Family::Reduction => match self.rows(set) {
-                Some((rows, _)) => rows,
-                None => elements() / LOOP_BLOCK,
-            },
-            Family::Fmha => {
-                let sizes = net.sizes(net[set.first()].shape);
-                let queries = sizes.get(2).copied().unwrap_or(1.0);
-                // One query of each head: heads that share keys are one tile of a warpgroup's.
-                let half = net[set.first()].dtype != DType::F32;
-                let shares = queries == 1.0 && half && self.target.has(Feature::Wgmma);
-                let keys = net.read(set.first(), 1).filter(|_| shares);
-                let heads = keys.map_or(sizes, |keys| net.sizes(keys.shape));
-                let heads: f64 = heads.iter().take(2).product();
-                heads * (queries / TILE).ceil()
-            }
             // Its steps wait for each other.
             Family::Recurrent => f64::from(self.target.cores),
-            Family::View
-            | Family::Copy
-            | Family::MatMul
-            | Family::Pointwise
-            | Family::Gather
-            | Family::Convolution
-            | Family::Control => elements() / LOOP_BLOCK,
+            _ => rows().unwrap_or_else(|| net.elements(net[set.first()].shape) / LOOP_BLOCK),
         }
     }
 
@@ -292,20 +317,21 @@ impl<'a> Costs<'a> {
     }
 
     /// Rows that go through a chain of layers together, at least and at most.
-    fn chain_rows(&self) -> [f64; 2] {
+    fn chain_rows(&self, set: Set) -> [f64; 2] {
         match self.target.kind {
             Kind::Cpu => CPU_ROWS,
-            Kind::Cuda { .. } => [TILE_ROWS as f64; 2],
+            Kind::Cuda { .. } => {
+                let rows = rows_of_layers(self.target, self.chain_blocks(set, 1.0) as i64);
+                let warpgroups = self.has_warpgroups(set) && self.chain_fits_warpgroups(set);
+                [if warpgroups { rows.max(ROWS) } else { rows } as f64; 2]
+            }
         }
     }
 
-    /// The number of rows and their length.
-    fn rows(&self, set: Set) -> Option<(f64, f64)> {
+    /// The number of rows.
+    fn rows(&self, set: Set) -> Option<f64> {
         set.iter().find_map(|op| match self.net[op].role {
-            Role::Row(row) => {
-                let (outer, inner) = self.net.sizes(row.full).split_at(row.first);
-                Some((outer.iter().product(), inner.iter().product()))
-            }
+            Role::Row(row) => Some(self.net.sizes(row.full)[..row.first].iter().product()),
             Role::Point { .. }
             | Role::MatMul
             | Role::Lookup

@@ -244,7 +244,7 @@ fn are_added(net: &FusionGraph<'_>, set: Set) -> bool {
 }
 
 /// Whether two matmuls of one value, each by a matrix of its own, meet: a function of both may follow.
-fn are_gated(net: &FusionGraph<'_>, set: Set) -> bool {
+pub(crate) fn are_gated(net: &FusionGraph<'_>, set: Set) -> bool {
     let matmuls: Vec<OpId> = set.iter().filter(|&op| net[op].role == Role::MatMul).collect();
     let &[gate, value] = &matmuls[..] else { return false };
     let own = |op: OpId| (net.node(op).inputs()[0], net[op].reads[1].shape);

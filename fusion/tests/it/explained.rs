@@ -82,10 +82,10 @@ fn copies_are_explained() {
     let lines = explain(&planned, &"sm_90a".parse().unwrap(), &hints);
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     expect_test::expect![[r##"
-        #0 -> #1  f32[b, 8, 16] "exp" is stored: a Normalization launch reads row-major values only; one launch would gain 2.0 us
-        #1 -> #2  f32[b, 16, 8] "turned" is stored: a change of view stands between the two; one launch would gain 2.0 us
-        #2 -> #3  f32[b, 16, 8] "softmax" is stored: this Reshape moves elements, so it is no view; one launch would gain 2.0 us
-        #3 -> #4  f32[b, 8, 16] "merged" is stored: this Reshape moves elements, so it is no view; one launch would gain 2.0 us
+        #0 -> #1  f32[b, 8, 16] "exp" is stored: a Normalization launch reads row-major values only; an estimate: one launch would gain 2.0 us
+        #1 -> #2  f32[b, 16, 8] "turned" is stored: a change of view stands between the two; an estimate: one launch would gain 2.0 us
+        #2 -> #3  f32[b, 16, 8] "softmax" is stored: this Reshape moves elements, so it is no view; an estimate: one launch would gain 2.0 us
+        #3 -> #4  f32[b, 8, 16] "merged" is stored: this Reshape moves elements, so it is no view; an estimate: one launch would gain 2.0 us
     "##]].assert_eq(&text);
 }
 

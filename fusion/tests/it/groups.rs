@@ -25,7 +25,7 @@ fn outline(graph: &Graph, target: &str) -> String {
 /// The groups as text.
 fn printed(graph: &Graph, target: &str, hints: &Bindings) -> String {
     let planned = planned(graph, target, hints);
-    planned.groups.print(graph, &planned.program)
+    planned.groups.print(graph, &planned.program, &target.parse().unwrap(), hints)
 }
 
 #[track_caller]
@@ -350,13 +350,19 @@ fn what_no_template_takes_is_the_librarys() {
     let graph = graph(text, &[]);
     let text = |target| printed(&graph, target, &sizes(&[("b", 8)]));
     expect![[r#"
-        #0 Pointwise Exp (exp): reads 2.0 kB, writes 2.0 kB, 2.0 us by launch
-        #1 Reduction TopK (top) by the library: reads 2.0 kB, writes 384 B, 2.0 us by launch
+        #0 Pointwise Exp (exp)
+            launch: pointwise, 1 block of 256 threads; they request 2.0 kB and write 2.0 kB
+            estimate: memory reads 2.0 kB, writes 2.0 kB, 2.0 us by launch
+        #1 Reduction TopK (top) by the library
+            launch: no kernel: no template for TopK
+            estimate: memory reads 2.0 kB, writes 384 B, 2.0 us by launch
     "#]]
     .assert_eq(&text("sm_90a"));
     expect![[r#"
-        #0 Pointwise Exp (exp): reads 2.0 kB, writes 2.0 kB, 5.2 us by launch
-        #1 Reduction TopK (top): reads 2.0 kB, writes 384 B, 5.1 us by launch
+        #0 Pointwise Exp (exp)
+            estimate: memory reads 2.0 kB, writes 2.0 kB, 5.2 us by launch
+        #1 Reduction TopK (top)
+            estimate: memory reads 2.0 kB, writes 384 B, 5.1 us by launch
     "#]]
     .assert_eq(&text("cpu:2"));
 }
@@ -370,17 +376,21 @@ fn explanations_weigh_what_could_be_fused() {
         (
             4096,
             expect![[r##"
-                #0 MatMul MatMul+Relu (hidden): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
-                #1 MatMul MatMul+Add (sum): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
-                #0 -> #1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 3665.0 us
+                #0 MatMul MatMul+Relu (hidden)
+                    estimate: memory reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
+                #1 MatMul MatMul+Add (sum)
+                    estimate: memory reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
+                #0 -> #1  f32[b, 1024] "hidden" is stored: one launch would take longer; an estimate: one launch would lose 3665.0 us
             "##]],
         ),
         (
             64,
             expect![[r##"
-                #0 MatMul MatMul+Relu (hidden): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
-                #1 MatMul MatMul+Add (sum): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
-                #0 -> #1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 93.3 us
+                #0 MatMul MatMul+Relu (hidden)
+                    estimate: memory reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
+                #1 MatMul MatMul+Add (sum)
+                    estimate: memory reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
+                #0 -> #1  f32[b, 1024] "hidden" is stored: one launch would take longer; an estimate: one launch would lose 93.3 us
             "##]],
         ),
     ] {
@@ -404,9 +414,9 @@ fn explanations_weigh_what_could_be_fused() {
     "#;
     let graph = crate::graph(text, &[&[512, 512]]);
     expect![[r##"
-        #0 -> #1  f32[b, 512] "product" is stored: a change of view stands between the two; one launch would gain 2.2 us
-        #1 -> #2  f32[512, b] "sum" is stored: a MatMul launch takes nothing before it; one launch would gain 2.2 us
-        #2 -> #3  f32[512, b] "activated" is stored: this Softmax is a launch of its own; one launch would gain 2.1 us
+        #0 -> #1  f32[b, 512] "product" is stored: a change of view stands between the two; an estimate: one launch would gain 2.2 us
+        #1 -> #2  f32[512, b] "sum" is stored: a MatMul launch takes nothing before it; an estimate: one launch would gain 2.2 us
+        #2 -> #3  f32[512, b] "activated" is stored: this Softmax is a launch of its own; an estimate: one launch would gain 2.1 us
     "##]]
     .assert_eq(&explained(&graph, "sm_90a", &sizes(&[])));
 }
@@ -444,7 +454,8 @@ fn copies_are_stated_and_weighed() {
             expect![[r#"
                 - View Transpose (turned)
                 #0 Copy Transpose (turned) for #1
-                #1 Normalization LayerNorm (norm): reads 524.5 kB, copies 524.3 kB before, writes 524.3 kB, 116.2 us by memory
+                #1 Normalization LayerNorm (norm): 2 launches from #0 on
+                    estimate: memory reads 524.5 kB, copies 524.3 kB before, writes 524.3 kB, 116.2 us by memory
             "#]],
         ),
         (
@@ -452,7 +463,10 @@ fn copies_are_stated_and_weighed() {
             expect![[r#"
                 - View Transpose (turned)
                 #0 Copy Transpose (turned) for #1
-                #1 Normalization LayerNorm (norm): reads 524.5 kB, copies 524.3 kB before, writes 524.3 kB, 4.5 us by launch
+                    launch: transpose, 32 blocks of 256 threads; they request 524.3 kB and write 524.3 kB
+                #1 Normalization LayerNorm (norm): 2 launches from #0 on
+                    launch: rows, 256 blocks of 128 threads; they request 1.57 MB and write 524.3 kB
+                    estimate: memory reads 524.5 kB, copies 524.3 kB before, writes 524.3 kB, 4.5 us by launch
             "#]],
         ),
     ] {

@@ -1,6 +1,7 @@
 //! Kernels of steps: each is verified, simulated on the step's own buffers, and compared with the reference evaluation
 //! of the step's body.
 
+use crate::launched::emitted;
 use crate::sizes;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
@@ -14,7 +15,7 @@ use graphene_fusion::kernels::{Launch, Refusal, StepOperand, launches};
 use graphene_fusion::program::{Operand, Program, Step};
 use graphene_fusion::{Granularity, plan};
 use graphene_ir::emit::emit;
-use graphene_ir::simulate::{Buffer, Inputs, Options, simulate};
+use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
 use graphene_ir::target::Target;
 use graphene_ir::verify::verify;
 use half::{bf16, f16};
@@ -93,18 +94,15 @@ fn shape(operand: &Operand, bindings: &Bindings) -> Vec<usize> {
     operand.view.shape().iter().map(|dim| size(dim).unwrap()).collect()
 }
 
-/// Runs a launch in the simulator and compares each output with the reference: relative to the largest number that there
-/// is they may differ by 1e-5, and by a rounding for each operation, to the coarsest type of any result, as the reference
-/// rounds them.
-pub(crate) fn check(
+/// Runs a launch in the simulator, which must have nothing against it and count the bytes that plans say the kernel requests.
+/// Gives the elements of the step's inputs, and what came of it.
+pub(crate) fn simulated(
     name: &str,
     program: &Program,
     step: &Step,
     launch: &Launch,
     bindings: &Bindings,
-) {
-    let findings = verify(&launch.kernel);
-    assert!(findings.is_empty(), "{name}: {findings:?}");
+) -> (Vec<Vec<f64>>, Outcome) {
     let buffer = |operand: &Operand| &program.buffers()[operand.buffer.index()];
     let data: Vec<Vec<f64>> = step
         .inputs
@@ -148,6 +146,25 @@ pub(crate) fn check(
     let outcome = simulate(&launch.kernel, &inputs, &Options::default()).unwrap();
     let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
     assert!(findings.is_empty(), "{name}: {findings:#?}");
+    let stated = launch.at("any", bindings).unwrap().requested(u64::MAX);
+    assert_eq!(stated, Some(outcome.costs.total().global), "{name}\n{}", launch.kernel);
+    (data, outcome)
+}
+
+/// Runs a launch in the simulator and compares each output with the reference: relative to the largest number that there
+/// is they may differ by 1e-5, and by a rounding for each operation, to the coarsest type of any result, as the reference
+/// rounds them.
+pub(crate) fn check(
+    name: &str,
+    program: &Program,
+    step: &Step,
+    launch: &Launch,
+    bindings: &Bindings,
+) {
+    let findings = verify(&launch.kernel);
+    assert!(findings.is_empty(), "{name}: {findings:?}");
+    let (data, outcome) = simulated(name, program, step, launch, bindings);
+    let buffer = |operand: &Operand| &program.buffers()[operand.buffer.index()];
     let dense: Vec<Tensor> = step
         .inputs
         .iter()
@@ -280,9 +297,8 @@ fn blocks_are_as_large_as_a_group_wants() {
         let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
         let step = planned.program.steps().first().unwrap();
         let launch = &launches(&planned.program, step, &target).unwrap()[0];
-        let place = launch.kernel.symbols.iter().position(|s| s.name() == "blocks").unwrap();
-        let blocks = launch.symbols[place].eval(&sizes(&[("b", 4096)])).unwrap();
-        (launch.kernel.block_size().unwrap(), blocks, target.cores)
+        let launch = emitted(launch, &sizes(&[("b", 4096)]));
+        (launch.threads, launch.blocks, target.cores)
     };
     let (threads, blocks, cores) = mapped("8192");
     assert_eq!((threads, blocks), (32, 32));

@@ -1,5 +1,6 @@
 //! Programs: views, orders and variants.
 
+use crate::launched::emitted;
 use crate::{graph, plan, sizes};
 use expect_test::expect;
 use graphene_fusion::groups::Family;
@@ -198,9 +199,7 @@ fn one_query_of_each_head_is_a_row_of_a_tile_of_heads() {
         let bindings = sizes(&[("b", 8), ("q", q), ("t", 512)]);
         let chosen = step.variants.choose(&bindings).unwrap();
         assert_eq!(step.variants.all()[chosen].name, expected, "{q}: {}", step.variants);
-        let launch = &launches[chosen];
-        let symbol = launch.kernel.symbols.iter().position(|s| s.name() == "blocks").unwrap();
-        assert_eq!(launch.symbols[symbol].eval(&bindings).unwrap(), blocks, "{q}");
+        assert_eq!(emitted(&launches[chosen], &bindings).blocks, blocks, "{q}");
     }
     // Queries that attend only some keys each, and heads with keys of their own, are no such rows.
     for text in

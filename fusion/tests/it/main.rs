@@ -11,6 +11,7 @@ mod fixtures;
 mod gated;
 mod groups;
 mod kernels;
+mod launched;
 mod layers;
 mod library;
 mod lookups;

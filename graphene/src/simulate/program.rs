@@ -102,8 +102,7 @@ const MAX_ELEMENTS: usize = 1 << 28;
 const MAX_BLOCKS: i64 = 1 << 20;
 
 impl<'k> Program<'k> {
-    /// Compiles a kernel, given the values of its symbols. Fails with [`Error::Kernel`] where it is too large,
-    /// [`Error::NoAtom`] for specs that are neither decomposed nor atoms, [`Error::Shape`] for what is not fixed at
+    /// Compiles a kernel, given the values of its symbols. Fails with [`Error::NoAtom`] for specs that are neither decomposed nor atoms, [`Error::Shape`] for what is not fixed at
     /// launch but must be, [`Error::Overlap`] for tensors that overlap.
     pub(super) fn of(kernel: &'k Kernel, symbols: HashMap<Var, i64>, levels: bool) -> Result<Self> {
         let threads = kernel.block_size()?;
@@ -143,7 +142,6 @@ impl<'k> Program<'k> {
         for id in kernel.params.iter().copied().chain(kernel.allocations()) {
             program.root(id)?;
         }
-        program.check_size()?;
         for out in kernel.leaves().iter().flat_map(|leaf| &leaf.spec.outs) {
             if let Ok(root) = program.root_of(out.tensor) {
                 program.roots[root].written = true;
@@ -159,7 +157,7 @@ impl<'k> Program<'k> {
     }
 
     /// A machine that would not fit is refused before it is made.
-    fn check_size(&self) -> Result {
+    pub(super) fn check_size(&self) -> Result {
         let together = if self.kernel.cooperative() { self.blocks } else { self.cluster };
         let threads = self.threads.saturating_mul(together) as usize;
         let shared = self.shared.saturating_mul(together.max(1) as usize);

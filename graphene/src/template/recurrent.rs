@@ -182,23 +182,33 @@ impl Recurrent {
     pub fn fitting(self, cores: i64, shared: i64) -> Option<Recurrent> {
         const WARPS: i64 = 8;
         let single = self.scalar == Scalar::F32;
-        // Sixteen columns share an instruction's operands.
-        let group = if !single && self.sums() % 2 == 1 { 16 } else { 8 };
-        let along = self.rows / if single { 8 } else { 16 };
-        let mut units = group;
-        while (Recurrent { units, ..self.clone() }).blocks() > cores {
-            units += group;
-        }
+        let (along, spread) = (self.rows / if single { 8 } else { 16 }, self.spread(cores));
+        let units = spread.units;
         // Fewer warps along the units than there could be, where there are many.
-        let groups = units / group;
+        let groups = units / spread.group();
         let columns = (1..=groups).rev().find(|n| groups % n == 0 && along * n <= WARPS);
         let warps = [along, columns.unwrap_or(1)];
-        let deep = self.depth / if single { 4 } else { 16 };
+        let deep = spread.depth / if single { 4 } else { 16 };
         let times = |n: &i64| deep % n == 0 && n * warps[0] * warps[1] <= WARPS;
         let slices = (1..=WARPS).rev().find(times).unwrap_or(1);
-        let of = |resident| Recurrent { units, warps, slices, resident, ..self.clone() };
+        let of = |resident| Recurrent { warps, slices, resident, ..spread.clone() };
         let fits = |layer: &Recurrent| layer.shared_bytes() <= shared && layer.kernel().is_ok();
         [[true, true], [false, true], [false, false]].into_iter().map(of).find(fits)
+    }
+
+    /// The layer with as few units a block as so many cores allow, each of which has one block.
+    #[must_use]
+    pub fn spread(mut self, cores: i64) -> Recurrent {
+        self.units = self.group();
+        while self.blocks() > cores {
+            self.units += self.group();
+        }
+        self
+    }
+
+    /// Units that a warp takes together: sixteen columns share an instruction's operands.
+    fn group(&self) -> i64 {
+        if self.scalar != Scalar::F32 && self.sums() % 2 == 1 { 16 } else { 8 }
     }
 
     /// Blocks for each part of the batch.

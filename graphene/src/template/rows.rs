@@ -104,18 +104,23 @@ pub enum Norm {
 
 /// Layer normalisation of up to 1024 columns of fp16: a row per warp.
 impl Rows {
+    /// The threads of a team for rows of so many vectors, and the teams of a block, if threads hold their vectors.
+    pub fn teams(vectors: i64) -> [i64; 2] {
+        let threads = match vectors {
+            ..=32 => (vectors.max(1) as u64).next_power_of_two() as i64,
+            33..=96 => 32,
+            97..=512 => 128,
+            _ => (ceil(vectors, 4 * 32) * 32).min(512),
+        };
+        [threads, if threads <= 32 { 128 / threads } else { 1 }]
+    }
+
     /// The team and the vectors it holds for this many columns, as measured on Hopper: as long as three vectors a lane
     /// do, a warp or part of one; then 128 threads, and more from four vectors a thread on.
     #[must_use]
     pub fn fitting(self, columns: i64) -> Rows {
         let vectors = ceil(columns, self.vector).max(1);
-        let threads = match vectors {
-            ..=32 => (vectors as u64).next_power_of_two() as i64,
-            33..=96 => 32,
-            97..=512 => 128,
-            _ => (ceil(vectors, 4 * 32) * 32).min(512),
-        };
-        let teams = if threads <= 32 { 128 / threads } else { 1 };
+        let [threads, teams] = Self::teams(vectors);
         let held = ceil(vectors, threads);
         // So many, and what they are computed from, fit the registers of a thread.
         if held * self.vector <= 32 {

@@ -33,7 +33,7 @@ pub(crate) fn emit(
         let text = match stage {
             Stage::Import => text::print(imported).text,
             Stage::Rewritten => text::print(graph).text,
-            Stage::Groups => groups.print(graph, program),
+            Stage::Groups => groups.print(graph, program, target, &sizing.sizes),
             Stage::Program => program.to_string(),
             Stage::Bound => plans.bind(exec, &sizing.sizes)?.to_string(),
             Stage::Egraph => egraphs(imported, target)?.concat(),

@@ -7,7 +7,7 @@ use super::sums::{Sum, is_gated, summed};
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use crate::base::parameters::{GemmParameters, Parameters};
 use crate::base::variants::Variant;
-use crate::families::tiles::{PING_PONG, Tile, parts, tiles_of_matmul};
+use crate::families::tiles::{MatMuls, PING_PONG, Tile, parts};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
@@ -120,7 +120,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         true => Edges::Bulk,
         false => Edges::Moves,
     };
-    let sized = tiles_of_matmul(site.target, body);
+    let sized = MatMuls::of(site.target, body).tiles(site.target);
     // The first operand is A, the second B; and so on, but that gated matmuls have one A.
     let of_term = if gated { 3 } else { 2 };
     let mut terms = operands.pointers[..of_term * terms.len()].chunks(of_term);

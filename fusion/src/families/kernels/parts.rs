@@ -5,11 +5,11 @@ use super::{
     Launch, Pointer, Refusal, Site, StepOperand, WIDTH, lies_channels_last, pointwise, scalar,
 };
 use crate::base::view::View;
+use crate::families::grids::of_loop;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{Op, PadMode, SliceAxis};
-use graphene_ir::choose::mapping;
 use graphene_ir::kernel::Number;
 use graphene_ir::template::conv::Filled;
 use graphene_ir::template::parts::{Part, Parts, Source};
@@ -252,7 +252,7 @@ fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
         items = &items + &pointwise::items(&axes, vector);
         parts.push(Part { source, to: target, vector });
     }
-    let mapping = mapping(items.known().unwrap_or(pointwise::MANY), 1, site.target);
+    let mapping = of_loop(items.known(), site.target);
     let template = Parts { arch: site.arch, parts, threads: mapping.threads };
     let blocks = super::tiles(&items, mapping.threads).minimum(&Dim::from(mapping.blocks));
     dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));

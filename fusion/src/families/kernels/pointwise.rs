@@ -3,18 +3,15 @@
 use super::function::{function, whole};
 use super::operand::Axes;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
+use crate::families::grids::of_loop;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::ValueId;
-use graphene_ir::choose::mapping;
 use graphene_ir::template::access::Access;
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::template::transpose::Transpose;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
-
-/// Vectors of a group whose size is not known yet: more than run at once.
-pub(super) const MANY: i64 = 1 << 40;
 
 /// Rows and columns that are too short for tiles of a transpose.
 const SHORT: i64 = 16;
@@ -74,8 +71,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let vector = axes.vector(&offsets, (WIDTH / narrowest).min(8));
     let ins = accesses.split_off(outputs.len());
     let items = items(&axes, vector);
-    // Few vectors are spread over all multiprocessors, by smaller blocks.
-    let mapping = mapping(items.known().unwrap_or(MANY), 1, site.target);
+    let mapping = of_loop(items.known(), site.target);
     let template = Pointwise {
         arch: site.arch,
         function,

@@ -2,6 +2,7 @@
 
 use super::function::unary;
 use super::{Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, tiles};
+use crate::base::sizes::ceil;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Node, ValueId};
 use graphene_frontend::op::{Op, RnnAttrs, RnnCell, RnnDirection};
@@ -49,11 +50,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         scalar,
         arch: site.arch,
         cell: cell(attrs, operands.has(PEEPHOLES))?,
-        direction: match attrs.direction {
-            RnnDirection::Forward => Direction::Forward,
-            RnnDirection::Reverse => Direction::Reverse,
-            RnnDirection::Bidirectional => Direction::Both,
-        },
+        direction: direction(attrs),
         inputs: known,
         hidden,
         bias: operands.has(BIAS),
@@ -111,15 +108,51 @@ fn fitting(site: &Site<'_>, layer: Recurrent, batch: &Dim) -> Result<Recurrent, 
     let cores = i64::from(site.target.cores);
     let shared = i64::try_from(site.target.shared_memory_per_block).unwrap_or(i64::MAX);
     let single = layer.scalar == Scalar::F32;
-    let (most, depth) = if single { (16, 32) } else { (32, 64) };
-    let rows = match batch.known() {
+    let (depth, rows) = (if single { 32 } else { 64 }, rows(batch.known(), single));
+    let wanted = [rows, most_rows(single)].into_iter().map(|rows| Recurrent {
+        rows,
+        depth,
+        ..layer.clone()
+    });
+    let mut found = wanted.filter_map(|layer| layer.fitting(cores, shared));
+    found.next().ok_or(Refusal::Layout("more units than blocks that are resident together take"))
+}
+
+/// Sequences that blocks take through a step together: of a batch, if it is known; and where that is not.
+fn rows(batch: Option<i64>, single: bool) -> i64 {
+    let most = most_rows(single);
+    match batch {
         Some(batch) if batch <= most / 2 => most / 2,
         Some(batch) if batch >= 128 && !single => 128,
         _ => most,
-    };
-    let wanted = [rows, most].into_iter().map(|rows| Recurrent { rows, depth, ..layer.clone() });
-    let mut found = wanted.filter_map(|layer| layer.fitting(cores, shared));
-    found.next().ok_or(Refusal::Layout("more units than blocks that are resident together take"))
+    }
+}
+
+fn most_rows(single: bool) -> i64 {
+    if single { 16 } else { 32 }
+}
+
+/// The blocks of a layer over so many sequences, whose number the kernel knows or not; `None` for what has no kernel.
+pub(crate) fn blocks(
+    attrs: &RnnAttrs,
+    scalar: Scalar,
+    (batch, known): (i64, bool),
+    cores: i64,
+) -> Option<i64> {
+    let (cell, hidden) = (cell(attrs, false).ok()?, i64::try_from(attrs.hidden).ok()?);
+    let layer =
+        Recurrent { scalar, cell, hidden, direction: direction(attrs), ..Recurrent::default() };
+    let of_part = layer.spread(cores).blocks();
+    let rows = rows(known.then_some(batch), scalar == Scalar::F32);
+    Some(of_part * ceil(batch, rows).min((cores / of_part).max(1)))
+}
+
+fn direction(attrs: &RnnAttrs) -> Direction {
+    match attrs.direction {
+        RnnDirection::Forward => Direction::Forward,
+        RnnDirection::Reverse => Direction::Reverse,
+        RnnDirection::Bidirectional => Direction::Both,
+    }
 }
 
 /// What a unit computes.

@@ -4,7 +4,9 @@
 use super::function::function;
 use super::operand::{Axes, forward};
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
+use crate::base::sizes::ceil;
 use crate::base::view::{Mode, View};
+use crate::families::grids::{COLUMNS, of_columns, of_folds};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
@@ -15,12 +17,6 @@ use graphene_ir::template::folds::{Folds, Out, Total};
 use graphene_ir::template::reduce::Reduce;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
-
-/// Threads of a block at least.
-const THREADS: i64 = 128;
-
-/// Threads side by side along columns.
-const COLUMNS: i64 = 32;
 
 /// The launch of a step with functions of the rows of one shape.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
@@ -301,16 +297,10 @@ impl<'a> Operands<'a> {
         while vector > 1 && !begins(vector) {
             vector /= 2;
         }
-        // Narrower columns keep more cores busy, as more strands do that share what is long.
+        // More strands share what is long.
         let [outer, reduced, inner] = [0, 1, 2].map(|axis| axes.sizes[axis].known());
         let bytes = self.all.iter().map(|of| of.scalar.bytes()).max().unwrap_or(4);
-        let blocks =
-            |vector: i64| Some(outer? * ((inner? + COLUMNS * vector - 1) / (COLUMNS * vector)));
-        let few =
-            |vector: i64| blocks(vector).is_some_and(|n| n < i64::from(self.site.target.cores));
-        while vector * bytes > 4 && few(vector) {
-            vector /= 2;
-        }
+        let vector = of_columns([outer, inner], (vector, bytes), self.site.target);
         let strands = match reduced {
             Some(..128) => 8,
             Some(128..512) | None => 16,
@@ -368,15 +358,7 @@ impl<'a> Operands<'a> {
         let offsets: Vec<&Dim> = whole.iter().map(|&i| self.all[i].offset).collect();
         let vector = of_elements.vector(&offsets, self.most());
         let length = columns.sizes.iter().product::<Dim>();
-        let (threads, teams) = match length.known().map(|length| (length + vector - 1) / vector) {
-            Some(vectors @ ..=32) => {
-                let threads = vectors.max(1).unsigned_abs().next_power_of_two() as i64;
-                (threads, THREADS / threads)
-            }
-            Some(33..=512) => (32, THREADS / 32),
-            Some(_) => (2 * THREADS, 1),
-            None => (THREADS, 1),
-        };
+        let [threads, teams] = of_folds(length.known().map(|length| ceil(length, vector)));
         let template = Folds {
             arch: self.site.arch,
             kept: kept.sizes.len(),

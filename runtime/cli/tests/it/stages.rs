@@ -16,7 +16,8 @@ fn groups_print() {
     check_stage(
         "groups",
         expect![[r#"
-            #0 MatMul MatMul+Add+Relu (/net/net.1/Relu): reads 384 B, writes 96 B, 5.0 us by launch
+            #0 MatMul MatMul+Add+Relu (/net/net.1/Relu)
+                estimate: memory reads 384 B, writes 96 B, 5.0 us by launch
         "#]],
     );
 }

@@ -1,0 +1,234 @@
+//! The blocks that a GPU's kernel of a group will have under planning hints, as far as they depend on sizes alone: where layouts
+//! count as well, operands are taken to lie row-major.
+
+use crate::base::cost::weight;
+use crate::base::groups::Family;
+use crate::base::sizes::ceil;
+use crate::families::grids::{COLUMNS, MANY, of_columns, of_folds, of_loop};
+use crate::families::kernels::recurrent;
+use crate::families::tiles::{MatMuls, blocks_of_pixels};
+use crate::partition::fusion_graph::{FusionGraph, Role, ShapeId};
+use crate::partition::legal::are_gated;
+use crate::partition::set::{OpId, Set};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::op::Op;
+use graphene_ir::target::Target;
+use graphene_ir::template::conv::Sliding;
+use graphene_ir::template::rows::Rows;
+use graphene_ir::tensor::Scalar;
+
+/// Bytes that an instruction moves at most, and elements.
+const WIDTH: i64 = 16;
+const MOST: i64 = 8;
+
+/// The blocks of a loop over so many vectors, which the kernel knows or not.
+pub(crate) fn of_items((items, known): (i64, bool), target: &Target) -> i64 {
+    let mapping = of_loop(known.then_some(items), target);
+    ceil(items, mapping.threads).min(mapping.blocks).max(1)
+}
+
+/// What grids are asked about.
+pub(crate) struct Grids<'a> {
+    pub(crate) net: &'a FusionGraph<'a>,
+    pub(crate) target: &'a Target,
+}
+
+impl Grids<'_> {
+    /// The blocks of a group of this family: of a loop, if nothing else is known.
+    pub(crate) fn blocks(&self, set: Set, family: Family) -> i64 {
+        let blocks = match family {
+            Family::MatMul => self.matmul(set),
+            Family::Normalization | Family::Reduction | Family::Gather => self.rows(set, family),
+            Family::Recurrent => self.recurrent(set.first()),
+            Family::Convolution => self.windows(set),
+            Family::Copy => Some(self.moves(set)),
+            Family::View | Family::Pointwise | Family::Mlp | Family::Fmha | Family::Control => None,
+        };
+        blocks.unwrap_or_else(|| self.of_loop(set)).max(1)
+    }
+
+    /// The elements of a shape's axes under the hints, [`MANY`] at most, and whether they are known without.
+    fn count(&self, shape: ShapeId, axes: impl Iterator<Item = usize> + Clone) -> (i64, bool) {
+        let (sizes, known) = (self.net.sizes(shape), self.net.known(shape));
+        let all = axes.clone().map(|axis| sizes[axis]).product::<f64>();
+        (all.min(MANY as f64) as i64, axes.into_iter().all(|axis| known[axis].is_some()))
+    }
+
+    /// Bytes of the elements of what a group reads and stores, without indices.
+    fn bytes(&self, set: Set) -> impl Iterator<Item = i64> {
+        let net = self.net;
+        set.iter().flat_map(move |op| {
+            let node = net.node(op);
+            let outer = |&slot: &usize| {
+                !net[op].reads.iter().any(|read| {
+                    read.slot == slot && read.from.is_some_and(|from| set.contains(from))
+                })
+            };
+            let indices = |slot: usize| net[op].role == Role::Lookup && slot == 1;
+            let reads = (0..node.inputs().len()).filter(|&slot| outer(&slot) && !indices(slot));
+            let reads = reads.filter_map(|slot| node.inputs()[slot]);
+            let reads = reads.map(|value| net.graph.ty(value).dtype);
+            let writes = node.outputs().iter().zip(&net[op].writes);
+            let writes =
+                writes.filter(move |(_, written)| written.is_stored(set)).map(|(ty, _)| ty.dtype);
+            reads.chain(writes).map(|dtype| dtype.size() as i64).collect::<Vec<_>>()
+        })
+    }
+
+    /// Vectors of so many elements at most that divide a row of known axes.
+    fn vector(&self, most: i64, shape: ShapeId, axes: impl Iterator<Item = usize>) -> i64 {
+        let known = self.net.known(shape);
+        let all = axes.filter_map(|axis| known[axis]).fold(1, i64::saturating_mul);
+        let mut vector = most.clamp(1, MOST);
+        while all % vector != 0 {
+            vector /= 2;
+        }
+        vector
+    }
+
+    fn of_loop(&self, set: Set) -> i64 {
+        let shape = self.net[set.first()].shape;
+        let axes = 0..self.net.known(shape).len();
+        let narrowest = self.bytes(set).min().unwrap_or(4).max(1);
+        let vector = self.vector(WIDTH / narrowest, shape, axes.clone());
+        let (elements, known) = self.count(shape, axes);
+        of_items((ceil(elements, vector), known), self.target)
+    }
+
+    /// Of joins and the like, which move as much at once as begins and ends in all operands where an instruction may.
+    fn moves(&self, set: Set) -> i64 {
+        let (net, op) = (self.net, set.first());
+        let (shape, bytes) = (net[op].shape, net[op].dtype.size() as i64);
+        let last =
+            |shape: ShapeId| net.known(shape).len().saturating_sub(1)..net.known(shape).len();
+        let shapes = net[op].reads.iter().map(|read| read.shape).chain([shape]);
+        let vectors = shapes.map(|shape| self.vector(WIDTH / bytes, shape, last(shape)));
+        let (elements, known) = self.count(shape, 0..net.known(shape).len());
+        of_items((ceil(elements, vectors.min().unwrap_or(1)), known), self.target)
+    }
+
+    /// Of poolings, which take a thread for each result, and of convolutions without groups, by tiles of their pixels.
+    fn windows(&self, set: Set) -> Option<i64> {
+        let net = self.net;
+        let is = |op: &OpId| matches!(net.node(*op).op(), Op::Pool(_) | Op::Conv(_));
+        let op = set.iter().find(is)?;
+        let shape = net[op].shape;
+        let rank = net.known(shape).len();
+        match net.node(op).op() {
+            Op::Conv(attrs) if attrs.group == 1 => {
+                let (pixels, _) = self.count(shape, (0..rank).filter(|&axis| axis != 1));
+                let (made, _) = self.count(shape, 1..2);
+                Some(blocks_of_pixels(self.target, pixels, made))
+            }
+            Op::Conv(_) => None,
+            _ => Some(ceil(self.count(shape, 0..rank).0, Sliding::default().threads)),
+        }
+    }
+
+    /// Of functions of rows, of rows of tables, and of running sums.
+    fn rows(&self, set: Set, family: Family) -> Option<i64> {
+        let net = self.net;
+        let row = set.iter().find_map(|op| match net[op].role {
+            Role::Row(row) => Some((row.full, row.first)),
+            Role::Point { .. }
+            | Role::MatMul
+            | Role::Lookup
+            | Role::Convolution
+            | Role::Integers
+            | Role::Alone => None,
+        });
+        let looked_up = || {
+            let op = set.iter().find(|&op| net[op].role == Role::Lookup)?;
+            let (shape, table) = (net[op].shape, net.known(net.read(op, 0)?.shape).len());
+            Some((shape, (net.known(shape).len() + 1).checked_sub(table)?))
+        };
+        let Some((shape, first)) = row.or_else(looked_up) else { return self.along(set.first()) };
+        let rank = net.known(shape).len();
+        let ((rows, _), (length, known)) =
+            (self.count(shape, 0..first), self.count(shape, first..rank));
+        let folds = family == Family::Reduction;
+        let bytes = if folds { self.bytes(set).min() } else { self.bytes(set).max() };
+        let vector = self.vector(WIDTH / bytes.unwrap_or(4), shape, first..rank);
+        let vectors = known.then(|| ceil(length, vector));
+        let teams = match (folds, vectors) {
+            (true, vectors) => of_folds(vectors)[1],
+            (false, Some(vectors)) => Rows::teams(vectors)[1],
+            (false, None) => 1,
+        };
+        Some(ceil(rows, teams))
+    }
+
+    /// Of an operation along axes that are not the last ones.
+    fn along(&self, op: OpId) -> Option<i64> {
+        let (net, node) = (self.net, self.net.node(op));
+        let shape = net.read(op, 0)?.shape;
+        let rank = net.known(shape).len();
+        let axes = match node.op() {
+            Op::Reduce { axes, .. } => axes.clone(),
+            Op::Softmax { axis, .. } => vec![*axis],
+            Op::Cumulative { axis, .. } => {
+                return Some(self.count(shape, (0..rank).filter(|other| other != axis)).0);
+            }
+            _ => return None,
+        };
+        let read = net.graph.ty(node.inputs()[0]?).dtype;
+        let [read, made] = [read, net[op].dtype].map(|dtype| dtype.size() as i64);
+        let (first, last) = (*axes.first()?, *axes.last()?);
+        let after = last + 1..rank;
+        if matches!(node.op(), Op::Reduce { .. }) && last - first + 1 == axes.len() {
+            let ((outer, of), (inner, known)) =
+                (self.count(shape, 0..first), self.count(shape, after.clone()));
+            if inner > 1 {
+                let most = self.vector(WIDTH / read.min(made), shape, after);
+                let sizes = [of.then_some(outer), known.then_some(inner)];
+                let vector = of_columns(sizes, (most, read.max(made)), self.target);
+                return Some(outer.saturating_mul(ceil(inner, COLUMNS * vector)));
+            }
+        }
+        let (rows, _) = self.count(shape, (0..rank).filter(|axis| !axes.contains(axis)));
+        let (length, known) = self.count(shape, axes.iter().copied());
+        Some(ceil(rows, of_folds(known.then_some(length))[1]))
+    }
+
+    /// Of matmuls over one shape; several share tiles.
+    fn matmul(&self, set: Set) -> Option<i64> {
+        let net = self.net;
+        let matmuls: Vec<OpId> = set.iter().filter(|&op| net[op].role == Role::MatMul).collect();
+        let &first = matmuls.first()?;
+        let (shape, b) = (net[first].shape, net.read(first, 1)?.shape);
+        let known = net.known(shape);
+        let (outer, shared) = (known.len().checked_sub(2)?, net.known(b).len() == 2);
+        let (gated, a) = (are_gated(net, set), net.read(first, 0)?.shape);
+        let size = net[first].dtype.size() as i64;
+        let depth = net.known(a).last().copied().flatten().map(|depth| depth.saturating_mul(size));
+        let matrices = known[..outer].iter().flatten().filter(|_| !shared).map(|n| (*n).max(1));
+        let matmuls = MatMuls {
+            gated,
+            shared,
+            columns: known[outer + 1],
+            matrices: matrices.fold(1, i64::saturating_mul),
+            counted: shared || known[..outer].iter().all(Option::is_some),
+            depth: depth.filter(|_| matmuls.len() == 1 || gated),
+            by_threads: !self.target.tf32 && net[first].dtype == DType::F32,
+            follows: set.iter().map(|op| weight(net.node(op).op())).sum(),
+        };
+        let (matrices, rows) =
+            (self.count(shape, 0..outer).0, self.count(shape, outer..outer + 1).0);
+        let columns = self.count(shape, outer + 1..outer + 2).0;
+        let sizes = if shared {
+            [1, matrices.saturating_mul(rows), columns]
+        } else {
+            [matrices, rows, columns]
+        };
+        Some(matmuls.blocks(self.target, sizes))
+    }
+
+    /// Of a recurrent layer, whose steps wait for each other.
+    fn recurrent(&self, op: OpId) -> Option<i64> {
+        let net = self.net;
+        let Op::Rnn(attrs) = net.node(op).op() else { return None };
+        let batch = self.count(net.read(op, 0)?.shape, 1..2);
+        let scalar = if net[op].dtype == DType::F32 { Scalar::F32 } else { Scalar::F16 };
+        recurrent::blocks(attrs, scalar, batch, i64::from(self.target.cores))
+    }
+}
