@@ -7,7 +7,7 @@
 use super::{Refusal, scalar};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::op::{Binary, FunctionClass, Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Binary as Of2, Unary as Of1};
@@ -174,7 +174,9 @@ impl Making<'_> {
             (Op::Binary(op), [x, y]) => {
                 let numbers = [operands[0], operands[1]].map(|value| self.number(value));
                 let small = numbers.iter().flatten().any(|number| number.abs() < EXACT);
-                if !(is_comparison(*op) && small) {
+                let compares =
+                    matches!(op.info().class, FunctionClass::Order | FunctionClass::Same);
+                if !(compares && small) {
                     floats(&types, &[to])?;
                 }
                 binary(*op, x.clone(), y.clone())
@@ -354,33 +356,6 @@ pub(super) fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
             }
         }
     })
-}
-
-fn is_comparison(op: Binary) -> bool {
-    match op {
-        Binary::Equal
-        | Binary::Less
-        | Binary::LessOrEqual
-        | Binary::Greater
-        | Binary::GreaterOrEqual => true,
-        Binary::Add
-        | Binary::Sub
-        | Binary::Mul
-        | Binary::Div
-        | Binary::Mod
-        | Binary::Rem
-        | Binary::Pow
-        | Binary::Min
-        | Binary::Max
-        | Binary::And
-        | Binary::Or
-        | Binary::Xor
-        | Binary::BitAnd
-        | Binary::BitOr
-        | Binary::BitXor
-        | Binary::ShiftLeft
-        | Binary::ShiftRight => false,
-    }
 }
 
 fn binary(op: Binary, x: Function, y: Function) -> Result<Function, Refusal> {
