@@ -5,6 +5,7 @@
 //! an op whose elements are `f16`, `bf16` or `f32` computes in `f32` and rounds once, at its output.
 
 mod attributes;
+mod elementary;
 mod functions;
 mod info;
 
@@ -13,6 +14,7 @@ pub use attributes::{
     PadMode, PoolAttrs, PoolKind, ReduceOp, ResizeAttrs, ResizeMode, RnnAttrs, RnnCell,
     RnnDirection, ScanAttrs, SliceAxis,
 };
+pub use elementary::{Elementary, Native, Portable};
 pub use functions::{Binary, Parameter, RealFunction, Unary};
 pub use info::{Class, FunctionClass, FunctionInfo, Onnx, OpInfo, Range};
 

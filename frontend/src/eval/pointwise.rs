@@ -6,13 +6,13 @@ use super::number::{
 };
 use super::walk::{broadcast, broadcast_strides, walk};
 use crate::dtype::DType;
-use crate::op::{Binary, FunctionClass, Unary};
+use crate::op::{Binary, FunctionClass, Portable, Unary};
 use crate::tensor::Tensor;
 
 /// [`crate::op::Op::Unary`].
 pub(super) fn unary(op: Unary, x: &Tensor) -> Result<Tensor, EvalError> {
     let (dtype, shape) = (x.dtype(), x.shape().to_vec());
-    if let Some(f) = op.meaning().filter(|_| dtype.is_float()) {
+    if let Some(f) = op.meaning::<Portable>().filter(|_| dtype.is_float()) {
         return match op.info().class {
             FunctionClass::Test => {
                 from_bits(DType::Bool, shape, mapped(&reals(x)?, |v| u8::from(f(v) != 0.0))?)
@@ -44,7 +44,7 @@ pub(super) fn binary(op: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor, EvalE
     let unsupported = || EvalError::Unsupported(dtype);
     if op == Binary::Pow && (dtype.is_float() || b.dtype().is_float()) {
         let (shape, values) =
-            pairs(a, b, &reals(a)?, &reals(b)?, op.meaning().ok_or_else(unsupported)?)?;
+            pairs(a, b, &reals(a)?, &reals(b)?, op.meaning::<Portable>().ok_or_else(unsupported)?)?;
         return from_reals(dtype, shape, &values, true);
     }
     if dtype.is_float() {
@@ -53,7 +53,7 @@ pub(super) fn binary(op: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor, EvalE
             let (shape, values) = pairs(a, b, &x, &y, |x, y| u8::from(holds(&x, &y)))?;
             return from_bits(DType::Bool, shape, values);
         }
-        let f = op.meaning().ok_or_else(unsupported)?;
+        let f = op.meaning::<Portable>().ok_or_else(unsupported)?;
         let (shape, values) = pairs(a, b, &x, &y, f)?;
         return from_reals(dtype, shape, &values, true);
     }

@@ -3,7 +3,7 @@
 use super::error::EvalError;
 use super::number::{filled, from_reals, integers, reals};
 use crate::dtype::DType;
-use crate::op::{RealFunction, RnnAttrs, RnnCell, RnnDirection};
+use crate::op::{Portable, RealFunction, RnnAttrs, RnnCell, RnnDirection};
 use crate::tensor::Tensor;
 
 /// Operands in the order of [`crate::op::Op::Rnn`]; x, w and r are there.
@@ -169,7 +169,7 @@ impl<'a> Cell<'a> {
         let own = attrs.activations.get(d * each..(d + 1) * each).ok_or(refuse.clone())?;
         let mut activations = Vec::new();
         for &activation in own {
-            activations.push(activation.meaning().ok_or(refuse.clone())?);
+            activations.push(activation.meaning::<Portable>().ok_or(refuse.clone())?);
         }
         let (inputs, hidden, gates) = (layer.inputs, layer.hidden, layer.gates);
         let part = |values: &'a [f64], size: usize| &values[d * size..][..size];

@@ -2,7 +2,6 @@
 
 use super::take::{class, dtype, required};
 use super::{DTypeClass, InferError, dims};
-use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::op::{Binary, FunctionClass, Unary};
 use crate::types::TensorType;
@@ -11,29 +10,27 @@ type Inputs<'a> = [Option<&'a TensorType>];
 
 pub(super) fn unary(op: Unary, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
     let [x] = required(inputs)?;
-    of_class(op.info().class, x, x.shape.clone())
+    let dtype = result(op.info().class, x)?;
+    Ok(TensorType::new(dtype, x.shape.clone()))
 }
 
 pub(super) fn binary(op: Binary, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
     let [a, b] = required(inputs)?;
+    let result = result(op.info().class, a)?;
     if op == Binary::Pow {
         class(1, b, DTypeClass::Number)?;
     } else {
         dtype(1, b, a.dtype)?;
     }
-    of_class(op.info().class, a, dims::broadcast(&a.shape, &b.shape)?)
+    Ok(TensorType::new(result, dims::broadcast(&a.shape, &b.shape)?))
 }
 
-/// The result of a function whose first argument this is.
-fn of_class(
-    function: FunctionClass,
-    first: &TensorType,
-    shape: Vec<Dim>,
-) -> Result<TensorType, InferError> {
+/// The element type that a function gives whose first argument this is.
+fn result(function: FunctionClass, first: &TensorType) -> Result<DType, InferError> {
     if let Some(takes) = function.takes() {
         class(0, first, takes)?;
     }
-    Ok(TensorType::new(function.gives(first.dtype), shape))
+    Ok(function.gives(first.dtype))
 }
 
 pub(super) fn select(inputs: &Inputs<'_>) -> Result<TensorType, InferError> {

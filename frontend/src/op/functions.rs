@@ -10,9 +10,10 @@
 //! - whether it rounds nothing: `exact`, or `rounds`;
 //! - operations of a vector unit that an element takes;
 //! - the operator of ONNX that is this function, where there is one, and its first version whose meaning this is;
-//! - its meaning in real numbers, where it has one; truth values are 0 and 1. Integers, modulo their width, and truth values
+//! - its meaning in real numbers, where it has one, by elementary functions `M`; truth values are 0 and 1. Integers, modulo their width, and truth values
 //!   have theirs in the evaluator.
 
+use super::elementary::Elementary;
 use super::info::{FunctionClass, FunctionInfo, Onnx, Range};
 use std::f64::consts::{FRAC_1_PI, FRAC_1_SQRT_2};
 
@@ -99,7 +100,7 @@ macro_rules! unaries {
             }
 
             /// Its meaning in real numbers, truth values being 0 and 1; `None` for those on truth values and bits alone.
-            pub fn meaning(self) -> Option<RealFunction> {
+            pub fn meaning<M: Elementary>(self) -> Option<RealFunction> {
                 match self {
                     $(Self::$name $({ $($parameter,)* })? => {
                         $($(let $parameter = f64::from($parameter);)*)?
@@ -145,7 +146,7 @@ macro_rules! binaries {
             }
 
             /// Its meaning in real numbers; `None` for comparisons, and for those on truth values and bits alone.
-            pub fn meaning(self) -> Option<fn(f64, f64) -> f64> {
+            pub fn meaning<M: Elementary>(self) -> Option<fn(f64, f64) -> f64> {
                 match self {
                     $(Self::$name => {
                         let row: &[fn(f64, f64) -> f64] = &[$(|$a, $b| $meaning)?];
@@ -171,9 +172,9 @@ unaries! {
     /// √x
     Sqrt: Real, Any, rounds, 4.0, onnx 1, |x| x.sqrt();
     /// eˣ
-    Exp: Real, Any, rounds, 16.0, onnx 1, |x| libm::exp(x);
+    Exp: Real, Any, rounds, 16.0, onnx 1, |x| M::exp(x);
     /// ln x
-    Log: Real, Any, rounds, 16.0, onnx 1, |x| libm::log(x);
+    Log: Real, Any, rounds, 16.0, onnx 1, |x| M::log(x);
     /// ⌊x⌋
     Floor: Real, Finite, exact, 1.0, onnx 1, |x| x.floor();
     /// ⌈x⌉
@@ -181,23 +182,23 @@ unaries! {
     /// to the nearest integer, ties to even
     Round: Real, Finite, exact, 1.0, onnx 1, |x| x.round_ties_even();
     /// sine
-    Sin: Real, Unit, rounds, 16.0, onnx 1, |x| libm::sin(x);
+    Sin: Real, Unit, rounds, 16.0, onnx 1, |x| M::sin(x);
     /// cosine
-    Cos: Real, Unit, rounds, 16.0, onnx 1, |x| libm::cos(x);
+    Cos: Real, Unit, rounds, 16.0, onnx 1, |x| M::cos(x);
     /// tangent
-    Tan: Real, Any, rounds, 16.0, onnx 1, |x| libm::tan(x);
+    Tan: Real, Any, rounds, 16.0, onnx 1, |x| M::tan(x);
     /// inverse sine
-    Asin: Real, Any, rounds, 16.0, onnx 1, |x| libm::asin(x);
+    Asin: Real, Any, rounds, 16.0, onnx 1, |x| M::asin(x);
     /// inverse cosine
-    Acos: Real, Any, rounds, 16.0, onnx 1, |x| libm::acos(x);
+    Acos: Real, Any, rounds, 16.0, onnx 1, |x| M::acos(x);
     /// inverse tangent
-    Atan: Real, Finite, rounds, 16.0, onnx 1, |x| libm::atan(x);
+    Atan: Real, Finite, rounds, 16.0, onnx 1, |x| M::atan(x);
     /// hyperbolic sine
-    Sinh: Real, Any, rounds, 16.0, onnx 1, |x| libm::sinh(x);
+    Sinh: Real, Any, rounds, 16.0, onnx 1, |x| M::sinh(x);
     /// hyperbolic cosine
-    Cosh: Real, Any, rounds, 16.0, onnx 1, |x| libm::cosh(x);
+    Cosh: Real, Any, rounds, 16.0, onnx 1, |x| M::cosh(x);
     /// hyperbolic tangent
-    Tanh: Real, Unit, rounds, 16.0, onnx 1, |x| libm::tanh(x);
+    Tanh: Real, Unit, rounds, 16.0, onnx 1, |x| M::tanh(x);
     /// inverse hyperbolic sine
     Asinh: Real, Finite, rounds, 16.0, onnx 1, |x| libm::asinh(x);
     /// inverse hyperbolic cosine (libm gives numbers for some below 1)
@@ -207,7 +208,7 @@ unaries! {
     /// error function
     Erf: Real, Unit, rounds, 16.0, onnx 1, |x| libm::erf(x);
     /// 1 / (1 + e⁻ˣ)
-    Sigmoid: Real, Unit, rounds, 16.0, onnx 1, |x| sigmoid(x);
+    Sigmoid: Real, Unit, rounds, 16.0, onnx 1, |x| sigmoid::<M>(x);
     /// max(x, 0)
     Relu: Number, Finite, exact, 1.0, onnx 1, |x| if x < 0.0 { 0.0 } else { x };
     /// x·Φ(x) by the error function; at -∞ its limit, 0
@@ -218,19 +219,19 @@ unaries! {
     /// x·Φ(x) by its tanh approximation: x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
     GeluTanh: Real, Finite, rounds, 16.0, |x| {
         let slope = (2.0 * FRAC_1_PI).sqrt();
-        0.5 * x * (1.0 + libm::tanh(slope * (x + 0.044715 * x * x * x)))
+        0.5 * x * (1.0 + M::tanh(slope * (x + 0.044715 * x * x * x)))
     };
     /// x·sigmoid(alpha·x)
     Swish {
         /// 1 for SiLU.
         alpha: f32 = 1.0,
-    }: Real, Finite, rounds, 16.0, onnx 24, |x| x * sigmoid(alpha * x);
+    }: Real, Finite, rounds, 16.0, onnx 24, |x| x * sigmoid::<M>(alpha * x);
     /// ln(1 + eˣ)
-    Softplus: Real, Finite, rounds, 16.0, onnx 1, |x| softplus(x);
+    Softplus: Real, Finite, rounds, 16.0, onnx 1, |x| softplus::<M>(x);
     /// x / (1 + |x|)
     Softsign: Real, Finite, rounds, 4.0, onnx 1, |x| x / (1.0 + x.abs());
     /// x·tanh(ln(1 + eˣ))
-    Mish: Real, Finite, rounds, 16.0, onnx 1, |x| x * libm::tanh(softplus(x));
+    Mish: Real, Finite, rounds, 16.0, onnx 1, |x| x * M::tanh(softplus::<M>(x));
     /// x·max(0, min(1, x/6 + 1/2))
     HardSwish: Real, Finite, rounds, 2.0, onnx 1, |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0);
     /// max(0, min(1, alpha·x + beta))
@@ -249,13 +250,13 @@ unaries! {
     Elu {
         /// scale below zero
         alpha: f32 = 1.0,
-    }: Real, Finite, rounds, 16.0, onnx 1, |x| if x < 0.0 { alpha * libm::expm1(x) } else { x };
+    }: Real, Finite, rounds, 16.0, onnx 1, |x| if x < 0.0 { alpha * M::expm1(x) } else { x };
     /// max(0, x) + min(0, alpha·(e^(x/alpha) - 1))
     Celu {
         /// scale below zero
         alpha: f32 = 1.0,
     }: Real, Finite, rounds, 16.0, onnx 12, |x| {
-        if x < 0.0 { (alpha * libm::expm1(x / alpha)).min(0.0) } else { x }
+        if x < 0.0 { (alpha * M::expm1(x / alpha)).min(0.0) } else { x }
     };
     /// gamma·x where x > 0, else gamma·alpha·(eˣ - 1)
     Selu {
@@ -264,7 +265,7 @@ unaries! {
         /// scale everywhere
         gamma: f32 = 1.050_701,
     }: Real, Finite, rounds, 16.0, |x| {
-        if x > 0.0 { gamma * x } else { gamma * alpha * libm::expm1(x) }
+        if x > 0.0 { gamma * x } else { gamma * alpha * M::expm1(x) }
     };
     /// x where x > alpha, else 0
     ThresholdedRelu {
@@ -315,7 +316,7 @@ binaries! {
     /// remainder with the sign of a (C's `fmod`); integers by zero give 0
     Rem: Number, Any, exact, ordered, 4.0, |a, b| a % b;
     /// aᵇ; b may be of another type
-    Pow: Number, Any, rounds, ordered, 16.0, onnx 1, |a, b| libm::pow(a, b);
+    Pow: Number, Any, rounds, ordered, 16.0, onnx 1, |a, b| M::pow(a, b);
     /// the smaller; NaN if either is
     Min: Number, Finite, exact, commutes, 1.0, |a, b| if a < b || a.is_nan() { a } else { b };
     /// the larger; NaN if either is
@@ -366,11 +367,11 @@ fn truth(holds: bool) -> f64 {
     f64::from(u8::from(holds))
 }
 
-fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + libm::exp(-x))
+fn sigmoid<M: Elementary>(x: f64) -> f64 {
+    1.0 / (1.0 + M::exp(-x))
 }
 
 /// Exact for large |x| too.
-fn softplus(x: f64) -> f64 {
-    if x.is_nan() { x } else { x.max(0.0) + libm::log1p(libm::exp(-x.abs())) }
+fn softplus<M: Elementary>(x: f64) -> f64 {
+    if x.is_nan() { x } else { x.max(0.0) + M::log1p(M::exp(-x.abs())) }
 }

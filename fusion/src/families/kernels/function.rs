@@ -392,8 +392,58 @@ fn binary(op: Binary, x: Function, y: Function) -> Result<Function, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::{EXACT_WHOLE, constant};
+    use super::{EXACT_WHOLE, binary, constant, unary};
+    use graphene_frontend::op::{Binary, Native, Parameter, Unary};
     use graphene_frontend::tensor::Tensor;
+    use graphene_ir::function::Function;
+
+    /// Numbers of every kind.
+    const AT: [f64; 12] = [
+        0.75,
+        -0.75,
+        0.0,
+        1.5,
+        -2.5,
+        30.0,
+        -30.0,
+        0.01,
+        -0.25,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+    ];
+
+    fn check(name: &str, got: &[f64], expected: f64) {
+        let same = got[0] == expected || got[0].is_nan() && expected.is_nan();
+        let near = (got[0] - expected).abs() <= 1e-6 * expected.abs() + 1e-12;
+        assert!(same || near, "{name} is {got:?}, not {expected}");
+    }
+
+    /// Whatever rows the table has, and whatever parameters.
+    #[test]
+    fn expressions_are_what_functions_mean() {
+        for &function in Unary::ALL {
+            let mut function = function;
+            let parameters = function.parameters().into_iter().zip([0.375, 0.625]);
+            for ((_, _, parameter), number) in parameters {
+                if let Parameter::Number(old) = parameter {
+                    *old = number;
+                }
+            }
+            let Some(meaning) = function.meaning::<Native>() else { continue };
+            let made = unary(function, Function::input(0)).unwrap();
+            for x in AT {
+                check(&format!("{function:?} of {x}"), &made.eval(&[x]), meaning(x));
+            }
+        }
+        for &function in Binary::ALL {
+            let Some(meaning) = function.meaning::<Native>() else { continue };
+            let made = binary(function, Function::input(0), Function::input(1)).unwrap();
+            for (a, b) in AT.iter().flat_map(|a| AT.iter().map(move |b| (*a, *b))) {
+                check(&format!("{function:?} of {a} and {b}"), &made.eval(&[a, b]), meaning(a, b));
+            }
+        }
+    }
 
     /// As double precision has them, the first integer that it does not hold and the one before it are one number.
     #[test]

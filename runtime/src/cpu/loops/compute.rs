@@ -11,7 +11,7 @@ use crate::cpu::kernels::number;
 use crate::cpu::kernels::pointwise as fast;
 use bytemuck::{cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Unary};
+use graphene_frontend::op::{Binary, Native, Unary};
 use half::{bf16, f16};
 
 /// The elements in single precision.
@@ -46,7 +46,7 @@ pub(super) fn unary_f32(unary: Unary, target: &mut [f32], x: Elements<'_>) {
         }
         (None, Elements::F32(x)) if simple(unary, target, x) => {}
         (None, x) => {
-            if let Some(real) = unary.meaning() {
+            if let Some(real) = unary.meaning::<Native>() {
                 let each = target.iter_mut().enumerate();
                 each.for_each(|(i, y)| *y = real(f64::from(x.f32(i))) as f32);
             }
@@ -72,7 +72,7 @@ pub(super) fn binary_f32(binary: Binary, target: &mut [f32], a: Elements<'_>, b:
             target.fill(y[0]);
         }
         (_, a, b) => {
-            if let Some(real) = binary.meaning() {
+            if let Some(real) = binary.meaning::<Native>() {
                 let each = target.iter_mut().enumerate();
                 each.for_each(|(i, y)| {
                     *y = real(f64::from(a.f32(i)), f64::from(b.f32(i))) as f32;
@@ -86,12 +86,12 @@ pub(super) fn compute_f64(instruction: &Instruction, target: &mut [f64], sources
     let each = target.iter_mut().enumerate();
     match instruction.operation {
         Operation::Unary(unary) => {
-            if let Some(real) = unary.meaning() {
+            if let Some(real) = unary.meaning::<Native>() {
                 each.for_each(|(i, y)| *y = real(sources[0].f64(i)));
             }
         }
         Operation::Binary(binary) => {
-            if let Some(real) = binary.meaning() {
+            if let Some(real) = binary.meaning::<Native>() {
                 each.for_each(|(i, y)| *y = real(sources[0].f64(i), sources[1].f64(i)));
             }
         }
@@ -205,7 +205,7 @@ fn power(dtype: DType, base: Elements<'_>, exponent: Elements<'_>, i: usize) -> 
 pub(super) fn compute_bool(instruction: &Instruction, target: &mut [u8], sources: &[Elements<'_>]) {
     let each = target.iter_mut().enumerate();
     match (instruction.operation, sources[0]) {
-        (Operation::Unary(unary), x) => match unary.meaning() {
+        (Operation::Unary(unary), x) => match unary.meaning::<Native>() {
             Some(test) => each.for_each(|(i, y)| *y = u8::from(test(x.f64(i)) != 0.0)),
             // The only function of one truth value is its negation.
             None => each.for_each(|(i, y)| *y = u8::from(!x.bool(i))),

@@ -4,7 +4,7 @@ use crate::cpu::kernels::matmul::Half;
 use crate::cpu::kernels::number::{packed, truncated as truncated_wide};
 use crate::cpu::kernels::pointwise as fast;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Unary};
+use graphene_frontend::op::{Binary, Native, Unary};
 use half::{bf16, f16};
 
 /// The vectorised f32 loop of a function, where it has one.
@@ -51,7 +51,7 @@ pub(crate) fn apply_unary(unary: Unary, x: &mut [f32]) -> bool {
         unary.apply_in_place(x);
         return true;
     }
-    let Some(meaning) = unary.meaning() else { return false };
+    let Some(meaning) = unary.meaning::<Native>() else { return false };
     x.iter_mut().for_each(|x| *x = meaning(f64::from(*x)) as f32);
     true
 }
@@ -79,7 +79,7 @@ pub(super) fn with_integer<R>(unary: Unary, run: impl FnOnce(&dyn Fn(i64) -> i64
         Unary::Relu => run(&|x| x.max(0)),
         Unary::BitNot => run(&|x| !x),
         Unary::Floor | Unary::Ceil | Unary::Round => run(&|x| x),
-        _ => match unary.meaning() {
+        _ => match unary.meaning::<Native>() {
             Some(real) => run(&|x| real(x as f64) as i64),
             None => run(&|x| x),
         },
@@ -166,7 +166,7 @@ pub(super) fn unsigned_unary(unary: Unary, x: u64) -> u64 {
         Unary::Sign => x.min(1),
         Unary::BitNot => !x,
         Unary::Abs | Unary::Relu | Unary::Floor | Unary::Ceil | Unary::Round => x,
-        _ => match unary.meaning() {
+        _ => match unary.meaning::<Native>() {
             Some(real) => truncated_wide(DType::U64, real(x as f64)) as u64,
             None => x,
         },
