@@ -199,6 +199,13 @@ unaries! {
     Cosh: Real, Any, rounds, 16.0, onnx 1, |x| M::cosh(x);
     /// hyperbolic tangent
     Tanh: Real, Unit, rounds, 16.0, onnx 1, |x| M::tanh(x);
+    /// alpha·tanh(beta·x)
+    ScaledTanh {
+        /// scale of the result
+        alpha: f32 = 1.0,
+        /// scale of the argument
+        beta: f32 = 1.0,
+    }: Real, Finite, rounds, 16.0, onnx 1, |x| alpha * M::tanh(beta * x);
     /// inverse hyperbolic sine
     Asinh: Real, Finite, rounds, 16.0, onnx 1, |x| libm::asinh(x);
     /// inverse hyperbolic cosine (libm gives numbers for some below 1)

@@ -307,6 +307,7 @@ pub(super) fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
         Unary::Sinh => one(Of1::Sinh, x),
         Unary::Cosh => one(Of1::Cosh, x),
         Unary::Tanh => one(Of1::Tanh, x),
+        Unary::ScaledTanh { alpha, beta } => one(Of1::Tanh, x * f64::from(beta)) * f64::from(alpha),
         Unary::Asinh => one(Of1::Asinh, x),
         Unary::Acosh => one(Of1::Acosh, x),
         Unary::Atanh => one(Of1::Atanh, x),
