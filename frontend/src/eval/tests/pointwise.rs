@@ -231,7 +231,7 @@ fn every_type_casts() {
     }
 }
 
-/// What the table of functions says of rounding and of finite numbers holds for all halves, and for pairs of some.
+/// What the table of functions says of rounding and of finite numbers holds for all numbers of fp16, and pairs of some.
 #[test]
 fn rows_tell_what_is_exact_and_what_is_finite() {
     let check = |name: &str, exact: bool, range: Range, y: f64| {
@@ -243,18 +243,18 @@ fn rows_tell_what_is_exact_and_what_is_finite() {
             Range::Any => {}
         }
     };
-    let halves = || (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f64());
+    let numbers = || (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f64());
     for unary in Unary::ALL {
         let Some(meaning) = unary.meaning::<Portable>() else { continue };
         let row = unary.info();
-        halves()
+        numbers()
             .filter(|x| x.is_finite())
             .for_each(|x| check(row.name, row.exact, row.range, meaning(x)));
     }
     for binary in Binary::ALL {
         let Some(meaning) = binary.meaning::<Portable>() else { continue };
         let row = binary.info();
-        let some: Vec<f64> = halves().step_by(331).filter(|x| x.is_finite()).collect();
+        let some: Vec<f64> = numbers().step_by(331).filter(|x| x.is_finite()).collect();
         for (a, b) in some.iter().flat_map(|a| some.iter().map(move |b| (*a, *b))) {
             check(row.name, row.exact, row.range, meaning(a, b));
         }
