@@ -68,6 +68,8 @@ pub struct Launch {
     pub stacks: Vec<Vec<StepOperand>>,
     /// Scratch memory that the launch needs beside the step's operands.
     pub scratch: Vec<Scratch>,
+    /// The numbers among its template's parameters, as `columns=128 stages=6`.
+    pub parameters: String,
 }
 
 /// Scratch memory beside a step's operands: zeros before the first launch, and afterwards what launches leave there.
@@ -209,18 +211,18 @@ impl Site<'_> {
     /// The launch of a kernel whose symbols are these dims, by their names; it may start before its predecessors are done.
     fn launch(
         &self,
-        kernel: Kernel,
+        (kernel, parameters): Made,
         dims: &BTreeMap<String, Dim>,
         pointers: Vec<Pointer>,
     ) -> Launch {
-        self.launch_behind(dependent(kernel), dims, pointers)
+        self.launch_behind((dependent(kernel), parameters), dims, pointers)
     }
 
     /// The same of a kernel that starts when its predecessors are done: blocks that start early gather, as many as fit, on
     /// the cores that are left first, which is slow for long ones that do not fill all cores.
     fn launch_behind(
         &self,
-        kernel: Kernel,
+        (kernel, parameters): Made,
         dims: &BTreeMap<String, Dim>,
         pointers: Vec<Pointer>,
     ) -> Launch {
@@ -233,9 +235,22 @@ impl Site<'_> {
             pointers,
             stacks: Vec::new(),
             scratch: Vec::new(),
+            parameters,
         }
     }
 }
+
+/// A kernel, and the numbers among its template's parameters.
+pub(crate) type Made = (Kernel, String);
+
+/// The kernel of a template, and its numbers.
+macro_rules! made {
+    ($template:expr) => {{
+        let template = $template;
+        template.kernel().map(|kernel| (kernel, template.numbers()))
+    }};
+}
+pub(crate) use made;
 
 /// Bytes that an instruction moves at most, and at multiples of which it then begins.
 const WIDTH: i64 = 16;

@@ -1,5 +1,7 @@
 //! How templates declare their parameters.
 
+use std::fmt::Debug;
+
 /// A struct of which each row is a parameter and its default.
 macro_rules! parameters {
     (
@@ -17,5 +19,26 @@ macro_rules! parameters {
                 $type { $($name: $default,)* }
             }
         }
+
+        impl $type {
+            /// The numbers among the parameters and the flags that are set, as `columns=128 stages=6 ping_pong`.
+            pub fn numbers(&self) -> String {
+                $crate::template::parameters::numbers(&[
+                    $((stringify!($name), stringify!($of), &self.$name),)*
+                ])
+            }
+        }
     };
+}
+
+/// Of parameters by name, type and value, those that are numbers, and flags that are set.
+pub(super) fn numbers(all: &[(&str, &str, &dyn Debug)]) -> String {
+    let text = |&(name, of, value): &(&str, &str, &dyn Debug)| match of {
+        "i64" | "Option<i64>" => Some(format!("{name}={value:?}")),
+        "[i64; 2]" => Some(format!("{name}={value:?}").replace(", ", "x").replace(['[', ']'], "")),
+        "bool" => (format!("{value:?}") == "true").then(|| name.to_owned()),
+        _ => None,
+    };
+    let text: Vec<String> = all.iter().filter_map(text).collect();
+    text.join(" ")
 }

@@ -135,7 +135,7 @@ fn launch(
         site.arch.needs(fmha.ampere_features()).map_err(Refusal::Template)?;
     }
     let kernel = if hopper { fmha.kernel() } else { fmha.ampere() };
-    Ok(site.launch(kernel?, dims, pointers.to_vec()))
+    Ok(site.launch((kernel?, fmha.numbers()), dims, pointers.to_vec()))
 }
 
 /// Attention as the variant of this name has it, with as many keys as fit.

@@ -2,7 +2,8 @@
 
 mod channels_last;
 
-pub(crate) use self::channels_last::lies_channels_last;
+pub(crate) use crate::families::kernels::{Made, made};
+use self::channels_last::lies_channels_last;
 use super::function::{Walk, function, leaves};
 use super::operand::forward;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
@@ -86,15 +87,16 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
                 operands.check_aligned(scalar)?;
             }
             let arch = site.arch;
-            Sliding { convolution, fold, channels_last, arch, ..Sliding::default() }.kernel()
+            made!(Sliding { convolution, fold, channels_last, arch, ..Sliding::default() })
         }
         None if operands.last && convolution.group > 1 => {
             operands.check_aligned(scalar)?;
             let pixels = &pixels * &windows.images;
             let pixels = channels_last::pixels_of_thread(site.target, &convolution, &pixels);
             let (channels_last, arch, threads) = (true, site.arch, 128);
-            Sliding { convolution, channels_last, pixels, arch, threads, ..Sliding::default() }
-                .kernel()
+            let sliding =
+                Sliding { convolution, channels_last, pixels, arch, threads, ..Sliding::default() };
+            made!(sliding)
         }
         None if operands.last => {
             let pixels = &pixels * &windows.images;
@@ -111,7 +113,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
             return launches.collect();
         }
         None if made_of_group < TILED => {
-            Sliding { convolution, arch: site.arch, ..Sliding::default() }.kernel()
+            made!(Sliding { convolution, arch: site.arch, ..Sliding::default() })
         }
         None => {
             let edges = operands.edges(&convolution, &pixels, image.as_ref());
@@ -128,7 +130,7 @@ fn tiled(
     convolution: Convolution,
     [weights, pixels]: [Edges; 2],
     columns: &Dim,
-) -> graphene_ir::Result<Kernel> {
+) -> graphene_ir::Result<Made> {
     let single = convolution.scalar == Scalar::F32;
     let by_threads = single && !site.target.tf32;
     let made = convolution.channels[1] / convolution.group;
@@ -156,7 +158,7 @@ fn tiled(
         let tile = tile(&[[128, 128], [64, 128], [64, 64], [32, 64], [16, 64]][widest..]);
         // What older GPUs have room for.
         let stages = site.stages(if single { 3 } else { 4 });
-        return Conv { tile, stages, ..conv }.kernel();
+        return made!(Conv { tile, stages, ..conv });
     }
     let tile = tile(&[[128, 128], [64, 64], [32, 64]]);
     let (thread, warps) = match tile {
@@ -165,7 +167,7 @@ fn tiled(
         _ => ([4, 4], 4),
     };
     let stages = site.stages(3);
-    Conv { by: By::Threads(thread), tile, warps, depth: 16, stages, ..conv }.kernel()
+    made!(Conv { by: By::Threads(thread), tile, warps, depth: 16, stages, ..conv })
 }
 
 /// The operation of a body that has windows.

@@ -1,5 +1,6 @@
 //! Matrix products with what follows them.
 
+use crate::families::kernels::{Made, made};
 use super::function::{Walk, function, leaves};
 use super::matmul_layout::MatMulLayout;
 use super::operand::Matrix;
@@ -158,7 +159,7 @@ pub(super) fn by_weights(
     tile: [i64; 2],
     split: i64,
     dims: &mut BTreeMap<String, Dim>,
-) -> Result<Kernel, Refusal> {
+) -> Result<Made, Refusal> {
     let (weights, few) = (Weights::Small, split > 1);
     let cut = Cut { tile, ping_pong: false, split, weights, few, cluster: 1, found: None };
     kernel(site, matmul, Edges::Bulk, &cut, dims)
@@ -261,7 +262,7 @@ fn kernel(
     edges: Edges,
     cut: &Cut,
     dims: &mut BTreeMap<String, Dim>,
-) -> Result<Kernel, Refusal> {
+) -> Result<Made, Refusal> {
     let (matmul, arch, [rows, columns]) = (matmul.clone(), site.arch, cut.tile);
     let (single, tf32) = (matmul.scalar == Scalar::F32, site.target.tf32);
     let along = !matmul.a_transposed && !matmul.b_transposed;
@@ -283,7 +284,7 @@ fn kernel(
             let (tile, split) = ([rows, columns], cut.split);
             let simt =
                 Multistage { matmul, arch, edges, tile, by, split, stages, ..Multistage::simt() };
-            simt.within(site.target.shared_memory_per_block as i64 / 2).kernel()
+            made!(simt.within(site.target.shared_memory_per_block as i64 / 2))
         }
         (true, false) => {
             let (gemm, split) = (cut.gemm(matmul, edges), cut.split);
@@ -297,13 +298,13 @@ fn kernel(
             dims.extend(
                 [("blocks", blocks), ("clusters", clusters)].map(|(n, d)| (n.to_owned(), d)),
             );
-            gemm.kernel()
+            made!(gemm)
         }
         (false, false) => {
             let tile = [rows, columns.min(128)];
             // Stages of as many bytes.
             let (depth, stages) = (if single { 16 } else { 32 }, site.stages(4));
-            Multistage { matmul, arch, edges, tile, depth, stages, ..Multistage::mma() }.kernel()
+            made!(Multistage { matmul, arch, edges, tile, depth, stages, ..Multistage::mma() })
         }
     };
     Ok(kernel?)

@@ -1,5 +1,6 @@
 //! Chains of layers.
 
+use crate::families::kernels::{Made, made};
 use super::function::{Walk, function, leaves};
 use super::matmul::Operands;
 use super::operand::Matrix;
@@ -67,7 +68,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         };
         let kernel = match by_warpgroups(&mlp, site, rows) {
             Some(kernel) => kernel,
-            None => mlp.clone().fitting(rows, shared)?.kernel()?,
+            None => made!(mlp.clone().fitting(rows, shared)?)?,
         };
         let launch = site.launch(kernel, &dims, pointers.clone());
         Ok(Launch { stacks: stacks.clone(), ..launch })
@@ -77,10 +78,11 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
 
 /// The kernel by warpgroups, where the GPU has them and layers are such that they take them: with 128 rows a block if it is
 /// to have so many, else with 64.
-fn by_warpgroups(mlp: &Mlp, site: &Site<'_>, rows: i64) -> Option<Kernel> {
+fn by_warpgroups(mlp: &Mlp, site: &Site<'_>, rows: i64) -> Option<Made> {
     let consumers = if rows >= 128 { 2 } else { 1 };
     let has = site.arch.has(Feature::Wgmma);
-    has.then(|| Warpgroups::fitting(mlp, consumers).kernel(mlp).ok()).flatten()
+    let warpgroups = has.then(|| Warpgroups::fitting(mlp, consumers))?;
+    Some((warpgroups.kernel(mlp).ok()?, warpgroups.numbers()))
 }
 
 /// What the first layer reads.

@@ -1,5 +1,6 @@
 //! Results that are put together: joins, surroundings, ranges and sizes, the same bits as another type.
 
+use crate::families::kernels::made;
 use super::operand::Axes;
 use super::{
     Launch, Pointer, Refusal, Site, StepOperand, WIDTH, lies_channels_last, pointwise, scalar,
@@ -154,7 +155,7 @@ fn filled(
         return None;
     }
     let arch = site.arch;
-    let kernel = Filled { scalar, channels: [read, made], arch, ..Filled::default() }.kernel();
+    let kernel = made!(Filled { scalar, channels: [read, made], arch, ..Filled::default() });
     let pixels = from.modes[2..].iter().map(|mode| &mode.size).product::<Dim>();
     let dims = [("images", from.modes[0].size.clone()), ("pixels", pixels)];
     let dims = dims.into_iter().map(|(name, dim)| (name.to_owned(), dim)).collect();
@@ -256,9 +257,10 @@ fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
     let template = Parts { arch: site.arch, parts, threads: mapping.threads };
     let blocks = super::tiles(&items, mapping.threads).minimum(&Dim::from(mapping.blocks));
     dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
-    let kernel = template.kernel()?;
+    let made = made!(template)?;
+    let kernel = &made.0;
     if 8 * kernel.params.len() + 4 * kernel.symbols.len() > PARAMETERS {
         return Err(Refusal::Operation("so many parts"));
     }
-    Ok(site.launch(kernel, &dims, pointers))
+    Ok(site.launch(made, &dims, pointers))
 }

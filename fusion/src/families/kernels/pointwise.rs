@@ -1,5 +1,6 @@
 //! Pointwise groups and copies: one loop over the elements.
 
+use crate::families::kernels::made;
 use super::function::{function, whole};
 use super::operand::Axes;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
@@ -87,7 +88,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let pointers = pointers
         .map(|&operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
     let pointers = pointers.collect::<Result<_, Refusal>>()?;
-    Ok(site.launch(template.kernel()?, &dims, pointers))
+    Ok(site.launch(made!(template)?, &dims, pointers))
 }
 
 /// The launch of a copy whose contiguous axis changes, through tiles in shared memory; none where a loop reads neighbours
@@ -129,7 +130,7 @@ fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Laun
             (0..=rows).all(|axis| axis == contiguous || whole(&strides[axis]))
         });
     let template = Transpose { arch: site.arch, x, y, words };
-    Ok(Some(site.launch(template.kernel()?, &dims, pointed)))
+    Ok(Some(site.launch(made!(template)?, &dims, pointed)))
 }
 
 /// Whether the type has integers that single precision does not hold, and a kernel may compute with them.

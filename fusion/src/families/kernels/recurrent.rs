@@ -1,5 +1,6 @@
 //! Recurrent layers: all steps in one launch.
 
+use crate::families::kernels::made;
 use super::function::unary;
 use super::{Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, tiles};
 use crate::base::sizes::ceil;
@@ -99,7 +100,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let sizes = [("steps", steps.clone()), ("batch", batch.clone()), ("parts", parts)];
     let dims: BTreeMap<String, Dim> =
         sizes.into_iter().map(|(name, dim)| (name.to_owned(), dim)).collect();
-    let launch = site.launch(layer.kernel()?, &dims, operands.pointers);
+    let launch = site.launch(made!(layer)?, &dims, operands.pointers);
     Ok(Launch { scratch, ..launch })
 }
 

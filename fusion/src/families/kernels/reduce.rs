@@ -1,6 +1,7 @@
 //! Reductions over any axes, with what is computed before and after; several at once, and normalisations, as totals of
 //! rows one after the other.
 
+use crate::families::kernels::{Made, made};
 use super::function::function;
 use super::operand::{Axes, forward};
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
@@ -228,9 +229,9 @@ impl<'a> Operands<'a> {
         Axes::merged(&sizes, &self.all.iter().map(pick).collect::<Vec<Vec<Mode>>>())
     }
 
-    fn launch(&self, kernel: graphene_ir::kernel::Kernel, dims: &BTreeMap<String, Dim>) -> Launch {
+    fn launch(&self, made: Made, dims: &BTreeMap<String, Dim>) -> Launch {
         let pointer = |of: &Of<'_>| Pointer { operand: of.operand, offset: of.offset.clone() };
-        self.site.launch(kernel, dims, self.all.iter().map(pointer).collect())
+        self.site.launch(made, dims, self.all.iter().map(pointer).collect())
     }
 
     /// Elements that the operands of the narrowest type have in what a thread moves at once.
@@ -319,7 +320,7 @@ impl<'a> Operands<'a> {
             threads: COLUMNS,
             strands,
         };
-        Ok(Some(self.launch(template.kernel()?, &dims)))
+        Ok(Some(self.launch(made!(template)?, &dims)))
     }
 
     /// Rows along any axes, a team for each.
@@ -369,7 +370,7 @@ impl<'a> Operands<'a> {
             threads,
             teams,
         };
-        Ok(self.launch(template.kernel()?, &dims))
+        Ok(self.launch(made!(template)?, &dims))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Rows: LayerNorm, RMSNorm and softmax, with what is computed before and after; rows of tables by indices.
 
+use crate::families::kernels::made;
 use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
@@ -96,7 +97,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     dims.insert("columns".to_owned(), columns);
     let rows = all.into_iter().map(|(operand, matrix)| Pointer { operand, offset: matrix.offset });
     let pointers = rows.chain(indices).collect();
-    Ok(site.launch(template.kernel()?, &dims, pointers))
+    Ok(site.launch(made!(template)?, &dims, pointers))
 }
 
 /// What is normalised in a body, and how.

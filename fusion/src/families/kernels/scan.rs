@@ -1,5 +1,6 @@
 //! Running sums and products along an axis.
 
+use crate::families::kernels::made;
 use super::operand::{Axes, forward};
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
 use graphene_frontend::dim::Dim;
@@ -68,5 +69,5 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     };
     let pointers = operands.into_iter().zip(offsets);
     let pointers = pointers.map(|(operand, offset)| Pointer { operand, offset }).collect();
-    Ok(site.launch(scan.kernel()?, &dims, pointers))
+    Ok(site.launch(made!(scan)?, &dims, pointers))
 }

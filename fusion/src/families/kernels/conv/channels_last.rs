@@ -1,5 +1,6 @@
 //! Convolutions whose images, weights and results have their channels innermost in memory.
 
+use crate::families::kernels::{Made, made};
 use super::super::matmul;
 use super::{Operands, UNKNOWN, Windows, packed_all};
 use crate::base::variants::Variant;
@@ -150,7 +151,7 @@ pub(super) fn kernel(
     pixels: &Dim,
     variant: &Variant,
     dims: &mut BTreeMap<String, Dim>,
-) -> Result<Kernel, Refusal> {
+) -> Result<Made, Refusal> {
     let [read, made] = convolution.channels;
     let cores = i64::from(site.target.cores);
     let rows = pixels.known().unwrap_or(UNKNOWN * 1024);
@@ -209,7 +210,7 @@ pub(super) fn kernel(
             split,
             ..Default::default()
         };
-        return Ok(of.kernel()?);
+        return Ok(made!(of)?);
     }
     // Cores hide what one block waits for by others.
     let tile = tile(&[[128, 128], [128, 64], [64, 64], [64, 32], [32, 32]], cores * 3 / 2);
@@ -220,8 +221,7 @@ pub(super) fn kernel(
         (128, true) => (16, 4),
         (_, true) => (32, 3),
     };
-    Ok(ChannelsLast { convolution, arch, tile, depth, stages, ..ChannelsLast::default() }
-        .kernel()?)
+    Ok(made!(ChannelsLast { convolution, arch, tile, depth, stages, ..ChannelsLast::default() })?)
 }
 
 fn ceil(a: i64, b: i64) -> i64 {
