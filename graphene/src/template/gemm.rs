@@ -174,10 +174,10 @@ impl Gemm {
         self.strips * self.columns / 2
     }
 
-    /// Whether the first stages' B is copied before predecessors are done: where its copies are a block's own, of one
-    /// matmul, and a block may have begun by then.
+    /// Whether the first stages' B is copied before predecessors are done: where its copies are a block's own, and a block
+    /// may have begun by then.
     fn has_pdl_prologue(&self) -> bool {
-        self.weights && self.cluster == 1 && self.matmul.terms == 1 && self.is_light()
+        self.weights && self.cluster == 1 && self.is_light()
     }
 
     /// Rows and columns of a stage's tile of A, and of B, or of each matrix that A is multiplied by.

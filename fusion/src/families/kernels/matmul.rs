@@ -160,7 +160,7 @@ pub(super) fn by_weights(
     dims: &mut BTreeMap<String, Dim>,
 ) -> Result<Kernel, Refusal> {
     let (weights, few) = (Weights::Small, split > 1);
-    let cut = Cut { tile, ping_pong: false, split, weights, few, found: None };
+    let cut = Cut { tile, ping_pong: false, split, weights, few, cluster: 1, found: None };
     kernel(site, matmul, Edges::Bulk, &cut, dims)
 }
 
@@ -191,6 +191,8 @@ struct Cut {
     weights: Weights,
     /// Whether tiles are so few that each block may ask for all of its weights before predecessors are done.
     few: bool,
+    /// Of warpgroups, how many blocks of a cluster share the loads of B.
+    cluster: i64,
     /// Parameters of Hopper's template that were found, rather than those that follow from the above.
     found: Option<GemmParameters>,
 }
@@ -208,37 +210,40 @@ impl Cut {
                 let tile = [rows, found.columns];
                 // As of the variants: where tiles are small, they are few.
                 let few = found.split > 1 || tile == smallest;
-                let GemmParameters { ping_pong, split, .. } = found;
-                Self { tile, ping_pong, split, weights, few, found: Some(found) }
+                let GemmParameters { ping_pong, split, cluster, .. } = found;
+                Self { tile, ping_pong, split, weights, few, cluster, found: Some(found) }
             }
             (Some(Parameters::Fmha(_) | Parameters::Mlp(_)), _) => {
                 return Err(Refusal::Operation("a matmul by other parameters"));
             }
-            (None, Some(&Tile { name, size: tile, .. })) => {
+            (None, Some(&Tile { name, size: tile, cluster, .. })) => {
                 let (ping_pong, few) = (name == PING_PONG, name == few);
-                Self { tile, ping_pong, split: 1, weights, few, found: None }
+                Self { tile, ping_pong, split: 1, weights, few, cluster, found: None }
             }
             (None, None) => {
                 let split = parts(variant.name);
                 let split = split.ok_or(Refusal::Operation("a matmul of an unknown variant"))?;
-                Self { tile: smallest, ping_pong: false, split, weights, few: true, found: None }
+                let tile = smallest;
+                Self { tile, ping_pong: false, split, weights, few: true, cluster: 1, found: None }
             }
         })
     }
 
     /// Hopper's template with these parameters.
     fn gemm(&self, matmul: MatMul, edges: Edges) -> Gemm {
-        let Self { tile: [rows, columns], ping_pong, split, weights, few, found } = *self;
+        let Self { tile: [rows, columns], ping_pong, split, weights, few, cluster, found } = *self;
         let prefetch = few && weights == Weights::Small;
         let weights = weights != Weights::None;
-        let gemm = Gemm { matmul, edges, columns, split, weights, prefetch, ..Gemm::default() };
+        // A cluster's blocks share tensor copies.
+        let cluster = if edges == Edges::Bulk { cluster } else { 1 };
+        let gemm =
+            Gemm { matmul, edges, columns, split, weights, prefetch, cluster, ..Gemm::default() };
         match (found, ping_pong) {
             (Some(found), ping_pong) => Gemm {
                 consumers: found.consumers,
                 strips: found.strips,
                 ping_pong,
                 stages: found.stages,
-                cluster: found.cluster,
                 ..gemm
             },
             (None, true) => Gemm { strips: rows / ROWS, ping_pong: true, ..gemm }.deepest(),

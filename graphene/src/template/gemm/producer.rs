@@ -18,7 +18,7 @@ struct Fill<'a> {
     /// The step along K.
     step: Expr,
     stage: &'a Var,
-    /// Of the block's first tile, which of its steps that is; of later ones, no less than there are stages.
+    /// Of the first term of the block's first tile, which of its steps that is; of all others, no less than there are stages.
     number: Expr,
     /// What tiles of A and of B are of, in tiles of global memory.
     from: &'a Both,
@@ -142,7 +142,10 @@ impl Context<'_> {
                 k.for_("k", first.clone()..first.clone() + count, 1, false, |k, step| {
                     state.produce(k, threads, |k, full, stage| {
                         let tiles = Expr::from(t) - self.first.clone();
-                        let number = tiles * self.gemm.stages + step - first.clone();
+                        let number = match term {
+                            0 => tiles * self.gemm.stages + step - first.clone(),
+                            _ => self.gemm.stages.into(),
+                        };
                         let (step, from) = (step.into(), &from[term]);
                         fill(k, &Fill { term, place, step, stage, number, from, full, threads })
                     })
@@ -199,7 +202,7 @@ impl Context<'_> {
         if gemm.prefetch { self.prefetch(k) } else { Ok(()) }
     }
 
-    /// Copies of B into the first stages, whose barriers expect A as well. A tile of fewer steps fills no more of them.
+    /// Copies of the first term's B into the first stages, whose barriers expect A as well. Fewer steps fill no more of them.
     fn fill_prologue(&self, k: &mut Builder) -> Result {
         let place = &self.walk.place(k, self.first.clone())?;
         let from = &self.declared.in_tiles(k, ["gA", "gB"], self.gemm.boxes())?[0];
@@ -215,7 +218,7 @@ impl Context<'_> {
         })
     }
 
-    /// All threads ask for the lines of the block's first tile of B, of each term, that no stage has begun with.
+    /// All threads ask for the lines of the block's first tile of B, of each term, with which no stage has begun.
     fn prefetch(&self, k: &mut Builder) -> Result {
         let (gemm, depth, early) = (self.gemm, self.gemm.depth(), self.gemm.has_pdl_prologue());
         let [thread] = k.indices(self.block, ["thread"])?;
@@ -230,7 +233,8 @@ impl Context<'_> {
         all.try_for_each(|(number, &b)| {
             let b = tiled(k, b, "lines", gemm.sizes()[1])?;
             let (first, steps) = self.own_steps(number);
-            let begun = if early { steps.clone().min(gemm.stages) } else { 0.into() };
+            let begun =
+                if early && number == 0 { steps.clone().min(gemm.stages) } else { 0.into() };
             let rounds = ((steps - begun.clone()) * of_step).ceil_div(threads);
             k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {
                 let line = Expr::from(round) * threads + &thread;

@@ -31,9 +31,10 @@ fn tiles(few: bool) -> Vec<Gemm> {
     let of = |consumers, columns, split| Gemm { consumers, columns, split, ..gemm.clone() };
     if few {
         let all = [(1, 64, 1), (1, 128, 1), (1, 128, 2), (2, 64, 1), (2, 128, 1), (2, 128, 2)];
-        return all
-            .map(|(consumers, columns, split)| of(consumers, columns, split).deepest())
-            .into();
+        let pairs = [(1, 64), (1, 128), (2, 64)]
+            .map(|(consumers, columns)| Gemm { cluster: 2, ..of(consumers, columns, 1) });
+        let all = all.map(|(consumers, columns, split)| of(consumers, columns, split));
+        return all.into_iter().chain(pairs).map(Gemm::deepest).collect();
     }
     let ping_pong = Gemm { ping_pong: true, strips: 2, ..of(2, 128, 1) };
     let all = [of(2, 128, 1), of(2, 192, 1), of(2, 256, 1), ping_pong];
