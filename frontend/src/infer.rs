@@ -221,12 +221,12 @@ pub fn infer(op: &Op, inputs: &[Option<&TensorType>]) -> Result<Vec<TensorType>,
 
 fn outputs(op: &Op, inputs: &[Option<&TensorType>]) -> Result<Vec<TensorType>, InferError> {
     let one = |ty: Result<TensorType, InferError>| ty.map(|ty| vec![ty]);
-    let source = |ty: TensorType| take::required::<0>(inputs, 0).map(|[]| vec![ty]);
+    take::count(inputs, op.info().inputs)?;
     match op {
         Op::Input => Err(InferError::Input),
-        Op::Constant(tensor) => source(TensorType::of(tensor)),
-        Op::Iota(n) => source(TensorType::new(DType::I64, vec![n.clone()])),
-        Op::Size(_) => source(TensorType::new(DType::I64, Vec::new())),
+        Op::Constant(tensor) => Ok(vec![TensorType::of(tensor)]),
+        Op::Iota(n) => Ok(vec![TensorType::new(DType::I64, vec![n.clone()])]),
+        Op::Size(_) => Ok(vec![TensorType::new(DType::I64, Vec::new())]),
 
         Op::Unary(unary) => one(pointwise::unary(*unary, inputs)),
         Op::Binary(binary) => one(pointwise::binary(*binary, inputs)),
@@ -256,7 +256,7 @@ fn outputs(op: &Op, inputs: &[Option<&TensorType>]) -> Result<Vec<TensorType>, I
             one(reduce::cumulative(*axis, inputs))
         }
         Op::TopK { k, axis, largest: _ } => reduce::top_k(k, *axis, inputs),
-        Op::NonZero => take::required::<1>(inputs, 1).and(Err(InferError::DataDependent)),
+        Op::NonZero => take::required::<1>(inputs).and(Err(InferError::DataDependent)),
 
         Op::MatMul => one(matmul::mat_mul(inputs)),
         Op::Conv(attrs) => one(matmul::conv(attrs, inputs)),

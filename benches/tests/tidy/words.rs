@@ -57,7 +57,7 @@ struct Word {
 const SIZES: &str = r"^(frontend/src/(dim|tensor|types|eval/walk|infer/movement|import/ops/(einsum|shape|fourier|signal))|fusion/src/(pad/rules/finite|rewrite/rules/layout)|runtime/src/(reach|cpu/kernels/view))\.rs$";
 
 /// Files about arithmetic on elements.
-const ELEMENTS: &str = r"^(frontend/src/op\.rs|fusion/src/rewrite/(rules/norm|tests/rows)\.rs|runtime/(tests/random/|src/cpu/kernels/math\.rs|serve/src/limits\.rs))";
+const ELEMENTS: &str = r"^(frontend/src/op/attributes\.rs|fusion/src/rewrite/(rules/norm|tests/rows)\.rs|runtime/(tests/random/|src/cpu/kernels/math\.rs|serve/src/limits\.rs))";
 
 #[rustfmt::skip]
 const WORDS: &[Word] = &[

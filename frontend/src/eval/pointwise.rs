@@ -6,24 +6,19 @@ use super::number::{
 };
 use super::walk::{broadcast, broadcast_strides, walk};
 use crate::dtype::DType;
-use crate::op::{Binary, Unary};
+use crate::op::{Binary, FunctionClass, Portable, Unary};
 use crate::tensor::Tensor;
 
 /// [`crate::op::Op::Unary`].
 pub(super) fn unary(op: Unary, x: &Tensor) -> Result<Tensor, EvalError> {
     let (dtype, shape) = (x.dtype(), x.shape().to_vec());
-    let test = |f: fn(f64) -> bool| mapped(&reals(x)?, |v| u8::from(f(v)));
-    match op {
-        Unary::IsNan => return from_bits(DType::Bool, shape, test(f64::is_nan)?),
-        Unary::IsInf { positive, negative } => {
-            let is = |v| (v == f64::INFINITY && positive) || (v == f64::NEG_INFINITY && negative);
-            return from_bits(DType::Bool, shape, mapped(&reals(x)?, |v| u8::from(is(v)))?);
-        }
-        _ if dtype.is_float() => {
-            let f = real_function(op).ok_or(EvalError::Unsupported(dtype))?;
-            return from_reals(dtype, shape, &mapped(&reals(x)?, f)?, true);
-        }
-        _ => {}
+    if let Some(f) = op.meaning::<Portable>().filter(|_| dtype.is_float()) {
+        return match op.info().class {
+            FunctionClass::Test => {
+                from_bits(DType::Bool, shape, mapped(&reals(x)?, |v| u8::from(f(v) != 0.0))?)
+            }
+            _ => from_reals(dtype, shape, &mapped(&reals(x)?, f)?, true),
+        };
     }
     let f: fn(i128) -> i128 = match op {
         Unary::Not if dtype == DType::Bool => |v| 1 - v,
@@ -39,95 +34,6 @@ pub(super) fn unary(op: Unary, x: &Tensor) -> Result<Tensor, EvalError> {
     from_integers(dtype, shape, &mapped(&integers(x)?, f)?)
 }
 
-/// A function of real numbers.
-pub(super) type RealFunction = Box<dyn Fn(f64) -> f64>;
-
-/// The function on real numbers; `None` for those on truth values and integers alone.
-pub(super) fn real_function(op: Unary) -> Option<RealFunction> {
-    Some(match op {
-        Unary::Abs => Box::new(f64::abs),
-        Unary::Neg => Box::new(|x| -x),
-        Unary::Sign => Box::new(|x| if x == 0.0 || x.is_nan() { x } else { x.signum() }),
-        Unary::Reciprocal => Box::new(|x| 1.0 / x),
-        Unary::Sqrt => Box::new(f64::sqrt),
-        Unary::Exp => Box::new(libm::exp),
-        Unary::Log => Box::new(libm::log),
-        Unary::Floor => Box::new(f64::floor),
-        Unary::Ceil => Box::new(f64::ceil),
-        Unary::Round => Box::new(f64::round_ties_even),
-        Unary::Sin => Box::new(libm::sin),
-        Unary::Cos => Box::new(libm::cos),
-        Unary::Tan => Box::new(libm::tan),
-        Unary::Asin => Box::new(libm::asin),
-        Unary::Acos => Box::new(libm::acos),
-        Unary::Atan => Box::new(libm::atan),
-        Unary::Sinh => Box::new(libm::sinh),
-        Unary::Cosh => Box::new(libm::cosh),
-        Unary::Tanh => Box::new(libm::tanh),
-        Unary::Asinh => Box::new(libm::asinh),
-        // libm gives numbers for some below 1.
-        Unary::Acosh => Box::new(|x| if x < 1.0 { f64::NAN } else { libm::acosh(x) }),
-        Unary::Atanh => Box::new(libm::atanh),
-        Unary::Erf => Box::new(libm::erf),
-        Unary::Sigmoid => Box::new(sigmoid),
-        Unary::Relu => Box::new(|x| if x < 0.0 { 0.0 } else { x }),
-        Unary::Gelu => Box::new(|x| {
-            let tail = libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
-            if tail == 0.0 { 0.0 } else { x * 0.5 * tail }
-        }),
-        Unary::GeluTanh => Box::new(|x| {
-            let slope = (2.0 * std::f64::consts::FRAC_1_PI).sqrt();
-            0.5 * x * (1.0 + libm::tanh(slope * (x + 0.044715 * x * x * x)))
-        }),
-        Unary::Swish { alpha } => Box::new(move |x| x * sigmoid(f64::from(alpha) * x)),
-        Unary::Softplus => Box::new(softplus),
-        Unary::Softsign => Box::new(|x| x / (1.0 + x.abs())),
-        Unary::Mish => Box::new(|x| x * libm::tanh(softplus(x))),
-        Unary::HardSwish => Box::new(|x| x * clamped(x / 6.0 + 0.5)),
-        Unary::HardSigmoid { alpha, beta } => {
-            Box::new(move |x| clamped(f64::from(alpha) * x + f64::from(beta)))
-        }
-        Unary::LeakyRelu { alpha } => {
-            Box::new(move |x| if x < 0.0 { f64::from(alpha) * x } else { x })
-        }
-        Unary::Elu { alpha } => {
-            Box::new(move |x| if x < 0.0 { f64::from(alpha) * libm::expm1(x) } else { x })
-        }
-        Unary::Celu { alpha } => Box::new(move |x| {
-            let alpha = f64::from(alpha);
-            if x < 0.0 { (alpha * libm::expm1(x / alpha)).min(0.0) } else { x }
-        }),
-        Unary::Selu { alpha, gamma } => Box::new(move |x| {
-            let (alpha, gamma) = (f64::from(alpha), f64::from(gamma));
-            if x > 0.0 { gamma * x } else { gamma * alpha * libm::expm1(x) }
-        }),
-        Unary::ThresholdedRelu { alpha } => {
-            Box::new(move |x| if x > f64::from(alpha) { x } else { 0.0 })
-        }
-        Unary::Shrink { bias, lambda } => Box::new(move |x| match f64::from(lambda) {
-            lambda if x < -lambda => x + f64::from(bias),
-            lambda if x > lambda => x - f64::from(bias),
-            _ if x.is_nan() => x,
-            _ => 0.0,
-        }),
-        Unary::Not | Unary::BitNot | Unary::IsNan | Unary::IsInf { .. } => return None,
-    })
-}
-
-fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + libm::exp(-x))
-}
-
-/// Exact for large |x| too.
-fn softplus(x: f64) -> f64 {
-    if x.is_nan() { x } else { x.max(0.0) + libm::log1p(libm::exp(-x.abs())) }
-}
-
-/// Between 0 and 1; NaN stays.
-fn clamped(x: f64) -> f64 {
-    x.clamp(0.0, 1.0)
-}
-
 /// [`crate::op::Op::Binary`].
 pub(super) fn binary(op: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor, EvalError> {
     let dtype = a.dtype();
@@ -137,21 +43,22 @@ pub(super) fn binary(op: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor, EvalE
     }
     let unsupported = || EvalError::Unsupported(dtype);
     if op == Binary::Pow && (dtype.is_float() || b.dtype().is_float()) {
-        let (shape, values) = pairs(a, b, &reals(a)?, &reals(b)?, libm::pow)?;
+        let (shape, values) =
+            pairs(a, b, &reals(a)?, &reals(b)?, op.meaning::<Portable>().ok_or_else(unsupported)?)?;
         return from_reals(dtype, shape, &values, true);
     }
     if dtype.is_float() {
         let (x, y) = (reals(a)?, reals(b)?);
-        if let Some(holds) = comparison::<f64>(op) {
+        if let Some(holds) = op.comparison::<f64>() {
             let (shape, values) = pairs(a, b, &x, &y, |x, y| u8::from(holds(&x, &y)))?;
             return from_bits(DType::Bool, shape, values);
         }
-        let f = real_operation(op).ok_or_else(unsupported)?;
+        let f = op.meaning::<Portable>().ok_or_else(unsupported)?;
         let (shape, values) = pairs(a, b, &x, &y, f)?;
         return from_reals(dtype, shape, &values, true);
     }
     let (x, y) = (integers(a)?, integers(b)?);
-    if let Some(holds) = comparison::<i128>(op) {
+    if let Some(holds) = op.comparison::<i128>() {
         let (shape, values) = pairs(a, b, &x, &y, |x, y| u8::from(holds(&x, &y)))?;
         return from_bits(DType::Bool, shape, values);
     }
@@ -187,35 +94,6 @@ fn pairs<T: Copy, U>(
     let mut values = reserve(&shape)?;
     walk(&shape, [&left, &right], [0, 0], |[i, j]| values.push(f(x[i], y[j])));
     Ok((shape, values))
-}
-
-fn comparison<T: PartialOrd>(op: Binary) -> Option<fn(&T, &T) -> bool> {
-    match op {
-        Binary::Equal => Some(T::eq),
-        Binary::Less => Some(T::lt),
-        Binary::LessOrEqual => Some(T::le),
-        Binary::Greater => Some(T::gt),
-        Binary::GreaterOrEqual => Some(T::ge),
-        _ => None,
-    }
-}
-
-fn real_operation(op: Binary) -> Option<fn(f64, f64) -> f64> {
-    Some(match op {
-        Binary::Add => |a, b| a + b,
-        Binary::Sub => |a, b| a - b,
-        Binary::Mul => |a, b| a * b,
-        Binary::Div => |a, b| a / b,
-        Binary::Mod => |a, b| match libm::fmod(a, b) {
-            0.0 => 0.0_f64.copysign(b),
-            rest if (rest < 0.0) != (b < 0.0) => rest + b,
-            rest => rest,
-        },
-        Binary::Rem => libm::fmod,
-        Binary::Min => |a, b| if a < b || a.is_nan() { a } else { b },
-        Binary::Max => |a, b| if a > b || a.is_nan() { a } else { b },
-        _ => return None,
-    })
 }
 
 fn integer_operation(op: Binary) -> Option<fn(i128, i128) -> i128> {

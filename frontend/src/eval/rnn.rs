@@ -2,9 +2,8 @@
 
 use super::error::EvalError;
 use super::number::{filled, from_reals, integers, reals};
-use super::pointwise::{RealFunction, real_function};
 use crate::dtype::DType;
-use crate::op::{RnnAttrs, RnnCell, RnnDirection};
+use crate::op::{Portable, RealFunction, RnnAttrs, RnnCell, RnnDirection};
 use crate::tensor::Tensor;
 
 /// Operands in the order of [`crate::op::Op::Rnn`]; x, w and r are there.
@@ -170,7 +169,7 @@ impl<'a> Cell<'a> {
         let own = attrs.activations.get(d * each..(d + 1) * each).ok_or(refuse.clone())?;
         let mut activations = Vec::new();
         for &activation in own {
-            activations.push(real_function(activation).ok_or(refuse.clone())?);
+            activations.push(activation.meaning::<Portable>().ok_or(refuse.clone())?);
         }
         let (inputs, hidden, gates) = (layer.inputs, layer.hidden, layer.gates);
         let part = |values: &'a [f64], size: usize| &values[d * size..][..size];

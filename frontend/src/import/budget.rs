@@ -3,7 +3,7 @@
 //! Constants are computed at import by the evaluator, and functions and loops are written out. Both are counted over
 //! the whole model, its bodies among it, so that an import ends soon whatever the file asks for.
 
-use crate::op::{Op, PoolAttrs};
+use crate::op::{Class, Op, PoolAttrs};
 use crate::tensor::{Tensor, checked_elements};
 use crate::types::TensorType;
 use std::cell::Cell;
@@ -141,34 +141,18 @@ fn steps(op: &Op, inputs: &[Option<&TensorType>], outputs: &[TensorType]) -> Opt
             result.checked_mul(widest)?
         }
         Op::TopK { .. } => all.checked_mul(usize::BITS as usize)?,
-        Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => return None,
-        Op::Input
-        | Op::Constant(_)
-        | Op::Iota(_)
-        | Op::Size(_)
-        | Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Select
-        | Op::Cast { .. }
-        | Op::BitCast(_)
-        | Op::Reshape(_)
-        | Op::Transpose(_)
-        | Op::Expand(_)
-        | Op::Slice(_)
-        | Op::Concat { .. }
-        | Op::Pad { .. }
-        | Op::Gather { .. }
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::Cumulative { .. }
-        | Op::NonZero
-        | Op::Softmax { .. }
-        | Op::LayerNorm { .. }
-        | Op::RmsNorm { .. } => 0,
+        op => match op.info().class {
+            Class::Source | Class::Sizes | Class::Pointwise | Class::View | Class::Movement => 0,
+            Class::Gather | Class::Scatter | Class::Reduction | Class::Selection => 0,
+            Class::Normalization => 0,
+            Class::MatMul
+            | Class::Convolution
+            | Class::Pool
+            | Class::Attention
+            | Class::Recurrent
+            | Class::Resample
+            | Class::Control => return None,
+        },
     };
     all.checked_add(more)
 }

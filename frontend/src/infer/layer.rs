@@ -11,14 +11,14 @@ use crate::types::TensorType;
 type Inputs<'a> = [Option<&'a TensorType>];
 
 pub(super) fn softmax(axis: usize, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x] = required(inputs, 1)?;
+    let [x] = required(inputs)?;
     class(0, x, DTypeClass::Float)?;
     check_axis(axis, x.rank())?;
     Ok(x.clone())
 }
 
 pub(super) fn layer_norm(axis: usize, inputs: &Inputs<'_>) -> Result<Vec<TensorType>, InferError> {
-    let [x] = required(inputs, 3)?;
+    let [x] = required(inputs)?;
     check_norm(axis, x, inputs)?;
     let dtype = if x.dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let mut shape = x.shape.clone();
@@ -28,7 +28,7 @@ pub(super) fn layer_norm(axis: usize, inputs: &Inputs<'_>) -> Result<Vec<TensorT
 }
 
 pub(super) fn rms_norm(axis: usize, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x] = required(inputs, 2)?;
+    let [x] = required(inputs)?;
     check_norm(axis, x, inputs)?;
     Ok(x.clone())
 }
@@ -47,7 +47,7 @@ fn check_norm(axis: usize, x: &TensorType, inputs: &Inputs<'_>) -> Result<(), In
 }
 
 pub(super) fn attention(inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [q, k, v] = required(inputs, 4)?;
+    let [q, k, v] = required(inputs)?;
     for (input, ty) in [q, k, v].into_iter().enumerate() {
         class(input, ty, DTypeClass::Float)?;
         dtype(input, ty, q.dtype)?;
@@ -78,10 +78,10 @@ fn divides(groups: &Dim, heads: &Dim) -> Result<(), InferError> {
 }
 
 pub(super) fn rnn(attrs: &RnnAttrs, inputs: &Inputs<'_>) -> Result<Vec<TensorType>, InferError> {
-    let (gates, functions, most) = match attrs.cell {
-        RnnCell::Lstm { .. } => (4, 3, 8),
-        RnnCell::Gru { .. } => (3, 2, 6),
-        RnnCell::Plain => (1, 1, 6),
+    let (gates, functions) = match attrs.cell {
+        RnnCell::Lstm { .. } => (4, 3),
+        RnnCell::Gru { .. } => (3, 2),
+        RnnCell::Plain => (1, 1),
     };
     let directions = match attrs.direction {
         RnnDirection::Forward | RnnDirection::Reverse => 1_usize,
@@ -91,7 +91,7 @@ pub(super) fn rnn(attrs: &RnnAttrs, inputs: &Inputs<'_>) -> Result<Vec<TensorTyp
         let reason = "has not as many functions as gates ask for";
         return Err(InferError::Attribute { name: "activations", reason });
     }
-    let [x, w, r] = required(inputs, most)?;
+    let [x, w, r] = required(inputs)?;
     class(0, x, DTypeClass::Float)?;
     rank(0, x, Count::Exactly(3))?;
     rank(1, w, Count::Exactly(3))?;
@@ -125,7 +125,7 @@ pub(super) fn rnn(attrs: &RnnAttrs, inputs: &Inputs<'_>) -> Result<Vec<TensorTyp
 }
 
 pub(super) fn resize(attrs: &ResizeAttrs, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x] = required(inputs, 1)?;
+    let [x] = required(inputs)?;
     class(0, x, DTypeClass::Number)?;
     length("sizes", attrs.sizes.len(), x.rank())?;
     length("scales", attrs.scales.len(), x.rank())?;

@@ -10,7 +10,7 @@ use crate::types::TensorType;
 type Inputs<'a> = [Option<&'a TensorType>];
 
 pub(super) fn mat_mul(inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [a, b] = required(inputs, 2)?;
+    let [a, b] = required(inputs)?;
     class(0, a, DTypeClass::Number)?;
     dtype(1, b, a.dtype)?;
     rank(0, a, Count::AtLeast(2))?;
@@ -24,7 +24,7 @@ pub(super) fn mat_mul(inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
 }
 
 pub(super) fn conv(attrs: &ConvAttrs, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x, w] = required(inputs, 3)?;
+    let [x, w] = required(inputs)?;
     check_conv(attrs, x, w)?;
     let group = Dim::from(attrs.group);
     dims::join(&x.shape[1], &(&w.shape[1] * &group))?;
@@ -45,7 +45,7 @@ pub(super) fn conv_transpose(
     output_padding: &[usize],
     inputs: &Inputs<'_>,
 ) -> Result<TensorType, InferError> {
-    let [x, w] = required(inputs, 3)?;
+    let [x, w] = required(inputs)?;
     check_conv(attrs, x, w)?;
     length("output_padding", output_padding.len(), x.rank() - 2)?;
     divides(&dims::join(&x.shape[1], &w.shape[0])?, attrs.group)?;
@@ -98,7 +98,7 @@ fn window(kernel: &Dim, dilation: usize) -> Dim {
 }
 
 pub(super) fn pool(attrs: &PoolAttrs, inputs: &Inputs<'_>) -> Result<Vec<TensorType>, InferError> {
-    let [x] = required(inputs, 1)?;
+    let [x] = required(inputs)?;
     let (takes, indices) = match attrs.kind {
         PoolKind::Max { indices } => (DTypeClass::Number, indices.is_some()),
         PoolKind::Average { .. } | PoolKind::Lp { .. } => (DTypeClass::Float, false),

@@ -10,7 +10,7 @@ use crate::types::TensorType;
 type Inputs<'a> = [Option<&'a TensorType>];
 
 pub(super) fn reshape(shape: &[Dim], inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x] = required(inputs, 1)?;
+    let [x] = required(inputs)?;
     let result = TensorType::new(x.dtype, shape.to_vec());
     let (from, to) = (x.elements(), result.elements());
     // Products that saturated say nothing.
@@ -24,7 +24,7 @@ pub(super) fn reshape(shape: &[Dim], inputs: &Inputs<'_>) -> Result<TensorType, 
 }
 
 pub(super) fn transpose(perm: &[usize], inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x] = required(inputs, 1)?;
+    let [x] = required(inputs)?;
     length("perm", perm.len(), x.rank())?;
     let mut seen = vec![false; x.rank()];
     for &axis in perm {
@@ -37,13 +37,13 @@ pub(super) fn transpose(perm: &[usize], inputs: &Inputs<'_>) -> Result<TensorTyp
 }
 
 pub(super) fn expand(shape: &[Dim], inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x] = required(inputs, 1)?;
+    let [x] = required(inputs)?;
     broadcasts_to(&x.shape, shape)?;
     Ok(TensorType::new(x.dtype, shape.to_vec()))
 }
 
 pub(super) fn slice(axes: &[SliceAxis], inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x] = required(inputs, 1)?;
+    let [x] = required(inputs)?;
     let mut shape = x.shape.clone();
     let mut seen = vec![false; x.rank()];
     for SliceAxis { axis, start, len, step } in axes {
@@ -91,11 +91,7 @@ pub(super) fn pad(
     after: &[Dim],
     inputs: &Inputs<'_>,
 ) -> Result<TensorType, InferError> {
-    let most = match mode {
-        PadMode::Constant => 2,
-        PadMode::Reflect | PadMode::Edge | PadMode::Wrap => 1,
-    };
-    let [x] = required(inputs, most)?;
+    let [x] = required(inputs)?;
     length("before", before.len(), x.rank())?;
     length("after", after.len(), x.rank())?;
     if let Some(value) = optional(inputs, 1) {
@@ -114,7 +110,7 @@ pub(super) fn pad(
 }
 
 pub(super) fn gather(axis: usize, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x, indices] = required(inputs, 2)?;
+    let [x, indices] = required(inputs)?;
     check_axis(axis, x.rank())?;
     class(1, indices, DTypeClass::Index)?;
     let shape = [&x.shape[..axis], &indices.shape, &x.shape[axis + 1..]].concat();
@@ -122,7 +118,7 @@ pub(super) fn gather(axis: usize, inputs: &Inputs<'_>) -> Result<TensorType, Inf
 }
 
 pub(super) fn gather_elements(axis: usize, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x, indices] = required(inputs, 2)?;
+    let [x, indices] = required(inputs)?;
     element_indices(axis, x, indices)?;
     Ok(TensorType::new(x.dtype, indices.shape.clone()))
 }
@@ -141,7 +137,7 @@ fn element_indices(axis: usize, x: &TensorType, indices: &TensorType) -> Result<
 }
 
 pub(super) fn gather_nd(batch_dims: usize, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x, indices] = required(inputs, 2)?;
+    let [x, indices] = required(inputs)?;
     class(1, indices, DTypeClass::Index)?;
     if batch_dims >= indices.rank() || batch_dims >= x.rank() {
         return Err(InferError::Axis { axis: batch_dims, rank: indices.rank().min(x.rank()) });
@@ -170,7 +166,7 @@ pub(super) fn scatter_elements(
     combine: Combine,
     inputs: &Inputs<'_>,
 ) -> Result<TensorType, InferError> {
-    let [x, indices, updates] = required(inputs, 3)?;
+    let [x, indices, updates] = required(inputs)?;
     combined(combine, x, updates)?;
     element_indices(axis, x, indices)?;
     join_shapes(&indices.shape, &updates.shape)?;
@@ -178,7 +174,7 @@ pub(super) fn scatter_elements(
 }
 
 pub(super) fn scatter_nd(combine: Combine, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x, indices, updates] = required(inputs, 3)?;
+    let [x, indices, updates] = required(inputs)?;
     combined(combine, x, updates)?;
     class(1, indices, DTypeClass::Index)?;
     let (leading, addressed) = index_tuples(indices, x.rank())?;

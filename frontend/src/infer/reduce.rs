@@ -15,7 +15,7 @@ pub(super) fn reduce(
     keep: bool,
     inputs: &Inputs<'_>,
 ) -> Result<TensorType, InferError> {
-    let [x] = required(inputs, 1)?;
+    let [x] = required(inputs)?;
     match op {
         ReduceOp::Max | ReduceOp::Min => {}
         ReduceOp::Sum
@@ -51,7 +51,7 @@ pub(super) fn arg_reduce(
     keep: bool,
     inputs: &Inputs<'_>,
 ) -> Result<TensorType, InferError> {
-    let [x] = required(inputs, 1)?;
+    let [x] = required(inputs)?;
     class(0, x, DTypeClass::Number)?;
     check_axis(axis, x.rank())?;
     let result = TensorType::new(DType::I64, reduced(&x.shape, &[axis], keep));
@@ -62,7 +62,7 @@ pub(super) fn arg_reduce(
 }
 
 pub(super) fn cumulative(axis: usize, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
-    let [x] = required(inputs, 1)?;
+    let [x] = required(inputs)?;
     class(0, x, DTypeClass::Number)?;
     check_axis(axis, x.rank())?;
     Ok(x.clone())
@@ -73,7 +73,7 @@ pub(super) fn top_k(
     axis: usize,
     inputs: &Inputs<'_>,
 ) -> Result<Vec<TensorType>, InferError> {
-    let [x] = required(inputs, 1)?;
+    let [x] = required(inputs)?;
     class(0, x, DTypeClass::Number)?;
     check_axis(axis, x.rank())?;
     dims::at_most(k, &x.shape[axis])?;

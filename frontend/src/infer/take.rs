@@ -5,19 +5,22 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::types::TensorType;
 
-/// The first `N` inputs, all of which must be there; at most `most` in all.
+/// The first `N` inputs, all of which must be there.
 pub(super) fn required<'a, const N: usize>(
     inputs: &[Option<&'a TensorType>],
-    most: usize,
 ) -> Result<[&'a TensorType; N], InferError> {
-    if inputs.len() < N || inputs.len() > most {
-        let expected = if N == most { Count::Exactly(N) } else { Count::Between(N, most) };
-        return Err(InferError::Arity { expected, actual: inputs.len() });
-    }
-    if let Some(input) = inputs[..N].iter().position(Option::is_none) {
+    if let Some(input) = (0..N).find(|&input| optional(inputs, input).is_none()) {
         return Err(InferError::Missing { input });
     }
     Ok(std::array::from_fn(|i| inputs[i].expect("just seen to be there")))
+}
+
+/// Refuses another number of inputs than `expected`.
+pub(super) fn count(inputs: &[Option<&TensorType>], expected: Count) -> Result<(), InferError> {
+    if expected.contains(inputs.len()) {
+        return Ok(());
+    }
+    Err(InferError::Arity { expected, actual: inputs.len() })
 }
 
 /// All inputs, each of which must be there.

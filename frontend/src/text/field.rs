@@ -307,7 +307,7 @@ impl Field for ResizeMode {
 
 impl Field for Unary {
     fn print(&self, out: &mut Printer) {
-        out.put(self.name());
+        out.put(self.info().name);
         let mut unary = *self;
         let mut codec = Codec::print(out);
         super::ops::unary_attributes(&mut unary, &mut codec)
@@ -317,7 +317,7 @@ impl Field for Unary {
 
     fn parse(from: &mut Parser<'_>) -> Result<Self, ParseGraphError> {
         let mut unary = from.word_as("a pointwise function", |word| {
-            super::ops::UNARIES.into_iter().find(|unary| unary.name() == word)
+            Unary::ALL.iter().copied().find(|unary| unary.info().name == word)
         })?;
         let mut codec = Codec::parse(from);
         super::ops::unary_attributes(&mut unary, &mut codec)?;

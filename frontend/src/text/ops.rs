@@ -1,19 +1,13 @@
 //! The operations' attributes, in the order in which they stand in text.
 //!
-//! An operation with its own name is a row of [`PROTOTYPES`] or of the tables beside it; its attributes, an
-//! arm of [`attributes`].
+//! Names are those of the [table of operations](crate::op::OpInfo); attributes, an arm of [`attributes`].
 
 use super::field::Codec;
 use super::parse::ParseGraphError;
-use crate::dim::Dim;
-use crate::dtype::DType;
-use crate::graph::Graph;
 use crate::op::{
-    AttentionAttrs, Binary, Combine, ConvAttrs, CoordinateTransform, CumulativeOp, Op, PadMode,
-    PoolAttrs, PoolKind, ReduceOp, ResizeAttrs, ResizeMode, RnnAttrs, RnnCell, RnnDirection,
-    ScanAttrs, Unary,
+    AttentionAttrs, ConvAttrs, Op, Parameter, PoolAttrs, ResizeAttrs, RnnAttrs, RnnCell, ScanAttrs,
+    Unary,
 };
-use std::collections::BTreeMap;
 
 type Done = Result<(), ParseGraphError>;
 
@@ -106,63 +100,13 @@ pub(super) fn attributes(op: &mut Op, c: &mut Codec<'_, '_>) -> Done {
 
 /// Visits the parameters of a unary function.
 pub(super) fn unary_attributes(unary: &mut Unary, c: &mut Codec<'_, '_>) -> Done {
-    match unary {
-        Unary::Swish { alpha }
-        | Unary::LeakyRelu { alpha }
-        | Unary::Elu { alpha }
-        | Unary::Celu { alpha }
-        | Unary::ThresholdedRelu { alpha } => c.field("alpha", alpha),
-        Unary::HardSigmoid { alpha, beta } => {
-            c.field("alpha", alpha)?;
-            c.field("beta", beta)
+    for (name, _, parameter) in unary.parameters() {
+        match parameter {
+            Parameter::Number(number) => c.field(name, number)?,
+            Parameter::Flag(flag) => c.field(name, flag)?,
         }
-        Unary::Selu { alpha, gamma } => {
-            c.field("alpha", alpha)?;
-            c.field("gamma", gamma)
-        }
-        Unary::Shrink { bias, lambda } => {
-            c.field("bias", bias)?;
-            c.field("lambda", lambda)
-        }
-        Unary::IsInf { positive, negative } => {
-            c.field("positive", positive)?;
-            c.field("negative", negative)
-        }
-        Unary::Abs
-        | Unary::Neg
-        | Unary::Sign
-        | Unary::Reciprocal
-        | Unary::Sqrt
-        | Unary::Exp
-        | Unary::Log
-        | Unary::Floor
-        | Unary::Ceil
-        | Unary::Round
-        | Unary::Sin
-        | Unary::Cos
-        | Unary::Tan
-        | Unary::Asin
-        | Unary::Acos
-        | Unary::Atan
-        | Unary::Sinh
-        | Unary::Cosh
-        | Unary::Tanh
-        | Unary::Asinh
-        | Unary::Acosh
-        | Unary::Atanh
-        | Unary::Erf
-        | Unary::Sigmoid
-        | Unary::Relu
-        | Unary::Gelu
-        | Unary::GeluTanh
-        | Unary::Softplus
-        | Unary::Softsign
-        | Unary::Mish
-        | Unary::HardSwish
-        | Unary::Not
-        | Unary::BitNot
-        | Unary::IsNan => Ok(()),
     }
+    Ok(())
 }
 
 fn conv_attributes(conv: &mut ConvAttrs, c: &mut Codec<'_, '_>) -> Done {
@@ -210,200 +154,3 @@ fn resize_attributes(resize: &mut ResizeAttrs, c: &mut Codec<'_, '_>) -> Done {
     c.field("extrapolation", extrapolation)?;
     c.field("antialias", antialias)
 }
-
-/// Every operation with a name of its own but inputs and constants, with some attributes.
-pub(super) fn prototypes() -> BTreeMap<&'static str, Op> {
-    let unaries = UNARIES.into_iter().map(Op::Unary);
-    let binaries = BINARIES.into_iter().map(Op::Binary);
-    let reductions =
-        REDUCTIONS.into_iter().map(|op| Op::Reduce { op, axes: Vec::new(), keep: false });
-    let others = [movement(), selections(), layers(), bodies()].concat();
-    let all = unaries.chain(binaries).chain(reductions).chain(others);
-    all.map(|op| (op.name(), op)).collect()
-}
-
-fn movement() -> Vec<Op> {
-    vec![
-        Op::Iota(Dim::from(0)),
-        Op::Size(Dim::from(0)),
-        Op::Select,
-        Op::Cast { to: DType::F32, saturate: true },
-        Op::BitCast(DType::F32),
-        Op::Reshape(Vec::new()),
-        Op::Transpose(Vec::new()),
-        Op::Expand(Vec::new()),
-        Op::Slice(Vec::new()),
-        Op::Concat { axis: 0 },
-        Op::Pad { mode: PadMode::Constant, before: Vec::new(), after: Vec::new() },
-        Op::Gather { axis: 0 },
-        Op::GatherElements { axis: 0 },
-        Op::GatherNd { batch_dims: 0 },
-        Op::ScatterElements { axis: 0, combine: Combine::Replace },
-        Op::ScatterNd { combine: Combine::Replace },
-    ]
-}
-
-fn selections() -> Vec<Op> {
-    let arg = |largest| Op::ArgReduce { largest, axis: 0, keep: false, last: false };
-    let running = |op| Op::Cumulative { op, axis: 0, exclusive: false, reverse: false };
-    vec![
-        arg(true),
-        arg(false),
-        running(CumulativeOp::Sum),
-        running(CumulativeOp::Prod),
-        Op::TopK { k: Dim::from(0), axis: 0, largest: true },
-        Op::NonZero,
-    ]
-}
-
-fn layers() -> Vec<Op> {
-    let conv = || ConvAttrs {
-        strides: Vec::new(),
-        dilations: Vec::new(),
-        pads_before: Vec::new(),
-        pads_after: Vec::new(),
-        group: 1,
-    };
-    let rnn = |cell| {
-        let direction = RnnDirection::Forward;
-        Op::Rnn(RnnAttrs { cell, direction, hidden: 0, activations: Vec::new(), clip: None })
-    };
-    vec![
-        Op::MatMul,
-        Op::Conv(conv()),
-        Op::ConvTranspose { conv: conv(), output_padding: Vec::new() },
-        Op::Pool(PoolAttrs {
-            kind: PoolKind::Max { indices: None },
-            kernel: Vec::new(),
-            strides: Vec::new(),
-            dilations: Vec::new(),
-            pads_before: Vec::new(),
-            pads_after: Vec::new(),
-            ceil: false,
-        }),
-        Op::Softmax { axis: 0, log: false },
-        Op::Softmax { axis: 0, log: true },
-        Op::LayerNorm { axis: 0, epsilon: 0.0 },
-        Op::RmsNorm { axis: 0, epsilon: 0.0 },
-        Op::Attention(AttentionAttrs {
-            scale: 1.0,
-            causal: false,
-            softcap: 0.0,
-            guarded: false,
-            fill: f32::NEG_INFINITY,
-        }),
-        rnn(RnnCell::Lstm { input_forget: false }),
-        rnn(RnnCell::Gru { linear_before_reset: false }),
-        rnn(RnnCell::Plain),
-        Op::Resize(Box::new(ResizeAttrs {
-            sizes: Vec::new(),
-            scales: Vec::new(),
-            mode: ResizeMode::Linear,
-            transform: CoordinateTransform::HalfPixel,
-            roi: Vec::new(),
-            extrapolation: 0.0,
-            antialias: false,
-        })),
-    ]
-}
-
-fn bodies() -> Vec<Op> {
-    let none = || Box::new(Graph::new());
-    vec![
-        Op::If { then_branch: none(), else_branch: none() },
-        Op::Loop { body: none(), carried: 0 },
-        Op::Scan(Box::new(ScanAttrs {
-            body: Graph::new(),
-            carried: 0,
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-        })),
-    ]
-}
-
-/// All unary functions, with some parameters.
-pub(super) const UNARIES: [Unary; 43] = [
-    Unary::Abs,
-    Unary::Neg,
-    Unary::Sign,
-    Unary::Reciprocal,
-    Unary::Sqrt,
-    Unary::Exp,
-    Unary::Log,
-    Unary::Floor,
-    Unary::Ceil,
-    Unary::Round,
-    Unary::Sin,
-    Unary::Cos,
-    Unary::Tan,
-    Unary::Asin,
-    Unary::Acos,
-    Unary::Atan,
-    Unary::Sinh,
-    Unary::Cosh,
-    Unary::Tanh,
-    Unary::Asinh,
-    Unary::Acosh,
-    Unary::Atanh,
-    Unary::Erf,
-    Unary::Sigmoid,
-    Unary::Relu,
-    Unary::Gelu,
-    Unary::GeluTanh,
-    Unary::Swish { alpha: 1.0 },
-    Unary::Softplus,
-    Unary::Softsign,
-    Unary::Mish,
-    Unary::HardSwish,
-    Unary::HardSigmoid { alpha: 0.2, beta: 0.5 },
-    Unary::LeakyRelu { alpha: 0.01 },
-    Unary::Elu { alpha: 1.0 },
-    Unary::Celu { alpha: 1.0 },
-    Unary::Selu { alpha: 1.0, gamma: 1.0 },
-    Unary::ThresholdedRelu { alpha: 1.0 },
-    Unary::Shrink { bias: 0.0, lambda: 0.5 },
-    Unary::Not,
-    Unary::BitNot,
-    Unary::IsNan,
-    Unary::IsInf { positive: true, negative: true },
-];
-
-/// All binary functions.
-pub(super) const BINARIES: [Binary; 22] = [
-    Binary::Add,
-    Binary::Sub,
-    Binary::Mul,
-    Binary::Div,
-    Binary::Mod,
-    Binary::Rem,
-    Binary::Pow,
-    Binary::Min,
-    Binary::Max,
-    Binary::And,
-    Binary::Or,
-    Binary::Xor,
-    Binary::BitAnd,
-    Binary::BitOr,
-    Binary::BitXor,
-    Binary::ShiftLeft,
-    Binary::ShiftRight,
-    Binary::Equal,
-    Binary::Less,
-    Binary::LessOrEqual,
-    Binary::Greater,
-    Binary::GreaterOrEqual,
-];
-
-/// All reductions.
-pub(super) const REDUCTIONS: [ReduceOp; 10] = [
-    ReduceOp::Sum,
-    ReduceOp::Mean,
-    ReduceOp::Prod,
-    ReduceOp::Max,
-    ReduceOp::Min,
-    ReduceOp::L1,
-    ReduceOp::L2,
-    ReduceOp::SumSquare,
-    ReduceOp::LogSum,
-    ReduceOp::LogSumExp,
-];

@@ -81,7 +81,8 @@ pub enum Reason {
 /// # Errors
 /// [`ParseGraphError`], at the first place that does not fit.
 pub fn parse(text: &str, weights: &[Tensor]) -> Result<Graph, ParseGraphError> {
-    let mut parser = Parser { text, at: 0, depth: 0, weights, prototypes: ops::prototypes() };
+    let prototypes = Op::prototypes().into_iter().map(|op| (op.name(), op)).collect();
+    let mut parser = Parser { text, at: 0, depth: 0, weights, prototypes };
     let header = parser.here();
     let mut declared = Vec::new();
     if parser.eat_keyword("symbols") {

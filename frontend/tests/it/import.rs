@@ -1,6 +1,9 @@
 //! What import does beside translating nodes: functions, specialisation, shape arithmetic, reports.
 
-use crate::model::{bytes, graph, imported, int, ints, model, node, subgraph, value, with};
+use crate::model::{
+    bytes, graph, imported, int, ints, model, node, number, number_list, subgraph, text_list,
+    value, with,
+};
 use expect_test::{Expect, expect};
 use graphene_frontend::dim::Symbol;
 use graphene_frontend::eval::evaluate;
@@ -255,6 +258,27 @@ fn a_table_gives_its_last_rows() {
             return "y" = %3
         "#]],
     );
+}
+
+/// LeCun's 1.7159·tanh(2x/3), as an operator and as the activation of a recurrent layer.
+#[test]
+fn scaled_tangents() {
+    let scaled = with(node("ScaledTanh", "x", "s"), number("alpha", 1.7159));
+    let layer = with(node("RNN", "x w r", "t"), int("hidden_size", 1));
+    let layer = with(layer, text_list("activations", &["ScaledTanh"]));
+    let layer = with(layer, number_list("activation_alpha", &[1.7159]));
+    let nodes = vec![
+        with(scaled, number("beta", 2.0 / 3.0)),
+        with(layer, number_list("activation_beta", &[2.0 / 3.0])),
+    ];
+    let inputs = ["x", "w", "r"].map(|name| value(name, 1, "1 1 1"));
+    let graph = imported(&model(graph(inputs.into(), nodes, &["s", "t"]))).unwrap().graph;
+    let [x, w, r] = [0.75_f32, 1.0, 0.0].map(|number| Tensor::from_vec(vec![1; 3], vec![number]));
+    let outputs = evaluate(&graph, &[x.unwrap(), w.unwrap(), r.unwrap()]).unwrap();
+    for output in outputs {
+        let y = output.as_slice::<f32>().unwrap()[0];
+        assert!((y - 0.792_946_8).abs() < 1e-6, "{y}");
+    }
 }
 
 /// The result for inputs of one element type agrees with arithmetic done by hand.

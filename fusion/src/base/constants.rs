@@ -1,7 +1,7 @@
 //! What is made of constants alone: computed once, within a budget.
 
 use graphene_frontend::graph::{Graph, Node};
-use graphene_frontend::op::Op;
+use graphene_frontend::op::{Class, Op};
 
 /// Weights made of constants take at most this many times the bytes of all constants, and [`MOST_BYTES`] beyond: bytes are
 /// dequantised by way of integers of 32 bits.
@@ -47,49 +47,23 @@ fn bytes(node: &Node) -> Option<u64> {
 
 /// Work beyond reading and writing; `None` for what is not made beforehand.
 fn work(graph: &Graph, node: &Node) -> Option<u64> {
-    match node.op() {
-        Op::MatMul => {
+    match node.op().info().class {
+        Class::MatMul => {
             let depth = node.inputs()[0].and_then(|a| graph.ty(a).shape.last()?.known())?;
             let elements = bytes(node)? / node.outputs()[0].dtype.size() as u64;
             Some(elements.saturating_mul(u64::try_from(depth).ok()?))
         }
-        Op::Constant(_)
-        | Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Select
-        | Op::Cast { .. }
-        | Op::BitCast(_)
-        | Op::Reshape(_)
-        | Op::Transpose(_)
-        | Op::Expand(_)
-        | Op::Slice(_)
-        | Op::Concat { .. }
-        | Op::Pad { .. }
-        | Op::Gather { .. }
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::Cumulative { .. }
-        | Op::TopK { .. }
-        | Op::NonZero
-        | Op::Softmax { .. }
-        | Op::LayerNorm { .. }
-        | Op::RmsNorm { .. }
-        | Op::Resize(_) => Some(0),
+        Class::Pointwise | Class::View | Class::Movement | Class::Gather | Class::Scatter => {
+            Some(0)
+        }
+        Class::Reduction | Class::Selection | Class::Normalization | Class::Resample => Some(0),
+        Class::Source => matches!(node.op(), Op::Constant(_)).then_some(0),
         // Their work is not bounded by what they read and write, or nobody makes weights by them.
-        Op::Input
-        | Op::Iota(_)
-        | Op::Size(_)
-        | Op::Conv(_)
-        | Op::ConvTranspose { .. }
-        | Op::Pool(_)
-        | Op::Attention(_)
-        | Op::Rnn(_)
-        | Op::If { .. }
-        | Op::Loop { .. }
-        | Op::Scan(_) => None,
+        Class::Sizes
+        | Class::Convolution
+        | Class::Pool
+        | Class::Attention
+        | Class::Recurrent
+        | Class::Control => None,
     }
 }

@@ -1,6 +1,6 @@
 //! What a launch costs: bytes, blocks and seconds; and what moving bytes and computing elements take.
 
-use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::op::Op;
 use graphene_ir::target::{Kind, Target};
 use std::fmt;
 
@@ -126,81 +126,5 @@ pub(crate) fn move_cost(target: &Target, bytes: f64) -> Cost {
 
 /// Operations of the vector units that an element of a pointwise operation takes; none of others.
 pub(crate) fn weight(op: &Op) -> f64 {
-    match op {
-        Op::Unary(unary) => unary_weight(*unary),
-        Op::Binary(binary) => binary_weight(*binary),
-        _ => 0.0,
-    }
-}
-
-/// Operations of the vector units that an element takes.
-fn unary_weight(unary: Unary) -> f64 {
-    match unary {
-        Unary::Abs
-        | Unary::Neg
-        | Unary::Sign
-        | Unary::Floor
-        | Unary::Ceil
-        | Unary::Round
-        | Unary::Relu
-        | Unary::Not
-        | Unary::BitNot
-        | Unary::IsNan
-        | Unary::IsInf { .. } => 1.0,
-        Unary::HardSigmoid { .. }
-        | Unary::HardSwish
-        | Unary::LeakyRelu { .. }
-        | Unary::ThresholdedRelu { .. }
-        | Unary::Shrink { .. } => 2.0,
-        Unary::Reciprocal | Unary::Sqrt | Unary::Softsign => 4.0,
-        Unary::Exp
-        | Unary::Log
-        | Unary::Sin
-        | Unary::Cos
-        | Unary::Tan
-        | Unary::Asin
-        | Unary::Acos
-        | Unary::Atan
-        | Unary::Sinh
-        | Unary::Cosh
-        | Unary::Tanh
-        | Unary::Asinh
-        | Unary::Acosh
-        | Unary::Atanh
-        | Unary::Erf
-        | Unary::Sigmoid
-        | Unary::Gelu
-        | Unary::GeluTanh
-        | Unary::Swish { .. }
-        | Unary::Softplus
-        | Unary::Mish
-        | Unary::Elu { .. }
-        | Unary::Celu { .. }
-        | Unary::Selu { .. } => 16.0,
-    }
-}
-
-fn binary_weight(binary: Binary) -> f64 {
-    match binary {
-        Binary::Div | Binary::Mod | Binary::Rem => 4.0,
-        Binary::Pow => 16.0,
-        Binary::Add
-        | Binary::Sub
-        | Binary::Mul
-        | Binary::Min
-        | Binary::Max
-        | Binary::And
-        | Binary::Or
-        | Binary::Xor
-        | Binary::BitAnd
-        | Binary::BitOr
-        | Binary::BitXor
-        | Binary::ShiftLeft
-        | Binary::ShiftRight
-        | Binary::Equal
-        | Binary::Less
-        | Binary::LessOrEqual
-        | Binary::Greater
-        | Binary::GreaterOrEqual => 1.0,
-    }
+    op.info().work
 }

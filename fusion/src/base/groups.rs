@@ -2,7 +2,7 @@
 
 use crate::base::cost::Cost;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::op::{Class, Op};
 use std::fmt;
 
 /// The places that the operations of a group may span.
@@ -213,29 +213,19 @@ impl Family {
 
     /// The family of an operation alone; `None` for sources.
     pub fn of(op: &Op) -> Option<Self> {
-        Some(match op {
-            Op::Input | Op::Constant(_) => return None,
-            Op::Iota(_) | Op::Size(_) => Self::Copy,
-            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => Self::Pointwise,
-            Op::Reshape(_) | Op::BitCast(_) => Self::View,
-            Op::Transpose(_) | Op::Expand(_) | Op::Slice(_) => Self::Copy,
-            Op::Concat { .. } | Op::Pad { .. } | Op::Resize(_) => Self::Copy,
-            Op::Gather { .. }
-            | Op::GatherElements { .. }
-            | Op::GatherNd { .. }
-            | Op::ScatterElements { .. }
-            | Op::ScatterNd { .. } => Self::Gather,
-            Op::Reduce { .. }
-            | Op::ArgReduce { .. }
-            | Op::Cumulative { .. }
-            | Op::TopK { .. }
-            | Op::NonZero => Self::Reduction,
-            Op::MatMul => Self::MatMul,
-            Op::Conv(_) | Op::ConvTranspose { .. } | Op::Pool(_) => Self::Convolution,
-            Op::Softmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => Self::Normalization,
-            Op::Attention(_) => Self::Fmha,
-            Op::Rnn(_) => Self::Recurrent,
-            Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => Self::Control,
+        Some(match op.info().class {
+            Class::Source => return None,
+            Class::Pointwise => Self::Pointwise,
+            Class::View => Self::View,
+            Class::Sizes | Class::Movement | Class::Resample => Self::Copy,
+            Class::Gather | Class::Scatter => Self::Gather,
+            Class::Reduction | Class::Selection => Self::Reduction,
+            Class::MatMul => Self::MatMul,
+            Class::Convolution | Class::Pool => Self::Convolution,
+            Class::Normalization => Self::Normalization,
+            Class::Attention => Self::Fmha,
+            Class::Recurrent => Self::Recurrent,
+            Class::Control => Self::Control,
         })
     }
 

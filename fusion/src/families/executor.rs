@@ -5,7 +5,7 @@ use crate::base::groups::Executor;
 use crate::base::view::View;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::{Op, PoolKind, ReduceOp};
+use graphene_frontend::op::{Class, Op, PoolKind, ReduceOp};
 use graphene_ir::target::{Kind, Target};
 
 /// Who executes these operations as one launch on the target, if some launch computes all of them.
@@ -117,45 +117,13 @@ fn elements<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = DType>
 
 /// Whether the operation, with its elements, belongs to a family of templates of a GPU.
 fn has_template(graph: &Graph, node: &Node) -> bool {
-    let op = match node.op() {
-        Op::Input
-        | Op::Constant(_)
-        | Op::Iota(_)
-        | Op::Size(_)
-        | Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Select
-        | Op::Cast { .. }
-        | Op::BitCast(_)
-        | Op::Reshape(_)
-        | Op::Transpose(_)
-        | Op::Expand(_)
-        | Op::Slice(_)
-        | Op::Concat { .. }
-        | Op::Pad { .. }
-        | Op::Gather { .. }
-        | Op::Reduce { .. }
-        | Op::MatMul
-        | Op::Conv(_)
-        | Op::Softmax { .. }
-        | Op::LayerNorm { .. }
-        | Op::RmsNorm { .. }
-        | Op::Attention(_)
-        | Op::Rnn(_) => true,
-        Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::ArgReduce { .. }
-        | Op::Cumulative { .. }
-        | Op::TopK { .. }
-        | Op::NonZero
-        | Op::ConvTranspose { .. }
-        | Op::Pool(_)
-        | Op::Resize(_)
-        | Op::If { .. }
-        | Op::Loop { .. }
-        | Op::Scan(_) => false,
+    let op = match node.op().info().class {
+        Class::Source | Class::Sizes | Class::Pointwise | Class::View | Class::Movement => true,
+        Class::MatMul | Class::Normalization | Class::Attention | Class::Recurrent => true,
+        Class::Gather => matches!(node.op(), Op::Gather { .. }),
+        Class::Reduction => matches!(node.op(), Op::Reduce { .. }),
+        Class::Convolution => matches!(node.op(), Op::Conv(_)),
+        Class::Scatter | Class::Selection | Class::Pool | Class::Resample | Class::Control => false,
     };
     op && elements(graph, node).all(has_elements)
 }

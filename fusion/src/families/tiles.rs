@@ -353,8 +353,8 @@ impl MatMuls {
             (true, false, _) | (false, ..) => vec![tile("wide", wide, enough_wide)],
         };
         if warpgroups && gated {
-            // Two blocks, each of which loads one half of B for both: 449 us in each of three runs, where blocks alone took 424 to 480
-            // (4096, 8192, 2048 in fp16 on H100s).
+            // Two blocks, each of which loads one half of B for both: 449 us in each of three runs, where blocks alone took
+            // 424 to 480 (4096, 8192, 2048 in fp16 on H100s).
             tiles.insert(0, Tile { cluster: 2, ..tile("wide", [128, 256], cores * 4) });
         }
         tiles.push(tile("narrow", narrow, enough_narrow));

@@ -2,7 +2,7 @@
 
 use crate::base::program::Condition;
 use graphene_frontend::graph::Graph;
-use graphene_frontend::op::Op;
+use graphene_frontend::op::{Class, Op};
 use graphene_frontend::types::TensorType;
 use std::collections::HashMap;
 
@@ -31,42 +31,22 @@ pub(crate) fn conditions(graph: &Graph) -> Vec<Condition> {
 
 /// Whether symbolic inputs that inference lets pass may not fit the operation at the sizes that they get.
 fn fits_at_some_sizes(op: &Op) -> bool {
-    match op {
-        Op::Input
-        | Op::Constant(_)
-        | Op::Unary(_)
-        | Op::Cast { .. }
-        | Op::BitCast(_)
-        | Op::Transpose(_)
-        | Op::Softmax { .. }
-        | Op::Cumulative { .. } => false,
+    match op.info().class {
         // A reshape is proved in symbols, and bodies check themselves as they run.
-        Op::Reshape(_) | Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => false,
-        Op::Iota(_)
-        | Op::Size(_)
-        | Op::Binary(_)
-        | Op::Select
-        | Op::Expand(_)
-        | Op::Slice(_)
-        | Op::Concat { .. }
-        | Op::Pad { .. }
-        | Op::Gather { .. }
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::TopK { .. }
-        | Op::NonZero
-        | Op::MatMul
-        | Op::Conv(_)
-        | Op::ConvTranspose { .. }
-        | Op::Pool(_)
-        | Op::LayerNorm { .. }
-        | Op::RmsNorm { .. }
-        | Op::Attention(_)
-        | Op::Rnn(_)
-        | Op::Resize(_) => true,
+        Class::Source | Class::View | Class::Control => false,
+        Class::Pointwise => !matches!(op, Op::Unary(_) | Op::Cast { .. }),
+        Class::Movement => !matches!(op, Op::Transpose(_)),
+        Class::Reduction => !matches!(op, Op::Cumulative { .. }),
+        Class::Normalization => !matches!(op, Op::Softmax { .. }),
+        Class::Sizes
+        | Class::Gather
+        | Class::Scatter
+        | Class::Selection
+        | Class::MatMul
+        | Class::Convolution
+        | Class::Pool
+        | Class::Attention
+        | Class::Recurrent
+        | Class::Resample => true,
     }
 }

@@ -4,18 +4,18 @@
 //! variable), and are left out where an operation has none. An optional input that is left out is `absent`; an
 //! operation with several outputs is read through `(out0 …)`, `(out1 …)`.
 
-use super::operations::{arity, has_attributes, is_commutative, is_foldable};
 use egg::{Analysis, DidMerge, EGraph, FromOp, FromOpError, Id, Language};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_op;
-use graphene_frontend::infer::infer;
+use graphene_frontend::infer::{Count, infer};
 use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use half::{bf16, f16};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::sync::LazyLock;
 
 /// Constants of at most this many elements are known by value; larger ones are weights, known by type.
 pub(crate) const SMALL: usize = 16;
@@ -119,7 +119,7 @@ impl FromOp for Term {
             "out0" => Head::Output(0),
             "out1" => Head::Output(1),
             "out2" => Head::Output(2),
-            _ => match PATTERN_OPS.iter().find(|op| **op == name) {
+            _ => match NAMES.get(name) {
                 Some(op) => Head::Op(op),
                 None => return Err(FromOpError::new(name, children)),
             },
@@ -128,46 +128,9 @@ impl FromOp for Term {
     }
 }
 
-/// Names of operations that patterns may use.
-const PATTERN_OPS: &[&str] = &[
-    "Add",
-    "And",
-    "Attention",
-    "Cast",
-    "Concat",
-    "Div",
-    "Erf",
-    "Exp",
-    "Expand",
-    "IsNan",
-    "LayerNorm",
-    "Lstm",
-    "Gru",
-    "MatMul",
-    "Max",
-    "Mul",
-    "Neg",
-    "Not",
-    "Or",
-    "Pow",
-    "Reciprocal",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceSum",
-    "ReduceSumSquare",
-    "Reshape",
-    "RmsNorm",
-    "Select",
-    "Sigmoid",
-    "Slice",
-    "Softplus",
-    "Softmax",
-    "LogSoftmax",
-    "Sqrt",
-    "Sub",
-    "Tanh",
-    "Transpose",
-];
+/// Names of operations.
+static NAMES: LazyLock<BTreeSet<&'static str>> =
+    LazyLock::new(|| Op::prototypes().iter().map(Op::name).collect());
 
 impl Facts {
     /// What terms over these inputs refer to.
@@ -232,13 +195,16 @@ pub(crate) fn add_operation(terms: &mut Terms, op: &Op, inputs: &[Option<Id>]) -
     let outputs = infer(op, &types).ok()?.len();
     let mut inputs = inputs.to_vec();
     let constant = |id: Option<Id>| id.is_some_and(|id| terms.is_constant(id));
-    if is_commutative(op) && constant(inputs[0]) && !constant(inputs[1]) {
+    if op.commutes() && constant(inputs[0]) && !constant(inputs[1]) {
         inputs.swap(0, 1);
     }
-    inputs.resize(arity(op).unwrap_or(0).max(inputs.len()), None);
+    // Those left out at the end have their places too.
+    if let Count::Between(_, most) = op.info().inputs {
+        inputs.resize(most, None);
+    }
     let number = terms.analysis.intern(op);
     let mut children = Vec::with_capacity(inputs.len() + 1);
-    if has_attributes(op) {
+    if op.info().attributes {
         children.push(terms.add(Term::leaf(Head::Attributes(number))));
     }
     for input in inputs {
@@ -361,7 +327,7 @@ fn of_operation(terms: &Terms, term: &Term) -> Fact {
         && types.iter().all(|ty| ty.known_shape().is_some());
     let small = |ty: &TensorType| ty.elements().known().is_some_and(|n| n <= SMALL as i64);
     let elements = match types.as_slice() {
-        [ty] if constant && small(ty) && is_foldable(op) => folded(terms, op, &inputs),
+        [ty] if constant && small(ty) && op.info().folds => folded(terms, op, &inputs),
         _ => None,
     };
     Fact::Values { types, constant, elements }

@@ -11,7 +11,6 @@ pub(crate) mod gates;
 pub(crate) mod integers;
 mod language;
 pub(crate) mod lookups;
-mod operations;
 pub(crate) mod precision;
 pub(crate) mod ranges;
 pub(crate) mod resize;

@@ -238,6 +238,15 @@ pub(crate) fn rows() -> Vec<(Gemm, Sizes, u64)> {
         ),
         (Gemm { matmul: layered(), weights: true, ..small() }, Sizes::of([136, 72, 200], 2), 1),
         (Gemm { matmul: across, ..ahead.clone() }, Sizes::of([72, 136, 72], 3), 1),
+        // Of two terms, the first one's: more steps than stages, fewer, and none.
+        (Gemm { matmul: two.clone(), ..ahead.clone() }, Sizes { k: [200, 72], ..deep }, 2),
+        (Gemm { matmul: two.clone(), ..ahead.clone() }, Sizes { k: [64, 200], ..deep }, 1),
+        (Gemm { matmul: two.clone(), ..ahead.clone() }, Sizes { k: [0, 136], ..deep }, 1),
+        (
+            Gemm { matmul: two, split: 2, ..ahead.clone() },
+            Sizes { k: [72, 200], blocks: 4, ..deep },
+            4,
+        ),
         (Gemm { matmul: batched_ahead, ..ahead }, batched, 2),
     ]);
     rows.extend(rows_of_turns());

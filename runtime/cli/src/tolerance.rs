@@ -187,24 +187,11 @@ fn roundings(graph: &Graph, rounded: Rounded) -> usize {
 
 /// Whether an operation on real numbers gives others than those it was given.
 fn rounds(op: &Op) -> bool {
-    !matches!(
-        op,
-        Op::Constant(_)
-            | Op::Iota(_)
-            | Op::Size(_)
-            | Op::Select
-            | Op::BitCast(_)
-            | Op::Reshape(_)
-            | Op::Transpose(_)
-            | Op::Expand(_)
-            | Op::Slice(_)
-            | Op::Concat { .. }
-            | Op::Pad { .. }
-            | Op::Gather { .. }
-            | Op::GatherElements { .. }
-            | Op::GatherNd { .. }
-            | Op::TopK { .. }
-    )
+    match op {
+        // What is given is rounded as it is stored; of functions of elements, each result is taken to be.
+        Op::Input | Op::Unary(_) | Op::Binary(_) => true,
+        _ => !op.info().exact,
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use super::{as_type, bools, check_close, check_exact, run, tensor};
 use crate::dtype::DType;
-use crate::op::{Binary, Op, Unary};
+use crate::op::{Binary, Op, Portable, Range, Unary};
 use crate::tensor::Tensor;
+use half::f16;
 use std::f64::consts::{E, FRAC_PI_3, FRAC_PI_4, FRAC_PI_6, SQRT_2};
 
 /// Rows: function, argument, value.
@@ -227,5 +228,35 @@ fn every_type_casts() {
         let wide = if dtype.is_float() { DType::F64 } else { DType::I64 };
         let there = run(&Op::Cast { to: wide, saturate: true }, &[&x]).unwrap();
         check_exact(&Op::Cast { to: dtype, saturate: true }, &[&there[0]], &[x]);
+    }
+}
+
+/// What the table of functions says of rounding and of finite numbers holds for all numbers of fp16, and pairs of some.
+#[test]
+fn rows_tell_what_is_exact_and_what_is_finite() {
+    let check = |name: &str, exact: bool, range: Range, y: f64| {
+        let half = f16::from_f64(y).to_f64();
+        assert!(!exact || half == y || y.is_nan(), "{name} rounds {y}");
+        match range {
+            Range::Unit => assert!(y.abs() <= 1.0, "{name} gives {y}"),
+            Range::Finite | Range::Grows => assert!(y.is_finite(), "{name} gives {y}"),
+            Range::Any => {}
+        }
+    };
+    let numbers = || (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f64());
+    for unary in Unary::ALL {
+        let Some(meaning) = unary.meaning::<Portable>() else { continue };
+        let row = unary.info();
+        numbers()
+            .filter(|x| x.is_finite())
+            .for_each(|x| check(row.name, row.exact, row.range, meaning(x)));
+    }
+    for binary in Binary::ALL {
+        let Some(meaning) = binary.meaning::<Portable>() else { continue };
+        let row = binary.info();
+        let some: Vec<f64> = numbers().step_by(331).filter(|x| x.is_finite()).collect();
+        for (a, b) in some.iter().flat_map(|a| some.iter().map(move |b| (*a, *b))) {
+            check(row.name, row.exact, row.range, meaning(a, b));
+        }
     }
 }

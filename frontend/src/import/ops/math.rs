@@ -1,99 +1,18 @@
-//! Pointwise operators.
+//! Pointwise operators: [`functions`], which the table of functions tells of, and those that are more than one function.
 
 use super::helpers::Outputs;
-use super::{Row, row};
+use super::{Row, Run, row};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::ValueId;
 use crate::import::{Context, OpError};
-use crate::op::{Binary, Op, Unary};
-
-/// A row for an operator that is one unary function without attributes.
-macro_rules! unary {
-    ($name:literal, $unary:ident) => {
-        row($name, 1, |c| c.map(Unary::$unary))
-    };
-}
-
-/// A row for an operator that is one binary function.
-macro_rules! binary {
-    ($name:literal, $binary:ident) => {
-        row($name, 1, |c| binary(c, Binary::$binary))
-    };
-}
+use crate::op::{Binary, Onnx, Op, Parameter, Unary};
 
 /// The operators of this family.
 pub(super) const ROWS: &[Row] = &[
-    unary!("Abs", Abs),
-    unary!("Neg", Neg),
-    unary!("Sign", Sign),
-    unary!("Reciprocal", Reciprocal),
-    unary!("Sqrt", Sqrt),
-    unary!("Exp", Exp),
-    unary!("Log", Log),
-    unary!("Floor", Floor),
-    unary!("Ceil", Ceil),
-    unary!("Round", Round),
-    unary!("Sin", Sin),
-    unary!("Cos", Cos),
-    unary!("Tan", Tan),
-    unary!("Asin", Asin),
-    unary!("Acos", Acos),
-    unary!("Atan", Atan),
-    unary!("Sinh", Sinh),
-    unary!("Cosh", Cosh),
-    unary!("Tanh", Tanh),
-    unary!("Asinh", Asinh),
-    unary!("Acosh", Acosh),
-    unary!("Atanh", Atanh),
-    unary!("Erf", Erf),
-    unary!("Sigmoid", Sigmoid),
-    unary!("Relu", Relu),
-    unary!("Softplus", Softplus),
-    unary!("Softsign", Softsign),
-    unary!("Mish", Mish),
-    unary!("HardSwish", HardSwish),
-    unary!("Not", Not),
-    unary!("BitwiseNot", BitNot),
-    unary!("IsNaN", IsNan),
-    row("Elu", 1, |c| c.map(Unary::Elu { alpha: c.float_or("alpha", 1.0) })),
-    row("Celu", 12, |c| c.map(Unary::Celu { alpha: c.float_or("alpha", 1.0) })),
-    row("LeakyRelu", 1, |c| c.map(Unary::LeakyRelu { alpha: c.float_or("alpha", 0.01) })),
-    row("ThresholdedRelu", 10, |c| {
-        c.map(Unary::ThresholdedRelu { alpha: c.float_or("alpha", 1.0) })
-    }),
-    row("Swish", 24, |c| c.map(Unary::Swish { alpha: c.float_or("alpha", 1.0) })),
     row("Selu", 1, selu),
-    row("HardSigmoid", 1, |c| {
-        c.map(Unary::HardSigmoid { alpha: c.float_or("alpha", 0.2), beta: c.float_or("beta", 0.5) })
-    }),
-    row("Shrink", 9, |c| {
-        c.map(Unary::Shrink { bias: c.float_or("bias", 0.0), lambda: c.float_or("lambd", 0.5) })
-    }),
     row("Gelu", 20, gelu),
-    row("IsInf", 10, |c| {
-        c.map(Unary::IsInf {
-            positive: c.int_or("detect_positive", 1) != 0,
-            negative: c.int_or("detect_negative", 1) != 0,
-        })
-    }),
     row("SwiGLU", 1, swiglu),
-    binary!("Add", Add),
-    binary!("Sub", Sub),
-    binary!("Mul", Mul),
-    binary!("Div", Div),
-    binary!("Pow", Pow),
-    binary!("And", And),
-    binary!("Or", Or),
-    binary!("Xor", Xor),
-    binary!("BitwiseAnd", BitAnd),
-    binary!("BitwiseOr", BitOr),
-    binary!("BitwiseXor", BitXor),
-    binary!("Equal", Equal),
-    binary!("Less", Less),
-    binary!("LessOrEqual", LessOrEqual),
-    binary!("Greater", Greater),
-    binary!("GreaterOrEqual", GreaterOrEqual),
     row("Mod", 10, |c| {
         let fmod = c.int_or("fmod", 0) != 0;
         binary(c, if fmod { Binary::Rem } else { Binary::Mod })
@@ -111,8 +30,31 @@ pub(super) const ROWS: &[Row] = &[
     row("PRelu", 1, prelu),
 ];
 
+/// The operators that are one function.
+pub(super) fn functions() -> impl Iterator<Item = Row> {
+    let row = |Onnx { name, since }, run| Row { domain: "", op: name, since, run };
+    let unaries = Unary::ALL
+        .iter()
+        .filter_map(move |&function| Some(row(function.info().onnx?, Run::Unary(function))));
+    let binaries = Binary::ALL
+        .iter()
+        .filter_map(move |&function| Some(row(function.info().onnx?, Run::Binary(function))));
+    unaries.chain(binaries)
+}
+
+/// A unary operator, whose attributes are the function's parameters.
+pub(super) fn unary(c: &mut Context<'_, '_>, mut function: Unary) -> Outputs {
+    for (_, name, parameter) in function.parameters() {
+        match parameter {
+            Parameter::Number(number) => *number = c.float_or(name, *number),
+            Parameter::Flag(flag) => *flag = c.int_or(name, i64::from(*flag)) != 0,
+        }
+    }
+    c.map(function)
+}
+
 /// A binary operator; before opset 7, `axis` says where the second operand's dims stand.
-fn binary(c: &mut Context<'_, '_>, op: Binary) -> Outputs {
+pub(super) fn binary(c: &mut Context<'_, '_>, op: Binary) -> Outputs {
     let (a, mut b) = (c.input(0)?, c.input(1)?);
     if let (true, Some(axis)) = (c.opset() < 7, c.int("axis")) {
         let axis = c.axis(c.rank(a), axis)?;
@@ -179,9 +121,7 @@ fn selu(c: &mut Context<'_, '_>) -> Outputs {
         ..=5 => (1.6732, 1.0507),
         _ => (1.673_263_2, 1.050_701),
     };
-    let alpha = c.float_or("alpha", alpha);
-    let gamma = c.float_or("gamma", gamma);
-    c.map(Unary::Selu { alpha, gamma })
+    unary(c, Unary::Selu { alpha, gamma })
 }
 
 fn gelu(c: &mut Context<'_, '_>) -> Outputs {

@@ -1,7 +1,8 @@
 //! The operator table: a row an operator, in families.
 //!
 //! A row's function reads attributes and inputs from its [`Context`], adds operations to the graph, and gives
-//! back a value per output. Adding an operator is adding a row.
+//! back a value per output. Adding an operator is adding a row; those that are one function of elements are rows of the
+//! [table of functions](crate::op::FunctionInfo).
 //!
 //! Lists of tensors are no part of a graph: the rows that take or give them ([`Run::Values`]) choose among tensors at
 //! import, where positions are known, and all others take tensors only.
@@ -10,6 +11,7 @@ use super::context::Context;
 use super::error::OpError;
 use super::value::Value;
 use crate::graph::ValueId;
+use crate::op::{Binary, Unary};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -61,6 +63,10 @@ pub struct Row {
 
 /// What a row does.
 pub enum Run {
+    /// It is this function, whose parameters are attributes.
+    Unary(Unary),
+    /// It is this function.
+    Binary(Binary),
     /// It takes tensors and gives tensors.
     Tensors(TensorsFn),
     /// It may take and give sequences, and what a graph cannot hold.
@@ -77,18 +83,18 @@ impl Run {
         cx: &mut Context<'_, '_>,
         names: &[String],
     ) -> Result<Vec<Value>, OpError> {
-        match self {
-            Self::Tensors(run) => {
-                let sequence = |(value, _): &(&Option<Value>, &String)| {
-                    matches!(value, Some(Value::Sequence(_)))
-                };
-                if let Some((_, name)) = cx.inputs.iter().zip(names).find(sequence) {
-                    return Err(cx.unsupported(format!("its input `{name}` is a sequence")));
-                }
-                Ok(run(cx)?.into_iter().map(Value::from).collect())
-            }
-            Self::Values(run) => run(cx),
+        let run: &dyn Fn(&mut Context<'_, '_>) -> Outputs = match self {
+            Self::Unary(function) => &|cx| math::unary(cx, *function),
+            Self::Binary(function) => &|cx| math::binary(cx, *function),
+            Self::Tensors(run) => run,
+            Self::Values(run) => return run(cx),
+        };
+        let sequence =
+            |(value, _): &(&Option<Value>, &String)| matches!(value, Some(Value::Sequence(_)));
+        if let Some((_, name)) = cx.inputs.iter().zip(names).find(sequence) {
+            return Err(cx.unsupported(format!("its input `{name}` is a sequence")));
         }
+        Ok(run(cx)?.into_iter().map(Value::from).collect())
     }
 }
 
@@ -138,12 +144,14 @@ const FAMILIES: &[&[Row]] = &[
     classical::ROWS,
 ];
 
+static FUNCTIONS: LazyLock<Vec<Row>> = LazyLock::new(|| math::functions().collect());
+
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static Row>> =
     LazyLock::new(|| rows().map(|row| ((row.domain, row.op), row)).collect());
 
 /// All rows, by family.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    FAMILIES.iter().flat_map(|family| family.iter())
+    FAMILIES.iter().flat_map(|family| family.iter()).chain(FUNCTIONS.iter())
 }
 
 /// The row of an operator.

@@ -3,7 +3,22 @@
 use super::helpers::Outputs;
 use super::{Row, row};
 use crate::import::{Context, OpError};
-use crate::op::{Op, RnnAttrs, RnnCell, RnnDirection, Unary};
+use crate::op::{Op, Parameter, RnnAttrs, RnnCell, RnnDirection, Unary};
+
+/// The functions that a gate may have, by ONNX's names.
+const ACTIVATIONS: [&str; 11] = [
+    "Affine",
+    "Elu",
+    "HardSigmoid",
+    "LeakyRelu",
+    "Relu",
+    "ScaledTanh",
+    "Sigmoid",
+    "Softplus",
+    "Softsign",
+    "Tanh",
+    "ThresholdedRelu",
+];
 
 /// The operators of this family.
 pub(super) const ROWS: &[Row] = &[
@@ -87,24 +102,19 @@ pub(super) fn activations(
     let mut betas = c.floats("activation_beta").unwrap_or(&[]).iter().copied();
     let mut functions = Vec::with_capacity(names.len());
     for name in names {
-        let mut alpha = |default: f32| alphas.next().unwrap_or(default);
-        functions.push(match name.to_ascii_lowercase().as_str() {
-            "relu" => Unary::Relu,
-            "tanh" => Unary::Tanh,
-            "sigmoid" => Unary::Sigmoid,
-            "softsign" => Unary::Softsign,
-            "softplus" => Unary::Softplus,
-            "leakyrelu" => Unary::LeakyRelu { alpha: alpha(0.01) },
-            "thresholdedrelu" => Unary::ThresholdedRelu { alpha: alpha(1.0) },
-            "elu" => Unary::Elu { alpha: alpha(1.0) },
-            "hardsigmoid" => {
-                Unary::HardSigmoid { alpha: alpha(0.2), beta: betas.next().unwrap_or(0.5) }
+        let Some(name) = ACTIVATIONS.iter().find(|known| known.eq_ignore_ascii_case(name)) else {
+            return Err(c.invalid("`activations` names no known function"));
+        };
+        let function = Unary::ALL.iter().find(|function| function.info().name == *name);
+        let mut function =
+            *function.ok_or_else(|| c.unsupported(format!("the activation {name}")))?;
+        for (name, _, parameter) in function.parameters() {
+            if let Parameter::Number(number) = parameter {
+                let given = if name == "alpha" { alphas.next() } else { betas.next() };
+                *number = given.unwrap_or(*number);
             }
-            "affine" | "scaledtanh" => {
-                return Err(c.unsupported("the activations Affine and ScaledTanh"));
-            }
-            _ => return Err(c.invalid("`activations` names no known function")),
-        });
+        }
+        functions.push(function);
     }
     if functions.len() != default.len() * directions {
         return Err(c.invalid("`activations` has not one function for each gate"));

@@ -92,7 +92,11 @@ fn recurrent() {
         (gru(), "f16[s, b, 3]; f16[2, 12, 3]; f16[2, 12, 4]; -; -; -; f16[2, b, 4]", "!Arity"),
         (plain(), "f32[s, b, 3]; f32[1, 4, 3]; f32[1, 4, 4]", "f32[s, 1, b, 4]; f32[1, b, 4]"),
         (plain(), "f32[s, b, 3]; f32[2, 4, 3]; f32[1, 4, 4]", "!Dims"),
-        (rnn(RnnCell::Plain, RnnDirection::Bidirectional, 1), "f32[s, b, 3]", "!Attribute"),
+        (
+            rnn(RnnCell::Plain, RnnDirection::Bidirectional, 1),
+            "f32[s, b, 3]; f32[2, 4, 3]; f32[2, 4, 4]",
+            "!Attribute",
+        ),
     ];
     for (op, inputs, expected) in rows {
         check(&op, inputs, expected);

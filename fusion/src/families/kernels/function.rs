@@ -7,7 +7,7 @@
 use super::{Refusal, scalar};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::op::{Binary, FunctionClass, Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Binary as Of2, Unary as Of1};
@@ -174,7 +174,9 @@ impl Making<'_> {
             (Op::Binary(op), [x, y]) => {
                 let numbers = [operands[0], operands[1]].map(|value| self.number(value));
                 let small = numbers.iter().flatten().any(|number| number.abs() < EXACT);
-                if !(is_comparison(*op) && small) {
+                let compares =
+                    matches!(op.info().class, FunctionClass::Order | FunctionClass::Same);
+                if !(compares && small) {
                     floats(&types, &[to])?;
                 }
                 binary(*op, x.clone(), y.clone())
@@ -305,6 +307,7 @@ pub(super) fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
         Unary::Sinh => one(Of1::Sinh, x),
         Unary::Cosh => one(Of1::Cosh, x),
         Unary::Tanh => one(Of1::Tanh, x),
+        Unary::ScaledTanh { alpha, beta } => one(Of1::Tanh, x * f64::from(beta)) * f64::from(alpha),
         Unary::Asinh => one(Of1::Asinh, x),
         Unary::Acosh => one(Of1::Acosh, x),
         Unary::Atanh => one(Of1::Atanh, x),
@@ -356,33 +359,6 @@ pub(super) fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
     })
 }
 
-fn is_comparison(op: Binary) -> bool {
-    match op {
-        Binary::Equal
-        | Binary::Less
-        | Binary::LessOrEqual
-        | Binary::Greater
-        | Binary::GreaterOrEqual => true,
-        Binary::Add
-        | Binary::Sub
-        | Binary::Mul
-        | Binary::Div
-        | Binary::Mod
-        | Binary::Rem
-        | Binary::Pow
-        | Binary::Min
-        | Binary::Max
-        | Binary::And
-        | Binary::Or
-        | Binary::Xor
-        | Binary::BitAnd
-        | Binary::BitOr
-        | Binary::BitXor
-        | Binary::ShiftLeft
-        | Binary::ShiftRight => false,
-    }
-}
-
 fn binary(op: Binary, x: Function, y: Function) -> Result<Function, Refusal> {
     Ok(match op {
         Binary::Add => x + y,
@@ -417,8 +393,58 @@ fn binary(op: Binary, x: Function, y: Function) -> Result<Function, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::{EXACT_WHOLE, constant};
+    use super::{EXACT_WHOLE, binary, constant, unary};
+    use graphene_frontend::op::{Binary, Native, Parameter, Unary};
     use graphene_frontend::tensor::Tensor;
+    use graphene_ir::function::Function;
+
+    /// Numbers of every kind.
+    const AT: [f64; 12] = [
+        0.75,
+        -0.75,
+        0.0,
+        1.5,
+        -2.5,
+        30.0,
+        -30.0,
+        0.01,
+        -0.25,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+    ];
+
+    fn check(name: &str, got: &[f64], expected: f64) {
+        let same = got[0] == expected || got[0].is_nan() && expected.is_nan();
+        let near = (got[0] - expected).abs() <= 1e-6 * expected.abs() + 1e-12;
+        assert!(same || near, "{name} is {got:?}, not {expected}");
+    }
+
+    /// Whatever rows the table has, and whatever parameters.
+    #[test]
+    fn expressions_are_what_functions_mean() {
+        for &function in Unary::ALL {
+            let mut function = function;
+            let parameters = function.parameters().into_iter().zip([0.375, 0.625]);
+            for ((_, _, parameter), number) in parameters {
+                if let Parameter::Number(old) = parameter {
+                    *old = number;
+                }
+            }
+            let Some(meaning) = function.meaning::<Native>() else { continue };
+            let made = unary(function, Function::input(0)).unwrap();
+            for x in AT {
+                check(&format!("{function:?} of {x}"), &made.eval(&[x]), meaning(x));
+            }
+        }
+        for &function in Binary::ALL {
+            let Some(meaning) = function.meaning::<Native>() else { continue };
+            let made = binary(function, Function::input(0), Function::input(1)).unwrap();
+            for (a, b) in AT.iter().flat_map(|a| AT.iter().map(move |b| (*a, *b))) {
+                check(&format!("{function:?} of {a} and {b}"), &made.eval(&[a, b]), meaning(a, b));
+            }
+        }
+    }
 
     /// As double precision has them, the first integer that it does not hold and the one before it are one number.
     #[test]

@@ -4,7 +4,7 @@ use super::{SEEN, Value};
 use crate::pad::{input_ty, value_of};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
-use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::op::{Binary, Op, Range};
 use graphene_frontend::tensor::Tensor;
 use half::{bf16, f16};
 
@@ -64,7 +64,7 @@ pub(super) fn large(graph: &Graph, node: &Node, inputs: &[&Value]) -> bool {
             given && limit(*to).zip(from).is_some_and(|(to, from)| from >= to / TERMS)
         }
         Op::Softmax { log: false, .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => false,
-        Op::Unary(unary) if within_one(*unary) => false,
+        Op::Unary(unary) if unary.info().range == Range::Unit => false,
         // Scores and masks leave with the softmax.
         Op::Attention(_) => inputs.get(2).is_some_and(|values| values.large),
         _ => given && ty.dtype.is_float(),
@@ -81,35 +81,17 @@ pub(super) fn keeps(graph: &Graph, node: &Node, inputs: &[&Value]) -> bool {
             let given = node.inputs().first().copied().flatten();
             !narrow && given.is_some_and(|given| converts(graph, given, *to))
         }
-        Op::Binary(binary) => match binary {
-            Binary::Div => {
-                let divisor = inputs.get(1).and_then(|value| value.uniform.as_ref());
-                divisor.and_then(value_of).is_some_and(|x| x != 0.0 && x.is_finite())
-            }
-            Binary::Mod | Binary::Rem | Binary::Pow => false,
+        Op::Binary(Binary::Div) => {
+            let divisor = inputs.get(1).and_then(|value| value.uniform.as_ref());
+            divisor.and_then(value_of).is_some_and(|x| x != 0.0 && x.is_finite())
+        }
+        Op::Unary(unary) => unary.info().range != Range::Any,
+        Op::Binary(binary) => match binary.info().range {
+            Range::Unit | Range::Finite => true,
             // Two masks may be too much for one number.
-            Binary::Add | Binary::Sub | Binary::Mul => !all_large,
-            Binary::Min | Binary::Max => true,
-            Binary::And | Binary::Or | Binary::Xor => true,
-            Binary::BitAnd | Binary::BitOr | Binary::BitXor => true,
-            Binary::ShiftLeft | Binary::ShiftRight => true,
-            Binary::Equal | Binary::Less | Binary::LessOrEqual => true,
-            Binary::Greater | Binary::GreaterOrEqual => true,
+            Range::Grows => !all_large,
+            Range::Any => false,
         },
-        Op::Unary(unary) => !matches!(
-            unary,
-            Unary::Reciprocal
-                | Unary::Sqrt
-                | Unary::Exp
-                | Unary::Log
-                | Unary::Tan
-                | Unary::Asin
-                | Unary::Acos
-                | Unary::Sinh
-                | Unary::Cosh
-                | Unary::Acosh
-                | Unary::Atanh
-        ),
         _ => false,
     }
 }
@@ -145,7 +127,7 @@ fn magnitude(graph: &Graph, value: ValueId) -> Option<f64> {
         // Whole numbers that are given are masks, ids and lengths.
         Op::Input if !graph.ty(value).dtype.is_float() => Some(1.0),
         Op::Softmax { log: false, .. } => Some(1.0),
-        Op::Unary(unary) if within_one(*unary) => Some(1.0),
+        Op::Unary(unary) if unary.info().range == Range::Unit => Some(1.0),
         Op::Cast { .. }
         | Op::Reshape(_)
         | Op::Transpose(_)
@@ -164,12 +146,4 @@ fn magnitude(graph: &Graph, value: ValueId) -> Option<f64> {
         }
         _ => None,
     }
-}
-
-/// Whether a function gives numbers from -1 to 1 alone.
-fn within_one(unary: Unary) -> bool {
-    matches!(
-        unary,
-        Unary::Sigmoid | Unary::Tanh | Unary::Erf | Unary::Sin | Unary::Cos | Unary::Sign
-    )
 }

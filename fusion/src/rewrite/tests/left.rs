@@ -5,7 +5,7 @@ use crate::rewrite::language::{Facts, Head, Term, Terms, add_literal, add_operat
 use egg::{EGraph, ENodeOrVar, Id, Pattern};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use half::{bf16, f16};
@@ -146,35 +146,5 @@ fn node_of(terms: &mut Terms, head: Head, children: Vec<Built>) -> Option<Built>
 
 /// The operation of a name that has no attributes.
 fn plain(name: &str) -> Option<Op> {
-    const UNARY: &[Unary] = &[
-        Unary::Abs,
-        Unary::Neg,
-        Unary::Reciprocal,
-        Unary::Sqrt,
-        Unary::Exp,
-        Unary::Log,
-        Unary::Tanh,
-        Unary::Erf,
-        Unary::Sigmoid,
-        Unary::Relu,
-        Unary::Softplus,
-        Unary::Not,
-        Unary::IsNan,
-    ];
-    const BINARY: &[Binary] = &[
-        Binary::Add,
-        Binary::Sub,
-        Binary::Mul,
-        Binary::Div,
-        Binary::Pow,
-        Binary::Min,
-        Binary::Max,
-        Binary::And,
-        Binary::Or,
-        Binary::Equal,
-    ];
-    let mut known = (UNARY.iter().map(|unary| Op::Unary(*unary)))
-        .chain(BINARY.iter().map(|binary| Op::Binary(*binary)))
-        .chain([Op::Select, Op::MatMul]);
-    known.find(|op| op.name() == name)
+    Op::prototypes().into_iter().find(|op| op.name() == name && !op.info().attributes)
 }

@@ -3,15 +3,15 @@
 use super::elements::Elements;
 use super::fast::{arithmetic, map, simple, truncate, wrap_all};
 use super::scalar::{
-    comparison, fast_binary, fast_unary, integer_binary, integer_power, real_binary, truncated,
-    unsigned_binary, unsigned_unary, with_integer, with_real, wrap,
+    fast_binary, fast_unary, integer_binary, integer_power, truncated, unsigned_binary,
+    unsigned_unary, with_integer, wrap,
 };
 use super::{Class, Instruction, Operation, Scalar};
 use crate::cpu::kernels::number;
 use crate::cpu::kernels::pointwise as fast;
 use bytemuck::{cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Unary};
+use graphene_frontend::op::{Binary, Native, Unary};
 use half::{bf16, f16};
 
 /// The elements in single precision.
@@ -46,10 +46,10 @@ pub(super) fn unary_f32(unary: Unary, target: &mut [f32], x: Elements<'_>) {
         }
         (None, Elements::F32(x)) if simple(unary, target, x) => {}
         (None, x) => {
-            with_real(unary, |real| {
+            if let Some(real) = unary.meaning::<Native>() {
                 let each = target.iter_mut().enumerate();
                 each.for_each(|(i, y)| *y = real(f64::from(x.f32(i))) as f32);
-            });
+            }
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn binary_f32(binary: Binary, target: &mut [f32], a: Elements<'_>, b:
             target.fill(y[0]);
         }
         (_, a, b) => {
-            if let Some(real) = real_binary(binary) {
+            if let Some(real) = binary.meaning::<Native>() {
                 let each = target.iter_mut().enumerate();
                 each.for_each(|(i, y)| {
                     *y = real(f64::from(a.f32(i)), f64::from(b.f32(i))) as f32;
@@ -86,10 +86,12 @@ pub(super) fn compute_f64(instruction: &Instruction, target: &mut [f64], sources
     let each = target.iter_mut().enumerate();
     match instruction.operation {
         Operation::Unary(unary) => {
-            with_real(unary, |real| each.for_each(|(i, y)| *y = real(sources[0].f64(i))));
+            if let Some(real) = unary.meaning::<Native>() {
+                each.for_each(|(i, y)| *y = real(sources[0].f64(i)));
+            }
         }
         Operation::Binary(binary) => {
-            if let Some(real) = real_binary(binary) {
+            if let Some(real) = binary.meaning::<Native>() {
                 each.for_each(|(i, y)| *y = real(sources[0].f64(i), sources[1].f64(i)));
             }
         }
@@ -203,15 +205,11 @@ fn power(dtype: DType, base: Elements<'_>, exponent: Elements<'_>, i: usize) -> 
 pub(super) fn compute_bool(instruction: &Instruction, target: &mut [u8], sources: &[Elements<'_>]) {
     let each = target.iter_mut().enumerate();
     match (instruction.operation, sources[0]) {
-        (Operation::Unary(Unary::IsNan), x) => {
-            each.for_each(|(i, y)| *y = u8::from(x.f64(i).is_nan()));
-        }
-        (Operation::Unary(Unary::IsInf { positive, negative }), x) => each.for_each(|(i, y)| {
-            let x = x.f64(i);
-            *y = u8::from(x == f64::INFINITY && positive || x == f64::NEG_INFINITY && negative);
-        }),
-        // The only other function of one truth value is its negation.
-        (Operation::Unary(_), x) => each.for_each(|(i, y)| *y = u8::from(!x.bool(i))),
+        (Operation::Unary(unary), x) => match unary.meaning::<Native>() {
+            Some(test) => each.for_each(|(i, y)| *y = u8::from(test(x.f64(i)) != 0.0)),
+            // The only function of one truth value is its negation.
+            None => each.for_each(|(i, y)| *y = u8::from(!x.bool(i))),
+        },
         (Operation::Binary(binary), a) => compare(binary, target, a, sources[1]),
         (Operation::Select, condition) => each.for_each(|(i, y)| {
             *y = u8::from(if condition.bool(i) { sources[1].bool(i) } else { sources[2].bool(i) });
@@ -224,7 +222,7 @@ pub(super) fn compute_bool(instruction: &Instruction, target: &mut [u8], sources
 
 fn compare(binary: Binary, target: &mut [u8], a: Elements<'_>, b: Elements<'_>) {
     let each = target.iter_mut().enumerate();
-    match (a.class(), comparison::<f64>(binary), comparison::<i64>(binary)) {
+    match (a.class(), binary.comparison::<f64>(), binary.comparison::<i64>()) {
         (Class::U64, Some(_), Some(_)) => {
             each.for_each(|(i, y)| *y = unsigned_binary(binary, a.u64(i), b.u64(i)) as u8);
         }

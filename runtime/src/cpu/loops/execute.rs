@@ -377,7 +377,9 @@ impl Loop {
                 }
             }
         }
-        round(instruction.dtype, target);
+        if !instruction.is_exact() {
+            round(instruction.dtype, target);
+        }
     }
 }
 

@@ -97,6 +97,18 @@ pub(crate) struct Instruction {
     stored: Option<usize>,
 }
 
+impl Instruction {
+    /// Whether its results are elements of its type unrounded.
+    fn is_exact(&self) -> bool {
+        match self.operation {
+            Operation::Unary(unary) => unary.info().exact,
+            Operation::Binary(binary) => binary.info().exact,
+            Operation::Select => true,
+            Operation::Cast | Operation::Number => false,
+        }
+    }
+}
+
 /// A compiled pointwise body.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Loop {

@@ -4,7 +4,7 @@ use crate::cpu::kernels::matmul::Half;
 use crate::cpu::kernels::number::{packed, truncated as truncated_wide};
 use crate::cpu::kernels::pointwise as fast;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Unary};
+use graphene_frontend::op::{Binary, Native, Unary};
 use half::{bf16, f16};
 
 /// The vectorised f32 loop of a function, where it has one.
@@ -40,20 +40,8 @@ pub(super) fn fast_unary(unary: Unary) -> Option<fast::Unary> {
         Unary::Softplus => fast::Unary::Softplus,
         Unary::Swish { alpha: 1.0 } => fast::Unary::Silu,
         Unary::HardSwish => fast::Unary::HardSwish,
-        Unary::Swish { .. }
-        | Unary::Softsign
-        | Unary::Mish
-        | Unary::HardSigmoid { .. }
-        | Unary::LeakyRelu { .. }
-        | Unary::Elu { .. }
-        | Unary::Celu { .. }
-        | Unary::Selu { .. }
-        | Unary::ThresholdedRelu { .. }
-        | Unary::Shrink { .. }
-        | Unary::Not
-        | Unary::BitNot
-        | Unary::IsNan
-        | Unary::IsInf { .. } => return None,
+        // The others compute by their meaning.
+        _ => return None,
     })
 }
 
@@ -63,7 +51,9 @@ pub(crate) fn apply_unary(unary: Unary, x: &mut [f32]) -> bool {
         unary.apply_in_place(x);
         return true;
     }
-    with_real(unary, |real| x.iter_mut().for_each(|x| *x = real(f64::from(*x)) as f32)).is_some()
+    let Some(meaning) = unary.meaning::<Native>() else { return false };
+    x.iter_mut().for_each(|x| *x = meaning(f64::from(*x)) as f32);
+    true
 }
 
 /// The vectorised f32 loop of a function, where it has one.
@@ -76,157 +66,12 @@ pub(super) fn fast_binary(binary: Binary) -> Option<fast::Binary> {
         Binary::Min => fast::Binary::Min,
         Binary::Max => fast::Binary::Max,
         Binary::Pow => fast::Binary::Pow,
-        Binary::Mod
-        | Binary::Rem
-        | Binary::And
-        | Binary::Or
-        | Binary::Xor
-        | Binary::BitAnd
-        | Binary::BitOr
-        | Binary::BitXor
-        | Binary::ShiftLeft
-        | Binary::ShiftRight
-        | Binary::Equal
-        | Binary::Less
-        | Binary::LessOrEqual
-        | Binary::Greater
-        | Binary::GreaterOrEqual => return None,
-    })
-}
-
-/// Does something with a real function of a real number; `None` for those that are not.
-pub(super) fn with_real<R>(unary: Unary, run: impl FnOnce(&dyn Fn(f64) -> f64) -> R) -> Option<R> {
-    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    let softplus = |x: f64| if x > 0.0 { x + (-x).exp().ln_1p() } else { x.exp().ln_1p() };
-    Some(match unary {
-        Unary::Abs => run(&f64::abs),
-        Unary::Neg => run(&|x: f64| -x),
-        Unary::Sign => run(&|x: f64| {
-            if x > 0.0 {
-                1.0
-            } else if x < 0.0 {
-                -1.0
-            } else {
-                x
-            }
-        }),
-        Unary::Reciprocal => run(&|x: f64| 1.0 / x),
-        Unary::Sqrt => run(&f64::sqrt),
-        Unary::Exp => run(&f64::exp),
-        Unary::Log => run(&f64::ln),
-        Unary::Floor => run(&f64::floor),
-        Unary::Ceil => run(&f64::ceil),
-        Unary::Round => run(&f64::round_ties_even),
-        Unary::Sin => run(&f64::sin),
-        Unary::Cos => run(&f64::cos),
-        Unary::Tan => run(&f64::tan),
-        Unary::Asin => run(&f64::asin),
-        Unary::Acos => run(&f64::acos),
-        Unary::Atan => run(&f64::atan),
-        Unary::Sinh => run(&f64::sinh),
-        Unary::Cosh => run(&f64::cosh),
-        Unary::Tanh => run(&f64::tanh),
-        Unary::Asinh => run(&f64::asinh),
-        Unary::Acosh => run(&f64::acosh),
-        // What libm loses near -1, it does not near 1.
-        Unary::Atanh => run(&|x: f64| x.abs().atanh().copysign(x)),
-        Unary::Erf => run(&libm::erf),
-        Unary::Sigmoid => run(&sigmoid),
-        Unary::Relu => run(&|x: f64| if x < 0.0 { 0.0 } else { x }),
-        Unary::Gelu => {
-            // Far below, the second factor is 0, and at -∞ 0 · -∞ would be NaN.
-            run(&|x: f64| {
-                let x = if x < -64.0 { -64.0 } else { x };
-                0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
-            })
-        }
-        Unary::GeluTanh => {
-            let c = (2.0 / std::f64::consts::PI).sqrt();
-            run(&move |x: f64| 0.5 * x * (1.0 + (c * (x + 0.044715 * x * x * x)).tanh()))
-        }
-        Unary::Swish { alpha } => {
-            let alpha = f64::from(alpha);
-            run(&move |x: f64| x * sigmoid(alpha * x))
-        }
-        Unary::Softplus => run(&softplus),
-        Unary::Softsign => run(&|x: f64| x / (1.0 + x.abs())),
-        Unary::Mish => run(&move |x: f64| x * softplus(x).tanh()),
-        Unary::HardSwish => run(&|x: f64| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
-        Unary::HardSigmoid { alpha, beta } => {
-            let (alpha, beta) = (f64::from(alpha), f64::from(beta));
-            run(&move |x: f64| (alpha * x + beta).clamp(0.0, 1.0))
-        }
-        Unary::LeakyRelu { alpha } => {
-            let alpha = f64::from(alpha);
-            run(&move |x: f64| if x < 0.0 { alpha * x } else { x })
-        }
-        Unary::Elu { alpha } => {
-            let alpha = f64::from(alpha);
-            run(&move |x: f64| if x < 0.0 { alpha * x.exp_m1() } else { x })
-        }
-        Unary::Celu { alpha } => {
-            let alpha = f64::from(alpha);
-            run(&move |x: f64| if x < 0.0 { (alpha * (x / alpha).exp_m1()).min(0.0) } else { x })
-        }
-        Unary::Selu { alpha, gamma } => {
-            let (alpha, gamma) = (f64::from(alpha), f64::from(gamma));
-            run(&move |x: f64| if x > 0.0 { gamma * x } else { gamma * alpha * x.exp_m1() })
-        }
-        Unary::ThresholdedRelu { alpha } => {
-            let alpha = f64::from(alpha);
-            run(&move |x: f64| if x > alpha { x } else { 0.0 })
-        }
-        Unary::Shrink { bias, lambda } => {
-            let (bias, lambda) = (f64::from(bias), f64::from(lambda));
-            run(&move |x: f64| {
-                if x < -lambda {
-                    x + bias
-                } else if x > lambda {
-                    x - bias
-                } else if x.is_nan() {
-                    x
-                } else {
-                    0.0
-                }
-            })
-        }
-        Unary::Not | Unary::BitNot | Unary::IsNan | Unary::IsInf { .. } => return None,
-    })
-}
-
-/// A real function of two real numbers; `None` for those that are not.
-pub(super) fn real_binary(binary: Binary) -> Option<fn(f64, f64) -> f64> {
-    Some(match binary {
-        Binary::Add => |a, b| a + b,
-        Binary::Sub => |a, b| a - b,
-        Binary::Mul => |a, b| a * b,
-        Binary::Div => |a, b| a / b,
-        Binary::Mod => |a, b| {
-            let rest = a % b;
-            if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
-        },
-        Binary::Rem => |a, b| a % b,
-        Binary::Pow => f64::powf,
-        Binary::Min => |a, b| if a < b || a.is_nan() { a } else { b },
-        Binary::Max => |a, b| if a > b || a.is_nan() { a } else { b },
-        Binary::And
-        | Binary::Or
-        | Binary::Xor
-        | Binary::BitAnd
-        | Binary::BitOr
-        | Binary::BitXor
-        | Binary::ShiftLeft
-        | Binary::ShiftRight
-        | Binary::Equal
-        | Binary::Less
-        | Binary::LessOrEqual
-        | Binary::Greater
-        | Binary::GreaterOrEqual => return None,
+        _ => return None,
     })
 }
 
 /// Does something with a function of an integer, before wrapping; real functions go by way of f64.
-pub(super) fn with_integer<R>(unary: Unary, mut run: impl FnMut(&dyn Fn(i64) -> i64) -> R) -> R {
+pub(super) fn with_integer<R>(unary: Unary, run: impl FnOnce(&dyn Fn(i64) -> i64) -> R) -> R {
     match unary {
         Unary::Abs => run(&i64::wrapping_abs),
         Unary::Neg => run(&i64::wrapping_neg),
@@ -234,9 +79,10 @@ pub(super) fn with_integer<R>(unary: Unary, mut run: impl FnMut(&dyn Fn(i64) -> 
         Unary::Relu => run(&|x| x.max(0)),
         Unary::BitNot => run(&|x| !x),
         Unary::Floor | Unary::Ceil | Unary::Round => run(&|x| x),
-        _ => {
-            with_real(unary, |real| run(&|x| real(x as f64) as i64)).unwrap_or_else(|| run(&|x| x))
-        }
+        _ => match unary.meaning::<Native>() {
+            Some(real) => run(&|x| real(x as f64) as i64),
+            None => run(&|x| x),
+        },
     }
 }
 
@@ -320,10 +166,10 @@ pub(super) fn unsigned_unary(unary: Unary, x: u64) -> u64 {
         Unary::Sign => x.min(1),
         Unary::BitNot => !x,
         Unary::Abs | Unary::Relu | Unary::Floor | Unary::Ceil | Unary::Round => x,
-        _ => {
-            let real = with_real(unary, |real| truncated_wide(DType::U64, real(x as f64)) as u64);
-            real.unwrap_or(x)
-        }
+        _ => match unary.meaning::<Native>() {
+            Some(real) => truncated_wide(DType::U64, real(x as f64)) as u64,
+            None => x,
+        },
     }
 }
 
@@ -349,18 +195,6 @@ pub(super) fn unsigned_binary(binary: Binary, a: u64, b: u64) -> u64 {
         Binary::Greater => u64::from(a > b),
         Binary::GreaterOrEqual => u64::from(a >= b),
     }
-}
-
-/// A comparison; `None` for other functions.
-pub(super) fn comparison<T: PartialOrd>(binary: Binary) -> Option<fn(&T, &T) -> bool> {
-    Some(match binary {
-        Binary::Equal => |a, b| a == b,
-        Binary::Less => |a, b| a < b,
-        Binary::LessOrEqual => |a, b| a <= b,
-        Binary::Greater => |a, b| a > b,
-        Binary::GreaterOrEqual => |a, b| a >= b,
-        _ => return None,
-    })
 }
 
 /// An integer modulo the width of its type.

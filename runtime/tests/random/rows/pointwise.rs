@@ -4,77 +4,34 @@ use crate::build::Build;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::ValueId;
-use graphene_frontend::op::{Binary, Op, Unary};
-
-/// All functions of real numbers.
-const REAL: [Unary; 39] = [
-    Unary::Abs,
-    Unary::Neg,
-    Unary::Sign,
-    Unary::Reciprocal,
-    Unary::Sqrt,
-    Unary::Exp,
-    Unary::Log,
-    Unary::Floor,
-    Unary::Ceil,
-    Unary::Round,
-    Unary::Sin,
-    Unary::Cos,
-    Unary::Tan,
-    Unary::Asin,
-    Unary::Acos,
-    Unary::Atan,
-    Unary::Sinh,
-    Unary::Cosh,
-    Unary::Tanh,
-    Unary::Asinh,
-    Unary::Acosh,
-    Unary::Atanh,
-    Unary::Erf,
-    Unary::Sigmoid,
-    Unary::Relu,
-    Unary::Gelu,
-    Unary::GeluTanh,
-    Unary::Swish { alpha: 1.0 },
-    Unary::Softplus,
-    Unary::Softsign,
-    Unary::Mish,
-    Unary::HardSwish,
-    Unary::HardSigmoid { alpha: 0.2, beta: 0.5 },
-    Unary::LeakyRelu { alpha: 0.01 },
-    Unary::Elu { alpha: 1.0 },
-    Unary::Celu { alpha: 1.5 },
-    Unary::Selu { alpha: 1.67, gamma: 1.05 },
-    Unary::ThresholdedRelu { alpha: 0.5 },
-    Unary::Shrink { bias: 0.25, lambda: 0.5 },
-];
+use graphene_frontend::op::{Binary, FunctionClass, Op, Parameter, Unary};
 
 const WHOLE: [Unary; 4] = [Unary::Abs, Unary::Neg, Unary::Sign, Unary::Relu];
 
-const ARITHMETIC: [Binary; 9] = [
-    Binary::Add,
-    Binary::Sub,
-    Binary::Mul,
-    Binary::Div,
-    Binary::Mod,
-    Binary::Rem,
-    Binary::Pow,
-    Binary::Min,
-    Binary::Max,
-];
+/// A function of real numbers, of any parameters.
+fn real(b: &mut Build) -> Unary {
+    let is_real =
+        |unary: &Unary| matches!(unary.info().class, FunctionClass::Number | FunctionClass::Real);
+    let all: Vec<Unary> = Unary::ALL.iter().copied().filter(is_real).collect();
+    let mut unary = b.random.of(&all);
+    for (_, _, parameter) in unary.parameters() {
+        if let Parameter::Number(number) = parameter {
+            *number = b.random.of(&[0.25, 0.5, 1.0, 1.5]);
+        }
+    }
+    unary
+}
 
-const COMPARISONS: [Binary; 5] =
-    [Binary::Equal, Binary::Less, Binary::LessOrEqual, Binary::Greater, Binary::GreaterOrEqual];
-
-const LOGIC: [Binary; 3] = [Binary::And, Binary::Or, Binary::Xor];
-
-const BITS: [Binary; 5] =
-    [Binary::BitAnd, Binary::BitOr, Binary::BitXor, Binary::ShiftLeft, Binary::ShiftRight];
+/// The functions of two elements of these classes.
+fn of(classes: &[FunctionClass]) -> Vec<Binary> {
+    let all = Binary::ALL.iter().copied();
+    all.filter(|binary| classes.contains(&binary.info().class)).collect()
+}
 
 /// Where a function has no value, one of its argument's sigmoid.
 pub(super) fn unary(b: &mut Build) -> Option<()> {
     let x = b.real(0..=6);
-    let unary = b.random.of(&REAL);
+    let unary = real(b);
     if b.unary(unary, x).is_none() {
         let x = b.unary(Unary::Sigmoid, x)?;
         b.unary(unary, x)?;
@@ -139,8 +96,9 @@ fn binary(b: &mut Build, op: Binary, x: ValueId) -> Option<()> {
 pub(super) fn arithmetic(b: &mut Build) -> Option<()> {
     let x = b.value(|dtype| dtype != DType::Bool, 0..=6);
     // Sums and differences and products are what models have.
-    let first = if b.random.chance(65) { 3 } else { ARITHMETIC.len() };
-    let op = b.random.of(&ARITHMETIC[..first]);
+    let common = [Binary::Add, Binary::Sub, Binary::Mul];
+    let all = of(&[FunctionClass::Number]);
+    let op = if b.random.chance(65) { b.random.of(&common) } else { b.random.of(&all) };
     if op == Binary::Pow && b.wild && b.dtype(x).is_float() {
         // Fused plans take x^½ for a root, which it is but at -∞.
         return None;
@@ -154,20 +112,20 @@ pub(super) fn arithmetic(b: &mut Build) -> Option<()> {
 }
 
 pub(super) fn comparison(b: &mut Build) -> Option<()> {
-    let op = b.random.of(&COMPARISONS);
+    let op = b.random.of(&of(&[FunctionClass::Same, FunctionClass::Order]));
     let x = b.value(|dtype| dtype != DType::Bool || op == Binary::Equal, 0..=6);
     binary(b, op, x)
 }
 
 pub(super) fn logic(b: &mut Build) -> Option<()> {
     let x = b.value(|dtype| dtype == DType::Bool, 0..=6);
-    let op = b.random.of(&LOGIC);
+    let op = b.random.of(&of(&[FunctionClass::Logical]));
     binary(b, op, x)
 }
 
 pub(super) fn bits(b: &mut Build) -> Option<()> {
     let x = b.value(DType::is_integer, 0..=6);
-    let op = b.random.of(&BITS);
+    let op = b.random.of(&of(&[FunctionClass::Bits]));
     binary(b, op, x)
 }
 

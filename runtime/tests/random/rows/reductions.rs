@@ -6,22 +6,9 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::ValueId;
 use graphene_frontend::op::{Binary, CumulativeOp, Op, ReduceOp, Unary};
 
-const REDUCTIONS: [ReduceOp; 10] = [
-    ReduceOp::Sum,
-    ReduceOp::Mean,
-    ReduceOp::Max,
-    ReduceOp::Min,
-    ReduceOp::Prod,
-    ReduceOp::L1,
-    ReduceOp::L2,
-    ReduceOp::SumSquare,
-    ReduceOp::LogSum,
-    ReduceOp::LogSumExp,
-];
-
 pub(super) fn reduce(b: &mut Build) -> Option<()> {
     let x = b.value(|dtype| dtype != DType::Bool, 0..=6);
-    let op = b.random.of(&REDUCTIONS);
+    let op = b.random.of(ReduceOp::ALL);
     if op == ReduceOp::Prod && b.product(x) > 1e30 {
         // Single precision does not hold what some order of factors comes to on the way.
         return None;
