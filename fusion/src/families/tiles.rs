@@ -294,16 +294,17 @@ impl MatMuls {
         let name = first.iter().find(|(_, least)| rows >= *least).map_or(last, |(name, _)| name);
         let tiles = self.tiles(target);
         let of_name = tiles.iter().find(|tile| tile.name == name).or(tiles.last());
-        let [height, width] = of_name.map_or([1, 1], |tile| tile.size);
+        let ([height, width], cluster) =
+            of_name.map_or(([1, 1], 1), |tile| (tile.size, tile.cluster));
         let warpgroups = self.by_warpgroups(target);
         // Warps have no wider ones.
         let width = if self.by_threads || warpgroups { width } else { width.min(128) };
         let columns = columns.saturating_mul(if self.gated { 2 } else { 1 });
-        let tiles = ceil(rows, height).saturating_mul(ceil(columns, width));
+        let tiles = ceil(rows, height * cluster).saturating_mul(ceil(columns, width));
         let tiles = matrices.saturating_mul(tiles);
         match parts(name) {
             Some(parts) => tiles.saturating_mul(parts),
-            None if warpgroups => tiles.min(i64::from(target.cores)),
+            None if warpgroups => tiles.min(i64::from(target.cores) / cluster) * cluster,
             None => tiles,
         }
     }

@@ -12,7 +12,7 @@ use graphene_ir::simulate::Traffic;
 use graphene_ir::target::{Kind, Target};
 
 /// Steps of warps of a kernel for which it is worth counting what is requested.
-const STEPS: u64 = 1 << 23;
+const STEPS: u64 = 1 << 21;
 
 impl Groups {
     /// Text: a line a group, with the step of the program that launches it, its family and its operations; `-` stands for the

@@ -7,10 +7,11 @@
 
 use crate::base::cost::{Cost, LOOP_BLOCK, move_cost, read_time, weight};
 use crate::base::groups::{Executor, Family};
+use crate::base::sizes::ceil;
 use crate::families::layout::takes_views;
 use crate::families::tiles::rows_of_layers;
 use crate::partition::fusion_graph::{FusionGraph, Operation, Read, Role};
-use crate::partition::grids::{Grids, of_items};
+use crate::partition::grids::{Grids, of_items, vector_of};
 use crate::partition::legal::TILE_ROWS;
 use crate::partition::set::{OpId, Set};
 use graphene_frontend::dtype::DType;
@@ -197,11 +198,15 @@ impl<'a> Costs<'a> {
     pub(crate) fn of_move(&self, id: NodeId) -> Cost {
         let (bytes, ty) = (self.net.bytes(id.value()), self.net.graph.ty(id.value()));
         let elements = bytes / ty.dtype.size() as f64;
-        let known = ty.shape.iter().all(|dim| dim.known().is_some());
         let blocks = match self.target.kind {
             Kind::Cpu => (elements / LOOP_BLOCK).max(1.0),
-            // Neighbours lie apart.
-            Kind::Cuda { .. } => of_items((elements as i64, known), self.target) as f64,
+            Kind::Cuda { .. } => {
+                let from = self.net.graph.node(id).inputs()[0].map(|from| self.net.graph.ty(from));
+                let row = from.and_then(|from| from.shape.last()?.known()).unwrap_or(1);
+                let vector = vector_of(row, ty.dtype.size() as i64);
+                let known = ty.shape.iter().all(|dim| dim.known().is_some());
+                of_items((ceil(elements as i64, vector), known), self.target) as f64
+            }
         };
         Cost { blocks, ..move_cost(self.target, bytes) }
     }

@@ -27,6 +27,15 @@ pub(crate) fn of_items((items, known): (i64, bool), target: &Target) -> i64 {
     ceil(items, mapping.threads).min(mapping.blocks).max(1)
 }
 
+/// Elements of so many bytes that a thread moves at once, of rows of so many.
+pub(crate) fn vector_of(row: i64, bytes: i64) -> i64 {
+    let mut vector = (WIDTH / bytes.max(1)).clamp(1, MOST);
+    while row % vector != 0 {
+        vector /= 2;
+    }
+    vector
+}
+
 /// What grids are asked about.
 pub(crate) struct Grids<'a> {
     pub(crate) net: &'a FusionGraph<'a>,
@@ -75,22 +84,17 @@ impl Grids<'_> {
         })
     }
 
-    /// Vectors of so many elements at most that divide a row of known axes.
-    fn vector(&self, most: i64, shape: ShapeId, axes: impl Iterator<Item = usize>) -> i64 {
+    /// The elements of a vector that divides the known part of a row of these axes.
+    fn vector(&self, bytes: i64, shape: ShapeId, axes: impl Iterator<Item = usize>) -> i64 {
         let known = self.net.known(shape);
-        let all = axes.filter_map(|axis| known[axis]).fold(1, i64::saturating_mul);
-        let mut vector = most.clamp(1, MOST);
-        while all % vector != 0 {
-            vector /= 2;
-        }
-        vector
+        vector_of(axes.filter_map(|axis| known[axis]).fold(1, i64::saturating_mul), bytes)
     }
 
     fn of_loop(&self, set: Set) -> i64 {
         let shape = self.net[set.first()].shape;
         let axes = 0..self.net.known(shape).len();
-        let narrowest = self.bytes(set).min().unwrap_or(4).max(1);
-        let vector = self.vector(WIDTH / narrowest, shape, axes.clone());
+        let narrowest = self.bytes(set).min().unwrap_or(4);
+        let vector = self.vector(narrowest, shape, axes.clone());
         let (elements, known) = self.count(shape, axes);
         of_items((ceil(elements, vector), known), self.target)
     }
@@ -102,7 +106,7 @@ impl Grids<'_> {
         let last =
             |shape: ShapeId| net.known(shape).len().saturating_sub(1)..net.known(shape).len();
         let shapes = net[op].reads.iter().map(|read| read.shape).chain([shape]);
-        let vectors = shapes.map(|shape| self.vector(WIDTH / bytes, shape, last(shape)));
+        let vectors = shapes.map(|shape| self.vector(bytes, shape, last(shape)));
         let (elements, known) = self.count(shape, 0..net.known(shape).len());
         of_items((ceil(elements, vectors.min().unwrap_or(1)), known), self.target)
     }
@@ -148,7 +152,7 @@ impl Grids<'_> {
             (self.count(shape, 0..first), self.count(shape, first..rank));
         let folds = family == Family::Reduction;
         let bytes = if folds { self.bytes(set).min() } else { self.bytes(set).max() };
-        let vector = self.vector(WIDTH / bytes.unwrap_or(4), shape, first..rank);
+        let vector = self.vector(bytes.unwrap_or(4), shape, first..rank);
         let vectors = known.then(|| ceil(length, vector));
         let teams = match (folds, vectors) {
             (true, vectors) => of_folds(vectors)[1],
@@ -179,7 +183,7 @@ impl Grids<'_> {
             let ((outer, of), (inner, known)) =
                 (self.count(shape, 0..first), self.count(shape, after.clone()));
             if inner > 1 {
-                let most = self.vector(WIDTH / read.min(made), shape, after);
+                let most = self.vector(read.min(made), shape, after);
                 let sizes = [of.then_some(outer), known.then_some(inner)];
                 let vector = of_columns(sizes, (most, read.max(made)), self.target);
                 return Some(outer.saturating_mul(ceil(inner, COLUMNS * vector)));
