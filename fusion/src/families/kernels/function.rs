@@ -342,7 +342,8 @@ pub(super) fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
         Unary::Shrink { bias, lambda } => {
             let (bias, lambda) = (f64::from(bias), f64::from(lambda));
             let high = Function::constant(lambda).binary(Of2::Less, x.clone());
-            less(&x, -lambda).select(x.clone() + bias, high.select(x - bias, 0.0))
+            let middle = one(Of1::IsNan, x.clone()).select(x.clone(), 0.0);
+            less(&x, -lambda).select(x.clone() + bias, high.select(x - bias, middle))
         }
         Unary::Not => x.binary(Of2::Equal, 0.0),
         Unary::BitNot => return Err(Refusal::Integers),
