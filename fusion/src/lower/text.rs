@@ -1,7 +1,7 @@
 //! Groups with the steps that launch them, as text and as a picture.
 
 use crate::base::cost::bytes_text;
-use crate::base::groups::{Family, GroupId, Groups, group_name};
+use crate::base::groups::{Boundary, Family, GroupId, Groups, Reason, group_name};
 use crate::base::program::{Origin, Program, Step, StepId};
 use crate::base::sizes::planning_sizes;
 use crate::families::kernels::{Launched, Runs, runs};
@@ -10,6 +10,7 @@ use graphene_frontend::dot::dot;
 use graphene_frontend::graph::Graph;
 use graphene_ir::simulate::Traffic;
 use graphene_ir::target::{Kind, Target};
+use std::collections::BTreeSet;
 
 /// Steps of warps of a kernel for which it is worth counting what is requested.
 const STEPS: u64 = 1 << 21;
@@ -19,8 +20,10 @@ impl Groups {
     /// step of a change of view that moves nothing. Copies that the program makes for a group have lines of their own.
     ///
     /// Below each on a GPU, what is launched at the sizes of the hints, as the kernel has it: its grid, and the bytes that its
-    /// threads request of global memory, whatever caches have of them, unless counting them takes long. Then what the planner
-    /// took the group for: an estimate, of traffic with DRAM. `target` and `hints` are those of the plan.
+    /// threads request of global memory, whatever caches have of them, unless counting them takes long; and the numbers among
+    /// its template's parameters. Then what the planner took the group for: an estimate, of traffic with DRAM. Then, for each
+    /// group that writes what it reads or reads what it writes, why the two are not one. `target` and `hints` are those of
+    /// the plan.
     pub fn print(
         &self,
         graph: &Graph,
@@ -45,6 +48,7 @@ impl Groups {
             text.push('\n');
             text += &step.map_or(String::new(), |step| launches.line(step));
             text += &group.cost.map_or(String::new(), |cost| format!("    estimate: {cost}\n"));
+            text += &self.neighbours(program, id);
         }
         for (i, (name, _)) in program.outputs().iter().enumerate() {
             launches.copies(Origin::Output(i), &format!("into output {name:?}"), &mut text);
@@ -69,6 +73,22 @@ impl Groups {
             text += "  }\n";
         }
         text + "}\n"
+    }
+
+    /// A line for each neighbour of a group, why the two are not one launch; none where that was not asked for.
+    fn neighbours(&self, program: &Program, id: GroupId) -> String {
+        let mut seen = BTreeSet::new();
+        let neighbour = |of: &Boundary| match (of.from == id, of.to == id) {
+            (true, _) => Some((of.to, "reads it")),
+            (_, true) => Some((of.from, "it reads")),
+            (false, false) => None,
+        };
+        let of = self.boundaries.iter().filter(|of| of.reason != Reason::PerOp);
+        let of = of.filter_map(|of| Some((neighbour(of)?, of.reason)));
+        let lines = of.filter(|row| seen.insert(*row)).map(|((other, how), reason)| {
+            format!("    not fused with {} ({how}): {reason}\n", Self::number(program, other))
+        });
+        lines.collect()
     }
 
     /// The step that launches a group, as text.
@@ -108,13 +128,14 @@ impl Launches<'_> {
         let what = match runs(self.program, step, self.target, self.sizes) {
             Ok(Runs::Nothing) => "nothing".to_owned(),
             Ok(Runs::Call) => "a call of a library".to_owned(),
-            Ok(Runs::Kernel(launched)) => match self.requested(&launched) {
-                Some(Traffic { read, written }) => {
+            Ok(Runs::Kernel(launched)) => {
+                let requested = self.requested(&launched).map(|Traffic { read, written }| {
                     let [read, written] = [read, written].map(|bytes| bytes_text(bytes as f64));
-                    format!("{launched}; they request {read} and write {written}")
-                }
-                None => launched.to_string(),
-            },
+                    format!("; they request {read} and write {written}")
+                });
+                let requested = requested.unwrap_or_default();
+                format!("{launched}{requested}\n    parameters: {}", launched.parameters)
+            }
             Err(refusal) => format!("no kernel: {}", refusal.in_short()),
         };
         format!("    launch: {what}\n")

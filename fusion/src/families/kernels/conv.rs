@@ -2,18 +2,16 @@
 
 mod channels_last;
 
-pub(crate) use crate::families::kernels::{Made, made};
-use self::channels_last::lies_channels_last;
+pub(crate) use self::channels_last::lies_channels_last;
 use super::function::{Walk, function, leaves};
 use super::operand::forward;
-use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
+use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::variants::LIBRARY;
 use crate::base::view::{Mode, View};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{ConvAttrs, Op, PoolAttrs, PoolKind};
 use graphene_ir::function::Function;
-use graphene_ir::kernel::Kernel;
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};

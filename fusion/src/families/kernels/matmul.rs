@@ -1,11 +1,10 @@
 //! Matrix products with what follows them.
 
-use crate::families::kernels::{Made, made};
 use super::function::{Walk, function, leaves};
 use super::matmul_layout::MatMulLayout;
 use super::operand::Matrix;
 use super::sums::{Sum, is_gated, summed};
-use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
+use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made, tiles};
 use crate::base::parameters::{GemmParameters, Parameters};
 use crate::base::variants::Variant;
 use crate::families::tiles::{MatMuls, PING_PONG, Tile, parts};
@@ -14,7 +13,6 @@ use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_ir::arch::Feature;
 use graphene_ir::function::Function;
-use graphene_ir::kernel::Kernel;
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::gemm::{Gemm, ROWS};
 use graphene_ir::template::matmul::{Edges, MatMul};

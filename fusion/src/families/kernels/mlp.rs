@@ -1,17 +1,15 @@
 //! Chains of layers.
 
-use crate::families::kernels::{Made, made};
 use super::function::{Walk, function, leaves};
 use super::matmul::Operands;
 use super::operand::Matrix;
-use super::{Launch, Pointer, Refusal, Site, StepOperand, scalar};
+use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, made, scalar};
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::program::BufferKind;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_ir::arch::Feature;
-use graphene_ir::kernel::Kernel;
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::matmul::Edges;

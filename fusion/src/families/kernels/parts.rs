@@ -1,9 +1,8 @@
 //! Results that are put together: joins, surroundings, ranges and sizes, the same bits as another type.
 
-use crate::families::kernels::made;
 use super::operand::Axes;
 use super::{
-    Launch, Pointer, Refusal, Site, StepOperand, WIDTH, lies_channels_last, pointwise, scalar,
+    Launch, Pointer, Refusal, Site, StepOperand, WIDTH, lies_channels_last, made, pointwise, scalar,
 };
 use crate::base::view::View;
 use crate::families::grids::of_loop;

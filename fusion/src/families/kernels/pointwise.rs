@@ -1,9 +1,8 @@
 //! Pointwise groups and copies: one loop over the elements.
 
-use crate::families::kernels::made;
 use super::function::{function, whole};
 use super::operand::Axes;
-use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made, tiles};
 use crate::families::grids::of_loop;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;

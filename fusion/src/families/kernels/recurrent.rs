@@ -1,8 +1,7 @@
 //! Recurrent layers: all steps in one launch.
 
-use crate::families::kernels::made;
 use super::function::unary;
-use super::{Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, tiles};
+use super::{Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, made, tiles};
 use crate::base::sizes::ceil;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Node, ValueId};

@@ -1,10 +1,9 @@
 //! Reductions over any axes, with what is computed before and after; several at once, and normalisations, as totals of
 //! rows one after the other.
 
-use crate::families::kernels::{Made, made};
 use super::function::function;
 use super::operand::{Axes, forward};
-use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
+use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::sizes::ceil;
 use crate::base::view::{Mode, View};
 use crate::families::grids::{COLUMNS, of_columns, of_folds};

@@ -1,9 +1,8 @@
 //! Rows: LayerNorm, RMSNorm and softmax, with what is computed before and after; rows of tables by indices.
 
-use crate::families::kernels::made;
 use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
-use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::Op;

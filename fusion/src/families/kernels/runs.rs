@@ -42,6 +42,8 @@ pub struct Launched {
     pub parts: i64,
     /// The kernel's symbols with their values.
     pub symbols: BTreeMap<String, i64>,
+    /// The numbers among its template's parameters.
+    pub parameters: String,
 }
 
 /// What a step runs at these sizes, by the [variant](Step::variants) that applies there.
@@ -101,6 +103,7 @@ impl Launch {
             threads: self.kernel.block_size()?,
             parts: self.kernel.parts()?,
             symbols,
+            parameters: self.parameters.clone(),
         })
     }
 }

@@ -1,8 +1,7 @@
 //! Running sums and products along an axis.
 
-use crate::families::kernels::made;
 use super::operand::{Axes, forward};
-use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{CumulativeOp, Op};

@@ -40,13 +40,15 @@ use crate::{
     Scalar, TensorId, ThreadsId, Tiler, View, WARP, Within, choose::ceil, needs,
 };
 
-/// How layers are computed by warpgroups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Warpgroups {
-    /// Consumer warpgroups, 1 to 3, of 64 rows each.
-    pub consumers: i64,
-    /// Pipeline stages.
-    pub stages: i64,
+parameters! {
+    /// How layers are computed by warpgroups.
+    #[derive(Copy)]
+    pub struct Warpgroups {
+        /// Consumer warpgroups, 1 to 3, of 64 rows each.
+        pub consumers: i64 = 1,
+        /// Pipeline stages.
+        pub stages: i64 = 2,
+    }
 }
 
 /// Columns of a panel: 128 bytes.

@@ -1,15 +1,13 @@
 //! Convolutions whose images, weights and results have their channels innermost in memory.
 
-use crate::families::kernels::{Made, made};
 use super::super::matmul;
 use super::{Operands, UNKNOWN, Windows, packed_all};
 use crate::base::variants::Variant;
 use crate::base::view::{View, channels_last, depthwise_weights};
-use crate::families::kernels::{Refusal, Site, WIDTH};
+use crate::families::kernels::{Made, Refusal, Site, WIDTH, made};
 use crate::families::tiles::TILES_OF_PIXELS;
 use graphene_frontend::dim::Dim;
 use graphene_ir::arch::Feature;
-use graphene_ir::kernel::Kernel;
 use graphene_ir::target::Target;
 use graphene_ir::template::conv::{Axis, By, ChannelsLast, Convolution};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
