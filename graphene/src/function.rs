@@ -297,51 +297,6 @@ impl Function {
         let inner = (x.clone() * x.clone() * (0.044_715 * twice) + twice) * x.clone();
         x * inner.unary(Unary::Sigmoid)
     }
-
-    /// x·sigmoid(alpha·x); SiLU for 1.
-    pub fn swish(alpha: f64) -> Function {
-        let x = Function::identity();
-        x.clone() * (x * alpha).unary(Unary::Sigmoid)
-    }
-
-    /// ln(1 + eˣ), as max(x, 0) + ln(1 + e⁻ˡˣˡ), which overflows nowhere.
-    pub fn softplus() -> Function {
-        let x = Function::identity();
-        let small = (-x.clone().unary(Unary::Abs)).unary(Unary::Exp).unary(Unary::Log1p);
-        x.unary(Unary::Relu) + small
-    }
-
-    /// x·tanh(ln(1 + eˣ))
-    pub fn mish() -> Function {
-        Function::identity() * Function::softplus().unary(Unary::Tanh)
-    }
-
-    /// x/(1 + |x|)
-    pub fn softsign() -> Function {
-        let x = Function::identity();
-        x.clone() / (x.unary(Unary::Abs) + 1.0)
-    }
-
-    /// max(0, min(1, alpha·x + beta))
-    pub fn hard_sigmoid(alpha: f64, beta: f64) -> Function {
-        (Function::identity() * alpha + beta).clipped(0.0, 1.0)
-    }
-
-    /// x·max(0, min(1, x/6 + 1/2))
-    pub fn hard_swish() -> Function {
-        Function::identity() * Function::hard_sigmoid(1.0 / 6.0, 0.5)
-    }
-
-    /// x where x ≥ 0, else alpha·x.
-    pub fn leaky_relu(alpha: f64) -> Function {
-        let x = Function::identity();
-        x.clone().binary(Binary::Less, 0.0).select(x.clone() * alpha, x)
-    }
-
-    /// The output within these bounds; NaN stays.
-    pub fn clipped(self, least: f64, most: f64) -> Function {
-        self.binary(Binary::MaxNan, least).binary(Binary::MinNan, most)
-    }
 }
 
 impl<S: Node + From<Step>> From<f64> for Program<S> {

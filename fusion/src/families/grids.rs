@@ -1,7 +1,7 @@
 //! Grids: the blocks that kernels have by sizes alone, for their launches and for what the planner takes groups for.
 
 use crate::base::sizes::ceil;
-use graphene_ir::choose::{Mapping, mapping};
+use graphene_ir::WARP;
 use graphene_ir::target::Target;
 
 /// Vectors of a loop whose size is not known yet: more than run at once, or ever.
@@ -13,10 +13,31 @@ const THREADS: i64 = 128;
 /// Threads side by side along columns.
 pub(crate) const COLUMNS: i64 = 32;
 
-/// Threads of a loop's blocks, and of how many there are at most, by its vectors: few are spread over all multiprocessors, by
-/// smaller blocks.
+/// How a loop is spread over a GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mapping {
+    /// Threads of a block.
+    pub(crate) threads: i64,
+    /// Blocks at most; each takes the vectors of all its threads after those of all other blocks.
+    pub(crate) blocks: i64,
+}
+
+/// Threads of a loop's block at most: enough to hide the latency of loads with a few blocks on each multiprocessor, few
+/// enough that a small loop reaches all of them.
+const MOST_THREADS: i64 = 256;
+/// Threads that a multiprocessor holds, on every architecture that is planned for at least.
+const RESIDENT: i64 = 1536;
+
+/// The mapping of a loop over so many vectors, if their number is known (AKG, "Auto-Mapping"). A block has 256 threads, halved
+/// while there are fewer blocks than multiprocessors; there are no more blocks than run at once.
 pub(crate) fn of_loop(items: Option<i64>, target: &Target) -> Mapping {
-    mapping(items.unwrap_or(MANY), 1, target)
+    let items = items.unwrap_or(MANY).max(1);
+    let cores = i64::from(target.cores.max(1));
+    let mut threads = MOST_THREADS;
+    while threads > WARP && ceil(items, threads) < cores {
+        threads /= 2;
+    }
+    Mapping { threads, blocks: ceil(items, threads).min(cores * (RESIDENT / threads)) }
 }
 
 /// Threads that fold a row of so many vectors, and the rows of a block.
@@ -46,4 +67,25 @@ pub(crate) fn of_columns(
         vector /= 2;
     }
     vector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RESIDENT, of_loop};
+    use graphene_ir::target::Target;
+
+    #[test]
+    fn loops_fill_the_target() {
+        let h200: Target = "sm_90a".parse().expect("a known target");
+        let of = |items| {
+            let mapping = of_loop(Some(items), &h200);
+            [mapping.threads, mapping.blocks]
+        };
+        assert_eq!(of(12), [32, 1]);
+        assert_eq!(of(32 * 128 * 768 / 8), [256, 792]);
+        for items in [1, 7, 96, 5000, 98_304, 1 << 26] {
+            let [threads, blocks] = of(items);
+            assert!(blocks >= 1 && blocks * threads <= 132 * RESIDENT, "{items}");
+        }
+    }
 }

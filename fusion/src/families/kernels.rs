@@ -20,6 +20,7 @@
 //!
 //! `kernels/function.rs` makes [functions](graphene_ir::function) of what templates apply to elements.
 
+mod activations;
 mod attention;
 mod conv;
 mod function;

@@ -62,16 +62,9 @@ impl<'p> Issue<'_, 'p, '_> {
     fn spot_from(&self, base: Base, (lane, operand, element): Which) -> Option<Spot<'p>> {
         let place = &self.task.places[operand];
         let offset = base.offset + place.distances[element];
-        let inside = base.inside || self.is_inside(place, base, element);
+        let starts = || &self.scratch.starts[base.starts..];
+        let inside = base.inside || place.is_inside(starts(), element);
         inside.then_some(Spot { place, lane, operand, element, block: base.block, offset })
-    }
-
-    /// Whether an element lies inside, of an operand of which a part may not.
-    #[cold]
-    fn is_inside(&self, place: &Place, base: Base, element: usize) -> bool {
-        let starts = &self.scratch.starts[base.starts..];
-        let mut steps = starts.iter().zip(place.steps(element)).zip(&place.axes);
-        steps.all(|((start, step), axis)| (0..axis.0).contains(&(start + step)))
     }
 
     /// An element that must lie inside of its buffer.

@@ -347,10 +347,7 @@ fn elements(
         Memory::Shared => (block.number as u64, Some(&block.shared)),
         Memory::Registers => (unit_of(block.number, own.index), None),
     };
-    let within = |start: i64, reach: i64, size: i64| start >= 0 && start + reach < size;
-    let axes = || starts.iter().zip(&place.axes);
-    let whole =
-        axes().zip(&place.reach).all(|((start, axis), reach)| within(*start, *reach, axis.0));
+    let whole = place.is_whole(starts);
     let logged = level.written.contains(&place.number);
     let access = who.map(|(warp, lane)| Access {
         runner: &machine.runners[warp],
@@ -366,11 +363,7 @@ fn elements(
     let (asked, mut seen) = (logged || !whole, Seen::default());
     for (element, &number) in operand.order.iter().enumerate() {
         let number = number as usize;
-        let inside = || {
-            let mut along = axes().zip(place.steps(number));
-            along.all(|((start, axis), step)| within(start + step, 0, axis.0))
-        };
-        if !whole && !inside() {
+        if !whole && !place.is_inside(starts, number) {
             before.push(0.0);
             seen.now.push(0.0);
             seen.at.push(None);

@@ -135,6 +135,19 @@ impl Place {
         self.distances.len() as i64
     }
 
+    /// Whether all of an operand that begins here lies inside of its buffer.
+    pub(super) fn is_whole(&self, starts: &[i64]) -> bool {
+        let mut axes = starts.iter().zip(&self.axes).zip(&self.reach);
+        axes.all(|((start, axis), reach)| *start >= 0 && start + reach < axis.0)
+    }
+
+    /// Whether an element of one that begins here does.
+    #[cold]
+    pub(super) fn is_inside(&self, starts: &[i64], number: usize) -> bool {
+        let mut axes = starts.iter().zip(self.steps(number)).zip(&self.axes);
+        axes.all(|((start, step), axis)| (0..axis.0).contains(&(start + step)))
+    }
+
     /// The steps along the axes from the first element.
     pub(super) fn steps(&self, number: usize) -> &[i64] {
         &self.steps[number * self.axes.len()..(number + 1) * self.axes.len()]

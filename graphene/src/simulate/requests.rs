@@ -86,15 +86,9 @@ fn count(task: &Task<'_>, runner: &Runner, sum: &mut Traffic) -> u64 {
 fn inside(place: &Place, runner: &Runner, lane: usize) -> (u64, u64) {
     let starts: Vec<i64> =
         place.starts.iter().map(|start| start.value(&runner.slots, lane)).collect();
-    let axes = || starts.iter().zip(&place.axes);
     let all = place.size() as u64;
-    if axes().zip(&place.reach).all(|((start, axis), reach)| *start >= 0 && start + reach < axis.0)
-    {
+    if place.is_whole(&starts) {
         return (all, 1);
     }
-    let within = |element: &usize| {
-        let mut steps = axes().zip(place.steps(*element));
-        steps.all(|((start, axis), step)| (0..axis.0).contains(&(start + step)))
-    };
-    ((0..all as usize).filter(within).count() as u64, all)
+    ((0..all as usize).filter(|&element| place.is_inside(&starts, element)).count() as u64, all)
 }

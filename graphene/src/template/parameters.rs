@@ -39,6 +39,5 @@ pub(super) fn numbers(all: &[(&str, &str, &dyn Debug)]) -> String {
         "bool" => (format!("{value:?}") == "true").then(|| name.to_owned()),
         _ => None,
     };
-    let text: Vec<String> = all.iter().filter_map(text).collect();
-    text.join(" ")
+    all.iter().filter_map(text).collect::<Vec<String>>().join(" ")
 }

@@ -1,8 +1,7 @@
 //! Decisions: each on the example of the paper or manual that it is from, and against brute force.
 
-use graphene_ir::choose::{Banks, Mapping, Warps, in_registers, mapping, swizzle, warps};
+use graphene_ir::choose::{Banks, Warps, in_registers, swizzle, warps};
 use graphene_ir::layout::Swizzle;
-use graphene_ir::target::Target;
 
 /// The most chunks that one bank group must give when a column of eight rows is read.
 fn conflicts(chunks: i64, chunk: i64, column: i64, rows: std::ops::Range<i64>) -> i64 {
@@ -62,22 +61,4 @@ fn sums_stay_in_registers_as_long_as_there_are_enough() {
     assert!(in_registers(128 * 128, 128));
     assert!(!in_registers(192 * 128, 128));
     assert!(in_registers(191 * 128, 128));
-}
-
-#[test]
-fn loops_fill_the_target() {
-    let h200: Target = "sm_90a".parse().unwrap();
-    // AKG's example: 8·12 elements are taken four at a time, for then no tile is partial.
-    let small = mapping(8 * 12, 8, &h200);
-    assert_eq!((small.tile, small.threads, small.blocks), (8, 32, 1));
-    assert_eq!(mapping(12, 8, &h200).tile, 4);
-    let large = mapping(32 * 128 * 768, 8, &h200);
-    assert_eq!((large.tile, large.threads, large.blocks), (8, 256, 792));
-    let odd = mapping(7 * 93, 8, &h200);
-    assert_eq!((odd.tile, odd.threads), (1, 32));
-    for elements in [1, 7, 96, 5000, 98_304, 1 << 26] {
-        let Mapping { tile, threads, blocks } = mapping(elements, 8, &h200);
-        assert_eq!(elements % tile, 0);
-        assert!(blocks >= 1 && blocks * threads <= 132 * 1536, "{elements}");
-    }
 }

@@ -68,8 +68,6 @@ fn composition_is_that_of_functions() {
 
 #[test]
 fn named_functions_are_what_they_say() {
-    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    let clip = |x: f64| x.clamp(0.0, 1.0);
     type Row = (Function, Box<dyn Fn(f64) -> f64>);
     let rows: Vec<Row> = vec![
         (Function::identity(), Box::new(|x| x)),
@@ -80,14 +78,6 @@ fn named_functions_are_what_they_say() {
                 x / 2.0 * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x)).tanh())
             }),
         ),
-        (Function::swish(1.5), Box::new(move |x| x * sigmoid(1.5 * x))),
-        (Function::softplus(), Box::new(|x| (1.0 + x.exp()).ln())),
-        (Function::mish(), Box::new(|x| x * (1.0 + x.exp()).ln().tanh())),
-        (Function::softsign(), Box::new(|x| x / (1.0 + x.abs()))),
-        (Function::hard_sigmoid(0.2, 0.5), Box::new(move |x| clip(0.2 * x + 0.5))),
-        (Function::hard_swish(), Box::new(move |x| x * clip(x / 6.0 + 0.5))),
-        (Function::leaky_relu(0.01), Box::new(|x| if x < 0.0 { 0.01 * x } else { x })),
-        (Function::identity().clipped(-1.0, 2.0), Box::new(|x| x.clamp(-1.0, 2.0))),
     ];
     for (function, expected) in rows {
         for x in [-12.0, -3.0, -1.0, -0.1, 0.0, 0.3, 1.0, 2.5, 7.0] {
@@ -96,7 +86,6 @@ fn named_functions_are_what_they_say() {
             assert!(near, "{function:?} of {x} is {found}, not {expected}");
         }
     }
-    assert!(Function::identity().clipped(0.0, 1.0).eval(&[f64::NAN])[0].is_nan());
     assert_eq!(Function::sum().unary(Unary::Gelu).eval(&[3.0, -1.0]), [gelu_of(2.0)]);
 }
 

@@ -4,6 +4,7 @@
 //! cast, is rounded. Integers are taken where single precision gives what integers would: conversions, and comparisons
 //! with numbers that it holds; where all values are integers, they are computed with as such. Booleans are 0 and 1.
 
+use super::activations;
 use super::{Refusal, scalar};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
@@ -316,15 +317,15 @@ pub(super) fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
         Unary::Relu => x.binary(Of2::MaxNan, 0.0),
         Unary::Gelu => one(Of1::Gelu, x),
         Unary::GeluTanh => of(Function::gelu_tanh(), x),
-        Unary::Swish { alpha } => of(Function::swish(f64::from(alpha)), x),
-        Unary::Softplus => of(Function::softplus(), x),
-        Unary::Softsign => of(Function::softsign(), x),
-        Unary::Mish => of(Function::mish(), x),
-        Unary::HardSwish => of(Function::hard_swish(), x),
+        Unary::Swish { alpha } => of(activations::swish(f64::from(alpha)), x),
+        Unary::Softplus => of(activations::softplus(), x),
+        Unary::Softsign => of(activations::softsign(), x),
+        Unary::Mish => of(activations::mish(), x),
+        Unary::HardSwish => of(activations::hard_swish(), x),
         Unary::HardSigmoid { alpha, beta } => {
-            of(Function::hard_sigmoid(alpha.into(), beta.into()), x)
+            of(activations::hard_sigmoid(alpha.into(), beta.into()), x)
         }
-        Unary::LeakyRelu { alpha } => of(Function::leaky_relu(alpha.into()), x),
+        Unary::LeakyRelu { alpha } => of(activations::leaky_relu(alpha.into()), x),
         Unary::Elu { alpha } => less(&x, 0.0).select(expm1(x.clone()) * f64::from(alpha), x),
         Unary::Celu { alpha } => {
             let alpha = f64::from(alpha);
