@@ -108,6 +108,80 @@ def gpt2():
     return GPT2LMHeadModel(GPT2Config()), 12, 12, 64
 
 
+def qwen():
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(hidden_size=896, intermediate_size=4864, num_hidden_layers=6, num_attention_heads=14,
+                         num_key_value_heads=2, vocab_size=32000, max_position_embeddings=2048)
+    return Qwen2ForCausalLM(config), 6, 2, 64
+
+
+def t5(out):
+    """The encoder, with the relative positions of its attention."""
+    import torch
+    from transformers import T5Config, T5EncoderModel
+
+    torch.manual_seed(0)
+    model = T5EncoderModel(T5Config()).eval()
+
+    class Encoder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids, mask):
+            return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+
+    tokens = {0: "batch", 1: "sequence"}
+    axes = {"input_ids": tokens, "attention_mask": tokens, "states": tokens}
+    arguments = (torch.randint(0, 999, (2, 16)), torch.ones(2, 16, dtype=torch.long))
+    export(Encoder(), arguments, out, ["input_ids", "attention_mask"], ["states"], axes)
+
+
+def detr(out):
+    """ResNet-50 and six layers each of an encoder and a decoder of 100 queries."""
+    import torch
+    from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
+
+    torch.manual_seed(0)
+    backbone = ResNetConfig(out_features=["stage4"])
+    config = DetrConfig(use_timm_backbone=False, use_pretrained_backbone=False, backbone=None, backbone_config=backbone)
+    model = DetrForObjectDetection(config).eval()
+
+    class Detector(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, pixels):
+            found = self.model(pixel_values=pixels, pixel_mask=torch.ones(pixels.shape[0], 224, 224, dtype=torch.long))
+            return found.logits, found.pred_boxes
+
+    axes = {name: {0: "batch"} for name in ("pixels", "classes", "boxes")}
+    export(Detector(), (torch.randn(2, 3, 224, 224),), out, ["pixels"], ["classes", "boxes"], axes)
+
+
+def tagger(out):
+    """A label for each token, by an LSTM in both directions."""
+    import torch
+
+    torch.manual_seed(0)
+
+    class Tagger(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(10000, 128)
+            self.lstm = torch.nn.LSTM(128, 128, num_layers=2, bidirectional=True, batch_first=True)
+            self.classes = torch.nn.Linear(256, 20)
+
+        def forward(self, ids):
+            return self.classes(self.lstm(self.embedding(ids))[0]).log_softmax(-1)
+
+    tokens = {0: "batch", 1: "sequence"}
+    ids = torch.randint(0, 9999, (2, 16))
+    export(Tagger().eval(), (ids,), out, ["input_ids"], ["labels"], {"input_ids": tokens, "labels": tokens})
+
+
 def whisper(out):
     import torch
     from transformers import WhisperConfig
@@ -211,6 +285,10 @@ MODELS = {
     "whisper-tiny": whisper,
     "gpt2": decoder(gpt2),
     "llama-110m": decoder(llama),
+    "qwen-6": decoder(qwen),
+    "t5-small": t5,
+    "detr-resnet50": detr,
+    "tagger": tagger,
     "bert-base-int8": dynamic_int8("bert-base"),
     "bert-base-qdq": qdq("bert-base", TOKENS),
     "resnet18-qdq": qdq("resnet18", IMAGE),

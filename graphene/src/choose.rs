@@ -1,15 +1,12 @@
 //! Decisions, as pure functions: what a person would choose by looking at a problem, chosen here
-//! from numbers alone, so that each can be read, tested and questioned by itself.
-//!
-//! They are those of Mirage's transpiler.
+//! from numbers alone, so that each can be read, tested and questioned by itself. They are those of Mirage's
+//! transpiler, and all are total.
 //!
 //! | question | answered by |
 //! |---|---|
 //! | how is a tile swizzled, so that its banks do not conflict? | [`swizzle`](swizzle()) |
 //! | how do warps share a matmul? | [`warps`](warps()) |
 //! | do sums stay in registers? | [`in_registers`] |
-//!
-//! All are total.
 
 mod swizzle;
 mod warps;

@@ -102,8 +102,8 @@ const MAX_ELEMENTS: usize = 1 << 28;
 const MAX_BLOCKS: i64 = 1 << 20;
 
 impl<'k> Program<'k> {
-    /// Compiles a kernel, given the values of its symbols. Fails with [`Error::NoAtom`] for specs that are neither decomposed nor atoms, [`Error::Shape`] for what is not fixed at
-    /// launch but must be, [`Error::Overlap`] for tensors that overlap.
+    /// Compiles a kernel, given the values of its symbols. Fails with [`Error::NoAtom`] for specs that are neither decomposed
+    /// nor atoms, [`Error::Shape`] for what is not fixed at launch but must be, [`Error::Overlap`] for tensors that overlap.
     pub(super) fn of(kernel: &'k Kernel, symbols: HashMap<Var, i64>, levels: bool) -> Result<Self> {
         let threads = kernel.block_size()?;
         let thread = thread_var(threads);

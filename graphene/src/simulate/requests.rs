@@ -9,7 +9,7 @@ use super::program::{Op, Program, Task};
 use super::report::Traffic;
 use super::runner::{Runner, Units};
 use super::{Memory, valued};
-use crate::{Kernel, Result};
+use crate::{Kernel, Kind, Result};
 
 /// The bytes that all threads of a kernel read from and write to global memory at these sizes, each access counted: those that
 /// [`simulate`](super::simulate) counts. What threads find in memory is taken for 0, which matters where it says how long a loop is.
@@ -22,7 +22,10 @@ pub fn requested(
 ) -> Result<Option<Traffic>> {
     let program = Program::of(kernel, valued(kernel, symbols)?, false)?;
     let (mut sum, mut left) = (Traffic::default(), steps);
-    let global = |task: &Task<'_>| task.places.iter().any(|p| p.memory == Memory::Global);
+    // Neither what is prefetched nor a flag that is waited for counts there.
+    let moves = |of: &Kind| !matches!(of, Kind::Prefetch | Kind::GridWait(_));
+    let global = |p: &Place| p.memory == Memory::Global;
+    let global = |of: &Task<'_>| moves(&of.site.spec.kind) && of.places.iter().any(global);
     let global: Vec<bool> = program.tasks.iter().map(global).collect();
     for block in 0..program.blocks {
         for warp in 0..(program.threads + 31) / 32 {
@@ -69,15 +72,13 @@ fn count(task: &Task<'_>, runner: &Runner, sum: &mut Traffic) -> u64 {
     let mut looked = 0;
     let global = task.places.iter().enumerate().filter(|row| row.1.memory == Memory::Global);
     for (operand, place) in global {
-        let mut elements = 0;
-        for lane in lanes_of(runner.mask) {
-            let inside = inside(place, runner, lane);
-            looked += inside.1;
-            elements += inside.0;
-        }
-        let bytes = elements * place.bytes as u64;
         let written = operand < task.site.outs();
-        *(if written { &mut sum.written } else { &mut sum.read }) += bytes;
+        let sum = if written { &mut sum.written } else { &mut sum.read };
+        for lane in lanes_of(runner.mask) {
+            let (within, seen) = inside(place, runner, lane);
+            looked += seen;
+            *sum += within * place.bytes as u64;
+        }
     }
     looked
 }

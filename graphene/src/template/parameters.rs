@@ -33,10 +33,12 @@ macro_rules! parameters {
 
 /// Of parameters by name, type and value, those that are numbers, and flags that are set.
 pub(super) fn numbers(all: &[(&str, &str, &dyn Debug)]) -> String {
-    let text = |&(name, of, value): &(&str, &str, &dyn Debug)| match of {
-        "i64" | "Option<i64>" => Some(format!("{name}={value:?}")),
-        "[i64; 2]" => Some(format!("{name}={value:?}").replace(", ", "x").replace(['[', ']'], "")),
-        "bool" => (format!("{value:?}") == "true").then(|| name.to_owned()),
+    let text = |&(name, of, value): &(&str, &str, &dyn Debug)| match (of, format!("{value:?}")) {
+        ("bool", value) => (value == "true").then(|| name.to_owned()),
+        ("i64" | "Option<i64>" | "[i64; 2]", value) if value != "None" => {
+            let value = value.replace("Some", "").replace(", ", "x");
+            Some(format!("{name}={}", value.replace(['[', ']', '(', ')'], "")))
+        }
         _ => None,
     };
     all.iter().filter_map(text).collect::<Vec<String>>().join(" ")
