@@ -130,6 +130,17 @@ async fn versions_are_swapped_and_failures_leave_what_serves() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_reloads_lose_no_request_and_no_memory() {
+    // In a process of its own: other tests take memory as well.
+    const ALONE: &str = "GRAPHENE_RELOADS_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let own = "repository::a_hundred_reloads_lose_no_request_and_no_memory";
+        let mut test = std::process::Command::new(std::env::current_exe().unwrap());
+        let ran = test.args(["--exact", own, "--nocapture"]).env(ALONE, "1").output().unwrap();
+        let said = [ran.stdout, ran.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
     let root = folder("reloads");
     write_zoo("mlp-4x256", 0, &root.join("m/1"));
     let server = open(&root);
