@@ -352,17 +352,22 @@ fn what_no_template_takes_is_the_librarys() {
     expect![[r#"
         #0 Pointwise Exp (exp)
             launch: pointwise, 1 block of 256 threads; they request 2.0 kB and write 2.0 kB
+            parameters: vector=4 threads=256
             estimate: memory reads 2.0 kB, writes 2.0 kB, 2.0 us by launch
+            not fused with #1 (reads it): this TopK is a launch of its own
         #1 Reduction TopK (top) by the library
             launch: no kernel: no template for TopK
             estimate: memory reads 2.0 kB, writes 384 B, 2.0 us by launch
+            not fused with #0 (it reads): this TopK is a launch of its own
     "#]]
     .assert_eq(&text("sm_90a"));
     expect![[r#"
         #0 Pointwise Exp (exp)
             estimate: memory reads 2.0 kB, writes 2.0 kB, 5.2 us by launch
+            not fused with #1 (reads it): this TopK is a launch of its own
         #1 Reduction TopK (top)
             estimate: memory reads 2.0 kB, writes 384 B, 5.1 us by launch
+            not fused with #0 (it reads): this TopK is a launch of its own
     "#]]
     .assert_eq(&text("cpu:2"));
 }
@@ -378,8 +383,10 @@ fn explanations_weigh_what_could_be_fused() {
             expect![[r##"
                 #0 MatMul MatMul+Relu (hidden)
                     estimate: memory reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
+                    not fused with #1 (reads it): one launch would take longer
                 #1 MatMul MatMul+Add (sum)
                     estimate: memory reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
+                    not fused with #0 (it reads): one launch would take longer
                 #0 -> #1  f32[b, 1024] "hidden" is stored: one launch would take longer; an estimate: one launch would lose 3665.0 us
             "##]],
         ),
@@ -388,8 +395,10 @@ fn explanations_weigh_what_could_be_fused() {
             expect![[r##"
                 #0 MatMul MatMul+Relu (hidden)
                     estimate: memory reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
+                    not fused with #1 (reads it): one launch would take longer
                 #1 MatMul MatMul+Add (sum)
                     estimate: memory reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
+                    not fused with #0 (it reads): one launch would take longer
                 #0 -> #1  f32[b, 1024] "hidden" is stored: one launch would take longer; an estimate: one launch would lose 93.3 us
             "##]],
         ),
@@ -464,8 +473,10 @@ fn copies_are_stated_and_weighed() {
                 - View Transpose (turned)
                 #0 Copy Transpose (turned) for #1
                     launch: transpose, 32 blocks of 256 threads; they request 524.3 kB and write 524.3 kB
+                    parameters: words
                 #1 Normalization LayerNorm (norm): 2 launches from #0 on
                     launch: rows, 256 blocks of 128 threads; they request 1.57 MB and write 524.3 kB
+                    parameters: columns=64 vector=4 threads=16 teams=8 held=1 ahead=8
                     estimate: memory reads 524.5 kB, copies 524.3 kB before, writes 524.3 kB, 4.5 us by launch
             "#]],
         ),
