@@ -72,28 +72,27 @@ def prepared(given, name):
     return path
 
 
-def measure(given, path, sizes):
-    """The medians of both executors in microseconds, and the report."""
-    command = [given.bin / "graphene-run", path, "--json", "--exec", "fused,library", "--warmup", "100ms",
-               "--duration", f"{given.seconds:g}s"]
-    for option in ("device", "dtype", "threads"):
-        value = getattr(given, option)
-        command += [f"--{option}", str(value)] if value is not None else []
+def command_of(given, path, sizes):
     known = subprocess.run([sys.executable, ROOT / "benches/peers/models.py", "--dims", path], check=True,
                            stdout=subprocess.PIPE, text=True).stdout.split()
-    command += [option for name in known if name in sizes for option in ("--dim", f"{name}={sizes[name]}")]
+    options = [(option, getattr(given, option)) for option in ("device", "dtype", "threads")]
+    options += [("dim", f"{name}={sizes[name]}") for name in known if name in sizes]
+    return [given.bin / "graphene-run", path, "--json", "--exec", "fused,library", "--warmup", "100ms", "--duration",
+            f"{given.seconds:g}s", *(word for name, value in options if value is not None for word in (f"--{name}", str(value)))]
+
+
+def measure(command):
+    """The medians of both executors in microseconds."""
     ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if ran.returncode != 0:
         lines = ran.stderr.strip().splitlines()
         raise RuntimeError(f"exit {ran.returncode}: {lines[-1] if lines else 'no message'}")
-    report = json.loads(ran.stdout)
-    return [executor["time"]["median_ms"] * 1e3 for executor in report["executors"]], report
+    return [executor["time"]["median_ms"] * 1e3 for executor in json.loads(ran.stdout)["executors"]]
 
 
 def compare(given, name, sizes):
-    path = prepared(given, name)
-    rounds = [measure(given, path, sizes) for _ in range(given.rounds)]
-    times = list(zip(*(times for times, _ in rounds)))
+    command = command_of(given, prepared(given, name), sizes)
+    times = list(zip(*(measure(command) for _ in range(given.rounds))))
     fused, library = (statistics.median(side) for side in times)
     # How far two rounds of one side are apart, of which one is as likely the faster as the other.
     apart = max((max(side) - min(side)) / min(side) for side in times)

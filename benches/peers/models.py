@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes one of the models that `cpu.py` compares: `models.py NAME OUT.onnx`; without arguments, their names.
+"""Writes one of the models that `cpu.py` and `../executors.py` run: `models.py NAME OUT.onnx`; without arguments, their names.
 `models.py --dims FILE.onnx` prints the names of a model's dynamic dims.
 
 Weights are random, from a fixed seed, so nothing is downloaded; sizes are those of the public models. The zoo's models

@@ -10,8 +10,8 @@
 //! - whether it rounds nothing: `exact`, or `rounds`;
 //! - operations of a vector unit that an element takes;
 //! - the operator of ONNX that is this function, where there is one, and its first version whose meaning this is;
-//! - its meaning in real numbers, where it has one, by elementary functions `M`; truth values are 0 and 1. Integers, modulo their width, and truth values
-//!   have theirs in the evaluator.
+//! - its meaning in real numbers, where it has one, by elementary functions `M`; truth values are 0 and 1. Integers, modulo
+//!   their width, and truth values have theirs in the evaluator.
 
 use super::elementary::Elementary;
 use super::info::{FunctionClass, FunctionInfo, Onnx, Range};

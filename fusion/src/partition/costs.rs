@@ -335,15 +335,8 @@ impl<'a> Costs<'a> {
 
     /// The number of rows.
     fn rows(&self, set: Set) -> Option<f64> {
-        set.iter().find_map(|op| match self.net[op].role {
-            Role::Row(row) => Some(self.net.sizes(row.full)[..row.first].iter().product()),
-            Role::Point { .. }
-            | Role::MatMul
-            | Role::Lookup
-            | Role::Convolution
-            | Role::Integers
-            | Role::Alone => None,
-        })
+        let row = set.iter().find_map(|op| self.net[op].role.row())?;
+        Some(self.net.sizes(row.full)[..row.first].iter().product())
     }
 }
 

@@ -132,15 +132,7 @@ impl Grids<'_> {
     /// Of functions of rows, of rows of tables, and of running sums.
     fn rows(&self, set: Set, family: Family) -> Option<i64> {
         let net = self.net;
-        let row = set.iter().find_map(|op| match net[op].role {
-            Role::Row(row) => Some((row.full, row.first)),
-            Role::Point { .. }
-            | Role::MatMul
-            | Role::Lookup
-            | Role::Convolution
-            | Role::Integers
-            | Role::Alone => None,
-        });
+        let row = set.iter().find_map(|op| net[op].role.row()).map(|row| (row.full, row.first));
         let looked_up = || {
             let op = set.iter().find(|&op| net[op].role == Role::Lookup)?;
             let (shape, table) = (net[op].shape, net.known(net.read(op, 0)?.shape).len());

@@ -388,7 +388,7 @@ fn rows_agree(rules: &Rules<'_>, set: Set) -> Result<Row, Reason> {
     let net = rules.net;
     let mut found: Option<Row> = None;
     for op in set.iter() {
-        let Role::Row(row) = net[op].role else { continue };
+        let Some(row) = net[op].role.row() else { continue };
         let first = *found.get_or_insert(row);
         if (row.first, row.full, row.reduced) != (first.first, first.full, first.reduced) {
             return Err(Reason::Shape);
