@@ -1,7 +1,7 @@
 //! Which steps of fused programs a library computes in less time than our kernels, and at which sizes.
 //!
 //! Such a step has a [`LIBRARY`] variant before its own. Measured kernel by kernel on an H100 (CUDA 13.0, cuDNN 9.19): LSTMs of
-//! 256, 512 and 1024 units over 128 steps, 1 to 64 sequences; the convolutions of ResNet-18 and -50, MobileNetV3-large and
+//! 256, 512 and 1024 units over 128 steps, 1 to 64 sequences, and on an H200 LSTMs and GRUs of 24 units over 7 steps; the convolutions of ResNet-18 and -50, MobileNetV3-large and
 //! ConvNeXt-tiny at batches of 1, 8 and 32, in fp16 and fp32; the logarithm of softmax of 256 rows of 50257 columns, in fp32.
 //! Other cells, bf16, softmax itself and other architectures follow these measurements, untimed; all else is ours.
 
@@ -13,8 +13,10 @@ use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::{ConvAttrs, Op, RnnAttrs};
 use graphene_ir::target::{Kind, Target};
 
-/// The most sequences of recurrent layers of so many units at least, in half and in single precision.
-const SEQUENCES: [(usize, [i64; 2]); 2] = [(1024, [64, 64]), (0, [32, 16])];
+/// Of recurrent layers of so many units at least, in half and in single precision: the most sequences, and the fewest steps, since
+/// a call of cuDNN takes 30 µs before its first.
+const RECURRENT: [(usize, [i64; 2], [i64; 2]); 3] =
+    [(1024, [64, 64], [8, 8]), (256, [32, 16], [16, 8]), (0, [32, 16], [32, 32])];
 /// The fewest columns of a softmax.
 const COLUMNS: i64 = 1 << 14;
 /// Elements of a window from which one of a single channel is large.
@@ -67,11 +69,17 @@ fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
     }
 }
 
-/// Few sequences: our kernel multiplies eight or sixteen rows, however many there are.
+/// Few sequences of several steps: our kernel multiplies eight or sixteen rows, however many there are.
 fn recurrent(body: &Graph, node: &Node, attrs: &RnnAttrs) -> Option<When> {
     let ty = body.ty(node.inputs().first().copied().flatten()?);
-    let (_, most) = SEQUENCES.iter().find(|(units, _)| attrs.hidden >= *units)?;
-    at_most(ty.shape.get(1)?.clone(), most[usize::from(ty.dtype == DType::F32)])
+    let [steps, sequences, ..] = &ty.shape[..] else { return None };
+    let (_, most, least) = RECURRENT.iter().find(|(units, ..)| attrs.hidden >= *units)?;
+    let single = usize::from(ty.dtype == DType::F32);
+    let few = at_most(sequences.clone(), most[single])?;
+    match (few, at_least(steps.clone(), least[single])?) {
+        (When::Always, when) | (when, When::Always) => Some(when),
+        (few, long) => Some(When::All(vec![few, long])),
+    }
 }
 
 /// In single precision all but single pixels of many and small windows of single channels; in half precision what makes

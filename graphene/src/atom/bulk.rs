@@ -111,8 +111,6 @@ fn fits(site: &Site<'_>, shared: usize, global: usize) -> Fits {
 /// The stride of the one axis along which a dimension moves by single steps.
 fn axis_stride(tensor: &Tensor, dim: &Layout<Expr>) -> Option<Expr> {
     let [leaf] = dim.leaves()[..] else { return None };
-    match leaf.stride.steps().collect::<Vec<_>>()[..] {
-        [(axis, step)] if step.is(1) => Some(tensor.view.axes()[axis].stride.clone()),
-        _ => None,
-    }
+    let [(axis, step)] = leaf.stride.steps().collect::<Vec<_>>()[..] else { return None };
+    step.is(1).then(|| tensor.view.axes()[axis].stride.clone())
 }

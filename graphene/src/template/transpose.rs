@@ -1,8 +1,8 @@
 //! Copies whose contiguous axis changes: `y[…, j, i] = x[…, i, j]`, through tiles in shared memory.
 //!
-//! Both sides move words of 32 bits, neighbours by neighbouring threads: rows of a tile come as they lie in `x`, and leave as
-//! they lie in `y`. Rows of the tile are a word apart from a multiple of the banks, and the threads of a warp read `32/E` words'
-//! rows for `E` columns that share a word, `E` being the elements of a word: no two of them need the same bank.
+//! Both sides move vectors, neighbours by neighbouring threads. The tile's rows come as they lie in `x`; a thread then takes a
+//! word of 32 bits from each of as many rows as a vector of `y` has elements. A row of the tile has a word for each bank and
+//! one more, and every 32 rows are a vector further apart: no two threads of a warp need the same bank.
 //!
 //! Levels:
 //!
@@ -30,8 +30,8 @@ parameters! {
         pub x: Access = Access::packed(Scalar::F16, 2),
         /// The result, of axes `[N0, …, columns, rows]`, the last of them contiguous.
         pub y: Access = Access::packed(Scalar::F16, 2),
-        /// Whether words of several elements are moved, which must be aligned; otherwise single elements.
-        pub words: bool = true,
+        /// Elements of a move of `x` and `y`, which must be aligned: of 16 or 8 bytes, of a word of 32 bits, or one.
+        pub vector: i64 = 8,
     }
 }
 
@@ -53,19 +53,20 @@ impl Transpose {
         let operands = [("x".to_owned(), &self.x, &from[..]), ("y".to_owned(), &self.y, &to)];
         let params = declare(&mut k, &operands)?;
         let (x, y, scalar) = (params[0], params[1], self.x.scalar);
-        let n = if self.words { (4 / scalar.bytes()).max(1) } else { 1 };
-        let side = (LANES * n).max(64);
+        let (v, word) = (self.vector, (4 / scalar.bytes()).max(1));
+        let (n, side) = (word.min(v), LANES * word);
         let tiles = [&rows, &columns].map(|size| size.ceil_div(side));
         let blocks = product(&outer) * product(&tiles);
         let (block, first) = launch(&mut k, blocks, THREADS, "first")?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         let mut outer_at = coordinates(&mut k, first, &[&outer[..], &tiles].concat())?;
-        let at_tile = outer_at.split_off(outer.len());
-        let pitch = side + (4 / scalar.bytes()).max(1);
-        let view = [Layout::of(side, pitch), Layout::of(side, 1)];
-        let shared = k.allocate("tile", view, scalar, Memory::Shared, None)?;
-        let at = [0, 1].map(|axis| at_tile[axis].clone());
-        let tile = Moved { n, side, scalar, thread: thread.into(), outer: outer_at, at, shared };
+        let at = outer_at.split_off(outer.len());
+        // Rows apart by a word, and every 32 by a vector.
+        let (pitch, next) = (side + word, LANES * (side + word) + v);
+        let lines = Layout::join(vec![Layout::of(LANES, pitch), Layout::of(word, next)]);
+        let shared =
+            k.allocate("tile", [lines, Layout::of(side, 1)], scalar, Memory::Shared, None)?;
+        let tile = Moved { n, v, side, scalar, thread: thread.into(), outer: outer_at, at, shared };
         let mut part = |of: TensorId, name: &str, axes: [usize; 2]| {
             let inner = axes.map(|axis| Some((side, tile.at[axis].clone())));
             let outer = tile.outer.iter().map(|at| Some((1, at.clone())));
@@ -86,93 +87,97 @@ impl Transpose {
         let axes = x.strides.len() >= 2 && x.strides.len() == y.strides.len();
         needs(axes, "operands of rows and columns, and the same outer axes", self)?;
         needs(x.contiguous() && y.contiguous(), "last axes that are contiguous", self)?;
-        needs(x.scalar == y.scalar, "operands of one type", self)
+        needs(x.scalar == y.scalar, "operands of one type", self)?;
+        let (v, bytes) = (self.vector, x.scalar.bytes());
+        let fits = v == 1 || bytes <= 4 && v <= 8 && [4, 8, 16].contains(&(v * bytes));
+        needs(fits, "vectors of 16, 8 or 4 bytes, at most 8 elements, or single elements", self)
     }
 }
 
-const THREADS: i64 = 256;
+const THREADS: i64 = 128;
 
 /// The lanes of a warp, and the banks.
 const LANES: i64 = 32;
 
 /// A block's tile.
 struct Moved {
-    /// Elements of a move.
+    /// Elements of a move of shared memory, and of global memory.
     n: i64,
-    /// Rows and columns of a tile: those of a warp's words, at least.
+    v: i64,
+    /// Rows and columns of a tile: as many elements as 32 words have.
     side: i64,
     scalar: Scalar,
     thread: Expr,
     /// The tile's place along the outer axes, and its row and column in tiles.
     outer: Vec<Expr>,
-    at: [Expr; 2],
+    at: Vec<Expr>,
     shared: TensorId,
 }
 
 impl Moved {
-    /// How many moves of a thread fill or empty a tile.
-    fn moves(&self) -> i64 {
-        self.side * self.side / self.n / THREADS
-    }
-
-    /// The tile's rows, as far as they are within `x`: all loads come before what waits for them.
+    /// The tile's rows, zeros beyond `x`: all loads come before what waits for them.
     fn bring(&self, k: &mut Builder, x: TensorId, columns: &Expr) -> Result {
-        let (n, words, [row, column]) = (self.n, self.side / self.n, &self.at);
-        // Of the i-th word its place in the tile, and in `x`.
+        let Moved { n, v, side, .. } = *self;
+        let (vectors, moves) = (side / v, side * side / v / THREADS);
+        // Of the i-th vector its row of the tile, and its place there.
         let place = |i: &Expr| {
             let linear = i.clone() * THREADS + &self.thread;
-            let (r, c) = (linear.div(words), linear.rem(words));
-            let of_x = [row.clone() * self.side + &r, column.clone() * words + &c];
-            ([r, c], of_x)
+            (linear.div(vectors), linear.rem(vectors))
         };
-        let held = vector(k, "held", self.moves() * n, self.scalar)?;
-        let own = k.tile(held, "own", &[Tiler::Size(n)])?;
-        each(k, self.moves(), |k, i| {
-            let (_, at) = place(&i);
-            let to = k.index(own, "word", [&i])?;
+        let held = vector(k, "held", moves * v, self.scalar)?;
+        let own = k.tile(held, "own", &[Tiler::Size(v)])?;
+        let parts = k.tile(held, "parts", &[Tiler::Size(n)])?;
+        each(k, moves * v, |k, e| k.init(Operand::at(held, [e]), 0.0))?;
+        each(k, moves, |k, i| {
+            let (r, c) = place(&i);
+            let at = [self.at[0].clone() * side + r, self.at[1].clone() * vectors + c];
+            let to = k.index(own, "vector", [&i])?;
             self.within(k, x, columns, &at, |k, run| {
                 let Some(e) = run.element else { return copy(k, to, run.view, true) };
                 k.move_(Operand::at(to, [e]), Operand::at(run.view, [0]))
             })
         })?;
-        each(k, self.moves(), |k, i| {
-            let (to, at) = place(&i);
-            let word = k.index(own, "word", [&i])?;
-            let to = neighbours(k, self.shared, to, n, "to")?;
-            self.within(k, x, columns, &at, |k, run| {
-                let Some(e) = run.element else { return copy(k, to, word, true) };
-                k.move_(Operand::at(to, [&e]), Operand::at(word, [&e]))
-            })
+        each(k, moves * v / n, |k, word| {
+            let (r, c) = place(&word.div(v / n));
+            let at = [r, c * (v / n) + word.rem(v / n)];
+            let to = neighbours(k, self.shared, at, n, "to")?;
+            let from = k.index(parts, "part", [word])?;
+            copy(k, to, from, true)
         })
     }
 
     /// The tile's columns, as rows of `y`.
     fn leave(&self, k: &mut Builder, y: TensorId, rows: &Expr) -> Result {
-        let (n, [row, column]) = (self.n, &self.at);
-        let (warp, lane) = (self.thread.div(LANES), self.thread.rem(LANES));
-        let (across, chunks) = (LANES / n, self.side / LANES);
-        each(k, self.moves(), |k, i| {
-            let chunk = i * (THREADS / LANES) + &warp;
-            let q = lane.rem(across) + chunk.rem(chunks) * across;
-            let j = chunk.div(chunks) * n + lane.div(across);
-            let word = vector(k, "word", n, self.scalar)?;
-            let at = [column.clone() * self.side + &j, row.clone() * (self.side / n) + &q];
-            let from = |e: Expr| Operand::at(self.shared, [q.clone() * n + e, j.clone()]);
-            self.within(k, y, rows, &at, |k, run| match run.element {
-                Some(e) => {
-                    let element = Operand::at(word, [&e]);
-                    k.move_(element.clone(), from(e))?;
-                    k.move_(Operand::at(run.view, [0]), element)
-                }
-                None => {
-                    each(k, n, |k, e| k.move_(Operand::at(word, [&e]), from(e.clone())))?;
-                    copy(k, run.view, word, true)
-                }
+        let Moved { n, v, side, .. } = *self;
+        let vectors = side / v;
+        each(k, side * side / (v * n) / THREADS, |k, i| {
+            let linear = i * THREADS + &self.thread;
+            let (q, c) = (linear.rem(vectors), linear.div(vectors));
+            let words = vector(k, "words", v * n, self.scalar)?;
+            let own = k.tile(words, "own", &[Tiler::Size(n)])?;
+            each(k, v, |k, e| {
+                let to = k.index(own, "word", [&e])?;
+                let from = neighbours(k, self.shared, [q.clone() * v + e, c.clone()], n, "from")?;
+                copy(k, to, from, true)
+            })?;
+            each(k, n, |k, column| {
+                let out = vector(k, "out", v, self.scalar)?;
+                each(k, v, |k, e| {
+                    k.move_(Operand::at(out, [&e]), Operand::at(words, [e * n + &column]))
+                })?;
+                let at = [
+                    self.at[1].clone() * side + c.clone() * n + column,
+                    self.at[0].clone() * vectors + &q,
+                ];
+                self.within(k, y, rows, &at, |k, run| match run.element {
+                    Some(e) => k.move_(Operand::at(run.view, [0]), Operand::at(out, [e])),
+                    None => copy(k, run.view, out, true),
+                })
             })
         })
     }
 
-    /// `body` for the word of an operand at a row and a column that counts words, or for those of its elements that are within.
+    /// `body` for the vector of an operand at a row and a column that counts vectors, or for those of its elements that are within.
     fn within(
         &self,
         k: &mut Builder,
@@ -183,8 +188,8 @@ impl Moved {
     ) -> Result {
         let view = |k: &mut Builder, n: i64, column: &Expr| {
             let at = self.outer.iter().chain([row, column]).cloned();
-            neighbours(k, of, at, n, "word")
+            neighbours(k, of, at, n, "vector")
         };
-        Runs { n: self.n, end: end.clone(), written_out: true }.within(k, column, view, body)
+        Runs { n: self.v, end: end.clone(), written_out: true }.within(k, column, view, body)
     }
 }

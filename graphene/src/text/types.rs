@@ -98,16 +98,13 @@ fn modes(p: &mut Parser<'_>) -> Result<Layout> {
             let size = p.natural()?;
             return Layout::mode(size, if p.eat(":") { p.natural()? } else { 1 });
         }
+        let naturals = |p: &mut Parser<'_>| p.within(["(", ")"], |p| p.list(Parser::natural));
         let (sizes, strides) = (naturals(p)?, p.after(":", naturals)?);
         if sizes.len() != strides.len() {
             return Err(unpaired());
         }
         Layout::of_modes(&sizes.into_iter().zip(strides).collect::<Vec<_>>())
     })
-}
-
-fn naturals(p: &mut Parser<'_>) -> Result<Vec<i64>> {
-    p.within(["(", ")"], |p| p.list(Parser::natural))
 }
 
 fn unpaired() -> Error {

@@ -44,12 +44,18 @@ fn pointwise() -> Vec<Row> {
     vec![
         ("pointwise", biased.kernel().unwrap(), &[("N0", 5), ("N1", 24), ("blocks", 2)], 3),
         ("parts", Parts { parts, ..Parts::default() }.kernel().unwrap(), sizes, 2),
-        ("transpose", Transpose::default().kernel().unwrap(), &[("rows", 66), ("columns", 70)], 3),
+        (
+            "transpose",
+            Transpose { vector: 2, ..Transpose::default() }.kernel().unwrap(),
+            &[("rows", 66), ("columns", 70)],
+            3,
+        ),
         (
             "transpose of a batch",
             Transpose {
                 x: Access::packed(F32, 3),
                 y: Access::packed(F32, 3),
+                vector: 1,
                 ..Transpose::default()
             }
             .kernel()
@@ -222,12 +228,12 @@ fn trees_are_drawn() {
     "#]].assert_eq(&tree("pointwise"));
     expect![[r#"
         kernel transpose sm_90a
-        %y:[@columns, @rows].GL <- Fused{dims(%0, 1, 0)}<<<#grid:[((@columns + 63)/64)*((@rows + 63)/64)], #block:[256]>>>(%x:[@rows, @columns].GL)
-          %y_tile_2:[64, 64].GL <- Fused{dims(%0, 1, 0)}<<<#cta:[], #block:[256]>>>(%x_tile_2:[64, 64].GL)
-            %tile:[64, 64].SH <- Move<<<#cta:[], #block:[256]>>>(%x_tile_2:[64, 64].GL)
-              Move x4
+        %y:[@columns, @rows].GL <- Fused{dims(%0, 1, 0)}<<<#grid:[((@columns + 63)/64)*((@rows + 63)/64)], #block:[128]>>>(%x:[@rows, @columns].GL)
+          %y_tile_2:[64, 64].GL <- Fused{dims(%0, 1, 0)}<<<#cta:[], #block:[128]>>>(%x_tile_2:[64, 64].GL)
+            %tile:[64, 64].SH <- Move<<<#cta:[], #block:[128]>>>(%x_tile_2:[64, 64].GL)
+              Init, Move x3
             Sync
-            %y_tile_2:[64, 64].GL <- Fused{dims(%0, 1, 0)}<<<#cta:[], #block:[256]>>>(%tile:[64, 64].SH)
+            %y_tile_2:[64, 64].GL <- Fused{dims(%0, 1, 0)}<<<#cta:[], #block:[128]>>>(%tile:[64, 64].SH)
               Move x4
     "#]].assert_eq(&tree("transpose"));
     expect![[r#"

@@ -10,21 +10,28 @@ use crate::support::{check_clean, check_text, data, inputs, orders, run};
 /// A template, the sizes of all axes of `x`, and the values of the strides' symbols.
 type Row = (Transpose, &'static [i64], &'static [(&'static str, i64)]);
 
-fn packed(scalar: Scalar, rank: usize, words: bool) -> Transpose {
+fn packed(scalar: Scalar, rank: usize, vector: i64) -> Transpose {
     let access = Access::packed(scalar, rank);
-    Transpose { x: access.clone(), y: access, words, ..Transpose::default() }
+    Transpose { x: access.clone(), y: access, vector, ..Transpose::default() }
 }
 
 fn rows() -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for scalar in [Scalar::F16, Scalar::F32, Scalar::U8, Scalar::I64] {
-        rows.push((packed(scalar, 2, true), &[64, 64], &[]));
-        rows.push((packed(scalar, 2, true), &[72, 148], &[]));
-        rows.push((packed(scalar, 2, false), &[67, 71], &[]));
-        rows.push((packed(scalar, 2, false), &[1, 3], &[]));
-        rows.push((packed(scalar, 2, false), &[70, 1], &[]));
-        rows.push((packed(scalar, 3, false), &[1, 1, 1], &[]));
-        rows.push((packed(scalar, 3, true), &[2, 68, 36], &[]));
+        let bytes = scalar.bytes();
+        let word = (4 / bytes).max(1);
+        let wider =
+            [8, 16].map(|width| width / bytes).into_iter().filter(|&v| v <= 8 && bytes <= 4);
+        for vector in wider.chain([word]) {
+            rows.push((packed(scalar, 2, vector), &[64, 64], &[]));
+            rows.push((packed(scalar, 2, vector), &[72, 152], &[]));
+            rows.push((packed(scalar, 3, vector), &[2, 136, 40], &[]));
+        }
+        rows.push((packed(scalar, 2, 1), &[67, 71], &[]));
+        rows.push((packed(scalar, 2, 1), &[1, 3], &[]));
+        rows.push((packed(scalar, 2, 1), &[70, 1], &[]));
+        rows.push((packed(scalar, 3, 1), &[1, 1, 1], &[]));
+        rows.push((packed(scalar, 3, word), &[2, 68, 36], &[]));
     }
     // Heads of a sequence: `[batch, sequence, heads, dim]` to `[batch, heads, dim, sequence]`, and
     // rows that are apart, with an odd end that no word has.
@@ -33,16 +40,21 @@ fn rows() -> Vec<Row> {
         strides: vec![Stride::Symbol, Stride::Symbol, Stride::Symbol, Stride::Packed],
     };
     rows.push((
-        Transpose { x: strided, y: Access::packed(Scalar::F16, 4), ..Transpose::default() },
+        Transpose {
+            x: strided,
+            y: Access::packed(Scalar::F16, 4),
+            vector: 2,
+            ..Transpose::default()
+        },
         &[2, 3, 70, 32],
         &[("x_stride0", 70 * 96), ("x_stride1", 32), ("x_stride2", 96)],
     ));
     let apart = Access::rows(Scalar::F16, 2);
-    rows.push((
-        Transpose { x: apart.clone(), y: apart, ..Transpose::default() },
-        &[65, 67],
-        &[("x_stride0", 80), ("y_stride0", 66)],
-    ));
+    for vector in [2, 8] {
+        let template =
+            Transpose { x: apart.clone(), y: apart.clone(), vector, ..Transpose::default() };
+        rows.push((template, &[65, 67], &[("x_stride0", 80), ("y_stride0", 72)]));
+    }
     rows
 }
 
@@ -108,6 +120,7 @@ fn what_no_kernel_has_is_refused() {
     for bad in [
         Transpose { x: Access::packed(Scalar::F32, 2), ..good() },
         Transpose { x: Access::packed(Scalar::F16, 3), ..good() },
+        Transpose { vector: 16, ..good() },
         Transpose { y: Access { scalar: Scalar::F16, strides: vec![Stride::Symbol; 2] }, ..good() },
     ] {
         assert!(bad.kernel().is_err(), "{bad:?}");

@@ -118,17 +118,19 @@ fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Laun
         Axes { sizes, strides }.access(0, name, scalar, &mut dims)
     };
     let (x, y) = (access("x", from, [rows, columns]), access("y", to, [columns, rows]));
-    let word = Dim::from(4 / scalar.bytes());
-    let whole = |dim: &Dim| dim.exact_div(&word).is_some();
     let mut pointed = Vec::new();
     for operand in pointers {
         pointed.push(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() });
     }
-    let words = pointed.iter().all(|pointer| whole(&pointer.offset))
-        && [(from, columns), (to, rows)].into_iter().all(|(strides, contiguous)| {
-            (0..=rows).all(|axis| axis == contiguous || whole(&strides[axis]))
-        });
-    let template = Transpose { arch: site.arch, x, y, words };
+    let strides = [(from, columns), (to, rows)].into_iter().flat_map(|(strides, contiguous)| {
+        (0..=rows).filter(move |&axis| axis != contiguous).map(|axis| &strides[axis])
+    });
+    let apart: Vec<&Dim> = strides.chain(pointed.iter().map(|pointer| &pointer.offset)).collect();
+    let aligned = |&v: &i64| apart.iter().all(|dim| dim.exact_div(&Dim::from(v)).is_some());
+    let bytes = scalar.bytes();
+    let vectors = [WIDTH / bytes, 8 / bytes, 4 / bytes].into_iter().filter(|&v| v <= 8);
+    let vector = vectors.into_iter().find(aligned).unwrap_or(1);
+    let template = Transpose { arch: site.arch, x, y, vector };
     Ok(Some(site.launch(made!(template)?, &dims, pointed)))
 }
 

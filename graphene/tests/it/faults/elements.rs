@@ -96,7 +96,9 @@ fn subjects() -> Vec<Subject> {
         ),
         (
             "transpose",
-            Transpose { x: apart.clone(), y: apart, ..Transpose::default() }.kernel().unwrap(),
+            Transpose { x: apart.clone(), y: apart, vector: 4, ..Transpose::default() }
+                .kernel()
+                .unwrap(),
             more(shape(67, 107), &[("x_stride0", 108), ("y_stride0", 68)]),
         ),
     ]
