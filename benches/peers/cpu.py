@@ -4,12 +4,13 @@
     benches/peers/cpu.py [ROW ...] [--threads 1,2] [--exec fused,library] [--results cpu.json] [--list]
 
 A row is a model at a size. Every side runs in a process of its own, in turn with the others, some rounds long: a busy
-machine slows all of them. Times are medians of all rounds' medians, after a warm-up and without loading; peaks are the
-processes' own, loading included. Models are written once, to target/peers/, by `models.py`.
+machine slows all of them. Times are medians of all rounds' medians, after a warm-up and without loading; peaks are what a
+process takes beyond one that loads no model. Models are written once, to target/peers/, by `models.py`.
 """
 
 import argparse
 import datetime
+import functools
 import json
 import math
 import os
@@ -86,6 +87,15 @@ def run(command, threads):
     return output, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024), None
 
 
+@functools.cache
+def unloaded(*command):
+    """Peak resident bytes of a process that loads no model."""
+    _, peak, failure = run(command, 1)
+    if failure:
+        sys.exit(failure)
+    return peak
+
+
 def graphene(given, model, dims, threads, executor):
     command = [given.bin / "graphene-run", model, *dims, "--json", "--exec", executor, "--threads", str(threads),
                "--duration", f"{given.seconds:g}s", "--device", "cpu"]
@@ -93,14 +103,13 @@ def graphene(given, model, dims, threads, executor):
     if failure:
         return None, failure
     [report] = json.loads(output)["executors"]
-    return (report["time"]["median_ms"] / 1e3, peak), None
+    return (report["time"]["median_ms"] / 1e3, peak - unloaded(given.bin / "graphene-run", "--version")), None
 
 
 def onnxruntime(given, model, dims, threads):
-    command = [sys.executable, HERE / "onnxruntime_cpu.py", model, *dims, "--threads", str(threads),
-               "--seconds", f"{given.seconds:g}"]
-    output, peak, failure = run(command, threads)
-    return (None, failure) if failure else ((json.loads(output)["median_s"], peak), None)
+    alone = [sys.executable, HERE / "onnxruntime_cpu.py"]
+    output, peak, failure = run([*alone, model, *dims, "--threads", str(threads), "--seconds", f"{given.seconds:g}"], threads)
+    return (None, failure) if failure else ((json.loads(output)["median_s"], peak - unloaded(*alone)), None)
 
 
 def prepared(model, sizes):
@@ -169,7 +178,7 @@ def table(given, every):
         "rows": lines,
         "notes": [
             "Ratios are of onnxruntime's time; below 1 is faster. Times are medians of the rounds, with the least and the most.",
-            "Weights are random, of the public models' sizes; `models.py` writes them. Peaks are of the whole process, loading included.",
+            "Weights are random, of the public models' sizes; `models.py` writes them. MiB are peaks beyond those of a process that loads no model.",
         ],
     }
 

@@ -13,7 +13,7 @@ import time
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", help="ONNX file")
+    parser.add_argument("model", nargs="?", help="ONNX file; without one, only what a run needs is imported")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="size of a dynamic dim")
     parser.add_argument("--threads", type=int, default=2, help="intra-op threads")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long to time")
@@ -60,6 +60,8 @@ def measure(chosen):
     import numpy
     import onnxruntime
 
+    if chosen.model is None:
+        return {"version": onnxruntime.__version__}
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = chosen.threads
     options.inter_op_num_threads = 1
