@@ -1,8 +1,9 @@
 //! Which steps of fused programs a library computes in less time than our kernels, and at which sizes.
 //!
 //! Such a step has a [`LIBRARY`] variant before its own. Measured kernel by kernel on an H100 (CUDA 13.0, cuDNN 9.19): LSTMs of
-//! 256, 512 and 1024 units over 128 steps, 1 to 64 sequences, and on an H200 LSTMs and GRUs of 24 units over 7 steps; the convolutions of ResNet-18 and -50, MobileNetV3-large and
+//! 256, 512 and 1024 units over 128 steps, 1 to 64 sequences; the convolutions of ResNet-18 and -50, MobileNetV3-large and
 //! ConvNeXt-tiny at batches of 1, 8 and 32, in fp16 and fp32; the logarithm of softmax of 256 rows of 50257 columns, in fp32.
+//! On an H200: LSTMs and GRUs of 24 units over 7 steps, which our kernels compute in less than half of cuDNN's time.
 //! Other cells, bf16, softmax itself and other architectures follow these measurements, untimed; all else is ours.
 
 use crate::base::groups::Family;
@@ -13,10 +14,19 @@ use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::{ConvAttrs, Op, RnnAttrs};
 use graphene_ir::target::{Kind, Target};
 
-/// Of recurrent layers of so many units at least, in half and in single precision: the most sequences, and the fewest steps, since
-/// a call of cuDNN takes 30 µs before its first.
-const RECURRENT: [(usize, [i64; 2], [i64; 2]); 3] =
-    [(1024, [64, 64], [8, 8]), (256, [32, 16], [16, 8]), (0, [32, 16], [32, 32])];
+/// Recurrent layers that cuDNN computes in less time, by their units: sizes in half and in single precision.
+struct Recurrent {
+    least_units: usize,
+    most_sequences: [i64; 2],
+    /// Estimated, not timed: of runs of 128 steps, and some 30 µs that a call of cuDNN takes before its first step.
+    least_steps: [i64; 2],
+}
+
+const RECURRENT: [Recurrent; 3] = [
+    Recurrent { least_units: 1024, most_sequences: [64, 64], least_steps: [16, 8] },
+    Recurrent { least_units: 256, most_sequences: [32, 16], least_steps: [32, 16] },
+    Recurrent { least_units: 0, most_sequences: [32, 16], least_steps: [32, 32] },
+];
 /// The fewest columns of a softmax.
 const COLUMNS: i64 = 1 << 14;
 /// Elements of a window from which one of a single channel is large.
@@ -73,10 +83,10 @@ fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
 fn recurrent(body: &Graph, node: &Node, attrs: &RnnAttrs) -> Option<When> {
     let ty = body.ty(node.inputs().first().copied().flatten()?);
     let [steps, sequences, ..] = &ty.shape[..] else { return None };
-    let (_, most, least) = RECURRENT.iter().find(|(units, ..)| attrs.hidden >= *units)?;
+    let sizes = RECURRENT.iter().find(|sizes| attrs.hidden >= sizes.least_units)?;
     let single = usize::from(ty.dtype == DType::F32);
-    let few = at_most(sequences.clone(), most[single])?;
-    match (few, at_least(steps.clone(), least[single])?) {
+    let few = at_most(sequences.clone(), sizes.most_sequences[single])?;
+    match (few, at_least(steps.clone(), sizes.least_steps[single])?) {
         (When::Always, when) | (when, When::Always) => Some(when),
         (few, long) => Some(When::All(vec![few, long])),
     }

@@ -3,11 +3,12 @@
 use crate::fixtures::imported;
 use crate::graph;
 use expect_test::{Expect, expect};
-use graphene_frontend::dim::Bindings;
+use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_fusion::library::{matmul, sdpa};
 use graphene_fusion::program::{Program, Step};
+use graphene_fusion::variants::{LIBRARY, When};
 use graphene_fusion::{AttentionBy, Granularity, plan_in, plan_library, verify};
 use graphene_ir::target::Target;
 use std::collections::BTreeMap;
@@ -360,4 +361,45 @@ fn operands_are_read_as_they_lie() {
             MatMul: [b*s, 16]·[16, s] f32: in0+8[32]·in1[s] -> out0[s]
         "#]],
     );
+}
+
+/// When a fused plan calls cuDNN for an LSTM of so many units, steps and sequences, of the type.
+fn lstm_calls(units: i64, steps: &str, sequences: &str, dtype: &str) -> Option<When> {
+    let text = r#"
+        symbols S, B
+        %0 = Input : T[steps, sequences, 24] "x"
+        %1 = Input : T[1, gates, 24] "w"
+        %2 = Input : T[1, gates, units] "r"
+        %3 = Lstm(%0, %1, %2, _, _, _, _, _) {input_forget: false, direction: forward, hidden: units, activations: [Sigmoid, Tanh, Tanh], clip: none} : T[steps, 1, sequences, units], T[1, sequences, units], T[1, sequences, units] "layer"
+        return "y" = %3
+    "#;
+    let sizes = [
+        ("T[", format!("{dtype}[")),
+        ("steps", steps.to_owned()),
+        ("sequences", sequences.to_owned()),
+        ("gates", (4 * units).to_string()),
+        ("units", units.to_string()),
+    ];
+    let text = sizes.iter().fold(text.to_owned(), |text, (name, size)| text.replace(name, size));
+    let target = "sm_90a".parse().unwrap();
+    let bindings = Bindings::new();
+    let planned =
+        plan_in(&graph(&text, &[]), &target, Granularity::Fused, &bindings, None).unwrap();
+    let mut variants = planned.program.steps().iter().flat_map(|step| step.variants.all());
+    variants.find(|one| one.name == LIBRARY).map(|one| one.when.clone())
+}
+
+#[test]
+fn few_sequences_of_several_steps_go_to_cudnn() {
+    let [steps, sequences] = ["S", "B"].map(Dim::symbol);
+    assert_eq!(lstm_calls(24, "7", "5", "f32"), None);
+    assert_eq!(lstm_calls(24, "32", "5", "f32"), Some(When::Always));
+    assert_eq!(lstm_calls(24, "32", "17", "f32"), None);
+    assert_eq!(lstm_calls(24, "32", "17", "f16"), Some(When::Always));
+    assert_eq!(lstm_calls(256, "16", "16", "f32"), Some(When::Always));
+    assert_eq!(lstm_calls(256, "16", "16", "f16"), None);
+    assert_eq!(lstm_calls(1024, "8", "B", "f32"), Some(When::AtMost(sequences.clone(), 64)));
+    assert_eq!(lstm_calls(1024, "S", "1", "f16"), Some(When::AtLeast(steps.clone(), 16)));
+    let both = [When::AtMost(sequences, 32), When::AtLeast(steps, 32)];
+    assert_eq!(lstm_calls(256, "S", "B", "f16"), Some(When::All(both.to_vec())));
 }

@@ -1,8 +1,8 @@
 //! Copies whose contiguous axis changes: `y[…, j, i] = x[…, i, j]`, through tiles in shared memory.
 //!
 //! Both sides move vectors, neighbours by neighbouring threads. The tile's rows come as they lie in `x`; a thread then takes a
-//! word of 32 bits from each of as many rows as a vector of `y` has elements. A row of the tile has a word for each bank and
-//! one more, and every 32 rows are a vector further apart: no two threads of a warp need the same bank.
+//! word of 32 bits from each of as many rows as a vector of `y` has elements. Of types of up to 4 bytes, a row of the tile has a
+//! word for each bank and one more, and every 32 rows are a vector further apart: no two threads of a warp need the same bank.
 //!
 //! Levels:
 //!
@@ -30,8 +30,10 @@ parameters! {
         pub x: Access = Access::packed(Scalar::F16, 2),
         /// The result, of axes `[N0, …, columns, rows]`, the last of them contiguous.
         pub y: Access = Access::packed(Scalar::F16, 2),
-        /// Elements of a move of `x` and `y`, which must be aligned: of 16 or 8 bytes, of a word of 32 bits, or one.
-        pub vector: i64 = 8,
+        /// Elements of a move of `x`: 16, 8 or 4 bytes, at most 8, or one; strides are multiples of it. Of 8 bytes each, one.
+        pub load: i64 = 8,
+        /// Those of a move of `y`.
+        pub store: i64 = 8,
     }
 }
 
@@ -53,8 +55,8 @@ impl Transpose {
         let operands = [("x".to_owned(), &self.x, &from[..]), ("y".to_owned(), &self.y, &to)];
         let params = declare(&mut k, &operands)?;
         let (x, y, scalar) = (params[0], params[1], self.x.scalar);
-        let (v, word) = (self.vector, (4 / scalar.bytes()).max(1));
-        let (n, side) = (word.min(v), LANES * word);
+        let word = (4 / scalar.bytes()).max(1);
+        let side = LANES * word;
         let tiles = [&rows, &columns].map(|size| size.ceil_div(side));
         let blocks = product(&outer) * product(&tiles);
         let (block, first) = launch(&mut k, blocks, THREADS, "first")?;
@@ -62,11 +64,11 @@ impl Transpose {
         let mut outer_at = coordinates(&mut k, first, &[&outer[..], &tiles].concat())?;
         let at = outer_at.split_off(outer.len());
         // Rows apart by a word, and every 32 by a vector.
-        let (pitch, next) = (side + word, LANES * (side + word) + v);
+        let (pitch, next) = (side + word, LANES * (side + word) + self.store.max(word));
         let lines = Layout::join(vec![Layout::of(LANES, pitch), Layout::of(word, next)]);
         let shared =
             k.allocate("tile", [lines, Layout::of(side, 1)], scalar, Memory::Shared, None)?;
-        let tile = Moved { n, v, side, scalar, thread: thread.into(), outer: outer_at, at, shared };
+        let tile = Moved { of: self, word, thread: thread.into(), outer: outer_at, at, shared };
         let mut part = |of: TensorId, name: &str, axes: [usize; 2]| {
             let inner = axes.map(|axis| Some((side, tile.at[axis].clone())));
             let outer = tile.outer.iter().map(|at| Some((1, at.clone())));
@@ -88,25 +90,21 @@ impl Transpose {
         needs(axes, "operands of rows and columns, and the same outer axes", self)?;
         needs(x.contiguous() && y.contiguous(), "last axes that are contiguous", self)?;
         needs(x.scalar == y.scalar, "operands of one type", self)?;
-        let (v, bytes) = (self.vector, x.scalar.bytes());
-        let fits = v == 1 || bytes <= 4 && v <= 8 && [4, 8, 16].contains(&(v * bytes));
-        needs(fits, "vectors of 16, 8 or 4 bytes, at most 8 elements, or single elements", self)
+        let bytes = x.scalar.bytes();
+        let fits = |v| v == 1 || bytes <= 4 && v <= 8 && [4, 8, 16].contains(&(v * bytes));
+        needs(fits(self.load) && fits(self.store), "vectors of 16, 8 or 4 bytes, or elements", self)
     }
 }
 
 const THREADS: i64 = 128;
-
 /// The lanes of a warp, and the banks.
 const LANES: i64 = 32;
 
 /// A block's tile.
-struct Moved {
-    /// Elements of a move of shared memory, and of global memory.
-    n: i64,
-    v: i64,
-    /// Rows and columns of a tile: as many elements as 32 words have.
-    side: i64,
-    scalar: Scalar,
+struct Moved<'a> {
+    of: &'a Transpose,
+    /// Elements of a word, or one: a tile has as many rows and columns as 32 of them have elements.
+    word: i64,
     thread: Expr,
     /// The tile's place along the outer axes, and its row and column in tiles.
     outer: Vec<Expr>,
@@ -114,17 +112,18 @@ struct Moved {
     shared: TensorId,
 }
 
-impl Moved {
+impl Moved<'_> {
     /// The tile's rows, zeros beyond `x`: all loads come before what waits for them.
     fn bring(&self, k: &mut Builder, x: TensorId, columns: &Expr) -> Result {
-        let Moved { n, v, side, .. } = *self;
+        let (v, side) = (self.of.load, LANES * self.word);
+        let n = self.word.min(v);
         let (vectors, moves) = (side / v, side * side / v / THREADS);
         // Of the i-th vector its row of the tile, and its place there.
         let place = |i: &Expr| {
             let linear = i.clone() * THREADS + &self.thread;
             (linear.div(vectors), linear.rem(vectors))
         };
-        let held = vector(k, "held", moves * v, self.scalar)?;
+        let held = vector(k, "held", moves * v, self.of.x.scalar)?;
         let own = k.tile(held, "own", &[Tiler::Size(v)])?;
         let parts = k.tile(held, "parts", &[Tiler::Size(n)])?;
         each(k, moves * v, |k, e| k.init(Operand::at(held, [e]), 0.0))?;
@@ -132,7 +131,7 @@ impl Moved {
             let (r, c) = place(&i);
             let at = [self.at[0].clone() * side + r, self.at[1].clone() * vectors + c];
             let to = k.index(own, "vector", [&i])?;
-            self.within(k, x, columns, &at, |k, run| {
+            self.within(k, x, (columns, v), &at, |k, run| {
                 let Some(e) = run.element else { return copy(k, to, run.view, true) };
                 k.move_(Operand::at(to, [e]), Operand::at(run.view, [0]))
             })
@@ -148,12 +147,13 @@ impl Moved {
 
     /// The tile's columns, as rows of `y`.
     fn leave(&self, k: &mut Builder, y: TensorId, rows: &Expr) -> Result {
-        let Moved { n, v, side, .. } = *self;
+        let (v, side) = (self.of.store, LANES * self.word);
+        let n = self.word.min(v);
         let vectors = side / v;
         each(k, side * side / (v * n) / THREADS, |k, i| {
             let linear = i * THREADS + &self.thread;
             let (q, c) = (linear.rem(vectors), linear.div(vectors));
-            let words = vector(k, "words", v * n, self.scalar)?;
+            let words = vector(k, "words", v * n, self.of.x.scalar)?;
             let own = k.tile(words, "own", &[Tiler::Size(n)])?;
             each(k, v, |k, e| {
                 let to = k.index(own, "word", [&e])?;
@@ -161,7 +161,7 @@ impl Moved {
                 copy(k, to, from, true)
             })?;
             each(k, n, |k, column| {
-                let out = vector(k, "out", v, self.scalar)?;
+                let out = vector(k, "out", v, self.of.x.scalar)?;
                 each(k, v, |k, e| {
                     k.move_(Operand::at(out, [&e]), Operand::at(words, [e * n + &column]))
                 })?;
@@ -169,7 +169,7 @@ impl Moved {
                     self.at[1].clone() * side + c.clone() * n + column,
                     self.at[0].clone() * vectors + &q,
                 ];
-                self.within(k, y, rows, &at, |k, run| match run.element {
+                self.within(k, y, (rows, v), &at, |k, run| match run.element {
                     Some(e) => k.move_(Operand::at(run.view, [0]), Operand::at(out, [e])),
                     None => copy(k, run.view, out, true),
                 })
@@ -182,7 +182,7 @@ impl Moved {
         &self,
         k: &mut Builder,
         of: TensorId,
-        end: &Expr,
+        (end, n): (&Expr, i64),
         [row, column]: &[Expr; 2],
         body: impl Fn(&mut Builder, Run) -> Result,
     ) -> Result {
@@ -190,6 +190,6 @@ impl Moved {
             let at = self.outer.iter().chain([row, column]).cloned();
             neighbours(k, of, at, n, "vector")
         };
-        Runs { n: self.v, end: end.clone(), written_out: true }.within(k, column, view, body)
+        Runs { n, end: end.clone(), written_out: true }.within(k, column, view, body)
     }
 }

@@ -46,7 +46,7 @@ fn pointwise() -> Vec<Row> {
         ("parts", Parts { parts, ..Parts::default() }.kernel().unwrap(), sizes, 2),
         (
             "transpose",
-            Transpose { vector: 2, ..Transpose::default() }.kernel().unwrap(),
+            Transpose { load: 2, store: 2, ..Transpose::default() }.kernel().unwrap(),
             &[("rows", 66), ("columns", 70)],
             3,
         ),
@@ -55,7 +55,8 @@ fn pointwise() -> Vec<Row> {
             Transpose {
                 x: Access::packed(F32, 3),
                 y: Access::packed(F32, 3),
-                vector: 1,
+                load: 1,
+                store: 1,
                 ..Transpose::default()
             }
             .kernel()

@@ -12,7 +12,7 @@ type Row = (Transpose, &'static [i64], &'static [(&'static str, i64)]);
 
 fn packed(scalar: Scalar, rank: usize, vector: i64) -> Transpose {
     let access = Access::packed(scalar, rank);
-    Transpose { x: access.clone(), y: access, vector, ..Transpose::default() }
+    Transpose { x: access.clone(), y: access, load: vector, store: vector, ..Transpose::default() }
 }
 
 fn rows() -> Vec<Row> {
@@ -32,6 +32,10 @@ fn rows() -> Vec<Row> {
         rows.push((packed(scalar, 2, 1), &[70, 1], &[]));
         rows.push((packed(scalar, 3, 1), &[1, 1, 1], &[]));
         rows.push((packed(scalar, 3, word), &[2, 68, 36], &[]));
+        // One side is aligned.
+        let widest = if bytes <= 4 { (16 / bytes).min(8) } else { 1 };
+        rows.push((Transpose { load: widest, ..packed(scalar, 2, 1) }, &[67, 72], &[]));
+        rows.push((Transpose { store: widest, ..packed(scalar, 2, 1) }, &[72, 67], &[]));
     }
     // Heads of a sequence: `[batch, sequence, heads, dim]` to `[batch, heads, dim, sequence]`, and
     // rows that are apart, with an odd end that no word has.
@@ -43,7 +47,8 @@ fn rows() -> Vec<Row> {
         Transpose {
             x: strided,
             y: Access::packed(Scalar::F16, 4),
-            vector: 2,
+            load: 2,
+            store: 2,
             ..Transpose::default()
         },
         &[2, 3, 70, 32],
@@ -51,8 +56,13 @@ fn rows() -> Vec<Row> {
     ));
     let apart = Access::rows(Scalar::F16, 2);
     for vector in [2, 8] {
-        let template =
-            Transpose { x: apart.clone(), y: apart.clone(), vector, ..Transpose::default() };
+        let template = Transpose {
+            x: apart.clone(),
+            y: apart.clone(),
+            load: vector,
+            store: 8,
+            ..Transpose::default()
+        };
         rows.push((template, &[65, 67], &[("x_stride0", 80), ("y_stride0", 72)]));
     }
     rows
@@ -120,7 +130,8 @@ fn what_no_kernel_has_is_refused() {
     for bad in [
         Transpose { x: Access::packed(Scalar::F32, 2), ..good() },
         Transpose { x: Access::packed(Scalar::F16, 3), ..good() },
-        Transpose { vector: 16, ..good() },
+        Transpose { load: 16, ..good() },
+        Transpose { store: 3, ..good() },
         Transpose { y: Access { scalar: Scalar::F16, strides: vec![Stride::Symbol; 2] }, ..good() },
     ] {
         assert!(bad.kernel().is_err(), "{bad:?}");

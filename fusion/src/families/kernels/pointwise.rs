@@ -122,15 +122,17 @@ fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Laun
     for operand in pointers {
         pointed.push(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() });
     }
-    let strides = [(from, columns), (to, rows)].into_iter().flat_map(|(strides, contiguous)| {
-        (0..=rows).filter(move |&axis| axis != contiguous).map(|axis| &strides[axis])
-    });
-    let apart: Vec<&Dim> = strides.chain(pointed.iter().map(|pointer| &pointer.offset)).collect();
-    let aligned = |&v: &i64| apart.iter().all(|dim| dim.exact_div(&Dim::from(v)).is_some());
-    let bytes = scalar.bytes();
-    let vectors = [WIDTH / bytes, 8 / bytes, 4 / bytes].into_iter().filter(|&v| v <= 8);
-    let vector = vectors.into_iter().find(aligned).unwrap_or(1);
-    let template = Transpose { arch: site.arch, x, y, vector };
+    // The widest moves of which all places but those along the contiguous axis are multiples.
+    let vector = |offset: &Dim, strides: &[Dim], contiguous: usize| {
+        let others = (0..=rows).filter(|&axis| axis != contiguous).map(|axis| &strides[axis]);
+        let multiples: Vec<&Dim> = others.chain([offset]).collect();
+        let divides = |&v: &i64| multiples.iter().all(|dim| dim.exact_div(&Dim::from(v)).is_some());
+        let widths = [16, 8, 4].map(|width| width / scalar.bytes());
+        widths.into_iter().filter(|&v| v <= 8).find(divides).unwrap_or(1)
+    };
+    let load = vector(&pointed[0].offset, from, columns);
+    let store = vector(&pointed[1].offset, to, rows);
+    let template = Transpose { arch: site.arch, x, y, load, store };
     Ok(Some(site.launch(made!(template)?, &dims, pointed)))
 }
 

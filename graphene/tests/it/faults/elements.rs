@@ -96,7 +96,7 @@ fn subjects() -> Vec<Subject> {
         ),
         (
             "transpose",
-            Transpose { x: apart.clone(), y: apart, vector: 4, ..Transpose::default() }
+            Transpose { x: apart.clone(), y: apart, load: 4, store: 4, ..Transpose::default() }
                 .kernel()
                 .unwrap(),
             more(shape(67, 107), &[("x_stride0", 108), ("y_stride0", 68)]),

@@ -129,7 +129,8 @@ fn joined(random: &mut Random) -> Case {
 fn turned(scalar: Scalar, random: &mut Random) -> Case {
     let [stack, rows, columns] = [32, 384, 768];
     let access = Access::packed(scalar, 3);
-    let template = Transpose { x: access.clone(), y: access, ..Transpose::default() };
+    let [load, store] = [16 / scalar.bytes(); 2];
+    let template = Transpose { x: access.clone(), y: access, load, store, ..Transpose::default() };
     Case {
         name: format!("transpose {stack}x{rows}x{columns} {scalar}"),
         kernel: Box::new(move |arch| Transpose { arch, ..template.clone() }.kernel()),
