@@ -5,7 +5,8 @@
 
 A row is a model at a size. Every side runs in a process of its own, in turn with the others, some rounds long: a busy
 machine slows all of them. Times are medians of all rounds' medians, after a warm-up and without loading; peaks are what a
-process takes beyond one that loads no model. Models are written once, to target/peers/, by `models.py`.
+process takes beyond one that loads no model, `graphene-run --version` and a Python that has imported onnxruntime. Models are
+written once, to target/peers/, by `models.py`.
 """
 
 import argparse
@@ -14,11 +15,13 @@ import functools
 import json
 import math
 import os
+import re
 import shlex
 import statistics
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import models
@@ -74,17 +77,34 @@ def run(command, threads):
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
     except OSError as error:
         return None, None, f"{command[0]}: {error.strerror}"
-    complaint = []
+    complaint, peak = [], [0]
     reader = threading.Thread(target=lambda: complaint.append(child.stderr.read()))
+    watcher = threading.Thread(target=lambda: watch(child.pid, peak))
     reader.start()
+    watcher.start()
     output = child.stdout.read()
     reader.join()
+    watcher.join()
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode != 0:
         lines = complaint[0].decode(errors="replace").strip().splitlines()
         return None, None, f"exit {child.returncode}: {lines[-1] if lines else 'no message'}"
-    return output, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024), None
+    return output, usage.ru_maxrss if sys.platform == "darwin" else peak[0], None
+
+
+def watch(pid, peak):
+    """Writes the peak resident bytes of a process since its program began, until it ends: `wait4` counts its parent's, too."""
+    while True:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            return
+        found = re.search(r"VmHWM:\s*(\d+) kB", status)
+        if not found:
+            return
+        peak[0] = int(found[1]) << 10
+        time.sleep(0.02)
 
 
 @functools.cache
@@ -113,10 +133,7 @@ def onnxruntime(given, model, dims, threads):
 
 
 def prepared(model, sizes):
-    """The model's file, and options for the sizes of those dims that it has.
-
-    Other processes write and read it: what this one ever took in memory would count as the peak of those it starts.
-    """
+    """The model's file, and options for the sizes of those dims that it has."""
     path = models.ROOT / f"target/peers/{model}.onnx"
     script = HERE / "models.py"
     if not path.exists():
