@@ -213,6 +213,35 @@ pub(crate) fn reals(tensor: &Tensor) -> Result<Vec<f64>, EvalError> {
     }
 }
 
+/// An element of integers, by its number in row-major order, if a signed integer of 64 bits holds it; truth values are 0 and 1.
+pub(crate) fn integer_at(tensor: &Tensor, at: usize) -> Option<i64> {
+    let dtype = tensor.dtype();
+    match dtype {
+        DType::I8 => Some(bits::<i8>(tensor)[at].into()),
+        DType::I16 => Some(bits::<i16>(tensor)[at].into()),
+        DType::I32 => Some(bits::<i32>(tensor)[at].into()),
+        DType::I64 => Some(bits::<i64>(tensor)[at]),
+        DType::U8 => Some(bits::<u8>(tensor)[at].into()),
+        DType::U16 => Some(bits::<u16>(tensor)[at].into()),
+        DType::U32 => Some(bits::<u32>(tensor)[at].into()),
+        DType::U64 => i64::try_from(bits::<u64>(tensor)[at]).ok(),
+        DType::Bool => Some(i64::from(bits::<u8>(tensor)[at] != 0)),
+        DType::I4 | DType::U4 | DType::I2 | DType::U2 => {
+            i64::try_from(modulo(dtype, bits::<u8>(tensor)[at].into())).ok()
+        }
+        DType::F32
+        | DType::F64
+        | DType::F16
+        | DType::BF16
+        | DType::F8E4M3Fn
+        | DType::F8E4M3FnUz
+        | DType::F8E5M2
+        | DType::F8E5M2FnUz
+        | DType::F8E8M0
+        | DType::F4E2M1 => None,
+    }
+}
+
 /// The elements as integers; truth values are 0 and 1.
 ///
 /// # Errors

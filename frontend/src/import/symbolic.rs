@@ -102,14 +102,13 @@ impl Abstract {
         if tensor.len() > MAX_SEARCHED {
             return None;
         }
-        let values = number::integers(tensor).ok()?;
-        let small = |x: &i128| i64::try_from(*x).ok();
-        let values = values.iter().map(small).collect::<Option<Vec<_>>>()?;
-        if values.len() <= MAX_ITEMS {
-            let items = values.into_iter().map(Dim::from).collect();
+        let value = |at| number::integer_at(tensor, at);
+        if tensor.len() <= MAX_ITEMS {
+            let items = (0..tensor.len()).map(|at| value(at).map(Dim::from));
+            let items = items.collect::<Option<Vec<_>>>()?;
             return Some(Self::Elements { shape: tensor.shape().to_vec(), items });
         }
-        affine_integers(tensor.shape(), &values).map(Self::Affine)
+        affine_integers(tensor.shape(), value).map(Self::Affine)
     }
 
     /// The shape.
@@ -226,17 +225,18 @@ fn steps(shape: &[usize]) -> impl Iterator<Item = Option<usize>> + '_ {
     (0..shape.len()).map(move |axis| (shape[axis] > 1).then(|| after(axis)))
 }
 
-fn affine_integers(shape: &[usize], values: &[i64]) -> Option<Affine> {
-    let offset = *values.first()?;
+/// Values of a shape, of which there are some, if they are affine. Most weights are not, and few of them are looked at.
+fn affine_integers(shape: &[usize], value: impl Fn(usize) -> Option<i64>) -> Option<Affine> {
+    let offset = value(0)?;
     let strides: Option<Vec<i64>> = steps(shape)
-        .map(|step| step.map_or(Some(0), |step| values[step].checked_sub(offset)))
+        .map(|step| step.map_or(Some(0), |step| value(step)?.checked_sub(offset)))
         .collect();
     let strides = strides?;
     let mut place = vec![0_usize; shape.len()];
-    for &value in values {
+    for at in 0..shape.iter().product() {
         let terms = place.iter().zip(&strides);
         let sum: i128 = terms.map(|(&c, &stride)| c as i128 * i128::from(stride)).sum();
-        if sum + i128::from(offset) != i128::from(value) {
+        if sum + i128::from(offset) != i128::from(value(at)?) {
             return None;
         }
         for (c, &size) in place.iter_mut().zip(shape).rev() {
