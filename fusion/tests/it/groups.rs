@@ -472,8 +472,8 @@ fn copies_are_stated_and_weighed() {
             expect![[r#"
                 - View Transpose (turned)
                 #0 Copy Transpose (turned) for #1
-                    launch: transpose, 32 blocks of 256 threads; they request 524.3 kB and write 524.3 kB
-                    parameters: words
+                    launch: transpose, 128 blocks of 128 threads; they request 524.3 kB and write 524.3 kB
+                    parameters: load=4 store=4
                 #1 Normalization LayerNorm (norm): 2 launches from #0 on
                     launch: rows, 256 blocks of 128 threads; they request 1.57 MB and write 524.3 kB
                     parameters: columns=64 vector=4 threads=16 teams=8 held=1 ahead=8

@@ -366,7 +366,6 @@ fn operands_are_read_as_they_lie() {
 /// When a fused plan calls cuDNN for an LSTM of so many units, steps and sequences, of the type.
 fn lstm_calls(units: i64, steps: &str, sequences: &str, dtype: &str) -> Option<When> {
     let text = r#"
-        symbols S, B
         %0 = Input : T[steps, sequences, 24] "x"
         %1 = Input : T[1, gates, 24] "w"
         %2 = Input : T[1, gates, units] "r"
@@ -381,6 +380,12 @@ fn lstm_calls(units: i64, steps: &str, sequences: &str, dtype: &str) -> Option<W
         ("units", units.to_string()),
     ];
     let text = sizes.iter().fold(text.to_owned(), |text, (name, size)| text.replace(name, size));
+    let symbols: Vec<&str> =
+        [sequences, steps].into_iter().filter(|size| size.parse::<i64>().is_err()).collect();
+    let text = match &symbols[..] {
+        [] => text,
+        symbols => format!("symbols {}\n{text}", symbols.join(", ")),
+    };
     let target = "sm_90a".parse().unwrap();
     let bindings = Bindings::new();
     let planned =
