@@ -9,6 +9,7 @@ mod text;
 pub mod tuning;
 
 use crate::base::error::FusionError;
+use crate::base::graph::NodeExt;
 use crate::base::groups::{Executor, Family, Group, GroupId, Groups, group_name};
 use crate::base::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
 use crate::base::view::{View, channels_last};
@@ -168,7 +169,7 @@ impl Lowering<'_> {
             return place.view.clone();
         }
         let node = self.graph.node(value.node);
-        let from = node.inputs().first().copied().flatten().filter(|_| is_view(node.op()));
+        let from = node.input(0).filter(|_| is_view(node.op()));
         let seen = from.and_then(|from| view_of(node.op(), &self.constant_view(from)));
         seen.unwrap_or_else(|| View::contiguous(&self.graph.ty(value).shape))
     }

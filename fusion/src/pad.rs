@@ -17,6 +17,7 @@ mod rules;
 
 pub use independent::independent;
 
+use crate::base::graph::NodeExt;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_op;
@@ -254,5 +255,5 @@ fn refused<T>(reason: &str) -> Result<T, String> {
 
 /// The type of a node's input.
 fn input_ty<'a>(graph: &'a Graph, node: &Node, number: usize) -> Option<&'a TensorType> {
-    node.inputs().get(number).copied().flatten().map(|value| graph.ty(value))
+    node.input(number).map(|value| graph.ty(value))
 }

@@ -6,6 +6,7 @@
 //! On an H200: LSTMs and GRUs of 24 units over 7 steps, which our kernels compute in less than half of cuDNN's time.
 //! Other cells, bf16, softmax itself and other architectures follow these measurements, untimed; all else is ours.
 
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::variants::{LIBRARY, Variants, When};
 use graphene_frontend::dim::Dim;
@@ -50,8 +51,7 @@ pub(crate) fn with_call(target: &Target, family: Family, body: &Graph, own: Vari
 
 /// At which sizes the library is faster, if at some.
 fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
-    let is_source = |node: &Node| matches!(node.op(), Op::Input | Op::Constant(_));
-    let mut nodes = body.nodes().map(|(_, node)| node).filter(|node| !is_source(node));
+    let mut nodes = body.nodes().map(|(_, node)| node).filter(|node| node.is_operation());
     match family {
         Family::Recurrent => nodes.find_map(|node| match node.op() {
             Op::Rnn(attrs) => recurrent(body, node, attrs),
@@ -62,7 +62,7 @@ fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
             _ => None,
         }),
         Family::Normalization => {
-            let node = nodes.next().filter(|_| nodes.next().is_none())?;
+            let node = body.only_operation()?;
             let ty = node.outputs().first()?;
             let softmax = matches!(node.op(), Op::Softmax { .. }) && ty.dtype == DType::F32;
             softmax.then(|| at_least(ty.shape.last()?.clone(), COLUMNS)).flatten()
@@ -81,7 +81,7 @@ fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
 
 /// Few sequences of several steps: our kernel multiplies eight or sixteen rows, however many there are.
 fn recurrent(body: &Graph, node: &Node, attrs: &RnnAttrs) -> Option<When> {
-    let ty = body.ty(node.inputs().first().copied().flatten()?);
+    let ty = body.ty(node.input(0)?);
     let [steps, sequences, ..] = &ty.shape[..] else { return None };
     let sizes = RECURRENT.iter().find(|sizes| attrs.hidden >= sizes.least_units)?;
     let single = usize::from(ty.dtype == DType::F32);
@@ -96,7 +96,7 @@ fn recurrent(body: &Graph, node: &Node, attrs: &RnnAttrs) -> Option<When> {
 /// tiles enough for cuDNN's, and the first of a network.
 fn convolution(target: &Target, body: &Graph, node: &Node, attrs: &ConvAttrs) -> Option<When> {
     let made = node.outputs().first()?;
-    let weights = &body.ty(node.inputs().get(1).copied().flatten()?).shape;
+    let weights = &body.ty(node.input(1)?).shape;
     let known = weights[1..].iter().map(Dim::known).collect::<Option<Vec<_>>>()?;
     let window: i64 = known[1..].iter().product();
     let pixels = made.shape[2..].iter().fold(made.shape[0].clone(), |all, size| &all * size);

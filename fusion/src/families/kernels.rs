@@ -42,6 +42,7 @@ pub(crate) use function::Numbers;
 pub(crate) use matmul_layout::MatMulLayout;
 pub use runs::{Launched, Runs, runs};
 
+use crate::base::graph::GraphExt;
 use crate::base::groups::Family;
 use crate::base::program::{BufferKind, Operand, Program, Step};
 use crate::base::view::View;
@@ -205,8 +206,7 @@ impl Site<'_> {
 
     /// The operand that an input of the body is.
     fn input(&self, value: ValueId) -> Option<StepOperand> {
-        let inputs = self.step.body.inputs();
-        inputs.iter().position(|id| id.value() == value).map(StepOperand::Input)
+        self.step.body.place_of_input(value).map(StepOperand::Input)
     }
 
     /// The launch of a kernel whose symbols are these dims, by their names; it may start before its predecessors are done.

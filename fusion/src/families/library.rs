@@ -25,6 +25,7 @@ pub use matmul::{MatMul, Matrix, matmul};
 pub(crate) use attention::{attention_without_kernel, heads_order, spelled, without_attention};
 
 use crate::base::elements::is_real;
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::view::View;
 use crate::families::layout::{is_view, view_of};
@@ -71,8 +72,7 @@ fn epilogues(node: &Node) -> Option<(Family, &'static [Row])> {
 
 /// cuDNN has engines that add a residual or clip only for convolutions with a bias.
 fn rows_of_conv(conv: &Node) -> &'static [Row] {
-    let bias = conv.inputs().get(2).copied().flatten();
-    if bias.is_some() { CONV } else { &[] }
+    if conv.input(2).is_some() { CONV } else { &[] }
 }
 
 /// Finds which transposes, slices and expansions stay views.
@@ -113,7 +113,6 @@ impl Views<'_> {
     fn is_read_as(&self, id: NodeId, view: &View) -> bool {
         let graph = self.graph;
         let uses = graph.uses(id);
-        let given = graph.outputs().iter().any(|(_, value)| value.node == id);
         let reads = |reader: NodeId| match graph.node(reader).op() {
             Op::MatMul => is_operand(graph, reader, view),
             Op::Attention(_) => is_attended(graph, reader, id.value(), view),
@@ -123,7 +122,8 @@ impl Views<'_> {
             op @ (Op::Transpose(_) | Op::Slice(_) | Op::Expand(_)) => view_of(op, view).is_some(),
             op => Family::of(op) == Some(Family::Pointwise) && !self.taken[reader.index()],
         };
-        view.is_contiguous() || !given && !uses.is_empty() && uses.iter().all(|use_| reads(use_.0))
+        view.is_contiguous()
+            || !graph.gives(id) && !uses.is_empty() && uses.iter().all(|use_| reads(use_.0))
     }
 }
 
@@ -132,10 +132,10 @@ impl Views<'_> {
 pub(crate) fn copied_order(graph: &Graph, id: NodeId, view: &View) -> Option<Vec<usize>> {
     let uses = graph.uses(id);
     let matmul = |id: NodeId| *graph.node(id).op() == Op::MatMul;
-    let given = graph.outputs().iter().any(|(_, value)| value.node == id);
     let [.., row, column] = &view.modes[..] else { return None };
     let turned = row.stride == 1 && column.stride != 1 && is_real(graph.ty(id.value()).dtype);
-    let alone = !given && !uses.is_empty() && uses.iter().all(|&(reader, _)| matmul(reader));
+    let alone =
+        !graph.gives(id) && !uses.is_empty() && uses.iter().all(|&(reader, _)| matmul(reader));
     let mut order: Vec<usize> = (0..view.modes.len()).collect();
     order.swap(view.modes.len() - 2, view.modes.len() - 1);
     (turned && alone).then_some(order)

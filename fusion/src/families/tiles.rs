@@ -1,6 +1,7 @@
 //! Tiles: the variants that a step has by its family and sizes, and what their tiles are.
 
 use crate::base::cost::weight;
+use crate::base::graph::NodeExt;
 use crate::base::groups::Family;
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::ceil;
@@ -197,7 +198,7 @@ fn rows_of_matmul(body: &Graph) -> Option<Dim> {
 /// The shape of the first matmul, and whether all its matrices share B.
 fn matmul(body: &Graph) -> Option<(&[Dim], bool)> {
     let (_, node) = body.nodes().find(|(_, node)| node.op() == &Op::MatMul)?;
-    let b = node.inputs().get(1).copied().flatten()?;
+    let b = node.input(1)?;
     Some((&node.outputs()[0].shape, body.ty(b).rank() == 2))
 }
 
@@ -428,7 +429,7 @@ fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<([&'a Di
     let is_attention = |node: &Node| matches!(node.op(), Op::Attention(_));
     let (_, node) = body.nodes().find(|(_, node)| is_attention(node))?;
     let causal = matches!(node.op(), Op::Attention(attrs) if attrs.causal);
-    let queries = body.ty(node.inputs().first().copied().flatten()?);
+    let queries = body.ty(node.input(0)?);
     let [batch, heads, rows, _] = &queries.shape[..] else { return None };
     let warpgroups = has_warpgroups(target, body) && queries.dtype != DType::F32;
     let dims =

@@ -2,6 +2,7 @@
 
 use crate::base::error::FusionError;
 use crate::base::groups::{Family, Group};
+use crate::base::rebuild::{Rebuilt, outputs};
 use graphene_frontend::graph::{Graph, ValueId};
 use std::collections::BTreeMap;
 
@@ -22,10 +23,7 @@ pub(crate) struct Read {
 
 /// The body of a group that gives these values. Where pointwise operations alone read a constant of one element, it
 /// stands in the body.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had.
-pub(crate) fn body(graph: &Graph, group: &Group, writes: &[ValueId]) -> Result<Body, FusionError> {
+pub(crate) fn body(graph: &Graph, group: &Group, writes: &[ValueId]) -> Rebuilt<Body> {
     let mut body = Body { graph: Graph::new(), reads: Vec::new() };
     let mut own: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let by_points = by_points(graph, group);
@@ -51,9 +49,7 @@ pub(crate) fn body(graph: &Graph, group: &Group, writes: &[ValueId]) -> Result<B
         let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| own[&v])).collect();
         let new = body.graph.add(node.name(), node.op().clone(), &inputs);
         let new = new.map_err(|e| FusionError::rebuild(node, e))?;
-        for output in 0..node.outputs().len() as u32 {
-            own.insert(ValueId { node: id, output }, ValueId { node: new, output });
-        }
+        own.extend(outputs(id, node, new));
     }
     for value in writes {
         body.graph.add_output(graph.node(value.node).name(), own[value]);

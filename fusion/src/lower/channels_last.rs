@@ -2,6 +2,7 @@
 
 use super::Lowering;
 use crate::base::error::FusionError;
+use crate::base::graph::NodeExt;
 use crate::base::groups::{Family, Group, Groups};
 use crate::base::program::{BufferKind, Operand, Weight};
 use crate::base::variants::Variants;
@@ -82,7 +83,7 @@ fn is_taken(graph: &Graph, groups: &Groups, target: &Target, id: NodeId) -> bool
         },
         _ => false,
     };
-    let Some(x) = node.inputs().first().copied().flatten().filter(|_| taken) else { return false };
+    let Some(x) = node.input(0).filter(|_| taken) else { return false };
     let Some(wide) = whole(target, graph.ty(x).dtype) else { return false };
     let channels = [&graph.ty(x).shape[1], &node.outputs()[0].shape[1]];
     channels.iter().all(|dim| dim.known().is_some_and(|size| size % wide == 0))

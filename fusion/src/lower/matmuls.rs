@@ -2,6 +2,7 @@
 
 use super::Lowering;
 use crate::base::error::FusionError;
+use crate::base::graph::NodeExt;
 use crate::base::groups::{Executor, Family, Group};
 use crate::base::program::{BufferKind, Operand, Weight};
 use crate::base::view::View;
@@ -33,7 +34,7 @@ impl Lowering<'_> {
     fn multiplied_by(&self, group: &Group) -> Vec<ValueId> {
         let matmuls = group.nodes.iter().map(|&id| self.graph.node(id));
         let matmuls = matmuls.filter(|node| matches!(node.op(), Op::MatMul));
-        matmuls.filter_map(|node| node.inputs().get(1).copied().flatten()).collect()
+        matmuls.filter_map(|node| node.input(1)).collect()
     }
 
     /// Weights that one kernel multiplies by, and adds the matmuls of, lie in one order: those that are views are made

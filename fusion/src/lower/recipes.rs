@@ -1,6 +1,6 @@
 //! Weights that a program makes of the model's own, once: merged projections, transposed or scaled matrices.
 
-use crate::base::error::FusionError;
+use crate::base::rebuild::{InPlace, Rebuilt};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
@@ -11,62 +11,43 @@ use std::collections::BTreeMap;
 const TF32_CUT: i32 = 0x1fff;
 
 /// The graph, without inputs, whose only output is this constant value.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn recipe(graph: &Graph, value: ValueId) -> Result<Graph, FusionError> {
+pub(crate) fn recipe(graph: &Graph, value: ValueId) -> Rebuilt<Graph> {
     let (mut recipe, made) = steps(graph, value)?;
     recipe.add_output("weight", made);
     Ok(recipe)
 }
 
 /// The same of the value with its dims in this order.
-///
-/// # Errors
-/// As for [`recipe`].
-pub(crate) fn recipe_in_order(
-    graph: &Graph,
-    value: ValueId,
-    order: &[usize],
-) -> Result<Graph, FusionError> {
+pub(crate) fn recipe_in_order(graph: &Graph, value: ValueId, order: &[usize]) -> Rebuilt<Graph> {
     let (mut recipe, x) = steps(graph, value)?;
-    let node = graph.node(value.node);
-    let made = recipe.add(node.name(), Op::Transpose(order.to_vec()), &[Some(x)]);
-    let made = made.map_err(|error| FusionError::rebuild(node, error))?;
-    recipe.add_output("weight", made.value());
+    let mut at = InPlace { graph: &mut recipe, node: graph.node(value.node) };
+    let made = at.add(Op::Transpose(order.to_vec()), &[x])?;
+    recipe.add_output("weight", made);
     Ok(recipe)
 }
 
 /// The same of the value as matrix units want it: a matrix of single precision transposed, and rounded to TF32, to nearest
 /// with ties away from 0.
-///
-/// # Errors
-/// As for [`recipe`].
-pub(crate) fn recipe_of_tf32(graph: &Graph, value: ValueId) -> Result<Graph, FusionError> {
+pub(crate) fn recipe_of_tf32(graph: &Graph, value: ValueId) -> Rebuilt<Graph> {
     let (mut recipe, x) = steps(graph, value)?;
-    let node = graph.node(value.node);
     let number = Tensor::scalar::<i32>;
     let half = recipe.add_constant("half of the last bit", number(TF32_CUT / 2 + 1));
     let kept = recipe.add_constant("bits that are kept", number(!TF32_CUT));
-    let mut op = |op: Op, inputs: &[ValueId]| {
-        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
-        let made = recipe.add(node.name(), op, &inputs);
-        made.map(|id| id.value()).map_err(|error| FusionError::rebuild(node, error))
-    };
-    let bits = op(Op::BitCast(DType::I32), &[x])?;
-    let up = op(Op::Binary(Binary::Add), &[bits, half])?;
-    let cut = op(Op::Binary(Binary::BitAnd), &[up, kept])?;
-    let rounded = op(Op::BitCast(DType::F32), &[cut])?;
+    let mut at = InPlace { graph: &mut recipe, node: graph.node(value.node) };
+    let bits = at.add(Op::BitCast(DType::I32), &[x])?;
+    let up = at.binary(Binary::Add, bits, half)?;
+    let cut = at.binary(Binary::BitAnd, up, kept)?;
+    let rounded = at.add(Op::BitCast(DType::F32), &[cut])?;
     // What is no number stays none.
-    let is_number = op(Op::Binary(Binary::Equal), &[x, x])?;
-    let rounded = op(Op::Select, &[is_number, rounded, x])?;
-    let across = op(Op::Transpose(vec![1, 0]), &[rounded])?;
+    let is_number = at.binary(Binary::Equal, x, x)?;
+    let rounded = at.add(Op::Select, &[is_number, rounded, x])?;
+    let across = at.add(Op::Transpose(vec![1, 0]), &[rounded])?;
     recipe.add_output("weight", across);
     Ok(recipe)
 }
 
 /// The operations that make a constant value, and the value among them.
-fn steps(graph: &Graph, value: ValueId) -> Result<(Graph, ValueId), FusionError> {
+fn steps(graph: &Graph, value: ValueId) -> Rebuilt<(Graph, ValueId)> {
     let mut recipe = Graph::new();
     let mut made: BTreeMap<NodeId, NodeId> = BTreeMap::new();
     let mut pending = vec![value.node];
@@ -87,9 +68,8 @@ fn steps(graph: &Graph, value: ValueId) -> Result<(Graph, ValueId), FusionError>
             Op::Constant(tensor) => recipe.add_constant(node.name(), tensor.clone()).node,
             op => {
                 let inputs: Vec<_> = node.inputs().iter().map(|v| v.as_ref().map(own)).collect();
-                recipe
-                    .add(node.name(), op.clone(), &inputs)
-                    .map_err(|error| FusionError::rebuild(node, error))?
+                let mut at = InPlace { graph: &mut recipe, node };
+                at.add_optional(op.clone(), &inputs)?.node
             }
         };
         made.insert(id, new);

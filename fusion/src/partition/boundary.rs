@@ -1,5 +1,6 @@
 //! Boundaries: the values stored between two groups, why, and what one launch for both would gain.
 
+use crate::base::graph::NodeExt;
 use crate::base::groups::{Boundary, Family, Group, GroupId, Groups, Reason};
 use crate::partition::arrange::Arranged;
 use crate::partition::costs::{Costs, Kept};
@@ -31,7 +32,7 @@ pub(crate) fn stored(
         for input in group.nodes.iter().flat_map(|&id| graph.node(id).inputs()).flatten() {
             let mut value = *input;
             while is_free(value.node)
-                && let Some(source) = graph.node(value.node).inputs().first().copied().flatten()
+                && let Some(source) = graph.node(value.node).input(0)
             {
                 value = source;
             }

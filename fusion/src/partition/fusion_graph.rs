@@ -6,6 +6,7 @@
 
 use crate::base::constants::constants;
 use crate::base::elements::{is_plain, is_real};
+use crate::base::graph::NodeExt;
 use crate::base::groups::{Executor, Family};
 use crate::base::sizes::planning_sizes;
 use crate::families::executor::executor;
@@ -341,7 +342,7 @@ impl<'a> FusionGraph<'a> {
     fn role(&mut self, id: NodeId, target: &Target, reads: &[Read]) -> Role {
         let node = self.graph.node(id);
         let output = &node.outputs()[0];
-        let ty = |slot: usize| node.inputs().get(slot).copied().flatten().map(|v| self.graph.ty(v));
+        let ty = |slot: usize| node.input(slot).map(|v| self.graph.ty(v));
         let first_is_real = ty(0).is_some_and(|ty| is_real(ty.dtype));
         match node.op() {
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => {
@@ -407,7 +408,7 @@ fn given(graph: &Graph) -> HashSet<ValueId> {
     while let Some(value) = pending.pop() {
         let node = graph.node(value.node);
         if given.insert(value) && is_view(node.op()) {
-            pending.extend(node.inputs().first().copied().flatten());
+            pending.extend(node.input(0));
         }
     }
     given

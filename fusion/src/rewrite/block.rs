@@ -7,6 +7,8 @@
 use super::language::SMALL;
 use crate::base::constants::constants;
 use crate::base::error::FusionError;
+use crate::base::graph::NodeExt;
+use crate::base::rebuild::{Rebuilt, outputs};
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,15 +45,9 @@ impl Block {
 }
 
 /// The blocks of a graph, in order. Every operation is in exactly one.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn blocks(graph: &Graph) -> Result<Vec<Block>, FusionError> {
-    let operations: Vec<NodeId> = graph
-        .nodes()
-        .filter(|(_, node)| !matches!(node.op(), Op::Input | Op::Constant(_)))
-        .map(|(id, _)| id)
-        .collect();
+pub(crate) fn blocks(graph: &Graph) -> Rebuilt<Vec<Block>> {
+    let operations: Vec<NodeId> =
+        graph.nodes().filter(|(_, node)| node.is_operation()).map(|(id, _)| id).collect();
     let constant = constants(graph);
     let given: BTreeSet<ValueId> = graph.outputs().iter().map(|(_, value)| *value).collect();
     cuts(graph, &operations, &constant)
@@ -128,7 +124,7 @@ fn carve(
     operations: &[NodeId],
     constant: &[bool],
     given: &BTreeSet<ValueId>,
-) -> Result<Block, FusionError> {
+) -> Rebuilt<Block> {
     let mut block = Block {
         graph: Graph::new(),
         constants: Vec::new(),
@@ -139,6 +135,7 @@ fn carve(
     let mut own: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     for (number, &id) in operations.iter().enumerate() {
         let node = graph.node(id);
+        let failed = |error| FusionError::rebuild(node, error);
         for &value in node.inputs().iter().flatten() {
             if own.contains_key(&value) {
                 continue;
@@ -148,23 +145,16 @@ fn carve(
                 None => {
                     block.inputs.push(value);
                     block.constants.push(constant[value.node.index()]);
-                    block
-                        .graph
-                        .add_input("", graph.ty(value).clone())
-                        .map_err(|error| FusionError::rebuild(node, error))?
+                    block.graph.add_input("", graph.ty(value).clone()).map_err(failed)?
                 }
             };
             own.insert(value, inner);
         }
         let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| own[&v])).collect();
-        let new = block
-            .graph
-            .add(&number.to_string(), node.op().clone(), &inputs)
-            .map_err(|error| FusionError::rebuild(node, error))?;
+        let new = block.graph.add(&number.to_string(), node.op().clone(), &inputs);
+        let new = new.map_err(failed)?;
         block.names.push(node.name().to_owned());
-        for output in 0..node.outputs().len() as u32 {
-            own.insert(ValueId { node: id, output }, ValueId { node: new, output });
-        }
+        own.extend(outputs(id, node, new));
     }
     let (first, last) = (operations.first(), operations.last());
     let inside = |id: NodeId| Some(&id) >= first && Some(&id) <= last;

@@ -1,7 +1,8 @@
 //! Convolutions of few channels filled up, so that their channels may be innermost.
 
 use crate::base::error::FusionError;
-use crate::base::rebuild::rebuilt;
+use crate::base::graph::NodeExt;
+use crate::base::rebuild::{Rebuilt, rebuilt};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node};
@@ -10,13 +11,9 @@ use graphene_ir::target::Target;
 
 /// Convolutions of few channels, such as the first one of a model of images, of more: they are filled up with zeros, so
 /// that they may be innermost. `None` without such convolutions.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn filled_up(graph: &Graph, target: &Target) -> Result<Option<Graph>, FusionError> {
+pub(crate) fn filled_up(graph: &Graph, target: &Target) -> Rebuilt<Option<Graph>> {
     let lacks = |node: &Node| {
-        let (Op::Conv(attrs), Some(x)) = (node.op(), node.inputs().first().copied().flatten())
-        else {
+        let (Op::Conv(attrs), Some(x)) = (node.op(), node.input(0)) else {
             return None;
         };
         let of = graph.ty(x).shape[1].known()?;
@@ -27,21 +24,21 @@ pub(crate) fn filled_up(graph: &Graph, target: &Target) -> Result<Option<Graph>,
     if !graph.nodes().any(|(_, node)| lacks(node).is_some()) {
         return Ok(None);
     }
-    let filled = rebuilt(graph, |result, (_, node), inputs| {
-        let Some(lacks) = lacks(node) else { return Ok(None) };
-        let failed = |error| FusionError::rebuild(node, error);
+    let filled = rebuilt(graph, |mut at, _, inputs| {
+        let Some(lacks) = lacks(at.node) else { return Ok(None) };
         let mut inputs = inputs.to_vec();
         for (input, what) in inputs.iter_mut().take(2).zip(["image", "weights"]) {
             let Some(value) = *input else { continue };
-            let before = vec![Dim::from(0); result.ty(value).rank()];
+            let before = vec![Dim::from(0); at.graph.ty(value).rank()];
             let mut after = before.clone();
             after[1] = Dim::from(lacks);
             let pad = Op::Pad { mode: PadMode::Constant, before, after };
-            let name = format!("{}/{what} of whole channels", node.name());
-            *input = Some(result.add(&name, pad, &[Some(value), None]).map_err(failed)?.value());
+            let name = format!("{}/{what} of whole channels", at.node.name());
+            let filled = at.graph.add(&name, pad, &[Some(value), None]);
+            let filled = filled.map_err(|error| FusionError::rebuild(at.node, error))?;
+            *input = Some(filled.value());
         }
-        let conv = result.add(node.name(), node.op().clone(), &inputs).map_err(failed)?;
-        Ok(Some(conv.value()))
+        at.add_optional(at.node.op().clone(), &inputs).map(Some)
     })?;
     Ok(Some(filled))
 }

@@ -2,8 +2,8 @@
 //! two matmuls of one operand has both sums of an element where it multiplies them, and none is stored.
 
 use crate::base::constants::constants;
-use crate::base::error::FusionError;
-use crate::base::rebuild::rebuilt;
+use crate::base::graph::GraphExt;
+use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op, SliceAxis};
@@ -11,10 +11,7 @@ use std::collections::BTreeSet;
 
 /// The graph with two matmuls in place of each by constant weights of which nothing but the two parts is read, and these are
 /// multiplied, one of them after functions of each element.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn split_gates(graph: &Graph) -> Result<Graph, FusionError> {
+pub(crate) fn split_gates(graph: &Graph) -> Rebuilt<Graph> {
     let constant = constants(graph);
     let multiplied = graph.nodes().filter(|(_, node)| *node.op() == Op::Binary(Binary::Mul));
     let gates: BTreeSet<NodeId> = multiplied
@@ -27,9 +24,9 @@ pub(crate) fn split_gates(graph: &Graph) -> Result<Graph, FusionError> {
     if gates.is_empty() {
         return Ok(graph.clone());
     }
-    rebuilt(graph, |result, (id, node), inputs| match (node.op(), inputs) {
+    rebuilt(graph, |mut at, id, inputs| match (at.node.op(), inputs) {
         (Op::Slice(range), &[Some(of)]) if gates.contains(&id) => {
-            part(result, node.name(), of, &range[0]).map(Some)
+            part(&mut at, of, &range[0]).map(Some)
         }
         _ => Ok(None),
     })
@@ -37,9 +34,7 @@ pub(crate) fn split_gates(graph: &Graph) -> Result<Graph, FusionError> {
 
 /// What a value is a function of each element of.
 fn half(graph: &Graph, mut value: ValueId) -> NodeId {
-    while let (Op::Unary(_), &[Some(x)]) =
-        (graph.node(value.node).op(), graph.node(value.node).inputs())
-    {
+    while let (Op::Unary(_), &[Some(x)]) = graph.operation(value) {
         value = x;
     }
     value.node
@@ -47,7 +42,7 @@ fn half(graph: &Graph, mut value: ValueId) -> NodeId {
 
 /// The two, if they are the two parts of a matmul by constant weights, and all that is read of it.
 fn gates(graph: &Graph, constant: &[bool], gates: [NodeId; 2]) -> Option<[NodeId; 2]> {
-    let of = |id: NodeId| match (graph.node(id).op(), graph.node(id).inputs()) {
+    let of = |id: NodeId| match graph.operation(id.value()) {
         (Op::Slice(range), &[Some(of)]) => match &range[..] {
             [range @ SliceAxis { step: 1, .. }] => Some((of, range)),
             _ => None,
@@ -62,48 +57,37 @@ fn gates(graph: &Graph, constant: &[bool], gates: [NodeId; 2]) -> Option<[NodeId
     let both = first.start == 0 && second.start == *width && second.len == *width;
     let all = whole == same && last && both && shape.last() == Some(&(width + width));
     let read = |id: NodeId| graph.uses(id).len();
-    let given = |value: ValueId| graph.outputs().iter().any(|(_, own)| *own == value);
-    let alone = read(whole.node) == 2 && !given(whole);
+    let alone = read(whole.node) == 2 && !graph.gives(whole.node);
     // The matmul itself, or the sum with its bias.
     let is_weights = |value: Option<ValueId>| value.is_some_and(|v| constant[v.node.index()]);
-    let is_matmul = |id: NodeId| match (graph.node(id).op(), graph.node(id).inputs()) {
+    let is_matmul = |value: ValueId| match graph.operation(value) {
         (Op::MatMul, &[_, weights]) => is_weights(weights),
         _ => false,
     };
-    let fits = match (graph.node(whole.node).op(), graph.node(whole.node).inputs()) {
+    let fits = match graph.operation(whole) {
         (Op::Binary(Binary::Add), &[Some(matmul), bias]) => {
             let row = bias.is_some_and(|bias| graph.ty(bias).shape[..] == shape[shape.len() - 1..]);
-            let own = read(matmul.node) == 1 && !given(matmul);
-            row && own && is_weights(bias) && is_matmul(matmul.node)
+            let own = read(matmul.node) == 1 && !graph.gives(matmul.node);
+            row && own && is_weights(bias) && is_matmul(matmul)
         }
-        _ => is_matmul(whole.node),
+        _ => is_matmul(whole),
     };
     (all && alone && fits).then_some(gates)
 }
 
 /// Adds what gives these columns of a matmul alone, or of its sum with a bias.
-fn part(
-    graph: &mut Graph,
-    name: &str,
-    of: ValueId,
-    columns: &SliceAxis,
-) -> Result<ValueId, FusionError> {
-    let node = graph.node(of.node).clone();
+fn part(at: &mut InPlace<'_>, of: ValueId, columns: &SliceAxis) -> Rebuilt<ValueId> {
+    let node = at.graph.node(of.node).clone();
     let mut own: Vec<ValueId> = node.inputs().iter().flatten().copied().collect();
     if *node.op() != Op::MatMul {
-        own[0] = part(graph, name, own[0], columns)?;
+        own[0] = part(at, own[0], columns)?;
     }
-    let failed = |error| FusionError::rebuild(&node, error);
-    let axis = graph.ty(own[1]).rank() - 1;
-    own[1] = match joined(graph, own[1], columns) {
+    let axis = at.graph.ty(own[1]).rank() - 1;
+    own[1] = match joined(at.graph, own[1], columns) {
         Some(weights) => weights,
-        None => {
-            let range = SliceAxis { axis, ..columns.clone() };
-            graph.add(name, Op::Slice(vec![range]), &[Some(own[1])]).map_err(failed)?.value()
-        }
+        None => at.add(Op::Slice(vec![SliceAxis { axis, ..columns.clone() }]), &[own[1]])?,
     };
-    let own: Vec<_> = own.into_iter().map(Some).collect();
-    Ok(graph.add(name, node.op().clone(), &own).map_err(failed)?.value())
+    at.add(node.op().clone(), &own)
 }
 
 /// What was joined along the last axis to be these columns of a value.

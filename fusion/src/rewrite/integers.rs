@@ -11,7 +11,8 @@
 
 use super::tidy::pruned;
 use crate::base::error::FusionError;
-use crate::base::rebuild::rebuilt;
+use crate::base::graph::{GraphExt, NodeExt};
+use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
@@ -30,33 +31,28 @@ pub(crate) const FEW: usize = 4;
 
 /// The graph with arithmetic on dequantised bytes as arithmetic on the bytes. Each matmul and convolution of integers has
 /// operations of its own that widen the bytes that it reads, so that they can be one launch.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn integer_arithmetic(graph: Graph) -> Result<Graph, FusionError> {
+pub(crate) fn integer_arithmetic(graph: Graph) -> Rebuilt<Graph> {
     let has_bytes = graph.nodes().any(|(_, node)| is_byte(node.outputs()[0].dtype));
     let graph = if has_bytes { on_bytes(&graph)? } else { graph };
     let widens = graph.nodes().any(|(_, node)| multiplied_bytes(&graph, node).is_some());
     if widens { pruned(&unshared(&graph)?) } else { Ok(graph) }
 }
 
-fn on_bytes(graph: &Graph) -> Result<Graph, FusionError> {
+fn on_bytes(graph: &Graph) -> Rebuilt<Graph> {
     let divisors = divisors(graph);
     // Divisions that the scale of what they divide takes over.
     let mut divided: HashSet<ValueId> = HashSet::new();
-    let result = rebuilt(graph, |result, (id, node), inputs| match node.op() {
-        Op::Pool(pool) if pool.kind == (PoolKind::Max { indices: None }) => {
-            pooled(result, node, inputs)
-        }
+    let result = rebuilt(graph, |at, id, inputs| match at.node.op() {
+        Op::Pool(pool) if pool.kind == (PoolKind::Max { indices: None }) => chosen(at, inputs),
         Op::Conv(_) | Op::MatMul => {
             let divisor = divisors.get(&id).copied();
-            let made = multiplied(result, node, inputs, divisor.unwrap_or(1.0))?;
+            let made = multiplied(at, inputs, divisor.unwrap_or(1.0))?;
             divided.extend(made.filter(|_| divisor.is_some()));
             Ok(made)
         }
-        Op::Gather { .. } => chosen(result, node, inputs),
+        Op::Gather { .. } => chosen(at, inputs),
         Op::Binary(Binary::Div) => Ok(inputs[0].filter(|x| divided.contains(x))),
-        Op::Cast { to, .. } if is_byte(*to) => same_bytes(result, node, inputs[0]),
+        Op::Cast { to, .. } if is_byte(*to) => same_bytes(at.graph, at.node, inputs[0]),
         _ => Ok(None),
     })?;
     pruned(&result)
@@ -69,13 +65,12 @@ fn is_byte(dtype: DType) -> bool {
 /// For each convolution and matmul that is read once, by a division by one number, that number.
 fn divisors(graph: &Graph) -> HashMap<NodeId, f32> {
     let divisor = |(id, node): (NodeId, &Node)| {
-        let given = graph.outputs().iter().any(|(_, value)| value.node == id);
-        let ([(reader, _)], false) = (&graph.uses(id)[..], given) else { return None };
+        let ([(reader, _)], false) = (&graph.uses(id)[..], graph.gives(id)) else { return None };
         let reader = graph.node(*reader);
         let divides = matches!(node.op(), Op::Conv(_) | Op::MatMul)
             && *reader.op() == Op::Binary(Binary::Div)
             && reader.inputs()[0] == Some(id.value());
-        let by = reader.inputs().get(1).copied().flatten().filter(|_| divides)?;
+        let by = reader.input(1).filter(|_| divides)?;
         let number = number::<f32>(graph, by)?;
         (number.is_normal() && reader.outputs()[0].shape == node.outputs()[0].shape)
             .then_some((id, number))
@@ -154,75 +149,38 @@ fn is_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
     }
 }
 
-/// Adds operations that a node's name is given.
-struct Adds<'a> {
-    graph: &'a mut Graph,
-    node: &'a Node,
-}
-
-impl Adds<'_> {
-    fn op(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId, FusionError> {
-        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
-        let made = self.graph.add(self.node.name(), op, &inputs);
-        made.map(NodeId::value).map_err(|error| FusionError::rebuild(self.node, error))
-    }
-
-    fn cast(&mut self, to: DType, x: ValueId) -> Result<ValueId, FusionError> {
-        self.op(Op::Cast { to, saturate: true }, &[x])
-    }
-
+impl InPlace<'_> {
     /// Bytes in 32 bits, less a zero point.
-    fn centered(&mut self, bytes: ValueId, zero: Option<ValueId>) -> Result<ValueId, FusionError> {
+    fn centered(&mut self, bytes: ValueId, zero: Option<ValueId>) -> Rebuilt<ValueId> {
         let wide = self.cast(DType::I32, bytes)?;
         match zero {
-            Some(zero) => self.op(Op::Binary(Binary::Sub), &[wide, zero]),
+            Some(zero) => self.binary(Binary::Sub, wide, zero),
             None => Ok(wide),
         }
     }
-
-    fn dequantised(&mut self, x: &Dequantised) -> Result<ValueId, FusionError> {
-        let whole = self.centered(x.bytes, x.zero)?;
-        let real = self.cast(DType::F32, whole)?;
-        match x.scale {
-            Some(scale) => self.op(Op::Binary(Binary::Mul), &[real, scale]),
-            None => Ok(real),
-        }
-    }
 }
 
-/// A pooling of bytes that is dequantised, in place of one of dequantised bytes: scales are positive.
-fn pooled(
-    graph: &mut Graph,
-    node: &Node,
-    inputs: &[Option<ValueId>],
-) -> Result<Option<ValueId>, FusionError> {
-    let Some(dequantised) = inputs[0].and_then(|x| Dequantised::of(graph, x)) else {
+/// Some of bytes, the largest ones or those that indices choose, that are dequantised, in place of some of dequantised
+/// bytes: scales are positive.
+fn chosen(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
+    let Some(Dequantised { bytes, zero, scale }) =
+        inputs[0].and_then(|x| Dequantised::of(at.graph, x))
+    else {
         return Ok(None);
     };
-    let mut adds = Adds { graph, node };
-    let bytes = adds.op(node.op().clone(), &[dequantised.bytes])?;
-    adds.dequantised(&Dequantised { bytes, ..dequantised }).map(Some)
-}
-
-/// A choice among bytes that is dequantised, in place of one among dequantised bytes.
-fn chosen(
-    graph: &mut Graph,
-    node: &Node,
-    inputs: &[Option<ValueId>],
-) -> Result<Option<ValueId>, FusionError> {
-    let &[Some(x), Some(indices)] = inputs else { return Ok(None) };
-    let Some(dequantised) = Dequantised::of(graph, x) else { return Ok(None) };
-    let mut adds = Adds { graph, node };
-    let bytes = adds.op(node.op().clone(), &[dequantised.bytes, indices])?;
-    adds.dequantised(&Dequantised { bytes, ..dequantised }).map(Some)
+    let mut inputs = inputs.to_vec();
+    inputs[0] = Some(bytes);
+    let bytes = at.add_optional(at.node.op().clone(), &inputs)?;
+    let whole = at.centered(bytes, zero)?;
+    let real = at.cast(DType::F32, whole)?;
+    Ok(Some(match scale {
+        Some(scale) => at.binary(Binary::Mul, real, scale)?,
+        None => real,
+    }))
 }
 
 /// The bytes that a node gives, if it quantises what they are dequantised to: asked of each of the 256.
-fn same_bytes(
-    graph: &Graph,
-    node: &Node,
-    input: Option<ValueId>,
-) -> Result<Option<ValueId>, FusionError> {
+fn same_bytes(graph: &Graph, node: &Node, input: Option<ValueId>) -> Rebuilt<Option<ValueId>> {
     let dtype = node.outputs()[0].dtype;
     let (Op::Cast { .. }, Some(mut at)) = (node.op(), input) else { return Ok(None) };
     let mut chain = vec![(node.op().clone(), None)];
@@ -262,11 +220,11 @@ fn same_bytes(
 /// A matmul or convolution of integers, scaled and biased, in place of one of dequantised bytes by such a weight; it is
 /// divided by this number.
 fn multiplied(
-    graph: &mut Graph,
-    node: &Node,
+    mut at: InPlace<'_>,
     inputs: &[Option<ValueId>],
     divisor: f32,
-) -> Result<Option<ValueId>, FusionError> {
+) -> Rebuilt<Option<ValueId>> {
+    let (graph, op) = (&*at.graph, at.node.op());
     let &[Some(x), Some(w), ..] = inputs else { return Ok(None) };
     let Some(Dequantised { bytes, zero, scale }) = Dequantised::of(graph, x) else {
         return Ok(None);
@@ -278,36 +236,33 @@ fn multiplied(
         },
         None => None,
     };
-    let weight = Weight::of(graph, w).filter(|weight| weight.is_taken(graph, node.op()));
+    let weight = Weight::of(graph, w).filter(|weight| weight.is_taken(graph, op));
     let scale = scale.map_or(Some(1.0), |scale| number::<f32>(graph, scale));
     let (Some(weight), Some(scale)) = (weight, scale) else { return Ok(None) };
-    let Some(scales) = weight.scales_along(graph, if *node.op() == Op::MatMul { 1 } else { 0 })
-    else {
+    let Some(scales) = weight.scales_along(graph, if *op == Op::MatMul { 1 } else { 0 }) else {
         return Ok(None);
     };
     // One number for each filter, in a shape that broadcasts to the result.
     let mut shape = vec![scales.len()];
-    if let Op::Conv(attrs) = node.op() {
+    if let Op::Conv(attrs) = op {
         shape.extend(attrs.strides.iter().map(|_| 1));
     }
     let each = |numbers: Vec<f32>| Tensor::from_vec(shape.clone(), numbers).expect("one for each");
     let factor = f64::from(scale) / f64::from(divisor);
     let factors = scales.iter().map(|&own| (f64::from(own) * factor) as f32).collect();
-    let name = node.name();
-    let factors = graph.add_constant(name, each(factors));
+    let factors = at.constant(each(factors));
     let bias = bias.map(|bias| {
         let bias = bias.iter().map(|&own| (f64::from(own) / f64::from(divisor)) as f32);
         each(bias.collect())
     });
-    let bias = bias.map(|bias| graph.add_constant(name, bias));
-    let mut adds = Adds { graph, node };
-    let x = adds.centered(bytes, zero)?;
-    let integers = weight.integers(&mut adds)?;
-    let sum = adds.op(node.op().clone(), &[x, integers])?;
-    let real = adds.cast(DType::F32, sum)?;
-    let mut y = adds.op(Op::Binary(Binary::Mul), &[real, factors])?;
+    let bias = bias.map(|bias| at.constant(bias));
+    let x = at.centered(bytes, zero)?;
+    let integers = weight.integers(&mut at)?;
+    let sum = at.add(op.clone(), &[x, integers])?;
+    let real = at.cast(DType::F32, sum)?;
+    let mut y = at.binary(Binary::Mul, real, factors)?;
     if let Some(bias) = bias {
-        y = adds.op(Op::Binary(Binary::Add), &[y, bias])?;
+        y = at.binary(Binary::Add, y, bias)?;
     }
     Ok(Some(y))
 }
@@ -382,10 +337,10 @@ impl Weight {
     }
 
     /// The integers, in the shape of the weight.
-    fn integers(&self, adds: &mut Adds<'_>) -> Result<ValueId, FusionError> {
-        let whole = adds.centered(self.bytes, self.zero)?;
+    fn integers(&self, at: &mut InPlace<'_>) -> Rebuilt<ValueId> {
+        let whole = at.centered(self.bytes, self.zero)?;
         match &self.turned {
-            Some(perm) => adds.op(Op::Transpose(perm.clone()), &[whole]),
+            Some(perm) => at.add(Op::Transpose(perm.clone()), &[whole]),
             None => Ok(whole),
         }
     }
@@ -447,18 +402,17 @@ pub(crate) fn multiplies_narrow(graph: &Graph, node: &Node, w: ValueId) -> bool 
 }
 
 /// The graph in which each such operation widens the bytes itself that it reads.
-fn unshared(graph: &Graph) -> Result<Graph, FusionError> {
-    rebuilt(graph, |result, (_, node), inputs| {
-        let Some(w) = node.inputs().get(1).copied().flatten() else { return Ok(None) };
-        if !multiplies_narrow(graph, node, w) {
+fn unshared(graph: &Graph) -> Rebuilt<Graph> {
+    rebuilt(graph, |mut at, _, inputs| {
+        let Some(w) = at.node.input(1) else { return Ok(None) };
+        if !multiplies_narrow(graph, at.node, w) {
             return Ok(None);
         }
-        let Some((bytes, zero)) = inputs[0].and_then(|x| centered(result, x)) else {
+        let Some((bytes, zero)) = inputs[0].and_then(|x| centered(at.graph, x)) else {
             return Ok(None);
         };
-        let x = Adds { graph: result, node }.centered(bytes, zero)?;
-        let inputs: Vec<_> = std::iter::once(Some(x)).chain(inputs[1..].iter().copied()).collect();
-        let made = result.add(node.name(), node.op().clone(), &inputs);
-        made.map(|made| Some(made.value())).map_err(|error| FusionError::rebuild(node, error))
+        let mut inputs = inputs.to_vec();
+        inputs[0] = Some(at.centered(bytes, zero)?);
+        at.add_optional(at.node.op().clone(), &inputs).map(Some)
     })
 }

@@ -8,26 +8,24 @@
 //! ```
 
 use crate::base::elements::is_real;
-use crate::base::error::FusionError;
-use crate::base::rebuild::rebuilt;
+use crate::base::graph::GraphExt;
+use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::pad_sources;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::{Binary, Op, PadMode, SliceAxis};
 use graphene_frontend::tensor::Tensor;
 
 /// The graph with lookups along the first axis in place of all others, where the template has their elements.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn as_rows(graph: &Graph) -> Result<Graph, FusionError> {
-    rebuilt(graph, |result, (_, node), inputs| {
+pub(crate) fn as_rows(graph: &Graph) -> Rebuilt<Graph> {
+    rebuilt(graph, |at, _, inputs| {
         let Some(table) = inputs.first().copied().flatten() else { return Ok(None) };
-        let Some(elements) = Elements::of(result.ty(table).dtype) else { return Ok(None) };
-        let given = inputs.get(1).copied().flatten().is_some_and(|of| is_given(result, of));
-        let mut place = At { graph: result, node, elements };
-        match (node.op(), inputs) {
+        let Some(elements) = Elements::of(at.graph.ty(table).dtype) else { return Ok(None) };
+        let given = inputs.get(1).copied().flatten().is_some_and(|of| is_given(at.graph, of));
+        let op = at.node.op();
+        let mut place = At { at, elements };
+        match (op, inputs) {
             (Op::Gather { axis: 0 }, _) if elements == Elements::Own => Ok(None),
             (Op::Gather { axis: 0 }, &[_, Some(indices)]) => {
                 place.along(table, 0, indices).map(Some)
@@ -56,8 +54,7 @@ pub(crate) fn as_rows(graph: &Graph) -> Result<Graph, FusionError> {
 /// Whether a value is an input but for its shape and the width of its integers.
 fn is_given(graph: &Graph, mut value: ValueId) -> bool {
     loop {
-        let node = graph.node(value.node);
-        match (node.op(), node.inputs()) {
+        match graph.operation(value) {
             (Op::Input, _) => return true,
             (Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Cast { .. }, &[Some(of)]) => {
                 value = of
@@ -85,73 +82,61 @@ impl Elements {
     }
 }
 
-/// Where operations are added: in place of a node.
+/// Where operations are added, and what the template moves there.
 struct At<'a> {
-    graph: &'a mut Graph,
-    node: &'a Node,
+    at: InPlace<'a>,
     elements: Elements,
 }
 
 impl At<'_> {
-    fn add(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId, FusionError> {
-        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
-        let made = self.graph.add(self.node.name(), op, &inputs).map(NodeId::value);
-        made.map_err(|error| FusionError::rebuild(self.node, error))
-    }
-
     fn shape(&self, value: ValueId) -> Vec<Dim> {
-        self.graph.ty(value).shape.clone()
+        self.at.graph.ty(value).shape.clone()
     }
 
     /// A size as a number of the graph.
-    fn size(&mut self, size: &Dim) -> Result<ValueId, FusionError> {
+    fn size(&mut self, size: &Dim) -> Rebuilt<ValueId> {
         match size.known() {
-            Some(size) => Ok(self.graph.add_constant(self.node.name(), Tensor::scalar(size))),
-            None => self.add(Op::Size(size.clone()), &[]),
+            Some(size) => Ok(self.at.constant(Tensor::scalar(size))),
+            None => self.at.add(Op::Size(size.clone()), &[]),
         }
     }
 
-    fn scaled(&mut self, value: ValueId, by: &Dim) -> Result<ValueId, FusionError> {
+    fn scaled(&mut self, value: ValueId, by: &Dim) -> Rebuilt<ValueId> {
         if *by == 1 {
             return Ok(value);
         }
         let by = self.size(by)?;
-        self.add(Op::Binary(Binary::Mul), &[value, by])
+        self.at.binary(Binary::Mul, value, by)
     }
 
     /// `0, step, 2·step, …` along one of so many axes.
-    fn counted(
-        &mut self,
-        len: &Dim,
-        step: &Dim,
-        [axis, rank]: [usize; 2],
-    ) -> Result<ValueId, FusionError> {
+    fn counted(&mut self, len: &Dim, step: &Dim, [axis, rank]: [usize; 2]) -> Rebuilt<ValueId> {
         let mut shape = vec![Dim::from(1); rank];
         shape[axis] = len.clone();
-        let range = self.add(Op::Iota(len.clone()), &[])?;
+        let range = self.at.add(Op::Iota(len.clone()), &[])?;
         let range = self.scaled(range, step)?;
-        self.add(Op::Reshape(shape), &[range])
+        self.at.add(Op::Reshape(shape), &[range])
     }
 
     /// Indices of an axis of this size, none of which counts from its end.
-    fn wrapped(&mut self, indices: ValueId, size: &Dim) -> Result<ValueId, FusionError> {
-        if let Op::Constant(known) = self.graph.node(indices.node).op()
+    fn wrapped(&mut self, indices: ValueId, size: &Dim) -> Rebuilt<ValueId> {
+        if let Op::Constant(known) = self.at.graph.node(indices.node).op()
             && known.as_slice::<i64>().is_ok_and(|known| known.iter().all(|&index| index >= 0))
         {
             return Ok(indices);
         }
         let size = self.size(size)?;
         let zero = self.size(&Dim::from(0))?;
-        let negative = self.add(Op::Binary(Binary::Less), &[indices, zero])?;
-        let behind = self.add(Op::Binary(Binary::Add), &[indices, size])?;
-        self.add(Op::Select, &[negative, behind, indices])
+        let negative = self.at.binary(Binary::Less, indices, zero)?;
+        let behind = self.at.binary(Binary::Add, indices, size)?;
+        self.at.add(Op::Select, &[negative, behind, indices])
     }
 
     /// Indices as integers of 64 bits.
-    fn wide(&mut self, indices: ValueId) -> Result<ValueId, FusionError> {
-        match self.graph.ty(indices).dtype {
+    fn wide(&mut self, indices: ValueId) -> Rebuilt<ValueId> {
+        match self.at.graph.ty(indices).dtype {
             DType::I64 => Ok(indices),
-            _ => self.add(Op::Cast { to: DType::I64, saturate: true }, &[indices]),
+            _ => self.at.cast(DType::I64, indices),
         }
     }
 
@@ -162,29 +147,24 @@ impl At<'_> {
         axes: usize,
         numbers: ValueId,
         shape: Vec<Dim>,
-    ) -> Result<ValueId, FusionError> {
+    ) -> Rebuilt<ValueId> {
         let from = self.shape(table);
         let (rows, row) = from.split_at(axes);
         let mut sizes = vec![product(rows)];
         sizes.extend((!row.is_empty()).then(|| product(row)));
-        let mut table = self.add(Op::Reshape(sizes), &[table])?;
+        let mut table = self.at.add(Op::Reshape(sizes), &[table])?;
         if let Elements::Real(_) = self.elements {
-            table = self.add(Op::Cast { to: DType::F32, saturate: true }, &[table])?;
+            table = self.at.cast(DType::F32, table)?;
         }
-        let mut taken = self.add(Op::Gather { axis: 0 }, &[table, numbers])?;
+        let mut taken = self.at.add(Op::Gather { axis: 0 }, &[table, numbers])?;
         if let Elements::Real(to) = self.elements {
-            taken = self.add(Op::Cast { to, saturate: true }, &[taken])?;
+            taken = self.at.cast(to, taken)?;
         }
-        self.add(Op::Reshape(shape), &[taken])
+        self.at.add(Op::Reshape(shape), &[taken])
     }
 
     /// Lookups along one axis.
-    fn along(
-        &mut self,
-        table: ValueId,
-        axis: usize,
-        indices: ValueId,
-    ) -> Result<ValueId, FusionError> {
+    fn along(&mut self, table: ValueId, axis: usize, indices: ValueId) -> Rebuilt<ValueId> {
         let (from, by) = (self.shape(table), self.shape(indices));
         let shape = [&from[..axis], &by, &from[axis + 1..]].concat();
         if axis == 0 {
@@ -193,19 +173,14 @@ impl At<'_> {
         let before = product(&from[..axis]);
         let indices = self.wide(indices)?;
         let indices = self.wrapped(indices, &from[axis])?;
-        let own = self.add(Op::Reshape(vec![Dim::from(1), product(&by)]), &[indices])?;
+        let own = self.at.add(Op::Reshape(vec![Dim::from(1), product(&by)]), &[indices])?;
         let first = self.counted(&before, &from[axis], [0, 2])?;
-        let numbers = self.add(Op::Binary(Binary::Add), &[first, own])?;
+        let numbers = self.at.binary(Binary::Add, first, own)?;
         self.rows(table, axis + 1, numbers, shape)
     }
 
     /// Lookups of single elements, all of whose other coordinates are the result's.
-    fn elements(
-        &mut self,
-        table: ValueId,
-        axis: usize,
-        indices: ValueId,
-    ) -> Result<ValueId, FusionError> {
+    fn elements(&mut self, table: ValueId, axis: usize, indices: ValueId) -> Rebuilt<ValueId> {
         let (from, shape) = (self.shape(table), self.shape(indices));
         let indices = self.wide(indices)?;
         let own = self.wrapped(indices, &from[axis])?;
@@ -214,7 +189,7 @@ impl At<'_> {
             if other != axis && *len != 1 {
                 let step = product(&from[other + 1..]);
                 let counted = self.counted(len, &step, [other, shape.len()])?;
-                numbers = self.add(Op::Binary(Binary::Add), &[numbers, counted])?;
+                numbers = self.at.binary(Binary::Add, numbers, counted)?;
             }
         }
         self.rows(table, from.len(), numbers, shape)
@@ -226,7 +201,7 @@ impl At<'_> {
         table: ValueId,
         batch: usize,
         indices: ValueId,
-    ) -> Result<Option<ValueId>, FusionError> {
+    ) -> Rebuilt<Option<ValueId>> {
         let (from, by) = (self.shape(table), self.shape(indices));
         let Some((count, shape)) = by.split_last() else { return Ok(None) };
         let count = count.known().and_then(|count| usize::try_from(count).ok());
@@ -238,12 +213,12 @@ impl At<'_> {
         for number in 0..count {
             let (axis, start) = (by.len() - 1, Dim::from(number as i64));
             let one = SliceAxis { axis, start, len: Dim::from(1), step: 1 };
-            let own = self.add(Op::Slice(vec![one]), &[indices])?;
-            let own = self.add(Op::Reshape(shape.to_vec()), &[own])?;
+            let own = self.at.add(Op::Slice(vec![one]), &[indices])?;
+            let own = self.at.add(Op::Reshape(shape.to_vec()), &[own])?;
             let own = self.wrapped(own, &from[batch + number])?;
             let own = self.scaled(own, &step(batch + number))?;
             numbers = Some(match numbers {
-                Some(sum) => self.add(Op::Binary(Binary::Add), &[sum, own])?,
+                Some(sum) => self.at.binary(Binary::Add, sum, own)?,
                 None => own,
             });
         }
@@ -251,7 +226,7 @@ impl At<'_> {
         for axis in 0..batch {
             if shape[axis] != 1 {
                 let counted = self.counted(&shape[axis], &step(axis), [axis, shape.len()])?;
-                numbers = self.add(Op::Binary(Binary::Add), &[numbers, counted])?;
+                numbers = self.at.binary(Binary::Add, numbers, counted)?;
             }
         }
         let to = [shape, &from[axes..]].concat();
@@ -264,8 +239,8 @@ impl At<'_> {
         value: ValueId,
         mode: PadMode,
         before: &[Dim],
-    ) -> Result<Option<ValueId>, FusionError> {
-        let (from, to) = (self.shape(value), self.node.outputs()[0].shape.clone());
+    ) -> Rebuilt<Option<ValueId>> {
+        let (from, to) = (self.shape(value), self.at.node.outputs()[0].shape.clone());
         let known = |axis: usize| match (from[axis].known(), to[axis].known(), before[axis].known())
         {
             _ if from[axis] == to[axis] && before[axis] == 0 => Some((1, 1, 0)),
@@ -285,7 +260,7 @@ impl At<'_> {
                 continue;
             }
             let Ok(places) = Tensor::from_vec(vec![to], places) else { return Ok(None) };
-            let places = self.graph.add_constant(self.node.name(), places);
+            let places = self.at.constant(places);
             made = self.along(made, axis, places)?;
         }
         Ok((made != value).then_some(made))

@@ -27,6 +27,7 @@ mod tests;
 pub use tidy::tidy;
 
 use crate::base::error::FusionError;
+use crate::base::rebuild::outputs;
 use block::{Block, blocks};
 use extract::Programme;
 use graphene_frontend::dim::Bindings;
@@ -233,9 +234,7 @@ fn splice(
                 let new = result
                     .add(name, op.clone(), &inputs)
                     .map_err(|error| FusionError::rebuild(node, error))?;
-                for output in 0..node.outputs().len() as u32 {
-                    own.insert(ValueId { node: id, output }, ValueId { node: new, output });
-                }
+                own.extend(outputs(id, node, new));
             }
         }
     }

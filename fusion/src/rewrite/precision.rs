@@ -1,7 +1,7 @@
 //! Running a model in other elements than its own: single precision in half precision.
 
 use crate::base::error::FusionError;
-use crate::base::rebuild::rebuilt;
+use crate::base::rebuild::{InPlace, Rebuilt, outputs, rebuilt};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
@@ -35,7 +35,9 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
                     false => value.node,
                 }
             }
-            Op::Constant(tensor) if single => converted(&mut result, node, tensor, to)?.node,
+            Op::Constant(tensor) if single => {
+                converted(InPlace { graph: &mut result, node }, tensor, to)?.node
+            }
             Op::Constant(tensor) => result.add_constant(node.name(), tensor.clone()).node,
             op => {
                 let inputs = node.inputs().iter().map(|v| v.map(|v| renamed[&v]));
@@ -48,7 +50,8 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
                 match half.flatten() {
                     Some(made) => made,
                     None => {
-                        let values = unconverted(graph, node, &inputs, &mut result, to)?;
+                        let at = InPlace { graph: &mut result, node };
+                        let values = unconverted(graph, at, &inputs, to)?;
                         let old = (0..).map(|output| ValueId { node: id, output });
                         renamed.extend(old.zip(values));
                         continue;
@@ -56,10 +59,7 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
                 }
             }
         };
-        for output in (0..).take(node.outputs().len()) {
-            let (old, new) = (ValueId { node: id, output }, ValueId { node: made, output });
-            renamed.insert(old, new);
-        }
+        renamed.extend(outputs(id, node, made));
     }
     for (name, value) in graph.outputs() {
         let mut given = renamed[value];
@@ -77,22 +77,15 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
 /// The graph with weights of attention in the half precision of its queries, keys and values, where a model casts scores
 /// and values to single precision: exporters write that where the mask is of single precision. The model rounds scores
 /// there; attention as one kernel rounds weights instead, as it does for a model that is in half precision throughout.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn half_weights(graph: &Graph) -> Result<Graph, FusionError> {
-    rebuilt(graph, |result, (_, node), inputs| {
-        let (Some(half), &[weights, Some(values)]) = (half_values(graph, node), inputs) else {
+pub(crate) fn half_weights(graph: &Graph) -> Rebuilt<Graph> {
+    rebuilt(graph, |mut at, _, inputs| {
+        let (Some(half), &[weights, Some(values)]) = (half_values(graph, at.node), inputs) else {
             return Ok(None);
         };
-        let values = result.node(values.node).inputs()[0];
-        let mut add = |op: Op, inputs: &[Option<ValueId>]| {
-            let made = result.add(node.name(), op, inputs);
-            made.map(NodeId::value).map_err(|error| FusionError::rebuild(node, error))
-        };
-        let weights = add(cast(half), &[weights])?;
-        let sum = add(Op::MatMul, &[Some(weights), values])?;
-        add(cast(DType::F32), &[Some(sum)]).map(Some)
+        let values = at.graph.node(values.node).inputs()[0];
+        let weights = at.add_optional(cast(half), &[weights])?;
+        let sum = at.add_optional(Op::MatMul, &[Some(weights), values])?;
+        at.cast(DType::F32, sum).map(Some)
     })
 }
 
@@ -148,43 +141,29 @@ fn allows_half(op: &Op) -> bool {
 /// A node on what it takes in the graph that it comes from, between conversions; what its outputs become.
 fn unconverted(
     graph: &Graph,
-    node: &Node,
+    mut at: InPlace<'_>,
     inputs: &[Option<ValueId>],
-    result: &mut Graph,
     to: DType,
-) -> Result<Vec<ValueId>, FusionError> {
-    let failed = |error| FusionError::rebuild(node, error);
-    let mut given = Vec::with_capacity(inputs.len());
-    for (old, new) in node.inputs().iter().zip(inputs) {
-        let (Some(old), Some(new)) = (old, new) else {
-            given.push(None);
-            continue;
-        };
+) -> Rebuilt<Vec<ValueId>> {
+    let node = at.node;
+    let mut given = inputs.to_vec();
+    for (old, new) in node.inputs().iter().zip(&mut given) {
+        let (Some(old), Some(value)) = (old, *new) else { continue };
         let dtype = graph.ty(*old).dtype;
-        given.push(Some(match result.ty(*new).dtype == dtype {
-            true => *new,
-            false => result.add(node.name(), cast(dtype), &[Some(*new)]).map_err(failed)?.value(),
-        }));
+        if at.graph.ty(value).dtype != dtype {
+            *new = Some(at.cast(dtype, value)?);
+        }
     }
-    let made = result.add(node.name(), node.op().clone(), &given).map_err(failed)?;
-    let mut values = Vec::with_capacity(node.outputs().len());
-    for (output, ty) in (0..).zip(node.outputs()) {
+    let made = at.add_optional(node.op().clone(), &given)?.node;
+    let values = (0..).zip(node.outputs()).map(|(output, ty)| {
         let value = ValueId { node: made, output };
-        values.push(match ty.dtype == DType::F32 {
-            true => result.add(node.name(), cast(to), &[Some(value)]).map_err(failed)?.value(),
-            false => value,
-        });
-    }
-    Ok(values)
+        if ty.dtype == DType::F32 { at.cast(to, value) } else { Ok(value) }
+    });
+    values.collect()
 }
 
 /// A constant of single precision, within the range of `to`.
-fn converted(
-    graph: &mut Graph,
-    node: &Node,
-    tensor: &Tensor,
-    to: DType,
-) -> Result<ValueId, FusionError> {
+fn converted(mut at: InPlace<'_>, tensor: &Tensor, to: DType) -> Rebuilt<ValueId> {
     let most = match to {
         DType::F16 => f32::from(half::f16::MAX),
         _ => f32::from(half::bf16::MAX),
@@ -203,10 +182,9 @@ fn converted(
                 Tensor::from_vec(shape, elements.collect())
             }
         };
-        return Ok(graph.add_constant(node.name(), small.expect("as many elements as there were")));
+        return Ok(at.constant(small.expect("as many elements as there were")));
     }
     // Weights are converted when the program is compiled, where they are read.
-    let value = graph.add_constant(node.name(), tensor.clone());
-    let made = graph.add(node.name(), Op::Cast { to, saturate: true }, &[Some(value)]);
-    Ok(made.map_err(|error| FusionError::rebuild(node, error))?.value())
+    let value = at.constant(tensor.clone());
+    at.cast(to, value)
 }

@@ -2,30 +2,23 @@
 //! of a longer one. Exporters write masks of attention so: the mask of each sequence's keys, taken at every sequence and
 //! every key, and positions behind those of a cache.
 
-use crate::base::error::FusionError;
-use crate::base::rebuild::rebuilt;
+use crate::base::graph::NodeExt;
+use crate::base::rebuild::{Rebuilt, rebuilt};
 use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{Binary, Op, SliceAxis};
 use graphene_frontend::tensor::Tensor;
 
 /// The graph with parts of what is looked up, and of ranges, in place of such lookups and sums.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn without_ranges(graph: &Graph) -> Result<Graph, FusionError> {
-    rebuilt(graph, |result, (_, node), inputs| {
-        let Some(Part { of, shift, starts, axes, shape }) = part(graph, node) else {
+pub(crate) fn without_ranges(graph: &Graph) -> Rebuilt<Graph> {
+    rebuilt(graph, |mut at, _, inputs| {
+        let Some(Part { of, shift, starts, axes, shape }) = part(graph, at.node) else {
             return Ok(None);
         };
-        let by = (shift != 0).then(|| result.add_constant(node.name(), Tensor::scalar(shift)));
-        let mut add = |op: Op, inputs: &[Option<ValueId>]| {
-            let made = result.add(node.name(), op, inputs).map(NodeId::value);
-            made.map_err(|error| FusionError::rebuild(node, error))
-        };
+        let by = (shift != 0).then(|| at.constant(Tensor::scalar(shift)));
         let whole = match of {
-            Of::Range(len) => add(Op::Iota(len), &[])?,
-            Of::Matrix(sizes) => add(Op::Reshape(sizes.into()), &inputs[..1])?,
+            Of::Range(len) => at.add(Op::Iota(len), &[])?,
+            Of::Matrix(sizes) => at.add_optional(Op::Reshape(sizes.into()), &inputs[..1])?,
         };
         let mut placed = vec![Dim::from(1); shape.len()];
         axes.iter().for_each(|(axis, len)| placed[*axis] = len.clone());
@@ -36,12 +29,12 @@ pub(crate) fn without_ranges(graph: &Graph) -> Result<Graph, FusionError> {
             len: len.clone(),
             step: 1,
         });
-        let to = node.outputs()[0].shape.clone();
+        let to = at.node.outputs()[0].shape.clone();
         let views =
             [Op::Slice(slices.collect()), Op::Reshape(placed), Op::Expand(shape), Op::Reshape(to)];
-        let part = views.into_iter().try_fold(whole, |value, op| add(op, &[Some(value)]))?;
+        let part = views.into_iter().try_fold(whole, |value, op| at.add(op, &[value]))?;
         match by {
-            Some(by) => add(Op::Binary(Binary::Add), &[Some(part), Some(by)]).map(Some),
+            Some(by) => at.binary(Binary::Add, part, by).map(Some),
             None => Ok(Some(part)),
         }
     })
@@ -66,12 +59,11 @@ enum Of {
 
 /// The part that a node is.
 fn part(graph: &Graph, node: &Node) -> Option<Part> {
-    let of = |slot: usize| node.inputs().get(slot).copied().flatten();
     let shape_of = |value: ValueId| graph.ty(value).shape.clone();
     match node.op() {
         Op::Binary(Binary::Add) => {
             let shape = node.outputs()[0].shape.clone();
-            let (range, start) = either(of(0)?, of(1)?, |a, b| {
+            let (range, start) = either(node.input(0)?, node.input(1)?, |a, b| {
                 Some((range(graph, a, shape.len())?, number(graph, b)?))
             })?;
             // Numbers below zero are none of a range's.
@@ -83,8 +75,8 @@ fn part(graph: &Graph, node: &Node) -> Option<Part> {
         }
         // Elements of a flat matrix, by `row·width + column`.
         Op::Gather { axis: 0 } => {
-            let (table, shape) = (shape_of(of(0)?), shape_of(of(1)?));
-            let sum = graph.node(of(1)?.node);
+            let (table, shape) = (shape_of(node.input(0)?), shape_of(node.input(1)?));
+            let sum = graph.node(node.input(1)?.node);
             let (Op::Binary(Binary::Add), [Some(a), Some(b)]) = (sum.op(), sum.inputs()) else {
                 return None;
             };
@@ -100,8 +92,8 @@ fn part(graph: &Graph, node: &Node) -> Option<Part> {
         }
         // Elements of a matrix, by pairs.
         Op::GatherNd { batch_dims: 0 } => {
-            let sizes: [Dim; 2] = shape_of(of(0)?).try_into().ok()?;
-            let pairs = graph.node(of(1)?.node);
+            let sizes: [Dim; 2] = shape_of(node.input(0)?).try_into().ok()?;
+            let pairs = graph.node(node.input(1)?.node);
             let (Op::Concat { axis }, [Some(a), Some(b)]) = (pairs.op(), pairs.inputs()) else {
                 return None;
             };
@@ -151,20 +143,19 @@ fn range(graph: &Graph, value: ValueId, rank: usize) -> Option<Range> {
 
 fn own_range(graph: &Graph, value: ValueId) -> Option<Range> {
     let (node, to) = (graph.node(value.node), &graph.ty(value).shape);
-    let input = |slot: usize| node.inputs().get(slot).copied().flatten();
     match node.op() {
         Op::Iota(len) => Some(Range { axis: 0, len: len.clone(), step: Dim::from(1) }),
-        Op::Expand(_) => range(graph, input(0)?, to.len()),
+        Op::Expand(_) => range(graph, node.input(0)?, to.len()),
         Op::Reshape(_) => {
-            let found = own_range(graph, input(0)?)?;
-            let from = &graph.ty(input(0)?).shape;
+            let of = node.input(0)?;
+            let (found, from) = (own_range(graph, of)?, &graph.ty(of).shape);
             let before = |shape: &[Dim], axis: usize| shape[..axis].iter().product::<Dim>();
             let start = before(from, found.axis);
             let axis =
                 (0..to.len()).find(|&axis| to[axis] == found.len && before(to, axis) == start)?;
             Some(Range { axis, ..found })
         }
-        Op::Binary(Binary::Mul) => either(input(0)?, input(1)?, |a, b| {
+        Op::Binary(Binary::Mul) => either(node.input(0)?, node.input(1)?, |a, b| {
             let (found, by) = (range(graph, a, to.len())?, number(graph, b)?);
             Some(Range { step: &found.step * &by, ..found })
         }),

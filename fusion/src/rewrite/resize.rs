@@ -2,49 +2,40 @@
 //! of times each are an expanded dim. So masks shrink and images grow in most models, by factors that are whole. By others,
 //! elements are looked up.
 
-use crate::base::error::FusionError;
-use crate::base::rebuild::rebuilt;
+use crate::base::rebuild::{Rebuilt, rebuilt};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::eval::nearest_sources;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::{CoordinateTransform, Op, ResizeMode, SliceAxis};
 use graphene_frontend::tensor::Tensor;
 
 /// The graph with slices, expansions and lookups in place of resizes to nearest elements.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn without_resizes(graph: &Graph) -> Result<Graph, FusionError> {
-    rebuilt(graph, |result, (_, node), inputs| {
-        let Some(axes) = axes(graph, node) else { return Ok(None) };
+pub(crate) fn without_resizes(graph: &Graph) -> Rebuilt<Graph> {
+    rebuilt(graph, |mut at, _, inputs| {
+        let Some(axes) = axes(graph, at.node) else { return Ok(None) };
         let Some(mut value) = inputs[0] else { return Ok(None) };
-        let add = |result: &mut Graph, op: Op, inputs: &[ValueId]| {
-            let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
-            let made = result.add(node.name(), op, &inputs).map(NodeId::value);
-            made.map_err(|error| FusionError::rebuild(node, error))
-        };
-        let mut shape = node_shape(graph, node);
+        let mut shape = node_shape(graph, at.node);
         for (axis, along) in axes.into_iter().enumerate() {
             match along {
                 Axis::Same => {}
                 Axis::Sources(places) => {
                     shape[axis] = Dim::from(places.len() as i64);
                     let places = Tensor::from_vec(vec![places.len()], places);
-                    let places = result.add_constant(node.name(), places.expect("a vector"));
-                    value = add(result, Op::Gather { axis }, &[value, places])?;
+                    let places = at.constant(places.expect("a vector"));
+                    value = at.add(Op::Gather { axis }, &[value, places])?;
                 }
                 Axis::Slice(slice) => {
                     shape[axis] = slice.len.clone();
-                    value = add(result, Op::Slice(vec![slice]), &[value])?;
+                    value = at.add(Op::Slice(vec![slice]), &[value])?;
                 }
                 Axis::Repeats(times) => {
                     let mut apart = shape.clone();
                     apart.insert(axis + 1, Dim::from(1));
-                    value = add(result, Op::Reshape(apart.clone()), &[value])?;
+                    value = at.add(Op::Reshape(apart.clone()), &[value])?;
                     apart[axis + 1] = Dim::from(times);
-                    value = add(result, Op::Expand(apart), &[value])?;
+                    value = at.add(Op::Expand(apart), &[value])?;
                     shape[axis] = &shape[axis] * &Dim::from(times);
-                    value = add(result, Op::Reshape(shape.clone()), &[value])?;
+                    value = at.add(Op::Reshape(shape.clone()), &[value])?;
                 }
             }
         }

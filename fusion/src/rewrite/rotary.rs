@@ -1,42 +1,33 @@
 //! Rotary embeddings of positions, each half of a row by itself: models write `x·cos + [-x₂, x₁]·sin`, of which what is in
 //! brackets would be made, and joined, before anything else can be computed.
 
-use crate::base::error::FusionError;
-use crate::base::rebuild::rebuilt;
+use crate::base::graph::GraphExt;
+use crate::base::rebuild::{Rebuilt, rebuilt};
 use crate::rewrite::ranges::either;
 use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::{Binary, Op, SliceAxis, Unary};
 
 /// The graph with `[x₁·cos₁ - x₂·sin₁, x₂·cos₂ + x₁·sin₂]` in place of such sums: each element is rounded as it was.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn split_rotations(graph: &Graph) -> Result<Graph, FusionError> {
-    rebuilt(graph, |result, (_, node), inputs| {
+pub(crate) fn split_rotations(graph: &Graph) -> Rebuilt<Graph> {
+    rebuilt(graph, |mut at, _, inputs| {
         let &[Some(a), Some(b)] = inputs else { return Ok(None) };
-        let is_sum = *node.op() == Op::Binary(Binary::Add);
-        let found = is_sum.then(|| either(a, b, |a, b| rotation(result, a, b))).flatten();
+        let is_sum = *at.node.op() == Op::Binary(Binary::Add);
+        let found = is_sum.then(|| either(a, b, |a, b| rotation(at.graph, a, b))).flatten();
         let Some(Rotation { low, high, cos, sin, axis, half }) = found else { return Ok(None) };
-        let mut add = |op: Op, inputs: &[ValueId]| {
-            let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
-            let made = result.add(node.name(), op, &inputs).map(NodeId::value);
-            made.map_err(|error| FusionError::rebuild(node, error))
-        };
         let mut parts = Vec::with_capacity(2);
         for (number, own, other, by) in [(0, low, high, Binary::Sub), (1, high, low, Binary::Add)] {
             let start = &half * &Dim::from(number);
-            let part = |(value, axis): (ValueId, usize)| {
+            let mut part = |(value, axis): (ValueId, usize)| {
                 let range = SliceAxis { axis, start: start.clone(), len: half.clone(), step: 1 };
-                (Op::Slice(vec![range]), [value])
+                at.add(Op::Slice(vec![range]), &[value])
             };
-            let [(of_cos, cos), (of_sin, sin)] = [cos, sin].map(part);
-            let (cos, sin) = (add(of_cos, &cos)?, add(of_sin, &sin)?);
-            let own = add(Op::Binary(Binary::Mul), &[own, cos])?;
-            let other = add(Op::Binary(Binary::Mul), &[other, sin])?;
-            parts.push(add(Op::Binary(by), &[own, other])?);
+            let (cos, sin) = (part(cos)?, part(sin)?);
+            let own = at.binary(Binary::Mul, own, cos)?;
+            let other = at.binary(Binary::Mul, other, sin)?;
+            parts.push(at.binary(by, own, other)?);
         }
-        add(Op::Concat { axis }, &parts).map(Some)
+        at.add(Op::Concat { axis }, &parts).map(Some)
     })
 }
 
@@ -54,10 +45,10 @@ struct Rotation {
 fn rotation(graph: &Graph, straight: ValueId, crossed: ValueId) -> Option<Rotation> {
     let [a, b] = factors(graph, crossed)?;
     either(a, b, |joined, sin| {
-        let (Op::Concat { axis }, &[Some(negative), Some(low)]) = operation(graph, joined) else {
+        let (Op::Concat { axis }, &[Some(negative), Some(low)]) = graph.operation(joined) else {
             return None;
         };
-        let (Op::Unary(Unary::Neg), &[Some(high)]) = operation(graph, negative) else {
+        let (Op::Unary(Unary::Neg), &[Some(high)]) = graph.operation(negative) else {
             return None;
         };
         let ((x, start, half), (same, zero, len)) =
@@ -79,14 +70,9 @@ fn rotation(graph: &Graph, straight: ValueId, crossed: ValueId) -> Option<Rotati
     })
 }
 
-fn operation(graph: &Graph, value: ValueId) -> (&Op, &[Option<ValueId>]) {
-    let node = graph.node(value.node);
-    (node.op(), node.inputs())
-}
-
 /// The two factors of a value.
 fn factors(graph: &Graph, value: ValueId) -> Option<[ValueId; 2]> {
-    match operation(graph, value) {
+    match graph.operation(value) {
         (Op::Binary(Binary::Mul), &[Some(a), Some(b)]) => Some([a, b]),
         _ => None,
     }
@@ -94,7 +80,7 @@ fn factors(graph: &Graph, value: ValueId) -> Option<[ValueId; 2]> {
 
 /// What a value is a part of along this axis alone, from where on, and how long it is.
 fn part(graph: &Graph, value: ValueId, along: usize) -> Option<(ValueId, Dim, Dim)> {
-    match operation(graph, value) {
+    match graph.operation(value) {
         (Op::Slice(axes), &[Some(x)]) => match &axes[..] {
             [SliceAxis { axis, start, len, step: 1 }] if *axis == along => {
                 Some((x, start.clone(), len.clone()))

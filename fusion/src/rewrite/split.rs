@@ -2,11 +2,10 @@
 //! cores then read what one block would read alone.
 
 use crate::base::cost::read_time;
-use crate::base::error::FusionError;
-use crate::base::rebuild::rebuilt;
+use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{Op, ReduceOp};
 use graphene_ir::target::{Kind, Target};
 
@@ -27,16 +26,13 @@ struct Split {
 
 /// The graph with such reductions as two, where that is faster on the target by the cost of reading. Partial results of
 /// half precision are held in single precision.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn split_reductions(graph: Graph, target: &Target) -> Result<Graph, FusionError> {
+pub(crate) fn split_reductions(graph: Graph, target: &Target) -> Rebuilt<Graph> {
     let splits = |node: &Node| split(&graph, node, target);
     if !graph.nodes().any(|(_, node)| splits(node).is_some()) {
         return Ok(graph);
     }
-    rebuilt(&graph, |result, (_, node), inputs| {
-        splits(node).map(|split| in_two(result, node, inputs[0], split)).transpose()
+    rebuilt(&graph, |at, _, inputs| {
+        splits(at.node).map(|split| in_two(at, inputs[0], split)).transpose()
     })
 }
 
@@ -70,30 +66,24 @@ fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
 
 /// Adds a reduction's two halves in its place.
 fn in_two(
-    graph: &mut Graph,
-    node: &Node,
+    mut at: InPlace<'_>,
     x: Option<ValueId>,
     Split { axis, size, parts }: Split,
-) -> Result<ValueId, FusionError> {
-    let (Op::Reduce { op, axes, .. }, Some(x)) = (node.op(), x) else {
+) -> Rebuilt<ValueId> {
+    let (Op::Reduce { op, axes, .. }, Some(x)) = (at.node.op(), x) else {
         unreachable!("only reductions are split");
     };
-    let mut shape = graph.ty(x).shape.clone();
-    let mut add = |op: Op, x: ValueId| {
-        let made = graph.add(node.name(), op, &[Some(x)]);
-        made.map(NodeId::value).map_err(|error| FusionError::rebuild(node, error))
-    };
-    let out = &node.outputs()[0];
+    let out = &at.node.outputs()[0];
     let rounds = out.dtype != DType::F32 && !matches!(op, ReduceOp::Max | ReduceOp::Min);
-    let cast = |to: DType| Op::Cast { to, saturate: true };
+    let mut shape = at.graph.ty(x).shape.clone();
     shape.splice(axis..=axis, [Dim::from(parts), Dim::from(size)]);
-    let x = add(Op::Reshape(shape), x)?;
-    let x = if rounds { add(cast(DType::F32), x)? } else { x };
+    let x = at.add(Op::Reshape(shape), &[x])?;
+    let x = if rounds { at.cast(DType::F32, x)? } else { x };
     let within = axes.iter().map(|&own| if own < axis { own } else { own + 1 }).collect();
-    let x = add(Op::Reduce { op: *op, axes: within, keep: false }, x)?;
+    let x = at.add(Op::Reduce { op: *op, axes: within, keep: false }, &[x])?;
     // Kept axes let a launch round its own results.
     let place = axis - axes.iter().filter(|&&own| own < axis).count();
-    let x = add(Op::Reduce { op: *op, axes: vec![place], keep: true }, x)?;
-    let x = if rounds { add(cast(out.dtype), x)? } else { x };
-    add(Op::Reshape(out.shape.clone()), x)
+    let x = at.add(Op::Reduce { op: *op, axes: vec![place], keep: true }, &[x])?;
+    let x = if rounds { at.cast(out.dtype, x)? } else { x };
+    at.add(Op::Reshape(out.shape.clone()), &[x])
 }

@@ -1,6 +1,7 @@
 //! Tidying: what stands twice is computed once, and what no output needs is dropped.
 
 use crate::base::error::FusionError;
+use crate::base::rebuild::{Rebuilt, outputs};
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::HashMap;
@@ -16,27 +17,21 @@ pub fn tidy(graph: &Graph) -> Result<Graph, FusionError> {
 }
 
 /// The graph with dead operations dropped; what stands twice stays so. Inputs and outputs stay.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn pruned(graph: &Graph) -> Result<Graph, FusionError> {
+pub(crate) fn pruned(graph: &Graph) -> Rebuilt<Graph> {
     without_dead(graph, false)
 }
 
-fn without_dead(graph: &Graph, share: bool) -> Result<Graph, FusionError> {
+fn without_dead(graph: &Graph, share: bool) -> Rebuilt<Graph> {
     let live = live_nodes(graph);
     let mut result = Graph::new();
     let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
     // Candidates for sharing, by a hash of what they do, and inputs.
     let mut seen: HashMap<(u64, Vec<Option<ValueId>>), Vec<NodeId>> = HashMap::new();
     for (id, node) in graph.nodes() {
+        let failed = |error| FusionError::rebuild(node, error);
         if node.op() == &Op::Input {
-            renamed.insert(
-                id.value(),
-                result
-                    .add_input(node.name(), node.outputs()[0].clone())
-                    .map_err(|e| FusionError::rebuild(node, e))?,
-            );
+            let input = result.add_input(node.name(), node.outputs()[0].clone());
+            renamed.insert(id.value(), input.map_err(failed)?);
             continue;
         }
         if !live[id.index()] {
@@ -53,16 +48,12 @@ fn without_dead(graph: &Graph, share: bool) -> Result<Graph, FusionError> {
         let new = match same {
             Some(same) => same,
             None => {
-                let new = result
-                    .add(node.name(), node.op().clone(), &inputs)
-                    .map_err(|e| FusionError::rebuild(node, e))?;
+                let new = result.add(node.name(), node.op().clone(), &inputs).map_err(failed)?;
                 candidates.push(new);
                 new
             }
         };
-        for output in 0..node.outputs().len() as u32 {
-            renamed.insert(ValueId { node: id, output }, ValueId { node: new, output });
-        }
+        renamed.extend(outputs(id, node, new));
     }
     for (name, value) in graph.outputs() {
         result.add_output(name, renamed[value]);

@@ -2,6 +2,7 @@
 
 use super::operand::forward;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::Parameters;
 use crate::base::variants::Variant;
 use crate::base::view::View;
@@ -17,14 +18,12 @@ use std::collections::BTreeMap;
 /// The launches of a step that is one attention, one for each of its variants.
 pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let body = &site.step.body;
-    let mut operations = body.nodes().filter(|(_, node)| !matches!(node.op(), Op::Input));
-    let (Some((_, node)), None) = (operations.next(), operations.next()) else {
-        return Err(Refusal::Operation("attention with other operations"));
-    };
+    let others = Refusal::Operation("attention with other operations");
+    let node = body.only_operation().ok_or(others)?;
     let Op::Attention(attrs) = node.op() else {
         return Err(Refusal::Operation(node.op().name()));
     };
-    let input = |place: usize| site.input(node.inputs().get(place).copied().flatten()?);
+    let input = |place: usize| site.input(node.input(place)?);
     let read = |place| {
         input(place)
             .ok_or(Refusal::Operation("attention over a value that the launch itself computes"))

@@ -6,6 +6,7 @@ pub(crate) use self::channels_last::lies_channels_last;
 use super::function::{Walk, function, leaves};
 use super::operand::forward;
 use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
+use crate::base::graph::NodeExt;
 use crate::base::variants::LIBRARY;
 use crate::base::view::{Mode, View};
 use graphene_frontend::dim::Dim;
@@ -211,9 +212,9 @@ impl<'a> Windows<'a> {
         attrs: &ConvAttrs,
         fold: Option<Fold>,
     ) -> Result<Self, Refusal> {
-        let input = |place: usize| node.inputs().get(place).copied().flatten();
-        let operand = |place| input(place).ok_or(Refusal::Operation("a convolution of nothing"));
-        let (x, w, bias) = (operand(0)?, operand(1)?, input(2));
+        let nothing = Refusal::Operation("a convolution of nothing");
+        let (Some(x), Some(w)) = (node.input(0), node.input(1)) else { return Err(nothing) };
+        let bias = node.input(2);
         let [of_x, of_w, of_y] = [x, w, value].map(|value| &body.ty(value).shape);
         let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("channels of unknown number"));
         let window = |axis: usize| -> Result<Axis, Refusal> {
@@ -249,8 +250,7 @@ impl<'a> Windows<'a> {
         node: &Node,
         attrs: &PoolAttrs,
     ) -> Result<Self, Refusal> {
-        let x = node.inputs().first().copied().flatten();
-        let x = x.ok_or(Refusal::Operation("a pooling of nothing"))?;
+        let x = node.input(0).ok_or(Refusal::Operation("a pooling of nothing"))?;
         let shape = &body.ty(x).shape;
         let axes = (0..attrs.kernel.len()).map(|axis| {
             Ok(Axis {

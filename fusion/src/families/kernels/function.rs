@@ -6,6 +6,7 @@
 
 use super::activations;
 use super::{Refusal, scalar};
+use crate::base::graph::GraphExt;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, FunctionClass, Op, Unary};
@@ -116,7 +117,7 @@ impl Numbers {
             Some((body, made.value()))
         };
         let Some((body, made)) = alone() else { return Numbers { single: false, whole: false } };
-        let input = |value: ValueId| body.inputs().iter().position(|id| id.value() == value);
+        let input = |value: ValueId| body.place_of_input(value);
         Numbers {
             single: function(&body, &[made], &input).is_ok(),
             whole: whole(&body, &[made], &input).is_ok(),

@@ -5,12 +5,12 @@ use super::matmul_layout::MatMulLayout;
 use super::operand::Matrix;
 use super::sums::{Sum, is_gated, summed};
 use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made, tiles};
+use crate::base::graph::GraphExt;
 use crate::base::parameters::{GemmParameters, Parameters};
 use crate::base::variants::Variant;
 use crate::families::tiles::{MatMuls, PING_PONG, Tile, parts};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::Op;
 use graphene_ir::arch::Feature;
 use graphene_ir::function::Function;
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
@@ -23,8 +23,7 @@ use std::collections::BTreeMap;
 /// The launches of a step of matmuls over one shape, one for each of its variants.
 pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let body = &site.step.body;
-    let nodes = body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul));
-    let matmuls: Vec<NodeId> = nodes.map(|(id, _)| id).collect();
+    let matmuls = body.matmuls();
     let first = *matmuls.first().ok_or(Refusal::Operation("a matmul of nothing"))?;
     let shape = &body.ty(first.value()).shape;
     let rank = shape.len();

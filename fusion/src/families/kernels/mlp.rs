@@ -4,6 +4,7 @@ use super::function::{Walk, function, leaves};
 use super::matmul::Operands;
 use super::operand::Matrix;
 use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, made, scalar};
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::program::BufferKind;
 use graphene_frontend::dim::Dim;
@@ -26,8 +27,7 @@ const UNIT: i64 = 8;
 /// The launches of a step of layers, one for each of its variants.
 pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let body = &site.step.body;
-    let nodes = body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul));
-    let matmuls: Vec<NodeId> = nodes.map(|(id, _)| id).collect();
+    let matmuls = body.matmuls();
     let first = *matmuls.first().ok_or(Refusal::Operation("a chain of no layers"))?;
     let input = Input::new(site, first)?;
     let chain = Chain::new(site, &matmuls, input.scalar)?;
@@ -98,7 +98,7 @@ struct Input {
 impl Input {
     fn new(site: &Site<'_>, matmul: NodeId) -> Result<Self, Refusal> {
         let body = &site.step.body;
-        let of = |id: NodeId| body.node(id).inputs().first().copied().flatten();
+        let of = |id: NodeId| body.node(id).input(0);
         let rounded = of(matmul).ok_or(Refusal::Operation("a matmul of nothing"))?;
         let is_cast = matches!(body.node(rounded.node).op(), Op::Cast { .. });
         let value = if is_cast { of(rounded.node) } else { Some(rounded) };
@@ -156,7 +156,7 @@ impl<'a> Chain<'a> {
                 if layer != number.checked_sub(1) {
                     return Err(Refusal::Operation("matmuls that are no chain"));
                 }
-                let input = node.inputs().first().copied().flatten();
+                let input = node.input(0);
                 inputs.push(input.ok_or(Refusal::Operation("a matmul of nothing"))?);
                 layer = Some(number);
             }
@@ -221,7 +221,7 @@ impl<'a> Chain<'a> {
 
     /// Adds the weights; says whether the output's column is contiguous, and whether they are constant.
     fn weights(&self, operands: &mut Operands<'_>, l: usize) -> Result<(bool, bool), Refusal> {
-        let value = self.body.node(self.matmuls[l]).inputs().get(1).copied().flatten();
+        let value = self.body.node(self.matmuls[l]).input(1);
         let operand = value.and_then(|value| self.site.input(value));
         let operand = operand.ok_or(Refusal::Operation("weights that are computed"))?;
         let (scalar, view) = self.site.operand(operand)?;

@@ -4,6 +4,7 @@ use super::operand::Axes;
 use super::{
     Launch, Pointer, Refusal, Site, StepOperand, WIDTH, lies_channels_last, made, pointwise, scalar,
 };
+use crate::base::graph::NodeExt;
 use crate::base::view::View;
 use crate::families::grids::of_loop;
 use graphene_frontend::dim::{Bindings, Dim};
@@ -63,8 +64,7 @@ pub(super) fn launch(site: &Site<'_>) -> Option<Result<Launch, Refusal>> {
 
 /// The body's first operation, if it has any: groups of this family have no more than one.
 fn alone(body: &Graph) -> Option<&Node> {
-    let is_source = |node: &Node| matches!(node.op(), Op::Input | Op::Constant(_));
-    body.nodes().map(|(_, node)| node).find(|node| !is_source(node))
+    body.nodes().map(|(_, node)| node).find(|node| node.is_operation())
 }
 
 /// Whether a kernel's symbols can have the value: it is not negative, and less than 2³¹ where no symbol is beyond
@@ -175,13 +175,10 @@ fn surrounded(
     if mode != PadMode::Constant {
         return Err(Refusal::Operation("borders that are elements of the operand"));
     }
-    let given = node.inputs().get(1).copied().flatten();
-    let border = || given.map_or(Ok(What::Zeros), |value| input(site, value));
-    let operand = node.inputs().first().copied().flatten();
-    let inner = input(site, operand.ok_or(Refusal::Operation("a pad of nothing"))?)?;
-    let What::Copied(from, mut inner) = inner else {
-        return Err(Refusal::Operation("a pad of nothing"));
-    };
+    let border = || node.input(1).map_or(Ok(What::Zeros), |value| input(site, value));
+    let nothing = Refusal::Operation("a pad of nothing");
+    let Some(operand) = node.input(0) else { return Err(nothing) };
+    let What::Copied(from, mut inner) = input(site, operand)? else { return Err(nothing) };
     let (mut rest, mut pieces) = (result(site).clone(), Vec::new());
     for (axis, (before, after)) in before.iter().zip(after).enumerate() {
         let zero = Dim::from(0);

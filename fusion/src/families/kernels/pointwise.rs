@@ -3,6 +3,7 @@
 use super::function::{function, whole};
 use super::operand::Axes;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made, tiles};
+use crate::base::graph::GraphExt;
 use crate::families::grids::of_loop;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
@@ -20,7 +21,7 @@ const SHORT: i64 = 16;
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let body = &site.step.body;
     let outputs: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
-    let input = |value: ValueId| body.inputs().iter().position(|id| id.value() == value);
+    let input = |value: ValueId| body.place_of_input(value);
     // Integers that are moved as they are may be more than single precision holds.
     let moved = |value: &ValueId| input(*value).is_some() && is_wide(body.ty(*value).dtype);
     let (function, numbers) = match function(body, &outputs, &input) {

@@ -2,6 +2,7 @@
 
 use super::function::unary;
 use super::{Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, made, tiles};
+use crate::base::graph::NodeExt;
 use crate::base::sizes::ceil;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Node, ValueId};
@@ -203,7 +204,7 @@ impl Operands<'_> {
     }
 
     fn read(&mut self, place: usize) -> Result<(Scalar, Vec<Dim>), Refusal> {
-        let value = self.node.inputs().get(place).copied().flatten();
+        let value = self.node.input(place);
         let operand = value.and_then(|value| self.site.input(value));
         self.push(
             operand

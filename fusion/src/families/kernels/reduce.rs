@@ -4,6 +4,7 @@
 use super::function::function;
 use super::operand::{Axes, forward};
 use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::sizes::ceil;
 use crate::base::view::{Mode, View};
 use crate::families::grids::{COLUMNS, of_columns, of_folds};
@@ -70,8 +71,7 @@ impl<'a> Rows<'a> {
     fn value(&self, value: ValueId, made: &[(ValueId, Function)]) -> Result<Function, Refusal> {
         let count = self.body.inputs().len();
         let input = |value: ValueId| {
-            let inputs = self.body.inputs();
-            let given = inputs.iter().position(|id| id.value() == value);
+            let given = self.body.place_of_input(value);
             given.or_else(|| made.iter().position(|known| known.0 == value).map(|i| count + i))
         };
         let of_rows = function(self.body, &[value], &input)?;
@@ -89,7 +89,7 @@ impl<'a> Rows<'a> {
     fn result(&mut self, id: NodeId, made: &[(ValueId, Function)]) -> Result<Function, Refusal> {
         let node = self.body.node(id);
         let read = |place: usize| -> Result<Option<Function>, Refusal> {
-            let value = node.inputs().get(place).copied().flatten();
+            let value = node.input(place);
             value.map(|value| self.value(value, made)).transpose()
         };
         let x = read(0)?.ok_or(Refusal::Operation("a reduction of nothing"))?;
@@ -169,7 +169,7 @@ fn axes(body: &Graph, id: NodeId, op: &Op) -> Option<Vec<usize>> {
 }
 
 fn operand(body: &Graph, id: NodeId, place: usize) -> Result<ValueId, Refusal> {
-    let value = body.node(id).inputs().get(place).copied().flatten();
+    let value = body.node(id).input(place);
     value.ok_or(Refusal::Operation("a reduction of nothing"))
 }
 

@@ -3,8 +3,9 @@
 use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
+use crate::base::graph::NodeExt;
 use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::Op;
 use graphene_ir::kernel::Number;
 use graphene_ir::template::access::Access;
@@ -125,8 +126,8 @@ fn normalisation(body: &Graph) -> Result<Normalisation, Refusal> {
             }
             _ => return None,
         };
-        let input = |place: usize| node.inputs().get(place).copied().flatten();
-        let (value, result, affine) = (input(0)?, id.value(), [input(1), input(2)]);
+        let (value, result) = (node.input(0)?, id.value());
+        let affine = [node.input(1), node.input(2)];
         Some(Normalisation { value, result, norm, axis, epsilon, affine })
     });
     match (found.next(), found.next()) {
@@ -135,7 +136,7 @@ fn normalisation(body: &Graph) -> Result<Normalisation, Refusal> {
         (None, _) => {}
     }
     let mut gathers = body.nodes().filter_map(|(_, node)| match node.op() {
-        Op::Gather { axis: 0 } => node.inputs().first().copied().flatten(),
+        Op::Gather { axis: 0 } => node.input(0),
         _ => None,
     });
     let [(_, value)] = body.outputs() else { return Err(Refusal::Operation("several outputs")) };
@@ -156,8 +157,8 @@ fn normalisation(body: &Graph) -> Result<Normalisation, Refusal> {
 
 /// What stands first in a body that is no function of rows.
 fn first_operation(body: &Graph) -> &'static str {
-    let mut ops = body.nodes().map(|(_, node)| node.op());
-    match ops.find(|op| !matches!(op, Op::Input | Op::Constant(_))) {
+    let mut nodes = body.nodes().map(|(_, node)| node);
+    match nodes.find(|node| node.is_operation()).map(Node::op) {
         Some(Op::Gather { .. } | Op::Softmax { .. }) | None => "rows along another axis",
         Some(Op::LayerNorm { .. }) => "a LayerNorm's statistics",
         Some(op) => op.name(),

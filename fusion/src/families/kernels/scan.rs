@@ -2,6 +2,7 @@
 
 use super::operand::{Axes, forward};
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
+use crate::base::graph::GraphExt;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{CumulativeOp, Op};
@@ -17,10 +18,8 @@ pub(super) fn is_one(body: &Graph) -> bool {
 
 /// The launch of a step that is one running reduction.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
-    let mut operations = site.step.body.nodes().filter(|(_, node)| !matches!(node.op(), Op::Input));
-    let (Some((_, node)), None) = (operations.next(), operations.next()) else {
-        return Err(Refusal::Operation("a scan with other operations"));
-    };
+    let others = Refusal::Operation("a scan with other operations");
+    let node = site.step.body.only_operation().ok_or(others)?;
     let Op::Cumulative { op, axis, exclusive, reverse } = *node.op() else {
         return Err(Refusal::Operation(node.op().name()));
     };

@@ -2,13 +2,13 @@
 
 use super::Refusal;
 use super::function::{Walk, leaves};
+use crate::base::graph::GraphExt;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
 
 /// Whether the body's matmuls are two of one A that are not added.
 pub(crate) fn is_gated(body: &Graph) -> bool {
-    let nodes = body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul));
-    let matmuls: Vec<NodeId> = nodes.map(|(id, _)| id).collect();
+    let matmuls = body.matmuls();
     let left = |id: NodeId| body.node(id).inputs()[0];
     matches!(matmuls[..], [gate, value] if left(gate) == left(value))
         && summed(body, &matmuls).is_err()
@@ -28,9 +28,8 @@ pub(super) fn summed(body: &Graph, matmuls: &[NodeId]) -> Result<Sum, Refusal> {
     }
     let apart = Err(Refusal::Operation("several matmuls that are not added"));
     let is_sum = |id: NodeId| matches!(body.node(id).op(), Op::Binary(Binary::Add));
-    let given = |id: NodeId| body.outputs().iter().any(|(_, value)| value.node == id);
     let reader = |id: NodeId| match body.uses(id)[..] {
-        [(reader, _)] if !given(id) && is_sum(reader) => Some(reader),
+        [(reader, _)] if !body.gives(id) && is_sum(reader) => Some(reader),
         _ => None,
     };
     let mut root = matmuls[0];

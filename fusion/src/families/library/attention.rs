@@ -3,17 +3,16 @@
 use super::epilogue::number;
 use super::matmul::At;
 use crate::base::elements::is_real;
-use crate::base::error::FusionError;
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
-use crate::base::rebuild::rebuilt;
+use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use crate::base::view::{Mode, View};
 use crate::families::kernels::{Pointer, StepOperand, launches};
 use crate::families::layout::{is_view, transposed};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::infer::InferError;
 use graphene_frontend::op::{AttentionAttrs, Binary, Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_ir::target::Target;
@@ -63,7 +62,7 @@ const ALIGNMENT: i64 = 16;
 fn is_sdpa(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
     let Some(ty) = node.outputs().first() else { return false };
     let AttentionAttrs { softcap, guarded, fill, .. } = *attrs;
-    let mask = node.inputs().get(3).copied().flatten().map(|mask| graph.ty(mask));
+    let mask = node.input(3).map(|mask| graph.ty(mask));
     let adds = mask.is_none_or(|mask| match mask.dtype {
         DType::Bool => fill == f32::NEG_INFINITY,
         dtype => dtype == ty.dtype && mask.shape.last().is_some_and(|keys| *keys != 1),
@@ -78,7 +77,7 @@ fn is_sdpa(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
 /// The larger of the sizes of a row of keys and of values, where both are multiples of [`ALIGNMENT`].
 fn widths(graph: &Graph, node: &Node) -> Option<i64> {
     let width = |place: usize| {
-        let ty = graph.ty(node.inputs().get(place).copied().flatten()?);
+        let ty = graph.ty(node.input(place)?);
         let bytes = ty.shape.last()?.known()?.checked_mul(ty.dtype.size() as i64)?;
         (bytes > 0 && bytes % ALIGNMENT == 0).then(|| ty.shape.last()?.known()).flatten()
     };
@@ -101,8 +100,7 @@ pub(super) fn is_attended(graph: &Graph, reader: NodeId, value: ValueId, view: &
 /// The order of dims in memory in which attention writes, as what reads it wants it: of each row the elements stay side
 /// by side.
 pub(crate) fn heads_order(graph: &Graph, value: ValueId) -> Option<Vec<usize>> {
-    let given = graph.outputs().iter().any(|(_, given)| *given == value);
-    let order = transposed(graph, value).filter(|_| !given)?;
+    let order = transposed(graph, value).filter(|_| !graph.gives(value.node))?;
     (order.last() == Some(&(order.len() - 1))).then_some(order)
 }
 
@@ -110,10 +108,7 @@ pub(crate) fn heads_order(graph: &Graph, value: ValueId) -> Option<Vec<usize>> {
 /// others, matmuls and a softmax for those that no kernel takes or that a kernel has no advantage in, being of single
 /// precision. By matmuls, those that a call would take are matmuls and a softmax, too, but for causal ones and those
 /// with shared heads.
-///
-/// # Errors
-/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn spelled(graph: &Graph, by: AttentionBy) -> Result<Graph, FusionError> {
+pub(crate) fn spelled(graph: &Graph, by: AttentionBy) -> Rebuilt<Graph> {
     spelled_by(graph, &|node, attrs| {
         let attrs = without_guard(graph, node, attrs);
         let way = way(graph, node, &attrs, by);
@@ -147,13 +142,7 @@ pub(crate) fn attention_without_kernel(program: &Program, target: &Target) -> BT
 }
 
 /// The graph with the attentions of these names as matmuls and a softmax, where they have such a spelling.
-///
-/// # Errors
-/// As for [`spelled`].
-pub(crate) fn without_attention(
-    graph: &Graph,
-    names: &BTreeSet<String>,
-) -> Result<Graph, FusionError> {
+pub(crate) fn without_attention(graph: &Graph, names: &BTreeSet<String>) -> Rebuilt<Graph> {
     spelled_by(graph, &|node, attrs| {
         let way = match names.contains(node.name()) && has_matmuls(graph, node, attrs) {
             true => Way::MatMuls,
@@ -166,12 +155,11 @@ pub(crate) fn without_attention(
 fn spelled_by(
     graph: &Graph,
     of: &dyn Fn(&Node, &AttentionAttrs) -> (AttentionAttrs, Way),
-) -> Result<Graph, FusionError> {
-    rebuilt(graph, |result, (_, node), inputs| {
-        let Op::Attention(attrs) = node.op() else { return Ok(None) };
-        let (attrs, way) = of(node, attrs);
-        let made = attention(result, node, &attrs, inputs.to_vec(), way);
-        made.map(Some).map_err(|error| FusionError::rebuild(node, error))
+) -> Rebuilt<Graph> {
+    rebuilt(graph, |at, _, inputs| {
+        let Op::Attention(attrs) = at.node.op() else { return Ok(None) };
+        let (attrs, way) = of(at.node, attrs);
+        attention(at, &attrs, inputs.to_vec(), way).map(Some)
     })
 }
 
@@ -202,7 +190,7 @@ fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> Attentio
         let number = value.and_then(|value| number(graph.constant(value)?));
         number.is_some_and(f32::is_finite)
     };
-    let mut mask = node.inputs().get(3).copied().flatten();
+    let mut mask = node.input(3);
     while let Some(viewed) = mask.filter(|mask| is_view(graph.node(mask.node).op())) {
         mask = graph.node(viewed.node).inputs()[0];
     }
@@ -216,7 +204,7 @@ fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> Attentio
 /// Whether matmuls and a softmax compute it: it is of reals, not causal, and shares no heads.
 fn has_matmuls(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
     let heads = |place: usize| {
-        let value = node.inputs().get(place).copied().flatten()?;
+        let value = node.input(place)?;
         graph.ty(value).shape.get(1)
     };
     !attrs.causal && heads(0) == heads(1) && is_real(node.outputs()[0].dtype)
@@ -234,111 +222,94 @@ fn way(graph: &Graph, node: &Node, attrs: &AttentionAttrs, by: AttentionBy) -> W
 }
 
 fn attention(
-    graph: &mut Graph,
-    node: &Node,
+    mut at: InPlace<'_>,
     attrs: &AttentionAttrs,
     mut inputs: Vec<Option<ValueId>>,
     way: Way,
-) -> Result<ValueId, InferError> {
+) -> Rebuilt<ValueId> {
     let mask = inputs.get(3).copied().flatten();
     match (way, &inputs[..]) {
         (Way::MatMuls, &[Some(q), Some(k), Some(v), ..]) => {
-            let spelling = Spelling { graph, name: node.name() };
-            return spelling.matmuls(attrs, [q, k, v], mask);
+            return matmuls(at, attrs, [q, k, v], mask);
         }
         (Way::Call, _) => {
-            if let Some(mask) = mask.filter(|&mask| graph.ty(mask).dtype == DType::Bool) {
-                let dtype = node.outputs()[0].dtype;
-                let mut spelling = Spelling { graph: &mut *graph, name: node.name() };
-                let (none, all) =
-                    (spelling.number(dtype, 0.0), spelling.number(dtype, f32::NEG_INFINITY));
-                inputs[3] = Some(spelling.add(Op::Select, &[mask, none, all])?);
+            if let Some(mask) = mask.filter(|&mask| at.graph.ty(mask).dtype == DType::Bool) {
+                let dtype = at.node.outputs()[0].dtype;
+                let (none, all) = (at.number(dtype, 0.0), at.number(dtype, f32::NEG_INFINITY));
+                inputs[3] = Some(at.add(Op::Select, &[mask, none, all])?);
             }
         }
         _ => {}
     }
-    Ok(graph.add(node.name(), Op::Attention(attrs.clone()), &inputs)?.value())
+    at.add_optional(Op::Attention(attrs.clone()), &inputs)
 }
 
-/// Operations of one name.
-struct Spelling<'a> {
-    graph: &'a mut Graph,
-    name: &'a str,
-}
-
-impl Spelling<'_> {
-    fn add(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId, InferError> {
-        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
-        Ok(self.graph.add(self.name, op, &inputs)?.value())
-    }
-
+impl InPlace<'_> {
     fn number(&mut self, dtype: DType, number: f32) -> ValueId {
-        let tensor = match dtype {
+        self.constant(match dtype {
             DType::F16 => Tensor::scalar(f16::from_f32(number)),
             DType::BF16 => Tensor::scalar(bf16::from_f32(number)),
             _ => Tensor::scalar(number),
-        };
-        self.graph.add_constant(self.name, tensor)
+        })
     }
+}
 
-    /// Attention of real numbers as matmuls and a softmax.
-    fn matmuls(
-        mut self,
-        attrs: &AttentionAttrs,
-        [q, k, v]: [ValueId; 3],
-        mask: Option<ValueId>,
-    ) -> Result<ValueId, InferError> {
-        let AttentionAttrs { scale, softcap, guarded, fill, .. } = *attrs;
-        let dtype = self.graph.ty(q).dtype;
-        let k = self.add(Op::Transpose(vec![0, 1, 3, 2]), &[k])?;
-        let mut scores = self.add(Op::MatMul, &[q, k])?;
-        let inner = if softcap == 0.0 { scale } else { scale / softcap };
-        if inner != 1.0 {
-            let inner = self.number(dtype, inner);
-            scores = self.add(Op::Binary(Binary::Mul), &[scores, inner])?;
-        }
-        if softcap != 0.0 {
-            scores = self.add(Op::Unary(Unary::Tanh), &[scores])?;
-            let outer = self.number(dtype, softcap);
-            scores = self.add(Op::Binary(Binary::Mul), &[scores, outer])?;
-        }
-        scores = match mask {
-            None => scores,
-            Some(mask) if self.graph.ty(mask).dtype == DType::Bool => {
-                let fill = self.number(dtype, fill);
-                self.add(Op::Select, &[mask, scores, fill])?
-            }
-            Some(mask) => self.add(Op::Binary(Binary::Add), &[scores, mask])?,
-        };
-        let mut weights = self.add(Op::Softmax { axis: 3, log: false }, &[scores])?;
-        if guarded {
-            let nan = self.add(Op::Unary(Unary::IsNan), &[weights])?;
-            let zero = self.number(dtype, 0.0);
-            weights = self.add(Op::Select, &[nan, zero, weights])?;
-        }
-        self.add(Op::MatMul, &[weights, v])
+/// Attention of real numbers as matmuls and a softmax.
+fn matmuls(
+    mut at: InPlace<'_>,
+    attrs: &AttentionAttrs,
+    [q, k, v]: [ValueId; 3],
+    mask: Option<ValueId>,
+) -> Rebuilt<ValueId> {
+    let AttentionAttrs { scale, softcap, guarded, fill, .. } = *attrs;
+    let dtype = at.graph.ty(q).dtype;
+    let k = at.add(Op::Transpose(vec![0, 1, 3, 2]), &[k])?;
+    let mut scores = at.add(Op::MatMul, &[q, k])?;
+    let inner = if softcap == 0.0 { scale } else { scale / softcap };
+    if inner != 1.0 {
+        let inner = at.number(dtype, inner);
+        scores = at.binary(Binary::Mul, scores, inner)?;
     }
+    if softcap != 0.0 {
+        scores = at.add(Op::Unary(Unary::Tanh), &[scores])?;
+        let outer = at.number(dtype, softcap);
+        scores = at.binary(Binary::Mul, scores, outer)?;
+    }
+    scores = match mask {
+        None => scores,
+        Some(mask) if at.graph.ty(mask).dtype == DType::Bool => {
+            let fill = at.number(dtype, fill);
+            at.add(Op::Select, &[mask, scores, fill])?
+        }
+        Some(mask) => at.binary(Binary::Add, scores, mask)?,
+    };
+    let mut weights = at.add(Op::Softmax { axis: 3, log: false }, &[scores])?;
+    if guarded {
+        let nan = at.add(Op::Unary(Unary::IsNan), &[weights])?;
+        let zero = at.number(dtype, 0.0);
+        weights = at.add(Op::Select, &[nan, zero, weights])?;
+    }
+    at.add(Op::MatMul, &[weights, v])
 }
 
 /// The call that computes a step, if one does.
 pub fn sdpa(program: &Program, step: &Step) -> Option<Sdpa> {
     let body = &*step.body;
-    let mut nodes = body.nodes().filter(|(_, node)| !matches!(node.op(), Op::Input));
-    let (_, node) = nodes.next().filter(|_| nodes.next().is_none())?;
+    let node = body.only_operation()?;
     let Op::Attention(attrs) = node.op() else { return None };
     let numbers = |mask: ValueId| body.ty(mask).dtype != DType::Bool;
-    let mask = node.inputs().get(3).copied().flatten();
+    let mask = node.input(3);
     if step.family != Family::Fmha || !is_sdpa(body, node, attrs) || !mask.is_none_or(numbers) {
         return None;
     }
     let dtype = node.outputs()[0].dtype;
     let input = |value: ValueId| {
-        let number = body.inputs().iter().position(|id| id.value() == value)?;
+        let number = body.place_of_input(value)?;
         let operand = &step.inputs[number];
         let same = program.buffer(operand.buffer).dtype == dtype;
         same.then(|| heads(StepOperand::Input(number), operand)).flatten()
     };
-    let read = |place: usize| input(node.inputs().get(place).copied().flatten()?);
+    let read = |place: usize| input(node.input(place)?);
     let mask = match mask {
         Some(mask) => Some(broadcast(input(mask)?)),
         None => None,

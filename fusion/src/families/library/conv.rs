@@ -4,6 +4,7 @@ use super::epilogue::{Activation, Chain, chain};
 use super::matmul::At;
 use super::rows_of_conv;
 use crate::base::elements::is_real;
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::view::View;
@@ -82,14 +83,13 @@ pub fn conv(program: &Program, step: &Step, target: &Target) -> Option<Conv> {
         return None;
     }
     let read = |value: ValueId| {
-        let number = body.inputs().iter().position(|id| id.value() == value)?;
+        let number = body.place_of_input(value)?;
         let operand = &step.inputs[number];
         let same = program.buffer(operand.buffer).dtype == dtype;
         same.then_some((StepOperand::Input(number), operand))
     };
-    let input = |place: usize| node.inputs().get(place).copied().flatten();
-    let (image, weights) = (read(input(0)?)?, read(input(1)?)?);
-    let bias = match input(2) {
+    let (image, weights) = (read(node.input(0)?)?, read(node.input(1)?)?);
+    let bias = match node.input(2) {
         Some(bias) => Some(read(bias)?),
         None => None,
     };
@@ -109,7 +109,7 @@ pub fn conv(program: &Program, step: &Step, target: &Target) -> Option<Conv> {
     }
     let size = |dim: &Dim| usize::try_from(dim.known()?).ok().filter(|size| *size > 0);
     let ([images, read, sizes @ ..], [made, _, windows @ ..]) =
-        (&body.ty(input(0)?).shape[..], &body.ty(input(1)?).shape[..])
+        (&body.ty(node.input(0)?).shape[..], &body.ty(node.input(1)?).shape[..])
     else {
         return None;
     };

@@ -2,6 +2,7 @@
 
 use super::epilogue::{Activation, Chain, MATMUL, chain};
 use crate::base::elements::is_real;
+use crate::base::graph::GraphExt;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::view::{Mode, View, stride};
@@ -93,7 +94,7 @@ pub fn matmul(program: &Program, step: &Step, target: &Target) -> Option<MatMul>
         return None;
     }
     let read = |value: ValueId| {
-        let number = body.inputs().iter().position(|id| id.value() == value)?;
+        let number = body.place_of_input(value)?;
         let operand = &step.inputs[number];
         let same = program.buffer(operand.buffer).dtype == dtype;
         same.then_some((StepOperand::Input(number), operand))

@@ -1,6 +1,7 @@
 //! What stays finite: of functions, conversions to types of a smaller range, and sums of numbers as large as a mask's.
 
 use super::{SEEN, Value};
+use crate::base::graph::NodeExt;
 use crate::pad::{input_ty, value_of};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
@@ -78,8 +79,7 @@ pub(super) fn keeps(graph: &Graph, node: &Node, inputs: &[&Value]) -> bool {
         Op::Select => true,
         Op::Cast { to, .. } => {
             let narrow = to.size() == 1 && to.is_float();
-            let given = node.inputs().first().copied().flatten();
-            !narrow && given.is_some_and(|given| converts(graph, given, *to))
+            !narrow && node.input(0).is_some_and(|given| converts(graph, given, *to))
         }
         Op::Binary(Binary::Div) => {
             let divisor = inputs.get(1).and_then(|value| value.uniform.as_ref());
@@ -120,7 +120,6 @@ fn range(dtype: DType) -> f64 {
 /// A magnitude that a value's numbers do not exceed, where that is seen.
 fn magnitude(graph: &Graph, value: ValueId) -> Option<f64> {
     let node = graph.node(value.node);
-    let input = |number: usize| node.inputs().get(number).copied().flatten();
     match node.op() {
         // Weights and tables that are too many to look at are taken to be within.
         Op::Constant(tensor) => Some(most(tensor).unwrap_or(0.0)),
@@ -133,12 +132,12 @@ fn magnitude(graph: &Graph, value: ValueId) -> Option<f64> {
         | Op::Transpose(_)
         | Op::Expand(_)
         | Op::Slice(_)
-        | Op::Gather { .. } => magnitude(graph, input(0)?),
+        | Op::Gather { .. } => magnitude(graph, node.input(0)?),
         // Of n numbers whose squares' mean is at most one, none is larger than √n.
         Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } if value.output == 0 => {
             let sizes = graph.ty(value).shape.get(*axis..)?.iter().map(|size| size.known());
             let n = sizes.product::<Option<i64>>()? as f64;
-            let factor = |number: usize, none: f64| match input(number) {
+            let factor = |number: usize, none: f64| match node.input(number) {
                 Some(factor) => graph.constant(factor).map(|tensor| most(tensor).unwrap_or(0.0)),
                 None => Some(none),
             };
