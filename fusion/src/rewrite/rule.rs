@@ -3,13 +3,12 @@
 use super::language::{
     Fact, Head, Known, Term, Terms, add_literal, add_operation, operation, splat,
 };
+use crate::base::elements::number;
 use egg::{Id, Pattern, Searcher, Subst, Var};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Op, Unary};
-use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
-use half::{bf16, f16};
 
 /// An equality: whatever matches the pattern equals what `make` gives.
 ///
@@ -238,9 +237,8 @@ impl Site<'_> {
 
     /// Whether all elements of a constant are this number, rounded to their type.
     pub(crate) fn is(&self, id: Id, expected: f64) -> bool {
-        let Some(number) = self.number(id) else { return false };
-        let rounded = self.dtype(id).and_then(|dtype| rounded(dtype, expected));
-        number == rounded.unwrap_or(expected)
+        let rounded = self.dtype(id).and_then(|dtype| splat(&number(dtype, expected)?));
+        self.number(id) == Some(rounded.unwrap_or(expected))
     }
 
     /// Whether all elements of a constant are this number to five digits, or as near to it as their type allows. In
@@ -327,13 +325,7 @@ impl Site<'_> {
 
     /// A scalar of the element type of `like`.
     pub(crate) fn scalar(&mut self, like: Id, value: f64) -> Option<Id> {
-        let tensor = match self.dtype(like)? {
-            DType::F32 => Tensor::scalar(value as f32),
-            DType::F64 => Tensor::scalar(value),
-            DType::F16 => Tensor::scalar(f16::from_f64(value)),
-            DType::BF16 => Tensor::scalar(bf16::from_f64(value)),
-            _ => return None,
-        };
+        let tensor = number(self.dtype(like)?, value)?;
         Some(add_literal(self.terms, &tensor))
     }
 }
@@ -341,38 +333,11 @@ impl Site<'_> {
 /// The binary digits of the numbers of a type, the leading one counted; `None`: they are no real numbers, or are
 /// only stored, never computed with.
 pub(crate) fn digits(dtype: DType) -> Option<i32> {
-    use DType::{
-        BF16, Bool, F4E2M1, F8E4M3Fn, F8E4M3FnUz, F8E5M2, F8E5M2FnUz, F8E8M0, F16, F32, F64, I2,
-        I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64,
-    };
     match dtype {
-        F64 => Some(53),
-        F32 => Some(24),
-        F16 => Some(11),
-        BF16 => Some(8),
-        F8E4M3Fn | F8E4M3FnUz | F8E5M2 | F8E5M2FnUz | F8E8M0 | F4E2M1 => None,
-        I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64 | Bool | I4 | U4 | I2 | U2 => None,
-    }
-}
-
-/// The largest finite number of a type that is computed with.
-pub(crate) fn largest(dtype: DType) -> Option<f64> {
-    match dtype {
-        DType::F64 => Some(f64::MAX),
-        DType::F32 => Some(f64::from(f32::MAX)),
-        DType::F16 => Some(f64::from(f16::MAX)),
-        DType::BF16 => Some(f64::from(bf16::MAX)),
-        _ => None,
-    }
-}
-
-/// The number as this type holds it; `None` where it is none of the types that are computed with.
-pub(crate) fn rounded(dtype: DType, number: f64) -> Option<f64> {
-    match dtype {
-        DType::F64 => Some(number),
-        DType::F32 => Some(f64::from(number as f32)),
-        DType::F16 => Some(f64::from(f16::from_f64(number))),
-        DType::BF16 => Some(f64::from(bf16::from_f64(number))),
+        DType::F64 => Some(53),
+        DType::F32 => Some(24),
+        DType::F16 => Some(11),
+        DType::BF16 => Some(8),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::epilogue::number;
 use super::matmul::At;
-use crate::base::elements::is_real;
+use crate::base::elements::{self, is_real};
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
@@ -14,9 +14,7 @@ use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::{AttentionAttrs, Binary, Op, Unary};
-use graphene_frontend::tensor::Tensor;
 use graphene_ir::target::Target;
-use half::{bf16, f16};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -246,11 +244,8 @@ fn attention(
 
 impl InPlace<'_> {
     fn number(&mut self, dtype: DType, number: f32) -> ValueId {
-        self.constant(match dtype {
-            DType::F16 => Tensor::scalar(f16::from_f32(number)),
-            DType::BF16 => Tensor::scalar(bf16::from_f32(number)),
-            _ => Tensor::scalar(number),
-        })
+        let number = elements::number(dtype, f64::from(number));
+        self.constant(number.expect("attention is of real numbers"))
     }
 }
 

@@ -5,7 +5,8 @@
 //! where all that they pass holds every value of that type; where something narrower rounds, it is no attention.
 
 use super::algebra::scaled;
-use crate::rewrite::rule::{Site, digits, largest};
+use crate::base::elements::largest;
+use crate::rewrite::rule::{Site, digits};
 use egg::Id;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
