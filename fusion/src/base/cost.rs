@@ -1,6 +1,5 @@
-//! What a launch costs: bytes, blocks and seconds; and what moving bytes and computing elements take.
+//! What a launch costs: bytes, blocks and seconds; and what moving bytes takes.
 
-use graphene_frontend::op::Op;
 use graphene_ir::target::{Kind, Target};
 use std::fmt;
 
@@ -122,9 +121,4 @@ pub(crate) fn move_cost(target: &Target, bytes: f64) -> Cost {
         blocks: 1.0,
         ..Cost::default()
     }
-}
-
-/// Operations of the vector units that an element of a pointwise operation takes; none of others.
-pub(crate) fn weight(op: &Op) -> f64 {
-    op.info().work
 }

@@ -229,39 +229,30 @@ impl Family {
         })
     }
 
-    /// The colour of its groups in pictures.
-    pub fn colour(self) -> &'static str {
-        match self {
-            Self::View => "#eeeeee",
-            Self::Copy => "#cccccc",
-            Self::Pointwise => "#fff2ae",
-            Self::MatMul => "#b3cde3",
-            Self::Mlp => "#8fb8de",
-            Self::Normalization => "#ccebc5",
-            Self::Reduction => "#a8ddb5",
-            Self::Gather => "#fddaec",
-            Self::Fmha => "#fbb4ae",
-            Self::Convolution => "#decbe4",
-            Self::Recurrent => "#fed9a6",
-            Self::Control => "#e5d8bd",
-        }
-    }
-
     /// The name in reports and in `--assert-fused`.
     pub fn name(self) -> &'static str {
+        self.look().0
+    }
+
+    /// The colour of its groups in pictures.
+    pub fn colour(self) -> &'static str {
+        self.look().1
+    }
+
+    fn look(self) -> (&'static str, &'static str) {
         match self {
-            Self::View => "View",
-            Self::Copy => "Copy",
-            Self::Pointwise => "Pointwise",
-            Self::MatMul => "MatMul",
-            Self::Mlp => "MLP",
-            Self::Normalization => "Normalization",
-            Self::Reduction => "Reduction",
-            Self::Gather => "Gather",
-            Self::Fmha => "FMHA",
-            Self::Convolution => "Convolution",
-            Self::Recurrent => "Recurrent",
-            Self::Control => "Control",
+            Self::View => ("View", "#eeeeee"),
+            Self::Copy => ("Copy", "#cccccc"),
+            Self::Pointwise => ("Pointwise", "#fff2ae"),
+            Self::MatMul => ("MatMul", "#b3cde3"),
+            Self::Mlp => ("MLP", "#8fb8de"),
+            Self::Normalization => ("Normalization", "#ccebc5"),
+            Self::Reduction => ("Reduction", "#a8ddb5"),
+            Self::Gather => ("Gather", "#fddaec"),
+            Self::Fmha => ("FMHA", "#fbb4ae"),
+            Self::Convolution => ("Convolution", "#decbe4"),
+            Self::Recurrent => ("Recurrent", "#fed9a6"),
+            Self::Control => ("Control", "#e5d8bd"),
         }
     }
 }

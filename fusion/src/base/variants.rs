@@ -131,20 +131,10 @@ impl When {
                 sizes.iter().all(|(symbol, size)| bindings.get(symbol) == Some(*size))
             }
             Self::Any(any) => {
-                for when in any {
-                    if when.holds(bindings)? {
-                        return Ok(true);
-                    }
-                }
-                false
+                any.iter().try_fold(false, |found, when| Ok(found || when.holds(bindings)?))?
             }
             Self::All(all) => {
-                for when in all {
-                    if !when.holds(bindings)? {
-                        return Ok(false);
-                    }
-                }
-                true
+                all.iter().try_fold(true, |hold, when| Ok(hold && when.holds(bindings)?))?
             }
         })
     }
@@ -152,6 +142,8 @@ impl When {
 
 impl fmt::Display for When {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let joined =
+            |all: &[When], by: &str| all.iter().map(When::to_string).collect::<Vec<_>>().join(by);
         match self {
             Self::Always => f.write_str("always"),
             Self::AtLeast(dim, size) => write!(f, "{dim} >= {size}"),
@@ -161,14 +153,8 @@ impl fmt::Display for When {
                 let sizes = sizes.iter().map(|(symbol, size)| format!("{symbol} = {size}"));
                 f.write_str(&sizes.collect::<Vec<_>>().join(" and "))
             }
-            Self::Any(any) => {
-                let any: Vec<String> = any.iter().map(ToString::to_string).collect();
-                write!(f, "({})", any.join(" or "))
-            }
-            Self::All(all) => {
-                let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-                f.write_str(&all.join(" and "))
-            }
+            Self::Any(any) => write!(f, "({})", joined(any, " or ")),
+            Self::All(all) => f.write_str(&joined(all, " and ")),
         }
     }
 }

@@ -133,12 +133,7 @@ impl Refusal {
     pub fn in_short(&self) -> String {
         match self {
             Refusal::Template(graphene_ir::Error::Constraint(constraint)) => constraint.in_short(),
-            Refusal::Operation(_)
-            | Refusal::Elements(_)
-            | Refusal::Integers
-            | Refusal::Layout(_)
-            | Refusal::Size(_)
-            | Refusal::Template(_) => self.to_string(),
+            other => other.to_string(),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Tiles: the variants that a step has by its family and sizes, and what their tiles are.
 
-use crate::base::cost::weight;
 use crate::base::graph::NodeExt;
 use crate::base::groups::Family;
 use crate::base::parameters::{MlpParameters, Parameters};
@@ -258,7 +257,7 @@ impl MatMuls {
             counted: shared || outer.iter().all(|dim| dim.known().is_some()),
             depth,
             by_threads: by_threads(target, body),
-            follows: body.nodes().map(|(_, node)| weight(node.op())).sum(),
+            follows: body.nodes().map(|(_, node)| node.op().info().work).sum(),
         }
     }
 

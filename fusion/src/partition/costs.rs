@@ -5,7 +5,7 @@
 //! read outside of it; matmuls run at the peak rate of their type, all else on the vector units at some operations an
 //! element. Fewer blocks than cores leave cores idle. Memory and arithmetic overlap, but not perfectly.
 
-use crate::base::cost::{Cost, LOOP_BLOCK, move_cost, read_time, weight};
+use crate::base::cost::{Cost, LOOP_BLOCK, move_cost, read_time};
 use crate::base::groups::{Executor, Family};
 use crate::base::sizes::ceil;
 use crate::families::layout::takes_views;
@@ -357,7 +357,7 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> Work {
     let peak = target.peak.of(precision(operation.dtype, Precision::F32));
     let whole = |operations: f64| Work { seconds: operations / peak, matmul: None };
     match node.op() {
-        op @ (Op::Unary(_) | Op::Binary(_)) => vector(output * weight(op)),
+        op @ (Op::Unary(_) | Op::Binary(_)) => vector(output * op.info().work),
         Op::Select | Op::Cast { .. } => vector(output),
         Op::MatMul => {
             let matmul = matmul(net, operation);

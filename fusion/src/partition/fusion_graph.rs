@@ -54,24 +54,12 @@ pub(crate) enum Role {
 impl Role {
     /// The rows that it is a function of.
     pub(crate) fn row(self) -> Option<Row> {
-        match self {
-            Self::Row(row) => Some(row),
-            Self::Point { .. }
-            | Self::MatMul
-            | Self::Lookup
-            | Self::Convolution
-            | Self::Integers
-            | Self::Alone => None,
-        }
+        if let Self::Row(row) = self { Some(row) } else { None }
     }
 
     /// What a kernel computes it in, if it is of elements.
     pub(crate) fn numbers(self) -> Option<Numbers> {
-        match self {
-            Self::Point { numbers, .. } => Some(numbers),
-            Self::MatMul | Self::Row(_) | Self::Lookup => None,
-            Self::Convolution | Self::Integers | Self::Alone => None,
-        }
+        if let Self::Point { numbers, .. } = self { Some(numbers) } else { None }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The blocks that a GPU's kernel of a group will have under planning hints, as far as they depend on sizes alone: where layouts
 //! count as well, operands are taken to lie row-major.
 
-use crate::base::cost::weight;
 use crate::base::groups::Family;
 use crate::base::sizes::ceil;
 use crate::families::grids::{COLUMNS, MANY, of_columns, of_folds, of_loop};
@@ -206,7 +205,7 @@ impl Grids<'_> {
             counted: shared || known[..outer].iter().all(Option::is_some),
             depth: depth.filter(|_| matmuls.len() == 1 || gated),
             by_threads: !self.target.tf32 && net[first].dtype == DType::F32,
-            follows: set.iter().map(|op| weight(net.node(op).op())).sum(),
+            follows: set.iter().map(|op| net.node(op).op().info().work).sum(),
         };
         let (matrices, rows) =
             (self.count(shape, 0..outer).0, self.count(shape, outer..outer + 1).0);
