@@ -9,6 +9,7 @@
 //!
 //! Weights are constants of bytes under the same conversions, which import leaves as they are.
 
+use super::ranges::either;
 use super::tidy::pruned;
 use crate::base::error::FusionError;
 use crate::base::graph::{GraphExt, NodeExt};
@@ -93,58 +94,67 @@ struct Dequantised {
 
 impl Dequantised {
     fn of(graph: &Graph, value: ValueId) -> Option<Self> {
-        let input = |value: ValueId, slot: usize| graph.node(value.node).inputs()[slot];
-        let op = |value: ValueId| graph.node(value.node).op();
-        let is_real = |x: ValueId| matches!(op(x), Op::Cast { to: DType::F32, .. });
-        let (x, scale) = match op(value) {
-            Op::Binary(Binary::Mul) => match (input(value, 0)?, input(value, 1)?) {
-                (x, scale) if is_real(x) => (x, Some(scale)),
-                (scale, x) => (x, Some(scale)),
-            },
-            _ => (value, None),
-        };
+        let (whole, scale) = scaled(graph, value)?;
         let fits = |scale| number::<f32>(graph, scale).is_some_and(|x| x.is_normal() && x > 0.0);
-        let same = graph.ty(x).shape == graph.ty(value).shape;
-        if !is_real(x) || !same || !scale.is_none_or(fits) {
-            return None;
-        }
-        let (bytes, zero) = centered(graph, input(x, 0)?)?;
+        let same = graph.ty(whole).shape == graph.ty(value).shape;
+        let (bytes, zero) = centered(graph, whole).filter(|_| same && scale.is_none_or(fits))?;
         Some(Self { bytes, zero, scale })
     }
 }
 
-/// The bytes, and the zero point, of bytes in 32 bits less a zero point.
-fn centered(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
-    let node = graph.node(value.node);
-    let (wide, zero) = match node.op() {
-        Op::Binary(Binary::Sub) => (node.inputs()[0]?, node.inputs()[1]),
+/// What is converted to single precision, and the scale that it is multiplied by then, if it is.
+fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
+    let converted = |x: ValueId| match graph.operation(x) {
+        (Op::Cast { to: DType::F32, .. }, &[whole]) => whole,
+        _ => None,
+    };
+    match graph.operation(value) {
+        (Op::Binary(Binary::Mul), &[Some(a), Some(b)]) => {
+            either(a, b, |x, scale| Some((converted(x)?, Some(scale))))
+        }
+        _ => Some((converted(value)?, None)),
+    }
+}
+
+/// The bytes, and the zero point, of bytes in 32 bits less a zero point, or of these as they are.
+fn widened(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
+    let (wide, zero) = match graph.operation(value) {
+        (Op::Binary(Binary::Sub), &[Some(wide), zero]) => (wide, zero),
         _ => (value, None),
     };
-    if let Some(zero) = zero {
-        let single = graph.ty(zero).shape.iter().all(|size| *size == 1);
-        if !single || graph.ty(wide).shape != graph.ty(value).shape {
-            return None;
-        }
-    }
-    let node = graph.node(wide.node);
-    let bytes = match node.op() {
-        Op::Cast { to: DType::I32, .. } => node.inputs()[0]?,
+    let bytes = match graph.operation(wide) {
+        (Op::Cast { to: DType::I32, .. }, &[Some(bytes)]) => bytes,
         _ if zero.is_none() => value,
         _ => return None,
     };
     let dtype = graph.ty(bytes).dtype;
-    let fits = zero.is_none_or(|zero| is_within(graph, zero, dtype));
-    (is_byte(dtype) && fits).then_some((bytes, zero))
+    let same = graph.ty(bytes).shape == graph.ty(value).shape;
+    let fits = zero.is_none_or(|zero| are_within(graph, zero, dtype));
+    (is_byte(dtype) && same && fits).then_some((bytes, zero))
 }
 
-/// Whether an integer of 32 bits is one of these bytes.
-fn is_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
-    let node = graph.node(value.node);
-    match (node.op(), node.inputs()) {
+/// The same with one zero point for all.
+fn centered(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
+    let single = |zero: ValueId| graph.ty(zero).shape.iter().all(|size| *size == 1);
+    widened(graph, value).filter(|(_, zero)| zero.is_none_or(single))
+}
+
+/// The same of constants.
+fn constant_bytes(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
+    let known = |value: ValueId| graph.constant(value).is_some();
+    widened(graph, value).filter(|&(bytes, zero)| known(bytes) && zero.is_none_or(known))
+}
+
+/// Whether integers of 32 bits are such bytes.
+fn are_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
+    let within = |x: &i32| match dtype {
+        DType::U8 => u8::try_from(*x).is_ok(),
+        _ => i8::try_from(*x).is_ok(),
+    };
+    match graph.operation(value) {
         (Op::Cast { .. }, [Some(x)]) => graph.ty(*x).dtype == dtype,
-        _ => number::<i32>(graph, value).is_some_and(|x| match dtype {
-            DType::U8 => u8::try_from(x).is_ok(),
-            _ => i8::try_from(x).is_ok(),
+        _ => graph.constant(value).is_some_and(|integers| {
+            integers.as_slice::<i32>().is_ok_and(|integers| integers.iter().all(within))
         }),
     }
 }
@@ -284,16 +294,8 @@ impl Weight {
             Op::Transpose(perm) => (Some(perm.clone()), node.inputs()[0]?),
             _ => (None, value),
         };
-        let node = graph.node(real.node);
-        let is_real =
-            |x: ValueId| matches!(graph.node(x.node).op(), Op::Cast { to: DType::F32, .. });
-        let (scale, whole) = match (node.op(), node.inputs()) {
-            (Op::Binary(Binary::Mul), &[Some(x), Some(scale)]) if is_real(x) => (Some(scale), x),
-            (Op::Binary(Binary::Mul), &[Some(scale), Some(x)]) if is_real(x) => (Some(scale), x),
-            _ => (None, real),
-        };
-        let Op::Cast { to: DType::F32, .. } = graph.node(whole.node).op() else { return None };
-        let (bytes, zero) = widened(graph, graph.node(whole.node).inputs()[0]?)?;
+        let (whole, scale) = scaled(graph, real)?;
+        let (bytes, zero) = constant_bytes(graph, whole)?;
         let same = graph.ty(bytes).shape == graph.ty(real).shape;
         (same && graph.ty(value).dtype == DType::F32).then_some(Self {
             bytes,
@@ -346,32 +348,6 @@ impl Weight {
     }
 }
 
-/// Constant bytes, and their zero points, of such bytes in 32 bits, or of these as they are.
-fn widened(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
-    let node = graph.node(value.node);
-    let (wide, zero) = match (node.op(), node.inputs()) {
-        (Op::Binary(Binary::Sub), &[Some(wide), Some(zero)]) => (wide, Some(zero)),
-        _ => (value, None),
-    };
-    let node = graph.node(wide.node);
-    let bytes = match node.op() {
-        Op::Cast { to: DType::I32, .. } => node.inputs()[0]?,
-        _ if zero.is_none() => value,
-        _ => return None,
-    };
-    let is_zero = |zero: ValueId| {
-        let numbers = graph.constant(zero).and_then(|zero| zero.as_slice::<i32>().ok());
-        let within = |x: &i32| match graph.ty(bytes).dtype {
-            DType::U8 => (0..=255).contains(x),
-            _ => (-128..=127).contains(x),
-        };
-        numbers.is_some_and(|numbers| numbers.iter().all(within))
-    };
-    let same = graph.ty(bytes).shape == graph.ty(value).shape;
-    let known = graph.constant(bytes).is_some() && is_byte(graph.ty(bytes).dtype);
-    (known && same && zero.is_none_or(is_zero)).then_some((bytes, zero))
-}
-
 /// Whether numbers, and zero, differ by no more than a byte holds.
 fn is_narrow(integers: &[i32]) -> bool {
     let low = integers.iter().copied().fold(0, i32::min);
@@ -393,11 +369,11 @@ pub(crate) fn multiplies_narrow(graph: &Graph, node: &Node, w: ValueId) -> bool 
         _ => false,
     };
     let integers = || graph.constant(w).and_then(|tensor| tensor.as_slice::<i32>().ok());
-    let source = match (graph.node(w.node).op(), graph.node(w.node).inputs()) {
+    let source = match graph.operation(w) {
         (Op::Transpose(_), [Some(x)]) => *x,
         _ => w,
     };
-    let narrow = || widened(graph, source).is_some() || integers().is_some_and(is_narrow);
+    let narrow = || constant_bytes(graph, source).is_some() || integers().is_some_and(is_narrow);
     kind && node.outputs()[0].dtype == DType::I32 && narrow()
 }
 
