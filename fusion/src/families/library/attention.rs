@@ -299,10 +299,8 @@ pub fn sdpa(program: &Program, step: &Step) -> Option<Sdpa> {
     }
     let dtype = node.outputs()[0].dtype;
     let input = |value: ValueId| {
-        let number = body.place_of_input(value)?;
-        let operand = &step.inputs[number];
-        let same = program.buffer(operand.buffer).dtype == dtype;
-        same.then(|| heads(StepOperand::Input(number), operand)).flatten()
+        let (number, operand) = super::matmul::read(program, step, value, dtype)?;
+        heads(number, operand)
     };
     let read = |place: usize| input(node.input(place)?);
     let mask = match mask {

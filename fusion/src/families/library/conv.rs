@@ -1,17 +1,17 @@
 //! A step as one convolution of cuDNN.
 
-use super::epilogue::{Activation, Chain, chain};
-use super::matmul::At;
+use super::epilogue::{Activation, Chain, whole_chain};
+use super::matmul::{At, read};
 use super::rows_of_conv;
 use crate::base::elements::is_real;
-use crate::base::graph::{GraphExt, NodeExt};
+use crate::base::graph::NodeExt;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::view::View;
 use crate::families::kernels::{Pointer, StepOperand};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{NodeId, ValueId};
+use graphene_frontend::graph::ValueId;
 use graphene_frontend::op::Op;
 use graphene_ir::target::Target;
 use std::fmt;
@@ -67,27 +67,14 @@ pub struct Window {
 /// The call that computes a step on a target, if one does. cuDNN pads images, and does not cut them.
 pub fn conv(program: &Program, step: &Step, target: &Target) -> Option<Conv> {
     let body = &*step.body;
-    let is_conv = |id: &NodeId| matches!(body.node(*id).op(), Op::Conv(_));
-    let id = body.nodes().map(|(id, _)| id).find(is_conv)?;
-    let node = body.node(id);
+    let (id, node) = body.nodes().find(|(_, node)| matches!(node.op(), Op::Conv(_)))?;
     let Op::Conv(attrs) = node.op() else { return None };
     let dtype = body.ty(id.value()).dtype;
     if step.family != Family::Convolution || !is_real(dtype) {
         return None;
     }
-    let Chain { nodes, addend, activation, .. } = chain(body, id, rows_of_conv(node), &|_| false);
-    let computed = |id: &NodeId| !matches!(body.node(*id).op(), Op::Input | Op::Constant(_));
-    let whole = body.nodes().map(|(id, _)| id).filter(computed).count() == nodes.len();
-    let [(_, given)] = body.outputs() else { return None };
-    if !whole || nodes.last().map(|id| id.value()) != Some(*given) {
-        return None;
-    }
-    let read = |value: ValueId| {
-        let number = body.place_of_input(value)?;
-        let operand = &step.inputs[number];
-        let same = program.buffer(operand.buffer).dtype == dtype;
-        same.then_some((StepOperand::Input(number), operand))
-    };
+    let Chain { addend, activation, .. } = whole_chain(body, id, rows_of_conv(node))?;
+    let read = |value: ValueId| read(program, step, value, dtype);
     let (image, weights) = (read(node.input(0)?)?, read(node.input(1)?)?);
     let bias = match node.input(2) {
         Some(bias) => Some(read(bias)?),

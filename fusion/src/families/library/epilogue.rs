@@ -1,6 +1,7 @@
 //! What a call computes after its matmul or convolution: `MATMUL` and `CONV` are the tables of which operation is which
 //! part of cuBLASLt's epilogues, and of cuDNN's graph.
 
+use crate::base::graph::NodeExt;
 use crate::families::layout::is_view;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
@@ -164,4 +165,13 @@ pub(super) fn chain(
         (value, stage) = (reader.value(), row.stage);
     }
     chain
+}
+
+/// The same of a body that computes nothing else, and gives what the call does.
+pub(super) fn whole_chain(body: &Graph, first: NodeId, rows: &[Row]) -> Option<Chain> {
+    let chain = chain(body, first, rows, &|_| false);
+    let operations = body.nodes().filter(|(_, node)| node.is_operation()).count();
+    let [(_, given)] = body.outputs() else { return None };
+    let last = chain.nodes.last().map(|id| id.value());
+    (operations == chain.nodes.len() && last == Some(*given)).then_some(chain)
 }

@@ -1,6 +1,6 @@
 //! A step as one call of cuBLASLt.
 
-use super::epilogue::{Activation, Chain, MATMUL, chain};
+use super::epilogue::{Activation, Chain, MATMUL, whole_chain};
 use crate::base::elements::is_real;
 use crate::base::graph::GraphExt;
 use crate::base::groups::Family;
@@ -9,7 +9,7 @@ use crate::base::view::{Mode, View, stride};
 use crate::families::kernels::{Pointer, StepOperand};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{NodeId, ValueId};
+use graphene_frontend::graph::ValueId;
 use graphene_frontend::op::Op;
 use graphene_ir::target::Target;
 use std::fmt;
@@ -79,26 +79,13 @@ pub(super) fn lies(view: &View, outer: usize) -> Option<(Dim, bool, Dim)> {
 /// The call that computes a step on a target, if one does.
 pub fn matmul(program: &Program, step: &Step, target: &Target) -> Option<MatMul> {
     let body = &*step.body;
-    let is_matmul = |id: &NodeId| *body.node(*id).op() == Op::MatMul;
-    let id = body.nodes().map(|(id, _)| id).find(is_matmul)?;
+    let (id, _) = body.nodes().find(|(_, node)| *node.op() == Op::MatMul)?;
     let dtype = body.ty(id.value()).dtype;
     if step.family != Family::MatMul || !is_real(dtype) {
         return None;
     }
-    let chain = chain(body, id, MATMUL, &|_| false);
-    let computed = |id: &NodeId| !matches!(body.node(*id).op(), Op::Input | Op::Constant(_));
-    let all = body.nodes().map(|(id, _)| id).filter(computed).count() == chain.nodes.len();
-    let last = chain.nodes.last().map(|id| id.value());
-    let [(_, given)] = body.outputs() else { return None };
-    if !all || last != Some(*given) {
-        return None;
-    }
-    let read = |value: ValueId| {
-        let number = body.place_of_input(value)?;
-        let operand = &step.inputs[number];
-        let same = program.buffer(operand.buffer).dtype == dtype;
-        same.then_some((StepOperand::Input(number), operand))
-    };
+    let chain = whole_chain(body, id, MATMUL)?;
+    let read = |value: ValueId| read(program, step, value, dtype);
     let inputs = body.node(id).inputs();
     let (a, b) = (read(inputs[0]?)?, read(inputs[1]?)?);
     let addend = match chain.addend {
@@ -134,7 +121,20 @@ pub fn matmul(program: &Program, step: &Step, target: &Target) -> Option<MatMul>
     })
 }
 
-type Given<'a> = (StepOperand, &'a Operand);
+pub(super) type Given<'a> = (StepOperand, &'a Operand);
+
+/// The operand that a step reads a value of its body from, if it has such elements.
+pub(super) fn read<'a>(
+    program: &Program,
+    step: &'a Step,
+    value: ValueId,
+    dtype: DType,
+) -> Option<Given<'a>> {
+    let number = step.body.place_of_input(value)?;
+    let operand = &step.inputs[number];
+    let same = program.buffer(operand.buffer).dtype == dtype;
+    same.then_some((StepOperand::Input(number), operand))
+}
 
 /// A row of elements side by side.
 fn row((operand, Operand { view, .. }): Given<'_>) -> Option<Pointer> {
