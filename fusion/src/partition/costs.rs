@@ -47,15 +47,10 @@ pub(crate) struct Kept {
 pub(crate) struct Costs<'a> {
     net: &'a FusionGraph<'a>,
     target: &'a Target,
-    work: Vec<Work>,
-}
-
-/// What an operation computes.
-#[derive(Clone, Copy, Default)]
-struct Work {
-    /// Seconds on the whole machine.
-    seconds: f64,
-    matmul: Option<MatMul>,
+    /// For each operation the seconds of its arithmetic on the whole machine.
+    work: Vec<f64>,
+    /// For each operation its sizes, if it is a matmul.
+    matmuls: Vec<Option<MatMul>>,
 }
 
 /// Sizes of a matmul; a batch that shares its weights is more rows.
@@ -70,12 +65,14 @@ impl<'a> Costs<'a> {
     /// Looks at every operation once.
     pub(crate) fn new(net: &'a FusionGraph<'a>, target: &'a Target) -> Self {
         let work = net.ids().map(|op| work(net, op, target)).collect();
-        Self { net, target, work }
+        let is_matmul = |op: &OpId| matches!(net.node(*op).op(), Op::MatMul);
+        let matmul = |op: OpId| Some(op).filter(is_matmul).map(|op| matmul(net, &net[op]));
+        Self { net, target, work, matmuls: net.ids().map(matmul).collect() }
     }
 
     /// The cost of these operations as one launch of this family.
     pub(crate) fn of(&self, set: Set, family: Family) -> Cost {
-        let mut cost = self.traffic(set);
+        let mut cost = self.traffic(set.iter(), |op| set.contains(op));
         cost.reread = self.reread(set, family);
         cost.blocks = self.blocks(set, family).max(1.0);
         (cost.copies, cost.copied) = self.copies(set, family);
@@ -87,20 +84,18 @@ impl<'a> Costs<'a> {
     fn filled(&self, set: Set, family: Family, mut cost: Cost) -> Cost {
         let cores = f64::from(self.target.cores);
         let filled = (cost.blocks / cores).min(1.0);
-        let work = set.iter().map(|op| self.work[op.index()].seconds).sum::<f64>();
+        let work = set.iter().map(|op| self.work[op.index()]).sum::<f64>();
         // Where cores have nothing else to do, all wait for each other's layers alike.
         let busy = || self.chain_blocks(set, TILE_ROWS as f64) >= cores;
-        let slow = family == Family::Mlp && busy() && self.chain_is_by_warps(set);
+        let slow = family == Family::Mlp
+            && busy()
+            && self.has_warpgroups(set)
+            && !self.chain_fits_warpgroups(set);
         cost.arithmetic = work / filled * if slow { BY_WARPS } else { 1.0 };
         let own = cost.read + cost.reread + cost.written;
         cost.memory = read_time(self.target, own, cost.blocks);
         cost.memory += 2.0 * cost.copied / self.target.memory_bandwidth;
         cost
-    }
-
-    /// Whether layers in half precision are multiplied by warps on a GPU whose matmuls are by warpgroups.
-    fn chain_is_by_warps(&self, set: Set) -> bool {
-        self.has_warpgroups(set) && !self.chain_fits_warpgroups(set)
     }
 
     /// Whether a GPU's warpgroups multiply what has the type of a group.
@@ -143,19 +138,15 @@ impl<'a> Costs<'a> {
     pub(crate) fn kept(&self, from: &[OpId], to: &[OpId]) -> Kept {
         let both = |op: OpId| from.contains(&op) || to.contains(&op);
         let (a, b) = (
-            self.traffic_of(from.iter().copied(), |op| from.contains(&op)),
-            self.traffic_of(to.iter().copied(), |op| to.contains(&op)),
+            self.traffic(from.iter().copied(), |op| from.contains(&op)),
+            self.traffic(to.iter().copied(), |op| to.contains(&op)),
         );
-        let all = self.traffic_of(from.iter().chain(to).copied(), both);
+        let all = self.traffic(from.iter().chain(to).copied(), both);
         Kept { read: a.read + b.read - all.read, written: a.written + b.written - all.written }
     }
 
     /// Bytes read and written.
-    fn traffic(&self, set: Set) -> Cost {
-        self.traffic_of(set.iter(), |op| set.contains(op))
-    }
-
-    fn traffic_of(&self, ops: impl Iterator<Item = OpId>, inside: impl Fn(OpId) -> bool) -> Cost {
+    fn traffic(&self, ops: impl Iterator<Item = OpId>, inside: impl Fn(OpId) -> bool) -> Cost {
         let mut cost = Cost::default();
         let mut seen: HashSet<ValueId> = HashSet::new();
         for op in ops {
@@ -257,7 +248,7 @@ impl<'a> Costs<'a> {
 
     /// Tiles that run together are a square that shares its rows of A and columns of B.
     fn matmul_reread(&self, op: OpId, cache: f64) -> f64 {
-        let Some(MatMul { m, n, .. }) = self.work[op.index()].matmul else { return 0.0 };
+        let Some(MatMul { m, n, .. }) = self.matmuls[op.index()] else { return 0.0 };
         let (a, b) = (self.net[op].reads[0].bytes, self.net[op].reads[1].bytes);
         if a + b <= cache {
             return 0.0;
@@ -298,7 +289,7 @@ impl<'a> Costs<'a> {
     /// What a CPU's cores take one after the other.
     fn cpu_blocks(&self, set: Set, family: Family) -> f64 {
         let net = self.net;
-        let matmuls = || set.iter().filter_map(|op| self.work[op.index()].matmul);
+        let matmuls = || set.iter().filter_map(|op| self.matmuls[op.index()]);
         let tiles = |side: f64| -> f64 {
             matmuls().map(|p| p.batch * (p.m / side).ceil() * (p.n / side).ceil()).sum()
         };
@@ -317,7 +308,7 @@ impl<'a> Costs<'a> {
 
     /// Blocks of so many rows that go through a chain of layers.
     fn chain_blocks(&self, set: Set, rows: f64) -> f64 {
-        let matmuls = set.iter().filter_map(|op| self.work[op.index()].matmul);
+        let matmuls = set.iter().filter_map(|op| self.matmuls[op.index()]);
         matmuls.map(|p| p.batch * (p.m / rows).ceil()).fold(1.0, f64::max)
     }
 
@@ -340,47 +331,37 @@ impl<'a> Costs<'a> {
     }
 }
 
-fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> Work {
+/// Seconds of an operation's arithmetic on the whole machine.
+fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> f64 {
     let operation = &net[op];
     let output = net.elements(operation.shape);
     let node = net.node(op);
     let input = |slot: usize| net.read(op, slot).map(|read| net.sizes(read.shape));
     let elements = |slot: usize| input(slot).map_or(0.0, |sizes| sizes.iter().product());
-    let last = |slot: usize| input(slot).and_then(|sizes| sizes.last().copied()).unwrap_or(1.0);
-    let vector = |operations: f64| Work {
-        seconds: operations / target.peak.of(Precision::F32),
-        matmul: None,
+    let size = |slot: usize, axis: usize| {
+        input(slot).and_then(|sizes| sizes.get(axis).copied()).unwrap_or(1.0)
     };
-    let peak = target.peak.of(precision(operation.dtype, target.single()));
-    let matmuls = |operations: f64| Work { seconds: operations / peak, matmul: None };
+    let last = |slot: usize| input(slot).and_then(|sizes| sizes.last().copied()).unwrap_or(1.0);
+    let vector = |operations: f64| operations / target.peak.of(Precision::F32);
+    let matmuls =
+        |operations: f64| operations / target.peak.of(precision(operation.dtype, target.single()));
     // Recurrent layers and transposed convolutions never round single precision.
-    let peak = target.peak.of(precision(operation.dtype, Precision::F32));
-    let whole = |operations: f64| Work { seconds: operations / peak, matmul: None };
+    let whole =
+        |operations: f64| operations / target.peak.of(precision(operation.dtype, Precision::F32));
     match node.op() {
         op @ (Op::Unary(_) | Op::Binary(_)) => vector(output * op.info().work),
         Op::Select | Op::Cast { .. } => vector(output),
-        Op::MatMul => {
-            let matmul = matmul(net, operation);
-            Work { matmul: Some(matmul), ..matmuls(output * 2.0 * last(0)) }
-        }
+        Op::MatMul => matmuls(output * 2.0 * last(0)),
         Op::Softmax { .. } => vector(output * 20.0),
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => vector(output * 8.0),
         Op::Reduce { op: ReduceOp::LogSumExp, .. } => vector(elements(0) * 20.0),
         Op::Reduce { .. } | Op::ArgReduce { .. } | Op::Cumulative { .. } => vector(elements(0)),
         Op::Attention(_) => {
-            let keys = input(1).and_then(|sizes| sizes.get(2).copied()).unwrap_or(1.0);
-            let scores = elements(0) / last(0).max(1.0) * keys;
-            let exps = scores * 20.0 / target.peak.of(Precision::F32);
-            Work { seconds: exps + scores * 2.0 * (last(0) + last(2)) / peak, matmul: None }
+            let scores = elements(0) / last(0).max(1.0) * size(1, 2);
+            vector(scores * 20.0) + whole(scores * 2.0 * (last(0) + last(2)))
         }
-        Op::Conv(_) => {
-            let channels = input(1).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
-            matmuls(output * 2.0 * elements(1) / channels.max(1.0))
-        }
-        Op::ConvTranspose { .. } => {
-            let channels = input(1).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
-            whole(elements(0) * 2.0 * elements(1) / channels.max(1.0))
-        }
+        Op::Conv(_) => matmuls(output * 2.0 * elements(1) / size(1, 0).max(1.0)),
+        Op::ConvTranspose { .. } => whole(elements(0) * 2.0 * elements(1) / size(1, 0).max(1.0)),
         Op::Pool(attrs) => vector(output * attrs.kernel.iter().product::<usize>() as f64),
         Op::Rnn(attrs) => {
             let gates = match attrs.cell {
@@ -388,9 +369,8 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> Work {
                 RnnCell::Gru { .. } => 3.0,
                 RnnCell::Plain => 1.0,
             };
-            let directions = input(2).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
             let rows = elements(0) / last(0).max(1.0);
-            whole(rows * 2.0 * gates * directions * last(2) * (last(0) + last(2)))
+            whole(rows * 2.0 * gates * size(2, 0) * last(2) * (last(0) + last(2)))
         }
         Op::Input
         | Op::Constant(_)
@@ -412,7 +392,7 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> Work {
         | Op::NonZero
         | Op::Resize(_) => vector(output),
         // What a branch or a loop does depends on values.
-        Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => Work::default(),
+        Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => 0.0,
     }
 }
 
