@@ -204,6 +204,16 @@ impl Site<'_> {
         self.step.body.place_of_input(value).map(StepOperand::Input)
     }
 
+    /// The operand that a value is; it is refused why, if there is none.
+    fn read(&self, value: Option<ValueId>, why: &'static str) -> Result<StepOperand, Refusal> {
+        value.and_then(|value| self.input(value)).ok_or(Refusal::Operation(why))
+    }
+
+    /// Where an operand begins.
+    fn pointer(&self, operand: StepOperand) -> Result<Pointer, Refusal> {
+        Ok(Pointer { operand, offset: self.operand(operand)?.1.offset.clone() })
+    }
+
     /// The launch of a kernel whose symbols are these dims, by their names; it may start before its predecessors are done.
     fn launch(
         &self,

@@ -324,7 +324,7 @@ impl MatMuls {
             (false, true, false) => {
                 // What leaves least of the last tile idle. Tiles of 192 are nearly as fast as those of 256, and divide work
                 // better.
-                let idle = |width: i64| known.map_or(0, |n| (n + width - 1) / width * width - n);
+                let idle = |width: i64| known.map_or(0, |n| ceil(n, width) * width - n);
                 let columns = match known {
                     Some(n) if n % 192 == 0 => 192,
                     _ => {
@@ -365,9 +365,9 @@ impl MatMuls {
     /// The rows from which so large tiles are at least this many: columns and matrices, where their number is known, make some
     /// already.
     fn rows_for(&self, [height, width]: [i64; 2], enough: i64) -> i64 {
-        let across = self.all_columns().map_or(1, |n| (n + width - 1) / width).max(1);
+        let across = self.all_columns().map_or(1, |n| ceil(n, width)).max(1);
         let beside = across.saturating_mul(self.matrices);
-        let tiles = (enough.saturating_add(beside - 1) / beside).max(1);
+        let tiles = ceil(enough, beside).max(1);
         // The last of them may be partial.
         (tiles - 1) * height + 1
     }
@@ -386,7 +386,7 @@ impl MatMuls {
         if !target.has(if threads { Feature::Cluster } else { Feature::Wgmma }) {
             return Vec::new();
         }
-        let across = ((columns + width - 1) / width).max(1);
+        let across = ceil(columns, width).max(1);
         let rows = SPLITS.iter().filter_map(|split| {
             let pays = if threads { &split.threads } else { &split.warpgroups };
             let pays = pays.as_ref().filter(|pays| depth >= pays.depth)?;

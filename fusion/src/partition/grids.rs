@@ -3,7 +3,7 @@
 
 use crate::base::groups::Family;
 use crate::base::sizes::ceil;
-use crate::families::grids::{COLUMNS, MANY, of_columns, of_folds, of_loop};
+use crate::families::grids::{COLUMNS, MANY, halved, of_columns, of_folds, of_loop};
 use crate::families::kernels::recurrent;
 use crate::families::tiles::{MatMuls, blocks_of_pixels};
 use crate::partition::fusion_graph::{FusionGraph, Role, ShapeId};
@@ -28,11 +28,7 @@ pub(crate) fn of_items((items, known): (i64, bool), target: &Target) -> i64 {
 
 /// Elements of so many bytes that a thread moves at once, of rows of so many.
 pub(crate) fn vector_of(row: i64, bytes: i64) -> i64 {
-    let mut vector = (WIDTH / bytes.max(1)).clamp(1, MOST);
-    while row % vector != 0 {
-        vector /= 2;
-    }
-    vector
+    halved((WIDTH / bytes.max(1)).clamp(1, MOST), |vector| row % vector == 0)
 }
 
 /// What grids are asked about.

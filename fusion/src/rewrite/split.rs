@@ -3,6 +3,7 @@
 
 use crate::base::cost::read_time;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
+use crate::base::sizes::ceil;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
@@ -49,7 +50,7 @@ fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
     let sizes: Vec<i64> = ty.shape.iter().map(Dim::known).collect::<Option<_>>()?;
     let elements = sizes.iter().try_fold(1_i64, |all, &size| all.checked_mul(size))?;
     let results = elements / axes.iter().map(|&axis| sizes[axis].max(1)).product::<i64>();
-    let blocks = if last + 1 == sizes.len() { results } else { (results + COLUMNS - 1) / COLUMNS };
+    let blocks = if last + 1 == sizes.len() { results } else { ceil(results, COLUMNS) };
     let cores = i64::from(target.cores);
     if elements == 0 || blocks >= cores {
         return None;

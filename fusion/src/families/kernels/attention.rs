@@ -23,11 +23,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let Op::Attention(attrs) = node.op() else {
         return Err(Refusal::Operation(node.op().name()));
     };
-    let input = |place: usize| site.input(node.input(place)?);
-    let read = |place| {
-        input(place)
-            .ok_or(Refusal::Operation("attention over a value that the launch itself computes"))
-    };
+    let computed = "attention over a value that the launch itself computes";
+    let read = |place| site.read(node.input(place), computed);
     let operands = [read(0)?, read(1)?, read(2)?, StepOperand::Output(0)];
     let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
     let mut sizes = Vec::with_capacity(operands.len());
@@ -43,7 +40,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("a head of unknown size"));
     let mut pointers: Vec<StepOperand> = operands.to_vec();
     let mut mask = Mask::None;
-    if let Some(operand) = input(3) {
+    if let Some(operand) = node.input(3).and_then(|mask| site.input(mask)) {
         let shape = [&q[0], &q[1], &q[2], &k[2]].map(Clone::clone);
         mask = mask_of(site, operand, &shape, &mut dims)?;
         pointers.push(operand);
@@ -73,10 +70,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     ] {
         dims.insert(name.to_owned(), size.clone());
     }
-    let pointers = pointers
-        .into_iter()
-        .map(|operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
-    let pointers: Vec<Pointer> = pointers.collect::<Result<_, Refusal>>()?;
+    let pointers = pointers.into_iter().map(|operand| site.pointer(operand));
+    let pointers: Vec<Pointer> = pointers.collect::<Result<_, _>>()?;
     let variants = site.step.variants.all().iter();
     let launches = variants.map(|variant| {
         let (mut fmha, mut dims) = (fmha.clone(), dims.clone());

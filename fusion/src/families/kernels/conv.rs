@@ -7,6 +7,7 @@ use super::function::{Walk, function, leaves};
 use super::operand::forward;
 use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::graph::NodeExt;
+use crate::base::sizes::ceil;
 use crate::base::variants::LIBRARY;
 use crate::base::view::{Mode, View};
 use graphene_frontend::dim::Dim;
@@ -136,9 +137,8 @@ fn tiled(
     let columns = columns.known().unwrap_or(UNKNOWN * 1024);
     let cores = i64::from(site.target.cores);
     let fills = |[rows, of_tile]: [i64; 2]| {
-        let tiles = |all: i64, size: i64| (all + size - 1) / size;
         let fits = rows == 16 || made > rows / 2;
-        fits && tiles(made, rows) * tiles(columns, of_tile) * convolution.group >= cores
+        fits && ceil(made, rows) * ceil(columns, of_tile) * convolution.group >= cores
     };
     let tile = |tiles: &[[i64; 2]]| {
         let least = tiles[tiles.len() - 1];
@@ -323,9 +323,7 @@ struct Operands<'a> {
 
 impl Operands<'_> {
     fn read(&self, value: ValueId) -> Result<StepOperand, Refusal> {
-        self.site
-            .input(value)
-            .ok_or(Refusal::Operation("a convolution of a value that the launch itself computes"))
+        self.site.read(Some(value), "a convolution of a value that the launch itself computes")
     }
 
     /// Whether a view has no gaps, in the operands' order.

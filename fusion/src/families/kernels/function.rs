@@ -32,7 +32,16 @@ pub(super) fn function(
     outputs: &[ValueId],
     input: &dyn Fn(ValueId) -> Option<usize>,
 ) -> Result<Function, Refusal> {
-    let mut made = Making { body, input, numbers: Scalar::F32, known: BTreeMap::new() };
+    computed(body, outputs, input, Scalar::F32)
+}
+
+fn computed(
+    body: &Graph,
+    outputs: &[ValueId],
+    input: &dyn Fn(ValueId) -> Option<usize>,
+    numbers: Scalar,
+) -> Result<Function, Refusal> {
+    let mut made = Making { body, input, numbers, known: BTreeMap::new() };
     let parts = outputs.iter().map(|&value| made.value(value));
     Ok(Function::all(parts.collect::<Result<Vec<_>, _>>()?))
 }
@@ -79,9 +88,7 @@ pub(super) fn whole(
     outputs: &[ValueId],
     input: &dyn Fn(ValueId) -> Option<usize>,
 ) -> Result<Function, Refusal> {
-    let mut made = Making { body, input, numbers: Scalar::I64, known: BTreeMap::new() };
-    let parts = outputs.iter().map(|&value| made.value(value));
-    Ok(Function::all(parts.collect::<Result<Vec<_>, _>>()?))
+    computed(body, outputs, input, Scalar::I64)
 }
 
 /// The numbers in which an operation on elements can be computed.

@@ -5,7 +5,7 @@ use super::matmul_layout::MatMulLayout;
 use super::operand::Matrix;
 use super::sums::{Sum, is_gated, summed};
 use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made, tiles};
-use crate::base::graph::GraphExt;
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::{GemmParameters, Parameters};
 use crate::base::variants::Variant;
 use crate::families::tiles::{MatMuls, PING_PONG, Tile, parts};
@@ -342,12 +342,8 @@ impl<'a> Operands<'a> {
 
     /// The operands of a matmul; only B, if A is another one's.
     fn term(&mut self, body: &Graph, id: NodeId, shares_a: bool) -> Result<Term, Refusal> {
-        let inputs = body.node(id).inputs();
-        let read = |place: usize| {
-            let value = inputs.get(place).copied().flatten();
-            let operand = value.and_then(|value| self.site.input(value));
-            operand.ok_or(Refusal::Operation("a matmul of a value that the launch itself computes"))
-        };
+        let computed = "a matmul of a value that the launch itself computes";
+        let read = |place| self.site.read(body.node(id).input(place), computed);
         let (a, b) = (read(0)?, read(1)?);
         let ((scalar, of_a), (other, of_b)) = (self.site.operand(a)?, self.site.operand(b)?);
         if scalar != other || self.scalar.is_some_and(|scalar| scalar != other) {
@@ -371,7 +367,7 @@ impl<'a> Operands<'a> {
     }
 
     pub(super) fn epilogue_input(&mut self, value: ValueId) -> Result<Input, Refusal> {
-        let operand = self.site.input(value).ok_or(Refusal::Operation("no operand"))?;
+        let operand = self.site.read(Some(value), "no operand")?;
         let (scalar, view) = self.site.operand(operand)?;
         let rank = self.shape.len();
         let matrix = Matrix::of(view, self.shape, rank - 1)?;

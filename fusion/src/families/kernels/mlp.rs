@@ -102,9 +102,7 @@ impl Input {
         let rounded = of(matmul).ok_or(Refusal::Operation("a matmul of nothing"))?;
         let is_cast = matches!(body.node(rounded.node).op(), Op::Cast { .. });
         let value = if is_cast { of(rounded.node) } else { Some(rounded) };
-        let operand = value.and_then(|value| site.input(value));
-        let operand = operand
-            .ok_or(Refusal::Operation("a matmul of a value that the launch itself computes"))?;
+        let operand = site.read(value, "a matmul of a value that the launch itself computes")?;
         let (x, view) = site.operand(operand)?;
         let scalar = scalar(body.ty(rounded).dtype)?;
         let shape = view.shape();
@@ -222,8 +220,7 @@ impl<'a> Chain<'a> {
     /// Adds the weights; says whether the output's column is contiguous, and whether they are constant.
     fn weights(&self, operands: &mut Operands<'_>, l: usize) -> Result<(bool, bool), Refusal> {
         let value = self.body.node(self.matmuls[l]).input(1);
-        let operand = value.and_then(|value| self.site.input(value));
-        let operand = operand.ok_or(Refusal::Operation("weights that are computed"))?;
+        let operand = self.site.read(value, "weights that are computed")?;
         let (scalar, view) = self.site.operand(operand)?;
         let shape = view.shape();
         let [depth, columns] = &shape[..] else {

@@ -2,6 +2,7 @@
 
 use super::Refusal;
 use crate::base::view::{Mode, View, stride};
+use crate::families::grids::halved;
 use graphene_frontend::dim::Dim;
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::tensor::Scalar;
@@ -64,6 +65,12 @@ impl Axes {
         merged
     }
 
+    /// The sizes, by the names of a template's symbols.
+    pub(super) fn named(&self, name: &str) -> impl Iterator<Item = (String, Dim)> {
+        let sizes = self.sizes.iter().enumerate();
+        sizes.map(move |(axis, size)| (format!("{name}{axis}"), size.clone()))
+    }
+
     /// How a template is told that an operand lies so; what it does not know at compile time are dims by its symbols'
     /// names.
     pub(super) fn access(
@@ -103,11 +110,7 @@ impl Axes {
                     strides[last] != 1 || (whole(offset) && strides[..last].iter().all(whole))
                 })
         };
-        let mut vector = most;
-        while vector > 1 && !fits(vector) {
-            vector /= 2;
-        }
-        vector
+        halved(most, fits)
     }
 }
 

@@ -223,9 +223,7 @@ fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
             views.push(from);
         }
         let axes = Axes::of(&views)?;
-        for (axis, size) in axes.sizes.iter().enumerate() {
-            dims.insert(format!("N{p}_{axis}"), size.clone());
-        }
+        dims.extend(axes.named(&format!("N{p}_")));
         let offsets: Vec<&Dim> = views.iter().map(|view| &view.offset).collect();
         let vector = match what {
             What::Counted(_) => 1,

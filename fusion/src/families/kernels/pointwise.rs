@@ -2,7 +2,7 @@
 
 use super::function::{function, whole};
 use super::operand::Axes;
-use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made, tiles};
+use super::{Launch, Refusal, Site, StepOperand, WIDTH, made, tiles};
 use crate::base::graph::GraphExt;
 use crate::families::grids::of_loop;
 use graphene_frontend::dim::Dim;
@@ -54,10 +54,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     {
         return Ok(launch);
     }
-    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
-    for (axis, size) in axes.sizes.iter().enumerate() {
-        dims.insert(format!("N{axis}"), size.clone());
-    }
+    let mut dims: BTreeMap<String, Dim> = axes.named("N").collect();
     let mut accesses: Vec<Access> = Vec::with_capacity(operands.len());
     for (i, operand) in operands.iter().enumerate() {
         let name = match operand {
@@ -85,9 +82,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let blocks = tiles(&items, mapping.threads).minimum(&Dim::from(mapping.blocks));
     dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
     let pointers = operands[outputs.len()..].iter().chain(&operands[..outputs.len()]);
-    let pointers = pointers
-        .map(|&operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
-    let pointers = pointers.collect::<Result<_, Refusal>>()?;
+    let pointers = pointers.map(|&operand| site.pointer(operand)).collect::<Result<_, _>>()?;
     Ok(site.launch(made!(template)?, &dims, pointers))
 }
 
@@ -119,10 +114,8 @@ fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Laun
         Axes { sizes, strides }.access(0, name, scalar, &mut dims)
     };
     let (x, y) = (access("x", from, [rows, columns]), access("y", to, [columns, rows]));
-    let mut pointed = Vec::new();
-    for operand in pointers {
-        pointed.push(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() });
-    }
+    let pointed = pointers.map(|operand| site.pointer(operand));
+    let pointed = pointed.into_iter().collect::<Result<Vec<_>, _>>()?;
     // The widest moves of which all places but those along the contiguous axis are multiples.
     let vector = |offset: &Dim, strides: &[Dim], contiguous: usize| {
         let others = (0..=rows).filter(|&axis| axis != contiguous).map(|axis| &strides[axis]);

@@ -200,16 +200,12 @@ struct Operands<'a> {
 
 impl Operands<'_> {
     fn has(&self, place: usize) -> bool {
-        self.node.inputs().get(place).is_some_and(Option::is_some)
+        self.node.input(place).is_some()
     }
 
     fn read(&mut self, place: usize) -> Result<(Scalar, Vec<Dim>), Refusal> {
-        let value = self.node.input(place);
-        let operand = value.and_then(|value| self.site.input(value));
-        self.push(
-            operand
-                .ok_or(Refusal::Operation("a layer of a value that the launch itself computes"))?,
-        )
+        let computed = "a layer of a value that the launch itself computes";
+        self.push(self.site.read(self.node.input(place), computed)?)
     }
 
     fn write(&mut self, number: usize) -> Result<(), Refusal> {

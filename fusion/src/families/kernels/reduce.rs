@@ -7,7 +7,7 @@ use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::sizes::ceil;
 use crate::base::view::{Mode, View};
-use crate::families::grids::{COLUMNS, of_columns, of_folds};
+use crate::families::grids::{COLUMNS, halved, of_columns, of_folds};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
@@ -293,10 +293,7 @@ impl<'a> Operands<'a> {
                 strides[2] != 1 || (whole(of.offset, n) && rows_begin)
             })
         };
-        let mut vector = self.most();
-        while vector > 1 && !begins(vector) {
-            vector /= 2;
-        }
+        let vector = halved(self.most(), begins);
         // More strands share what is long.
         let [outer, reduced, inner] = [0, 1, 2].map(|axis| axes.sizes[axis].known());
         let bytes = self.all.iter().map(|of| of.scalar.bytes()).max().unwrap_or(4);
@@ -336,10 +333,7 @@ impl<'a> Operands<'a> {
             sizes: kept.sizes.iter().chain(&columns.sizes).cloned().collect(),
             strides: (0..self.all.len()).map(both).collect(),
         };
-        let mut dims = BTreeMap::new();
-        for (axis, size) in axes.sizes.iter().enumerate() {
-            dims.insert(format!("N{axis}"), size.clone());
-        }
+        let mut dims = axes.named("N").collect();
         let (mut ins, mut outs) = (Vec::new(), Vec::new());
         for (i, of) in self.all.iter().enumerate() {
             let own = if of.of_row { &kept } else { &axes };

@@ -4,6 +4,7 @@ use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::graph::NodeExt;
+use crate::families::grids::halved;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::Op;
@@ -56,7 +57,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let epilogue = function(body, &given, &input)?;
     let mut extras = Vec::new();
     for (i, &value) in after.iter().enumerate() {
-        let operand = site.input(value).ok_or(Refusal::Operation("no operand"))?;
+        let operand = site.read(Some(value), "no operand")?;
         extras.push(operands.add(&format!("e{}", i + 1), operand)?);
     }
     let mut outs = Vec::new();
@@ -220,9 +221,9 @@ impl Operands<'_> {
     fn source(&mut self, name: &str, value: ValueId) -> Result<Source, Refusal> {
         let node = self.site.step.body.node(value.node);
         if let Op::Gather { .. } = node.op() {
-            return self.table(name, node.inputs());
+            return self.table(name, node);
         }
-        let operand = self.site.input(value).ok_or(Refusal::Operation("no operand"))?;
+        let operand = self.site.read(Some(value), "no operand")?;
         let (scalar, view) = self.site.operand(operand)?;
         let matrix = Matrix::of(view, self.shape, self.axis)?;
         let place = match &matrix.period {
@@ -236,12 +237,9 @@ impl Operands<'_> {
     }
 
     /// The rows of a table that indices say, one for each row.
-    fn table(&mut self, name: &str, inputs: &[Option<ValueId>]) -> Result<Source, Refusal> {
-        let given = |place: usize| {
-            let value = inputs.get(place).copied().flatten();
-            let operand = value.and_then(|value| self.site.input(value));
-            operand.ok_or(Refusal::Operation("a table or indices that the launch itself computes"))
-        };
+    fn table(&mut self, name: &str, node: &Node) -> Result<Source, Refusal> {
+        let computed = "a table or indices that the launch itself computes";
+        let given = |place| self.site.read(node.input(place), computed);
         let (table, indices) = (given(0)?, given(1)?);
         let (scalar, view) = self.site.operand(table)?;
         let own = view.shape();
@@ -266,10 +264,7 @@ impl Operands<'_> {
     /// A vector along the columns.
     fn line(&mut self, name: &str, value: Option<ValueId>) -> Result<Option<Scalar>, Refusal> {
         let Some(value) = value else { return Ok(None) };
-        let operand = self
-            .site
-            .input(value)
-            .ok_or(Refusal::Operation("a scale that the launch itself computes"))?;
+        let operand = self.site.read(Some(value), "a scale that the launch itself computes")?;
         let (scalar, _) = self.site.operand(operand)?;
         self.add(name, operand)?;
         match self.all.last() {
@@ -280,10 +275,7 @@ impl Operands<'_> {
 
     /// Elements of a vector that all operands can be read by.
     fn vector_of(&self, columns: &Dim) -> i64 {
-        let mut vector = self.vector;
-        while vector > 1 && !self.all.iter().all(|(_, matrix)| matrix.is_aligned(vector, columns)) {
-            vector /= 2;
-        }
-        vector
+        let aligned = |vector| self.all.iter().all(|(_, of)| of.is_aligned(vector, columns));
+        halved(self.vector, aligned)
     }
 }

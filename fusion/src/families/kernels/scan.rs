@@ -43,14 +43,11 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
             .map(|view| view.modes.iter().map(|mode| mode.stride.clone()).collect())
             .to_vec(),
     };
-    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
-    for (axis, size) in axes.sizes.iter().enumerate() {
-        dims.insert(format!("N{axis}"), size.clone());
-    }
-    let offsets = operands.map(|operand| Ok(site.operand(operand)?.1.offset.clone()));
-    let offsets = offsets.into_iter().collect::<Result<Vec<_>, Refusal>>()?;
-    let wide = from.bytes().max(to.bytes());
-    let vector = axes.vector(&offsets.iter().collect::<Vec<_>>(), WIDTH / wide);
+    let mut dims: BTreeMap<String, Dim> = axes.named("N").collect();
+    let pointers = operands.map(|operand| site.pointer(operand));
+    let pointers = pointers.into_iter().collect::<Result<Vec<Pointer>, _>>()?;
+    let offsets: Vec<&Dim> = pointers.iter().map(|pointer| &pointer.offset).collect();
+    let vector = axes.vector(&offsets, WIDTH / from.bytes().max(to.bytes()));
     let scan = Scan {
         arch: site.arch,
         op: match op {
@@ -65,7 +62,5 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         vector,
         ..Scan::default()
     };
-    let pointers = operands.into_iter().zip(offsets);
-    let pointers = pointers.map(|(operand, offset)| Pointer { operand, offset }).collect();
     Ok(site.launch(made!(scan)?, &dims, pointers))
 }

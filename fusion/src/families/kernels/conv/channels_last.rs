@@ -2,6 +2,7 @@
 
 use super::super::matmul;
 use super::{Operands, UNKNOWN, Windows, packed_all};
+use crate::base::sizes::ceil;
 use crate::base::variants::Variant;
 use crate::base::view::{View, channels_last, depthwise_weights};
 use crate::families::kernels::{Made, Refusal, Site, WIDTH, made};
@@ -220,8 +221,4 @@ pub(super) fn kernel(
         (_, true) => (32, 3),
     };
     Ok(made!(ChannelsLast { convolution, arch, tile, depth, stages, ..ChannelsLast::default() })?)
-}
-
-fn ceil(a: i64, b: i64) -> i64 {
-    (a + b - 1) / b
 }
