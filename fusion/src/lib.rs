@@ -132,8 +132,6 @@ fn plan_by(
     }
     if granularity == Granularity::Fused {
         graph = split_reductions(graph, target)?;
-    }
-    if granularity == Granularity::Fused {
         graph = match target.kind {
             Kind::Cpu => integer_arithmetic(graph)?,
             Kind::Cuda { .. } => tidy(&split_gates(&split_rotations(&graph)?)?)?,

@@ -75,17 +75,14 @@ pub fn lower(
         group.nodes.iter().for_each(|id| lowering.group_of[id.index()] = i);
     }
     for (number, id) in graph.inputs().iter().enumerate() {
-        lowering.store(id.value(), BufferKind::Input(number));
+        lowering.store(id.value(), BufferKind::Input(number), None);
     }
     let fused = granularity == Granularity::Fused;
     for (i, group) in groups.groups().iter().enumerate() {
         match group.family {
             Family::View => lowering.lower_view(group)?,
-            Family::Copy if is_view(graph.node(group.nodes[0]).op()) && fused => {
-                lowering.lower_view(group)?;
-            }
             Family::Copy if is_view(graph.node(group.nodes[0]).op()) => {
-                match lowering.moves_nothing(group.nodes[0])? {
+                match fused || lowering.moves_nothing(group.nodes[0])? {
                     true => lowering.lower_view(group)?,
                     false => lowering.lower_copy(group.nodes[0], group.executor)?,
                 }
@@ -124,21 +121,25 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    fn new_buffer(&mut self, value: ValueId, kind: BufferKind) -> BufferId {
+    /// A new buffer for a value, its dims in this order in memory or row-major.
+    fn buffer(&mut self, value: ValueId, kind: BufferKind, order: Option<&[usize]>) -> Operand {
         let ty = self.graph.ty(value);
+        let view = match order {
+            Some(order) => View::ordered(&ty.shape, order),
+            None => View::contiguous(&ty.shape),
+        };
         self.program.buffers.push(Buffer {
             name: self.graph.node(value.node).name().to_owned(),
             dtype: ty.dtype,
             elements: ty.elements(),
             kind,
         });
-        BufferId(self.program.buffers.len() as u32 - 1)
+        Operand { buffer: BufferId(self.program.buffers.len() as u32 - 1), view }
     }
 
-    /// Gives the value a buffer of its own, row-major.
-    fn store(&mut self, value: ValueId, kind: BufferKind) -> Operand {
-        let buffer = self.new_buffer(value, kind);
-        let operand = Operand { buffer, view: View::contiguous(&self.graph.ty(value).shape) };
+    /// Gives the value such a buffer of its own.
+    fn store(&mut self, value: ValueId, kind: BufferKind, order: Option<&[usize]>) -> Operand {
+        let operand = self.buffer(value, kind, order);
         self.places.insert(value, operand.clone());
         operand
     }
@@ -150,7 +151,7 @@ impl Lowering<'_> {
         }
         assert!(self.groups.is_constant(value.node), "groups stand in order");
         if let Some(tensor) = self.graph.constant(value) {
-            return Ok(self.store(value, BufferKind::Weight(Weight::Given(tensor.clone()))));
+            return Ok(self.store(value, BufferKind::Weight(Weight::Given(tensor.clone())), None));
         }
         if is_view(self.graph.node(value.node).op()) {
             let place = self.input_place(value.node)?;
@@ -177,7 +178,7 @@ impl Lowering<'_> {
     /// A weight that is made when the program is compiled.
     fn made(&mut self, value: ValueId) -> Result<Operand, FusionError> {
         let recipe = Arc::new(recipe(self.graph, value)?);
-        Ok(self.store(value, BufferKind::Weight(Weight::Derived(recipe))))
+        Ok(self.store(value, BufferKind::Weight(Weight::Derived(recipe)), None))
     }
 
     fn lower_view(&mut self, group: &Group) -> Result<(), FusionError> {
@@ -224,7 +225,7 @@ impl Lowering<'_> {
         match node.op() {
             // The input's elements in row-major order, then seen under the new shape.
             Op::Reshape(_) => {
-                let output = self.store(id.value(), BufferKind::Intermediate);
+                let output = self.store(id.value(), BufferKind::Intermediate, None);
                 let view = View::contiguous(&input.view.shape());
                 let output = Operand { buffer: output.buffer, view };
                 self.push_copy(origin, id.value(), input, output, executor)
@@ -234,7 +235,7 @@ impl Lowering<'_> {
                     let library = matches!(self.target.kind, Kind::Cuda { .. })
                         && self.granularity == Granularity::PerOp;
                     let order = library.then(|| copied_order(self.graph, id, &view)).flatten();
-                    let output = self.output_place(id.value(), order.as_deref());
+                    let output = self.store(id.value(), BufferKind::Intermediate, order.as_deref());
                     let input = Operand { buffer: input.buffer, view };
                     self.push_copy(origin, id.value(), input, output, executor)
                 }
@@ -333,8 +334,8 @@ impl Lowering<'_> {
             None if pools == Some(true) => Some(channels_last(self.graph.ty(writes[0]).rank())),
             None => order,
         };
-        let outputs: Vec<Operand> =
-            writes.iter().map(|&value| self.output_place(value, order.as_deref())).collect();
+        let output = |&value| self.store(value, BufferKind::Intermediate, order.as_deref());
+        let outputs: Vec<Operand> = writes.iter().map(output).collect();
         if innermost.is_some() {
             self.innermost.extend(writes.iter().copied().zip(outputs.iter().cloned()));
         }
@@ -387,11 +388,8 @@ impl Lowering<'_> {
         place: Operand,
         executor: Executor,
     ) -> Result<Operand, FusionError> {
-        let buffer = self.new_buffer(value, BufferKind::Intermediate);
-        let view = View::contiguous(&place.view.shape());
-        let copy = Operand { buffer, view };
+        let copy = self.store(value, BufferKind::Intermediate, None);
         self.copy_before(number, value, place, copy.clone(), executor)?;
-        self.places.insert(value, copy.clone());
         Ok(copy)
     }
 
@@ -406,19 +404,6 @@ impl Lowering<'_> {
     ) -> Result<(), FusionError> {
         let origin = Origin::Before(GroupId(number as u32));
         self.push_copy(origin, value, from, to, executor)
-    }
-
-    /// A new buffer for an output, its dims in this order in memory or row-major.
-    fn output_place(&mut self, value: ValueId, order: Option<&[usize]>) -> Operand {
-        let buffer = self.new_buffer(value, BufferKind::Intermediate);
-        let shape = &self.graph.ty(value).shape;
-        let view = match order {
-            Some(order) => View::ordered(shape, order),
-            None => View::contiguous(shape),
-        };
-        let operand = Operand { buffer, view };
-        self.places.insert(value, operand.clone());
-        operand
     }
 
     /// The order of dims in memory in which an output is written, where row-major is not the best:
@@ -439,15 +424,9 @@ impl Lowering<'_> {
         if gpu && family == Family::Copy && self.is_image_of_all(value) {
             return Some(channels_last(self.graph.ty(value).rank()));
         }
-        if per_op && family != Family::Pointwise {
-            return None;
-        }
-        if !writes_any_order(family) {
-            return None;
-        }
         // A GPU's templates write matmuls in rows.
-        let in_rows = matches!(family, Family::MatMul | Family::Mlp);
-        if in_rows && self.target.kind != Kind::Cpu {
+        let in_rows = gpu && matches!(family, Family::MatMul | Family::Mlp);
+        if !writes_any_order(family) || in_rows || per_op && family != Family::Pointwise {
             return None;
         }
         if let Some(perm) = transposed(self.graph, value).filter(|_| !per_op) {
@@ -498,9 +477,8 @@ impl Lowering<'_> {
                 self.program.buffers[place.buffer.index()].kind = BufferKind::Output(number);
                 continue;
             }
-            let buffer = self.new_buffer(*value, BufferKind::Output(number));
-            let view = View::contiguous(&self.graph.ty(*value).shape);
-            let (origin, to) = (Origin::Output(number), Operand { buffer, view });
+            let to = self.buffer(*value, BufferKind::Output(number), None);
+            let origin = Origin::Output(number);
             self.push_copy(origin, *value, place, to, Executor::Template)?;
         }
         // An output's memory is the caller's: nothing may be written over it afterwards.

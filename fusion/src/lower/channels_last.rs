@@ -6,7 +6,7 @@ use crate::base::graph::NodeExt;
 use crate::base::groups::{Family, Group, Groups};
 use crate::base::program::{BufferKind, Operand, Weight};
 use crate::base::variants::Variants;
-use crate::base::view::{View, channels_last, depthwise_weights};
+use crate::base::view::{channels_last, depthwise_weights};
 use crate::families::calls::with_call;
 use crate::families::kernels::lies_channels_last;
 use crate::families::layout::is_view;
@@ -222,18 +222,15 @@ impl Lowering<'_> {
         if own && weights && is_depthwise(self.graph, node) {
             order = depthwise_weights(shape.len());
         }
-        let view = View::ordered(shape, &order);
         let operand = if weights {
             let recipe = Arc::new(recipe_in_order(self.graph, value, &order)?);
-            let buffer = self.new_buffer(value, BufferKind::Weight(Weight::Derived(recipe)));
-            Operand { buffer, view }
+            self.buffer(value, BufferKind::Weight(Weight::Derived(recipe)), Some(&order))
         } else {
             let place = self.place(value)?;
             if lies_channels_last(&place.view) && place.view.offset == 0 {
                 return Ok(Some(place));
             }
-            let buffer = self.new_buffer(value, BufferKind::Intermediate);
-            let copy = Operand { buffer, view };
+            let copy = self.buffer(value, BufferKind::Intermediate, Some(&order));
             self.copy_before(number, value, place, copy.clone(), group.executor)?;
             copy
         };

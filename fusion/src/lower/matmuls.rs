@@ -23,9 +23,8 @@ impl Lowering<'_> {
             return Ok(place.clone());
         }
         let recipe = Arc::new(recipe_of_tf32(self.graph, value)?);
-        let buffer = self.new_buffer(value, BufferKind::Weight(Weight::Derived(recipe)));
-        let view = View::ordered(&self.graph.ty(value).shape, &[1, 0]);
-        let operand = Operand { buffer, view };
+        let kind = BufferKind::Weight(Weight::Derived(recipe));
+        let operand = self.buffer(value, kind, Some(&[1, 0]));
         self.turned.insert(value, operand.clone());
         Ok(operand)
     }
