@@ -148,10 +148,11 @@ impl View {
             let largest = (i..order.len()).find(divides_all)?;
             order[i..=largest].rotate_right(1);
         }
-        self.transpose(&order).reads_a_block().then_some(order)
+        self.transpose(&order).is_packed().then_some(order)
     }
 
-    fn reads_a_block(&self) -> bool {
+    /// Whether it is row-major and without gaps, wherever it begins.
+    pub(crate) fn is_packed(&self) -> bool {
         View { offset: Dim::from(0), modes: self.modes.clone() }.is_contiguous()
     }
 

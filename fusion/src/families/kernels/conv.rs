@@ -9,7 +9,7 @@ use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::graph::NodeExt;
 use crate::base::sizes::ceil;
 use crate::base::variants::LIBRARY;
-use crate::base::view::{Mode, View};
+use crate::base::view::View;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{ConvAttrs, Op, PoolAttrs, PoolKind};
@@ -328,7 +328,7 @@ impl Operands<'_> {
 
     /// Whether a view has no gaps, in the operands' order.
     fn packed(&self, view: &View) -> bool {
-        if self.last { lies_channels_last(view) } else { packed_all(view) }
+        if self.last { lies_channels_last(view) } else { view.is_packed() }
     }
 
     fn push(&mut self, operand: StepOperand, view: &View) {
@@ -343,20 +343,19 @@ impl Operands<'_> {
         if self.last {
             return Ok((scalar, None));
         }
-        let float = scalar.is_float();
-        let odd = Refusal::Layout("images whose pixels or channels are not packed");
+        if !scalar.is_float() {
+            return Err(Refusal::Integers);
+        }
+        if view.is_packed() {
+            return Ok((scalar, None));
+        }
         // Poolings have one image for each channel.
-        let packed = if windows.weights.is_some() { packed(&view.modes[1..]) } else { None };
-        match packed {
-            _ if !float => Err(Refusal::Integers),
-            Some(size) if view.modes[0].size == 1 || view.modes[0].stride == size => {
-                Ok((scalar, None))
-            }
-            Some(_) if view.modes[0].stride != 0 && forward(&view.modes).is_ok() => {
-                Ok((scalar, Some(view.modes[0].stride.clone())))
-            }
-            None if packed_all(view) => Ok((scalar, None)),
-            Some(_) | None => Err(odd),
+        let inner = View { offset: Dim::from(0), modes: view.modes[1..].to_vec() };
+        let apart = &view.modes[0].stride;
+        let even = windows.weights.is_some() && inner.is_packed() && *apart != 0;
+        match even && forward(&view.modes).is_ok() {
+            true => Ok((scalar, Some(apart.clone()))),
+            false => Err(Refusal::Layout("images whose pixels or channels are not packed")),
         }
     }
 
@@ -368,7 +367,7 @@ impl Operands<'_> {
         }
         let packed = match self.last {
             true => channels_last::weights_lie_channels_last(view, group),
-            false => packed_all(view),
+            false => view.is_packed(),
         };
         if !packed {
             return Err(Refusal::Layout("weights that are not packed"));
@@ -381,7 +380,7 @@ impl Operands<'_> {
     fn bias(&mut self, value: ValueId) -> Result<Input, Refusal> {
         let operand = self.read(value)?;
         let (scalar, view) = self.site.operand(operand)?;
-        if !packed_all(view) {
+        if !view.is_packed() {
             return Err(Refusal::Layout("a bias that is not packed"));
         }
         self.push(operand, view);
@@ -433,22 +432,6 @@ impl Operands<'_> {
         let weights = aligned(&weights.offset) && aligned(&Dim::from(convolution.depth()));
         [weights, whole].map(|bulk| if bulk { Edges::Bulk } else { Edges::Moves })
     }
-}
-
-/// The number of elements of these dims, if they lie one after the other.
-fn packed(modes: &[Mode]) -> Option<Dim> {
-    let mut size = Dim::from(1);
-    for mode in modes.iter().rev() {
-        if mode.size != 1 && mode.stride != size {
-            return None;
-        }
-        size = &size * &mode.size;
-    }
-    Some(size)
-}
-
-fn packed_all(view: &View) -> bool {
-    packed(&view.modes).is_some()
 }
 
 /// Whether a view has one element for each channel.

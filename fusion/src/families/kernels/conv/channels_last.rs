@@ -1,7 +1,7 @@
 //! Convolutions whose images, weights and results have their channels innermost in memory.
 
 use super::super::matmul;
-use super::{Operands, UNKNOWN, Windows, packed_all};
+use super::{Operands, UNKNOWN, Windows};
 use crate::base::sizes::ceil;
 use crate::base::variants::Variant;
 use crate::base::view::{View, channels_last, depthwise_weights};
@@ -18,14 +18,14 @@ use std::collections::BTreeMap;
 
 /// Whether a view visits a block of memory in that order.
 pub(crate) fn lies_channels_last(view: &View) -> bool {
-    packed_all(&view.transpose(&channels_last(view.modes.len())))
+    view.transpose(&channels_last(view.modes.len())).is_packed()
 }
 
 /// The same of weights, whose output channels are innermost where each has a group of its own.
 pub(super) fn weights_lie_channels_last(view: &View, group: i64) -> bool {
     match group {
         1 => lies_channels_last(view),
-        _ => packed_all(&view.transpose(&depthwise_weights(view.modes.len()))),
+        _ => view.transpose(&depthwise_weights(view.modes.len())).is_packed(),
     }
 }
 
@@ -57,7 +57,7 @@ impl Operands<'_> {
                 if !weights_lie_channels_last(view, windows.group) {
                     return Ok(false);
                 }
-                packed &= packed_all(view);
+                packed &= view.is_packed();
             }
             (None, Some(_)) => {}
             _ => return Ok(false),
@@ -67,7 +67,7 @@ impl Operands<'_> {
             if !lies_channels_last(view) {
                 return Ok(false);
             }
-            packed &= packed_all(view);
+            packed &= view.is_packed();
         }
         // Of single pixels, which are rows of a matmul, both orders are one.
         let (scalar, _) = self.site.operand(self.read(windows.x)?)?;
