@@ -116,16 +116,15 @@ fn convolution(target: &Target, body: &Graph, node: &Node, attrs: &ConvAttrs) ->
 
 /// When a dim is at least this, if it can be.
 fn at_least(dim: Dim, least: i64) -> Option<When> {
-    match dim.known() {
-        Some(size) => (size >= least).then_some(When::Always),
-        None => Some(When::AtLeast(dim, least)),
-    }
+    possible(dim.known().map(|size| size >= least), When::AtLeast(dim, least))
 }
 
 /// When it is at most this, if it can be.
 fn at_most(dim: Dim, most: i64) -> Option<When> {
-    match dim.known() {
-        Some(size) => (size <= most).then_some(When::Always),
-        None => Some(When::AtMost(dim, most)),
-    }
+    possible(dim.known().map(|size| size <= most), When::AtMost(dim, most))
+}
+
+/// A condition, if it is not known to hold or not to hold.
+fn possible(known: Option<bool>, when: When) -> Option<When> {
+    known.map_or(Some(when), |holds| holds.then_some(When::Always))
 }

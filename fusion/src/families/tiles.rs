@@ -125,54 +125,10 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
 /// Those that are kernels of ours.
 fn own_variants(target: &Target, family: Family, body: &Graph) -> Variants {
     let Kind::Cuda { .. } = target.kind else { return Variants::any() };
-    match family {
-        Family::MatMul => match rows_of_matmul(body) {
-            Some(rows) => {
-                let (mut first, last) = MatMuls::of(target, body).named(target);
-                let least = first.drain(..);
-                let first = least
-                    .map(|(name, least)| Variant::named(name, When::AtLeast(rows.clone(), least)));
-                Variants::ending(first.collect(), last)
-            }
-            None => Variants::any(),
-        },
-        Family::Mlp => match rows_of_matmul(body) {
-            Some(rows) => {
-                let all = ROWS_OF_LAYERS.map(|(name, of_block, of_core)| {
-                    let least = of_core.saturating_mul(i64::from(target.cores));
-                    let when = match least {
-                        0 => When::Always,
-                        _ => When::AtLeast(rows.clone(), least),
-                    };
-                    let parameters = Some(Parameters::Mlp(MlpParameters { rows: of_block }));
-                    Variant { name, when, parameters }
-                });
-                Variants(all.to_vec())
-            }
-            None => Variants::any(),
-        },
-        Family::Fmha => match queries_of_attention(target, body) {
-            Some(([batch, heads, queries], tall)) => {
-                let decode = Variant::named(DECODE, When::AtMost(queries.clone(), 1));
-                let decodes = heads_of_a_group(body).is_some();
-                let tiles = queries.ceil_div(&Dim::from(QUERIES)).expect("tiles are not empty");
-                let tiles = &(&tiles * batch) * heads;
-                let cores = i64::from(target.cores);
-                let mut first: Vec<Variant> = decodes.then_some(decode).into_iter().collect();
-                first.push(Variant::named("short", When::AtMost(queries.clone(), QUERIES)));
-                first.push(Variant::named("narrow", When::AtMost(tiles.clone(), cores)));
-                if tall {
-                    let many = When::AtLeast(tiles, 3 * cores + 1);
-                    let filled = When::Any(vec![
-                        When::Divides(3 * QUERIES, queries.clone()),
-                        When::AtLeast(queries.clone(), LONG_QUERIES),
-                    ]);
-                    first.push(Variant::named("tall", When::All(vec![many, filled])));
-                }
-                Variants::ending(first, "wide")
-            }
-            None => Variants::any(),
-        },
+    let own = match family {
+        Family::MatMul => variants_of_matmuls(target, body),
+        Family::Mlp => variants_of_layers(target, body),
+        Family::Fmha => variants_of_attention(target, body),
         Family::View
         | Family::Copy
         | Family::Pointwise
@@ -181,8 +137,51 @@ fn own_variants(target: &Target, family: Family, body: &Graph) -> Variants {
         | Family::Gather
         | Family::Convolution
         | Family::Recurrent
-        | Family::Control => Variants::any(),
+        | Family::Control => None,
+    };
+    own.unwrap_or_else(Variants::any)
+}
+
+fn variants_of_matmuls(target: &Target, body: &Graph) -> Option<Variants> {
+    let rows = rows_of_matmul(body)?;
+    let (first, last) = MatMuls::of(target, body).named(target);
+    let from = |(name, least)| Variant::named(name, When::AtLeast(rows.clone(), least));
+    Some(Variants::ending(first.into_iter().map(from).collect(), last))
+}
+
+fn variants_of_layers(target: &Target, body: &Graph) -> Option<Variants> {
+    let rows = rows_of_matmul(body)?;
+    let all = ROWS_OF_LAYERS.map(|(name, of_block, of_core)| {
+        let when = match of_core.saturating_mul(i64::from(target.cores)) {
+            0 => When::Always,
+            least => When::AtLeast(rows.clone(), least),
+        };
+        let parameters = Some(Parameters::Mlp(MlpParameters { rows: of_block }));
+        Variant { name, when, parameters }
+    });
+    Some(Variants(all.to_vec()))
+}
+
+fn variants_of_attention(target: &Target, body: &Graph) -> Option<Variants> {
+    let ([batch, heads, queries], tall) = queries_of_attention(target, body)?;
+    let tiles = queries.ceil_div(&Dim::from(QUERIES)).expect("tiles are not empty");
+    let tiles = &(&tiles * batch) * heads;
+    let cores = i64::from(target.cores);
+    let mut first = Vec::new();
+    if heads_of_a_group(body).is_some() {
+        first.push(Variant::named(DECODE, When::AtMost(queries.clone(), 1)));
     }
+    first.push(Variant::named("short", When::AtMost(queries.clone(), QUERIES)));
+    first.push(Variant::named("narrow", When::AtMost(tiles.clone(), cores)));
+    if tall {
+        let many = When::AtLeast(tiles, 3 * cores + 1);
+        let filled = When::Any(vec![
+            When::Divides(3 * QUERIES, queries.clone()),
+            When::AtLeast(queries.clone(), LONG_QUERIES),
+        ]);
+        first.push(Variant::named("tall", When::All(vec![many, filled])));
+    }
+    Some(Variants::ending(first, "wide"))
 }
 
 /// The rows of the first matmul that its tiles are cut from: those of all matrices where they share B, and of one

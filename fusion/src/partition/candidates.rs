@@ -13,6 +13,7 @@ use crate::partition::set::{OpId, Set, bits};
 use graphene_frontend::graph::ValueId;
 use graphene_frontend::op::Op;
 use std::collections::{HashMap, HashSet};
+use std::mem::{Discriminant, discriminant};
 use std::ops::Range;
 
 /// Most sets looked at for one first operation, in graphs of up to [`MANY`] / [`MOST_SETS`] operations; of more
@@ -133,24 +134,18 @@ fn neighbours(net: &FusionGraph<'_>) -> Vec<Vec<OpId>> {
     near
 }
 
-/// How an operation walks over what it reads. Readers of one value that walk alike are siblings.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Walk {
-    Points(ShapeId),
-    MatMuls(ShapeId),
-    Rows(ShapeId, usize),
-    Lookups(ShapeId),
-}
+/// How an operation walks over what it reads: as what, over which shape, and from which axis on along rows. Readers of one
+/// value that walk alike are siblings.
+type Walk = (Discriminant<Role>, ShapeId, usize);
 
 fn walk(net: &FusionGraph<'_>, op: OpId) -> Option<Walk> {
-    let shape = net[op].shape;
-    match net[op].role {
-        Role::Point { .. } => Some(Walk::Points(shape)),
-        Role::MatMul => Some(Walk::MatMuls(shape)),
-        Role::Row(row) => Some(Walk::Rows(row.full, row.first)),
-        Role::Lookup => Some(Walk::Lookups(shape)),
-        Role::Convolution | Role::Integers | Role::Alone => None,
-    }
+    let role = net[op].role;
+    let (shape, first) = match role {
+        Role::Point { .. } | Role::MatMul | Role::Lookup => (net[op].shape, 0),
+        Role::Row(row) => (row.full, row.first),
+        Role::Convolution | Role::Integers | Role::Alone => return None,
+    };
+    Some((discriminant(&role), shape, first))
 }
 
 /// The operations within the span of a first one; bit and place i: the operation i places after it.

@@ -106,7 +106,7 @@ impl<'a> Costs<'a> {
 
     /// Whether layers are of widths that warpgroups take.
     fn chain_fits_warpgroups(&self, set: Set) -> bool {
-        let matmuls = || set.iter().filter(|&op| self.net[op].role == Role::MatMul);
+        let matmuls = || self.net.matmuls(set);
         let known = |shape| self.net.known(shape).last().copied().flatten().unwrap_or(1);
         let first = matmuls().next().and_then(|op| self.net.node(op).inputs()[0]);
         let read = first.and_then(|x| self.net.graph.ty(x).shape.last()?.known());
@@ -217,8 +217,8 @@ impl<'a> Costs<'a> {
         match family {
             Family::MatMul => set.iter().map(|op| self.matmul_reread(op, cache)).sum(),
             Family::Mlp => {
-                let matmuls = set.iter().filter(|&op| self.net[op].role == Role::MatMul);
-                let weights: f64 = matmuls.map(|op| self.net[op].reads[1].bytes).sum();
+                let weights = self.net.matmuls(set).map(|op| self.net[op].reads[1].bytes);
+                let weights: f64 = weights.sum();
                 let [most, fewest] = self.chain_rows(set).map(|rows| self.chain_blocks(set, rows));
                 let blocks = fewest.max(most.min(f64::from(self.target.cores)));
                 uncached(weights, weights * (blocks - 1.0))

@@ -243,6 +243,11 @@ impl<'a> FusionGraph<'a> {
         self[op].reads.iter().find(|read| read.slot == slot)
     }
 
+    /// The matmuls of a set.
+    pub(crate) fn matmuls(&self, set: Set) -> impl Iterator<Item = OpId> {
+        set.iter().filter(|&op| self[op].role == Role::MatMul)
+    }
+
     fn intern(&mut self, shape: &[Dim]) -> ShapeId {
         if let Some(&id) = self.shapes.ids.get(shape) {
             return id;

@@ -184,7 +184,7 @@ impl Grids<'_> {
     /// Of matmuls over one shape; several share tiles.
     fn matmul(&self, set: Set) -> Option<i64> {
         let net = self.net;
-        let matmuls: Vec<OpId> = set.iter().filter(|&op| net[op].role == Role::MatMul).collect();
+        let matmuls: Vec<OpId> = net.matmuls(set).collect();
         let &first = matmuls.first()?;
         let (shape, b) = (net[first].shape, net.read(first, 1)?.shape);
         let known = net.known(shape);

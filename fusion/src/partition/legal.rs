@@ -135,16 +135,15 @@ fn loops(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
 fn matmuls(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let net = rules.net;
     let is_matmul = |op: &OpId| net[*op].role == Role::MatMul;
-    if set.iter().filter(is_matmul).any(|op| net[op].reads.iter().any(|r| is_inner(set, r.from))) {
+    if net.matmuls(set).any(|op| net[op].reads.iter().any(|r| is_inner(set, r.from))) {
         return layers(rules, set);
     }
-    let first = set.iter().find(is_matmul).expect("the template is chosen for its matmuls");
+    let first = net.matmuls(set).next().expect("the template is chosen for its matmuls");
     points_have_shape(net, set, &[net[first].shape])?;
-    let unlike = |op: OpId| net[op].shape != net[first].shape;
-    if set.iter().filter(is_matmul).any(unlike) {
+    if net.matmuls(set).any(|op| net[op].shape != net[first].shape) {
         return Err(Reason::Shape);
     }
-    if set.iter().filter(is_matmul).any(|op| net[op].dtype != net[first].dtype) {
+    if net.matmuls(set).any(|op| net[op].dtype != net[first].dtype) {
         return Err(Reason::Type);
     }
     stores_what_waits(net, set, is_matmul, Family::MatMul)?;
@@ -204,7 +203,7 @@ fn is_met(net: &FusionGraph<'_>, read: &Read, matmul: OpId) -> bool {
 /// Whether several matmuls become one sum, of them and of values that are made of none.
 fn are_added(net: &FusionGraph<'_>, set: Set) -> bool {
     let is_matmul = |op: OpId| net[op].role == Role::MatMul;
-    let matmuls: Vec<OpId> = set.iter().filter(|&op| is_matmul(op)).collect();
+    let matmuls: Vec<OpId> = net.matmuls(set).collect();
     let is_sum = |op: OpId| matches!(net.node(op).op(), Op::Binary(Binary::Add));
     // Where a value is added, if nothing else reads it.
     let added_in = |op: OpId| {
@@ -245,7 +244,7 @@ fn are_added(net: &FusionGraph<'_>, set: Set) -> bool {
 
 /// Whether two matmuls of one value, each by a matrix of its own, meet: a function of both may follow.
 pub(crate) fn are_gated(net: &FusionGraph<'_>, set: Set) -> bool {
-    let matmuls: Vec<OpId> = set.iter().filter(|&op| net[op].role == Role::MatMul).collect();
+    let matmuls: Vec<OpId> = net.matmuls(set).collect();
     let &[gate, value] = &matmuls[..] else { return false };
     let own = |op: OpId| (net.node(op).inputs()[0], net[op].reads[1].shape);
     // Of each member, which of the two it is made of.
