@@ -393,7 +393,6 @@ impl Lowering<'_> {
         Ok(copy)
     }
 
-    /// Copies what a group reads.
     fn copy_before(
         &mut self,
         number: usize,

@@ -77,7 +77,6 @@ struct Along {
 /// Elements at positions that were added.
 #[derive(Clone, Debug)]
 enum Added {
-    /// Anything.
     Unknown,
     /// All this number.
     Number(Tensor),
@@ -253,7 +252,6 @@ fn refused<T>(reason: &str) -> Result<T, String> {
     Err(reason.to_owned())
 }
 
-/// The type of a node's input.
 fn input_ty<'a>(graph: &'a Graph, node: &Node, number: usize) -> Option<&'a TensorType> {
     node.input(number).map(|value| graph.ty(value))
 }

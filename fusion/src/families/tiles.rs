@@ -38,7 +38,6 @@ struct Split {
     threads: Option<Pays>,
 }
 
-/// When splitting pays.
 struct Pays {
     /// The most tiles for each core.
     tiles: f64,
@@ -265,7 +264,6 @@ impl MatMuls {
         self.columns?.checked_mul(if self.gated { 2 } else { 1 })
     }
 
-    /// Whether warpgroups make them.
     fn by_warpgroups(&self, target: &Target) -> bool {
         !self.by_threads && target.has(Feature::Wgmma)
     }
@@ -411,7 +409,6 @@ fn by_threads(target: &Target, body: &Graph) -> bool {
     !target.tf32 && body.nodes().any(|(_, node)| single(node))
 }
 
-/// Whether warpgroups make the matmuls.
 fn has_warpgroups(target: &Target, body: &Graph) -> bool {
     !by_threads(target, body) && target.has(Feature::Wgmma)
 }

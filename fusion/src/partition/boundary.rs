@@ -67,7 +67,6 @@ fn ops(net: &FusionGraph<'_>, group: &Group) -> Vec<OpId> {
     ops
 }
 
-/// What the reasons are looked for in.
 struct WhyApart<'a> {
     rules: &'a Rules<'a>,
     costs: &'a Costs<'a>,

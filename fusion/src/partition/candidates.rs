@@ -53,7 +53,6 @@ impl Candidates {
         range.clone().map(|i| i as u32).zip(&self.all[range])
     }
 
-    /// The candidate of this number.
     pub(crate) fn get(&self, number: u32) -> &Candidate {
         &self.all[number as usize]
     }

@@ -62,7 +62,6 @@ struct MatMul {
 }
 
 impl<'a> Costs<'a> {
-    /// Looks at every operation once.
     pub(crate) fn new(net: &'a FusionGraph<'a>, target: &'a Target) -> Self {
         let work = net.ids().map(|op| work(net, op, target)).collect();
         let is_matmul = |op: &OpId| matches!(net.node(*op).op(), Op::MatMul);
@@ -145,7 +144,6 @@ impl<'a> Costs<'a> {
         Kept { read: a.read + b.read - all.read, written: a.written + b.written - all.written }
     }
 
-    /// Bytes read and written.
     fn traffic(&self, ops: impl Iterator<Item = OpId>, inside: impl Fn(OpId) -> bool) -> Cost {
         let mut cost = Cost::default();
         let mut seen: HashSet<ValueId> = HashSet::new();
@@ -324,7 +322,6 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// The number of rows.
     fn rows(&self, set: Set) -> Option<f64> {
         let row = set.iter().find_map(|op| self.net[op].role.row())?;
         Some(self.net.sizes(row.full)[..row.first].iter().product())
@@ -350,7 +347,6 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> f64 {
         |operations: f64| operations / target.peak.of(precision(operation.dtype, Precision::F32));
     match node.op() {
         op @ (Op::Unary(_) | Op::Binary(_)) => vector(output * op.info().work),
-        Op::Select | Op::Cast { .. } => vector(output),
         Op::MatMul => matmuls(output * 2.0 * last(0)),
         Op::Softmax { .. } => vector(output * 20.0),
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => vector(output * 8.0),
@@ -372,27 +368,10 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> f64 {
             let rows = elements(0) / last(0).max(1.0);
             whole(rows * 2.0 * gates * size(2, 0) * last(2) * (last(0) + last(2)))
         }
-        Op::Input
-        | Op::Constant(_)
-        | Op::Iota(_)
-        | Op::Size(_)
-        | Op::BitCast(_)
-        | Op::Reshape(_)
-        | Op::Transpose(_)
-        | Op::Expand(_)
-        | Op::Slice(_)
-        | Op::Concat { .. }
-        | Op::Pad { .. }
-        | Op::Gather { .. }
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::TopK { .. }
-        | Op::NonZero
-        | Op::Resize(_) => vector(output),
         // What a branch or a loop does depends on values.
         Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => 0.0,
+        // All others choose, convert or move elements.
+        _ => vector(output),
     }
 }
 

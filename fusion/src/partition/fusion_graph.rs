@@ -100,7 +100,6 @@ pub(crate) struct Read {
 /// A result of an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
-    /// Its size.
     pub(crate) bytes: f64,
     /// Who reads it, through views or not; ascending.
     pub(crate) readers: Vec<OpId>,
@@ -111,7 +110,6 @@ pub(crate) struct Written {
 /// An operation to place.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
-    /// The node.
     pub(crate) node: NodeId,
     /// Its part in larger groups.
     pub(crate) role: Role,
@@ -121,11 +119,8 @@ pub(crate) struct Operation {
     pub(crate) executor: Executor,
     /// The element type of its first result.
     pub(crate) dtype: DType,
-    /// The shape of its first result.
     pub(crate) shape: ShapeId,
-    /// What it reads.
     pub(crate) reads: Vec<Read>,
-    /// What it makes.
     pub(crate) writes: Vec<Written>,
     /// The operations that it waits for, ascending.
     pub(crate) producers: Vec<OpId>,
@@ -136,7 +131,6 @@ pub(crate) struct FusionGraph<'a> {
     pub(crate) graph: &'a Graph,
     /// For each node whether it is made of constants alone.
     pub(crate) constant: Vec<bool>,
-    /// How values lie.
     pub(crate) layouts: Layouts,
     /// Sizes of all symbols.
     hints: Bindings,
@@ -187,12 +181,10 @@ impl<'a> FusionGraph<'a> {
         net
     }
 
-    /// The number of operations.
     pub(crate) fn len(&self) -> usize {
         self.ops.len()
     }
 
-    /// All operations in order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = OpId> + use<> {
         (0..self.ops.len() as u32).map(OpId)
     }
@@ -202,7 +194,6 @@ impl<'a> FusionGraph<'a> {
         self.of_node[node.index()]
     }
 
-    /// The node of an operation.
     pub(crate) fn node(&self, op: OpId) -> &'a Node {
         self.graph.node(self[op].node)
     }
@@ -243,7 +234,6 @@ impl<'a> FusionGraph<'a> {
         self[op].reads.iter().find(|read| read.slot == slot)
     }
 
-    /// The matmuls of a set.
     pub(crate) fn matmuls(&self, set: Set) -> impl Iterator<Item = OpId> {
         set.iter().filter(|&op| self[op].role == Role::MatMul)
     }

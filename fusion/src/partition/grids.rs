@@ -31,7 +31,6 @@ pub(crate) fn vector_of(row: i64, bytes: i64) -> i64 {
     halved((WIDTH / bytes.max(1)).clamp(1, MOST), |vector| row % vector == 0)
 }
 
-/// What grids are asked about.
 pub(crate) struct Grids<'a> {
     pub(crate) net: &'a FusionGraph<'a>,
     pub(crate) target: &'a Target,

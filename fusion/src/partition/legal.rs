@@ -50,7 +50,6 @@ const TEMPLATES: &[Template] = &[
     Template { made_of: POINT | INTEGERS,     check: integers },
 ];
 
-/// What legality is asked about.
 pub(crate) struct Rules<'a> {
     pub(crate) net: &'a FusionGraph<'a>,
     pub(crate) target: &'a Target,
@@ -118,7 +117,6 @@ fn is_inner(set: Set, from: Option<OpId>) -> bool {
     from.is_some_and(|from| set.contains(from))
 }
 
-/// One loop over one shape.
 fn loops(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let shape = rules.net[set.first()].shape;
     if set.iter().any(|op| rules.net[op].shape != shape) {

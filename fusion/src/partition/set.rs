@@ -21,7 +21,6 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// One operation.
     pub(crate) fn of(op: OpId) -> Self {
         Self { first: op, mask: 1 }
     }
@@ -36,7 +35,6 @@ impl Set {
         Some(set)
     }
 
-    /// The first operation.
     pub(crate) fn first(self) -> OpId {
         self.first
     }
@@ -59,17 +57,14 @@ impl Set {
         (mask >> shift == high.mask).then(|| low.with_mask(low.mask | mask))
     }
 
-    /// The number of operations.
     pub(crate) fn len(self) -> usize {
         self.mask.count_ones() as usize
     }
 
-    /// Whether the operation is one of them.
     pub(crate) fn contains(self, op: OpId) -> bool {
         self.offset(op).is_some_and(|offset| self.mask >> offset & 1 == 1)
     }
 
-    /// The operations, ascending.
     pub(crate) fn iter(self) -> impl Iterator<Item = OpId> {
         let (low, high) = (self.mask as u64, (self.mask >> 64) as u64);
         let offsets = bits(low).chain(bits(high).map(|offset| offset + 64));

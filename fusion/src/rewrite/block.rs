@@ -17,7 +17,6 @@ use std::ops::Range;
 /// The fewest operations of a block, but for the last one of a graph.
 const LEAST: usize = 12;
 
-/// The most operations of a block.
 const MOST: usize = 96;
 
 /// What a value about a softmax counts where it crosses a cut.
@@ -56,7 +55,6 @@ pub(crate) fn blocks(graph: &Graph) -> Rebuilt<Vec<Block>> {
         .collect()
 }
 
-/// Where the operations are cut.
 fn cuts(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<Range<usize>> {
     let crossing = crossing(graph, operations, constant);
     let mut ranges = Vec::new();

@@ -27,7 +27,6 @@ const BRANCHES: u64 = 1_000;
 /// The cheapest acyclic choice that was found, and how.
 pub(crate) struct Extracted {
     pub(crate) choice: Choice,
-    /// What came of the integer programme.
     pub(crate) programme: Programme,
 }
 

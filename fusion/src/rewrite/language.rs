@@ -20,7 +20,6 @@ use std::sync::LazyLock;
 /// Constants of at most this many elements are known by value; larger ones are weights, known by type.
 pub(crate) const SMALL: usize = 16;
 
-/// An e-graph of operations.
 pub(crate) type Terms = EGraph<Term, Facts>;
 
 /// An e-node.
@@ -128,7 +127,6 @@ impl FromOp for Term {
     }
 }
 
-/// Names of operations.
 static NAMES: LazyLock<BTreeSet<&'static str>> =
     LazyLock::new(|| Op::prototypes().iter().map(Op::name).collect());
 
@@ -138,12 +136,10 @@ impl Facts {
         Self { inputs, rounds_steps, ..Self::default() }
     }
 
-    /// The operation of an entry.
     pub(crate) fn op(&self, entry: u32) -> &Op {
         &self.ops[entry as usize]
     }
 
-    /// The entry of an operation.
     pub(crate) fn intern(&mut self, op: &Op) -> u32 {
         let named = self.ops_named.entry(op.name()).or_default();
         let known = named.iter().copied().find(|&known| self.ops[known as usize] == *op);
@@ -155,7 +151,6 @@ impl Facts {
         })
     }
 
-    /// The entry of a small constant.
     fn literal(&mut self, tensor: &Tensor) -> u32 {
         let key = (tensor.dtype(), tensor.shape().to_vec(), tensor.bytes().to_vec());
         *self.literals_known.entry(key).or_insert_with(|| {
@@ -182,7 +177,6 @@ pub(crate) fn operation<'a>(terms: &'a Terms, term: &Term) -> Option<(&'a Op, Ve
     Some((op, inputs))
 }
 
-/// Adds a small constant.
 pub(crate) fn add_literal(terms: &mut Terms, tensor: &Tensor) -> Id {
     let number = terms.analysis.literal(tensor);
     terms.add(Term::leaf(Head::Literal(number)))

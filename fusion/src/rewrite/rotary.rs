@@ -70,7 +70,6 @@ fn rotation(graph: &Graph, straight: ValueId, crossed: ValueId) -> Option<Rotati
     })
 }
 
-/// The two factors of a value.
 fn factors(graph: &Graph, value: ValueId) -> Option<[ValueId; 2]> {
     match graph.operation(value) {
         (Op::Binary(Binary::Mul), &[Some(a), Some(b)]) => Some([a, b]),

@@ -27,7 +27,6 @@ pub(crate) struct Rule {
 /// What a rule looks for.
 #[derive(Clone, Copy)]
 pub(crate) enum Left {
-    /// A pattern.
     Term(&'static str),
     /// Every operation, for rules about many alike: `make` looks at [`Site::op`].
     Operation,
@@ -174,14 +173,12 @@ impl Compiled {
     }
 }
 
-/// A place where a rule's pattern matched.
 pub(crate) struct Site<'a> {
     pub(crate) terms: &'a mut Terms,
     subst: &'a Subst,
     pub(crate) root: Id,
     /// The operation that a [`law`] looks at.
     pub(crate) op: Option<Op>,
-    /// Its inputs.
     pub(crate) inputs: Vec<Option<Id>>,
     /// Whether an equality was said that was not known.
     news: bool,
@@ -216,12 +213,10 @@ impl Site<'_> {
         }
     }
 
-    /// The type of a value.
     pub(crate) fn ty(&self, id: Id) -> Option<&TensorType> {
         self.terms.ty(id)
     }
 
-    /// The shape of a value.
     pub(crate) fn shape(&self, id: Id) -> Option<Vec<Dim>> {
         self.ty(id).map(|ty| ty.shape.clone())
     }

@@ -25,7 +25,6 @@ pub(crate) struct Limits {
 /// What blocks of real models are far from.
 pub(crate) const LIMITS: Limits = Limits { rounds: 16, nodes: 20_000 };
 
-/// A block as an e-graph.
 pub(crate) struct Saturated {
     pub(crate) terms: Terms,
     /// The classes of the block's outputs.
@@ -36,7 +35,6 @@ pub(crate) struct Saturated {
     pub(crate) fired: BTreeMap<&'static str, usize>,
     /// Whether a limit ended it before nothing was new.
     pub(crate) limited: bool,
-    /// Rounds taken.
     pub(crate) rounds: usize,
 }
 

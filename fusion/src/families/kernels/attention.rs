@@ -102,7 +102,6 @@ fn one_query(fmha: &mut Fmha, dims: &mut BTreeMap<String, Dim>, group: &Dim) {
     dims.insert("heads".to_owned(), dims["kv_heads"].clone());
 }
 
-/// The launch of a variant.
 fn launch(
     site: &Site<'_>,
     variant: &Variant,

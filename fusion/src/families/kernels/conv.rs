@@ -376,7 +376,6 @@ impl Operands<'_> {
         Ok(())
     }
 
-    /// An element for each output channel.
     fn bias(&mut self, value: ValueId) -> Result<Input, Refusal> {
         let operand = self.read(value)?;
         let (scalar, view) = self.site.operand(operand)?;

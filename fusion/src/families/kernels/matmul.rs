@@ -181,11 +181,9 @@ enum Weights {
 struct Cut {
     /// Rows and columns of a tile.
     tile: [i64; 2],
-    /// Whether warpgroups ping-pong.
     ping_pong: bool,
     /// Into how many parts the depth is split.
     split: i64,
-    /// What B is.
     weights: Weights,
     /// Whether tiles are so few that each block may ask for all of its weights before predecessors are done.
     few: bool,

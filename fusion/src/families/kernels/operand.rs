@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 /// Axes that several operands share, outermost first.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Axes {
-    /// Their sizes.
     pub(super) sizes: Vec<Dim>,
     /// For each operand its stride along each axis, in elements.
     pub(super) strides: Vec<Vec<Dim>>,
@@ -137,7 +136,6 @@ pub(super) struct Matrix {
     pub(super) row: Dim,
     /// From column to column.
     pub(super) column: Dim,
-    /// The number of columns.
     columns: Dim,
     /// After how many rows it begins anew, if it does.
     pub(super) period: Option<Dim>,

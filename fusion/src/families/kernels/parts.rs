@@ -32,7 +32,6 @@ struct Piece {
 enum What {
     /// An operand's elements.
     Copied(StepOperand, View),
-    /// Zeros.
     Zeros,
     /// Numbers from this one on.
     Counted(Dim),
@@ -211,7 +210,6 @@ fn surrounded(
     Ok(pieces)
 }
 
-/// The kernel of all pieces.
 fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
     let scalar = bits(type_of(site))?;
     let mut dims: BTreeMap<String, Dim> = BTreeMap::new();

@@ -103,7 +103,6 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
 
 /// What is normalised in a body, and how.
 struct Normalisation {
-    /// What is normalised.
     value: ValueId,
     /// What that gives.
     result: ValueId,
@@ -192,11 +191,9 @@ struct Operands<'a> {
     vector: i64,
 }
 
-/// An input of the prologue.
 struct Source {
     access: Access,
     place: Place,
-    /// Its indices.
     index: Option<Pointer>,
 }
 

@@ -143,7 +143,6 @@ fn row((operand, Operand { view, .. }): Given<'_>) -> Option<Pointer> {
     row.then(|| Pointer { operand, offset: view.offset.clone() })
 }
 
-/// A matmul's operands.
 struct Operands<'a> {
     shape: &'a [Dim],
     depth: Dim,

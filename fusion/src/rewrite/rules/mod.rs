@@ -24,7 +24,6 @@ pub(super) const TABLES: &[(&[Rule], bool)] = &[
     (cell::RULES, false),
 ];
 
-/// All rules, ready to be searched.
 pub(crate) fn compiled() -> Vec<Compiled> {
     let tables = TABLES.iter();
     tables.flat_map(|(rules, exact)| rules.iter().map(|rule| rule.compile(*exact))).collect()
