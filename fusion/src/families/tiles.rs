@@ -409,10 +409,6 @@ fn by_threads(target: &Target, body: &Graph) -> bool {
     !target.tf32 && body.nodes().any(|(_, node)| single(node))
 }
 
-fn has_warpgroups(target: &Target, body: &Graph) -> bool {
-    !by_threads(target, body) && target.has(Feature::Wgmma)
-}
-
 /// The parts into which a variant of this name splits the depth of a matmul, if it does.
 pub(crate) fn parts(name: &str) -> Option<i64> {
     SPLITS.iter().find(|split| split.name == name).map(|split| split.parts)
@@ -426,11 +422,11 @@ fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<([&'a Di
     let causal = matches!(node.op(), Op::Attention(attrs) if attrs.causal);
     let queries = body.ty(node.input(0)?);
     let [batch, heads, rows, _] = &queries.shape[..] else { return None };
-    let warpgroups = has_warpgroups(target, body) && queries.dtype != DType::F32;
+    let half = !by_threads(target, body) && queries.dtype != DType::F32;
     let dims =
         node.inputs().iter().take(3).flatten().filter_map(|&value| body.ty(value).shape.last());
     let small = dims.clone().all(|dim| dim.known().is_some_and(|dim| dim <= 64));
-    warpgroups.then_some(([batch, heads, rows], small && !causal))
+    (half && target.has(Feature::Wgmma)).then_some(([batch, heads, rows], small && !causal))
 }
 
 /// How many heads of an attention share keys and values, if several do and queries attend all of them.

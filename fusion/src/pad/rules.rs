@@ -44,18 +44,11 @@ pub(super) fn apply(
     }
     // What the dim has no part in is as it was, whatever computes it.
     if inputs.iter().all(|value| value.along().next().is_none()) && !follows(node, symbol) {
-        let uniform = match node.op() {
-            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } | Op::Reshape(_) => {
-                everywhere(node.op(), &inputs)
-            }
-            _ => None,
-        };
-        let keeps = match node.op() {
-            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => {
-                finite::keeps(graph, node, &inputs)
-            }
-            _ => true,
-        };
+        let op = node.op();
+        let points = matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. });
+        let uniform = (points || matches!(op, Op::Reshape(_))).then(|| everywhere(op, &inputs));
+        let uniform = uniform.flatten();
+        let keeps = !points || finite::keeps(graph, node, &inputs);
         let large = finite::large(graph, node, &inputs);
         let known = uniform.as_ref().and_then(super::value_of).is_some_and(f64::is_finite);
         let finite = known || keeps && inputs.iter().all(|value| value.finite);

@@ -6,7 +6,7 @@ use crate::base::sizes::ceil;
 use crate::families::grids::{COLUMNS, MANY, halved, of_columns, of_folds, of_loop};
 use crate::families::kernels::recurrent;
 use crate::families::tiles::{MatMuls, blocks_of_pixels};
-use crate::partition::fusion_graph::{FusionGraph, Role, ShapeId};
+use crate::partition::fusion_graph::{FusionGraph, Read, Role, ShapeId};
 use crate::partition::legal::are_gated;
 use crate::partition::set::{OpId, Set};
 use graphene_frontend::dtype::DType;
@@ -62,18 +62,16 @@ impl Grids<'_> {
         let net = self.net;
         set.iter().flat_map(move |op| {
             let node = net.node(op);
-            let outer = |&slot: &usize| {
-                !net[op].reads.iter().any(|read| {
-                    read.slot == slot && read.from.is_some_and(|from| set.contains(from))
-                })
+            let is_read = |read: &&Read| {
+                let indices = net[op].role == Role::Lookup && read.slot == 1;
+                !indices && !read.from.is_some_and(|from| set.contains(from))
             };
-            let indices = |slot: usize| net[op].role == Role::Lookup && slot == 1;
-            let reads = (0..node.inputs().len()).filter(|&slot| outer(&slot) && !indices(slot));
-            let reads = reads.filter_map(|slot| node.inputs()[slot]);
+            let reads = net[op].reads.iter().filter(is_read);
+            let reads = reads.filter_map(|read| node.inputs()[read.slot]);
             let reads = reads.map(|value| net.graph.ty(value).dtype);
             let writes = node.outputs().iter().zip(&net[op].writes);
-            let writes =
-                writes.filter(move |(_, written)| written.is_stored(set)).map(|(ty, _)| ty.dtype);
+            let writes = writes.filter(|(_, written)| written.is_stored(set));
+            let writes = writes.map(|(ty, _)| ty.dtype);
             reads.chain(writes).map(|dtype| dtype.size() as i64).collect::<Vec<_>>()
         })
     }

@@ -207,7 +207,7 @@ impl Making<'_> {
 }
 
 /// Whether all of these are floats or booleans that single precision holds.
-fn floats(types: &[DType], more: &[DType]) -> Result<(), Refusal> {
+pub(super) fn floats(types: &[DType], more: &[DType]) -> Result<(), Refusal> {
     for &dtype in types.iter().chain(more) {
         match dtype {
             DType::F32 | DType::F16 | DType::BF16 | DType::Bool => {}

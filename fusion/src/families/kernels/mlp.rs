@@ -6,7 +6,6 @@ use super::operand::Matrix;
 use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, made, scalar};
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::{MlpParameters, Parameters};
-use crate::base::program::BufferKind;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
@@ -245,11 +244,9 @@ impl<'a> Chain<'a> {
     fn is_weight(&self, pointer: &Pointer) -> bool {
         let StepOperand::Input(number) = pointer.operand else { return false };
         let operand = &self.site.step.inputs[number];
-        let buffer = self.site.program.buffer(operand.buffer);
-        let elements = operand.view.shape().iter().product::<Dim>();
-        matches!(buffer.kind, BufferKind::Weight(_))
-            && pointer.offset == 0
-            && buffer.elements == elements
+        let all = operand.view.shape().iter().product::<Dim>();
+        let whole = pointer.offset == 0 && self.site.program.buffer(operand.buffer).elements == all;
+        whole && self.site.is_weight(pointer.operand)
     }
 }
 

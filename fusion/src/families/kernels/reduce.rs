@@ -1,7 +1,7 @@
 //! Reductions over any axes, with what is computed before and after; several at once, and normalisations, as totals of
 //! rows one after the other.
 
-use super::function::function;
+use super::function::{floats, function};
 use super::operand::{Axes, forward};
 use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::graph::{GraphExt, NodeExt};
@@ -9,7 +9,6 @@ use crate::base::sizes::ceil;
 use crate::base::view::{Mode, View};
 use crate::families::grids::{COLUMNS, halved, of_columns, of_folds};
 use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Op, ReduceOp};
 use graphene_ir::function::Function;
@@ -94,12 +93,7 @@ impl<'a> Rows<'a> {
         };
         let x = read(0)?.ok_or(Refusal::Operation("a reduction of nothing"))?;
         let affine = [read(1)?, read(2)?];
-        let given = operand(self.body, id, 0)?;
-        match self.body.ty(given).dtype {
-            DType::F32 | DType::F16 | DType::BF16 | DType::Bool => {}
-            other if other.is_integer() => return Err(Refusal::Integers),
-            other => return Err(Refusal::Elements(other)),
-        }
+        floats(&[self.body.ty(operand(self.body, id, 0)?).dtype], &[])?;
         let square = |x: &Function| x.clone() * x.clone();
         let sum = Function::identity;
         let scaled = |normal: Function| {

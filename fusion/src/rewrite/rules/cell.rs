@@ -222,14 +222,11 @@ fn lstm_cell(s: &mut Site<'_>) -> Option<Id> {
             let next = next[0]?;
             let Some((gates, c)) = lstm_gates(s, output, next) else { continue };
             let Some((x, h)) = operands(s, &gates, hidden) else { continue };
-            let biases: Vec<Vec<Id>> = gates.iter().map(|gate| gate.biases.clone()).collect();
-            let mut bias = Vec::with_capacity(8);
-            for own in biases.iter().chain(&vec![Vec::new(); 4]) {
-                bias.push(total(s, own, x, hidden)?);
-            }
+            let biases = gates.iter().map(|gate| &gate.biases[..]).chain([&[][..]; 4]);
+            let biases = biases.map(|own| total(s, own, x, hidden)).collect::<Option<Vec<_>>>()?;
             let cell = RnnCell::Lstm { input_forget: false };
             let functions = vec![Unary::Sigmoid, Unary::Tanh, Unary::Tanh];
-            let outputs = step(s, cell, functions, &gates, (x, h, Some(c)), &bias)?;
+            let outputs = step(s, cell, functions, &gates, (x, h, Some(c)), &biases)?;
             s.equate_reshaped(next, *outputs.get(2)?)?;
             return s.equate_reshaped(s.root, outputs[1]);
         }
@@ -353,10 +350,7 @@ fn gru_gates(
         return None;
     }
     let own = [&z.biases, &r.biases, &of_x.biases, &Vec::new(), &Vec::new(), &of_h.biases];
-    let mut biases = Vec::with_capacity(own.len());
-    for own in own {
-        biases.push(total(s, own, x, hidden)?);
-    }
+    let biases = own.map(|own| total(s, own, x, hidden)).into_iter().collect::<Option<_>>()?;
     let n = Sum { matmuls: vec![(x, *wx), (h, *wh)], biases: Vec::new() };
     Some((vec![z, r, n], x, biases))
 }
