@@ -10,6 +10,7 @@
 //! operation that no template takes alone shares no launch (`executor`), so checks ask no more about its elements.
 
 use crate::base::groups::{Family, Reason};
+use crate::families::kernels::sums::sum_of;
 use crate::partition::fusion_graph::{FusionGraph, Read, Role, Row, ShapeId};
 use crate::partition::set::{OpId, Set};
 use crate::rewrite::integers::multiplied_bytes;
@@ -200,10 +201,11 @@ fn is_met(net: &FusionGraph<'_>, read: &Read, matmul: OpId) -> bool {
 
 /// Whether several matmuls become one sum, of them and of values that are made of none.
 fn are_added(net: &FusionGraph<'_>, set: Set) -> bool {
-    let is_matmul = |op: OpId| net[op].role == Role::MatMul;
     let matmuls: Vec<OpId> = net.matmuls(set).collect();
+    let &[first, _, ..] = &matmuls[..] else { return true };
+    // A batch of matmuls each by its own, and matmuls by one, are no terms of one sum.
+    let ranks = |op: OpId| net.known(net[op].reads[1].shape).len();
     let is_sum = |op: OpId| matches!(net.node(op).op(), Op::Binary(Binary::Add));
-    // Where a value is added, if nothing else reads it.
     let added_in = |op: OpId| {
         let written = &net[op].writes[0];
         let &[reader] = &written.readers[..] else { return None };
@@ -211,33 +213,10 @@ fn are_added(net: &FusionGraph<'_>, set: Set) -> bool {
         let once = !written.given && times == 1 && set.contains(reader) && is_sum(reader);
         once.then_some(reader)
     };
-    let &[first, _, ..] = &matmuls[..] else { return true };
-    // A batch of matmuls each by its own, and matmuls by one, are no terms of one sum.
-    let ranks = |op: &OpId| net.known(net[*op].reads[1].shape).len();
-    if matmuls.iter().any(|op| ranks(op) != ranks(&first)) {
-        return false;
-    }
-    let Some(root) = std::iter::successors(added_in(first), |&op| added_in(op)).last() else {
-        return false;
-    };
-    let within = |op: OpId| set.contains(op);
-    let (mut pending, mut added) = (vec![root], 0);
-    // What is added besides, and what that is made of.
-    let mut others: Vec<OpId> = Vec::new();
-    while let Some(op) = pending.pop() {
-        match op == root || is_sum(op) && added_in(op).is_some() {
-            true => pending.extend(net[op].producers.iter().copied().filter(|&op| within(op))),
-            false if is_matmul(op) => added += usize::from(added_in(op).is_some()),
-            false => others.push(op),
-        }
-    }
-    while let Some(op) = others.pop() {
-        if is_matmul(op) {
-            return false;
-        }
-        others.extend(net[op].producers.iter().copied().filter(|&op| within(op)));
-    }
-    added == matmuls.len()
+    let within = |op: &OpId| set.contains(*op);
+    let operands = |op: OpId| net[op].producers.iter().copied().filter(within).collect();
+    matmuls.iter().all(|&op| ranks(op) == ranks(first))
+        && sum_of(&matmuls, is_sum, added_in, operands).is_some()
 }
 
 /// Whether two matmuls of one value, each by a matrix of its own, meet: a function of both may follow.

@@ -1,7 +1,6 @@
 //! Several matmuls of one body: whether they are added, or gate each other.
 
 use super::Refusal;
-use super::function::{Walk, leaves};
 use crate::base::graph::GraphExt;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
@@ -26,40 +25,49 @@ pub(super) fn summed(body: &Graph, matmuls: &[NodeId]) -> Result<Sum, Refusal> {
     if let [one] = matmuls {
         return Ok(Sum { value: one.value(), others: Vec::new() });
     }
-    let apart = Err(Refusal::Operation("several matmuls that are not added"));
-    let is_sum = |id: NodeId| matches!(body.node(id).op(), Op::Binary(Binary::Add));
-    let reader = |id: NodeId| match body.uses(id)[..] {
-        [(reader, _)] if !body.gives(id) && is_sum(reader) => Some(reader),
+    let is_sum = |value: ValueId| *body.node(value.node).op() == Op::Binary(Binary::Add);
+    let added_in = |value: ValueId| match body.uses(value.node)[..] {
+        [(reader, _)] if !body.gives(value.node) => Some(reader.value()).filter(|of| is_sum(*of)),
         _ => None,
     };
-    let mut root = matmuls[0];
-    while let Some(next) = reader(root) {
-        root = next;
-    }
-    let (mut pending, mut others, mut added) = (vec![root.value()], Vec::new(), 0);
+    let operands =
+        |value: ValueId| body.node(value.node).inputs().iter().flatten().copied().collect();
+    let terms: Vec<ValueId> = matmuls.iter().map(|id| id.value()).collect();
+    let shape = |value: ValueId| &body.ty(value).shape;
+    let sum = sum_of(&terms, is_sum, added_in, operands);
+    let sum = sum.filter(|(value, _)| shape(*value) == shape(terms[0]));
+    let (value, others) = sum.ok_or(Refusal::Operation("several matmuls that are not added"))?;
+    Ok(Sum { value, others })
+}
+
+/// The sum that terms end in, and what is added besides. Each term is added once, and read by nothing else, and what is
+/// added besides is made of none. `added_in` says where a value is added, if nothing else reads it.
+pub(crate) fn sum_of<T: Copy + PartialEq>(
+    terms: &[T],
+    is_sum: impl Fn(T) -> bool,
+    added_in: impl Fn(T) -> Option<T>,
+    operands: impl Fn(T) -> Vec<T>,
+) -> Option<(T, Vec<T>)> {
+    let root = std::iter::successors(added_in(*terms.first()?), |&sum| added_in(sum)).last()?;
+    let (mut pending, mut others, mut added) = (vec![root], Vec::new(), 0);
     while let Some(value) = pending.pop() {
-        let within = value.node == root || reader(value.node).is_some();
-        if matmuls.contains(&value.node) {
-            added += 1;
-        } else if is_sum(value.node) && within {
-            pending.extend(body.node(value.node).inputs().iter().flatten());
+        if terms.contains(&value) {
+            added += usize::from(added_in(value).is_some());
+        } else if value == root || is_sum(value) && added_in(value).is_some() {
+            pending.extend(operands(value));
         } else {
             others.push(value);
         }
     }
-    let read_once = |id: &NodeId| reader(*id).is_some();
-    // Others that are made of matmuls are no addends of their own.
-    let shape = &body.ty(root.value()).shape;
-    let same = *shape == body.ty(matmuls[0].value()).shape;
-    let made = others.iter().any(|&value| {
-        let found = |value: ValueId| match matmuls.contains(&value.node) {
-            true => Walk::Found,
-            false => Walk::On,
-        };
-        leaves(body, &[value], &found).iter().any(|leaf| matmuls.contains(&leaf.node))
-    });
-    if added != matmuls.len() || !matmuls.iter().all(read_once) || !same || made {
-        return apart;
+    let (mut pending, mut seen) = (others.clone(), Vec::new());
+    while let Some(value) = pending.pop() {
+        if terms.contains(&value) {
+            return None;
+        }
+        if !seen.contains(&value) {
+            seen.push(value);
+            pending.extend(operands(value));
+        }
     }
-    Ok(Sum { value: root.value(), others })
+    (added == terms.len()).then_some((root, others))
 }
