@@ -4,16 +4,21 @@ use graphene_frontend::dim::{Bindings, Symbol};
 use graphene_frontend::graph::Graph;
 
 /// The size that a symbol has for planning where nobody gives it one.
-pub(crate) fn typical(symbol: &Symbol) -> i64 {
+fn typical(symbol: &Symbol) -> i64 {
     if symbol.name().to_ascii_lowercase().contains("batch") { 8 } else { 128 }
 }
 
 /// Sizes for planning: those given, and typical ones for the other symbols.
 pub(crate) fn planning_sizes(graph: &Graph, hints: &Bindings) -> Bindings {
+    sizes_of(graph.symbols(), hints)
+}
+
+/// The same of these symbols.
+pub(crate) fn sizes_of(symbols: impl IntoIterator<Item = Symbol>, hints: &Bindings) -> Bindings {
     let mut sizes = Bindings::new();
-    for symbol in graph.symbols() {
+    for symbol in symbols {
         let size = hints.get(&symbol).unwrap_or_else(|| typical(&symbol));
-        sizes.fix(symbol, size).expect("a graph has each symbol once, and hints are sizes");
+        sizes.fix(symbol, size).expect("each symbol is there once, and hints are sizes");
     }
     sizes
 }

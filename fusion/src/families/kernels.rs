@@ -55,6 +55,7 @@ use graphene_ir::schedule::dependent;
 use graphene_ir::target::Target;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// A kernel that computes a step, and what it is launched with.
 #[derive(Clone, Debug)]
@@ -103,6 +104,22 @@ pub enum StepOperand {
     Stack(usize),
     /// The launch's own.
     Scratch(usize),
+}
+
+/// Prints as `in0+32`.
+impl fmt::Display for Pointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.operand {
+            StepOperand::Input(number) => write!(f, "in{number}")?,
+            StepOperand::Output(number) => write!(f, "out{number}")?,
+            StepOperand::Stack(number) => write!(f, "stack{number}")?,
+            StepOperand::Scratch(number) => write!(f, "scratch{number}")?,
+        }
+        if self.offset != 0 {
+            write!(f, "+{}", self.offset)?;
+        }
+        Ok(())
+    }
 }
 
 /// Why no template takes a step.

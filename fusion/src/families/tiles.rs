@@ -31,11 +31,11 @@ struct Split {
     name: &'static str,
     /// Into how many parts the depth is split.
     parts: i64,
-    /// When it pays by warpgroups, and by single threads, where several blocks share a core; none where it never does.
+    /// When it pays by warpgroups, and by single threads, where several blocks share a core.
     /// Measured on an H200 and an H100 at BERT's matmuls, whose depths are 768 and 3072, and at those of a Llama, whose depths
     /// are 2048 and 8192: by warpgroups in half precision, by threads in single precision.
-    warpgroups: Option<Pays>,
-    threads: Option<Pays>,
+    warpgroups: Pays,
+    threads: Pays,
 }
 
 struct Pays {
@@ -50,14 +50,14 @@ const SPLITS: [Split; 2] = [
     Split {
         name: "split2",
         parts: 2,
-        warpgroups: Some(Pays { tiles: 0.25, depth: 4096 }),
-        threads: Some(Pays { tiles: 1.5, depth: 2048 }),
+        warpgroups: Pays { tiles: 0.25, depth: 4096 },
+        threads: Pays { tiles: 1.5, depth: 2048 },
     },
     Split {
         name: "split4",
         parts: 4,
-        warpgroups: Some(Pays { tiles: 0.19, depth: 4096 }),
-        threads: Some(Pays { tiles: 0.67, depth: 2048 }),
+        warpgroups: Pays { tiles: 0.19, depth: 4096 },
+        threads: Pays { tiles: 0.67, depth: 2048 },
     },
 ];
 /// Pixels and output channels of a tile of a convolution whose channels are innermost, by the names of variants.
@@ -386,9 +386,8 @@ impl MatMuls {
         let across = ceil(columns, width).max(1);
         let rows = SPLITS.iter().filter_map(|split| {
             let pays = if threads { &split.threads } else { &split.warpgroups };
-            let pays = pays.as_ref().filter(|pays| depth >= pays.depth)?;
             let tiles = (f64::from(target.cores) * pays.tiles) as i64;
-            Some((split.name, tiles / across * height))
+            (depth >= pays.depth).then_some((split.name, tiles / across * height))
         });
         let mut rows: Vec<_> = rows.filter(|(_, rows)| *rows > 0).collect();
         // One that is taken up to as many rows as the one with more parts is never the better.

@@ -2,7 +2,7 @@
 //! if every operation that moves data were a launch. What fuses into its neighbours is decided later; here
 //! only the order of alternatives matters.
 
-use crate::base::sizes::typical;
+use crate::base::sizes::sizes_of;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
@@ -92,10 +92,5 @@ fn elements(ty: &TensorType, hints: &Bindings) -> f64 {
 fn size(dim: &Dim, hints: &Bindings) -> f64 {
     let mut symbols = BTreeSet::new();
     dim.collect_symbols(&mut symbols);
-    let mut sizes = Bindings::new();
-    for symbol in symbols {
-        let size = hints.get(&symbol).unwrap_or_else(|| typical(&symbol));
-        sizes.fix(symbol, size).expect("a dim has each symbol once, and hints are sizes");
-    }
-    dim.eval(&sizes).map_or(1.0, |size| size.max(1) as f64)
+    dim.eval(&sizes_of(symbols, hints)).map_or(1.0, |size| size.max(1) as f64)
 }

@@ -1,7 +1,6 @@
 //! Attention in one call of cuDNN: which attentions it takes, and how the others are spelled.
 
 use super::epilogue::number;
-use super::matmul::At;
 use crate::base::elements::{self, is_real};
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
@@ -342,9 +341,9 @@ fn broadcast(mut mask: Heads) -> Heads {
 impl fmt::Display for Sdpa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { dtype, q, k, v, mask, result, scale, causal } = self;
-        write!(f, "attention of {} by {}", Sizes(q), Sizes(k))?;
+        write!(f, "attention of {} by {}", sizes(q), sizes(k))?;
         if let Some(mask) = mask {
-            write!(f, ", mask {}", Sizes(mask))?;
+            write!(f, ", mask {}", sizes(mask))?;
         }
         if *causal {
             f.write_str(", causal")?;
@@ -360,16 +359,11 @@ impl fmt::Display for Sdpa {
 impl fmt::Display for Heads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [batch, head, row, _] = self.modes.each_ref().map(|mode| &mode.stride);
-        write!(f, "{}[{batch}, {head}, {row}]", At(&self.pointer))
+        write!(f, "{}[{batch}, {head}, {row}]", self.pointer)
     }
 }
 
-/// Prints the sizes of dims.
-struct Sizes<'a>(&'a Heads);
-
-impl fmt::Display for Sizes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [batch, head, row, element] = self.0.modes.each_ref().map(|mode| &mode.size);
-        write!(f, "[{batch}, {head}, {row}, {element}]")
-    }
+fn sizes(heads: &Heads) -> String {
+    let [batch, head, row, element] = heads.modes.each_ref().map(|mode| &mode.size);
+    format!("[{batch}, {head}, {row}, {element}]")
 }

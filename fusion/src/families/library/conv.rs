@@ -1,7 +1,7 @@
 //! A step as one convolution of cuDNN.
 
 use super::epilogue::{Activation, Chain, whole_chain};
-use super::matmul::{At, read};
+use super::matmul::read;
 use super::rows_of_conv;
 use crate::base::elements::is_real;
 use crate::base::graph::NodeExt;
@@ -162,16 +162,16 @@ impl fmt::Display for Conv {
             f.write_str(", channels last")?;
         }
         let rounded = if self.tf32 { " as tf32" } else { "" };
-        write!(f, " {dtype}{rounded}: {}·{}", At(&self.image), At(&self.weights))?;
+        write!(f, " {dtype}{rounded}: {}·{}", self.image, self.weights)?;
         if let Some(bias) = &self.bias {
-            write!(f, " + {} channels", At(bias))?;
+            write!(f, " + {} channels", bias)?;
         }
         if let Some(addend) = &self.addend {
-            write!(f, " + {}", At(addend))?;
+            write!(f, " + {}", addend)?;
         }
         if self.relu {
             f.write_str(", Relu")?;
         }
-        write!(f, " -> {}", At(&self.result))
+        write!(f, " -> {}", self.result)
     }
 }

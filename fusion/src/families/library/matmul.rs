@@ -213,7 +213,7 @@ impl fmt::Display for MatMul {
             write!(f, " + {addend}")?;
         }
         if let Some(bias) = &self.bias {
-            write!(f, " + {} row", At(bias))?;
+            write!(f, " + {} row", bias)?;
         }
         if let Some(activation) = self.activation {
             write!(f, ", {activation:?}")?;
@@ -225,28 +225,10 @@ impl fmt::Display for MatMul {
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let turned = if self.transposed { "'" } else { "" };
-        write!(f, "{}{turned}[{}", At(&self.pointer), self.leading)?;
+        write!(f, "{}{turned}[{}", self.pointer, self.leading)?;
         if self.apart != 0 {
             write!(f, ", {} apart", self.apart)?;
         }
         f.write_str("]")
-    }
-}
-
-/// Prints as `in0+32`.
-pub(super) struct At<'a>(pub(super) &'a Pointer);
-
-impl fmt::Display for At<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.operand {
-            StepOperand::Input(number) => write!(f, "in{number}")?,
-            StepOperand::Output(number) => write!(f, "out{number}")?,
-            StepOperand::Stack(number) => write!(f, "stack{number}")?,
-            StepOperand::Scratch(number) => write!(f, "scratch{number}")?,
-        }
-        if self.0.offset != 0 {
-            write!(f, "+{}", self.0.offset)?;
-        }
-        Ok(())
     }
 }
