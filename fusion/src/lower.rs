@@ -221,7 +221,7 @@ impl Lowering<'_> {
     fn lower_copy(&mut self, id: NodeId, executor: Executor) -> Result<(), FusionError> {
         let node = self.graph.node(id);
         let input = self.input_place(id)?;
-        let origin = Origin::Group(self.group(id));
+        let origin = Origin::Group(GroupId(self.group_of[id.index()] as u32));
         match node.op() {
             // The input's elements in row-major order, then seen under the new shape.
             Op::Reshape(_) => {
@@ -246,11 +246,6 @@ impl Lowering<'_> {
                 }
             },
         }
-    }
-
-    /// The group of a node that is in one.
-    fn group(&self, id: NodeId) -> GroupId {
-        GroupId(self.group_of[id.index()] as u32)
     }
 
     fn push_copy(
@@ -389,20 +384,9 @@ impl Lowering<'_> {
         executor: Executor,
     ) -> Result<Operand, FusionError> {
         let copy = self.store(value, BufferKind::Intermediate, None);
-        self.copy_before(number, value, place, copy.clone(), executor)?;
-        Ok(copy)
-    }
-
-    fn copy_before(
-        &mut self,
-        number: usize,
-        value: ValueId,
-        from: Operand,
-        to: Operand,
-        executor: Executor,
-    ) -> Result<(), FusionError> {
         let origin = Origin::Before(GroupId(number as u32));
-        self.push_copy(origin, value, from, to, executor)
+        self.push_copy(origin, value, place, copy.clone(), executor)?;
+        Ok(copy)
     }
 
     /// The order of dims in memory in which an output is written, where row-major is not the best:

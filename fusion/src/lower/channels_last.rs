@@ -3,8 +3,8 @@
 use super::Lowering;
 use crate::base::error::FusionError;
 use crate::base::graph::NodeExt;
-use crate::base::groups::{Family, Group, Groups};
-use crate::base::program::{BufferKind, Operand, Weight};
+use crate::base::groups::{Family, Group, GroupId, Groups};
+use crate::base::program::{BufferKind, Operand, Origin, Weight};
 use crate::base::variants::Variants;
 use crate::base::view::{channels_last, depthwise_weights};
 use crate::families::calls::with_call;
@@ -231,7 +231,8 @@ impl Lowering<'_> {
                 return Ok(Some(place));
             }
             let copy = self.buffer(value, BufferKind::Intermediate, Some(&order));
-            self.copy_before(number, value, place, copy.clone(), group.executor)?;
+            let origin = Origin::Before(GroupId(number as u32));
+            self.push_copy(origin, value, place, copy.clone(), group.executor)?;
             copy
         };
         self.innermost.insert(value, operand.clone());

@@ -231,9 +231,8 @@ fn splice(
             }
             op => {
                 let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| own[&v])).collect();
-                let new = result
-                    .add(name, op.clone(), &inputs)
-                    .map_err(|error| FusionError::rebuild(node, error))?;
+                let new = result.add(name, op.clone(), &inputs);
+                let new = new.map_err(|error| FusionError::rebuild(node, error))?;
                 own.extend(outputs(id, node, new));
             }
         }
