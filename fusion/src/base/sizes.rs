@@ -1,6 +1,6 @@
 //! The sizes that symbols have for planning.
 
-use graphene_frontend::dim::{Bindings, Symbol};
+use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::graph::Graph;
 
 /// The size that a symbol has for planning where nobody gives it one.
@@ -26,4 +26,9 @@ pub(crate) fn sizes_of(symbols: impl IntoIterator<Item = Symbol>, hints: &Bindin
 /// How many parts of a size cover so many.
 pub(crate) fn ceil(all: i64, size: i64) -> i64 {
     all.saturating_add(size - 1) / size
+}
+
+/// How many tiles of a size a dim has.
+pub(crate) fn tiles(dim: &Dim, size: i64) -> Dim {
+    dim.ceil_div(&Dim::from(size)).expect("tiles are not empty")
 }

@@ -45,6 +45,7 @@ pub use runs::{Launched, Runs, runs};
 use crate::base::graph::GraphExt;
 use crate::base::groups::Family;
 use crate::base::program::{BufferKind, Operand, Program, Step};
+use crate::base::sizes::tiles;
 use crate::base::view::View;
 use graphene_frontend::dim::{Dim, DimError};
 use graphene_frontend::dtype::DType;
@@ -277,11 +278,6 @@ pub(crate) use made;
 
 /// Bytes that an instruction moves at most, and at multiples of which it then begins.
 const WIDTH: i64 = 16;
-
-/// How many tiles of a size a dim has.
-fn tiles(dim: &Dim, size: i64) -> Dim {
-    dim.ceil_div(&Dim::from(size)).expect("tiles are not empty")
-}
 
 fn scalar(dtype: DType) -> Result<Scalar, Refusal> {
     match dtype {

@@ -3,7 +3,7 @@
 use crate::base::graph::NodeExt;
 use crate::base::groups::Family;
 use crate::base::parameters::{MlpParameters, Parameters};
-use crate::base::sizes::ceil;
+use crate::base::sizes::{ceil, tiles};
 use crate::base::variants::{Variant, Variants, When};
 use crate::families::calls::with_call;
 use crate::families::kernels::sums::is_gated;
@@ -83,8 +83,6 @@ pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> V
     }
     let [first @ .., (last, _)] = TILES_OF_PIXELS;
     let first = first.into_iter().map(|(name, [rows, columns])| {
-        let tiles =
-            |dim: &Dim, size: i64| dim.ceil_div(&Dim::from(size)).expect("tiles are not empty");
         let tiles = &tiles(pixels, rows) * &tiles(made, columns);
         Variant::named(name, When::AtLeast(tiles, enough_tiles_of_pixels(target)))
     });
@@ -163,8 +161,7 @@ fn variants_of_layers(target: &Target, body: &Graph) -> Option<Variants> {
 
 fn variants_of_attention(target: &Target, body: &Graph) -> Option<Variants> {
     let ([batch, heads, queries], tall) = queries_of_attention(target, body)?;
-    let tiles = queries.ceil_div(&Dim::from(QUERIES)).expect("tiles are not empty");
-    let tiles = &(&tiles * batch) * heads;
+    let tiles = &(&tiles(queries, QUERIES) * batch) * heads;
     let cores = i64::from(target.cores);
     let mut first = Vec::new();
     if heads_of_a_group(body).is_some() {

@@ -329,13 +329,11 @@ fn of_operation(terms: &Terms, term: &Term) -> Fact {
 
 /// The value of an operation on small constants.
 fn folded(terms: &Terms, op: &Op, inputs: &[Option<Id>]) -> Option<Tensor> {
-    let mut tensors = Vec::with_capacity(inputs.len());
-    for input in inputs {
-        tensors.push(match input {
-            Some(id) => Some(terms.elements(*id)?),
-            None => None,
-        });
-    }
+    let elements = |input: &Option<Id>| match input {
+        Some(id) => terms.elements(*id).map(Some),
+        None => Some(None),
+    };
+    let tensors = inputs.iter().map(elements).collect::<Option<Vec<_>>>()?;
     evaluate_op(op, &tensors, &Bindings::new()).ok()?.pop()
 }
 

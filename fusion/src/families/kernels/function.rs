@@ -163,10 +163,8 @@ impl Making<'_> {
         let operands: Vec<ValueId> = node.inputs().iter().flatten().copied().collect();
         let types: Vec<DType> = operands.iter().map(|&value| self.body.ty(value).dtype).collect();
         let to = self.body.ty(value).dtype;
-        let mut of = Vec::with_capacity(operands.len());
-        for &operand in &operands {
-            of.push(self.value(operand)?);
-        }
+        let of = operands.iter().map(|&operand| self.value(operand));
+        let of = of.collect::<Result<Vec<_>, _>>()?;
         if self.numbers == Scalar::I64 {
             return integers(op, &of, &types, to);
         }

@@ -30,10 +30,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let first = *matmuls.first().ok_or(Refusal::Operation("a chain of no layers"))?;
     let input = Input::new(site, first)?;
     let chain = Chain::new(site, &matmuls, input.scalar)?;
-    let mut layers = Vec::new();
-    for l in 0..matmuls.len() {
-        layers.push(chain.layer(l)?);
-    }
+    let layers = (0..matmuls.len()).map(|l| chain.layer(l)).collect::<Result<Vec<_>, _>>()?;
 
     let unit = Dim::from(UNIT);
     let aligned = |dim: &Dim| dim.exact_div(&unit).is_some();
