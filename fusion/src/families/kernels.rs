@@ -233,12 +233,7 @@ impl Site<'_> {
     }
 
     /// The launch of a kernel whose symbols are these dims, by their names; it may start before its predecessors are done.
-    fn launch(
-        &self,
-        (kernel, parameters): Made,
-        dims: &BTreeMap<String, Dim>,
-        pointers: Vec<Pointer>,
-    ) -> Launch {
+    fn launch(&self, (kernel, parameters): Made, dims: &Dims, pointers: Vec<Pointer>) -> Launch {
         self.launch_behind((dependent(kernel), parameters), dims, pointers)
     }
 
@@ -247,7 +242,7 @@ impl Site<'_> {
     fn launch_behind(
         &self,
         (kernel, parameters): Made,
-        dims: &BTreeMap<String, Dim>,
+        dims: &Dims,
         pointers: Vec<Pointer>,
     ) -> Launch {
         let symbols = kernel.symbols.iter().map(|symbol| {
@@ -263,6 +258,9 @@ impl Site<'_> {
         }
     }
 }
+
+/// What a kernel's symbols stand for, by their names.
+type Dims = BTreeMap<String, Dim>;
 
 /// A kernel, and the numbers among its template's parameters.
 pub(crate) type Made = (Kernel, String);

@@ -1,7 +1,7 @@
 //! Attention: one kernel, whose operands are read as they lie.
 
 use super::operand::forward;
-use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
+use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::Parameters;
 use crate::base::variants::Variant;
@@ -13,7 +13,6 @@ use graphene_ir::arch::{Arch, Feature};
 use graphene_ir::kernel::Number;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
-use std::collections::BTreeMap;
 
 /// The launches of a step that is one attention, one for each of its variants.
 pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
@@ -26,7 +25,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let computed = "attention over a value that the launch itself computes";
     let read = |place| site.read(node.input(place), computed);
     let operands = [read(0)?, read(1)?, read(2)?, StepOperand::Output(0)];
-    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    let mut dims = Dims::new();
     let mut sizes = Vec::with_capacity(operands.len());
     for (operand, name) in operands.into_iter().zip(["q", "k", "v", "o"]) {
         let (scalar, view) = site.operand(operand)?;
@@ -85,7 +84,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
 
 /// One query of each head as rows of one tile, for all heads that share keys: what is from head to head is from row to
 /// row. A mask that heads share is one of keys.
-fn one_query(fmha: &mut Fmha, dims: &mut BTreeMap<String, Dim>, group: &Dim) {
+fn one_query(fmha: &mut Fmha, dims: &mut Dims, group: &Dim) {
     if let Mask::Dense(scalar) = fmha.mask
         && dims["mask_head"] == 0
     {
@@ -106,7 +105,7 @@ fn launch(
     site: &Site<'_>,
     variant: &Variant,
     fmha: &Fmha,
-    dims: &mut BTreeMap<String, Dim>,
+    dims: &mut Dims,
     pointers: &[Pointer],
 ) -> Result<Launch, Refusal> {
     let hopper = site.arch.has(Feature::Wgmma) && fmha.scalar != Scalar::F32;
@@ -166,12 +165,7 @@ fn softcap(attrs: &AttentionAttrs) -> Option<Number> {
 
 /// The sizes of `[batch, heads, rows, dim]`; strides are symbols of these names. Rows that tensor copies bring begin at
 /// multiples of 16 bytes.
-fn rows(
-    scalar: Scalar,
-    view: &View,
-    name: &str,
-    dims: &mut BTreeMap<String, Dim>,
-) -> Result<Vec<Dim>, Refusal> {
+fn rows(scalar: Scalar, view: &View, name: &str, dims: &mut Dims) -> Result<Vec<Dim>, Refusal> {
     let [batch, head, row, element] = &view.modes[..] else {
         return Err(Refusal::Layout("attention of other ranks"));
     };
@@ -193,7 +187,7 @@ fn mask_of(
     site: &Site<'_>,
     operand: StepOperand,
     shape: &[Dim],
-    dims: &mut BTreeMap<String, Dim>,
+    dims: &mut Dims,
 ) -> Result<Mask, Refusal> {
     let (scalar, view) = site.operand(operand)?;
     let view = view.expand(shape).ok_or(Refusal::Layout("a mask that repeats by a symbol"))?;

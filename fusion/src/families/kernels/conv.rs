@@ -5,7 +5,7 @@ mod channels_last;
 pub(crate) use self::channels_last::lies_channels_last;
 use super::function::{Walk, function, leaves};
 use super::operand::forward;
-use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
+use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::graph::NodeExt;
 use crate::base::sizes::ceil;
 use crate::base::variants::LIBRARY;
@@ -19,7 +19,6 @@ use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::Edges;
 use graphene_ir::tensor::Scalar;
-use std::collections::BTreeMap;
 
 /// Output channels of a group from which matmuls by tiles are the faster way: half of the fewest rows that a tile has.
 const TILED: i64 = 8;
@@ -71,7 +70,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         epilogue: Epilogue { function, operands: inputs, outputs },
     };
 
-    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    let mut dims = Dims::new();
     dims.insert("images".to_owned(), windows.images.clone());
     dims.extend(image.iter().map(|stride| ("x_stride0".to_owned(), stride.clone())));
     for (name, sizes) in [("in", windows.seen), ("out", &operands.shape[2..])] {

@@ -4,7 +4,7 @@ use super::function::{Walk, function, leaves};
 use super::matmul_layout::MatMulLayout;
 use super::operand::Matrix;
 use super::sums::{Sum, is_gated, summed};
-use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made, tiles};
+use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made, tiles};
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::{GemmParameters, Parameters};
 use crate::base::variants::Variant;
@@ -18,7 +18,6 @@ use graphene_ir::template::gemm::{Gemm, ROWS};
 use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::multistage::{By, Multistage};
 use graphene_ir::tensor::Scalar;
-use std::collections::BTreeMap;
 
 /// The launches of a step of matmuls over one shape, one for each of its variants.
 pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
@@ -91,7 +90,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         gated,
         epilogue: Epilogue { function, operands: inputs, outputs },
     };
-    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    let mut dims = Dims::new();
     let outer = |axes: &[Dim]| axes.iter().product::<Dim>();
     let (rows, batch) = match batched {
         true => (shape[rank - 2].clone(), outer(&shape[..rank - 2])),
@@ -155,7 +154,7 @@ pub(super) fn by_weights(
     matmul: &MatMul,
     tile: [i64; 2],
     split: i64,
-    dims: &mut BTreeMap<String, Dim>,
+    dims: &mut Dims,
 ) -> Result<Made, Refusal> {
     let (weights, few) = (Weights::Small, split > 1);
     let cut = Cut { tile, ping_pong: false, split, weights, few, cluster: 1, found: None };
@@ -256,7 +255,7 @@ fn kernel(
     matmul: &MatMul,
     edges: Edges,
     cut: &Cut,
-    dims: &mut BTreeMap<String, Dim>,
+    dims: &mut Dims,
 ) -> Result<Made, Refusal> {
     let (matmul, arch, [rows, columns]) = (matmul.clone(), site.arch, cut.tile);
     let (single, tf32) = (matmul.scalar == Scalar::F32, site.target.tf32);

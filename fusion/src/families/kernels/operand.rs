@@ -1,12 +1,11 @@
 //! How operands lie along a kernel's axes.
 
-use super::Refusal;
+use super::{Dims, Refusal};
 use crate::base::view::{Mode, View, stride};
 use crate::families::grids::halved;
 use graphene_frontend::dim::Dim;
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::tensor::Scalar;
-use std::collections::BTreeMap;
 
 /// Axes that several operands share, outermost first.
 #[derive(Clone, PartialEq, Debug)]
@@ -77,7 +76,7 @@ impl Axes {
         operand: usize,
         name: &str,
         scalar: Scalar,
-        dims: &mut BTreeMap<String, Dim>,
+        dims: &mut Dims,
     ) -> Access {
         let mut packed = Dim::from(1);
         let mut strides = Vec::with_capacity(self.sizes.len());
@@ -168,12 +167,7 @@ impl Matrix {
     }
 
     /// How a template is told.
-    pub(super) fn access(
-        &self,
-        name: &str,
-        scalar: Scalar,
-        dims: &mut BTreeMap<String, Dim>,
-    ) -> Access {
+    pub(super) fn access(&self, name: &str, scalar: Scalar, dims: &mut Dims) -> Access {
         let mut stride = |axis: usize, stride: &Dim, packed: &Dim| {
             if *stride == 0 {
                 Stride::Broadcast

@@ -2,7 +2,8 @@
 
 use super::operand::Axes;
 use super::{
-    Launch, Pointer, Refusal, Site, StepOperand, WIDTH, lies_channels_last, made, pointwise, scalar,
+    Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, lies_channels_last, made, pointwise,
+    scalar,
 };
 use crate::base::graph::NodeExt;
 use crate::base::view::View;
@@ -15,7 +16,7 @@ use graphene_ir::kernel::Number;
 use graphene_ir::template::conv::Filled;
 use graphene_ir::template::parts::{Part, Parts, Source};
 use graphene_ir::tensor::Scalar;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Bytes of a kernel's parameters at most, whatever compiles it: 8 for each operand, 4 for each symbol.
 const PARAMETERS: usize = 4096;
@@ -212,7 +213,7 @@ fn surrounded(
 
 fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
     let scalar = bits(type_of(site))?;
-    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    let mut dims = Dims::new();
     let (mut parts, mut pointers) = (Vec::new(), Vec::new());
     let mut items = Dim::from(0);
     for (p, Piece { to, what }) in pieces.iter().enumerate() {

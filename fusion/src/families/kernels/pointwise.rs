@@ -2,7 +2,7 @@
 
 use super::function::{function, whole};
 use super::operand::Axes;
-use super::{Launch, Refusal, Site, StepOperand, WIDTH, made, tiles};
+use super::{Dims, Launch, Refusal, Site, StepOperand, WIDTH, made, tiles};
 use crate::base::graph::GraphExt;
 use crate::families::grids::of_loop;
 use graphene_frontend::dim::Dim;
@@ -12,7 +12,6 @@ use graphene_ir::template::access::Access;
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::template::transpose::Transpose;
 use graphene_ir::tensor::Scalar;
-use std::collections::BTreeMap;
 
 /// Rows and columns that are too short for tiles of a transpose.
 const SHORT: i64 = 16;
@@ -54,7 +53,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     {
         return Ok(launch);
     }
-    let mut dims: BTreeMap<String, Dim> = axes.named("N").collect();
+    let mut dims: Dims = axes.named("N").collect();
     let mut accesses: Vec<Access> = Vec::with_capacity(operands.len());
     for (i, operand) in operands.iter().enumerate() {
         let name = match operand {
@@ -101,7 +100,7 @@ fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Laun
         return Ok(None);
     }
     let outer: Vec<usize> = (0..rows).filter(|&axis| axis != columns).collect();
-    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    let mut dims = Dims::new();
     let names = (0..outer.len()).map(|axis| format!("N{axis}"));
     let named = outer.iter().zip(names).map(|(&axis, name)| (name, axis));
     for (name, axis) in named.chain([("rows".to_owned(), rows), ("columns".to_owned(), columns)]) {

@@ -1,7 +1,7 @@
 //! Recurrent layers: all steps in one launch.
 
 use super::function::unary;
-use super::{Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, made, tiles};
+use super::{Dims, Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, made, tiles};
 use crate::base::graph::NodeExt;
 use crate::base::sizes::ceil;
 use graphene_frontend::dim::Dim;
@@ -12,7 +12,6 @@ use graphene_ir::kernel::Binary;
 use graphene_ir::template::matmul::Edges;
 use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
 use graphene_ir::tensor::Scalar;
-use std::collections::BTreeMap;
 
 /// Places of a layer's inputs, as [`Op::Rnn`] has them.
 const X: usize = 0;
@@ -98,8 +97,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let cores = i64::from(site.target.cores);
     let parts = rows.minimum(&Dim::from((cores / layer.blocks()).max(1)));
     let sizes = [("steps", steps.clone()), ("batch", batch.clone()), ("parts", parts)];
-    let dims: BTreeMap<String, Dim> =
-        sizes.into_iter().map(|(name, dim)| (name.to_owned(), dim)).collect();
+    let dims: Dims = sizes.into_iter().map(|(name, dim)| (name.to_owned(), dim)).collect();
     let launch = site.launch(made!(layer)?, &dims, operands.pointers);
     Ok(Launch { scratch, ..launch })
 }

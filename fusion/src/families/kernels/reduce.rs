@@ -3,7 +3,7 @@
 
 use super::function::{floats, function};
 use super::operand::{Axes, forward};
-use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
+use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::sizes::ceil;
 use crate::base::view::{Mode, View};
@@ -222,7 +222,7 @@ impl<'a> Operands<'a> {
         Axes::merged(&sizes, &self.all.iter().map(pick).collect::<Vec<Vec<Mode>>>())
     }
 
-    fn launch(&self, made: Made, dims: &BTreeMap<String, Dim>) -> Launch {
+    fn launch(&self, made: Made, dims: &Dims) -> Launch {
         let pointer = |of: &Of<'_>| Pointer { operand: of.operand, offset: of.offset.clone() };
         self.site.launch(made, dims, self.all.iter().map(pointer).collect())
     }

@@ -2,7 +2,7 @@
 
 use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
-use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
+use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::graph::NodeExt;
 use crate::families::grids::halved;
 use graphene_frontend::dim::Dim;
@@ -186,7 +186,7 @@ struct Operands<'a> {
     axis: usize,
     shape: &'a [Dim],
     all: Vec<(StepOperand, Matrix)>,
-    dims: BTreeMap<String, Dim>,
+    dims: Dims,
     /// Elements that the widest type lets a thread move at once.
     vector: i64,
 }

@@ -1,7 +1,7 @@
 //! Running sums and products along an axis.
 
 use super::operand::{Axes, forward};
-use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
+use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::graph::GraphExt;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::Graph;
@@ -9,7 +9,6 @@ use graphene_frontend::op::{CumulativeOp, Op};
 use graphene_ir::kernel::Binary;
 use graphene_ir::template::scan::Scan;
 use graphene_ir::tensor::Scalar;
-use std::collections::BTreeMap;
 
 /// Whether a body has a running reduction.
 pub(super) fn is_one(body: &Graph) -> bool {
@@ -43,7 +42,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
             .map(|view| view.modes.iter().map(|mode| mode.stride.clone()).collect())
             .to_vec(),
     };
-    let mut dims: BTreeMap<String, Dim> = axes.named("N").collect();
+    let mut dims: Dims = axes.named("N").collect();
     let pointers = operands.map(|operand| site.pointer(operand));
     let pointers = pointers.into_iter().collect::<Result<Vec<Pointer>, _>>()?;
     let offsets: Vec<&Dim> = pointers.iter().map(|pointer| &pointer.offset).collect();

@@ -5,7 +5,7 @@ use super::{Operands, UNKNOWN, Windows};
 use crate::base::sizes::ceil;
 use crate::base::variants::Variant;
 use crate::base::view::{View, channels_last, depthwise_weights};
-use crate::families::kernels::{Made, Refusal, Site, WIDTH, made};
+use crate::families::kernels::{Dims, Made, Refusal, Site, WIDTH, made};
 use crate::families::tiles::TILES_OF_PIXELS;
 use graphene_frontend::dim::Dim;
 use graphene_ir::arch::Feature;
@@ -14,7 +14,6 @@ use graphene_ir::template::conv::{Axis, By, ChannelsLast, Convolution};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::MatMul;
 use graphene_ir::tensor::Scalar;
-use std::collections::BTreeMap;
 
 /// Whether a view visits a block of memory in that order.
 pub(crate) fn lies_channels_last(view: &View) -> bool {
@@ -149,7 +148,7 @@ pub(super) fn kernel(
     convolution: Convolution,
     pixels: &Dim,
     variant: &Variant,
-    dims: &mut BTreeMap<String, Dim>,
+    dims: &mut Dims,
 ) -> Result<Made, Refusal> {
     let [read, made] = convolution.channels;
     let cores = i64::from(site.target.cores);
