@@ -2,10 +2,7 @@
 //!
 //! The description is plain data. A runtime encodes tensor maps and launches from it, and knows no kernel by name.
 
-use std::fmt;
-
-use crate::text::print::list;
-use crate::{Arch, Expr, Scalar, Var};
+use crate::{Arch, Expr, Scalar, Var, convert::display, text::print::list};
 
 /// How to launch a kernel. Expressions are over [`symbols`](Launch::symbols).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,42 +71,37 @@ pub enum Condition {
     Multiple(Expr, i64),
 }
 
-/// A line each, parameters in order.
-impl fmt::Display for Launch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Launch { entry, arch, grid, cluster, block, shared_bytes, .. } = self;
+display! {
+    // A line each, parameters in order.
+    Launch: |launch, f| {
+        let Launch { entry, arch, grid, cluster, block, shared_bytes, .. } = launch;
         writeln!(f, "{entry} for {arch}")?;
         writeln!(f, "grid {grid}, cluster {cluster}, block {block}, shared {shared_bytes}")?;
-        for param in &self.params {
+        for param in &launch.params {
             writeln!(f, "{param}")?;
         }
-        for condition in &self.conditions {
+        for condition in &launch.conditions {
             writeln!(f, "{condition}")?;
         }
-        if self.dependent {
+        if launch.dependent {
             writeln!(f, "waits for its predecessor itself")?;
         }
-        if self.cooperative { writeln!(f, "all blocks are resident together") } else { Ok(()) }
-    }
-}
-
-impl fmt::Display for Param {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Param::Pointer { tensor, scalar, len, written } => {
-                let access = if *written { "written" } else { "read" };
-                write!(f, "pointer %{tensor}: {len} of {scalar}, {access}")
-            }
-            Param::Symbol(var) => write!(f, "symbol {var}"),
-            Param::TensorMap(map) => {
-                let TensorMap { tensor, scalar, sizes, strides, window, swizzle } = map;
-                let (sizes, strides) = (list(sizes), list(strides));
-                write!(
-                    f,
-                    "map of %{tensor}: [{sizes}] of {scalar}, [{strides}] bytes apart, \
-                     window {window:?}, swizzle {swizzle}"
-                )
-            }
+        if launch.cooperative { writeln!(f, "all blocks are resident together") } else { Ok(()) }
+    };
+    Param: |param, f| match param {
+        Param::Pointer { tensor, scalar, len, written } => {
+            let access = if *written { "written" } else { "read" };
+            write!(f, "pointer %{tensor}: {len} of {scalar}, {access}")
         }
-    }
+        Param::Symbol(var) => write!(f, "symbol {var}"),
+        Param::TensorMap(map) => {
+            let TensorMap { tensor, scalar, sizes, strides, window, swizzle } = map;
+            let (sizes, strides) = (list(sizes), list(strides));
+            write!(
+                f,
+                "map of %{tensor}: [{sizes}] of {scalar}, [{strides}] bytes apart, \
+                 window {window:?}, swizzle {swizzle}"
+            )
+        }
+    };
 }

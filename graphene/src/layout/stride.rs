@@ -1,7 +1,5 @@
 //! Strides: how far one step of a mode moves.
 
-use std::fmt;
-
 use super::Int;
 use crate::{Result, convert::from};
 
@@ -85,20 +83,4 @@ impl<I: Int> Stride<I> {
 
 from! {
     {I: Int} I => Stride<I>: |number| Stride::term(None, number);
-}
-
-impl<I: Int> fmt::Display for Stride<I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_zero() {
-            return f.write_str("0");
-        }
-        for (i, (axis, by)) in self.terms.iter().enumerate() {
-            f.write_str(if i == 0 { "" } else { "+" })?;
-            match axis {
-                Some(axis) => write!(f, "{by}@{axis}")?,
-                None => write!(f, "{by}")?,
-            }
-        }
-        Ok(())
-    }
 }

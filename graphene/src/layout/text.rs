@@ -11,6 +11,19 @@ display! {
         IntTuple::Tuple(parts) => write!(f, "({})", joined(parts, ",")),
     };
     {I: Int} Layout<I>: |layout, f| write!(f, "{}:{}", layout.shape(), layout.stride());
+    {I: Int} Stride<I>: |stride, f| {
+        if stride.is_zero() {
+            return f.write_str("0");
+        }
+        for (i, (axis, by)) in stride.terms.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { "+" })?;
+            match axis {
+                Some(axis) => write!(f, "{by}@{axis}")?,
+                None => write!(f, "{by}")?,
+            }
+        }
+        Ok(())
+    };
     Swizzle: |swizzle, f| write!(f, "Sw<{},{},{}>", swizzle.bits(), swizzle.base(), swizzle.shift());
     Composed: |Composed { outer, offset, layout }, f| match outer {
         Outer::Swizzle(swizzle) => write!(f, "{swizzle} o {offset} o {layout}"),

@@ -36,11 +36,8 @@ type Deed = fn(&mut Space, usize, &Access<'_>) -> Option<Conflict>;
 impl<'p> Issue<'_, 'p, '_> {
     /// The number of an element of an operand.
     #[inline(always)]
-    fn number(&mut self, (lane, operand, element): At<'_>) -> Tried<usize> {
-        match self.task.places[operand].number(element) {
-            Some(number) => Ok(number),
-            None => Err(self.no_element((lane, operand, element))),
-        }
+    fn number(&mut self, at: At<'_>) -> Tried<usize> {
+        self.task.places[at.1].number(at.2).ok_or_else(|| self.no_element(at))
     }
 
     #[cold]
@@ -78,10 +75,7 @@ impl<'p> Issue<'_, 'p, '_> {
     /// Likewise, of an operand that begins there.
     #[inline(always)]
     pub(super) fn inner_spot_from(&mut self, base: Base, at: Which) -> Tried<Spot<'p>> {
-        match self.spot_from(base, at) {
-            Some(spot) => Ok(spot),
-            None => Err(self.outside(at)),
-        }
+        self.spot_from(base, at).ok_or_else(|| self.outside(at))
     }
 
     #[cold]
@@ -194,7 +188,7 @@ impl<'p> Issue<'_, 'p, '_> {
             let element = Element::of(place.memory, unit, at);
             let (by, values) = ((&machine.runners[self.warp], spot.lane), (space.peek(at), value));
             machine.levels.note(machine.program, by, (place.number, element), values);
-            space.date(at, machine.levels.now);
+            space.changed[at] = machine.levels.now;
         }
         space.poke(at, value);
     }

@@ -151,14 +151,8 @@ impl Knowledge {
 }
 
 pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
-    let mut rest = mask;
-    std::iter::from_fn(move || {
-        (rest != 0).then(|| {
-            let lane = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            lane
-        })
-    })
+    let rests = std::iter::successors(Some(mask), |rest| Some(rest & rest.wrapping_sub(1)));
+    rests.take_while(|rest| *rest != 0).map(|rest| rest.trailing_zeros() as usize)
 }
 
 #[cfg(test)]

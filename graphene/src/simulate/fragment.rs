@@ -182,12 +182,9 @@ impl Fragment {
             match cell {
                 Some(Some(element)) => {
                     data[*element] = Some(value);
-                    let mut rest = *element;
-                    for (dim, size) in self.shape.iter().enumerate().rev() {
-                        let at = rest % size;
-                        rest /= size;
-                        low[dim] = low[dim].min(at);
-                        high[dim] = high[dim].max(at + 1);
+                    for (dim, at) in coordinates(&self.shape, *element).into_iter().enumerate() {
+                        low[dim] = low[dim].min(at as usize);
+                        high[dim] = high[dim].max(at as usize + 1);
                     }
                 }
                 Some(None) => {}

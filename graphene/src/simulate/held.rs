@@ -61,8 +61,7 @@ impl Level<'_> {
             let shape = [&[self.agents()], &operand.shape[..]].concat();
             let each = held.chunks(count.max(1));
             let data = each.flat_map(|own| operand.order.iter().map(move |&at| own[at as usize]));
-            let data = data.collect();
-            return Ok(Array { shape, data });
+            return Ok(Array { shape, data: data.collect() });
         }
         let known = levels.fragments.get(&place.number).into_iter().flatten();
         let own = self.registers(instance, number);

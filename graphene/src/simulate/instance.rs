@@ -100,14 +100,6 @@ impl Levels {
         self.instances[instance].as_ref().expect("frames name instances that are open")
     }
 
-    fn add(&mut self, instance: Instance) -> usize {
-        self.found = None;
-        let at = self.free.pop().unwrap_or(self.instances.len());
-        self.instances.resize_with(self.instances.len().max(at + 1), || None);
-        self.instances[at] = Some(instance);
-        at
-    }
-
     pub(super) fn get_mut(&mut self, instance: usize) -> &mut Instance {
         self.instances[instance].as_mut().expect("frames name instances that are open")
     }
@@ -120,9 +112,11 @@ impl Levels {
     /// Opens an instance, whose log has the room of one that has closed.
     pub(super) fn open(&mut self, mut instance: Instance) -> usize {
         instance.log = self.logs.pop().unwrap_or_default();
-        let key = instance.key;
-        let id = self.add(instance);
-        self.open.extend(key.map(|key| (key, id)));
+        self.found = None;
+        let id = self.free.pop().unwrap_or(self.instances.len());
+        self.instances.resize_with(self.instances.len().max(id + 1), || None);
+        self.open.extend(instance.key.map(|key| (key, id)));
+        self.instances[id] = Some(instance);
         id
     }
 

@@ -165,7 +165,6 @@ impl<'p, 'k> Machine<'p, 'k> {
             .collect();
         self.runners.clear();
         for (block, warp) in (0..count as usize).flat_map(|b| (0..warps).map(move |w| (b, w))) {
-            let present = u32::MAX >> (32 - (program.threads - 32 * warp as i64).min(32));
             let base = block as u32 * self.units.0;
             let at = |kind: usize| base + (kind * warps + warp) as u32;
             let own = Units {
@@ -176,13 +175,8 @@ impl<'p, 'k> Machine<'p, 'k> {
                 bulk: at(3),
                 matmul: base + (4 * warps + warp / 4) as u32,
             };
-            let sizes = (program.scope.size, program.registers);
-            let mut runner = Runner::new((block, warp), present, own, units, sizes, per_thread);
-            for lane in 0..32 {
-                runner.slots[program.thread.of(lane)] = (32 * warp + lane) as i64;
-            }
-            runner.slots[program.block.of(0)] = first + block as i64;
-            self.runners.push(runner);
+            let (at, begin) = ((block, warp), program.start(first + block as i64, warp));
+            self.runners.push(Runner::new(at, begin, own, units, program.registers, per_thread));
         }
         (self.landings, self.gatherings, self.counters) = Default::default();
     }

@@ -378,7 +378,7 @@ fn elements(
             None => (own.marks[at].valid, own.registers[at]),
         };
         if let (Some(space), Some(access)) = (space, access) {
-            let changed = space.changed(at);
+            let changed = space.changed[at];
             let own = changed <= instance.opened || written.is_some_and(|of| of.last >= changed);
             if !own && !space.is_ordered(at, &access) {
                 return Err(element);

@@ -22,7 +22,7 @@ pub(super) struct Space {
     /// Whether one element may be written once only.
     once: bool,
     /// When each element was last written, as levels count; empty where nothing is checked of them.
-    changed: Vec<u64>,
+    pub(super) changed: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -132,16 +132,6 @@ impl Space {
     /// The elements in a range: those that were ever written.
     pub(super) fn contents(&self, first: usize, len: usize) -> Vec<Option<f64>> {
         (first..first + len).map(|at| self.cells[at].valid.then_some(self.data[at])).collect()
-    }
-
-    /// Notes that an element is written now.
-    pub(super) fn date(&mut self, at: usize, now: u64) {
-        self.changed[at] = now;
-    }
-
-    /// When an element was last written.
-    pub(super) fn changed(&self, at: usize) -> u64 {
-        self.changed[at]
     }
 
     /// Whether the last write of an element is ordered before an access.

@@ -173,6 +173,14 @@ impl<'k> Program<'k> {
         Ok(())
     }
 
+    /// The lanes of a block's warp that have threads, and the values of its variables at the beginning.
+    pub(super) fn start(&self, block: i64, warp: usize) -> (u32, Vec<i64>) {
+        let mut slots = vec![0; self.scope.size];
+        (0..32).for_each(|lane| slots[self.thread.of(lane)] = (32 * warp + lane) as i64);
+        slots[self.block.of(0)] = block;
+        (u32::MAX >> (32 - (self.threads - 32 * warp as i64).min(32)), slots)
+    }
+
     /// Reserves memory for a tensor.
     fn root(&mut self, id: TensorId) -> Result {
         let (tensor, name) = (self.kernel.tensor(id), self.kernel.tensor_name(id).to_owned());

@@ -1,8 +1,6 @@
 //! What a simulation reports: findings, and costs.
 
-use std::fmt;
-
-use crate::atom::Fault;
+use crate::{atom::Fault, convert::display};
 
 /// A fault, and where it happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,22 +80,16 @@ impl Costs {
     }
 }
 
-impl fmt::Display for Statement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "statement {}: {}", self.number, self.text)
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding { fault, statement, block, warp, .. } = self;
+display! {
+    Statement: |statement, f| write!(f, "statement {}: {}", statement.number, statement.text);
+    Finding: |Finding { fault, statement, other, block, warp, lane }, f| {
         write!(f, "{fault}; in {statement}; block {block}, warp {warp}")?;
-        if let Some(lane) = self.lane {
+        if let Some(lane) = lane {
             write!(f, ", lane {lane}")?;
         }
-        match &self.other {
+        match other {
             Some(other) => write!(f, "; the other is {other}"),
             None => Ok(()),
         }
-    }
+    };
 }

@@ -28,8 +28,9 @@ pub fn requested(
     let global = |of: &Task<'_>| moves(&of.site.spec.kind) && of.places.iter().any(global);
     let global: Vec<bool> = program.tasks.iter().map(global).collect();
     for block in 0..program.blocks {
-        for warp in 0..(program.threads + 31) / 32 {
-            let mut runner = start(&program, block, warp);
+        for warp in 0..(program.threads as usize).div_ceil(32) {
+            let begin = program.start(block, warp);
+            let mut runner = Runner::new((0, warp), begin, Units::default(), 0, 0, 0);
             loop {
                 let op = &program.ops[runner.counter];
                 let Some(rest) = left.checked_sub(1) else { return Ok(None) };
@@ -53,18 +54,6 @@ pub fn requested(
         }
     }
     Ok(Some(sum))
-}
-
-/// A warp at the beginning.
-fn start(program: &Program<'_>, block: i64, warp: i64) -> Runner {
-    let present = u32::MAX >> (32 - (program.threads - 32 * warp).min(32));
-    let sizes = (program.scope.size, 0);
-    let mut runner = Runner::new((0, warp as usize), present, Units::default(), 0, sizes, 0);
-    for lane in 0..32 {
-        runner.slots[program.thread.of(lane)] = 32 * warp + lane as i64;
-    }
-    runner.slots[program.block.of(0)] = block;
-    runner
 }
 
 /// Adds what a warp's lanes ask for; returns how many elements were looked at.

@@ -134,10 +134,10 @@ impl Mark {
 impl Runner {
     pub(super) fn new(
         (block, index): (usize, usize),
-        present: u32,
+        (present, slots): (u32, Vec<i64>),
         units: Units,
         all: usize,
-        (slots, registers): (usize, usize),
+        registers: usize,
         budget: i64,
     ) -> Runner {
         Runner {
@@ -145,7 +145,7 @@ impl Runner {
             index,
             mask: present,
             present,
-            slots: vec![0; slots],
+            slots,
             // 0 is before the run, 1 its beginning.
             time: 2,
             classes: vec![(u32::MAX, Knowledge::new(all))],

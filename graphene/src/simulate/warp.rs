@@ -13,13 +13,9 @@ impl Warp for Issue<'_, '_, '_> {
     }
 
     fn rank(&self, lane: usize) -> i64 {
-        let team = &self.task.threads;
-        let runner = &self.machine.runners[self.warp];
+        let (team, runner) = (&self.task.threads, &self.machine.runners[self.warp]);
         let thread = (32 * runner.index + lane) as i64 - team.start.value(&runner.slots, lane);
-        match team.offsets.get(thread.max(0) as usize) {
-            Some(&offset) if offset == thread => thread,
-            _ => team.offsets.iter().position(|&offset| offset == thread).unwrap_or(0) as i64,
-        }
+        team.rank(thread) as i64
     }
 
     fn read(&mut self, at: At<'_>) -> Tried<f64> {

@@ -1,40 +1,32 @@
 //! How tensors print: `[2,2:2,16].[2,4:1,4].fp32.GL`, strides always.
 
-use std::fmt;
-
 use super::{Tensor, Threads, View, ViewOp};
 use crate::{Layout, convert::display, text::print::joined};
 
-impl fmt::Display for View {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.levels().is_empty() {
+display! {
+    View: |view, f| {
+        if view.levels().is_empty() {
             return f.write_str("[]");
         }
-        for (i, level) in self.strided().modes().iter().enumerate() {
+        for (i, level) in view.strided().modes().iter().enumerate() {
             let dot = if i > 0 { "." } else { "" };
             let sizes = joined(level.modes().iter().map(Layout::shape), ",");
             let strides = joined(level.modes().iter().map(Layout::stride), ",");
             write!(f, "{dot}[{sizes}:{strides}]")?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Tensor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.view, self.scalar, self.memory)?;
-        if let Some(swizzle) = &self.swizzle {
+    };
+    Tensor: |tensor, f| {
+        write!(f, "{}.{}.{}", tensor.view, tensor.scalar, tensor.memory)?;
+        if let Some(swizzle) = &tensor.swizzle {
             write!(f, ".S<{},{},{}>", swizzle.bits(), swizzle.base(), swizzle.shift())?;
         }
-        if let Some(peer) = &self.peer {
+        if let Some(peer) = &tensor.peer {
             write!(f, ".peer({peer})")?;
         }
-        f.write_str(if self.constant { ".const" } else { "" })?;
-        f.write_str(if self.scratch { ".scratch" } else { "" })
-    }
-}
-
-display! {
+        f.write_str(if tensor.constant { ".const" } else { "" })?;
+        f.write_str(if tensor.scratch { ".scratch" } else { "" })
+    };
     Threads: |threads, f| write!(f, "{}.{}", threads.view, threads.agent);
     // As it follows the name of what it is applied to.
     ViewOp: |op, f| match op {

@@ -1,6 +1,5 @@
 //! The kinds of specs: a row each.
 
-use std::fmt::{Display, Formatter};
 use std::ops::RangeInclusive;
 
 use super::{cursor::Parser, expr::expr, fused::fused, print::list};
@@ -13,7 +12,7 @@ pub(crate) struct Row {
     name: &'static str,
     pub(crate) outs: RangeInclusive<usize>,
     pub(crate) ins: RangeInclusive<usize>,
-    /// Reads what follows the name; [`Display`] writes it.
+    /// Reads what follows the name; [`Display`](std::fmt::Display) writes it.
     read: fn(&mut Parser<'_>, &Builder) -> Result<Kind>,
 }
 
@@ -118,10 +117,10 @@ pub(super) fn scan(p: &mut Parser<'_>) -> Result<Scan> {
     Ok(Scan { op, along, exclusive, reverse: p.flag("reverse")? })
 }
 
-impl Display for Kind {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())?;
-        match self {
+display! {
+    Kind: |kind, f| {
+        f.write_str(kind.name())?;
+        match kind {
             Kind::Unary(function) => write!(f, "<{function}>"),
             Kind::Binary(function) | Kind::Reduction(function) => write!(f, "<{function}>"),
             Kind::Fused(fused) => write!(f, "{{{fused}}}"),
@@ -141,10 +140,7 @@ impl Display for Kind {
             Kind::Fence(fence) => write!(f, "<{fence}>"),
             _ => Ok(()),
         }
-    }
-}
-
-display! {
+    };
     Monoid: |monoid, f| match monoid {
         Monoid::Of(op) => write!(f, "{op}"),
         Monoid::Softmax => f.write_str("softmax"),

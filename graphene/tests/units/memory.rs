@@ -9,7 +9,7 @@ fn runners() -> [Runner; 2] {
     [0, 1].map(|warp| {
         let at = |kind: u32| 2 * kind + warp;
         let units = Units { first: 0, warp, copy: at(1), source: at(2), bulk: at(3), matmul: 8 };
-        Runner::new((0, warp as usize), u32::MAX, units, 9, (0, 0), 0)
+        Runner::new((0, warp as usize), (u32::MAX, Vec::new()), units, 9, 0, 0)
     })
 }
 
