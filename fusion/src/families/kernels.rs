@@ -275,7 +275,7 @@ macro_rules! made {
 pub(crate) use made;
 
 /// Bytes that an instruction moves at most, and at multiples of which it then begins.
-const WIDTH: i64 = 16;
+pub(crate) const WIDTH: i64 = 16;
 
 fn scalar(dtype: DType) -> Result<Scalar, Refusal> {
     match dtype {

@@ -6,9 +6,9 @@ use crate::base::graph::NodeExt;
 use crate::base::groups::{Executor, Family, Group};
 use crate::base::program::{BufferKind, Operand, Weight};
 use crate::base::view::View;
-use crate::families::kernels::MatMulLayout;
+use crate::families::kernels::{MatMulLayout, WIDTH};
 use crate::families::layout::is_view;
-use crate::lower::recipes::recipe_of_tf32;
+use crate::lower::recipes::{recipe_in_order, recipe_of_tf32};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{NodeId, ValueId};
 use graphene_frontend::op::Op;
@@ -17,13 +17,16 @@ use graphene_ir::target::Kind;
 use std::sync::Arc;
 
 impl Lowering<'_> {
-    /// A weight as matrix units multiply by it in single precision: column by column, rounded to TF32.
+    /// A weight column by column; of single precision it is rounded to TF32, as matrix units multiply by it.
     pub(super) fn turn(&mut self, value: ValueId) -> Result<Operand, FusionError> {
         if let Some(place) = self.turned.get(&value) {
             return Ok(place.clone());
         }
-        let recipe = Arc::new(recipe_of_tf32(self.graph, value)?);
-        let kind = BufferKind::Weight(Weight::Derived(recipe));
+        let recipe = match self.graph.ty(value).dtype {
+            DType::F32 => recipe_of_tf32(self.graph, value)?,
+            _ => recipe_in_order(self.graph, value, &[1, 0])?,
+        };
+        let kind = BufferKind::Weight(Weight::Derived(Arc::new(recipe)));
         let operand = self.buffer(value, kind, Some(&[1, 0]));
         self.turned.insert(value, operand.clone());
         Ok(operand)
@@ -53,20 +56,37 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Weights that are to lie column by column, since warpgroups take single precision along the depth only: all
-    /// that a kernel multiplies by, where all are matrices of which nothing else is made. Others stay as they are: where
-    /// they lie in columns already they are cut rather than rounded, where not, warps multiply by them.
+    /// Weights that are to lie column by column: all that a kernel multiplies by, where all are matrices by which values are
+    /// multiplied and of which nothing else is made. Hopper's warpgroups take single precision along the depth only. In half
+    /// precision rows that begin anywhere, as those of an odd vocabulary, come element by element, in libraries' calls as
+    /// well. Others stay as they are: of TF32 those that lie in columns already are cut rather than rounded, and where not,
+    /// warps multiply by them.
     pub(super) fn weights_to_turn(&self, group: &Group) -> Vec<ValueId> {
-        if group.family != Family::MatMul || !self.target.tf32 || !self.target.has(Feature::Wgmma) {
+        if group.family != Family::MatMul || self.target.kind == Kind::Cpu {
             return Vec::new();
         }
         let weights = self.multiplied_by(group);
-        let is_transposable = |&weight: &ValueId| {
+        let tf32 = self.target.tf32 && self.target.has(Feature::Wgmma);
+        let is_to_turn = |&weight: &ValueId| {
             let ty = self.graph.ty(weight);
-            let fits = ty.dtype == DType::F32 && ty.rank() == 2;
-            fits && self.groups.is_constant(weight.node) && self.multiplies_only(self.seen(weight))
+            let pays = match ty.dtype {
+                DType::F32 => tf32,
+                DType::F16 | DType::BF16 => self.only_columns_align(weight),
+                _ => false,
+            };
+            let fits = pays && ty.rank() == 2 && self.groups.is_constant(weight.node);
+            fits && self.multiplies_only(self.seen(weight))
         };
-        if weights.iter().all(is_transposable) { weights } else { Vec::new() }
+        if weights.iter().all(is_to_turn) { weights } else { Vec::new() }
+    }
+
+    /// Whether a matrix's columns would begin at multiples of 16 bytes, and its rows, which lie one after the other, do not.
+    fn only_columns_align(&self, value: ValueId) -> bool {
+        let ty = self.graph.ty(value);
+        let whole = |size: usize| (size * ty.dtype.size()).is_multiple_of(WIDTH as usize);
+        let odd = |sizes: Vec<usize>| matches!(sizes[..], [depth, n] if whole(depth) && !whole(n));
+        let odd = ty.known_shape().is_some_and(odd);
+        odd && self.constant_view(value).is_contiguous()
     }
 
     /// Copies what a GPU's matmuls do not take as it lies, or not beside the others that one kernel adds.

@@ -543,6 +543,38 @@ fn addends_of_another_type_are_read_from_registers() {
     }
 }
 
+/// Columns of an odd number, as of a vocabulary, are written element by element. Operands still come by tensor copies: weights
+/// in rows of that size are prepacked column by column, those of other types stay.
+#[test]
+fn odd_columns_keep_tensor_copies() {
+    let target: Target = "sm_90a".parse().unwrap();
+    for dtype in [DType::F16, DType::BF16] {
+        let weights = tensor(dtype, vec![72, 43], &elements(dtype, 72 * 43, 7));
+        let text = r#"
+            symbols b, s
+            %0 = Input : T[b, s, 72] "x"
+            %1 = Constant(@0 HASH) : T[72, 43] "w"
+            %2 = MatMul(%0, %1) : T[b, s, 43] "product"
+            %3 = Input : f32[b, s, 43] "residual"
+            %4 = Cast(%2) {to: f32, saturate: true} : f32[b, s, 43] "wide"
+            %5 = Add(%4, %3) : f32[b, s, 43] "sum"
+            return "product" = %2, "sum" = %5
+        "#
+        .replace("T[", &format!("{dtype}["))
+        .replace("HASH", &format!("{:016x}", content_hash(&weights)));
+        let graph = parse(&text, &[weights]).unwrap();
+        let sized = [[1, 1], [2, 3], [3, 64]].map(|[b, s]| sizes(&[("b", b), ("s", s)]));
+        assert_eq!(check_graph(&text, &graph, &TARGETS, &sized), []);
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let [step] = planned.program.steps() else { panic!("{text}: one step") };
+        for launch in launches(&planned.program, step, &target).unwrap() {
+            let text = emit(&launch.kernel).unwrap().source;
+            let maps = ["A", "B", "C"].map(|name| text.contains(&format!("TensorMap {name}_map")));
+            assert_eq!(maps, [true, true, false], "{text}");
+        }
+    }
+}
+
 /// What follows takes long, or blocks have several tiles: warpgroups ping-pong.
 #[test]
 fn warpgroups_take_turns_where_that_pays() {

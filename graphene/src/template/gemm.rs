@@ -44,7 +44,7 @@ parameters! {
     pub struct Gemm {
         /// What is computed, of fp16 or bf16; or of single precision cut to TF32, whose operands both have a contiguous K.
         pub matmul: MatMul = MatMul::default(),
-        /// How operands and results move.
+        /// How A and B move; by elements, so do results.
         pub edges: Edges = Edges::Bulk,
         /// Columns of a tile: a multiple of 64, at most 256; if gated, of both matrices, each a multiple of 64.
         pub columns: i64 = 256,
@@ -210,7 +210,8 @@ impl Gemm {
 
     /// Whether results of a type leave panel by panel.
     fn leaves_by_panels(&self, scalar: Scalar) -> bool {
-        self.edges == Edges::Bulk && self.split == 1 && scalar.bytes() == 2
+        let bulk = self.matmul.result_edges(self.edges) == Edges::Bulk;
+        bulk && self.split == 1 && scalar.bytes() == 2
     }
 
     /// Whether the stages fit into shared memory beside panels of C, rows, and what blocks hand over.
@@ -229,9 +230,10 @@ impl Gemm {
         bytes + BARRIERS <= Arch::Sm90a.shared_memory()
     }
 
-    /// Whether an operand is a row that is copied: not where elements move alone, which need not be aligned, nor of eight
+    /// Whether an operand is a row that is copied: not where results move by elements, which need not be aligned, nor of eight
     /// bytes. Such rows are read where they are needed.
     fn copies(&self, span: Span, scalar: Scalar) -> bool {
-        span == Span::Row && self.edges == Edges::Bulk && scalar.bytes() <= 4
+        let bulk = self.matmul.result_edges(self.edges) == Edges::Bulk;
+        span == Span::Row && bulk && scalar.bytes() <= 4
     }
 }

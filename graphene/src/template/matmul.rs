@@ -31,10 +31,12 @@ parameters! {
         pub gated: bool = false,
         /// What becomes of the sums.
         pub epilogue: Epilogue = Epilogue::default(),
+        /// How results move, and what the epilogue reads, if A and B move in bulk.
+        pub results: Edges = Edges::Bulk,
     }
 }
 
-/// How operands and results move.
+/// How matrices move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Edges {
     /// By tensor copies, or several elements at a time: every row starts at a multiple of 16 bytes.
@@ -62,6 +64,11 @@ pub(super) struct Term {
 pub(super) type Both = [Vec<TensorId>; 2];
 
 impl MatMul {
+    /// How results move, and what the epilogue reads, if A and B move so.
+    pub(super) fn result_edges(&self, edges: Edges) -> Edges {
+        if edges == Edges::Bulk { self.results } else { edges }
+    }
+
     /// Declares the symbols M, N, a K for each term (K, K_2, …), that of matmuls if batched and those
     /// of strides; then the parameters.
     pub(super) fn declare(&self, k: &mut Builder, edges: Edges, weights: bool) -> Result<Declared> {
@@ -94,7 +101,7 @@ impl MatMul {
             Some(Span::Whole) => (Span::Whole.name(), whole.clone()),
             None => ("C", whole.clone()),
         })?;
-        let epilogue = Attached::new(&self.epilogue, operands, results, edges);
+        let epilogue = Attached::new(&self.epilogue, operands, results, self.result_edges(edges));
         Ok(Declared { m: m.into(), n: n.into(), batch: batch.map(Expr::from), terms, epilogue })
     }
 }

@@ -37,6 +37,7 @@ fn matmuls() -> Vec<(MatMul, Edges, Sizes, u64)> {
         (MatMul::gated(Unary::Gelu), Edges::Bulk, Sizes::of([72, 72, 72], 1), 0),
         (MatMul { scalar: Scalar::Bf16, ..swiglu() }, Edges::Bulk, Sizes::of([72, 72, 72], 1), 0),
         (swiglu(), Edges::Moves, odd, 1),
+        (MatMul { results: Edges::Moves, ..swiglu() }, Edges::Bulk, Sizes::of([40, 37, 72], 1), 1),
         (with_operands(), Edges::Bulk, Sizes::of([72, 136, 72], 1), 1),
         (with_operands(), Edges::Moves, odd, 0),
         (

@@ -39,6 +39,14 @@ pub(crate) fn rows() -> Vec<(Multistage, Sizes, u64)> {
         (Multistage::mma(), Sizes::of([136, 136, 104], 1), 0),
         (Multistage { matmul: MatMul { terms: 2, ..plain() }, ..small() }, deep, 2),
         (Multistage { matmul: MatMul { terms: 2, ..plain() }, ..moves.clone() }, deep, 1),
+        (
+            Multistage {
+                matmul: MatMul { results: Edges::Moves, epilogue: layer(), ..plain() },
+                ..small()
+            },
+            Sizes::of([33, 37, 40], 1),
+            1,
+        ),
         (moves.clone(), Sizes::of([1, 1, 1], 1), 1),
         (moves.clone(), Sizes::of([37, 43, 71], 1), 1),
     ];

@@ -80,7 +80,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     if a_strided && batched {
         return Err(Refusal::Layout("a batch of matmuls whose operands are not packed"));
     }
-    let matmul = MatMul {
+    let mut matmul = MatMul {
         scalar,
         a_transposed,
         a_strided,
@@ -89,6 +89,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         terms: terms.len(),
         gated,
         epilogue: Epilogue { function, operands: inputs, outputs },
+        ..MatMul::default()
     };
     let mut dims = Dims::new();
     let outer = |axes: &[Dim]| axes.iter().product::<Dim>();
@@ -109,18 +110,19 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     dims.extend([("M", rows), ("N", columns), ("batch", batch)].map(|(n, d)| (n.to_owned(), d)));
     let unit = Dim::from(WIDTH / scalar.bytes());
     let aligned = |dim: &Dim| dim.exact_div(&unit).is_some();
-    let extents = terms.iter().map(|term| &term.depth).chain([&dims["N"]]);
+    let extents = terms.iter().map(|term| &term.depth);
     let extents = extents.chain(terms.iter().filter_map(|term| term.apart.as_ref()));
-    let mut extents = extents.chain(a_transposed.then_some(&dims["M"]));
-    let begins = operands.pointers.iter().all(|pointer| aligned(&pointer.offset));
-    let edges = match begins && operands.whole && extents.all(aligned) {
-        true => Edges::Bulk,
-        false => Edges::Moves,
-    };
-    let sized = MatMuls::of(site.target, body).tiles(site.target);
+    let extents = extents.chain(a_transposed.then_some(&dims["M"]));
+    let mut extents = extents.chain(b_transposed.then_some(&dims["N"]));
     // The first operand is A, the second B; and so on, but that gated matmuls have one A.
     let of_term = if gated { 3 } else { 2 };
-    let mut terms = operands.pointers[..of_term * terms.len()].chunks(of_term);
+    let (factors, met) = operands.pointers.split_at(of_term * terms.len());
+    let begin = |all: &[Pointer]| all.iter().all(|pointer| aligned(&pointer.offset));
+    let edges = |bulk| if bulk { Edges::Bulk } else { Edges::Moves };
+    matmul.results = edges(begin(met) && operands.whole && aligned(&dims["N"]));
+    let edges = edges(begin(factors) && extents.all(aligned));
+    let sized = MatMuls::of(site.target, body).tiles(site.target);
+    let mut terms = factors.chunks(of_term);
     let constant = terms.all(|term| term[1..].iter().all(|b| site.is_weight(b.operand)));
     let bytes = matmuls.iter().try_fold(0, |sum: i64, &id| {
         let b = body.ty(body.node(id).inputs()[1]?);
