@@ -9,6 +9,7 @@
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::variants::{LIBRARY, Variants, When};
+use crate::families::library::is_conv_call;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node};
@@ -51,14 +52,14 @@ pub(crate) fn with_call(target: &Target, family: Family, body: &Graph, own: Vari
 
 /// At which sizes the library is faster, if at some.
 fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
-    let mut nodes = body.nodes().map(|(_, node)| node).filter(|node| node.is_operation());
+    let mut nodes = body.nodes();
     match family {
-        Family::Recurrent => nodes.find_map(|node| match node.op() {
+        Family::Recurrent => nodes.find_map(|(_, node)| match node.op() {
             Op::Rnn(attrs) => recurrent(body, node, attrs),
             _ => None,
         }),
-        Family::Convolution => nodes.find_map(|node| match node.op() {
-            Op::Conv(attrs) => convolution(target, body, node, attrs),
+        Family::Convolution => nodes.find_map(|(id, node)| match node.op() {
+            Op::Conv(attrs) if is_conv_call(body, id) => convolution(target, body, node, attrs),
             _ => None,
         }),
         Family::Normalization => {
@@ -116,15 +117,15 @@ fn convolution(target: &Target, body: &Graph, node: &Node, attrs: &ConvAttrs) ->
 
 /// When a dim is at least this, if it can be.
 fn at_least(dim: Dim, least: i64) -> Option<When> {
-    possible(dim.known().map(|size| size >= least), When::AtLeast(dim, least))
+    unless_known(dim.known().map(|size| size >= least), When::AtLeast(dim, least))
 }
 
 /// When it is at most this, if it can be.
 fn at_most(dim: Dim, most: i64) -> Option<When> {
-    possible(dim.known().map(|size| size <= most), When::AtMost(dim, most))
+    unless_known(dim.known().map(|size| size <= most), When::AtMost(dim, most))
 }
 
-/// A condition, if it is not known to hold or not to hold.
-fn possible(known: Option<bool>, when: When) -> Option<When> {
+/// `Always` where a condition is known to hold, nothing where it is known not to; else the condition.
+fn unless_known(known: Option<bool>, when: When) -> Option<When> {
     known.map_or(Some(when), |holds| holds.then_some(When::Always))
 }

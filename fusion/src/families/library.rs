@@ -23,6 +23,7 @@ pub use epilogue::Activation;
 pub use matmul::{MatMul, Matrix, matmul};
 
 pub(crate) use attention::{attention_without_kernel, heads_order, spelled, without_attention};
+pub(crate) use conv::is_conv_call;
 
 use crate::base::elements::is_real;
 use crate::base::graph::{GraphExt, NodeExt};

@@ -214,3 +214,26 @@ fn convolutions_go_to_the_library_where_it_is_faster() {
         assert_eq!(calls, expected.starts_with("library"), "{variants}");
     }
 }
+
+/// cuDNN's graphs know no GELU behind a convolution: that is no call, whatever the sizes.
+#[test]
+fn what_follows_in_no_call_keeps_a_convolution_from_the_library() {
+    for (after, calls) in [("Relu", true), ("Gelu", false)] {
+        let text = format!(
+            r#"
+            symbols b
+            %0 = Input : f32[b, 64, 28, 28] "x"
+            %1 = Input : f32[64, 64, 3, 3] "w"
+            %2 = Input : f32[64] "bias"
+            %3 = Conv(%0, %1, %2) {{strides: [1, 1], dilations: [1, 1], pads_before: [1, 1], pads_after: [1, 1], group: 1}} : f32[b, 64, 28, 28] "conv"
+            %4 = {after}(%3) : f32[b, 64, 28, 28] "y"
+            return "y" = %4
+        "#
+        );
+        let (graph, target) = (parse(&text, &[]).unwrap(), "sm_90a".parse().unwrap());
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let steps = planned.program.steps().iter();
+        let variants: Vec<String> = steps.map(|step| step.variants.to_string()).collect();
+        assert_eq!(variants.iter().any(|all| all.starts_with("library")), calls, "{variants:?}");
+    }
+}

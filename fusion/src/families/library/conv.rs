@@ -11,7 +11,7 @@ use crate::base::view::View;
 use crate::families::kernels::{Pointer, StepOperand};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::ValueId;
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_ir::target::Target;
 use std::fmt;
@@ -62,6 +62,11 @@ pub struct Window {
     pub dilation: usize,
     /// Zeros before the first pixel, and after the last.
     pub pads: [usize; 2],
+}
+
+/// Whether one call computes this convolution and all that follows it in a body.
+pub(crate) fn is_conv_call(body: &Graph, id: NodeId) -> bool {
+    whole_chain(body, id, rows_of_conv(body.node(id))).is_some()
 }
 
 /// The call that computes a step on a target, if one does. cuDNN pads images, and does not cut them.
