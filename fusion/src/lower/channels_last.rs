@@ -24,9 +24,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The convolutions and poolings of a graph whose channels are to be innermost: all that may be, where values are copied
-/// from order to order for less than half of them; else none. A CPU's convolutions read images in any order, and its
-/// poolings and its reductions over all pixels know both. The library's plan for a GPU has them as a fused one does, so
-/// that both are compared in the order that suits tensor cores.
+/// from order to order for less than half of them, on a GPU for half of them at most; else none. A CPU's convolutions read
+/// images in any order, and its poolings and its reductions over all pixels know both. The library's plan for a GPU has
+/// them as a fused one does, so that both are compared in the order that suits tensor cores.
 pub(crate) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> BTreeSet<NodeId> {
     let mut all = BTreeSet::new();
     let cpu = target.kind == Kind::Cpu;
@@ -63,7 +63,8 @@ pub(crate) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> B
     }
     let given = graph.outputs().iter().map(|(_, value)| *value);
     copied.extend(given.filter(|value| last.contains(value)));
-    if 2 * copied.len() < all.len() { all } else { BTreeSet::new() }
+    let few = 2 * copied.len() < all.len() + usize::from(!cpu);
+    if few { all } else { BTreeSet::new() }
 }
 
 /// Whether a template takes the convolution or the pooling.
