@@ -4,16 +4,18 @@ use crate::base::error::FusionError;
 use crate::base::rebuild::{InPlace, Rebuilt, outputs, rebuilt};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::{Binary, Op};
+use graphene_frontend::op::{Binary, Class, Op};
 use graphene_frontend::tensor::Tensor;
+use graphene_frontend::types::TensorType;
 use std::collections::HashMap;
 
 /// Constants of at most so many elements are converted as they stand, so that what looks at their values still can.
 const SMALL: usize = 4096;
 
 /// The graph with all values of single precision as elements of `to`, `f16` or `bf16`. Its inputs and outputs stay what
-/// they are; so do values of other types, and what an operation works on that takes nothing else: the bits of a number, a
-/// body of its own. Constants beyond the largest number of `to` become that number, so that masks stay finite.
+/// they are; so do values of other types, what integers are counted by on their way to integers (positions and buckets, but
+/// quantised values as well), and what an operation works on that takes nothing else: the bits of a number, a body of its
+/// own. Constants beyond the largest number of `to` become that number, so that masks stay finite.
 ///
 /// A graph is converted when it has been rewritten: recognised operations keep their statistics in single precision,
 /// and rules see a model's constants before they are rounded.
@@ -23,9 +25,18 @@ const SMALL: usize = 4096;
 pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
     let mut result = Graph::new();
     let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
+    // What is counted by, as what does not count reads it.
+    let mut halves: HashMap<ValueId, ValueId> = HashMap::new();
+    let counts = counts(graph);
+    let read_as_half = |id: NodeId| {
+        let reads_half =
+            |reader: NodeId| !counts[reader.index()] && !makes_integers(graph.node(reader));
+        counts[id.index()] && graph.uses(id).iter().any(|&(reader, _)| reads_half(reader))
+    };
     for (id, node) in graph.nodes() {
         let failed = |error| FusionError::rebuild(node, error);
-        let single = node.outputs().first().is_some_and(|ty| ty.dtype == DType::F32);
+        let counted = counts[id.index()];
+        let single = !counted && node.outputs().first().is_some_and(|ty| ty.dtype == DType::F32);
         let made = match node.op() {
             Op::Input => {
                 let ty = node.outputs()[0].clone();
@@ -40,18 +51,29 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
             }
             Op::Constant(tensor) => result.add_constant(node.name(), tensor.clone()).node,
             op => {
-                let inputs = node.inputs().iter().map(|v| v.map(|v| renamed[&v]));
-                let inputs: Vec<Option<ValueId>> = inputs.collect();
+                let reads_single = counted || makes_integers(node);
+                let own = |v: ValueId| match halves.get(&v) {
+                    Some(&half) if !reads_single => half,
+                    _ => renamed[&v],
+                };
+                let inputs: Vec<Option<ValueId>> =
+                    node.inputs().iter().map(|v| v.map(own)).collect();
                 let op = match op {
-                    Op::Cast { to: DType::F32, .. } => cast(to),
+                    Op::Cast { to: DType::F32, .. } if single => cast(to),
                     op => op.clone(),
                 };
-                let half = allows_half(&op).then(|| result.add(node.name(), op, &inputs).ok());
+                let half = (!counted && allows_half(&op))
+                    .then(|| result.add(node.name(), op, &inputs).ok());
                 match half.flatten() {
                     Some(made) => made,
                     None => {
                         let at = InPlace { graph: &mut result, node };
-                        let values = unconverted(graph, at, &inputs, to)?;
+                        let after = (!counted).then_some(to);
+                        let values = unconverted(graph, at, &inputs, after)?;
+                        if let (true, &[value]) = (read_as_half(id), &values[..]) {
+                            let mut at = InPlace { graph: &mut result, node };
+                            halves.insert(id.value(), at.cast(to, value)?);
+                        }
                         let old = (0..).map(|output| ValueId { node: id, output });
                         renamed.extend(old.zip(values));
                         continue;
@@ -59,6 +81,10 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
                 }
             }
         };
+        if let (true, Op::Constant(tensor)) = (read_as_half(id), node.op()) {
+            let half = converted(InPlace { graph: &mut result, node }, tensor, to)?;
+            halves.insert(id.value(), half);
+        }
         renamed.extend(outputs(id, node, made));
     }
     for (name, value) in graph.outputs() {
@@ -138,12 +164,41 @@ fn allows_half(op: &Op) -> bool {
     !matches!(op, Op::BitCast(_) | Op::If { .. } | Op::Loop { .. } | Op::Scan(_))
 }
 
+/// For each node whether it counts: it is a function of integers and constants, and something is counted by it or made an
+/// integer of it. fp16 has no odd numbers beyond 2048, bf16 none beyond 256, and a logarithm rounded to them puts a
+/// position into the next bucket.
+fn counts(graph: &Graph) -> Vec<bool> {
+    let single = |ty: &TensorType| ty.dtype == DType::F32;
+    let mut counts = vec![false; graph.len()];
+    for (id, node) in graph.nodes() {
+        let mut inputs = node.inputs().iter().flatten();
+        let counted = |value: &ValueId| !single(graph.ty(*value)) || counts[value.node.index()];
+        counts[id.index()] = match node.op() {
+            Op::Constant(_) => node.outputs().iter().all(single),
+            op => {
+                let each = matches!(op.info().class, Class::Pointwise | Class::View);
+                each && node.outputs().iter().all(single) && inputs.all(counted)
+            }
+        };
+    }
+    for (id, _) in graph.nodes().rev() {
+        let needs = |reader: NodeId| counts[reader.index()] || makes_integers(graph.node(reader));
+        counts[id.index()] &= graph.uses(id).iter().any(|&(reader, _)| needs(reader));
+    }
+    counts
+}
+
+/// Whether a node makes integers of numbers.
+fn makes_integers(node: &Node) -> bool {
+    matches!(node.op(), Op::Cast { to, .. } if to.is_integer())
+}
+
 /// A node on what it takes in the graph that it comes from, between conversions; what its outputs become.
 fn unconverted(
     graph: &Graph,
     mut at: InPlace<'_>,
     inputs: &[Option<ValueId>],
-    to: DType,
+    after: Option<DType>,
 ) -> Rebuilt<Vec<ValueId>> {
     let node = at.node;
     let mut given = inputs.to_vec();
@@ -157,7 +212,10 @@ fn unconverted(
     let made = at.add_optional(node.op().clone(), &given)?.node;
     let values = (0..).zip(node.outputs()).map(|(output, ty)| {
         let value = ValueId { node: made, output };
-        if ty.dtype == DType::F32 { at.cast(to, value) } else { Ok(value) }
+        match after.filter(|_| ty.dtype == DType::F32) {
+            Some(to) => at.cast(to, value),
+            None => Ok(value),
+        }
     });
     values.collect()
 }

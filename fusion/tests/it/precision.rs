@@ -49,6 +49,38 @@ fn what_is_between_inputs_and_outputs_becomes_half_precision() {
     }
 }
 
+/// Buckets of positions by a logarithm, as T5 has them: half precision would put some into another one.
+#[test]
+fn positions_are_counted_in_single_precision() {
+    let text = r#"
+        %0 = Input : i64[300] "positions"
+        %1 = Cast(%0) {to: f32, saturate: true} : f32[300] "distance"
+        %2 = Constant(7.6943736) : f32[1] "scale"
+        %3 = Log(%1) : f32[300] "logarithm"
+        %4 = Mul(%3, %2) : f32[300] "scaled"
+        %5 = Cast(%4) {to: i64, saturate: true} : i64[300] "bucket"
+        %6 = Cast(%5) {to: f32, saturate: true} : f32[300] "bias"
+        %7 = Mul(%6, %2) : f32[300] "by the same constant"
+        %8 = Add(%7, %3) : f32[300] "and the same logarithm"
+        return "bucket" = %5, "bias" = %8
+    "#;
+    let graph = parse(text, &[]).unwrap();
+    let positions = [Tensor::from_vec(vec![300], (1..=300_i64).collect()).unwrap()];
+    let none = Bindings::new();
+    let expected = evaluate_with(&graph, &positions, &none).unwrap();
+    for to in [DType::F16, DType::BF16] {
+        let converted = convert(&graph, to).unwrap();
+        let found = evaluate_with(&converted, &positions, &none).unwrap();
+        assert_eq!(found[0].as_slice::<i64>().unwrap(), expected[0].as_slice::<i64>().unwrap());
+        // What else they become is in half precision.
+        let halves = converted.nodes().filter(|(id, _)| converted.ty(id.value()).dtype == to);
+        let halves: Vec<&str> = halves.map(|(_, node)| node.name()).collect();
+        for name in ["scale", "logarithm", "by the same constant", "and the same logarithm"] {
+            assert!(halves.contains(&name), "{to}: {name}, {halves:?}");
+        }
+    }
+}
+
 /// The bits of a number, and a loop whose body says what it takes, between values that become half precision.
 #[test]
 fn what_takes_single_precision_alone_keeps_it() {
