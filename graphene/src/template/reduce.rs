@@ -15,10 +15,12 @@
 //!       - registers by a thread: what is made of them
 
 use super::access::{Access, declare, launch, product};
-use crate::schedule::{Run, Runs, computed, each, moved, neighbours, number, part, store, vector};
+use crate::schedule::{
+    self, Run, Runs, computed, copy, each, moved, neighbours, number, part, store, vector, widen,
+};
 use crate::{
     Arch, Binary, Builder, Cond, Expr, Function, Fused, Header, Kernel, Kind, Layout, Memory,
-    Operand, Result, Scalar, TensorId, ThreadsId, Within, needs,
+    Operand, Result, Scalar, TensorId, Test, ThreadsId, Within, needs,
 };
 
 parameters! {
@@ -43,6 +45,8 @@ parameters! {
         pub threads: i64 = 32,
         /// Strands of a block.
         pub strands: i64 = 4,
+        /// Rows of a strand whose vectors a thread loads before it folds the first of them.
+        pub ahead: i64 = 4,
     }
 }
 
@@ -95,6 +99,7 @@ impl Reduce {
         needs(known, "a result that is made of a total and a number", finish)?;
         needs(op.neutral().is_some(), "an operation that has a neutral number", op)?;
         Within(1, 16).check("elements a vector", self.vector)?;
+        Within(1, 16).check("rows ahead", self.ahead)?;
         let whole = self.threads % 32 == 0 && self.threads > 0 && self.strands > 0;
         let fits = whole && self.threads * self.strands <= 1024;
         needs(fits, "columns of whole warps, of a block of 1024 threads at most", self)
@@ -111,14 +116,52 @@ struct Own<'a> {
 }
 
 impl Own<'_> {
-    /// The function's values of a vector of the inputs.
-    fn values(&self, k: &mut Builder, n: i64, row: &[Expr], at: &Expr) -> Result<TensorId> {
-        let mut ins = Vec::new();
-        for (&of, access) in self.ins.iter().zip(&self.template.ins) {
-            let from = neighbours(k, of, row.iter().chain([at]).cloned(), n, "vector")?;
-            ins.push(access.load(k, from, Scalar::F32)?);
-        }
-        Ok(computed(k, &self.template.function, ("values", n, Scalar::F32), &ins)?[0])
+    /// Folds a run of columns, of every row of the own strand, into the totals. `row`: where the strand's row of a number is.
+    fn fold(
+        &self,
+        k: &mut Builder,
+        run: &Run,
+        total: TensorId,
+        row: impl Fn(&Expr) -> Vec<Expr>,
+    ) -> Result {
+        let Reduce { op, strands, ahead, ins, function, .. } = self.template;
+        let chunks = self.reduced.ceil_div(strands * ahead);
+        let view = |k: &mut Builder, of: TensorId, n: i64, step: &Expr| {
+            let at = if n == run.n { run.at.clone() } else { run.at.clone() * run.n };
+            neighbours(k, of, row(step).into_iter().chain([at]), n, "vector")
+        };
+        k.for_("chunk", Expr::from(0)..chunks, 1, false, |k, chunk| {
+            let count = |access: &Access| if access.repeats() { 1 } else { run.n };
+            let raw = |x: &Access| vector(k, "raw", ahead * count(x), x.scalar);
+            let raws = ins.iter().map(raw).collect::<Result<Vec<_>>>()?;
+            let each = |k: &mut Builder, body: &dyn Fn(&mut Builder, &Expr, &Expr) -> Result| {
+                k.unroll("step", *ahead, |k, i| {
+                    let (i, step) = (Expr::from(i), Expr::from(chunk) * *ahead + Expr::from(i));
+                    let first = view(k, self.ins[0], run.n, &step)?;
+                    k.if_(Test::Inside(first.into()), |k| body(k, &i, &step))
+                })
+            };
+            each(k, &|k, i, step| {
+                for ((&of, access), &raw) in self.ins.iter().zip(ins).zip(&raws) {
+                    let from = view(k, of, count(access), step)?;
+                    let to = neighbours(k, raw, [i.clone()], count(access), "part")?;
+                    copy(k, to, from, access.contiguous())?;
+                }
+                Ok(())
+            })?;
+            each(k, &|k, i, _| {
+                let part = |(access, &raw): (&Access, &TensorId)| {
+                    let part = neighbours(k, raw, [i.clone()], count(access), "part")?;
+                    widen(k, part)
+                };
+                let parts = ins.iter().zip(&raws).map(part).collect::<Result<Vec<_>>>()?;
+                let values = computed(k, function, ("values", run.n, Scalar::F32), &parts)?[0];
+                schedule::each(k, run.n, |k, e| {
+                    let of = run.element.clone().unwrap_or(e.clone());
+                    k.reduce(*op, Operand::at(total, [of]), Operand::at(values, [e]))
+                })
+            })
+        })
     }
 
     /// Stores the totals of a run.
@@ -155,27 +198,14 @@ impl Own<'_> {
         k.decompose(Header::new(kind, out, ins, self.block), |k| {
             let total = vector(k, "total", n, Scalar::F32)?;
             each(k, n, |k, e| k.init(Operand::at(total, [e]), op.neutral().unwrap_or(0.0)))?;
-            let steps = self.reduced.ceil_div(strands);
-            k.for_("step", Expr::from(0)..steps, 1, false, |k, i| {
-                let row = [outer.clone(), Expr::from(i) * strands + &strand];
-                let view = |k: &mut Builder, n: i64, at: &Expr| {
-                    neighbours(k, self.ins[0], row.iter().chain([at]).cloned(), n, "vector")
-                };
-                runs.within(k, &column, view, |k, run| {
-                    let values = self.values(k, run.n, &row, &run.at)?;
-                    each(k, run.n, |k, e| {
-                        let of = run.element.clone().unwrap_or(e.clone());
-                        let (total, value) = (Operand::at(total, [of]), Operand::at(values, [e]));
-                        k.reduce(op, total, value)
-                    })
-                })
-            })?;
-            if strands > 1 {
-                self.meet(k, total, [&strand, &across])?;
-            }
+            let row = |step: &Expr| vec![outer.clone(), step.clone() * strands + &strand];
             let view = |k: &mut Builder, n: i64, at: &Expr| {
                 neighbours(k, self.out, [outer.clone(), at.clone()], n, "result")
             };
+            runs.within(k, &column, view, |k, run| self.fold(k, &run, total, row))?;
+            if strands > 1 {
+                self.meet(k, total, [&strand, &across])?;
+            }
             k.if_(Cond::equal(strand, 0), |k| {
                 runs.within(k, &column, view, |k, run| {
                     let own = match &run.element {

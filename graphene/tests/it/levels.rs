@@ -210,7 +210,8 @@ fn trees_are_drawn() {
         found.1.tree()
     };
     let readme = include_str!("../../README.md");
-    assert!(readme.contains(&format!("```\n{}```\n", tree("columns' means"))), "draw it anew");
+    let drawn = tree("columns' means");
+    assert!(readme.contains(&format!("```\n{drawn}```\n")), "draw it anew:\n{drawn}");
     expect![[r#"
         kernel pointwise sm_90a
         %y0:[@N0, @N1].GL <- Fused{gelu(%0 + %1)}<<<#grid:[@blocks], #block:[256]>>>(%x0:[@N0, @N1].GL, %x1:[@N0, @N1].GL)

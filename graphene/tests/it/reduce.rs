@@ -33,6 +33,8 @@ fn rows() -> Vec<Row> {
     rows.push((Reduce { vector: 1, ..base() }, [1, 7, 1]));
     rows.push((Reduce { vector: 1, ..base() }, [2, 7, 35]));
     rows.push((Reduce { strands: 1, ..base() }, [1, 5, 520]));
+    rows.push((Reduce { ahead: 1, ..base() }, [2, 9, 24]));
+    rows.push((Reduce { ahead: 3, ..base() }, [2, 7, 24]));
     rows.push((Reduce { threads: 64, strands: 4, ..base() }, [1, 65, 40]));
     // Rows that are apart.
     rows.push((Reduce { ins: vec![Access::rows(F16, 3)], ..base() }, [2, 5, 72]));
@@ -152,6 +154,7 @@ fn what_no_kernel_has_is_refused() {
         Reduce { out: Access::packed(F16, 3), ..base() },
         Reduce { threads: 16, ..base() },
         Reduce { vector: 0, ..base() },
+        Reduce { ahead: 0, ..base() },
     ] {
         assert!(bad.kernel().is_err(), "{bad:?}");
     }

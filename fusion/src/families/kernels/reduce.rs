@@ -292,11 +292,7 @@ impl<'a> Operands<'a> {
         let [outer, reduced, inner] = [0, 1, 2].map(|axis| axes.sizes[axis].known());
         let bytes = self.all.iter().map(|of| of.scalar.bytes()).max().unwrap_or(4);
         let vector = of_columns([outer, inner], (vector, bytes), self.site.target);
-        let strands = match reduced {
-            Some(..128) => 8,
-            Some(128..512) | None => 16,
-            Some(_) => 32,
-        };
+        let strands = if reduced.is_some_and(|rows| rows < 128) { 8 } else { 16 };
         let inputs = (0..count).map(Function::input);
         let finish = out.after(&Function::all(inputs.chain([total.finish.clone()])));
         let template = Reduce {
@@ -309,6 +305,7 @@ impl<'a> Operands<'a> {
             vector,
             threads: COLUMNS,
             strands,
+            ..Reduce::default()
         };
         Ok(Some(self.launch(made!(template)?, &dims)))
     }
