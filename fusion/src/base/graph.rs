@@ -25,13 +25,13 @@ impl NodeExt for Node {
 pub(crate) trait GraphExt {
     /// The operation that makes a value, and what it reads.
     fn operation(&self, value: ValueId) -> (&Op, &[Option<ValueId>]);
-    /// Whether an output is made by this node.
+    /// Whether an output of the graph is made by this node.
     fn gives(&self, id: NodeId) -> bool;
     /// The matmuls, in order.
     fn matmuls(&self) -> Vec<NodeId>;
     /// The only operation; `None` if there are several, or none.
     fn only_operation(&self) -> Option<&Node>;
-    /// The place among the inputs of one that is this value.
+    /// The number of the input that this value is.
     fn place_of_input(&self, value: ValueId) -> Option<usize>;
 }
 

@@ -231,15 +231,15 @@ impl Family {
 
     /// The name in reports and in `--assert-fused`.
     pub fn name(self) -> &'static str {
-        self.look().0
+        self.name_and_color().0
     }
 
     /// The colour of its groups in pictures.
     pub fn colour(self) -> &'static str {
-        self.look().1
+        self.name_and_color().1
     }
 
-    fn look(self) -> (&'static str, &'static str) {
+    fn name_and_color(self) -> (&'static str, &'static str) {
         match self {
             Self::View => ("View", "#eeeeee"),
             Self::Copy => ("Copy", "#cccccc"),

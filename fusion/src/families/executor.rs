@@ -1,6 +1,6 @@
 //! Who executes a group: a template, or where none takes it the library or the reference.
 
-use crate::base::elements::{is_plain, is_real};
+use crate::base::elements::is_real;
 use crate::base::groups::Executor;
 use crate::base::view::View;
 use graphene_frontend::dtype::DType;
@@ -79,11 +79,36 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
     }
 }
 
-/// Whether loops on a CPU take all elements that the operation reads and writes: all but the floats of a byte and less.
+/// Whether loops on a CPU take all elements that the operation reads and writes.
 fn has_loop(graph: &Graph, node: &Node) -> bool {
-    elements(graph, node).all(|dtype| !dtype.is_float() || dtype.size() > 1)
+    elements(graph, node).all(|dtype| match dtype {
+        DType::F32
+        | DType::F16
+        | DType::BF16
+        | DType::F64
+        | DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64
+        | DType::Bool
+        | DType::I4
+        | DType::U4
+        | DType::I2
+        | DType::U2 => true,
+        DType::F8E4M3Fn
+        | DType::F8E4M3FnUz
+        | DType::F8E5M2
+        | DType::F8E5M2FnUz
+        | DType::F8E8M0
+        | DType::F4E2M1 => false,
+    })
 }
 
+/// The element types of inputs and outputs.
 fn elements<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = DType> + 'a {
     let ty = |value: &ValueId| graph.ty(*value).dtype;
     let inputs = node.inputs().iter().flatten().map(ty);
@@ -100,5 +125,34 @@ fn has_template(graph: &Graph, node: &Node) -> bool {
         Class::Convolution => matches!(node.op(), Op::Conv(_)),
         Class::Scatter | Class::Selection | Class::Pool | Class::Resample | Class::Control => false,
     };
-    op && elements(graph, node).all(|dtype| is_plain(dtype) || dtype == DType::U64)
+    op && elements(graph, node).all(has_elements)
+}
+
+/// Whether templates compute with these elements.
+fn has_elements(dtype: DType) -> bool {
+    match dtype {
+        DType::F32
+        | DType::F16
+        | DType::BF16
+        | DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64
+        | DType::Bool => true,
+        DType::F64
+        | DType::I4
+        | DType::U4
+        | DType::I2
+        | DType::U2
+        | DType::F8E4M3Fn
+        | DType::F8E4M3FnUz
+        | DType::F8E5M2
+        | DType::F8E5M2FnUz
+        | DType::F8E8M0
+        | DType::F4E2M1 => false,
+    }
 }

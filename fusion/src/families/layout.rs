@@ -47,12 +47,35 @@ pub(crate) fn transposed(graph: &Graph, value: ValueId) -> Option<Vec<usize>> {
 /// Whether executors read all of a family's inputs through views. Of the others, groups of several operations read
 /// through views what only their pointwise operations read.
 pub(crate) fn takes_views(family: Family) -> bool {
-    writes_any_order(family) || matches!(family, Family::View | Family::Copy)
+    match family {
+        Family::View
+        | Family::Copy
+        | Family::Pointwise
+        | Family::MatMul
+        | Family::Mlp
+        | Family::Fmha => true,
+        Family::Normalization
+        | Family::Reduction
+        | Family::Gather
+        | Family::Convolution
+        | Family::Recurrent
+        | Family::Control => false,
+    }
 }
 
 /// Whether executors write a family's outputs with their dims in any order.
 pub(crate) fn writes_any_order(family: Family) -> bool {
-    matches!(family, Family::Pointwise | Family::MatMul | Family::Mlp | Family::Fmha)
+    match family {
+        Family::Pointwise | Family::MatMul | Family::Mlp | Family::Fmha => true,
+        Family::View
+        | Family::Copy
+        | Family::Normalization
+        | Family::Reduction
+        | Family::Gather
+        | Family::Convolution
+        | Family::Recurrent
+        | Family::Control => false,
+    }
 }
 
 impl Layouts {

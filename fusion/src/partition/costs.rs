@@ -368,10 +368,29 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> f64 {
             let rows = elements(0) / last(0).max(1.0);
             whole(rows * 2.0 * gates * size(2, 0) * last(2) * (last(0) + last(2)))
         }
+        Op::Input
+        | Op::Constant(_)
+        | Op::Iota(_)
+        | Op::Size(_)
+        | Op::Select
+        | Op::Cast { .. }
+        | Op::BitCast(_)
+        | Op::Reshape(_)
+        | Op::Transpose(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::TopK { .. }
+        | Op::NonZero
+        | Op::Resize(_) => vector(output),
         // What a branch or a loop does depends on values.
         Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => 0.0,
-        // All others choose, convert or move elements.
-        _ => vector(output),
     }
 }
 

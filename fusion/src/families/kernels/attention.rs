@@ -39,7 +39,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("a head of unknown size"));
     let mut pointers: Vec<StepOperand> = operands.to_vec();
     let mut mask = Mask::None;
-    if let Some(operand) = node.input(3).and_then(|mask| site.input(mask)) {
+    if let Some(mask_value) = node.input(3) {
+        let operand = site.read(Some(mask_value), computed)?;
         let shape = [&q[0], &q[1], &q[2], &k[2]].map(Clone::clone);
         mask = mask_of(site, operand, &shape, &mut dims)?;
         pointers.push(operand);
