@@ -350,7 +350,18 @@ fn rows(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let net = rules.net;
     let row = rows_agree(rules, set)?;
     points_have_shape(net, set, &[row.full, row.reduced])?;
-    Ok(rows_family(net, set))
+    let family = rows_family(net, set);
+    // Pixels whose channels are innermost are summed side by side on a CPU, but one by one with anything before that: a
+    // convolution finishes its sums in registers.
+    let image = net.sizes(row.full).len() == 4 && row.first == 2 && row.full != row.reduced;
+    let is_conv = |op: OpId| net[op].family == Family::Convolution;
+    let follows = |op: OpId| net[op].producers.iter().any(|&producer| is_conv(producer));
+    let before = |op: OpId| net[op].role.row().is_none() && net[op].shape == row.full;
+    let is_late = family == Family::Reduction && set.iter().any(|op| before(op) && follows(op));
+    if rules.target.kind == Kind::Cpu && image && is_late {
+        return Err(Reason::Prologue(family));
+    }
+    Ok(family)
 }
 
 fn rows_family(net: &FusionGraph<'_>, set: Set) -> Family {

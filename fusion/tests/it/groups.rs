@@ -41,6 +41,30 @@ fn check_both(text: &str, weights: &[&[usize]], expected: Expect) {
     expected.assert_eq(&cpu);
 }
 
+/// A CPU reduces pixels with nothing before: what precedes the mean belongs to the convolution.
+#[test]
+fn pixels_are_reduced_alone_on_a_cpu() {
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 16, 8, 8] "x"
+        %1 = Constant(@0 _) : f32[32, 16, 1, 1] "w"
+        %2 = Conv(%0, %1) {strides: [1, 1], dilations: [1, 1], pads_before: [0, 0], pads_after: [0, 0], group: 1} : f32[b, 32, 8, 8] "conv"
+        %3 = HardSwish(%2) : f32[b, 32, 8, 8] "activated"
+        %4 = ReduceMean(%3) {axes: [2, 3], keep: true} : f32[b, 32, 1, 1] "mean"
+        return "y" = %4
+    "#;
+    check(
+        text,
+        &[&[32, 16, 1, 1]],
+        "cpu:2",
+        expect![[r#"
+        Convolution Conv+HardSwish
+        Reduction ReduceMean
+        %3 no template computes both Convolution and Reduction
+    "#]],
+    );
+}
+
 #[test]
 fn matmuls_take_what_follows() {
     let text = r#"

@@ -207,13 +207,13 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// A run of a window.
+    /// A run of a window on these images.
     #[inline(always)]
-    fn run(&self, place: Place, [row, column]: [isize; 2]) -> &[f32] {
+    fn run<'b>(&'b self, x: &'b [f32], place: Place, [row, column]: [isize; 2]) -> &'b [f32] {
         let (row, column) = (place.row + row, place.column + column);
         if (row as usize) < self.inner[0] && (column as usize) < self.inner[1] {
             let at = place.image + row * self.distances[1] + column * self.distances[2];
-            &self.data[at as usize..][..self.run]
+            &x[at as usize..][..self.run]
         } else {
             &self.zeros
         }

@@ -55,6 +55,23 @@ pub(super) fn leave_finished<S: Simd, const FMA: bool, const V: usize>(
     (finish, first): (Finish<'_>, usize),
 ) {
     let Finish { residual, activation } = finish.slice(first, row.len());
+    // Most rows are of whole vectors, with nothing beside: what is done to them is asked once.
+    if !adds && residual.is_none() && row.len() == V * S::F32_LANES {
+        let (to, _) = S::as_mut_simd_f32s(row);
+        return match activation {
+            Activation::Identity => to[..V].copy_from_slice(&sums[..V]),
+            Activation::Relu => {
+                for i in 0..V {
+                    to[i] = activate::<S, FMA>(simd, Activation::Relu, sums[i]);
+                }
+            }
+            Activation::HardSwish => {
+                for i in 0..V {
+                    to[i] = activate::<S, FMA>(simd, Activation::HardSwish, sums[i]);
+                }
+            }
+        };
+    }
     let (beside, beside_rest) = S::as_simd_f32s(residual.unwrap_or_default());
     let (to, rest) = S::as_mut_simd_f32s(row);
     for i in 0..V {

@@ -208,7 +208,7 @@ impl Tile<'_, '_, '_> {
         panel: &[[S::f32s; V]],
     ) {
         let x = self.x;
-        let moves = &x.moves;
+        let (moves, elements) = (&x.moves, &*x.data);
         let start = vectors::<S, V>(&self.bias[channel..]);
         let [mut a, mut b, mut c, mut d] = [start; TOGETHER];
         let apart = (moves.strides[1] as isize * x.distances[2]) as usize;
@@ -219,7 +219,7 @@ impl Tile<'_, '_, '_> {
             for (tap, w) in taps.iter().enumerate() {
                 let column = first + (tap * moves.dilations[1]) as isize;
                 let at = (base + column * x.distances[2]) as usize;
-                let from = &x.data[at..][..(TOGETHER - 1) * apart + width];
+                let from = &elements[at..][..(TOGETHER - 1) * apart + width];
                 a = add(simd, a, from, w);
                 b = add(simd, b, &from[apart..], w);
                 c = add(simd, c, &from[2 * apart..], w);

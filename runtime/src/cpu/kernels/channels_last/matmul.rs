@@ -39,6 +39,8 @@ pub(super) fn run(
 
 pub(super) struct Tile<'a, 'b, 'c> {
     windows: &'a Windows<'a>,
+    /// The windows' images.
+    elements: &'a [f32],
     b: Panels<'a>,
     bias: &'a [f32],
     finish: Finish<'a>,
@@ -55,7 +57,8 @@ impl<'a, 'b, 'c> Tile<'a, 'b, 'c> {
         [first, column]: [usize; 2],
         c: &'b mut TileMut<'c, f32>,
     ) -> Self {
-        Self { windows, b: filters.panels(), bias, finish, first, column, c }
+        let (elements, b) = (&*windows.data, filters.panels());
+        Self { windows, elements, b, bias, finish, first, column, c }
     }
 }
 
@@ -179,7 +182,6 @@ impl Tile<'_, '_, '_> {
         (next, pace): (&[f32], usize),
     ) -> usize {
         let count = places.len().min(H);
-        let own: [Place; H] = std::array::from_fn(|i| places[i.min(count - 1)]);
         let adds = deep.runs.start > 0 || deep.elements.start > 0;
         let start = if adds {
             [simd.splat_f32s(0.0); V]
@@ -198,14 +200,16 @@ impl Tile<'_, '_, '_> {
             match self.windows.apart {
                 Some(apart) => {
                     let start = self.windows.offset + deep.elements.start;
+                    let from = &self.elements[start + (self.first + row) * apart..];
                     for (i, run) in runs.iter_mut().enumerate() {
-                        let window = self.first + row + i.min(count - 1);
-                        *run = &self.windows.data[start + window * apart..];
+                        *run = &from[i.min(count - 1) * apart..];
                     }
                 }
                 None => {
-                    for (run, &place) in runs.iter_mut().zip(&own) {
-                        *run = &self.windows.run(place, step)[deep.elements.start..];
+                    for (i, run) in runs.iter_mut().enumerate() {
+                        let place = places[i.min(count - 1)];
+                        let whole = self.windows.run(self.elements, place, step);
+                        *run = &whole[deep.elements.start..];
                     }
                 }
             }
