@@ -7,8 +7,8 @@ use graphene_frontend::op::{Binary, Op};
 use graphene_frontend::tensor::Tensor;
 use std::collections::HashMap;
 
-/// What is made anew of a graph. The error is [`FusionError::Rebuild`]: an operation refuses the inputs that it had, which is
-/// a defect of inference.
+/// What is rebuilt. The error is [`FusionError::Rebuild`]: an operation refuses inputs that it accepted before, a defect of
+/// inference.
 pub(crate) type Rebuilt<T> = Result<T, FusionError>;
 
 /// Where operations are added: in place of a node, whose name they take.

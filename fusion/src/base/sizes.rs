@@ -13,7 +13,7 @@ pub(crate) fn planning_sizes(graph: &Graph, hints: &Bindings) -> Bindings {
     sizes_of(graph.symbols(), hints)
 }
 
-/// The same of these symbols.
+/// Sizes of these symbols for planning: those given, else typical ones.
 pub(crate) fn sizes_of(symbols: impl IntoIterator<Item = Symbol>, hints: &Bindings) -> Bindings {
     let mut sizes = Bindings::new();
     for symbol in symbols {

@@ -13,10 +13,10 @@ const THREADS: i64 = 128;
 /// Threads side by side along columns.
 pub(crate) const COLUMNS: i64 = 32;
 
-/// The largest of a number and its halves that fits; 1, if none does.
+/// A number, divided by two until it fits; 1, if nothing more does.
 pub(crate) fn halved(most: i64, fits: impl Fn(i64) -> bool) -> i64 {
-    let halves = std::iter::successors(Some(most), |number| Some(number / 2));
-    halves.take_while(|&number| number > 1).find(|&number| fits(number)).unwrap_or(1)
+    let smaller = std::iter::successors(Some(most), |number| Some(number / 2));
+    smaller.take_while(|&number| number > 1).find(|&number| fits(number)).unwrap_or(1)
 }
 
 /// How a loop is spread over a GPU.

@@ -56,11 +56,10 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Weights that are to lie column by column: all that a kernel multiplies by, where all are matrices by which values are
-    /// multiplied and of which nothing else is made. Hopper's warpgroups take single precision along the depth only. In half
-    /// precision rows that begin anywhere, as those of an odd vocabulary, come element by element, in libraries' calls as
-    /// well. Others stay as they are: of TF32 those that lie in columns already are cut rather than rounded, and where not,
-    /// warps multiply by them.
+    /// The weights of a group of matmuls to prepack column by column: all or none, and only constant matrices that are read
+    /// by matmuls alone. In single precision because Hopper's warpgroups need the depth contiguous; in half precision because
+    /// rows that are no multiple of 16 bytes, as of an odd vocabulary, would load element by element, in a library's calls,
+    /// too. Of TF32, a weight that is in columns already is not prepacked but cut; any other one is multiplied by warps.
     pub(super) fn weights_to_turn(&self, group: &Group) -> Vec<ValueId> {
         if group.family != Family::MatMul || self.target.kind == Kind::Cpu {
             return Vec::new();
@@ -80,7 +79,7 @@ impl Lowering<'_> {
         if weights.iter().all(is_to_turn) { weights } else { Vec::new() }
     }
 
-    /// Whether a matrix's columns would begin at multiples of 16 bytes, and its rows, which lie one after the other, do not.
+    /// Whether the columns of a row-major matrix are a multiple of 16 bytes long, and its rows are not.
     fn only_columns_align(&self, value: ValueId) -> bool {
         let ty = self.graph.ty(value);
         let whole = |size: usize| (size * ty.dtype.size()).is_multiple_of(WIDTH as usize);

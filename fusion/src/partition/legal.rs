@@ -203,7 +203,7 @@ fn is_met(net: &FusionGraph<'_>, read: &Read, matmul: OpId) -> bool {
 fn are_added(net: &FusionGraph<'_>, set: Set) -> bool {
     let matmuls: Vec<OpId> = net.matmuls(set).collect();
     let &[first, _, ..] = &matmuls[..] else { return true };
-    // A batch of matmuls each by its own, and matmuls by one, are no terms of one sum.
+    // A batch of matmuls with a weight each, and one with a shared weight, cannot be terms of one sum.
     let ranks = |op: OpId| net.known(net[op].reads[1].shape).len();
     let is_sum = |op: OpId| matches!(net.node(op).op(), Op::Binary(Binary::Add));
     let added_in = |op: OpId| {
@@ -351,8 +351,8 @@ fn rows(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let row = rows_agree(rules, set)?;
     points_have_shape(net, set, &[row.full, row.reduced])?;
     let family = rows_family(net, set);
-    // Pixels whose channels are innermost are summed side by side on a CPU, but one by one with anything before that: a
-    // convolution finishes its sums in registers.
+    // On a CPU, pixels whose channels are innermost are added as vectors, but one by one if anything precedes the sum: that is
+    // left to the convolution, which applies it in registers.
     let image = net.sizes(row.full).len() == 4 && row.first == 2 && row.full != row.reduced;
     let is_conv = |op: OpId| net[op].family == Family::Convolution;
     let follows = |op: OpId| net[op].producers.iter().any(|&producer| is_conv(producer));

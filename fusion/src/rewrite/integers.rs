@@ -102,7 +102,7 @@ impl Dequantised {
     }
 }
 
-/// What is converted to single precision, and the scale that it is multiplied by then, if it is.
+/// The integers under a conversion to single precision, and the scale that they are multiplied by, if any.
 fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
     let converted = |x: ValueId| match graph.operation(x) {
         (Op::Cast { to: DType::F32, .. }, &[whole]) => whole,
@@ -116,7 +116,7 @@ fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
     }
 }
 
-/// The bytes, and the zero point, of bytes in 32 bits less a zero point, or of these as they are.
+/// The bytes, and the zero point if any, of `Cast(bytes) - zero`, of `Cast(bytes)`, or of bytes as they are.
 fn widened(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
     let (wide, zero) = match graph.operation(value) {
         (Op::Binary(Binary::Sub), &[Some(wide), zero]) => (wide, zero),
@@ -133,19 +133,19 @@ fn widened(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> 
     (is_byte(dtype) && same && fits).then_some((bytes, zero))
 }
 
-/// The same with one zero point for all.
+/// As [`widened`], with at most one zero point for all.
 fn centered(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
     let single = |zero: ValueId| graph.ty(zero).shape.iter().all(|size| *size == 1);
     widened(graph, value).filter(|(_, zero)| zero.is_none_or(single))
 }
 
-/// The same of constants.
+/// As [`widened`], of constants alone.
 fn constant_bytes(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
     let known = |value: ValueId| graph.constant(value).is_some();
     widened(graph, value).filter(|&(bytes, zero)| known(bytes) && zero.is_none_or(known))
 }
 
-/// Whether integers of 32 bits are such bytes.
+/// Whether integers of 32 bits all fit a type of 8 bits.
 fn are_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
     let within = |x: &i32| match dtype {
         DType::U8 => u8::try_from(*x).is_ok(),
@@ -170,8 +170,8 @@ impl InPlace<'_> {
     }
 }
 
-/// Some of bytes, the largest ones or those that indices choose, that are dequantised, in place of some of dequantised
-/// bytes: scales are positive.
+/// Chooses among bytes (the largest ones, or those that indices say) and dequantises these, instead of choosing among
+/// dequantised bytes: positive scales keep the order.
 fn chosen(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
     let Some(Dequantised { bytes, zero, scale }) =
         inputs[0].and_then(|x| Dequantised::of(at.graph, x))

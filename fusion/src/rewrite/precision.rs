@@ -12,10 +12,10 @@ use std::collections::HashMap;
 /// Constants of at most so many elements are converted as they stand, so that what looks at their values still can.
 const SMALL: usize = 4096;
 
-/// The graph with all values of single precision as elements of `to`, `f16` or `bf16`. Its inputs and outputs stay what
-/// they are; so do values of other types, what integers are counted by on their way to integers (positions and buckets, but
-/// quantised values as well), and what an operation works on that takes nothing else: the bits of a number, a body of its
-/// own. Constants beyond the largest number of `to` become that number, so that masks stay finite.
+/// The graph with all values of single precision as elements of `to`, `f16` or `bf16`. Its inputs and outputs keep their
+/// types; so do values of other types, arithmetic whose inputs and results are integers (positions, buckets, quantised
+/// values), and operations that are defined on a type (bit casts, control flow with bodies). Constants beyond the largest
+/// number of `to` become that number, so that masks stay finite.
 ///
 /// A graph is converted when it has been rewritten: recognised operations keep their statistics in single precision,
 /// and rules see a model's constants before they are rounded.
@@ -25,8 +25,8 @@ const SMALL: usize = 4096;
 pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
     let mut result = Graph::new();
     let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
-    // What is counted by, as what does not count reads it.
-    let mut halves: HashMap<ValueId, ValueId> = HashMap::new();
+    // The half-precision copies of index arithmetic, for readers that are none.
+    let mut rounded: HashMap<ValueId, ValueId> = HashMap::new();
     let counts = counts(graph);
     let read_as_half = |id: NodeId| {
         let reads_half =
@@ -52,7 +52,7 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
             Op::Constant(tensor) => result.add_constant(node.name(), tensor.clone()).node,
             op => {
                 let reads_single = counted || makes_integers(node);
-                let own = |v: ValueId| match halves.get(&v) {
+                let own = |v: ValueId| match rounded.get(&v) {
                     Some(&half) if !reads_single => half,
                     _ => renamed[&v],
                 };
@@ -72,7 +72,7 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
                         let values = unconverted(graph, at, &inputs, after)?;
                         if let (true, &[value]) = (read_as_half(id), &values[..]) {
                             let mut at = InPlace { graph: &mut result, node };
-                            halves.insert(id.value(), at.cast(to, value)?);
+                            rounded.insert(id.value(), at.cast(to, value)?);
                         }
                         let old = (0..).map(|output| ValueId { node: id, output });
                         renamed.extend(old.zip(values));
@@ -83,7 +83,7 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
         };
         if let (true, Op::Constant(tensor)) = (read_as_half(id), node.op()) {
             let half = converted(InPlace { graph: &mut result, node }, tensor, to)?;
-            halves.insert(id.value(), half);
+            rounded.insert(id.value(), half);
         }
         renamed.extend(outputs(id, node, made));
     }
@@ -164,9 +164,9 @@ fn allows_half(op: &Op) -> bool {
     !matches!(op, Op::BitCast(_) | Op::If { .. } | Op::Loop { .. } | Op::Scan(_))
 }
 
-/// For each node whether it counts: it is a function of integers and constants, and something is counted by it or made an
-/// integer of it. fp16 has no odd numbers beyond 2048, bf16 none beyond 256, and a logarithm rounded to them puts a
-/// position into the next bucket.
+/// For each node, whether it is index arithmetic: of single precision, computed from integers and constants alone, and read
+/// on the way to an integer. fp16 skips odd integers beyond 2048, bf16 beyond 256, and a rounded logarithm moves a position
+/// to the next bucket.
 fn counts(graph: &Graph) -> Vec<bool> {
     let single = |ty: &TensorType| ty.dtype == DType::F32;
     let mut counts = vec![false; graph.len()];

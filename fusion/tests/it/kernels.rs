@@ -554,11 +554,11 @@ fn odd_columns_keep_tensor_copies() {
             symbols b, s
             %0 = Input : T[b, s, 72] "x"
             %1 = Constant(@0 HASH) : T[72, 43] "w"
-            %2 = MatMul(%0, %1) : T[b, s, 43] "product"
+            %2 = MatMul(%0, %1) : T[b, s, 43] "matmul"
             %3 = Input : f32[b, s, 43] "residual"
             %4 = Cast(%2) {to: f32, saturate: true} : f32[b, s, 43] "wide"
             %5 = Add(%4, %3) : f32[b, s, 43] "sum"
-            return "product" = %2, "sum" = %5
+            return "matmul" = %2, "sum" = %5
         "#
         .replace("T[", &format!("{dtype}["))
         .replace("HASH", &format!("{:016x}", content_hash(&weights)));

@@ -73,10 +73,10 @@ fn positions_are_counted_in_single_precision() {
         let found = evaluate_with(&converted, &positions, &none).unwrap();
         assert_eq!(found[0].as_slice::<i64>().unwrap(), expected[0].as_slice::<i64>().unwrap());
         // What else they become is in half precision.
-        let halves = converted.nodes().filter(|(id, _)| converted.ty(id.value()).dtype == to);
-        let halves: Vec<&str> = halves.map(|(_, node)| node.name()).collect();
+        let half_values = converted.nodes().filter(|(id, _)| converted.ty(id.value()).dtype == to);
+        let half_values: Vec<&str> = half_values.map(|(_, node)| node.name()).collect();
         for name in ["scale", "logarithm", "by the same constant", "and the same logarithm"] {
-            assert!(halves.contains(&name), "{to}: {name}, {halves:?}");
+            assert!(half_values.contains(&name), "{to}: {name}, {half_values:?}");
         }
     }
 }

@@ -44,7 +44,7 @@ parameters! {
     pub struct Gemm {
         /// What is computed, of fp16 or bf16; or of single precision cut to TF32, whose operands both have a contiguous K.
         pub matmul: MatMul = MatMul::default(),
-        /// How A and B move; by elements, so do results.
+        /// How A and B move; if by elements, results move so, too.
         pub edges: Edges = Edges::Bulk,
         /// Columns of a tile: a multiple of 64, at most 256; if gated, of both matrices, each a multiple of 64.
         pub columns: i64 = 256,

@@ -36,7 +36,7 @@ parameters! {
         pub matmul: MatMul = MatMul::default(),
         /// What the kernel is written for; it runs on newer ones, too.
         pub arch: Arch = Arch::Sm80,
-        /// How A and B move; by elements, so do results.
+        /// How A and B move; if by elements, results move so, too.
         pub edges: Edges = Edges::Bulk,
         /// Who multiplies: threads, single precision only, of which a warp has 8 by 4, with multiples of 4 rows and columns each.
         pub by: By = By::Warps,

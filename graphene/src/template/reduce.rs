@@ -45,7 +45,7 @@ parameters! {
         pub threads: i64 = 32,
         /// Strands of a block.
         pub strands: i64 = 4,
-        /// Rows of a strand whose vectors a thread loads before it folds the first of them.
+        /// Rows that a thread loads before it folds the first.
         pub ahead: i64 = 4,
     }
 }
@@ -116,7 +116,7 @@ struct Own<'a> {
 }
 
 impl Own<'_> {
-    /// Folds a run of columns, of every row of the own strand, into the totals. `row`: where the strand's row of a number is.
+    /// Folds a run of columns, over the rows of the own strand, into the totals. `row`: the coordinates of the strand's n-th row.
     fn fold(
         &self,
         k: &mut Builder,

@@ -243,26 +243,31 @@ fn trees_are_drawn() {
         %y:[@outer, @inner].GL <- Fused{dims(fold<+>(%0 * %0, 1), 0, 2) / index(@reduced)}<<<#grid:[@outer*((@inner + 255)/256)], #block:[128]>>>(%x0:[@outer, @reduced, @inner].GL)
           %y_tile_2:[1, 256].GL <- Fused{dims(fold<+>(%0 * %0, 1), 0, 2) / index(@reduced)}<<<#cta:[], #block:[128]>>>(%tile_2:[1, @reduced, 256].GL)
             Init
-            for(@step = 0; @step < (@reduced + 3)/4; @step += 1)
-              Move x2
-              %values:[8].RF <- Fused{%0 * %0}<<<#cta:[], #one:[]>>>(%wide:[8].RF)
-                BinaryPointwise, Move
-              Reduction
-              for(@i = 0; @i < 7; @i += 1) unroll
-                Move x2
-                %values_2:[1].RF <- Fused{%0 * %0}<<<#cta:[], #one:[]>>>(%wide_2:[1].RF)
+            for(@chunk = 0; @chunk < (@reduced + 15)/16; @chunk += 1)
+              Move
+              for(@step = 0; @step < 4; @step += 1) unroll
+                Move
+                %values:[8].RF <- Fused{%0 * %0}<<<#cta:[], #one:[]>>>(%wide:[8].RF)
                   BinaryPointwise, Move
                 Reduction
+            for(@i = 0; @i < 7; @i += 1) unroll
+              for(@chunk = 0; @chunk < (@reduced + 15)/16; @chunk += 1)
+                Move
+                for(@step = 0; @step < 4; @step += 1) unroll
+                  Move
+                  %values_2:[1].RF <- Fused{%0 * %0}<<<#cta:[], #one:[]>>>(%wide_2:[1].RF)
+                    BinaryPointwise, Move
+                  Reduction
             Move x2, Sync, Reduction
-            %result:[8].GL <- Fused{%0 / index(@reduced)}<<<#cta:[], #one:[]>>>(%total:[8].RF)
+            %result_3:[8].GL <- Fused{%0 / index(@reduced)}<<<#cta:[], #one:[]>>>(%total:[8].RF)
               Index
-              %result_2:[8].RF <- Fused{%0 / %1}<<<#cta:[], #one:[]>>>(%total:[8].RF, %count:[].RF)
+              %result_4:[8].RF <- Fused{%0 / %1}<<<#cta:[], #one:[]>>>(%total:[8].RF, %count:[].RF)
                 BinaryPointwise, Move
               Move x2
             for(@i = 0; @i < 7; @i += 1) unroll
-              %result_3:[1].GL <- Fused{%0 / index(@reduced)}<<<#cta:[], #one:[]>>>(%single:[1].RF)
+              %result_5:[1].GL <- Fused{%0 / index(@reduced)}<<<#cta:[], #one:[]>>>(%single:[1].RF)
                 Index
-                %result_4:[1].RF <- Fused{%0 / %1}<<<#cta:[], #one:[]>>>(%single:[1].RF, %count_2:[].RF)
+                %result_6:[1].RF <- Fused{%0 / %1}<<<#cta:[], #one:[]>>>(%single:[1].RF, %count_2:[].RF)
                   BinaryPointwise, Move
                 Move x2
     "#]].assert_eq(&tree("columns' means"));

@@ -40,8 +40,8 @@ pub(super) fn summed(body: &Graph, matmuls: &[NodeId]) -> Result<Sum, Refusal> {
     Ok(Sum { value, others })
 }
 
-/// The sum that terms end in, and what is added besides. Each term is added once, and read by nothing else, and what is
-/// added besides is made of none. `added_in` says where a value is added, if nothing else reads it.
+/// The value that adds all terms, and the other addends. Each term is added once and read by nothing else; no other addend
+/// depends on a term. `added_in`: the addition that reads a value, if it is the only reader.
 pub(crate) fn sum_of<T: Copy + PartialEq>(
     terms: &[T],
     is_sum: impl Fn(T) -> bool,

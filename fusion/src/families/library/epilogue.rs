@@ -167,7 +167,7 @@ pub(super) fn chain(
     chain
 }
 
-/// The same of a body that computes nothing else, and gives what the call does.
+/// The chain of a body that computes nothing else, and whose output is the chain's result.
 pub(super) fn whole_chain(body: &Graph, first: NodeId, rows: &[Row]) -> Option<Chain> {
     let chain = chain(body, first, rows, &|_| false);
     let operations = body.nodes().filter(|(_, node)| node.is_operation()).count();
