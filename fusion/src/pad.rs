@@ -17,7 +17,6 @@ mod rules;
 
 pub use independent::independent;
 
-use crate::base::graph::NodeExt;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_op;
@@ -77,6 +76,7 @@ struct Along {
 /// Elements at positions that were added.
 #[derive(Clone, Debug)]
 enum Added {
+    /// Anything.
     Unknown,
     /// All this number.
     Number(Tensor),
@@ -252,6 +252,7 @@ fn refused<T>(reason: &str) -> Result<T, String> {
     Err(reason.to_owned())
 }
 
+/// The type of a node's input.
 fn input_ty<'a>(graph: &'a Graph, node: &Node, number: usize) -> Option<&'a TensorType> {
-    node.input(number).map(|value| graph.ty(value))
+    node.inputs().get(number).copied().flatten().map(|value| graph.ty(value))
 }

@@ -18,7 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("families", &["base"]),
     ("partition", &["base", "rewrite", "families"]),
     ("lower", &["base", "rewrite", "families", "partition"]),
-    ("pad", &["base"]),
+    ("pad", &[]),
 ];
 
 /// The modules of a crate by their paths, such as `import::ops`, each with those that it imports. The crate's root has no name.
