@@ -3,7 +3,8 @@
 //! Such a step has a [`LIBRARY`] variant before its own. Measured kernel by kernel on an H100 (CUDA 13.0, cuDNN 9.19): LSTMs of
 //! 256, 512 and 1024 units over 128 steps, 1 to 64 sequences; the convolutions of ResNet-18 and -50, MobileNetV3-large and
 //! ConvNeXt-tiny at batches of 1, 8 and 32, in fp16 and fp32; the logarithm of softmax of 256 rows of 50257 columns, in fp32.
-//! On an H200: LSTMs and GRUs of 24 units over 7 steps, which our kernels compute in less than half of cuDNN's time.
+//! On an H200: ResNet-18's and -50's convolutions of windows at batches of 1 to 32, in fp16; LSTMs and GRUs of 24 units
+//! over 7 steps, which our kernels compute in less than half of cuDNN's time.
 //! Other cells, bf16, softmax itself and other architectures follow these measurements, untimed; all else is ours.
 
 use crate::base::graph::{GraphExt, NodeExt};
@@ -35,9 +36,10 @@ const COLUMNS: i64 = 1 << 14;
 const LARGE_WINDOW: i64 = 49;
 /// The most pixels that a window of one element makes in single precision.
 const FEW_PIXELS: i64 = 1 << 12;
-/// The fewest pixels that a window makes in half precision: where its sums are of so many terms, and otherwise.
-const DEEP: (i64, i64) = (1024, 1 << 10);
-const MANY_PIXELS: i64 = 1 << 16;
+/// The fewest elements that a window makes in half precision where its sums are of so many terms, and the fewest pixels
+/// otherwise.
+const DEEP: (i64, i64) = (1024, 3 << 17);
+const MANY_PIXELS: i64 = 3 << 14;
 /// The same of one element that skips pixels.
 const MANY_SKIPPING: i64 = 1 << 14;
 
@@ -110,7 +112,7 @@ fn convolution(target: &Target, body: &Graph, node: &Node, attrs: &ConvAttrs) ->
         _ if window == 1 && attrs.strides.iter().all(|&stride| stride == 1) => None,
         _ if window == 1 => at_least(pixels, MANY_SKIPPING),
         _ if known[0] <= 8 => Some(When::Always),
-        _ if window * known[0] >= DEEP.0 => at_least(pixels, DEEP.1),
+        _ if window * known[0] >= DEEP.0 => at_least(pixels * &weights[0], DEEP.1),
         _ => at_least(pixels, MANY_PIXELS),
     }
 }

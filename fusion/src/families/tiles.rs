@@ -61,8 +61,10 @@ const SPLITS: [Split; 2] = [
     },
 ];
 /// Pixels and output channels of a tile of a convolution whose channels are innermost, by the names of variants.
-pub(crate) const TILES_OF_PIXELS: [(&str, [i64; 2]); 3] =
-    [("wide", [128, 128]), ("narrow", [64, 64]), ("few", [32, 32])];
+pub(crate) const TILES_OF_PIXELS: [(&str, [i64; 2]); 4] =
+    [("wide", [128, 128]), ("narrow", [64, 64]), ("few", [32, 32]), ("fewest", [16, 16])];
+/// The least pixels and output channels of a tile: where there would be smaller ones, the depth may be split, or stages be more.
+pub(crate) const LEAST_OF_PIXELS: i64 = 32;
 
 /// Queries of a warpgroup of attention.
 const QUERIES: i64 = 64;
@@ -95,10 +97,11 @@ fn enough_tiles_of_pixels(target: &Target) -> i64 {
 
 /// The blocks of a convolution of so many pixels and output channels, by the largest tiles of which there are enough.
 pub(crate) fn blocks_of_pixels(target: &Target, pixels: i64, made: i64) -> i64 {
-    let tiles = TILES_OF_PIXELS
-        .map(|(_, [rows, columns])| ceil(pixels, rows).saturating_mul(ceil(made, columns)));
-    let enough = tiles.into_iter().find(|tiles| *tiles >= enough_tiles_of_pixels(target));
-    enough.unwrap_or(tiles[tiles.len() - 1])
+    let tiles = |[rows, columns]: [i64; 2]| ceil(pixels, rows).saturating_mul(ceil(made, columns));
+    let mut all = TILES_OF_PIXELS.into_iter().map(|(_, tile)| tiles(tile));
+    let enough = all.find(|tiles| *tiles >= enough_tiles_of_pixels(target));
+    let least = tiles([LEAST_OF_PIXELS; 2]);
+    enough.map_or(least, |tiles| tiles.min(least))
 }
 
 /// The variants of a step of this family, that computes this body, on a target.

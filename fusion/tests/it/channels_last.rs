@@ -194,8 +194,8 @@ fn convolutions_of_innermost_channels_have_a_kernel_for_each_number_of_tiles() {
     program.without_library(id);
     let step = program.steps().iter().find(is_one).unwrap();
     let launches = launches(&program, step, &target).unwrap();
-    assert_eq!(launches.len(), 3, "{program}");
-    for (batch, name) in [(1, "few"), (64, "narrow"), (256, "wide")] {
+    assert_eq!(launches.len(), 4, "{program}");
+    for (batch, name) in [(1, "fewest"), (16, "few"), (64, "narrow"), (256, "wide")] {
         let variants = &step.variants;
         let chosen = variants.choose(&sizes(&[("b", batch)])).unwrap();
         assert_eq!(variants.all()[chosen].name, name, "{batch}");

@@ -180,7 +180,7 @@ fn convolutions_go_to_the_library_where_it_is_faster() {
             "128, 128, 3, 3",
             "128, 28, 28",
             plain(one, 1),
-            "library if 784*b >= 1024, ",
+            "library if 100352*b >= 393216, ",
         ),
         (
             "f16",
@@ -188,7 +188,7 @@ fn convolutions_go_to_the_library_where_it_is_faster() {
             "128, 64, 3, 3",
             "128, 28, 28",
             plain(two, 1),
-            "library if 784*b >= 65536, ",
+            "library if 784*b >= 49152, ",
         ),
         ("f16", "64, 28, 28", "64, 64, 1, 1", "64, 30, 30", plain(one, 1), ""),
     ] {

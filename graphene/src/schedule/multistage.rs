@@ -6,19 +6,32 @@ use crate::{Builder, Cond, Expr, Fence, Kind, Result, Ring, ThreadsId, Var};
 /// Goes through `steps` steps. `fetch` begins the copies of a step into a stage, and does nothing for
 /// a step that is none; `work` uses a stage whose copies are there.
 ///
+/// `early` begins the copies of what is there before kernels before this one are done, those of the first stages at once.
+///
 /// All copies of a step form one group. After it has waited for its own, a thread waits for the others', and by then nobody uses
 /// the stage of the step before any more: that one is filled next. Afterwards the last stages may still be in use.
 pub fn multistage(
     k: &mut Builder,
     ahead: &Ahead,
     steps: &Expr,
-    fetch: impl Fn(&mut Builder, &Expr, &Var) -> Result,
+    (early, fetch): (Option<&Fetch<'_>>, &Fetch<'_>),
     work: impl FnOnce(&mut Builder, &Var, &Var) -> Result,
 ) -> Result {
-    for step in 0..ahead.steps {
-        ahead.fetch(k, |k, stage| fetch(k, &Expr::from(step), stage))?;
+    let first = || (0..ahead.steps).map(Expr::from);
+    if let Some(early) = early {
+        for step in first() {
+            let stage = k.let_("stage", step.clone())?;
+            early(k, &step, &stage)?;
+        }
     }
-    ahead.each(k, steps, fetch, work)
+    for step in first() {
+        ahead.fetch(k, |k, stage| fetch(k, &step, stage))?;
+    }
+    let both = |k: &mut Builder, step: &Expr, stage: &Var| {
+        early.map_or(Ok(()), |early| early(k, step, stage))?;
+        fetch(k, step, stage)
+    };
+    ahead.each(k, steps, both, work)
 }
 
 /// `body` for a step that is one of `count`: what `fetch` does, which is asked for steps past the end, too.

@@ -13,8 +13,11 @@
 //! ```
 
 use super::matmul::{Edges, tile_of};
+use crate::choose::ceil;
 use crate::named::named;
-use crate::schedule::{computed, each, load_inside, neighbours, store_inside, vector};
+use crate::schedule::{
+    computed, each, fetch_inside, load_inside, neighbours, store_inside, vector, widen,
+};
 use crate::{
     Builder, Expr, Function, Fused, Operand, Result, Scalar, TensorId, Tiler, Unary, View, needs,
 };
@@ -185,6 +188,73 @@ impl Attached {
             }
         }
         Ok(held)
+    }
+
+    /// Registers of 32 bits for what a column of so many runs of `n` elements meets in memory: elements of rows once, of
+    /// matrices for each run.
+    pub(super) fn registers(&self, k: &Builder, n: i64, runs: i64) -> Result<i64> {
+        let each = |&(span, from): &(Span, TensorId)| {
+            let registers = ceil(n * k.tensor_of(from)?.scalar.bytes(), 4);
+            Ok(match span {
+                Span::Row => registers,
+                Span::Column => 0,
+                Span::Whole => registers * runs,
+            })
+        };
+        self.operands.iter().map(each).sum()
+    }
+
+    /// So many registers for elements of each operand that is a row, and of each that is a matrix.
+    pub(super) fn room(&self, k: &mut Builder, row: i64, whole: i64) -> Result<Held> {
+        let each = |&(span, from): &(Span, TensorId)| {
+            let n = match span {
+                Span::Row => row,
+                Span::Whole => whole,
+                Span::Column => return Ok(None),
+            };
+            let scalar = k.tensor_of(from)?.scalar;
+            vector(k, "met", n, scalar).map(Some)
+        };
+        self.operands.iter().map(each).collect()
+    }
+
+    /// Begins to load a run of the operands that are such into their part of this number of [`room`](Self::room).
+    pub(super) fn fetch(
+        &self,
+        k: &mut Builder,
+        room: &Held,
+        wanted: Span,
+        run: &Run,
+        number: &Expr,
+    ) -> Result {
+        for (&(span, from), &met) in self.operands.iter().zip(room) {
+            let Some(met) = met.filter(|_| span == wanted) else { continue };
+            let from = match span {
+                Span::Row => tile_of(k, from, "term", &[Tiler::Size(run.n)], [&run.column])?,
+                Span::Whole | Span::Column => run.of(k, from, "term")?,
+            };
+            let to = neighbours(k, met, [number.clone()], run.n, "part")?;
+            fetch_inside(k, to, from, self.wide)?;
+        }
+        Ok(())
+    }
+
+    /// A run holds in single precision what was loaded so.
+    pub(super) fn hold(
+        &self,
+        k: &mut Builder,
+        room: &Held,
+        wanted: Span,
+        run: &mut Run,
+        number: &Expr,
+    ) -> Result {
+        run.held.resize(self.operands.len(), None);
+        for ((held, &(span, _)), &met) in run.held.iter_mut().zip(&self.operands).zip(room) {
+            let Some(met) = met.filter(|_| span == wanted) else { continue };
+            let part = neighbours(k, met, [number.clone()], run.n, "part")?;
+            *held = Some(widen(k, part)?);
+        }
+        Ok(())
     }
 
     /// These results of a run's sums, in registers and in single precision.

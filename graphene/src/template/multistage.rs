@@ -145,16 +145,12 @@ impl Multistage {
             let fill = |k: &mut Builder, step: &Expr, stage: &Var| {
                 stages.fill(k, (&steps, &(first.clone() + step)), &place, stage)
             };
-            mma.sum_up(k, acc, (self.stages, block), &count, stages.shared, fill)
+            mma.sum_up(k, acc, (self.stages, block), &count, stages.shared, (None, &fill))
         };
         let epilogue = &declared.epilogue;
         let (m, n) = (place.m.clone() * size[0], place.n.clone() * size[1]);
         let origin = Place { batch: place.batch.clone(), m, n };
-        let store = |k: &mut Builder| {
-            mma.each_run(k, (acc, matrices), epilogue, &origin, |k, sums, run| {
-                epilogue.leave(k, sums, run)
-            })
-        };
+        let store = |k: &mut Builder| mma.leave(k, (acc, matrices), epilogue, &origin);
         let tile = declared.tile(&mut k, size, &place)?;
         match &shares {
             Some(shares) => {

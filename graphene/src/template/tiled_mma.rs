@@ -7,13 +7,13 @@ mod warps;
 use self::threads::Threads;
 use self::warpgroups::Warpgroups;
 pub(super) use self::warps::Warps;
-use super::epilogue::{Attached, Run};
+use super::epilogue::{Attached, Run, Span};
 use super::split_k::{Shares, Visit};
 use super::{matmul::Place, stage::Side};
 use crate::choose;
 pub(super) use crate::schedule::matmul::MatMul as Near;
 use crate::schedule::matmul::load;
-use crate::schedule::{Ahead, multistage};
+use crate::schedule::{Ahead, Fetch, multistage};
 use crate::{
     Arch, Builder, Expr, Feature, Group, Kind, Result, Scalar, TensorId, ThreadsId, Tiler, Var,
     WARP,
@@ -97,6 +97,16 @@ pub(super) struct Runs {
     eights: i64,
 }
 
+/// A run of sums: the numbers of its row and column, whether it is the one eight rows below, and its number among some.
+struct Own {
+    at: [Expr; 2],
+    half: i64,
+    number: Expr,
+}
+
+/// Registers of a thread for what some of its sums meet in memory.
+const MET: i64 = 32;
+
 /// Who has which sums of a block's tile, and adds to them.
 pub(super) trait TiledMma {
     /// Rows and columns of a part of the result's tile, a warp's or a warpgroup's, and which of these parts the own one is.
@@ -119,7 +129,7 @@ pub(super) trait TiledMma {
     fn row(&self, i: &Var) -> Expr;
 
     /// The tile's column, in runs.
-    fn column(&self, j: &Var) -> Expr;
+    fn column(&self, j: &Expr) -> Expr;
 
     /// The sums of a run: of the first row or the one eight below, and the numbers of its row and column.
     fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [Expr; 2]) -> Result<TensorId>;
@@ -131,7 +141,8 @@ pub(super) trait TiledMma {
 }
 
 impl dyn TiledMma + '_ {
-    /// The sums of so many steps: `fetch` fills a step's stage, of so many, and stages of A and B are `shared`.
+    /// The sums of so many steps: `fetch` fills a step's stage, of so many, and stages of A and B are `shared`. What it has first
+    /// need not wait for kernels before.
     pub(super) fn sum_up(
         &self,
         k: &mut Builder,
@@ -139,7 +150,7 @@ impl dyn TiledMma + '_ {
         (stages, block): (i64, ThreadsId),
         steps: &Expr,
         shared: [TensorId; 2],
-        fetch: impl Fn(&mut Builder, &Expr, &Var) -> Result,
+        fetch: (Option<&Fetch<'_>>, &Fetch<'_>),
     ) -> Result {
         self.reset(k, acc)?;
         let mut ahead = Ahead::new(k, stages, block)?;
@@ -205,24 +216,105 @@ impl dyn TiledMma + '_ {
         origin: &Place,
         finish: impl Fn(&mut Builder, TensorId, &Run) -> Result,
     ) -> Result {
-        let Runs { n, columns, rows: (name, rows), eights } = self.runs();
-        let columns = columns / matrices;
-        k.unroll("j", columns, |k, j| {
-            let column = origin.n.div(n) + self.column(j);
-            let held = epilogue.across(k, Vec::new(), (&column, n))?;
-            let run = Run { batch: origin.batch.clone(), row: origin.m.clone(), column, n, held };
+        let all = (0.into(), self.runs().columns / matrices);
+        self.each_place(
+            k,
+            &all,
+            origin,
+            |k, run, _| {
+                run.held = epilogue.across(k, Vec::new(), (&run.column, run.n))?;
+                Ok(())
+            },
+            |k, mut run, own| {
+                let sums = self.sums(k, (acc, matrices), &mut run, own)?;
+                finish(k, sums, &run)
+            },
+        )
+    }
+
+    /// Finishes the own sums of a tile whose first element has this place, and stores what they become.
+    ///
+    /// Of as many columns as registers allow, all that they meet in memory is on its way before the first sum waits for it.
+    pub(super) fn leave(
+        &self,
+        k: &mut Builder,
+        (acc, matrices): (TensorId, i64),
+        epilogue: &Attached,
+        origin: &Place,
+    ) -> Result {
+        let Runs { n, columns, rows: (_, rows), eights } = self.runs();
+        let (columns, of_column) = (columns / matrices, rows * eights);
+        let registers = epilogue.registers(k, n, of_column)?;
+        let fits = |some: &i64| columns % some == 0 && some * registers <= MET;
+        let some = (1..=columns).rev().find(fits).unwrap_or(1);
+        k.unroll("some", columns / some, |k, number| {
+            let own = (Expr::from(number) * some, some);
+            let met = epilogue.room(k, some * n, some * of_column * n)?;
+            if registers > 0 {
+                self.each_place(
+                    k,
+                    &own,
+                    origin,
+                    |k, run, j| epilogue.fetch(k, &met, Span::Row, run, j),
+                    |k, run, own| epilogue.fetch(k, &met, Span::Whole, &run, &own.number),
+                )?;
+            }
+            self.each_place(
+                k,
+                &own,
+                origin,
+                |k, run, j| epilogue.hold(k, &met, Span::Row, run, j),
+                |k, mut run, own| {
+                    epilogue.hold(k, &met, Span::Whole, &mut run, &own.number)?;
+                    let sums = self.sums(k, (acc, matrices), &mut run, own)?;
+                    epilogue.leave(k, sums, &run)
+                },
+            )
+        })
+    }
+
+    /// Goes through the runs of so many columns, from the first on: `column` is called once for those of each, with the number of
+    /// the column among these, and `body` for each of them.
+    fn each_place(
+        &self,
+        k: &mut Builder,
+        (first, columns): &(Expr, i64),
+        origin: &Place,
+        column: impl Fn(&mut Builder, &mut Run, &Expr) -> Result,
+        body: impl Fn(&mut Builder, Run, Own) -> Result,
+    ) -> Result {
+        let Runs { n, rows: (name, rows), eights, .. } = self.runs();
+        k.unroll("j", *columns, |k, j| {
+            let at = first.clone() + j;
+            let (batch, row) = (origin.batch.clone(), origin.m.clone());
+            let of = origin.n.div(n) + self.column(&at);
+            let mut run = Run { batch, row, column: of, n, held: Vec::new() };
+            column(k, &mut run, &j.into())?;
             k.unroll(name, rows, |k, i| {
                 (0..eights).try_for_each(|half| {
                     let mut run = run.clone();
                     run.row = run.row + self.row(i) + 8 * half;
-                    let sums = self.run(k, acc, half, [i.into(), j.into()])?;
-                    for matrix in 1..matrices {
-                        let at = [i.into(), Expr::from(j) + matrix * columns];
-                        run.held.push(Some(self.run(k, acc, half, at)?));
-                    }
-                    finish(k, sums, &run)
+                    let number = (Expr::from(j) * rows + i) * eights + half;
+                    body(k, run, Own { at: [i.into(), at.clone()], half, number })
                 })
             })
         })
+    }
+
+    /// The sums of a run, which holds those of further matrices.
+    fn sums(
+        &self,
+        k: &mut Builder,
+        (acc, matrices): (TensorId, i64),
+        run: &mut Run,
+        Own { at, half, .. }: Own,
+    ) -> Result<TensorId> {
+        let columns = self.runs().columns / matrices;
+        let [i, j] = at;
+        for matrix in 1..matrices {
+            let at = [i.clone(), j.clone() + matrix * columns];
+            run.held.push(Some(self.run(k, acc, half, at)?));
+        }
+        self.run(k, acc, half, [i, j])
     }
 }

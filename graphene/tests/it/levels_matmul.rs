@@ -225,15 +225,17 @@ fn matmuls_by_warps_and_threads_are_trees() {
                 %acc:[4, 8].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%a:[128, 32].SH, %b:[32, 128].SH)
                   Move x2, MatMul+= x2
             %C_tile:[128, 128].GL <- Fused{gelu(%0 + %1)}<<<#cta:[], #block:[128]>>>(%acc:[4, 8].[2].[2].RF, %bias_tile:[128].GL)
-              for(@j = 0; @j < 8; @j += 1) unroll
-                Init, Move x2
-                for(@i = 0; @i < 4; @i += 1) unroll
-                  %result:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_3:[2].RF, %wide:[2].RF)
-                    BinaryPointwise, UnaryPointwise, Move
-                  Move x2
-                  %result_2:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
-                    BinaryPointwise, UnaryPointwise, Move
-                  Move x2
+              for(@some = 0; @some < 1; @some += 1) unroll
+                Init, Move
+                for(@j = 0; @j < 8; @j += 1) unroll
+                  Move
+                  for(@i = 0; @i < 4; @i += 1) unroll
+                    %result:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_3:[2].RF, %wide:[2].RF)
+                      BinaryPointwise, UnaryPointwise, Move
+                    Move x2
+                    %result_2:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
+                      BinaryPointwise, UnaryPointwise, Move
+                    Move x2
     "#]].assert_eq(&Multistage { matmul: layer(), ..Multistage::mma() }.kernel().unwrap().tree());
     let matmul = MatMul { scalar: Scalar::F32, ..layer() };
     expect![[r#"
@@ -262,12 +264,13 @@ fn matmuls_by_warps_and_threads_are_trees() {
                 %acc:[8, 8].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%a:[128, 32].SH, %b:[32, 64].SH)
                   Move x2, MatMul+= x2
             %C_tile:[128, 64].GL <- Fused{gelu(%0 + %1)}<<<#cta:[], #block:[128]>>>(%acc:[8, 8].RF, %bias_tile:[64].GL)
-              for(@j = 0; @j < 8; @j += 1) unroll
+              for(@some = 0; @some < 1; @some += 1) unroll
                 Init, Move
-                for(@i = 0; @i < 8; @i += 1) unroll
-                  %result:[1].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums:[1].RF, %raw:[1].RF)
-                    BinaryPointwise, UnaryPointwise, Move
-                  Move
+                for(@j = 0; @j < 8; @j += 1) unroll
+                  for(@i = 0; @i < 8; @i += 1) unroll
+                    %result:[1].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums:[1].RF, %part_2:[1].RF)
+                      BinaryPointwise, UnaryPointwise, Move
+                    Move
     "#]].assert_eq(&Multistage { matmul, ..Multistage::simt() }.kernel().unwrap().tree());
 }
 

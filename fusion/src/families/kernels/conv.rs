@@ -101,12 +101,13 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
             let pixels = &pixels * &windows.images;
             operands.check_aligned(scalar)?;
             let variants = site.step.variants.all();
+            let is_weight = site.is_weight(operands.pointers[1].operand);
             let launches = variants.iter().map(|variant| {
                 // Sizes that the library takes, and then refuses, have small tiles.
                 let call = variant.name == LIBRARY;
                 let variant = variants.last().filter(|_| call).unwrap_or(variant);
-                let (mut dims, convolution) = (dims.clone(), convolution.clone());
-                let kernel = channels_last::kernel(site, convolution, &pixels, variant, &mut dims)?;
+                let (mut dims, of) = (dims.clone(), (convolution.clone(), is_weight));
+                let kernel = channels_last::kernel(site, of, &pixels, variant, &mut dims)?;
                 Ok(site.launch(kernel, &dims, operands.pointers.clone()))
             });
             return launches.collect();

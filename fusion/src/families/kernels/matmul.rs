@@ -150,15 +150,16 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     launches.collect()
 }
 
-/// The kernel of a matmul by small weights, as filters are, in tiles of a size, its depth split into so many parts.
-pub(super) fn by_weights(
+/// The kernel of a matmul by filters, which may be weights, in tiles of a size, its depth split into so many parts.
+pub(super) fn by_filters(
     site: &Site<'_>,
-    matmul: &MatMul,
+    (matmul, constant): (&MatMul, bool),
     tile: [i64; 2],
     split: i64,
     dims: &mut Dims,
 ) -> Result<Made, Refusal> {
-    let (weights, few) = (Weights::Small, split > 1);
+    let weights = if constant { Weights::Small } else { Weights::None };
+    let few = split > 1;
     let cut = Cut { tile, ping_pong: false, split, weights, few, cluster: 1, found: None };
     kernel(site, matmul, Edges::Bulk, &cut, dims)
 }

@@ -48,6 +48,8 @@ parameters! {
         pub stages: i64 = 4,
         /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
         pub raster: i64 = 8,
+        /// Whether no kernel before makes the weights, whose first stages are then on their way before those are done.
+        pub weights: bool = false,
         /// Into how many parts the depth is split, each a block of a cluster, which adds them up: where few tiles leave most of
         /// the GPU idle.
         pub split: i64 = 1,
@@ -66,7 +68,8 @@ impl ChannelsLast {
         let x = [vec![Expr::from(&sizes.images)], sizes.seen.clone(), vec![read.into()]].concat();
         let x = k.param("x", Layout::rows(x), scalar)?;
         let depth = self.convolution.depth();
-        let w = k.param("w", Layout::columns([depth, made]), scalar)?;
+        let w = Layout::columns([depth, made]);
+        let w = if self.weights { k.constant("w", w, scalar) } else { k.param("w", w, scalar) }?;
         let declared = self.convolution.channels_last(&mut k, &sizes)?;
         let epilogue = &declared.epilogue;
         let walk = Walk::new(&declared, self.tile, self.raster);
@@ -85,27 +88,26 @@ impl ChannelsLast {
         let (first, count) =
             shares.as_ref().map_or((Expr::from(0), count.clone()), |shares| shares.steps(&count));
         let multiply = |k: &mut Builder| {
-            let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
+            let see = |k: &mut Builder, step: &Expr, stage: &Var| {
                 within(k, step, &count, |k| {
-                    let step = &(first.clone() + step);
-                    rows.fetch(k, step, shared[0], stage)?;
-                    let from = k.index(weights, "tile", [step, &place.n])?;
+                    rows.fetch(k, &(first.clone() + step), shared[0], stage)
+                })
+            };
+            let weigh = |k: &mut Builder, step: &Expr, stage: &Var| {
+                within(k, step, &count, |k| {
+                    let from = k.index(weights, "tile", [&(first.clone() + step), &place.n])?;
                     let to = k.index(shared[1], "stage", [stage])?;
                     b.fill(k, from, to, movers)
                 })
             };
-            mma.sum_up(k, acc, (self.stages, block), &count, shared, fetch)
+            mma.sum_up(k, acc, (self.stages, block), &count, shared, (Some(&weigh), &see))
         };
         let columns = [Tiler::Whole, Tiler::Size(self.tile[1])];
         let factor = tile_of(&mut k, w, "w_tile", &columns, [&Expr::from(0), &place.n])?;
         let of_tile = rows.columns.clone().matmul(Fused::input(1));
         let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
         let origin = TilePlace { batch: None, m, n };
-        let store = |k: &mut Builder| {
-            mma.each_run(k, (acc, 1), epilogue, &origin, |k, sums, run| {
-                epilogue.leave(k, sums, run)
-            })
-        };
+        let store = |k: &mut Builder| mma.leave(k, (acc, 1), epilogue, &origin);
         match &shares {
             Some(shares) => {
                 let part = declared.part(&mut k, self.tile, &place)?;

@@ -4,7 +4,7 @@ use super::{Direction, Own, Ragged, Recurrent, Tensors, Totals, meaning};
 use crate::schedule::{Ahead, GridBarrier, multistage, within};
 use crate::template::stage::{Movers, Side};
 use crate::template::{matmul::Edges, tiled_mma::Near};
-use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, ThreadsId, Tiler};
+use crate::{Builder, Cond, Expr, Header, Kind, Operand, Result, TensorId, ThreadsId, Tiler, Var};
 
 pub(super) struct Context<'a> {
     pub(super) layer: &'a Recurrent,
@@ -181,32 +181,26 @@ impl Context<'_> {
         let chunks = self.layer.chunks(i);
         let weights = self.weights.filter(|_| self.resident[i].is_none());
         let ahead = Ahead::new(k, self.layer.stages, self.block)?;
-        multistage(
-            k,
-            &ahead,
-            &Expr::from(chunks),
-            |k, chunk, stage| {
-                within(k, chunk, chunks, |k| {
-                    let to = k.index(self.rows, "stage", [stage])?;
-                    bring(k, (chunk, to))?;
-                    let Some(weights) = weights else { return Ok(()) };
-                    let to = k.index(weights, "stage", [stage])?;
-                    self.bring_weights(k, i, (chunk, to))
-                })
-            },
-            |k, chunk, stage| {
-                let a = k.index(self.rows, "a", [stage])?;
-                let b = match (self.resident[i], weights) {
-                    (Some(resident), _) => k.index(resident, "b", [chunk])?,
-                    (None, Some(weights)) => k.index(weights, "b", [stage])?,
-                    (None, None) => return Ok(()),
-                };
-                let header =
-                    Header::new(self.totals.sums.kind(), self.totals.acc, [a, b], self.block);
-                let near = Near { c: self.totals.acc, a, b, threads: self.block };
-                k.decompose(header, |k| self.totals.sums.multiply(k, near))
-            },
-        )
+        let fetch = |k: &mut Builder, chunk: &Expr, stage: &Var| {
+            within(k, chunk, chunks, |k| {
+                let to = k.index(self.rows, "stage", [stage])?;
+                bring(k, (chunk, to))?;
+                let Some(weights) = weights else { return Ok(()) };
+                let to = k.index(weights, "stage", [stage])?;
+                self.bring_weights(k, i, (chunk, to))
+            })
+        };
+        multistage(k, &ahead, &Expr::from(chunks), (None, &fetch), |k, chunk, stage| {
+            let a = k.index(self.rows, "a", [stage])?;
+            let b = match (self.resident[i], weights) {
+                (Some(resident), _) => k.index(resident, "b", [chunk])?,
+                (None, Some(weights)) => k.index(weights, "b", [stage])?,
+                (None, None) => return Ok(()),
+            };
+            let header = Header::new(self.totals.sums.kind(), self.totals.acc, [a, b], self.block);
+            let near = Near { c: self.totals.acc, a, b, threads: self.block };
+            k.decompose(header, |k| self.totals.sums.multiply(k, near))
+        })
     }
 
     /// Brings a tile of W or R: zeros where a sum has no gate of it.

@@ -140,9 +140,9 @@ impl TiledMma for Threads {
         self.position(0, &i.into())
     }
 
-    fn column(&self, j: &Var) -> Expr {
+    fn column(&self, j: &Expr) -> Expr {
         let n = self.runs().n;
-        self.position(1, &(Expr::from(j) * n)).div(n)
+        self.position(1, &(j.clone() * n)).div(n)
     }
 
     fn run(&self, k: &mut Builder, acc: TensorId, _: i64, at: [Expr; 2]) -> Result<TensorId> {

@@ -95,8 +95,8 @@ impl TiledMma for Warpgroups {
         sixteen * 16 + &self.lane.row
     }
 
-    fn column(&self, j: &Var) -> Expr {
-        Expr::from(j) * 4 + &self.lane.column
+    fn column(&self, j: &Expr) -> Expr {
+        j.clone() * 4 + &self.lane.column
     }
 
     fn run(&self, k: &mut Builder, acc: TensorId, half: i64, at: [Expr; 2]) -> Result<TensorId> {

@@ -219,7 +219,7 @@ impl TiledMma for Warps {
         (self.at[0].clone() * self.own[0] + i) * 16 + &self.spot[0]
     }
 
-    fn column(&self, j: &Var) -> Expr {
+    fn column(&self, j: &Expr) -> Expr {
         let eights = 2 * self.own[1] / self.sides[1].matrices;
         (self.at[1].clone() * eights + j) * 4 + &self.spot[1]
     }

@@ -6,7 +6,7 @@ use crate::base::sizes::ceil;
 use crate::base::variants::Variant;
 use crate::base::view::{View, channels_last, depthwise_weights};
 use crate::families::kernels::{Dims, Made, Refusal, Site, WIDTH, made};
-use crate::families::tiles::TILES_OF_PIXELS;
+use crate::families::tiles::{LEAST_OF_PIXELS, TILES_OF_PIXELS};
 use graphene_frontend::dim::Dim;
 use graphene_ir::arch::Feature;
 use graphene_ir::target::Target;
@@ -87,13 +87,17 @@ struct Tiling {
     split: i64,
 }
 
-/// By warpgroups: the depth and the number of stages, and the tiles.
+/// By warpgroups: the depth and the numbers of stages, and the tiles.
 const DEPTH: i64 = 64;
-const STAGES: i64 = 4;
+const STAGES: [i64; 2] = [4, 8];
 /// Bytes of shared memory for barriers, and for what begins at multiples of 1024 bytes.
 const BARRIERS: i64 = 1024;
 const BY_WARPGROUPS: [([i64; 2], i64); 5] =
     [([64, 32], 4), ([64, 64], 4), ([128, 64], 8), ([128, 128], 8), ([192, 128], 12)];
+
+fn shared(target: &Target) -> i64 {
+    i64::try_from(target.shared_memory_per_block).unwrap_or(i64::MAX)
+}
 
 impl Tiling {
     /// The one by warpgroups that takes the least time for so many pixels.
@@ -108,22 +112,44 @@ impl Tiling {
         least.map_or(Tiling { tile: [64, 32], warps: 4, split: 1 }, |(_, of)| of)
     }
 
+    /// How many stages there are for so many pixels at most: the more are on their way, the less is waited for. All blocks of
+    /// a core fit into it, or one of this kernel and one of the next, whose first weights come already.
+    fn stages(self, target: &Target, convolution: &Convolution, most: Option<i64>) -> i64 {
+        let [few, many] = STAGES;
+        let Some(pixels) = most else { return few };
+        let blocks = self.tiles(convolution, pixels) * self.split;
+        let room = shared(target) / ceil(blocks, i64::from(target.cores)).max(2);
+        ((room - self.others()) / self.stage(convolution)).clamp(few, many)
+    }
+
+    fn tiles(self, convolution: &Convolution, pixels: i64) -> i64 {
+        let [rows, columns] = self.tile;
+        ceil(pixels, rows) * ceil(convolution.channels[1], columns)
+    }
+
+    /// Bytes of a stage.
+    fn stage(self, convolution: &Convolution) -> i64 {
+        DEPTH * self.tile.iter().sum::<i64>() * convolution.scalar.bytes()
+    }
+
+    /// Bytes of shared memory beside stages: what other blocks hand over is of each block's share of the tile's warps (`split_k`).
+    fn others(self) -> i64 {
+        let Tiling { tile: [rows, columns], warps, split } = self;
+        let of_warp = rows * columns / warps * Scalar::F32.bytes();
+        (split - 1) * ceil(warps, split) * of_warp + BARRIERS
+    }
+
     /// Microseconds by warpgroups, but for what any takes; `None` for a split that does not pay, or whose clusters cores
     /// cannot hold.
     ///
     /// A core's blocks share its throughput, and one alone waits for its stages and matmuls in turn. Fitted to 369 timings
-    /// of ResNet-50's convolutions at batch 1, 8 and 32 in fp16 (H200): 15 % off them (root mean square), and what it
-    /// chooses takes 1.07 of the time of the best of all that were tried (geometric mean).
+    /// of ResNet-50's convolutions at batch 1, 8 and 32 in fp16 by four stages (H200): 15 % off them (root mean square), and
+    /// what it chooses took 1.07 of the time of the best of all that were tried (geometric mean).
     fn time(self, target: &Target, convolution: &Convolution, pixels: i64) -> Option<f64> {
-        let Tiling { tile: [rows, columns], warps, split } = self;
+        let Tiling { tile: [rows, columns], split, .. } = self;
         let cores = i64::from(target.cores);
-        let stage = DEPTH * (rows + columns) * convolution.scalar.bytes();
-        let shared = i64::try_from(target.shared_memory_per_block).unwrap_or(i64::MAX);
-        // What other blocks hand over is of each block's share of the tile's warps (`split_k`).
-        let of_warp = rows * columns / warps * Scalar::F32.bytes();
-        let bytes = STAGES * stage + (split - 1) * ceil(warps, split) * of_warp;
-        let resident = shared / (bytes + BARRIERS);
-        let tiles = ceil(pixels, rows) * ceil(convolution.channels[1], columns);
+        let resident = shared(target) / (STAGES[0] * self.stage(convolution) + self.others());
+        let tiles = self.tiles(convolution, pixels);
         let steps = ceil(convolution.depth(), DEPTH);
         let pays = split == 1 || (steps >= 2 * split && tiles <= 4 * cores);
         if !pays || resident < if split == 8 { 2 } else { 1 } {
@@ -141,11 +167,24 @@ impl Tiling {
     }
 }
 
-/// The kernel of a variant: of windows of single elements Hopper's matmul of pixels by weights; else by warpgroups, where
-/// there are any, or by warps with the largest tiles of which there are enough.
+/// The pixels of a variant that makes so many channels: about how many there are, and how many at most.
+fn likely_and_most(variant: &str, made: i64, cores: i64) -> (i64, Option<i64>) {
+    let pixels = |tiles, [rows, columns]: [i64; 2]| tiles * rows / ceil(made, columns);
+    let place = TILES_OF_PIXELS.iter().position(|(name, _)| *name == variant);
+    let larger = place.and_then(|place| place.checked_sub(1)).map(|place| TILES_OF_PIXELS[place].1);
+    // The fewest are few, too.
+    let tile = place
+        .map_or([64, 64], |place| TILES_OF_PIXELS[place].1.map(|size| size.max(LEAST_OF_PIXELS)));
+    (pixels(2 * cores, tile), larger.map(|tile| pixels(cores * 3 / 2, tile)))
+}
+
+/// The kernel of a variant of a convolution, with whether its filters are weights, which are there before the program runs.
+///
+/// Of windows of single elements Hopper's matmul of pixels by weights; else by warpgroups, where there are any, or by warps
+/// with the largest tiles of which there are enough.
 pub(super) fn kernel(
     site: &Site<'_>,
-    convolution: Convolution,
+    (convolution, weights): (Convolution, bool),
     pixels: &Dim,
     variant: &Variant,
     dims: &mut Dims,
@@ -170,7 +209,7 @@ pub(super) fn kernel(
     if convolution.axes.iter().all(own) && site.arch.has(Feature::Wgmma) && !single {
         let tile = tile(&[[128, 256], [128, 128], [128, 64], [64, 64]], cores * 3 / 4);
         let few = match named {
-            Some(_) => tile == [64, 64],
+            Some((name, _)) => *name == TILES_OF_PIXELS[TILES_OF_PIXELS.len() - 1].0,
             None => count(tile) * 4 <= cores,
         };
         let few = few && read * convolution.scalar.bytes() >= 4096;
@@ -185,17 +224,17 @@ pub(super) fn kernel(
         let sizes = [("M", pixels.clone()), ("N", made.into()), ("K", read.into())];
         dims.extend(sizes.map(|(name, dim)| (name.to_owned(), dim)));
         dims.insert("batch".to_owned(), Dim::from(1));
-        return matmul::by_weights(site, &matmul, tile, if few { 4 } else { 1 }, dims);
+        return matmul::by_filters(site, (&matmul, weights), tile, if few { 4 } else { 1 }, dims);
     }
     let arch = site.arch;
     if arch.has(Feature::Wgmma) && !single {
-        let pixels = pixels.known().unwrap_or_else(|| {
-            let [rows, columns] = named.map_or([64, 64], |(_, tile)| *tile);
-            2 * cores * rows / ceil(made, columns)
-        });
-        let Tiling { tile, warps, split } =
-            Tiling::by_warpgroups(site.target, &convolution, pixels);
-        let (depth, stages) = (DEPTH, STAGES);
+        let (likely, most) = match pixels.known() {
+            Some(pixels) => (pixels, Some(pixels)),
+            None => likely_and_most(named.map_or("", |(name, _)| name), made, cores),
+        };
+        let tiling = Tiling::by_warpgroups(site.target, &convolution, likely);
+        let stages = tiling.stages(site.target, &convolution, most);
+        let (depth, Tiling { tile, warps, split }) = (DEPTH, tiling);
         let by = By::Warpgroups;
         let of = ChannelsLast {
             convolution,
@@ -205,6 +244,7 @@ pub(super) fn kernel(
             depth,
             warps,
             stages,
+            weights,
             split,
             ..Default::default()
         };
