@@ -168,6 +168,11 @@ fn weight(k: &mut Builder, score: Operand, largest: Operand) -> Result<TensorId>
     Ok(weight)
 }
 
+/// The queries of a tile that have elements of the mask of their own.
+fn words_of_queries(fmha: &Fmha) -> i64 {
+    if let Mask::Dense(_) = fmha.mask { fmha.few } else { 1 }
+}
+
 impl Handed {
     /// Allocates shared memory for all warps' states, and lets one thread initialise the barrier.
     fn new(k: &mut Builder, fmha: &Fmha, block: ThreadsId, cluster: Cluster) -> Result<Handed> {
@@ -322,6 +327,7 @@ impl<'a> Parts<'a> {
             Ok::<_, crate::Error>(all)
         };
         let (keys, values) = (near(1, "keys")?, near(2, "values")?);
+        let mask = self.mask(k, key)?;
         let scores = registers(k, "scores", &[&[(few, each)], &[(each, 1)]], Scalar::F32)?;
         k.unroll("i", each, |k, i| {
             let near = k.index(keys, "near", [i])?;
@@ -341,7 +347,12 @@ impl<'a> Parts<'a> {
             self.teams.fold(k, Binary::Add, scores)?;
             k.unroll("i", each, |k, i| {
                 let score = k.index(scores, "score", [i])?;
-                self.adjust(k, score, &self.query(query), &key(i))
+                let word = mask.map(|(scalar, words)| {
+                    let of_all = words_of_queries(self.fmha) == 1;
+                    let query = if of_all { 0.into() } else { Expr::from(query) };
+                    (scalar, Operand::at(words, [query, i.into()]))
+                });
+                self.adjust(k, score, word, &key(i))
             })?;
             let best = moved(k, "best", Scalar::F32, Operand::at(self.state.largest, [query]))?;
             k.unroll("i", each, |k, i| k.reduce(Binary::Max, best, Operand::at(scores, [i])))?;
@@ -367,10 +378,36 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// A dot product becomes what the operator's definition calls a score; -∞ for what is no key.
-    fn adjust(&self, k: &mut Builder, score: TensorId, query: &Expr, key: &Expr) -> Result {
+    /// The elements of the mask for the own group's keys of a tile, asked for with these: `[queries, keys]`, or of all queries.
+    fn mask(
+        &self,
+        k: &mut Builder,
+        key: impl Fn(&Var) -> Expr,
+    ) -> Result<Option<(Scalar, TensorId)>> {
         let Place { given, batch, head, .. } = self.place;
-        let fmha = self.fmha;
+        let (Mask::PerKey(scalar) | Mask::Dense(scalar)) = self.fmha.mask else { return Ok(None) };
+        let (queries, each) = (words_of_queries(self.fmha), self.fmha.keys_of_lane());
+        let words = registers(k, "words", &[&[(queries, each), (each, 1)]], scalar)?;
+        k.unroll_both([("query", queries), ("i", each)], |k, [query, i]| {
+            let (of, key) = (self.query(query), key(i));
+            let at: &[&Expr] = match self.fmha.mask {
+                Mask::Dense(_) => &[batch, head, &of, &key],
+                Mask::PerKey(_) | Mask::None => &[batch, &key],
+            };
+            scores::load(k, given, at, Operand::at(words, [query, i]))
+        })?;
+        Ok(Some((scalar, words)))
+    }
+
+    /// A dot product becomes what the operator's definition calls a score, with this element of the mask; -∞ for what is no key.
+    fn adjust(
+        &self,
+        k: &mut Builder,
+        score: TensorId,
+        word: Option<(Scalar, Operand)>,
+        key: &Expr,
+    ) -> Result {
+        let (fmha, given) = (self.fmha, self.place.given);
         let multiply = |k: &mut Builder, by: f64| {
             let by = constant(k, "by", Scalar::F32, by)?;
             k.binary(Binary::Mul, score, [score, by])
@@ -383,13 +420,7 @@ impl<'a> Parts<'a> {
                 multiply(k, cap.0)?;
             }
         }
-        if let Mask::PerKey(scalar) | Mask::Dense(scalar) = fmha.mask {
-            let word = number(k, "word", scalar)?;
-            let at: &[&Expr] = match fmha.mask {
-                Mask::Dense(_) => &[batch, head, query, key],
-                Mask::PerKey(_) | Mask::None => &[batch, key],
-            };
-            scores::load(k, given, at, word.into())?;
+        if let Some((scalar, word)) = word {
             let term = moved(k, "term", Scalar::F32, word)?;
             if scalar == Scalar::U8 {
                 let fill = constant(k, "fill", Scalar::F32, fmha.fill.0)?;
