@@ -117,6 +117,11 @@ fn trials() -> Vec<Trial> {
         let fits = move |arch: Arch| later(arch) && bytes <= arch.shared_memory();
         add(&mut trials, &name, fits, Arc::new(move || layer.kernel()));
     }
+    for (name, fmha) in decoding() {
+        let exists = |arch: Arch| arch.has(Feature::Cluster);
+        let of = move || Fmha { arch: Arch::Sm90a, ..fmha.clone() }.ahead().decode();
+        add(&mut trials, &format!("fmha_decode_{name}"), exists, Arc::new(of));
+    }
     for (name, fmha) in attention() {
         let name = format!("fmha_{name}");
         let wide = fmha.head_dim > 128;
@@ -154,6 +159,8 @@ fn templates(arch: Arch) -> Vec<(&'static str, graphene_ir::Result<Kernel>)> {
     let moves = Multistage { edges: Edges::Moves, ..mma.clone() };
     let fmha = Fmha { arch, consumers: 1, keys: 64, ..Fmha::default() };
     let of_single = Fmha { scalar: Scalar::F32, keys: 32, ..fmha.clone() };
+    let parts = if arch.has(Feature::Cluster) { 8 } else { 1 };
+    let decode = Fmha { parts, ..fmha.clone() }.ahead();
     let conv = Conv { arch, stages: 2, tile: [64, 128], ..Conv::default() };
     let by_threads = Conv {
         convolution: Convolution { scalar: Scalar::F32, ..Convolution::default() },
@@ -174,6 +181,8 @@ fn templates(arch: Arch) -> Vec<(&'static str, graphene_ir::Result<Kernel>)> {
         ("simt", simt.kernel()),
         ("fmha", fmha.ampere()),
         ("fmha_single", of_single.ampere()),
+        ("fmha_decode", decode.clone().decode()),
+        ("fmha_decode_single", Fmha { scalar: Scalar::F32, ..decode }.ahead().decode()),
         ("conv", conv.kernel()),
         ("conv_simt", by_threads.kernel()),
         ("conv_channels_last", last.kernel()),
@@ -447,6 +456,20 @@ fn attention() -> Vec<(&'static str, Fmha)> {
         ("128_causal", Fmha { causal: true, ..wide.clone() }),
         ("128_key", Fmha { mask: Mask::PerKey(Scalar::F16), keys: 96, ..wide.clone() }),
         ("128", wide),
+    ]
+}
+
+/// Attention of few queries.
+fn decoding() -> Vec<(&'static str, Fmha)> {
+    let eight = Fmha { consumers: 1, parts: 8, ..Fmha::default() };
+    let wide = Fmha { head_dim: 256, value_dim: 256, ..eight.clone() };
+    let fill = Number(f64::from(f32::MIN));
+    vec![
+        ("bytes", Fmha { mask: Mask::PerKey(Scalar::U8), fill, ..eight.clone() }),
+        ("dense", Fmha { mask: Mask::Dense(Scalar::F16), few: 4, ..eight.clone() }),
+        ("guarded", Fmha { guarded: true, scalar: Scalar::Bf16, ..eight.clone() }),
+        ("cap", Fmha { softcap: Some(Number(30.0)), parts: 2, consumers: 3, ..eight }),
+        ("256", wide),
     ]
 }
 

@@ -118,12 +118,12 @@ fn convolution(target: &Target, body: &Graph, node: &Node, attrs: &ConvAttrs) ->
 }
 
 /// When a dim is at least this, if it can be.
-fn at_least(dim: Dim, least: i64) -> Option<When> {
+pub(crate) fn at_least(dim: Dim, least: i64) -> Option<When> {
     unless_known(dim.known().map(|size| size >= least), When::AtLeast(dim, least))
 }
 
 /// When it is at most this, if it can be.
-fn at_most(dim: Dim, most: i64) -> Option<When> {
+pub(crate) fn at_most(dim: Dim, most: i64) -> Option<When> {
     unless_known(dim.known().map(|size| size <= most), When::AtMost(dim, most))
 }
 

@@ -4,8 +4,8 @@ use crate::base::graph::NodeExt;
 use crate::base::groups::Family;
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::{ceil, tiles};
-use crate::base::variants::{Variant, Variants, When};
-use crate::families::calls::with_call;
+use crate::base::variants::{ANY, Variant, Variants, When};
+use crate::families::calls::{at_least, at_most, with_call};
 use crate::families::kernels::sums::is_gated;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
@@ -45,6 +45,9 @@ struct Pays {
     depth: i64,
 }
 
+/// So many variants of a matmul at most before the last.
+const MOST: usize = 4;
+
 /// The variants that split, of fewest parts first.
 const SPLITS: [Split; 2] = [
     Split {
@@ -75,8 +78,29 @@ const LONG_QUERIES: i64 = 8 * 3 * QUERIES;
 /// what becomes of its sums, another multiplies.
 const LONG: f64 = 8.0;
 pub(crate) const PING_PONG: &str = "ping-pong";
-/// The variant of attention by one query of each head.
+/// The variant of attention by one query of each head, of which several share keys.
 pub(crate) const DECODE: &str = "decode";
+
+/// Attention of one query of each head by threads, where blocks share the keys of heads: so all cores read some of them.
+struct Decode {
+    /// The name of its variant.
+    name: &'static str,
+    /// How many blocks share a head's.
+    parts: i64,
+    /// The most heads of keys, of all sequences, for each core.
+    heads: f64,
+}
+
+/// Those that share, of most parts first; and the one that does not, where there are no clusters.
+/// Not timed yet: as many blocks as cores, or up to twice as many.
+const DECODES: [Decode; 2] = [
+    Decode { name: "decode8", parts: 8, heads: 0.25 },
+    Decode { name: "decode2", parts: 2, heads: 1.0 },
+];
+const DECODE_ALONE: Decode = Decode { name: "decode1", parts: 1, heads: 1.0 };
+/// From how many keys on they pay, and up to how many heads that share them: each is a query of a thread's.
+const KEYS_OF_DECODE: i64 = 128;
+const HEADS_OF_DECODE: i64 = 4;
 /// The variants of a convolution whose channels are innermost, of so many pixels and output channels: the largest tiles
 /// of which cores have more than one. There is one variant where the pixels are known.
 pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> Variants {
@@ -117,6 +141,8 @@ pub(crate) fn blocks_of_pixels(target: &Target, pixels: i64, made: i64) -> i64 {
 ///   where all cores have one, tiles attend equally many keys, and queries fill the last, or are many. One alone has a
 ///   `short` one where there are no queries for a second, and a `narrow` one while all of those run at once. Where several
 ///   heads share keys and each has one query, as when tokens are generated, these are one tile (`decode`).
+/// - Attention of one query by threads, on any GPU: where heads are few, blocks share the keys of each (`decode8`, `decode2`;
+///   `decode1` has one block a head).
 /// - Before them on a GPU, what a `library` computes in less time, if the machine has it: see `calls.rs`.
 pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
     with_call(target, family, body, own_variants(target, family, body))
@@ -163,11 +189,13 @@ fn variants_of_layers(target: &Target, body: &Graph) -> Option<Variants> {
 }
 
 fn variants_of_attention(target: &Target, body: &Graph) -> Option<Variants> {
-    let ([batch, heads, queries], tall) = queries_of_attention(target, body)?;
+    let mut first = variants_of_one_query(target, body).unwrap_or_default();
+    let Some(([batch, heads, queries], tall)) = queries_of_attention(target, body) else {
+        return (!first.is_empty()).then(|| Variants::ending(first, ANY));
+    };
     let tiles = &(&tiles(queries, QUERIES) * batch) * heads;
     let cores = i64::from(target.cores);
-    let mut first = Vec::new();
-    if heads_of_a_group(body).is_some() {
+    if heads_of_a_group(body).is_some_and(|group| group != 1) {
         first.push(Variant::named(DECODE, When::AtMost(queries.clone(), 1)));
     }
     first.push(Variant::named("short", When::AtMost(queries.clone(), QUERIES)));
@@ -181,6 +209,60 @@ fn variants_of_attention(target: &Target, body: &Graph) -> Option<Variants> {
         first.push(Variant::named("tall", When::All(vec![many, filled])));
     }
     Some(Variants::ending(first, "wide"))
+}
+
+/// Attention of one query by threads, at the sizes at which it pays.
+fn variants_of_one_query(target: &Target, body: &Graph) -> Option<Vec<Variant>> {
+    let group = heads_of_a_group(body)?.known()?;
+    let (_, node) = body.nodes().find(|(_, node)| matches!(node.op(), Op::Attention(_)))?;
+    let [queries, keys, values] = [0, 1, 2].map(|slot| node.input(slot).map(|of| body.ty(of)));
+    let (queries, keys, values) = (queries?, keys?, values?);
+    let [_, _, rows, _] = &queries.shape[..] else { return None };
+    let [batch, heads, count, _] = &keys.shape[..] else { return None };
+    // A vector of 16 bytes a lane.
+    let widths = [keys, values].map(|ty| Some(ty.shape[3].known()? * ty.dtype.size() as i64));
+    let fits = widths.into_iter().all(|bytes| bytes.is_some_and(|bytes| bytes <= 32 * 16));
+    // Queries that are as many as keys are no single one of many keys.
+    if !fits || group > HEADS_OF_DECODE || rows == count {
+        return None;
+    }
+    let one = at_most(rows.clone(), 1)?;
+    let long = at_least(count.clone(), KEYS_OF_DECODE)?;
+    let variant = |decode: &Decode| {
+        let few = at_most(batch * heads, decode.most_heads(target))?;
+        let mut all = vec![one.clone(), few, long.clone()];
+        all.retain(|when| *when != When::Always);
+        let when = if all.is_empty() { When::Always } else { When::All(all) };
+        Some(Variant::named(decode.name, when))
+    };
+    Some(decodes(target).iter().filter_map(variant).collect())
+}
+
+fn decodes(target: &Target) -> &'static [Decode] {
+    if target.has(Feature::Cluster) { &DECODES } else { std::slice::from_ref(&DECODE_ALONE) }
+}
+
+impl Decode {
+    fn most_heads(&self, target: &Target) -> i64 {
+        (f64::from(target.cores) * self.heads) as i64
+    }
+}
+
+/// How many blocks a variant of this name has for the keys of each head, if it is attention of one query by threads.
+pub(crate) fn parts_of_decode(name: &str) -> Option<i64> {
+    let mut all = DECODES.iter().chain([&DECODE_ALONE]);
+    all.find(|decode| decode.name == name).map(|decode| decode.parts)
+}
+
+/// The blocks of attention by one query of each of `group` times as many heads as have keys, if threads make it.
+pub(crate) fn blocks_of_decode(
+    target: &Target,
+    group: i64,
+    [heads, keys]: [i64; 2],
+) -> Option<i64> {
+    let pays = group <= HEADS_OF_DECODE && keys >= KEYS_OF_DECODE;
+    let found = decodes(target).iter().find(|decode| heads <= decode.most_heads(target));
+    found.filter(|_| pays).map(|decode| heads * decode.parts)
 }
 
 /// The rows of the first matmul that its tiles are cut from: those of all matrices where they share B, and of one
@@ -280,7 +362,7 @@ impl MatMuls {
             first.push((last, most_rows + 1));
             last = name;
         }
-        first.truncate(Variants::MOST);
+        first.truncate(MOST);
         (first, last)
     }
 
@@ -428,10 +510,10 @@ fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<([&'a Di
     (half && target.has(Feature::Wgmma)).then_some(([batch, heads, rows], small && !causal))
 }
 
-/// How many heads of an attention share keys and values, if several do and queries attend all of them.
+/// How many heads of an attention share keys and values, if queries attend all of them.
 pub(crate) fn heads_of_a_group(body: &Graph) -> Option<Dim> {
     let mut nodes = body.nodes().map(|(_, node)| node);
     let node = nodes.find(|node| matches!(node.op(), Op::Attention(attrs) if !attrs.causal))?;
     let heads = |slot: usize| body.ty(node.inputs()[slot]?).shape.get(1);
-    heads(0)?.exact_div(heads(1)?).filter(|group| *group != 1)
+    heads(0)?.exact_div(heads(1)?)
 }

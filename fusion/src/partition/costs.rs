@@ -9,7 +9,7 @@ use crate::base::cost::{Cost, LOOP_BLOCK, move_cost, read_time};
 use crate::base::groups::{Executor, Family};
 use crate::base::sizes::ceil;
 use crate::families::layout::takes_views;
-use crate::families::tiles::rows_of_layers;
+use crate::families::tiles::{blocks_of_decode, rows_of_layers};
 use crate::partition::fusion_graph::{FusionGraph, Operation, Read, Role};
 use crate::partition::grids::{Grids, of_items, vector_of};
 use crate::partition::legal::TILE_ROWS;
@@ -275,12 +275,19 @@ impl<'a> Costs<'a> {
         let net = self.net;
         let sizes = net.sizes(net[op].shape);
         let queries = sizes.get(2).copied().unwrap_or(1.0);
-        // One query of each head: heads that share keys are one tile of a warpgroup's.
+        // One query of each head: blocks share the keys of each, or heads that share keys are one tile of a warpgroup's.
         let half = net[op].dtype != DType::F32;
-        let shares = queries == 1.0 && half && self.target.has(Feature::Wgmma);
-        let keys = net.read(op, 1).filter(|_| shares);
-        let heads = keys.map_or(sizes, |keys| net.sizes(keys.shape));
-        let heads: f64 = heads.iter().take(2).product();
+        let keys = net.read(op, 1).filter(|_| queries == 1.0).map(|keys| net.sizes(keys.shape));
+        let all = matches!(net.node(op).op(), Op::Attention(attrs) if !attrs.causal);
+        if let (&[batch, heads, ..], Some(&[_, kv_heads, count, _]), true) = (sizes, keys, all) {
+            let group = (heads / kv_heads) as i64;
+            let of_keys = [(batch * kv_heads) as i64, count as i64];
+            if let Some(blocks) = blocks_of_decode(self.target, group, of_keys) {
+                return blocks as f64;
+            }
+        }
+        let keys = keys.filter(|_| half && self.target.has(Feature::Wgmma));
+        let heads: f64 = keys.unwrap_or(sizes).iter().take(2).product();
         heads * (queries / TILE).ceil()
     }
 

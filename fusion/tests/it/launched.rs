@@ -9,6 +9,7 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{ImportOptions, NoExternalData, import};
 use graphene_frontend::text::parse;
+use graphene_fusion::groups::Family;
 use graphene_fusion::kernels::{Launch, launches};
 use graphene_fusion::program::{Origin, Step};
 use graphene_fusion::{Granularity, Planned, plan_in};
@@ -199,6 +200,44 @@ fn printed_launches_of_the_node_suite_are_those_that_are_emitted() {
     assert!(count > 1000 && known.len() > 300, "{count} {}", known.len());
 }
 
+/// Attention of one query of each head, of which `group` share keys.
+fn one_query(group: i64) -> Graph {
+    let text = format!(
+        r#"
+        symbols batch, t
+        %0 = Input : f32[batch, 12, 1, 64] "queries"
+        %1 = Input : f32[batch, {}, t, 64] "keys"
+        %2 = Attention(%0, %1, %1) {{scale: 0.125, causal: false, softcap: 0, guarded: false}} : f32[batch, 12, 1, 64] "attention"
+        return "y" = %2
+    "#,
+        12 / group
+    );
+    parse(&text, &[]).unwrap()
+}
+
+#[test]
+fn printed_launches_of_one_query_are_those_that_are_emitted() {
+    for (group, batch, keys) in [(1, 1, 1024), (1, 8, 1024), (1, 1, 100), (4, 3, 1023), (6, 1, 512)]
+    {
+        let (graph, name) = (one_query(group), format!("{group} heads, {batch}, {keys}"));
+        let hints = hinted(&graph, batch, keys);
+        let mut names = Vec::new();
+        each_plan(&graph, &hints, |planned, target| {
+            check_printed(&name, planned, target, &hints);
+            let mut steps = planned.program.steps().iter();
+            let step = steps.find(|step| step.family == Family::Fmha).unwrap();
+            names.push(chosen(planned, step, target, &hints).unwrap().1);
+        });
+        let wanted = match (group, batch, keys) {
+            (1 | 4, 1 | 3, 1023..) => ["decode1", "decode8", "decode8"],
+            (1, 8, _) => ["decode1", "decode2", "decode2"],
+            (1, ..) => ["any", "any", "short"],
+            _ => ["any", "any", "decode"],
+        };
+        assert_eq!(names, wanted, "{name}");
+    }
+}
+
 /// How many times as many cores a planner takes a launch to fill as it does, or the other way round.
 const NEAR: f64 = 2.0;
 
@@ -292,6 +331,10 @@ fn planners_take_grids_of_odd_shapes_for_what_they_are() {
         );
         (text.clone(), parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}")))
     });
-    let (far, count) = far(graphs, &[1]);
+    let (odd, mut count) = far(graphs, &[1]);
+    assert!(odd.is_empty(), "{odd:#?}");
+    let graphs = [1, 4, 6].map(|group| (format!("{group} heads"), one_query(group)));
+    let (far, more) = far(graphs.into_iter(), &[1, 8, 64]);
+    count += more;
     assert!(far.is_empty() && count > 40, "{far:#?} of {count}");
 }

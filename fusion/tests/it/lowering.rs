@@ -155,6 +155,11 @@ fn variants_of_attention_go_by_its_tiles() {
     let tiles = i64::from(target.cores) / 12;
     for (b, q, expected, with) in [
         (1, 128, "narrow", 256),
+        (2, 1, "decode8", 128),
+        (3, 1, "decode2", 128),
+        (tiles, 1, "decode2", 128),
+        (tiles + 1, 1, "short", 256),
+        (1, 2, "short", 256),
         (tiles, 64, "short", 256),
         (tiles, 65, "wide", 384),
         (tiles / 2, 128, "narrow", 256),
@@ -175,10 +180,30 @@ fn variants_of_attention_go_by_its_tiles() {
         let other = program(&text, &[], "sm_90a");
         assert!(other.steps()[0].variants.all().iter().all(|variant| variant.name != "tall"));
     }
-    // What no warpgroups make has one kernel.
-    let single = program(&text.replace("f16", "f32"), &[], "sm_90a");
-    assert_eq!(single.steps()[0].variants.all().len(), 1);
-    assert_eq!(program(text, &[], "sm_80").steps()[0].variants.all().len(), 1);
+    // What no warpgroups make has one kernel for several queries, and where there are no clusters one for one.
+    let names = |text: &str, target: &str| -> Vec<&str> {
+        let planned = program(text, &[], target);
+        planned.steps()[0].variants.all().iter().map(|variant| variant.name).collect()
+    };
+    assert_eq!(names(&text.replace("f16", "f32"), "sm_90a"), ["decode8", "decode2", "any"]);
+    assert_eq!(names(text, "sm_80"), ["decode1", "any"]);
+    let of = |name: &str, size: &str| {
+        text.replace("b, q, t", "b, S").replace(&format!("{name}, 64"), &format!("{size}, 64"))
+    };
+    let queries = |size: &str| of("q", size).replace("b, S", "b, t");
+    let keys = |size: &str| of("t", size).replace("b, S", "b, q");
+    assert_eq!(names(&queries("7"), "sm_80"), ["any"]);
+    assert_eq!(names(&queries("1"), "sm_80"), ["decode1", "any"]);
+    assert_eq!(names(&queries("t"), "sm_80"), ["any"]);
+    // Few keys are a tile; wide heads have no lanes for all their vectors; not all keys are those before a query.
+    let none = |text: &str| !names(text, "sm_90a").iter().any(|name| name.starts_with("decode"));
+    assert!(none(&keys("127")) && !none(&keys("128")));
+    assert!(none(&text.replace("causal: false", "causal: true")));
+    let wide = text.replace("f16", "f32").replace("64]", "132]");
+    assert!(none(&wide) && !none(&wide.replace("132]", "128]")));
+    let by_keys = |t: i64| step.variants.choose(&sizes(&[("b", 1), ("q", 1), ("t", t)])).unwrap();
+    let name = |t: i64| step.variants.all()[by_keys(t)].name;
+    assert_eq!([127, 128].map(name), ["short", "decode8"]);
 }
 
 #[test]
@@ -195,12 +220,22 @@ fn one_query_of_each_head_is_a_row_of_a_tile_of_heads() {
     let [step] = planned.steps() else { panic!("{planned}") };
     let target: Target = "sm_90a".parse().unwrap();
     let launches = launches(&planned, step, &target).unwrap();
-    for (q, expected, blocks) in [(1, "decode", 24), (2, "short", 96), (65, "wide", 96)] {
-        let bindings = sizes(&[("b", 8), ("q", q), ("t", 512)]);
+    for (b, q, expected, blocks) in [
+        (8, 1, "decode8", 192),
+        (12, 1, "decode2", 72),
+        (45, 1, "decode", 132),
+        (8, 2, "short", 96),
+        (8, 65, "wide", 96),
+    ] {
+        let bindings = sizes(&[("b", b), ("q", q), ("t", 512)]);
         let chosen = step.variants.choose(&bindings).unwrap();
-        assert_eq!(step.variants.all()[chosen].name, expected, "{q}: {}", step.variants);
-        assert_eq!(emitted(&launches[chosen], &bindings).blocks, blocks, "{q}");
+        assert_eq!(step.variants.all()[chosen].name, expected, "{b}, {q}: {}", step.variants);
+        assert_eq!(emitted(&launches[chosen], &bindings).blocks, blocks, "{b}, {q}");
     }
+    // Too many queries for one thread.
+    let many = program(&text.replace("b, 12", "b, 15"), &[], "sm_90a");
+    let names: Vec<_> = many.steps()[0].variants.all().iter().map(|variant| variant.name).collect();
+    assert_eq!(names[0], "decode");
     // Queries that attend only some keys each, and heads with keys of their own, are no such rows.
     for text in
         [text.replace("causal: false", "causal: true"), text.replace("f16[b, 3", "f16[b, 12")]

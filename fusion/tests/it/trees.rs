@@ -33,12 +33,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which file heads the template of the kernels of a name; there are two templates of `mlp`.
-const HEADS: [(&str, &str); 21] = [
+const HEADS: [(&str, &str); 22] = [
     ("conv", "conv.rs"),
     ("conv_channels_last", "conv/channels_last.rs"),
     ("depthwise", "conv/channelwise.rs"),
     ("filled", "conv/filled.rs"),
     ("fmha", "fmha.rs"),
+    ("fmha_decode", "fmha/decode.rs"),
     ("folds", "folds.rs"),
     ("gemm", "gemm.rs"),
     ("mlp by warps", "mlp.rs"),
@@ -229,6 +230,8 @@ fn of_matmuls() -> Vec<graphene_ir::Result<Kernel>> {
         mask(Mask::Dense(Scalar::F32)).ampere(),
         of_single.ampere(),
         Fmha { tf32: true, ..of_single }.ampere(),
+        fmha.clone().ahead().decode(),
+        Fmha { arch: Arch::Sm90a, parts: 8, ..mask(Mask::Dense(Scalar::U8)) }.ahead().decode(),
         recurrent.kernel(),
         Recurrent { units: 16, ..reset }.kernel(),
         Recurrent { resident: [false; 2], ..ragged }.kernel(),
@@ -263,7 +266,7 @@ fn kernels_have_the_levels_that_heads_list() {
 
 #[test]
 fn all_lists_of_levels_are_compared() {
-    let folders = ["", "conv", "mlp"].map(|folder| templates().join(folder));
+    let folders = ["", "conv", "fmha", "mlp"].map(|folder| templates().join(folder));
     let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
     let files = files.map(|file| file.unwrap().path()).filter(|path| path.is_file());
     let heads = files.filter(|path| fs::read_to_string(path).unwrap().contains("//! Levels:"));

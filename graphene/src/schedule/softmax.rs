@@ -175,16 +175,7 @@ impl Softmax {
         self.elements(k, acc, eights, |k, half, _, element| {
             let inverse = Operand::at(inverse, [half]);
             k.binary(Binary::Mul, element.clone(), [element.clone(), inverse])?;
-            if !guarded {
-                return Ok(());
-            }
-            // The larger or smaller of NaN and 0 is 0; of a number, one of them is the number.
-            let [zero, above] = ["zero", "above"].map(|name| number(k, name, Scalar::F32));
-            let (zero, above) = (zero?, above?);
-            k.init(zero, 0.0)?;
-            k.binary(Binary::Max, above, [element.clone(), zero.into()])?;
-            k.binary(Binary::Min, element.clone(), [element.clone(), zero.into()])?;
-            k.reduce(Binary::Add, element, above)
+            if guarded { zero_for_nan(k, &element) } else { Ok(()) }
         })
     }
 
@@ -214,6 +205,17 @@ impl Softmax {
             k.unroll("p", TWO, |k, p| body(k, half, p, Operand::at(pair, [p])))
         })
     }
+}
+
+/// A number stays, NaN becomes 0.
+pub fn zero_for_nan(k: &mut Builder, element: &Operand) -> Result {
+    // The larger or smaller of NaN and 0 is 0; of a number, one of them is the number.
+    let [zero, above] = ["zero", "above"].map(|name| number(k, name, Scalar::F32));
+    let (zero, above) = (zero?, above?);
+    k.init(zero, 0.0)?;
+    k.binary(Binary::Max, above, [element.clone(), zero.into()])?;
+    k.binary(Binary::Min, element.clone(), [element.clone(), zero.into()])?;
+    k.reduce(Binary::Add, element.clone(), above)
 }
 
 /// Registers for both columns of both rows.

@@ -48,7 +48,8 @@ impl ThreadGroups {
         Ok(ThreadGroups { size, count, at, block, team, warp, lane: lane.into() })
     }
 
-    /// Folds a register of each of the group's threads into one value, which all of them get.
+    /// Folds a register of each of the group's threads into one value, which all of them get; or, within a warp, each of
+    /// some registers `[n]`.
     pub fn fold(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result {
         if self.size == 1 {
             return Ok(());
@@ -61,10 +62,18 @@ impl ThreadGroups {
 
     fn exchange(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result {
         let threads = if self.size < 32 { self.team } else { self.warp };
+        let elements = self.elements(k, value)?;
         for distance in [16, 8, 4, 2, 1].into_iter().filter(|&distance| distance < self.size) {
-            let other = number(k, "other", Scalar::F32)?;
-            k.spec(Kind::Shfl(distance), other, value, threads)?;
-            k.reduce(op, value, other)?;
+            // Exchanges of several follow one another: none waits for the one before.
+            let mut others = Vec::new();
+            for element in &elements {
+                let other = number(k, "other", Scalar::F32)?;
+                k.spec(Kind::Shfl(distance), other, element.clone(), threads)?;
+                others.push(other);
+            }
+            for (element, other) in elements.iter().zip(others) {
+                k.reduce(op, element.clone(), other)?;
+            }
         }
         if self.size <= 32 {
             return Ok(());
@@ -81,5 +90,15 @@ impl ThreadGroups {
         copy(k, all, row, true)?;
         k.move_(value, Operand::at(all, [0]))?;
         each(k, warps - 1, |k, i| k.reduce(op, value, Operand::at(all, [i + 1])))
+    }
+
+    /// A register, or each of some.
+    fn elements(&self, k: &Builder, value: TensorId) -> Result<Vec<Operand>> {
+        let view = &k.tensor_of(value)?.view;
+        let Some(n) = view.levels().first().and_then(|level| level.size().constant()) else {
+            return Ok(vec![value.into()]);
+        };
+        needs(n == 1 || self.size <= 32, "several values of threads of one warp", n)?;
+        Ok((0..n).map(|i| Operand::at(value, [i])).collect())
     }
 }

@@ -29,6 +29,7 @@
 mod ampere;
 mod consumer;
 mod context;
+mod decode;
 mod operands;
 mod producer;
 mod scores;
@@ -65,6 +66,10 @@ parameters! {
         pub keys: i64 = 128,
         /// Pipeline stages of keys, and of values.
         pub stages: i64 = 2,
+        /// Queries of a tile of the kernel for few queries, 1 to 4.
+        pub few: i64 = 1,
+        /// Blocks of a cluster that share a head's keys in that kernel, 1 to 8.
+        pub parts: i64 = 1,
         /// Multiplies the scores.
         pub scale: Number = Number(0.125),
         /// Scores become `softcap·tanh(score/softcap)`, before the mask.
@@ -132,12 +137,36 @@ impl Fmha {
         ampere::kernel(self)
     }
 
-    /// What that kernel needs of an architecture.
+    /// The kernel for few queries that attend all keys, by threads, for any architecture, with the symbols of
+    /// [`kernel`](Fmha::kernel) but the number of blocks: each of `consumers` four warps.
+    pub fn decode(&self) -> Result<Kernel> {
+        self.check()?;
+        needs(!self.causal, "queries that attend all keys", self.causal)?;
+        needs(!self.tf32, "matmuls of single precision as IEEE has it", self.tf32)?;
+        Within(1, 4).check("queries a tile", self.few)?;
+        Within(1, 8).check("blocks that share keys", self.parts)?;
+        AtMost(WARP).check("lanes that share a key", self.lanes_of_key())?;
+        Within(1, 16).check("keys a lane", self.keys_of_lane())?;
+        if self.parts > 1 {
+            self.arch.needs(&[Feature::Cluster])?;
+        }
+        decode::kernel(self)
+    }
+
+    /// With tiles of as many keys as each lane asks for some of at once: eight, or of several queries, whose sums need registers
+    /// as well, four.
+    #[must_use]
+    pub fn ahead(self) -> Fmha {
+        let each = if self.few > 2 { 4 } else { 8 };
+        Fmha { keys: (each * WARP / self.lanes_of_key()).max(16), ..self }
+    }
+
+    /// What the kernel by warps needs of an architecture.
     pub fn ampere_features(&self) -> &'static [Feature] {
         tiled_mma::features(self.arch, self.scalar, self.tf32)
     }
 
-    /// Bytes of shared memory that a block of that kernel uses.
+    /// Bytes of shared memory that a block of the kernel by warps uses.
     pub fn ampere_bytes(&self) -> u64 {
         let (keys, head, value) = (self.keys, self.head_width(), self.value_width());
         let threads = self.scalar == Scalar::F32 && !self.tf32;

@@ -1,6 +1,7 @@
 //! Attention, for Hopper and for Ampere: right within the bound that its arithmetic implies, clean in any order of
 //! warps, for every parameter; and it reads back.
 
+use graphene_ir::arch::{Arch, Feature};
 use graphene_ir::emit::emit;
 use graphene_ir::kernel::{Kernel, Number, Unary};
 use graphene_ir::simulate::{Buffer, Inputs, Outcome};
@@ -534,6 +535,111 @@ fn the_least_number_is_not_minus_infinity() {
                 }
             }
         }
+    }
+}
+
+/// Few queries by threads, a block alone or a cluster for each head; each with sizes, and in how many random orders.
+pub(crate) fn few() -> Vec<(Fmha, Sizes, u64)> {
+    let alone = Fmha { arch: Arch::Sm80, ..small() }.ahead();
+    let two = Fmha { arch: Arch::Sm90a, parts: 2, ..alone.clone() };
+    let gpt = Fmha { head_dim: 64, value_dim: 64, scale: Number(0.125), parts: 8, ..two.clone() };
+    let gpt = gpt.ahead();
+    let with = |mask: Mask| Fmha { mask, ..two.clone() };
+    let fills = |number: f64, mask: Mask| Fmha { fill: Number(number), ..with(mask) };
+    let (of, single, shared) = (Sizes::of, Sizes::grouped(1, 45), Sizes::grouped(2, 45));
+    let no_batch = Sizes { masked: [false, true, true], ..shared };
+    let no_row = Sizes { masked: [true, true, false], ..shared };
+    vec![
+        // No past; fewer keys than a tile, one more; whole tiles for all warps, one more, fewer.
+        (alone.clone(), of(1, 1), 1),
+        (two.clone(), of(1, 1), 2),
+        (alone.clone(), of(1, 33), 1),
+        (two.clone(), of(1, 65), 1),
+        (gpt.clone(), of(1, 256), 1),
+        (gpt.clone(), of(1, 257), 1),
+        (gpt.clone(), of(1, 1023), 1),
+        (gpt.clone(), of(1, 1024), 0),
+        // Several tiles a warp; more warps.
+        (alone.clone(), of(1, 600), 1),
+        (Fmha { keys: 16, ..two.clone() }, of(1, 300), 1),
+        (Fmha { consumers: 3, ..alone.clone() }, of(1, 500), 1),
+        (Fmha { consumers: 2, parts: 4, ..two.clone() }, of(1, 500), 1),
+        // Many heads, some that share keys, each layout; queries that fill no tile.
+        (two.clone(), single, 2),
+        (two.clone(), Sizes { layout: Layout::Rows, ..single }, 1),
+        (two.clone(), Sizes { layout: Layout::Packed, ..shared }, 1),
+        (Fmha { few: 4, ..alone.clone() }.ahead(), of(4, 100), 1),
+        (Fmha { few: 3, ..two.clone() }.ahead(), Sizes::grouped(4, 100), 1),
+        // Types and dimensions.
+        (Fmha { scalar: Scalar::Bf16, ..two.clone() }, of(1, 70), 1),
+        (Fmha { scalar: Scalar::F32, ..two.clone() }.ahead(), of(1, 70), 1),
+        (Fmha { head_dim: 16, value_dim: 16, ..two.clone() }.ahead(), of(1, 300), 1),
+        (Fmha { head_dim: 80, value_dim: 80, ..two.clone() }.ahead(), of(1, 70), 1),
+        (Fmha { head_dim: 24, value_dim: 40, ..two.clone() }.ahead(), of(1, 70), 1),
+        (Fmha { head_dim: 128, value_dim: 64, ..two.clone() }.ahead(), of(1, 70), 1),
+        (Fmha { head_dim: 256, value_dim: 256, ..two.clone() }.ahead(), of(1, 40), 1),
+        // Scores.
+        (Fmha { scale: Number(-0.3), ..two.clone() }, of(1, 40), 0),
+        (Fmha { softcap: Some(Number(1.5)), ..two.clone() }, of(1, 40), 1),
+        // Masks.
+        (with(Mask::PerKey(Scalar::F32)), shared, 1),
+        (with(Mask::PerKey(Scalar::F16)), shared, 0),
+        (with(Mask::PerKey(Scalar::U8)), of(1, 150), 1),
+        (with(Mask::Dense(Scalar::F32)), shared, 1),
+        (with(Mask::Dense(Scalar::F16)), no_batch, 1),
+        (with(Mask::Dense(Scalar::U8)), no_row, 1),
+        (fills(-1e9, Mask::PerKey(Scalar::U8)), shared, 1),
+        (fills(f64::from(f32::MIN), Mask::Dense(Scalar::U8)), shared, 1),
+        (fills(2.5, Mask::PerKey(Scalar::U8)), Sizes { batch: 2, ..of(1, 33) }, 0),
+        // Rows that may attend nowhere.
+        (with(Mask::Dense(Scalar::U8)), Sizes { heads: 3, kv_heads: 3, ..of(2, 1) }, 0),
+        (
+            Fmha { guarded: true, ..with(Mask::Dense(Scalar::U8)) },
+            Sizes { heads: 3, kv_heads: 1, ..of(2, 1) },
+            1,
+        ),
+    ]
+}
+
+#[test]
+fn attention_of_few_queries_is_right_in_any_order() {
+    for (fmha, sizes, random_orders) in few() {
+        let kernel = fmha.decode().unwrap();
+        check_text(&format!("{fmha:?}"), &kernel);
+        let outcome = check_attention(&fmha, &kernel, sizes, random_orders);
+        assert_eq!(outcome.costs.total().conflicts, 0, "{fmha:?} {sizes:?}");
+    }
+}
+
+#[test]
+fn attention_of_few_queries_is_for_all_architectures() {
+    for (arch, _) in Arch::ALL {
+        let alone = Fmha { arch, ..small() }.ahead();
+        let kernel = alone.decode().unwrap();
+        check_text(arch.name(), &kernel);
+        check_attention(&alone, &kernel, Sizes::of(1, 70), 0);
+        let clusters = Fmha { parts: 2, ..alone };
+        assert_eq!(clusters.decode().is_ok(), arch.has(Feature::Cluster), "{arch}");
+    }
+}
+
+#[test]
+fn what_no_kernel_for_few_queries_has_is_refused() {
+    let two = Fmha { arch: Arch::Sm90a, parts: 2, ..small() };
+    assert!(two.decode().is_ok() && Fmha { parts: 8, few: 4, ..two.clone() }.decode().is_ok());
+    let wide = Fmha { head_dim: 128, value_dim: 128, scalar: Scalar::F32, ..two.clone() }.ahead();
+    assert!(wide.decode().is_ok());
+    for fmha in [
+        Fmha { parts: 0, ..two.clone() },
+        Fmha { parts: 9, ..two.clone() },
+        Fmha { few: 0, ..two.clone() },
+        Fmha { few: 5, ..two.clone() },
+        Fmha { causal: true, ..two.clone() },
+        Fmha { scalar: Scalar::F32, tf32: true, ..two.clone() },
+        Fmha { head_dim: 132, ..wide },
+        Fmha { keys: 144, ..two },
+    ] {
+        assert!(fmha.decode().is_err(), "{fmha:?}");
     }
 }
 

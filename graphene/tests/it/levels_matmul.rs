@@ -82,6 +82,9 @@ fn every_level_is_typed_and_costs_nothing() {
         let name = format!("{fmha:?}");
         [named(name.clone(), fmha.kernel()), named(name, fmha.ampere())]
     });
+    let few = fmha::few().into_iter();
+    let attention =
+        attention.chain(few.map(|(fmha, ..)| named(format!("{fmha:?}"), fmha.decode())));
     let recurrent = recurrent::rows().into_iter();
     let recurrent = recurrent.map(|(layer, _)| named(format!("{layer:?}"), layer.kernel()));
     let all = gemms.chain(mmas).chain(simts).chain(convs).chain(last).chain(sliding);

@@ -1,6 +1,7 @@
 //! Attention: within its bound on samples of each shape, in every way that masks are; and how fast it is.
 
 mod bound;
+pub(crate) mod decode;
 
 use std::collections::HashMap;
 
@@ -45,13 +46,18 @@ enum By {
     Warpgroups,
     /// Warps' tensor cores, or single threads in single precision.
     Warps,
+    /// Threads, of few queries.
+    Threads,
 }
 
 /// Attention on the device: queries, keys, values and mask on both sides, and the result. All but the
 /// mask lie as `[batch, rows, heads, dim]`; it is `[batch, keys]` or `[batch, rows, keys]`.
 struct Case {
     fmha: Fmha,
+    /// Batch, heads, keys, elements of a head.
     shape: [usize; 4],
+    /// As many as keys, or the first of them.
+    queries: usize,
     host: [Vec<f64>; 4],
     buffers: [Buffer; 5],
 }
@@ -102,6 +108,7 @@ impl By {
         let kernel = match self {
             By::Warpgroups => fmha.kernel(),
             By::Warps => fmha.ampere(),
+            By::Threads => fmha.decode(),
         };
         kernel.map_err(kernel_error)
     }
@@ -129,6 +136,7 @@ impl Case {
         let mut case = Case {
             fmha: fmha.clone(),
             shape,
+            queries: rows,
             host: [q, k, v, Vec::new()],
             buffers: [to_q?, to_k?, to_v?, upload(&[0.0], Scalar::F32)?, o],
         };
@@ -177,17 +185,18 @@ impl Case {
 
     fn bind(&self, stream: &Stream, by: By, compiled: &Compiled) -> Result<Bound, Error> {
         let [batch, heads, rows, dim] = self.shape.map(|size| size as i64);
-        let tiles = batch * heads * ((rows + self.fmha.rows() - 1) / self.fmha.rows());
+        let queries = self.queries as i64;
+        let tiles = batch * heads * ((queries + self.fmha.rows() - 1) / self.fmha.rows());
         let blocks = match by {
             By::Warpgroups => tiles.min(i64::from(stream.device().properties().multiprocessors)),
-            By::Warps => tiles,
+            By::Warps | By::Threads => tiles,
         };
         let kernel = compiled.kernel(stream, &by.kernel(&self.fmha)?)?;
         let mut symbols = vec![
             ("batch", batch),
             ("heads", heads),
             ("kv_heads", heads),
-            ("queries", rows),
+            ("queries", queries),
             ("keys", rows),
             ("blocks", blocks),
         ];
@@ -227,9 +236,10 @@ impl Case {
     /// A line of JSON; whether the result is wrong.
     fn report(&self, by: By, outliers: bool, error: f64, time: Option<f64>) -> bool {
         let [batch, heads, rows, dim] = self.shape;
+        let queries = self.queries;
         let Fmha { scalar, tf32, consumers, keys, stages, causal, mask, fill, .. } = &self.fmha;
         let speed = time.map_or(String::new(), |time| {
-            let operations = 4.0 * (batch * heads * rows * rows * dim) as f64;
+            let operations = 4.0 * (batch * heads * queries * rows * dim) as f64;
             let rate = operations / time * 1e-6 / if *causal { 2.0 } else { 1.0 };
             format!(",\"us\":{time:.2},\"tflops\":{rate:.0}")
         });
@@ -305,7 +315,7 @@ fn checked() -> Vec<(By, Fmha, [usize; 4])> {
         (By::Warps, Scalar::F32, true),
     ] {
         let tiles = |fmha: Fmha| match (by, scalar) {
-            (By::Warpgroups, _) => fmha,
+            (By::Warpgroups | By::Threads, _) => fmha,
             (By::Warps, Scalar::F32) => Fmha { tf32, consumers: 1, keys: 32, ..fmha },
             (By::Warps, _) => Fmha { consumers: 1, keys: 64, ..fmha },
         };

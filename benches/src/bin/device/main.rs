@@ -1,7 +1,7 @@
 //! What can only be seen on a GPU: every atom against its meaning, and kernels against their peers.
 //!
 //! ```text
-//! device [--quick] [atoms] [matmuls] [speed] [single] [sustained] [gated] [attention] [convolutions] [recurrent]
+//! device [--quick] [atoms] [matmuls] [speed] [single] [sustained] [gated] [attention] [decode] [convolutions] [recurrent]
 //! [templates] [models]     [library] [layers] [sdpa]
 //! ```
 //!
@@ -48,6 +48,7 @@ const ROWS: &[Row] = &[
     ("cell", |stream, _| matmuls::cell(stream)),
     ("gated", |stream, _| matmuls::gated(stream)),
     ("attention", |stream, _| attention::check(stream)),
+    ("decode", |stream, _| attention::decode::check(stream)),
     ("convolutions", |stream, _| convolutions::check(stream)),
     ("recurrent", |stream, _| recurrent::check(stream)),
     ("templates", |stream, _| templates::check(stream)),

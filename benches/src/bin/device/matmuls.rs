@@ -422,14 +422,23 @@ pub(crate) fn median(
     stream: &Stream,
     launch: impl Fn() -> Result<(), Error>,
 ) -> Result<f64, Error> {
+    median_of(stream, LAUNCHES, |_| launch())
+}
+
+/// The same of so many launches, which are given their numbers.
+pub(crate) fn median_of(
+    stream: &Stream,
+    launches: usize,
+    launch: impl Fn(usize) -> Result<(), Error>,
+) -> Result<f64, Error> {
     if crate::quick() {
         return Ok(f64::NAN);
     }
-    let graph = stream.capture(|| (0..LAUNCHES).try_for_each(|_| launch()))?;
+    let graph = stream.capture(|| (0..launches).try_for_each(&launch))?;
     graph.launch()?;
     stream.synchronize()?;
     let mut times = (0..GRAPHS)
-        .map(|_| stream.time(|| graph.launch()).map(|time| time / LAUNCHES as f64))
+        .map(|_| stream.time(|| graph.launch()).map(|time| time / launches as f64))
         .collect::<Result<Vec<f64>, Error>>()?;
     times.sort_by(f64::total_cmp);
     Ok(times[GRAPHS / 2])

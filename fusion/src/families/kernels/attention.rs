@@ -6,7 +6,7 @@ use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::Parameters;
 use crate::base::variants::Variant;
 use crate::base::view::View;
-use crate::families::tiles::{DECODE, heads_of_a_group};
+use crate::families::tiles::{DECODE, heads_of_a_group, parts_of_decode};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::op::{AttentionAttrs, Op};
 use graphene_ir::arch::{Arch, Feature};
@@ -75,10 +75,16 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let variants = site.step.variants.all().iter();
     let launches = variants.map(|variant| {
         let (mut fmha, mut dims) = (fmha.clone(), dims.clone());
-        if let Some(group) = heads_of_a_group(body).filter(|_| variant.name == DECODE) {
-            one_query(&mut fmha, &mut dims, &group);
+        let parts = parts_of_decode(variant.name);
+        let of_one = parts.is_some() || variant.name == DECODE;
+        let group = heads_of_a_group(body).filter(|group| of_one && *group != 1);
+        if let Some(group) = &group {
+            one_query(&mut fmha, &mut dims, group);
         }
-        launch(site, variant, &fmha, &mut dims, &pointers)
+        match parts {
+            Some(parts) => decode(site, (group, parts), &fmha, &dims, &pointers),
+            None => launch(site, variant, &fmha, &mut dims, &pointers),
+        }
     });
     launches.collect()
 }
@@ -100,6 +106,20 @@ fn one_query(fmha: &mut Fmha, dims: &mut Dims, group: &Dim) {
     }
     dims.insert("queries".to_owned(), group.clone());
     dims.insert("heads".to_owned(), dims["kv_heads"].clone());
+}
+
+/// One query of each head by threads: of heads that share keys together. Of a head alone a block has more warps.
+fn decode(
+    site: &Site<'_>,
+    (group, parts): (Option<Dim>, i64),
+    fmha: &Fmha,
+    dims: &Dims,
+    pointers: &[Pointer],
+) -> Result<Launch, Refusal> {
+    let few = group.and_then(|group| group.known()).unwrap_or(1);
+    let consumers = if parts == 1 { 3 } else { 1 };
+    let fmha = Fmha { arch: site.arch, tf32: false, few, parts, consumers, ..fmha.clone() }.ahead();
+    Ok(site.launch((fmha.decode()?, fmha.numbers()), dims, pointers.to_vec()))
 }
 
 fn launch(

@@ -152,7 +152,7 @@ impl Given<'_> {
     }
 
     /// The `m`-th tile of queries of a head, of all batches' heads.
-    fn place(&self, k: &mut Builder, of_head: Expr, m: Expr) -> Result<Place<'_>> {
+    pub(super) fn place(&self, k: &mut Builder, of_head: Expr, m: Expr) -> Result<Place<'_>> {
         let Given { fmha, heads, .. } = self;
         let of_head = Expr::from(k.let_("of_head", of_head)?);
         let m = Expr::from(k.let_("m", m)?);

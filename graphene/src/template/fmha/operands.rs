@@ -2,10 +2,11 @@
 
 use super::{Fmha, Mask, context::Place};
 use crate::kernel::{Fold, Monoid};
-use crate::template::{access::launch, matmul::tile_of};
+use crate::template::access::{Cluster, launch_clusters};
+use crate::template::matmul::tile_of;
 use crate::{
     Binary, Builder, Expr, Fused, Header, Kind, Layout, Result, Scalar, TensorId, ThreadsId, Tiler,
-    Unary, Var, View, schedule::Softmax,
+    Unary, Var, View, WARP, schedule::Softmax,
 };
 
 /// What ln Σ eˢ is not told apart below.
@@ -29,11 +30,28 @@ pub(super) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Symbols and pointers: Q, K, V and O, and the mask; and blocks of so many threads.
+    /// Symbols and pointers: Q, K, V and O, and the mask; and as many blocks of so many threads as a symbol says.
     pub(super) fn new(k: &mut Builder, fmha: &'a Fmha, threads: i64) -> Result<Given<'a>> {
-        let names = ["batch", "heads", "kv_heads", "queries", "keys", "blocks"];
-        let symbols = k.symbols(names)?.map(Expr::from);
-        let [batch, heads, kv_heads, queries, keys, blocks] = symbols;
+        let blocks = |k: &mut Builder, _: [&Expr; 3]| k.symbol("blocks").map(Expr::from);
+        Ok(Self::launched(k, fmha, (1, threads), blocks)?.0)
+    }
+
+    /// Likewise, but a cluster of blocks for each tile of few queries.
+    pub(super) fn of_clusters(k: &mut Builder, fmha: &'a Fmha) -> Result<(Given<'a>, Cluster)> {
+        Self::launched(k, fmha, (fmha.parts, WARP * fmha.warps()), |_, [batch, heads, queries]| {
+            Ok(queries.ceil_div(fmha.few) * heads * batch)
+        })
+    }
+
+    fn launched(
+        k: &mut Builder,
+        fmha: &'a Fmha,
+        (parts, threads): (i64, i64),
+        blocks: impl FnOnce(&mut Builder, [&Expr; 3]) -> Result<Expr>,
+    ) -> Result<(Given<'a>, Cluster)> {
+        let names = ["batch", "heads", "kv_heads", "queries", "keys"];
+        let [batch, heads, kv_heads, queries, keys] = k.symbols(names)?.map(Expr::from);
+        let blocks = blocks(k, [&batch, &heads, &queries])?;
         let of_queries = [&batch, &heads, &queries];
         let of_keys = [&batch, &kv_heads, &keys];
         let Fmha { head_dim, value_dim, scalar, .. } = *fmha;
@@ -50,8 +68,22 @@ impl<'a> Given<'a> {
         };
         let mask = mask.map(|(of, scalar)| param(k, "mask", of, keys.clone(), scalar));
         let mask = mask.transpose()?;
-        let (block, first) = launch(k, &blocks, threads, "first")?;
-        Ok(Self { fmha, batch, heads, kv_heads, queries, keys, blocks, params, mask, block, first })
+        let launched = (blocks.clone(), parts);
+        let (block, first, cluster) = launch_clusters(k, launched, threads, "first")?;
+        let given = Self {
+            fmha,
+            batch,
+            heads,
+            kv_heads,
+            queries,
+            keys,
+            blocks,
+            params,
+            mask,
+            block,
+            first,
+        };
+        Ok((given, cluster))
     }
 
     pub(super) fn header(&self) -> Header {
@@ -83,7 +115,7 @@ impl Fmha {
     }
 
     /// The mask of a tile's scores.
-    fn tile_mask(&self) -> Option<Fused> {
+    pub(super) fn tile_mask(&self) -> Option<Fused> {
         match self.mask {
             Mask::None => None,
             Mask::PerKey(_) => Some(Fused::input(3).dims([Some(0), None, None, Some(1)])),
@@ -92,7 +124,7 @@ impl Fmha {
     }
 
     /// Scores that have queries and keys along these dimensions: of the first query, that many before it are not left out.
-    fn scores(
+    pub(super) fn scores(
         &self,
         [queries, keys]: [Fused; 2],
         mask: Option<Fused>,
@@ -126,6 +158,11 @@ impl Fmha {
             true => self.rounded(weights).matmul(self.rounded(values)) / sum,
             false => (weights / sum).matmul(values),
         };
+        self.guarded_result(result)
+    }
+
+    /// Zeros for what is no number, if it is guarded.
+    pub(super) fn guarded_result(&self, result: Fused) -> Fused {
         if self.guarded { result.clone().unary(Unary::IsNan).select(0.0, result) } else { result }
     }
 }

@@ -61,7 +61,7 @@ impl Case {
         let tiles = rows.div_ceil(self.fmha.keys as usize) as f64;
         let mut worst = 0f64;
         for _ in 0..SAMPLES {
-            let [b, h, row] = [batch, heads, rows].map(|size| random.within(0, size - 1));
+            let [b, h, row] = [batch, heads, self.queries].map(|size| random.within(0, size - 1));
             let at = self.at(b, row, h);
             let found = decode(&bytes[at * size..][..dim * size], self.fmha.scalar);
             let scores = self.scores([b, row, h]);
