@@ -130,7 +130,6 @@ impl Kernel for Tile<'_, '_, '_> {
             self.x.moves;
         match (taps, step, dilation) {
             (3, 1, 1) => self.lines::<S, FMA, 3, 1>(simd),
-            (3, 2, 1) => self.lines::<S, FMA, 3, 2>(simd),
             (5, 1, 1) => self.lines::<S, FMA, 5, 1>(simd),
             (5, 2, 1) => self.lines::<S, FMA, 5, 2>(simd),
             (7, 1, 1) => self.lines::<S, FMA, 7, 1>(simd),
