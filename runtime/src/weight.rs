@@ -1,6 +1,7 @@
 //! What programs read and nobody gives: the model's weights, and those made of them.
 
 use crate::error::{Error, Result};
+use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::Op;
@@ -32,6 +33,22 @@ pub(crate) fn made(weight: &Weight, name: &str) -> Result<Tensor> {
             made.into_iter().next().ok_or_else(released)
         }
         Weight::Released => Err(released()),
+    }
+}
+
+/// Integers of 8 bits, where a weight is those as integers of 32 bits.
+pub(crate) fn narrow_integers(weight: &Weight) -> Option<Tensor> {
+    let Weight::Derived(recipe) = weight else { return None };
+    let [(_, made)] = recipe.outputs() else { return None };
+    let node = recipe.node(made.node);
+    let (Op::Cast { to: DType::I32, .. }, &[Some(from)]) = (node.op(), node.inputs()) else {
+        return None;
+    };
+    match recipe.node(from.node).op() {
+        Op::Constant(tensor) if matches!(tensor.dtype(), DType::I8 | DType::U8) => {
+            Some(tensor.clone())
+        }
+        _ => None,
     }
 }
 

@@ -160,9 +160,15 @@ impl Packing {
             let pack = |place: usize| -> Result<Packs> {
                 let mut own = taken[place].lock().unwrap_or_else(PoisonError::into_inner);
                 let Some((id, weight, name)) = own.take() else { return Ok(Packs::default()) };
-                let tensor = weight::made(&weight, &name)?;
-                drop(weight);
                 let numbers = of_buffer.get(&id).map_or(&[][..], Vec::as_slice);
+                let packs = |&number: &usize| self.matrices[number].elements == Elements::Integers;
+                // Integers of 8 bits are packed as they are.
+                let narrow = !self.kept[id.index()] && numbers.iter().all(packs);
+                let tensor = match weight::narrow_integers(&weight).filter(|_| narrow) {
+                    Some(tensor) => tensor,
+                    None => weight::made(&weight, &name)?,
+                };
+                drop(weight);
                 let packed = numbers.iter().map(|&number| {
                     let panels = self.matrices[number].packed(tensor.bytes(), tensor.dtype())?;
                     Ok((number, panels))

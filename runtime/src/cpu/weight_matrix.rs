@@ -9,7 +9,7 @@ use super::kernels::packed::Packed;
 use super::kernels::rnn::Cell;
 use super::kernels::view::row_major;
 use super::prepacked::PackedWeight;
-use super::scratch::{self, Numbers};
+use super::scratch::Numbers;
 use crate::bind::BoundOperand;
 use crate::error::{Error, Result};
 use bytemuck::cast_slice;
@@ -64,7 +64,7 @@ impl WeightMatrix {
         bytes.map_or(u64::MAX, |bytes| bytes as u64)
     }
 
-    /// Prepacked; `bytes` are those of its buffer.
+    /// Prepacked; `bytes` are those of its buffer, integers of 32 bits or of 8 that are the same.
     ///
     /// # Errors
     /// As [`pack`].
@@ -77,7 +77,15 @@ impl WeightMatrix {
                 let b = Matrix { data, at: strides(&self.at) };
                 PackedWeight::Bf16(Arc::new(PackedBf16::new(b, depth, columns)?))
             }
-            Elements::Integers => PackedWeight::Integers(Arc::new(pack_integers(&self.at, bytes)?)),
+            Elements::Integers => {
+                let at = &self.at;
+                let packed = match dtype {
+                    DType::I8 => pack_integers::<i8>(at, cast_slice(bytes)),
+                    DType::U8 => pack_integers::<u8>(at, bytes),
+                    _ => pack_integers::<i32>(at, cast_slice(bytes)),
+                };
+                PackedWeight::Integers(Arc::new(packed?))
+            }
         })
     }
 }
@@ -180,27 +188,20 @@ fn sizes(matrix: &BoundOperand, integers: bool) -> [usize; 2] {
     }
 }
 
-/// Packs a matrix of integers; `bytes` are those of its buffer.
+/// Packs a matrix of integers; `elements` are those of its buffer.
 ///
 /// # Errors
 /// As [`PackedIntegers::new`].
-fn pack_integers(matrix: &BoundOperand, bytes: &[u8]) -> Result<PackedIntegers> {
-    let ([depth, columns], at) = (sizes(matrix, true), strides(matrix));
-    let data: &[i32] = &cast_slice(bytes)[matrix.span()];
-    if let [taps, channels, _] = matrix.shape[..] {
-        let mut rows = scratch::zeros::<i32>(depth * columns)?;
-        for (number, row) in rows.chunks_exact_mut(columns.max(1)).enumerate() {
-            let (tap, channel) = (number / deep(channels), number % deep(channels));
-            let from = at.offset + tap + channel * taps;
-            let apart = matrix.strides[2] as usize;
-            let row = if channel < channels { row } else { &mut [] };
-            let of_row = row.iter_mut().enumerate();
-            of_row.for_each(|(filter, to)| *to = data[from + filter * apart]);
-        }
-        let at = Strides { offset: 0, batch: &[], row: columns as isize, column: 1 };
-        return PackedIntegers::new(Matrix { data: &rows, at }, depth, columns);
+fn pack_integers<T: Copy + Into<i32>>(
+    matrix: &BoundOperand,
+    elements: &[T],
+) -> Result<PackedIntegers> {
+    let data = &elements[matrix.span()];
+    if let [taps, channels, filters] = matrix.shape[..] {
+        return PackedIntegers::of_filters(data, [filters, channels, taps]);
     }
-    PackedIntegers::new(Matrix { data, at }, depth, columns)
+    let [depth, columns] = sizes(matrix, true);
+    PackedIntegers::new(Matrix { data, at: strides(matrix) }, depth, columns)
 }
 
 /// Packs a matrix of numbers that are multiplied in single precision; `bytes` are those of its buffer.

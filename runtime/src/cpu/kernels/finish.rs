@@ -3,9 +3,23 @@
 use super::prefetch::prefetch;
 use super::simd::mul_add;
 use pulp::Simd;
+use std::hint::black_box;
 
 /// Elements of a cache line.
 const LINE: usize = 16;
+
+/// Does something for each of some numbers that the compiler knows: vectors in arrays that they index stay in registers, which
+/// a loop does not promise.
+macro_rules! unrolled {
+    ($number:ident in [$($value:literal)*] => $body:expr) => {
+        $({
+            const NUMBER: usize = $value;
+            let $number = NUMBER;
+            $body
+        })*
+    };
+}
+pub(super) use unrolled;
 
 /// A function of one number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,55 +57,63 @@ impl<'a> Finish<'a> {
     }
 }
 
-/// Leaves sums in a row, or adds them to it: those that it has place for. What they are finished by begins with the row's
-/// first result, number `first` of all.
+/// Leaves sums in a row of as many elements, the last vector's last ones left out, or adds them to it. What they are
+/// finished by begins with the row's first result, number `first` of all. Sums are given by value, so that they stay in
+/// registers.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // Numbers that the compiler knows: sums stay in registers.
 pub(super) fn leave_finished<S: Simd, const FMA: bool, const V: usize>(
     simd: S,
     row: &mut [f32],
-    sums: &[S::f32s; V],
+    mut sums: [S::f32s; V],
     adds: bool,
     (finish, first): (Finish<'_>, usize),
 ) {
     let Finish { residual, activation } = finish.slice(first, row.len());
-    // Most rows are of whole vectors, with nothing beside: what is done to them is asked once.
-    if !adds && residual.is_none() && row.len() == V * S::F32_LANES {
-        let (to, _) = S::as_mut_simd_f32s(row);
-        return match activation {
-            Activation::Identity => to[..V].copy_from_slice(&sums[..V]),
-            Activation::Relu => {
-                for i in 0..V {
-                    to[i] = activate::<S, FMA>(simd, Activation::Relu, sums[i]);
-                }
-            }
-            Activation::HardSwish => {
-                for i in 0..V {
-                    to[i] = activate::<S, FMA>(simd, Activation::HardSwish, sums[i]);
-                }
-            }
-        };
+    if adds {
+        sums = plus::<S, V>(simd, row, sums);
     }
-    let (beside, beside_rest) = S::as_simd_f32s(residual.unwrap_or_default());
-    let (to, rest) = S::as_mut_simd_f32s(row);
-    for i in 0..V {
-        if let Some(to) = to.get_mut(i) {
-            let sum = if adds { simd.add_f32s(*to, sums[i]) } else { sums[i] };
-            let sum = match beside.get(i) {
-                Some(&beside) => simd.add_f32s(sum, beside),
-                None => sum,
-            };
-            *to = activate::<S, FMA>(simd, activation, sum);
-        } else if i == to.len() && !rest.is_empty() {
-            let sum = sums[i];
-            let sum = if adds { simd.add_f32s(simd.partial_load_f32s(rest), sum) } else { sum };
-            let sum = match residual {
-                Some(_) => simd.add_f32s(sum, simd.partial_load_f32s(beside_rest)),
-                None => sum,
-            };
-            simd.partial_store_f32s(rest, activate::<S, FMA>(simd, activation, sum));
+    if let Some(residual) = residual {
+        sums = plus::<S, V>(simd, residual, sums);
+    }
+    match activation {
+        Activation::Identity => {}
+        Activation::Relu => {
+            for sum in &mut sums {
+                *sum = activate::<S, FMA>(simd, Activation::Relu, *sum);
+            }
+        }
+        Activation::HardSwish => {
+            for sum in &mut sums {
+                *sum = activate::<S, FMA>(simd, Activation::HardSwish, *sum);
+            }
         }
     }
+    let (to, rest) = S::as_mut_simd_f32s(row);
+    if rest.is_empty() {
+        to[..V].copy_from_slice(&sums);
+    } else {
+        to[..V - 1].copy_from_slice(&sums[..V - 1]);
+        simd.partial_store_f32s(rest, sums[V - 1]);
+    }
+}
+
+/// Elements and sums, as many as there are elements.
+#[inline(always)]
+fn plus<S: Simd, const V: usize>(
+    simd: S,
+    elements: &[f32],
+    mut sums: [S::f32s; V],
+) -> [S::f32s; V] {
+    let (whole, rest) = S::as_simd_f32s(elements);
+    let last = match rest {
+        [] => whole[V - 1],
+        rest => simd.partial_load_f32s(rest),
+    };
+    for (sum, &x) in sums.iter_mut().zip(&whole[..V - 1]) {
+        *sum = simd.add_f32s(x, *sum);
+    }
+    sums[V - 1] = simd.add_f32s(last, sums[V - 1]);
+    sums
 }
 
 #[inline(always)]
@@ -107,17 +129,19 @@ fn activate<S: Simd, const FMA: bool>(simd: S, activation: Activation, x: S::f32
             lanes[0]
         }
         Activation::HardSwish => {
-            let three = simd.splat_f32s(3.0);
-            let sixth = simd.splat_f32s(SIXTH);
+            // Read where they are used: in registers they would displace sums that are not finished yet.
+            let [three, sixth, sixth_low, minus_sixth, six, one] = *black_box(&OF_HARD_SWISH);
+            let [three, sixth] = [simd.splat_f32s(three), simd.splat_f32s(sixth)];
             let sum = simd.add_f32s(x, three);
             let error = simd.sub_f32s(x, simd.sub_f32s(sum, three));
             let high = simd.mul_f32s(sum, sixth);
-            let low = simd.mul_add_e_f32s(sum, sixth, simd.neg_f32s(high));
-            let low = simd.mul_add_e_f32s(sum, simd.splat_f32s(SIXTH_LOW), low);
+            let minus_high = simd.mul_f32s(sum, simd.splat_f32s(minus_sixth));
+            let low = simd.mul_add_e_f32s(sum, sixth, minus_high);
+            let low = simd.mul_add_e_f32s(sum, simd.splat_f32s(sixth_low), low);
             let low = simd.mul_f32s(x, simd.mul_add_e_f32s(error, sixth, low));
             let (above, below) =
-                (simd.less_than_f32s(zero, sum), simd.less_than_f32s(sum, simd.splat_f32s(6.0)));
-            let high = simd.select_f32s(below, high, simd.splat_f32s(1.0));
+                (simd.less_than_f32s(zero, sum), simd.less_than_f32s(sum, simd.splat_f32s(six)));
+            let high = simd.select_f32s(below, high, simd.splat_f32s(one));
             let high = simd.select_f32s(above, high, zero);
             let low = simd.select_f32s(below, low, simd.splat_f32s(-0.0));
             let low = simd.select_f32s(above, low, simd.splat_f32s(-0.0));
@@ -129,6 +153,9 @@ fn activate<S: Simd, const FMA: bool>(simd: S, activation: Activation, x: S::f32
 /// 1 / 6 in two parts.
 const SIXTH: f32 = 1.0 / 6.0;
 const SIXTH_LOW: f32 = (1.0 / 6.0 - SIXTH as f64) as f32;
+
+/// What [`Activation::HardSwish`] computes with.
+static OF_HARD_SWISH: [f32; 6] = [3.0, SIXTH, SIXTH_LOW, -SIXTH, 6.0, 1.0];
 
 /// x · min(max(x / 6 + ½, 0), 1), within 1 ulp: as [`Activation::HardSwish`] where multiplying and adding is one
 /// instruction, in double precision elsewhere.
@@ -170,7 +197,15 @@ mod tests {
         fn run<S: Simd, const FMA: bool>(self, simd: S) {
             let Self(row, sums, adds, finish) = self;
             let (sums, _) = S::as_simd_f32s(sums);
-            leave_finished::<S, FMA, 3>(simd, row, &[sums[0], sums[1], sums[2]], adds, (finish, 2));
+            let finish = (finish, 2);
+            match row.len().div_ceil(S::F32_LANES) {
+                1 => leave_finished::<S, FMA, 1>(simd, row, [sums[0]], adds, finish),
+                2 => leave_finished::<S, FMA, 2>(simd, row, [sums[0], sums[1]], adds, finish),
+                _ => {
+                    let sums = [sums[0], sums[1], sums[2]];
+                    leave_finished::<S, FMA, 3>(simd, row, sums, adds, finish);
+                }
+            }
         }
     }
 

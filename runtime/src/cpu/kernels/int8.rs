@@ -123,21 +123,56 @@ impl PackedIntegers {
     ///
     /// # Errors
     /// [`Error::Mismatch`] for a batch, [`Error::OutOfBounds`] if the view leaves its slice, and [`Error::Memory`].
-    pub(crate) fn new(b: Matrix<'_, i32>, depth: usize, columns: usize) -> Result<Self> {
+    pub(crate) fn new<T: Copy + Into<i32>>(
+        b: Matrix<'_, T>,
+        depth: usize,
+        columns: usize,
+    ) -> Result<Self> {
         check_size("rank of a packed matrix's batch", 0, b.at.batch.len())?;
         let axes = [(depth, b.at.row), (columns, b.at.column)];
         check_reach("the packed matrix", b.data.len(), b.at.offset, axes)?;
-        let at = |row: usize, column: usize| {
-            let from = row as isize * b.at.row + column as isize * b.at.column;
-            b.data[(b.at.offset as isize + from) as usize]
+        let row = |row: usize| Some(b.at.offset as isize + row as isize * b.at.row);
+        Self::of_rows(b.data, (0..depth).map(row), b.at.column, columns)
+    }
+
+    /// Packs filters `[m, c, taps]`, which lie row by row, as a matrix whose rows are the channels of each element of the
+    /// windows, [`deep`] many.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] for another number of elements, and [`Error::Memory`].
+    pub(crate) fn of_filters<T: Copy + Into<i32>>(
+        w: &[T],
+        [filters, channels, taps]: [usize; 3],
+    ) -> Result<Self> {
+        check_size("length of the filters", filters * channels * taps, w.len())?;
+        let row = |tap, channel| (channel < channels).then_some((tap + channel * taps) as isize);
+        let rows =
+            (0..taps).flat_map(|tap| (0..deep(channels)).map(move |channel| row(tap, channel)));
+        Self::of_rows(w, rows, (channels * taps) as isize, filters)
+    }
+
+    /// Packs rows that begin at these places, and whose elements are this far apart; those without a place are zero.
+    fn of_rows<T: Copy + Into<i32>>(
+        data: &[T],
+        rows: impl Iterator<Item = Option<isize>>,
+        across: isize,
+        columns: usize,
+    ) -> Result<Self> {
+        let rows: Vec<Option<isize>> = rows.collect();
+        let depth = rows.len();
+        let at = |row: usize, column: usize| match rows[row] {
+            Some(start) => data[(start + column as isize * across) as usize].into(),
+            None => 0,
         };
-        let mut ranges = vec![(i32::MAX, i32::MIN); columns];
-        for row in 0..depth {
-            for (column, range) in ranges.iter_mut().enumerate() {
+        let range = |column: usize| {
+            let mut range = (i32::MAX, i32::MIN);
+            for row in 0..depth {
                 let x = at(row, column);
-                *range = (range.0.min(x), range.1.max(x));
+                range = (range.0.min(x), range.1.max(x));
             }
-        }
+            range
+        };
+        let ranges: Vec<(i32, i32)> = (0..columns).map(range).collect();
         let all = || (0..depth).flat_map(|row| (0..columns).map(move |column| at(row, column)));
         let is_narrow = |&(low, high): &(i32, i32)| i64::from(high) - i64::from(low) <= 255;
         if !ranges.iter().all(is_narrow) {

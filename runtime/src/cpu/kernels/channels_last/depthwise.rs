@@ -1,7 +1,7 @@
 //! A filter of its own for each channel: windows summed for vectors of channels.
 
 use super::{Images, Moves, vectors};
-use crate::cpu::kernels::finish::{Finish, leave_finished};
+use crate::cpu::kernels::finish::{Finish, leave_finished, unrolled};
 use crate::cpu::kernels::packed::{self, Packed, Panels};
 use crate::cpu::kernels::simd::{Kernel, dispatch};
 use crate::cpu::kernels::tile::TileMut;
@@ -125,7 +125,23 @@ impl Kernel for Tile<'_, '_, '_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const FMA: bool>(mut self, simd: S) {
+    fn run<S: Simd, const FMA: bool>(self, simd: S) {
+        let Moves { kernel: [_, taps], strides: [_, step], dilations: [_, dilation], .. } =
+            self.x.moves;
+        match (taps, step, dilation) {
+            (3, 1, 1) => self.lines::<S, FMA, 3, 1>(simd),
+            (5, 1, 1) => self.lines::<S, FMA, 5, 1>(simd),
+            (5, 2, 1) => self.lines::<S, FMA, 5, 2>(simd),
+            (7, 1, 1) => self.lines::<S, FMA, 7, 1>(simd),
+            _ => self.lines::<S, FMA, 0, 0>(simd),
+        }
+    }
+}
+
+impl Tile<'_, '_, '_> {
+    /// All rows of windows, of so many columns and so far from each other; any, if `TAPS` is 0.
+    #[inline(always)]
+    fn lines<S: Simd, const FMA: bool, const TAPS: usize, const STEP: usize>(mut self, simd: S) {
         let x = self.x;
         let [rows, columns] = x.moves.outer;
         let (height, _) = self.y.sizes();
@@ -141,19 +157,19 @@ impl Kernel for Tile<'_, '_, '_> {
                 let panel = &self.w.elements[channel * self.w.depth..][..self.w.depth * own];
                 let (panel, _) = S::as_simd_f32s(panel);
                 match vectors {
-                    1 => self.line::<S, FMA, 1>(simd, line, channel, panel),
-                    2 => self.line::<S, FMA, 2>(simd, line, channel, panel),
-                    _ => self.line::<S, FMA, { packed::VECTORS }>(simd, line, channel, panel),
+                    1 => self.line::<S, FMA, 1, TAPS, STEP>(simd, line, channel, panel),
+                    2 => self.line::<S, FMA, 2, TAPS, STEP>(simd, line, channel, panel),
+                    _ => self.line::<S, FMA, { packed::VECTORS }, TAPS, STEP>(
+                        simd, line, channel, panel,
+                    ),
                 }
             }
         }
     }
-}
 
-impl Tile<'_, '_, '_> {
     /// A row of windows, for some channels.
     #[inline(always)]
-    fn line<S: Simd, const FMA: bool, const V: usize>(
+    fn line<S: Simd, const FMA: bool, const V: usize, const TAPS: usize, const STEP: usize>(
         &mut self,
         simd: S,
         line: Line,
@@ -167,9 +183,10 @@ impl Tile<'_, '_, '_> {
         let reach = ((moves.kernel[1] - 1) * moves.dilations[1]) as isize;
         // The last place from which vectors end within the images.
         let last = self.x.data.len() as isize - (V * S::F32_LANES) as isize;
-        let below = self.x.inner[0] as isize - 1;
+        let down = ((moves.kernel[0] - 1) * moves.dilations[0]) as isize;
+        let below = (line.row + down).clamp(0, self.x.inner[0] as isize - 1);
         let end = line.image + below * self.x.distances[1] + channel as isize;
-        // Whether vectors of any column of the image end within the images.
+        // Whether vectors of any column that windows stand on end within the images.
         let whole = end + (self.x.inner[1] as isize - 1) * self.x.distances[2] <= last;
         let mut column = 0;
         while column < columns {
@@ -181,6 +198,15 @@ impl Tile<'_, '_, '_> {
                 && ahead < self.x.inner[1] as isize
                 && end + ahead * self.x.distances[2] <= last;
             column = match columns - first {
+                left if TAPS > 0 && (whole || left >= TOGETHER && inside) => {
+                    let count = left.min(TOGETHER);
+                    let at = (first, count, channel);
+                    match inside {
+                        true => self.known::<S, FMA, V, TAPS, STEP, true>(simd, line, at, panel),
+                        false => self.known::<S, FMA, V, TAPS, STEP, false>(simd, line, at, panel),
+                    }
+                    first + count
+                }
                 left if left >= TOGETHER && inside => {
                     self.inside::<S, FMA, V>(simd, line, (first, channel), panel);
                     first + TOGETHER
@@ -196,6 +222,48 @@ impl Tile<'_, '_, '_> {
                 }
             };
         }
+    }
+
+    /// At most [`TOGETHER`] windows side by side, of so many columns and so far from each other; `INSIDE` says that all columns
+    /// that they stand on are the image's. Vectors of channels may be read whole.
+    #[inline(always)]
+    fn known<
+        S: Simd,
+        const FMA: bool,
+        const V: usize,
+        const TAPS: usize,
+        const STEP: usize,
+        const INSIDE: bool,
+    >(
+        &mut self,
+        simd: S,
+        line: Line,
+        (column, count, channel): (usize, usize, usize),
+        panel: &[[S::f32s; V]],
+    ) {
+        const MOST: usize = 11;
+        let x = self.x;
+        let (elements, outside) = (&*x.data, [0.0; packed::WIDEST]);
+        let first = (column * STEP) as isize - x.moves.before[1] as isize;
+        let mut sums = [vectors::<S, V>(&self.bias[channel..]); TOGETHER];
+        for (row, taps) in self.rows(line, panel) {
+            let base = line.image + row * x.distances[1] + channel as isize;
+            let mut columns: [&[f32]; MOST] = [&outside; MOST];
+            unrolled!(i in [0 1 2 3 4 5 6 7 8 9 10] => if i < (TOGETHER - 1) * STEP + TAPS {
+                let column = first + i as isize;
+                if INSIDE || (column as usize) < x.inner[1] {
+                    let at = (base + column * x.distances[2]) as usize;
+                    columns[i] = &elements[at..][..V * S::F32_LANES];
+                }
+            });
+            let taps = taps.first_chunk::<TAPS>().expect("a row of windows has its columns");
+            unrolled!(tap in [0 1 2 3 4 5 6] => if tap < TAPS {
+                unrolled!(i in [0 1 2 3] => {
+                    sums[i] = add(simd, sums[i], columns[i * STEP + tap], &taps[tap]);
+                });
+            });
+        }
+        self.leave_all::<S, FMA, V>(simd, line.at + column, count, channel, sums);
     }
 
     /// Some windows side by side, all columns that they stand on the image's. Vectors of channels may be read whole.
@@ -226,9 +294,7 @@ impl Tile<'_, '_, '_> {
                 d = add(simd, d, &from[3 * apart..], w);
             }
         }
-        for (i, sums) in [a, b, c, d].iter().enumerate() {
-            self.leave::<S, FMA, V>(simd, line.at + column + i, channel, sums);
-        }
+        self.leave_all::<S, FMA, V>(simd, line.at + column, TOGETHER, channel, [a, b, c, d]);
     }
 
     /// At most [`TOGETHER`] windows side by side, wherever they stand. Vectors of channels may be read whole.
@@ -256,9 +322,7 @@ impl Tile<'_, '_, '_> {
                 d = x.add_inside(simd, d, (base, first + 3 * stride), w);
             }
         }
-        for (i, sums) in [a, b, c, d].iter().enumerate().take(count) {
-            self.leave::<S, FMA, V>(simd, line.at + column + i, channel, sums);
-        }
+        self.leave_all::<S, FMA, V>(simd, line.at + column, count, channel, [a, b, c, d]);
     }
 
     /// A window, wherever it stands.
@@ -291,7 +355,7 @@ impl Tile<'_, '_, '_> {
                 }
             }
         }
-        self.leave::<S, FMA, V>(simd, line.at + column, channel, &sums);
+        self.leave::<S, FMA, V>(simd, line.at + column, channel, sums);
     }
 
     /// The rows of windows that are inside, and their elements of the filters.
@@ -303,13 +367,28 @@ impl Tile<'_, '_, '_> {
         rows.filter(move |&(row, _)| (row as usize) < below)
     }
 
+    /// Leaves the sums of so many windows from this one on.
+    #[inline(always)]
+    fn leave_all<S: Simd, const FMA: bool, const V: usize>(
+        &mut self,
+        simd: S,
+        first: usize,
+        count: usize,
+        channel: usize,
+        sums: [[S::f32s; V]; TOGETHER],
+    ) {
+        unrolled!(i in [0 1 2 3] => if i < count {
+            self.leave::<S, FMA, V>(simd, first + i, channel, sums[i]);
+        });
+    }
+
     #[inline(always)]
     fn leave<S: Simd, const FMA: bool, const V: usize>(
         &mut self,
         simd: S,
         window: usize,
         channel: usize,
-        sums: &[S::f32s; V],
+        sums: [S::f32s; V],
     ) {
         let number = (self.first + window) * self.x.channels + channel;
         let row = self.y.row(window);

@@ -1,7 +1,7 @@
 //! Windows times filters.
 
 use super::{Place, Windows, vectors};
-use crate::cpu::kernels::finish::{Finish, leave_finished};
+use crate::cpu::kernels::finish::{Finish, leave_finished, unrolled};
 use crate::cpu::kernels::packed::{self, Packed, Panels};
 use crate::cpu::kernels::prefetch::prefetch;
 use crate::cpu::kernels::simd::{Kernel, dispatch};
@@ -216,13 +216,12 @@ impl Tile<'_, '_, '_> {
             let panel = &panel[number * depth..][..depth];
             sums = add(simd, sums, &runs, panel, (next, number * depth * pace, pace));
         }
-        for (i, sums) in sums.iter().enumerate().take(count) {
-            let number = (self.first + row + i) * self.b.columns + self.column + to;
+        unrolled!(i in [0 1 2 3 4 5 6 7] => if i < H && i < count {
             let row = self.c.row(row + i);
             let end = row.len().min(to + V * S::F32_LANES);
-            let finish = (finish, number);
-            leave_finished::<S, FMA, V>(simd, &mut row[to..end], sums, adds, finish);
-        }
+            let finish = (finish, number(i));
+            leave_finished::<S, FMA, V>(simd, &mut row[to..end], sums[i], adds, finish);
+        });
         count
     }
 }

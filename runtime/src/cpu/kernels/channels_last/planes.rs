@@ -2,7 +2,7 @@
 //! summed for vectors of filters, and read the planes as they are.
 
 use super::{Images, Moves, vectors};
-use crate::cpu::kernels::finish::{Finish, leave_finished};
+use crate::cpu::kernels::finish::{Finish, leave_finished, unrolled};
 use crate::cpu::kernels::packed::{self, Packed, Panels};
 use crate::cpu::kernels::simd::{Kernel, dispatch};
 use crate::cpu::kernels::tile::TileMut;
@@ -167,13 +167,14 @@ impl Tile<'_, '_, '_> {
             let x = &data[from + number * moves.dilations[0] * columns..];
             sums = add::<S, STEP, SPAN, V>(simd, sums, x, &row, panel);
         }
-        for (i, sums) in sums.iter().enumerate() {
+        const { assert!(TOGETHER == 8) }
+        unrolled!(i in [0 1 2 3 4 5 6 7] => {
             let number = (self.first + window + i) * self.w.columns + filter;
             let row = self.y.row(window + i);
             let end = row.len().min(filter + V * S::F32_LANES);
             let (row, finish) = (&mut row[filter..end], (self.finish, number));
-            leave_finished::<S, FMA, V>(simd, row, sums, false, finish);
-        }
+            leave_finished::<S, FMA, V>(simd, row, sums[i], false, finish);
+        });
     }
 }
 

@@ -266,7 +266,7 @@ impl Kernel for Windows<'_, '_, '_> {
                         let end = line.len().min(to + first + S::F32_LANES);
                         let (line, sum) = (&mut line[to + first..end], simd.add_f32s(sum, start));
                         let finish = (part.finish, number + to + first);
-                        leave_finished::<S, FMA, 1>(simd, line, &[sum], false, finish);
+                        leave_finished::<S, FMA, 1>(simd, line, [sum], false, finish);
                     }
                 }
             }
