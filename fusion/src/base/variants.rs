@@ -36,7 +36,7 @@ pub struct Variant {
     pub parameters: Option<Parameters>,
 }
 
-/// One to six variants, of which the last always applies; before them those that tuning found.
+/// Some variants, of which the last always applies; before them those that tuning found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variants(pub(crate) Vec<Variant>);
 
@@ -48,16 +48,12 @@ pub(crate) const ANY: &str = "any";
 const TUNED: &str = "tuned";
 
 impl Variants {
-    /// So many at most before the last.
-    pub(crate) const MOST: usize = 4;
-
     /// One variant that always applies.
     pub fn any() -> Self {
         Self::ending(Vec::new(), ANY)
     }
 
     pub(crate) fn ending(mut first: Vec<Variant>, last: &'static str) -> Self {
-        first.truncate(Self::MOST);
         first.push(Variant::named(last, When::Always));
         Self(first)
     }

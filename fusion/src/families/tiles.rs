@@ -1,6 +1,6 @@
 //! Tiles: the variants that a step has by its family and sizes, and what their tiles are.
 
-use crate::base::graph::NodeExt;
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::{ceil, tiles};
@@ -9,7 +9,7 @@ use crate::families::calls::with_call;
 use crate::families::kernels::sums::is_gated;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node};
+use graphene_frontend::graph::{Graph, Node, NodeId};
 use graphene_frontend::op::Op;
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
@@ -60,6 +60,9 @@ const SPLITS: [Split; 2] = [
         threads: Pays { tiles: 0.67, depth: 2048 },
     },
 ];
+/// Kernels of a matmul at most before that of the fewest rows. Only where columns are in tiles of 192 would there be one more:
+/// then `split2` is left out, and `split4` takes its few rows.
+const MOST_BEFORE_LAST: usize = 4;
 /// Pixels and output channels of a tile of a convolution whose channels are innermost, by the names of variants.
 pub(crate) const TILES_OF_PIXELS: [(&str, [i64; 2]); 3] =
     [("wide", [128, 128]), ("narrow", [64, 64]), ("few", [32, 32])];
@@ -141,7 +144,7 @@ fn own_variants(target: &Target, family: Family, body: &Graph) -> Variants {
 
 fn variants_of_matmuls(target: &Target, body: &Graph) -> Option<Variants> {
     let rows = rows_of_matmul(body)?;
-    let (first, last) = MatMuls::of(target, body).named(target);
+    let (first, last) = MatMuls::of(target, body)?.named(target);
     let from = |(name, least)| Variant::named(name, When::AtLeast(rows.clone(), least));
     Some(Variants::ending(first.into_iter().map(from).collect(), last))
 }
@@ -183,17 +186,11 @@ fn variants_of_attention(target: &Target, body: &Graph) -> Option<Variants> {
 /// The rows of the first matmul that its tiles are cut from: those of all matrices where they share B, and of one
 /// where each has its own.
 fn rows_of_matmul(body: &Graph) -> Option<Dim> {
-    let (shape, shared) = matmul(body)?;
-    let rows = &shape[..shape.len() - 1];
+    let node = body.node(*body.matmuls().first()?);
+    let shared = body.ty(node.input(1)?).rank() == 2;
+    let (_, rows) = node.outputs()[0].shape.split_last()?;
     let first = if shared { 0 } else { rows.len() - 1 };
     Some(rows[first..].iter().product::<Dim>())
-}
-
-/// The shape of the first matmul, and whether all its matrices share B.
-fn matmul(body: &Graph) -> Option<(&[Dim], bool)> {
-    let (_, node) = body.nodes().find(|(_, node)| node.op() == &Op::MatMul)?;
-    let b = node.input(1)?;
-    Some((&node.outputs()[0].shape, body.ty(b).rank() == 2))
 }
 
 /// A tile that matmuls are cut into.
@@ -230,30 +227,38 @@ pub(crate) struct MatMuls {
 }
 
 impl MatMuls {
-    /// Those of a body.
-    pub(crate) fn of(target: &Target, body: &Graph) -> Self {
-        let gated = is_gated(body);
-        let mut nodes = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
-        let first = nodes.next();
-        let alone = nodes.next().is_none() || gated;
-        let a = first.and_then(|(_, node)| node.inputs()[0]).filter(|_| alone);
-        let depth = a.and_then(|a| {
-            let ty = body.ty(a);
-            Some(ty.shape.last()?.known()?.saturating_mul(ty.dtype.size() as i64))
-        });
-        let (shape, shared) = matmul(body).unwrap_or((&[], true));
-        let outer = shape.split_last_chunk::<2>().map_or(&shape[..0], |(outer, _)| outer);
+    /// Those of a body, if it has any.
+    pub(crate) fn of(target: &Target, body: &Graph) -> Option<Self> {
+        let matmuls = body.matmuls();
+        let follows = body.nodes().map(|(_, node)| node.op().info().work).sum();
+        let how = [matmuls.len() == 1, is_gated(body)];
+        Self::new(target, body, *matmuls.first()?, how, follows)
+    }
+
+    /// Those of which this is the first: it is alone, two gate each other, or several are added.
+    pub(crate) fn new(
+        target: &Target,
+        graph: &Graph,
+        first: NodeId,
+        [alone, gated]: [bool; 2],
+        follows: f64,
+    ) -> Option<Self> {
+        let (node, made) = (graph.node(first), graph.ty(first.value()));
+        let (a, b) = (graph.ty(node.input(0)?), graph.ty(node.input(1)?));
+        let shared = b.rank() == 2;
+        let depth = a.shape.last().and_then(Dim::known).filter(|_| alone || gated);
+        let outer = &made.shape[..made.rank().saturating_sub(2)];
         let known = outer.iter().filter_map(Dim::known).filter(|_| !shared);
-        Self {
+        Some(Self {
             gated,
             shared,
-            columns: shape.last().and_then(Dim::known),
+            columns: made.shape.last().and_then(Dim::known),
             matrices: known.fold(1, |all, n| all.saturating_mul(n.max(1))),
             counted: shared || outer.iter().all(|dim| dim.known().is_some()),
-            depth,
-            by_threads: by_threads(target, body),
-            follows: body.nodes().map(|(_, node)| node.op().info().work).sum(),
-        }
+            depth: depth.map(|depth| depth.saturating_mul(a.dtype.size() as i64)),
+            by_threads: !target.tf32 && made.dtype == DType::F32,
+            follows,
+        })
     }
 
     /// The columns that tiles are cut from, if they are known.
@@ -277,7 +282,7 @@ impl MatMuls {
             first.push((last, most_rows + 1));
             last = name;
         }
-        first.truncate(Variants::MOST);
+        first.truncate(MOST_BEFORE_LAST);
         (first, last)
     }
 
@@ -399,12 +404,6 @@ impl MatMuls {
     }
 }
 
-/// Whether single threads make the matmuls: of single precision that is not rounded.
-fn by_threads(target: &Target, body: &Graph) -> bool {
-    let single = |node: &Node| node.op() == &Op::MatMul && node.outputs()[0].dtype == DType::F32;
-    !target.tf32 && body.nodes().any(|(_, node)| single(node))
-}
-
 /// The parts into which a variant of this name splits the depth of a matmul, if it does.
 pub(crate) fn parts(name: &str) -> Option<i64> {
     SPLITS.iter().find(|split| split.name == name).map(|split| split.parts)
@@ -418,7 +417,7 @@ fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<([&'a Di
     let causal = matches!(node.op(), Op::Attention(attrs) if attrs.causal);
     let queries = body.ty(node.input(0)?);
     let [batch, heads, rows, _] = &queries.shape[..] else { return None };
-    let half = !by_threads(target, body) && queries.dtype != DType::F32;
+    let half = queries.dtype != DType::F32;
     let dims =
         node.inputs().iter().take(3).flatten().filter_map(|&value| body.ty(value).shape.last());
     let small = dims.clone().all(|dim| dim.known().is_some_and(|dim| dim <= 64));

@@ -6,7 +6,7 @@
 
 use crate::base::constants::constants;
 use crate::base::elements::{is_plain, is_real};
-use crate::base::graph::NodeExt;
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::{Executor, Family};
 use crate::base::sizes::planning_sizes;
 use crate::families::executor::executor;
@@ -387,7 +387,7 @@ impl<'a> FusionGraph<'a> {
 /// The outputs of a graph, and all values that they are views of.
 fn given(graph: &Graph) -> HashSet<ValueId> {
     let mut given = HashSet::new();
-    let mut pending: Vec<ValueId> = graph.outputs().iter().map(|(_, value)| *value).collect();
+    let mut pending = graph.given();
     while let Some(value) = pending.pop() {
         let node = graph.node(value.node);
         if given.insert(value) && is_view(node.op()) {

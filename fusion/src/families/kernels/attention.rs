@@ -1,9 +1,10 @@
 //! Attention: one kernel, whose operands are read as they lie.
 
-use super::operand::forward;
-use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
+use super::operand::{forward, spread};
+use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, by_name, tiles};
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::Parameters;
+use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;
 use crate::base::view::View;
 use crate::families::tiles::{DECODE, heads_of_a_group};
@@ -61,15 +62,10 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         guarded: attrs.guarded,
         ..Fmha::default()
     };
-    for (name, size) in [
-        ("batch", &q[0]),
-        ("heads", &q[1]),
-        ("kv_heads", &k[1]),
-        ("queries", &q[2]),
-        ("keys", &k[2]),
-    ] {
-        dims.insert(name.to_owned(), size.clone());
-    }
+    let [batch, heads, kv_heads, queries, keys] =
+        [&q[0], &q[1], &k[1], &q[2], &k[2]].map(Dim::clone);
+    dims.extend(by_name([("batch", batch), ("heads", heads), ("kv_heads", kv_heads)]));
+    dims.extend(by_name([("queries", queries), ("keys", keys)]));
     let pointers = pointers.into_iter().map(|operand| site.pointer(operand));
     let pointers: Vec<Pointer> = pointers.collect::<Result<_, _>>()?;
     let variants = site.step.variants.all().iter();
@@ -171,10 +167,9 @@ fn rows(scalar: Scalar, view: &View, name: &str, dims: &mut Dims) -> Result<Vec<
         return Err(Refusal::Layout("attention of other ranks"));
     };
     forward(&view.modes)?;
-    let unit = Dim::from(WIDTH / scalar.bytes());
     let outer = [("batch", batch), ("head", head), ("row", row)];
-    let begin = outer.iter().map(|(_, mode)| &mode.stride).chain([&view.offset]);
-    if element.stride != 1 || begin.clone().any(|dim| dim.exact_div(&unit).is_none()) {
+    let mut begin = outer.iter().map(|(_, mode)| &mode.stride).chain([&view.offset]);
+    if element.stride != 1 || !begin.all(|dim| is_multiple(dim, WIDTH / scalar.bytes())) {
         return Err(Refusal::Layout("rows that do not begin at multiples of 16 bytes"));
     }
     for (of, mode) in outer {
@@ -191,8 +186,7 @@ fn mask_of(
     dims: &mut Dims,
 ) -> Result<Mask, Refusal> {
     let (scalar, view) = site.operand(operand)?;
-    let view = view.expand(shape).ok_or(Refusal::Layout("a mask that repeats by a symbol"))?;
-    forward(&view.modes)?;
+    let view = spread(view, shape)?;
     let [batch, head, row, key] = &view.modes[..] else {
         return Err(Refusal::Layout("a mask of another rank"));
     };
