@@ -16,17 +16,6 @@ pub(crate) fn is_plain(dtype: DType) -> bool {
         || matches!(dtype, DType::U8 | DType::U16 | DType::U32)
 }
 
-/// The largest finite number of a type that is computed with as real numbers.
-pub(crate) fn largest(dtype: DType) -> Option<f64> {
-    match dtype {
-        DType::F64 => Some(f64::MAX),
-        DType::F32 => Some(f64::from(f32::MAX)),
-        DType::F16 => Some(f64::from(f16::MAX)),
-        DType::BF16 => Some(f64::from(bf16::MAX)),
-        _ => None,
-    }
-}
-
 /// The number that all elements of a tensor are, of types that hold numbers which rules or kernels ask for.
 pub(crate) fn splat(tensor: &Tensor) -> Option<f64> {
     fn same<T: Element>(tensor: &Tensor, to: impl Fn(T) -> f64) -> Option<f64> {

@@ -1,6 +1,5 @@
 //! Running a model in other elements than its own: single precision in half precision.
 
-use crate::base::elements::largest;
 use crate::base::error::FusionError;
 use crate::base::rebuild::{InPlace, Rebuilt, Regrown, rebuilt};
 use graphene_frontend::dim::Bindings;
@@ -225,7 +224,7 @@ fn converted(mut at: InPlace<'_>, tensor: &Tensor, to: DType) -> Rebuilt<ValueId
         let value = at.constant(tensor.clone());
         return at.cast(to, value);
     }
-    let most = largest(to).map_or(f32::MAX, |most| most as f32);
+    let most = to.largest().map_or(f32::MAX, |most| most as f32);
     let within = |x: &f32| if x.is_nan() { *x } else { x.clamp(-most, most) };
     let within = Tensor::from_vec(tensor.shape().to_vec(), elements.iter().map(within).collect());
     let within = within.expect("as many elements as there were");

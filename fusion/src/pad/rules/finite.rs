@@ -1,7 +1,6 @@
 //! What stays finite: of functions, conversions to types of a smaller range, and sums of numbers as large as a mask's.
 
 use super::{SEEN, Value};
-use crate::base::elements::largest;
 use crate::pad::{input_ty, value_of};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
@@ -14,7 +13,7 @@ const TERMS: f64 = 4.0;
 
 /// Whether the sum of a few numbers of this magnitude may not be finite.
 pub(super) fn is_large(most: f64, dtype: DType) -> bool {
-    largest(dtype).is_some_and(|largest| most >= largest / TERMS)
+    dtype.largest().is_some_and(|largest| most >= largest / TERMS)
 }
 
 /// The largest magnitude among a tensor's real numbers, infinite where one is none; nothing for others, and for those that
@@ -50,8 +49,8 @@ pub(super) fn large(graph: &Graph, node: &Node, inputs: &[&Value]) -> bool {
     match node.op() {
         // Most of a type of a small range is little to one of a large range.
         Op::Cast { to, .. } => {
-            let from = input_ty(graph, node, 0).and_then(|ty| largest(ty.dtype));
-            given && largest(*to).zip(from).is_some_and(|(to, from)| from >= to / TERMS)
+            let from = input_ty(graph, node, 0).and_then(|ty| ty.dtype.largest());
+            given && to.largest().zip(from).is_some_and(|(to, from)| from >= to / TERMS)
         }
         Op::Softmax { log: false, .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => false,
         Op::Unary(unary) if unary.info().range == Range::Unit => false,
@@ -88,7 +87,7 @@ pub(super) fn keeps(graph: &Graph, node: &Node, inputs: &[&Value]) -> bool {
 
 /// Whether a finite number stays finite as one of another type: of a type whose range is no smaller, or one within it.
 fn converts(graph: &Graph, given: ValueId, to: DType) -> bool {
-    let Some(limit) = largest(to) else { return true };
+    let Some(limit) = to.largest() else { return true };
     range(graph.ty(given).dtype) <= limit || magnitude(graph, given).is_some_and(|x| x <= limit)
 }
 
@@ -100,7 +99,7 @@ fn range(dtype: DType) -> f64 {
         DType::I32 | DType::U32 => 2_f64.powi(32),
         DType::I16 => 2_f64.powi(15),
         DType::U16 => 2_f64.powi(16),
-        _ if dtype.is_float() && dtype.size() > 1 => largest(dtype).unwrap_or(f64::INFINITY),
+        _ if dtype.is_float() && dtype.size() > 1 => dtype.largest().unwrap_or(f64::INFINITY),
         // 2¹²⁷ is the largest number of the narrow types.
         _ if dtype.is_float() => 2_f64.powi(127),
         _ => 2_f64.powi(8),

@@ -5,7 +5,6 @@
 //! where all that they pass holds every value of that type; where something narrower rounds, it is no attention.
 
 use super::algebra::scaled;
-use crate::base::elements::largest;
 use crate::rewrite::rule::{Site, digits};
 use egg::Id;
 use graphene_frontend::dim::Dim;
@@ -111,7 +110,7 @@ fn viewed(s: &Site<'_>, id: Id, operands: DType) -> Option<Id> {
 /// Whether a type holds every number of another.
 fn holds(own: DType, other: DType) -> bool {
     let wider =
-        |own, other| Some((digits(own)? >= digits(other)?, largest(own)? >= largest(other)?));
+        |own, other| Some((digits(own)? >= digits(other)?, own.largest()? >= other.largest()?));
     wider(own, other) == Some((true, true))
 }
 
@@ -274,7 +273,7 @@ fn finite_fill(s: &Site<'_>, mask: Id, fill: f64) -> Option<f64> {
         return Some(fill);
     }
     // Below the lowest of a type there is nothing else that it could be mistaken for.
-    let fill = fill.max(-largest(s.dtype(mask)?)?);
+    let fill = fill.max(-s.dtype(mask)?.largest()?);
     (fill <= SWALLOWS).then_some(fill)
 }
 
