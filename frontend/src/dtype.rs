@@ -1,5 +1,6 @@
 //! Element types.
 
+use half::{bf16, f16};
 use std::fmt;
 use std::str::FromStr;
 
@@ -114,6 +115,17 @@ impl DType {
     /// Whether elements are integers with a sign.
     pub fn is_signed_integer(self) -> bool {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64 | Self::I4 | Self::I2)
+    }
+
+    /// The largest finite number, of the real numbers that are computed with: those of eight bits and fewer are only stored.
+    pub fn largest(self) -> Option<f64> {
+        match self {
+            Self::F64 => Some(f64::MAX),
+            Self::F32 => Some(f32::MAX.into()),
+            Self::F16 => Some(f16::MAX.into()),
+            Self::BF16 => Some(bf16::MAX.into()),
+            _ => None,
+        }
     }
 
     fn row(self) -> &'static (DType, &'static str, i32, usize, usize) {

@@ -72,14 +72,6 @@ pub struct Planned {
     pub program: Program,
 }
 
-impl Planned {
-    /// The program alone. The graph, which holds all weights, is dropped: an executor that consumes the program can
-    /// let go of each weight once it has what it needs of it.
-    pub fn into_program(self) -> Program {
-        self.program
-    }
-}
-
 /// Plans a graph for a target: rewrites it, partitions it, lowers it. Fused execution is compared with
 /// [`Granularity::PerOp`]: there, on a CPU, the operations stay as the model has them; on a GPU they are the recognised
 /// ones, as frameworks have them, and attention is as [`library`] says.

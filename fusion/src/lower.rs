@@ -9,11 +9,13 @@ mod text;
 pub mod tuning;
 
 use crate::base::error::FusionError;
-use crate::base::graph::NodeExt;
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::{Executor, Family, Group, GroupId, Groups, group_name};
 use crate::base::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
 use crate::base::view::{View, channels_last};
-use crate::families::layout::{is_view, takes_views, transposed, view_of, writes_any_order};
+use crate::families::layout::{
+    is_view, order_of_read, takes_views, transposed, view_of, writes_any_order,
+};
 use crate::families::library::{copied_order, heads_order};
 use crate::families::tiles::variants;
 use crate::lower::body::{Body, Read, body};
@@ -46,7 +48,7 @@ pub fn lower(
         granularity,
         groups,
         group_of: vec![usize::MAX; graph.len()],
-        given: graph.outputs().iter().map(|(_, value)| *value).collect(),
+        given: graph.given().into_iter().collect(),
         places: BTreeMap::new(),
         turned: BTreeMap::new(),
         innermost: BTreeMap::new(),
@@ -134,7 +136,7 @@ impl Lowering<'_> {
             elements: ty.elements(),
             kind,
         });
-        Operand { buffer: BufferId(self.program.buffers.len() as u32 - 1), view }
+        Operand { buffer: BufferId::from_index(self.program.buffers.len() - 1), view }
     }
 
     /// Gives the value such a buffer of its own.
@@ -221,7 +223,7 @@ impl Lowering<'_> {
     fn lower_copy(&mut self, id: NodeId, executor: Executor) -> Result<(), FusionError> {
         let node = self.graph.node(id);
         let input = self.input_place(id)?;
-        let origin = Origin::Group(GroupId(self.group_of[id.index()] as u32));
+        let origin = Origin::Group(GroupId::from_index(self.group_of[id.index()]));
         match node.op() {
             // The input's elements in row-major order, then seen under the new shape.
             Op::Reshape(_) => {
@@ -283,7 +285,8 @@ impl Lowering<'_> {
     }
 
     fn lower_group(&mut self, number: usize, group: &Group) -> Result<(), FusionError> {
-        let writes = self.stored_values(number, group);
+        let inside = |id: NodeId| self.group_of[id.index()] == number;
+        let writes = self.graph.stored(&group.nodes, inside);
         if writes.is_empty() {
             return Ok(());
         }
@@ -340,7 +343,7 @@ impl Lowering<'_> {
         };
         let nodes = group.nodes.iter().map(|&id| self.graph.node(id).name().to_owned()).collect();
         self.program.steps.push(Step {
-            origin: Origin::Group(GroupId(number as u32)),
+            origin: Origin::Group(GroupId::from_index(number)),
             name: group_name(self.graph, &group.nodes),
             family: group.family,
             executor: group.executor,
@@ -357,24 +360,6 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Values of the group that something outside reads.
-    fn stored_values(&self, number: usize, group: &Group) -> Vec<ValueId> {
-        let mut stored = Vec::new();
-        for &id in &group.nodes {
-            let uses = self.graph.uses(id);
-            for output in 0..self.graph.node(id).outputs().len() as u32 {
-                let value = ValueId { node: id, output };
-                let read = uses.iter().any(|(reader, edge)| {
-                    edge.output == output && self.group_of[reader.index()] != number
-                });
-                if read || self.given.contains(&value) {
-                    stored.push(value);
-                }
-            }
-        }
-        stored
-    }
-
     /// A row-major copy of a value that a family without views reads.
     fn gathered(
         &mut self,
@@ -384,7 +369,7 @@ impl Lowering<'_> {
         executor: Executor,
     ) -> Result<Operand, FusionError> {
         let copy = self.store(value, BufferKind::Intermediate, None);
-        let origin = Origin::Before(GroupId(number as u32));
+        let origin = Origin::Before(GroupId::from_index(number));
         self.push_copy(origin, value, place, copy.clone(), executor)?;
         Ok(copy)
     }
@@ -412,18 +397,10 @@ impl Lowering<'_> {
         if !writes_any_order(family) || in_rows || per_op && family != Family::Pointwise {
             return None;
         }
-        if let Some(perm) = transposed(self.graph, value).filter(|_| !per_op) {
-            return Some(perm);
-        }
-        if family != Family::Pointwise {
-            return None;
-        }
-        let shape = &self.graph.ty(value).shape;
-        let full: Vec<_> = inputs.iter().filter(|input| &input.view.shape() == shape).collect();
-        if full.is_empty() || full.iter().any(|input| input.view.is_contiguous()) {
-            return None;
-        }
-        full.iter().find_map(|input| input.view.memory_order())
+        transposed(self.graph, value).filter(|_| !per_op).or_else(|| {
+            let read = inputs.iter().map(|input| input.view.clone());
+            order_of_read(family, &self.graph.ty(value).shape, read)
+        })
     }
 
     /// Outputs that may overwrite an input, where both see a whole buffer alike.

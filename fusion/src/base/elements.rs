@@ -1,7 +1,7 @@
 //! Which elements templates compute with, and the numbers that they hold.
 
 use graphene_frontend::dtype::DType;
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::tensor::{Element, Tensor};
 use half::{bf16, f16};
 
 /// The element types with which templates compute matmuls and rows: in f32.
@@ -16,13 +16,24 @@ pub(crate) fn is_plain(dtype: DType) -> bool {
         || matches!(dtype, DType::U8 | DType::U16 | DType::U32)
 }
 
-/// The largest finite number of a type that is computed with as real numbers.
-pub(crate) fn largest(dtype: DType) -> Option<f64> {
-    match dtype {
-        DType::F64 => Some(f64::MAX),
-        DType::F32 => Some(f64::from(f32::MAX)),
-        DType::F16 => Some(f64::from(f16::MAX)),
-        DType::BF16 => Some(f64::from(bf16::MAX)),
+/// The number that all elements of a tensor are, of types that hold numbers which rules or kernels ask for.
+pub(crate) fn splat(tensor: &Tensor) -> Option<f64> {
+    fn same<T: Element>(tensor: &Tensor, to: impl Fn(T) -> f64) -> Option<f64> {
+        let (first, rest) = tensor.as_slice::<T>().ok()?.split_first()?;
+        rest.iter().all(|x| x == first).then(|| to(*first))
+    }
+    match tensor.dtype() {
+        DType::F32 => same::<f32>(tensor, f64::from),
+        DType::F64 => same::<f64>(tensor, |x| x),
+        DType::F16 => same::<f16>(tensor, f64::from),
+        DType::BF16 => same::<bf16>(tensor, f64::from),
+        DType::I32 => same::<i32>(tensor, f64::from),
+        DType::I64 => same::<i64>(tensor, |x| x as f64),
+        DType::U8 => same::<u8>(tensor, f64::from),
+        DType::Bool => {
+            let (first, rest) = tensor.bytes().split_first()?;
+            rest.iter().all(|x| x == first).then(|| f64::from(*first))
+        }
         _ => None,
     }
 }

@@ -8,15 +8,9 @@ use std::fmt;
 /// The places that the operations of a group may span.
 pub(crate) const SPAN: usize = 128;
 
-/// A group of a [`Groups`]. Prints as `g4`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct GroupId(pub(crate) u32);
-
-impl GroupId {
-    /// The position of the group in [`Groups::groups`].
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+position! {
+    /// A group, by its position in [`Groups::groups`]. Prints as `g4`.
+    GroupId, "g"
 }
 
 /// What kind of computation a group is.
@@ -273,12 +267,6 @@ pub(crate) fn group_name(graph: &Graph, nodes: &[NodeId]) -> String {
     let ops: Vec<_> = nodes.iter().map(|&id| graph.node(id).op().name()).collect();
     let place = nodes.last().map_or("", |&id| graph.node(id).name());
     format!("{} ({place})", ops.join("+"))
-}
-
-impl fmt::Display for GroupId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "g{}", self.0)
-    }
 }
 
 impl fmt::Display for Family {

@@ -18,31 +18,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// A buffer of a [`Program`]. Prints as `@3`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct BufferId(pub(crate) u32);
-
-impl BufferId {
-    /// The position of the buffer in [`Program::buffers`].
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+position! {
+    /// A buffer, by its position in [`Program::buffers`]. Prints as `@3`.
+    BufferId, "@"
 }
-
-/// A step of a [`Program`], under which all texts about a plan name it, and the group that it launches. Prints as `#3`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct StepId(u32);
-
-impl StepId {
-    /// The step at a position in [`Program::steps`].
-    pub fn from_index(index: usize) -> Self {
-        Self(u32::try_from(index).expect("a graph has fewer nodes"))
-    }
-
-    /// The position of the step in [`Program::steps`].
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+position! {
+    /// A step, by its position in [`Program::steps`]: so all texts about a plan name it, and the group that it launches.
+    /// Prints as `#3`.
+    StepId, "#"
 }
 
 /// Memory that steps read and write.
@@ -194,7 +177,7 @@ impl Program {
 
     /// The names of all buffers, in their order.
     pub fn buffer_ids(&self) -> impl Iterator<Item = BufferId> + use<> {
-        (0..self.buffers.len() as u32).map(BufferId)
+        (0..self.buffers.len()).map(BufferId::from_index)
     }
 
     /// The buffer.
@@ -265,18 +248,6 @@ impl Program {
             ty.shape.iter().for_each(|dim| dim.collect_symbols(&mut symbols));
         }
         symbols
-    }
-}
-
-impl fmt::Display for BufferId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "@{}", self.0)
-    }
-}
-
-impl fmt::Display for StepId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
     }
 }
 

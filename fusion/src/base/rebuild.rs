@@ -1,8 +1,10 @@
 //! A graph built anew, with other operations in place of some.
 
 use crate::base::error::FusionError;
+use crate::base::graph::NodeExt;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::infer::InferError;
 use graphene_frontend::op::{Binary, Op};
 use graphene_frontend::tensor::Tensor;
 use std::collections::HashMap;
@@ -43,41 +45,91 @@ impl InPlace<'_> {
     }
 }
 
+/// A graph that grows by nodes of another one, or by what stands for them.
+#[derive(Default)]
+pub(crate) struct Regrown {
+    pub(crate) graph: Graph,
+    /// What stands for each value.
+    pub(crate) renamed: HashMap<ValueId, ValueId>,
+}
+
+impl Regrown {
+    /// What stands for a node's inputs.
+    pub(crate) fn inputs(&self, node: &Node) -> Vec<Option<ValueId>> {
+        node.inputs().iter().map(|value| value.map(|value| self.renamed[&value])).collect()
+    }
+
+    /// Where operations are added in place of a node.
+    pub(crate) fn at<'a>(&'a mut self, node: &'a Node) -> InPlace<'a> {
+        InPlace { graph: &mut self.graph, node }
+    }
+
+    /// Lets the outputs of a node stand for those of another.
+    pub(crate) fn rename(&mut self, id: NodeId, node: &Node, made: NodeId) {
+        let of = |node: NodeId, output: u32| ValueId { node, output };
+        let outputs = 0..node.outputs().len() as u32;
+        self.renamed.extend(outputs.map(|output| (of(id, output), of(made, output))));
+    }
+
+    /// Lets what `outer` adds stand for what a node reads of which there is nothing yet.
+    pub(crate) fn read(
+        &mut self,
+        node: &Node,
+        mut outer: impl FnMut(&mut Graph, ValueId) -> Result<ValueId, InferError>,
+    ) -> Rebuilt<()> {
+        for &value in node.inputs().iter().flatten() {
+            if !self.renamed.contains_key(&value) {
+                let made = outer(&mut self.graph, value);
+                let made = made.map_err(|error| FusionError::rebuild(node, error))?;
+                self.renamed.insert(value, made);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a node as it is.
+    pub(crate) fn copy(&mut self, id: NodeId, node: &Node) -> Rebuilt<NodeId> {
+        self.copy_as(node.name(), id, node)
+    }
+
+    /// The same under another name.
+    pub(crate) fn copy_as(&mut self, name: &str, id: NodeId, node: &Node) -> Rebuilt<NodeId> {
+        let made = match node.op() {
+            Op::Input => self.graph.add_input(name, node.outputs()[0].clone()).map(|x| x.node),
+            Op::Constant(tensor) => Ok(self.graph.add_constant(name, tensor.clone()).node),
+            op => self.graph.add(name, op.clone(), &self.inputs(node)),
+        };
+        let made = made.map_err(|error| FusionError::rebuild(node, error))?;
+        self.rename(id, node, made);
+        Ok(made)
+    }
+
+    /// The graph, when all nodes of the other one are there: its outputs are that one's.
+    pub(crate) fn finish(mut self, of: &Graph) -> Graph {
+        for (name, value) in of.outputs() {
+            self.graph.add_output(name, self.renamed[value]);
+        }
+        self.graph
+    }
+}
+
 /// The graph with some operations replaced. `replace` adds to the new graph what stands for a node, whose inputs there it
 /// is given, and returns its first output; a node of which it returns none stays.
 pub(crate) fn rebuilt(
     graph: &Graph,
     mut replace: impl FnMut(InPlace<'_>, NodeId, &[Option<ValueId>]) -> Rebuilt<Option<ValueId>>,
 ) -> Rebuilt<Graph> {
-    let mut result = Graph::new();
-    let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut result = Regrown::default();
     for (id, node) in graph.nodes() {
-        let failed = |error| FusionError::rebuild(node, error);
-        let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| renamed[&v])).collect();
-        let made = match node.op() {
-            Op::Input => {
-                result.add_input(node.name(), node.outputs()[0].clone()).map_err(failed)?.node
-            }
-            Op::Constant(tensor) => result.add_constant(node.name(), tensor.clone()).node,
-            op => match replace(InPlace { graph: &mut result, node }, id, &inputs)? {
-                Some(made) => made.node,
-                None => result.add(node.name(), op.clone(), &inputs).map_err(failed)?,
-            },
+        let inputs = result.inputs(node);
+        let made = match node.is_operation() {
+            true => replace(result.at(node), id, &inputs)?,
+            false => None,
         };
-        renamed.extend(outputs(id, node, made));
+        match made {
+            Some(made) => result.rename(id, node, made.node),
+            None => drop(result.copy(id, node)?),
+        }
     }
-    for (name, value) in graph.outputs() {
-        result.add_output(name, renamed[value]);
-    }
-    Ok(result)
-}
-
-/// The outputs of a node, each with that of the node that stands for it elsewhere.
-pub(crate) fn outputs(
-    id: NodeId,
-    node: &Node,
-    made: NodeId,
-) -> impl Iterator<Item = (ValueId, ValueId)> + use<> {
-    let of = |node: NodeId, output: u32| ValueId { node, output };
-    (0..node.outputs().len() as u32).map(move |output| (of(id, output), of(made, output)))
+    Ok(result.finish(graph))
 }

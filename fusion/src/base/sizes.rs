@@ -28,6 +28,11 @@ pub(crate) fn ceil(all: i64, size: i64) -> i64 {
     all.saturating_add(size - 1) / size
 }
 
+/// Whether a dim is a multiple of a number at all sizes.
+pub(crate) fn is_multiple(dim: &Dim, of: i64) -> bool {
+    dim.exact_div(&Dim::from(of)).is_some()
+}
+
 /// How many tiles of a size a dim has.
 pub(crate) fn tiles(dim: &Dim, size: i64) -> Dim {
     dim.ceil_div(&Dim::from(size)).expect("tiles are not empty")

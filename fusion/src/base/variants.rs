@@ -36,7 +36,7 @@ pub struct Variant {
     pub parameters: Option<Parameters>,
 }
 
-/// One to eight variants, of which the last always applies; before them those that tuning found.
+/// Some variants, of which the last always applies; before them those that tuning found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variants(pub(crate) Vec<Variant>);
 

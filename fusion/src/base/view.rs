@@ -159,11 +159,7 @@ impl View {
     /// The row-major view of a new buffer whose dims lie in `order`, seen under the logical shape.
     pub fn ordered(shape: &[Dim], order: &[usize]) -> Self {
         let stored: Vec<Dim> = order.iter().map(|&axis| shape[axis].clone()).collect();
-        let mut inverse = vec![0; order.len()];
-        for (place, &axis) in order.iter().enumerate() {
-            inverse[axis] = place;
-        }
-        Self::contiguous(&stored).transpose(&inverse)
+        Self::contiguous(&stored).transpose(&inverse(order))
     }
 
     /// Dims of size one dropped and neighbours that are adjacent in memory merged.
@@ -190,6 +186,15 @@ pub fn channels_last(rank: usize) -> Vec<usize> {
 /// The order of dims in which output channels, the first dim, are innermost: of the weights of depthwise convolutions.
 pub fn depthwise_weights(rank: usize) -> Vec<usize> {
     (1..rank).chain([0]).collect()
+}
+
+/// The order that undoes an order of axes.
+pub(crate) fn inverse(order: &[usize]) -> Vec<usize> {
+    let mut inverse = vec![0; order.len()];
+    for (place, &axis) in order.iter().enumerate() {
+        inverse[axis] = place;
+    }
+    inverse
 }
 
 /// The one stride of all these modes together, the last running fastest; zero where there is but one element.

@@ -3,6 +3,7 @@
 use crate::base::elements::is_real;
 use crate::base::groups::Executor;
 use crate::base::view::View;
+use crate::families::kernels::{bits, scalar};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::{Class, Op, PoolKind, ReduceOp};
@@ -79,33 +80,9 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
     }
 }
 
-/// Whether loops on a CPU take all elements that the operation reads and writes.
+/// Whether loops on a CPU take all elements that the operation reads and writes: all but floats of eight bits and fewer.
 fn has_loop(graph: &Graph, node: &Node) -> bool {
-    elements(graph, node).all(|dtype| match dtype {
-        DType::F32
-        | DType::F16
-        | DType::BF16
-        | DType::F64
-        | DType::I8
-        | DType::I16
-        | DType::I32
-        | DType::I64
-        | DType::U8
-        | DType::U16
-        | DType::U32
-        | DType::U64
-        | DType::Bool
-        | DType::I4
-        | DType::U4
-        | DType::I2
-        | DType::U2 => true,
-        DType::F8E4M3Fn
-        | DType::F8E4M3FnUz
-        | DType::F8E5M2
-        | DType::F8E5M2FnUz
-        | DType::F8E8M0
-        | DType::F4E2M1 => false,
-    })
+    elements(graph, node).all(|dtype| !(dtype.is_float() && dtype.size() == 1))
 }
 
 /// The element types of inputs and outputs.
@@ -117,7 +94,8 @@ fn elements<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = DType>
 
 /// Whether the operation, with its elements, belongs to a family of templates of a GPU.
 fn has_template(graph: &Graph, node: &Node) -> bool {
-    let op = match node.op().info().class {
+    let class = node.op().info().class;
+    let op = match class {
         Class::Source | Class::Sizes | Class::Pointwise | Class::View | Class::Movement => true,
         Class::MatMul | Class::Normalization | Class::Attention | Class::Recurrent => true,
         Class::Gather => matches!(node.op(), Op::Gather { .. }),
@@ -125,34 +103,8 @@ fn has_template(graph: &Graph, node: &Node) -> bool {
         Class::Convolution => matches!(node.op(), Op::Conv(_)),
         Class::Scatter | Class::Selection | Class::Pool | Class::Resample | Class::Control => false,
     };
-    op && elements(graph, node).all(has_elements)
-}
-
-/// Whether templates compute with these elements.
-fn has_elements(dtype: DType) -> bool {
-    match dtype {
-        DType::F32
-        | DType::F16
-        | DType::BF16
-        | DType::I8
-        | DType::I16
-        | DType::I32
-        | DType::I64
-        | DType::U8
-        | DType::U16
-        | DType::U32
-        | DType::U64
-        | DType::Bool => true,
-        DType::F64
-        | DType::I4
-        | DType::U4
-        | DType::I2
-        | DType::U2
-        | DType::F8E4M3Fn
-        | DType::F8E4M3FnUz
-        | DType::F8E5M2
-        | DType::F8E5M2FnUz
-        | DType::F8E8M0
-        | DType::F4E2M1 => false,
-    }
+    // What is only moved is moved as whatever has its size.
+    let moves = matches!(class, Class::View | Class::Movement);
+    let taken = |dtype| if moves { bits(dtype) } else { scalar(dtype) };
+    op && elements(graph, node).all(|dtype| taken(dtype).is_ok())
 }

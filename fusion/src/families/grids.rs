@@ -1,6 +1,7 @@
 //! Grids: the blocks that kernels have by sizes alone, for their launches and for what the planner takes groups for.
 
 use crate::base::sizes::ceil;
+use crate::families::kernels::WIDTH;
 use graphene_ir::WARP;
 use graphene_ir::target::Target;
 
@@ -12,6 +13,11 @@ const THREADS: i64 = 128;
 
 /// Threads side by side along columns.
 pub(crate) const COLUMNS: i64 = 32;
+
+/// Elements of so many bytes that a thread moves at once, at most.
+pub(crate) fn widest(bytes: i64) -> i64 {
+    (WIDTH / bytes.max(1)).clamp(1, 8)
+}
 
 /// A number, divided by two until it fits; 1, if nothing more does.
 pub(crate) fn halved(most: i64, fits: impl Fn(i64) -> bool) -> i64 {

@@ -94,6 +94,13 @@ pub struct Pointer {
     pub offset: Dim,
 }
 
+impl Pointer {
+    /// To the first element of an operand that is seen so.
+    pub(crate) fn to(operand: StepOperand, view: &View) -> Self {
+        Self { operand, offset: view.offset.clone() }
+    }
+}
+
 /// An operand of a step, by its place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum StepOperand {
@@ -229,7 +236,7 @@ impl Site<'_> {
 
     /// Where an operand begins.
     fn pointer(&self, operand: StepOperand) -> Result<Pointer, Refusal> {
-        Ok(Pointer { operand, offset: self.operand(operand)?.1.offset.clone() })
+        Ok(Pointer::to(operand, self.operand(operand)?.1))
     }
 
     /// The launch of a kernel whose symbols are these dims, by their names; it may start before its predecessors are done.
@@ -262,6 +269,11 @@ impl Site<'_> {
 /// What a kernel's symbols stand for, by their names.
 type Dims = BTreeMap<String, Dim>;
 
+/// Dims by their names.
+fn by_name<const N: usize>(dims: [(&str, Dim); N]) -> [(String, Dim); N] {
+    dims.map(|(name, dim)| (name.to_owned(), dim))
+}
+
 /// A kernel, and the numbers among its template's parameters.
 pub(crate) type Made = (Kernel, String);
 
@@ -277,7 +289,8 @@ pub(crate) use made;
 /// Bytes that an instruction moves at most, and at multiples of which it then begins.
 pub(crate) const WIDTH: i64 = 16;
 
-fn scalar(dtype: DType) -> Result<Scalar, Refusal> {
+/// The elements that templates compute with.
+pub(crate) fn scalar(dtype: DType) -> Result<Scalar, Refusal> {
     match dtype {
         DType::F32 => Ok(Scalar::F32),
         DType::F16 => Ok(Scalar::F16),
@@ -288,4 +301,15 @@ fn scalar(dtype: DType) -> Result<Scalar, Refusal> {
         DType::U8 | DType::Bool => Ok(Scalar::U8),
         other => Err(Refusal::Elements(other)),
     }
+}
+
+/// The elements as they lie, whatever they are: types of the same size are one.
+pub(crate) fn bits(dtype: DType) -> Result<Scalar, Refusal> {
+    scalar(dtype).or(match dtype.size() {
+        1 => Ok(Scalar::U8),
+        2 => Ok(Scalar::F16),
+        4 => Ok(Scalar::U32),
+        8 => Ok(Scalar::I64),
+        _ => Err(Refusal::Elements(dtype)),
+    })
 }

@@ -3,8 +3,10 @@
 //! A change of view moves nothing where strides can say it; else it is a copy. Producers that may write in any order
 //! write as their readers want it. Groups of several operations may still lie otherwise than their operations alone.
 
+use crate::base::graph::GraphExt;
 use crate::base::groups::Family;
 use crate::base::view::View;
+use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::BTreeSet;
@@ -47,20 +49,7 @@ pub(crate) fn transposed(graph: &Graph, value: ValueId) -> Option<Vec<usize>> {
 /// Whether executors read all of a family's inputs through views. Of the others, groups of several operations read
 /// through views what only their pointwise operations read.
 pub(crate) fn takes_views(family: Family) -> bool {
-    match family {
-        Family::View
-        | Family::Copy
-        | Family::Pointwise
-        | Family::MatMul
-        | Family::Mlp
-        | Family::Fmha => true,
-        Family::Normalization
-        | Family::Reduction
-        | Family::Gather
-        | Family::Convolution
-        | Family::Recurrent
-        | Family::Control => false,
-    }
+    writes_any_order(family) || matches!(family, Family::View | Family::Copy)
 }
 
 /// Whether executors write a family's outputs with their dims in any order.
@@ -81,7 +70,7 @@ pub(crate) fn writes_any_order(family: Family) -> bool {
 impl Layouts {
     /// Looks at every operation once. What is made of constants alone lies as it is made, or as a view of that.
     pub(crate) fn new(graph: &Graph, constant: &[bool]) -> Self {
-        let given: BTreeSet<ValueId> = graph.outputs().iter().map(|(_, value)| *value).collect();
+        let given: BTreeSet<ValueId> = graph.given().into_iter().collect();
         let mut layouts = Self { views: vec![None; graph.len()], moved: vec![false; graph.len()] };
         for (id, node) in graph.nodes() {
             let view = if is_view(node.op()) {
@@ -114,19 +103,27 @@ impl Layouts {
         own.cloned().unwrap_or_else(|| View::contiguous(&graph.ty(value).shape))
     }
 
-    /// How an operation writes its result where it may choose: as its readers want it, or as what it reads lies.
+    /// How an operation writes its result where it may choose.
     fn written(&self, graph: &Graph, id: NodeId, node: &Node) -> Option<View> {
         let family = Family::of(node.op()).filter(|&family| writes_any_order(family))?;
-        let shape = &node.outputs()[0].shape;
-        if let Some(order) = transposed(graph, id.value()) {
-            return Some(View::ordered(shape, &order));
-        }
-        let inputs = node.inputs().iter().flatten();
-        let full = inputs.filter(|&&value| graph.ty(value).shape == *shape);
-        if family != Family::Pointwise || full.clone().any(|&value| self.is_row_major(value)) {
-            return None;
-        }
-        let order = full.copied().find_map(|value| self.view(graph, value).memory_order())?;
-        Some(View::ordered(shape, &order))
+        let order = transposed(graph, id.value()).or_else(|| {
+            let read = node.inputs().iter().flatten().map(|&value| self.view(graph, value));
+            order_of_read(family, &node.outputs()[0].shape, read)
+        })?;
+        Some(View::ordered(&node.outputs()[0].shape, &order))
     }
+}
+
+/// The order of dims in memory in which a pointwise family writes a shape where none of that shape that it reads lies
+/// row-major: as one of them lies.
+pub(crate) fn order_of_read(
+    family: Family,
+    shape: &[Dim],
+    read: impl Iterator<Item = View>,
+) -> Option<Vec<usize>> {
+    let full: Vec<View> = read.filter(|view| view.shape() == shape).collect();
+    if family != Family::Pointwise || full.iter().any(View::is_contiguous) {
+        return None;
+    }
+    full.iter().find_map(View::memory_order)
 }

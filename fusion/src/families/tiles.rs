@@ -1,6 +1,6 @@
 //! Tiles: the variants that a step has by its family and sizes, and what their tiles are.
 
-use crate::base::graph::NodeExt;
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::{ceil, tiles};
@@ -9,7 +9,7 @@ use crate::families::calls::{at_least, at_most, with_call};
 use crate::families::kernels::sums::is_gated;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node};
+use graphene_frontend::graph::{Graph, Node, NodeId};
 use graphene_frontend::op::Op;
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
@@ -45,9 +45,6 @@ struct Pays {
     depth: i64,
 }
 
-/// So many variants of a matmul at most before the last.
-const MOST: usize = 4;
-
 /// The variants that split, of fewest parts first.
 const SPLITS: [Split; 2] = [
     Split {
@@ -63,6 +60,9 @@ const SPLITS: [Split; 2] = [
         threads: Pays { tiles: 0.67, depth: 2048 },
     },
 ];
+/// Kernels of a matmul at most before that of the fewest rows. Of gated ones, and in tiles of 192 columns, there may be one more:
+/// then `split2` is left out, and `split4` takes its few rows.
+const MOST_BEFORE_LAST: usize = 4;
 /// Pixels and output channels of a tile of a convolution whose channels are innermost, by the names of variants.
 pub(crate) const TILES_OF_PIXELS: [(&str, [i64; 2]); 4] =
     [("wide", [128, 128]), ("narrow", [64, 64]), ("few", [32, 32]), ("fewest", [16, 16])];
@@ -82,24 +82,30 @@ pub(crate) const PING_PONG: &str = "ping-pong";
 pub(crate) const DECODE: &str = "decode";
 
 /// Attention of one query of each head by threads, where blocks share the keys of heads: so all cores read some of them.
-struct Decode {
+pub(crate) struct Decode {
     /// The name of its variant.
     name: &'static str,
     /// How many blocks share a head's.
-    parts: i64,
+    pub(crate) parts: i64,
+    /// Warps of a block, in fours.
+    pub(crate) consumers: i64,
     /// The most heads of keys, of all sequences, for each core.
     heads: f64,
+    /// The fewest keys.
+    keys: i64,
 }
 
-/// Those that share, of most parts first; and the one that does not, where there are no clusters.
-/// Not timed yet: as many blocks as cores, or up to twice as many.
-const DECODES: [Decode; 2] = [
-    Decode { name: "decode8", parts: 8, heads: 0.25 },
-    Decode { name: "decode2", parts: 2, heads: 1.0 },
+/// Those of clusters, of most parts first, which pay where keys are not few. On an H200, of 12, 48 and 96 heads of 64 elements
+/// in fp16 with 1024 keys, these take 4.9, 7.8 and 11.1 µs, warpgroups 9.5, 9.9 and 11.1; of 12 with 128 keys 2.8 and 3.6.
+const DECODES: [Decode; 3] = [
+    Decode { name: "decode8", parts: 8, consumers: 1, heads: 0.25, keys: 256 },
+    Decode { name: "decode2", parts: 2, consumers: 2, heads: 1.0, keys: 256 },
+    Decode { name: "decode1", parts: 1, consumers: 1, heads: 1.0, keys: 1 },
 ];
-const DECODE_ALONE: Decode = Decode { name: "decode1", parts: 1, heads: 1.0 };
-/// From how many keys on they pay, and up to how many heads that share them: each is a query of a thread's.
-const KEYS_OF_DECODE: i64 = 128;
+/// The one without clusters: not timed.
+const DECODE_ALONE: [Decode; 1] =
+    [Decode { name: "decode1", parts: 1, consumers: 3, heads: 1.0, keys: 128 }];
+/// Up to how many heads may share keys: each is a query of a thread's.
 const HEADS_OF_DECODE: i64 = 4;
 /// The variants of a convolution whose channels are innermost, of so many pixels and output channels: the largest tiles
 /// of which cores have more than one. There is one variant where the pixels are known.
@@ -170,7 +176,7 @@ fn own_variants(target: &Target, family: Family, body: &Graph) -> Variants {
 
 fn variants_of_matmuls(target: &Target, body: &Graph) -> Option<Variants> {
     let rows = rows_of_matmul(body)?;
-    let (first, last) = MatMuls::of(target, body).named(target);
+    let (first, last) = MatMuls::of(target, body)?.named(target);
     let from = |(name, least)| Variant::named(name, When::AtLeast(rows.clone(), least));
     Some(Variants::ending(first.into_iter().map(from).collect(), last))
 }
@@ -227,10 +233,10 @@ fn variants_of_one_query(target: &Target, body: &Graph) -> Option<Vec<Variant>> 
         return None;
     }
     let one = at_most(rows.clone(), 1)?;
-    let long = at_least(count.clone(), KEYS_OF_DECODE)?;
     let variant = |decode: &Decode| {
+        let long = at_least(count.clone(), decode.keys)?;
         let few = at_most(batch * heads, decode.most_heads(target))?;
-        let mut all = vec![one.clone(), few, long.clone()];
+        let mut all = vec![one.clone(), few, long];
         all.retain(|when| *when != When::Always);
         let when = if all.is_empty() { When::Always } else { When::All(all) };
         Some(Variant::named(decode.name, when))
@@ -239,7 +245,7 @@ fn variants_of_one_query(target: &Target, body: &Graph) -> Option<Vec<Variant>> 
 }
 
 fn decodes(target: &Target) -> &'static [Decode] {
-    if target.has(Feature::Cluster) { &DECODES } else { std::slice::from_ref(&DECODE_ALONE) }
+    if target.has(Feature::Cluster) { &DECODES } else { &DECODE_ALONE }
 }
 
 impl Decode {
@@ -248,10 +254,9 @@ impl Decode {
     }
 }
 
-/// How many blocks a variant of this name has for the keys of each head, if it is attention of one query by threads.
-pub(crate) fn parts_of_decode(name: &str) -> Option<i64> {
-    let mut all = DECODES.iter().chain([&DECODE_ALONE]);
-    all.find(|decode| decode.name == name).map(|decode| decode.parts)
+/// What a variant of this name is on a target, if it is attention of one query by threads.
+pub(crate) fn decode_named(target: &Target, name: &str) -> Option<&'static Decode> {
+    decodes(target).iter().find(|decode| decode.name == name)
 }
 
 /// The blocks of attention by one query of each of `group` times as many heads as have keys, if threads make it.
@@ -260,25 +265,19 @@ pub(crate) fn blocks_of_decode(
     group: i64,
     [heads, keys]: [i64; 2],
 ) -> Option<i64> {
-    let pays = group <= HEADS_OF_DECODE && keys >= KEYS_OF_DECODE;
-    let found = decodes(target).iter().find(|decode| heads <= decode.most_heads(target));
-    found.filter(|_| pays).map(|decode| heads * decode.parts)
+    let pays = |of: &&Decode| heads <= of.most_heads(target) && keys >= of.keys;
+    let found = decodes(target).iter().find(pays).filter(|_| group <= HEADS_OF_DECODE);
+    found.map(|decode| heads * decode.parts)
 }
 
 /// The rows of the first matmul that its tiles are cut from: those of all matrices where they share B, and of one
 /// where each has its own.
 fn rows_of_matmul(body: &Graph) -> Option<Dim> {
-    let (shape, shared) = matmul(body)?;
-    let rows = &shape[..shape.len() - 1];
+    let node = body.node(*body.matmuls().first()?);
+    let shared = body.ty(node.input(1)?).rank() == 2;
+    let (_, rows) = node.outputs()[0].shape.split_last()?;
     let first = if shared { 0 } else { rows.len() - 1 };
     Some(rows[first..].iter().product::<Dim>())
-}
-
-/// The shape of the first matmul, and whether all its matrices share B.
-fn matmul(body: &Graph) -> Option<(&[Dim], bool)> {
-    let (_, node) = body.nodes().find(|(_, node)| node.op() == &Op::MatMul)?;
-    let b = node.input(1)?;
-    Some((&node.outputs()[0].shape, body.ty(b).rank() == 2))
 }
 
 /// A tile that matmuls are cut into.
@@ -315,30 +314,38 @@ pub(crate) struct MatMuls {
 }
 
 impl MatMuls {
-    /// Those of a body.
-    pub(crate) fn of(target: &Target, body: &Graph) -> Self {
-        let gated = is_gated(body);
-        let mut nodes = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
-        let first = nodes.next();
-        let alone = nodes.next().is_none() || gated;
-        let a = first.and_then(|(_, node)| node.inputs()[0]).filter(|_| alone);
-        let depth = a.and_then(|a| {
-            let ty = body.ty(a);
-            Some(ty.shape.last()?.known()?.saturating_mul(ty.dtype.size() as i64))
-        });
-        let (shape, shared) = matmul(body).unwrap_or((&[], true));
-        let outer = shape.split_last_chunk::<2>().map_or(&shape[..0], |(outer, _)| outer);
+    /// Those of a body, if it has any.
+    pub(crate) fn of(target: &Target, body: &Graph) -> Option<Self> {
+        let matmuls = body.matmuls();
+        let follows = body.nodes().map(|(_, node)| node.op().info().work).sum();
+        let how = [matmuls.len() == 1, is_gated(body)];
+        Self::new(target, body, *matmuls.first()?, how, follows)
+    }
+
+    /// Those of which this is the first: it is alone, two gate each other, or several are added.
+    pub(crate) fn new(
+        target: &Target,
+        graph: &Graph,
+        first: NodeId,
+        [alone, gated]: [bool; 2],
+        follows: f64,
+    ) -> Option<Self> {
+        let (node, made) = (graph.node(first), graph.ty(first.value()));
+        let (a, b) = (graph.ty(node.input(0)?), graph.ty(node.input(1)?));
+        let shared = b.rank() == 2;
+        let depth = a.shape.last().and_then(Dim::known).filter(|_| alone || gated);
+        let outer = &made.shape[..made.rank().saturating_sub(2)];
         let known = outer.iter().filter_map(Dim::known).filter(|_| !shared);
-        Self {
+        Some(Self {
             gated,
             shared,
-            columns: shape.last().and_then(Dim::known),
+            columns: made.shape.last().and_then(Dim::known),
             matrices: known.fold(1, |all, n| all.saturating_mul(n.max(1))),
             counted: shared || outer.iter().all(|dim| dim.known().is_some()),
-            depth,
-            by_threads: by_threads(target, body),
-            follows: body.nodes().map(|(_, node)| node.op().info().work).sum(),
-        }
+            depth: depth.map(|depth| depth.saturating_mul(a.dtype.size() as i64)),
+            by_threads: !target.tf32 && made.dtype == DType::F32,
+            follows,
+        })
     }
 
     /// The columns that tiles are cut from, if they are known.
@@ -362,7 +369,7 @@ impl MatMuls {
             first.push((last, most_rows + 1));
             last = name;
         }
-        first.truncate(MOST);
+        first.truncate(MOST_BEFORE_LAST);
         (first, last)
     }
 
@@ -484,12 +491,6 @@ impl MatMuls {
     }
 }
 
-/// Whether single threads make the matmuls: of single precision that is not rounded.
-fn by_threads(target: &Target, body: &Graph) -> bool {
-    let single = |node: &Node| node.op() == &Op::MatMul && node.outputs()[0].dtype == DType::F32;
-    !target.tf32 && body.nodes().any(|(_, node)| single(node))
-}
-
 /// The parts into which a variant of this name splits the depth of a matmul, if it does.
 pub(crate) fn parts(name: &str) -> Option<i64> {
     SPLITS.iter().find(|split| split.name == name).map(|split| split.parts)
@@ -503,7 +504,7 @@ fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<([&'a Di
     let causal = matches!(node.op(), Op::Attention(attrs) if attrs.causal);
     let queries = body.ty(node.input(0)?);
     let [batch, heads, rows, _] = &queries.shape[..] else { return None };
-    let half = !by_threads(target, body) && queries.dtype != DType::F32;
+    let half = queries.dtype != DType::F32;
     let dims =
         node.inputs().iter().take(3).flatten().filter_map(|&value| body.ty(value).shape.last());
     let small = dims.clone().all(|dim| dim.known().is_some_and(|dim| dim <= 64));

@@ -1,8 +1,7 @@
 //! The body of a group: its own small graph.
 
-use crate::base::error::FusionError;
 use crate::base::groups::{Family, Group};
-use crate::base::rebuild::{Rebuilt, outputs};
+use crate::base::rebuild::{Rebuilt, Regrown};
 use graphene_frontend::graph::{Graph, ValueId};
 use std::collections::BTreeMap;
 
@@ -24,37 +23,27 @@ pub(crate) struct Read {
 /// The body of a group that gives these values. Where pointwise operations alone read a constant of one element, it
 /// stands in the body.
 pub(crate) fn body(graph: &Graph, group: &Group, writes: &[ValueId]) -> Rebuilt<Body> {
-    let mut body = Body { graph: Graph::new(), reads: Vec::new() };
-    let mut own: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    let (mut body, mut reads) = (Regrown::default(), Vec::new());
     let by_points = by_points(graph, group);
     for &id in &group.nodes {
         let node = graph.node(id);
-        for &value in node.inputs().iter().flatten() {
-            if own.contains_key(&value) {
-                continue;
-            }
+        body.read(node, |body, value| {
             let name = graph.node(value.node).name();
             let by_points = by_points.get(&value).copied().unwrap_or(false);
-            let scalar = graph.constant(value).filter(|tensor| tensor.len() == 1);
-            let inner = match scalar {
-                Some(tensor) if by_points => body.graph.add_constant(name, tensor.clone()),
-                _ => {
-                    body.reads.push(Read { value, by_points });
-                    let ty = graph.ty(value).clone();
-                    body.graph.add_input(name, ty).map_err(|e| FusionError::rebuild(node, e))?
+            match graph.constant(value).filter(|tensor| by_points && tensor.len() == 1) {
+                Some(tensor) => Ok(body.add_constant(name, tensor.clone())),
+                None => {
+                    reads.push(Read { value, by_points });
+                    body.add_input(name, graph.ty(value).clone())
                 }
-            };
-            own.insert(value, inner);
-        }
-        let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| own[&v])).collect();
-        let new = body.graph.add(node.name(), node.op().clone(), &inputs);
-        let new = new.map_err(|e| FusionError::rebuild(node, e))?;
-        own.extend(outputs(id, node, new));
+            }
+        })?;
+        body.copy(id, node)?;
     }
     for value in writes {
-        body.graph.add_output(graph.node(value.node).name(), own[value]);
+        body.graph.add_output(graph.node(value.node).name(), body.renamed[value]);
     }
-    Ok(body)
+    Ok(Body { graph: body.graph, reads })
 }
 
 /// For each value that the group reads, whether only pointwise operations do.

@@ -2,7 +2,7 @@
 
 use super::Lowering;
 use crate::base::error::FusionError;
-use crate::base::graph::NodeExt;
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::{Family, Group, GroupId, Groups};
 use crate::base::program::{BufferKind, Operand, Origin, Weight};
 use crate::base::variants::Variants;
@@ -61,8 +61,7 @@ pub(crate) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> B
             copied.extend(inputs().filter(|value| last.contains(*value)));
         }
     }
-    let given = graph.outputs().iter().map(|(_, value)| *value);
-    copied.extend(given.filter(|value| last.contains(value)));
+    copied.extend(graph.given().into_iter().filter(|value| last.contains(value)));
     let few = 2 * copied.len() < all.len() + usize::from(!cpu);
     if few { all } else { BTreeSet::new() }
 }
@@ -232,7 +231,7 @@ impl Lowering<'_> {
                 return Ok(Some(place));
             }
             let copy = self.buffer(value, BufferKind::Intermediate, Some(&order));
-            let origin = Origin::Before(GroupId(number as u32));
+            let origin = Origin::Before(GroupId::from_index(number));
             self.push_copy(origin, value, place, copy.clone(), group.executor)?;
             copy
         };

@@ -2,7 +2,7 @@
 
 use super::Lowering;
 use crate::base::error::FusionError;
-use crate::base::graph::NodeExt;
+use crate::base::graph::GraphExt;
 use crate::base::groups::{Executor, Family, Group};
 use crate::base::program::{BufferKind, Operand, Weight};
 use crate::base::view::View;
@@ -32,11 +32,18 @@ impl Lowering<'_> {
         Ok(operand)
     }
 
+    /// The group's matmuls, each with its operands.
+    fn matmuls(&self, group: &Group) -> Vec<(NodeId, [ValueId; 2])> {
+        let operands = |&id: &NodeId| match self.graph.operation(id.value()) {
+            (Op::MatMul, &[Some(a), Some(b)]) => Some((id, [a, b])),
+            _ => None,
+        };
+        group.nodes.iter().filter_map(operands).collect()
+    }
+
     /// The right operands of the group's matmuls.
     fn multiplied_by(&self, group: &Group) -> Vec<ValueId> {
-        let matmuls = group.nodes.iter().map(|&id| self.graph.node(id));
-        let matmuls = matmuls.filter(|node| matches!(node.op(), Op::MatMul));
-        matmuls.filter_map(|node| node.input(1)).collect()
+        self.matmuls(group).into_iter().map(|(_, [_, b])| b).collect()
     }
 
     /// Weights that one kernel multiplies by, and adds the matmuls of, lie in one order: those that are views are made
@@ -74,7 +81,7 @@ impl Lowering<'_> {
                 _ => false,
             };
             let fits = pays && ty.rank() == 2 && self.groups.is_constant(weight.node);
-            fits && self.multiplies_only(self.seen(weight))
+            fits && self.multiplies_only(self.graph.through(weight, is_view))
         };
         if weights.iter().all(is_to_turn) { weights } else { Vec::new() }
     }
@@ -99,11 +106,7 @@ impl Lowering<'_> {
         if !template || self.target.kind == Kind::Cpu {
             return Ok(());
         }
-        let matmuls = group.nodes.iter().map(|&id| (id, self.graph.node(id)));
-        let matmuls = matmuls.filter(|(_, node)| matches!(node.op(), Op::MatMul));
-        let matmuls: Vec<(NodeId, [ValueId; 2])> = matmuls
-            .filter_map(|(id, node)| Some((id, [node.inputs()[0]?, (*node.inputs().get(1)?)?])))
-            .collect();
+        let matmuls = self.matmuls(group);
         let mut sides = Vec::with_capacity(matmuls.len());
         for (id, operands) in &matmuls {
             let shape = &self.graph.ty(id.value()).shape;
@@ -150,14 +153,6 @@ impl Lowering<'_> {
         }
         let place = self.place(value)?;
         self.gathered(number, value, place, group.executor).map(drop)
-    }
-
-    /// What a value is a view of.
-    fn seen(&self, mut value: ValueId) -> ValueId {
-        while is_view(self.graph.node(value.node).op()) {
-            value = self.graph.node(value.node).inputs()[0].expect("a view has its input");
-        }
-        value
     }
 
     /// Whether all that read a constant, or a view of it, multiply by it.

@@ -1,11 +1,11 @@
 //! Weights that a program makes of the model's own, once: merged projections, transposed or scaled matrices.
 
-use crate::base::rebuild::{InPlace, Rebuilt};
+use crate::base::graph::GraphExt;
+use crate::base::rebuild::{InPlace, Rebuilt, Regrown};
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::{Binary, Op};
 use graphene_frontend::tensor::Tensor;
-use std::collections::BTreeMap;
 
 /// The bits of single precision that TF32 has not.
 const TF32_CUT: i32 = 0x1fff;
@@ -48,31 +48,9 @@ pub(crate) fn recipe_of_tf32(graph: &Graph, value: ValueId) -> Rebuilt<Graph> {
 
 /// The operations that make a constant value, and the value among them.
 fn steps(graph: &Graph, value: ValueId) -> Rebuilt<(Graph, ValueId)> {
-    let mut recipe = Graph::new();
-    let mut made: BTreeMap<NodeId, NodeId> = BTreeMap::new();
-    let mut pending = vec![value.node];
-    while let Some(&id) = pending.last() {
-        let node = graph.node(id);
-        let waits = node.inputs().iter().flatten().map(|value| value.node);
-        let waits: Vec<NodeId> = waits.filter(|id| !made.contains_key(id)).collect();
-        if !waits.is_empty() {
-            pending.extend(waits);
-            continue;
-        }
-        pending.pop();
-        if made.contains_key(&id) {
-            continue;
-        }
-        let own = |value: &ValueId| ValueId { node: made[&value.node], output: value.output };
-        let new = match node.op() {
-            Op::Constant(tensor) => recipe.add_constant(node.name(), tensor.clone()).node,
-            op => {
-                let inputs: Vec<_> = node.inputs().iter().map(|v| v.as_ref().map(own)).collect();
-                let mut at = InPlace { graph: &mut recipe, node };
-                at.add_optional(op.clone(), &inputs)?.node
-            }
-        };
-        made.insert(id, new);
+    let mut recipe = Regrown::default();
+    for id in graph.needed([value.node]) {
+        recipe.copy(id, graph.node(id))?;
     }
-    Ok((recipe, ValueId { node: made[&value.node], output: value.output }))
+    Ok((recipe.graph, recipe.renamed[&value]))
 }

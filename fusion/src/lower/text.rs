@@ -35,7 +35,7 @@ impl Groups {
         let mut launches = Launches { program, target, sizes: &sizes, requested: Vec::new() };
         let mut text = String::new();
         for (i, group) in self.groups.iter().enumerate() {
-            let id = GroupId(i as u32);
+            let id = GroupId::from_index(i);
             let step = program.step_of(id);
             let named = Self::number(program, id);
             let before = launches.copies(Origin::Before(id), &format!("for {named}"), &mut text);
@@ -62,7 +62,7 @@ impl Groups {
         text.truncate(text.trim_end().trim_end_matches('}').len());
         for (i, group) in self.groups.iter().enumerate().filter(|(_, g)| g.family != Family::View) {
             let colour = group.family.colour();
-            let step = Self::number(program, GroupId(i as u32));
+            let step = Self::number(program, GroupId::from_index(i));
             text += &format!("  subgraph cluster_{i} {{\n    label=\"{step} {}\"; ", group.family);
             text += &format!("fontname=\"Helvetica\"; fontsize=10; color=\"{colour}\";\n");
             for id in &group.nodes {

@@ -6,7 +6,7 @@
 //! which they were found. So kernels are made, kept and bound as those of any variant. Who times candidates is no part of
 //! this: all here is pure.
 
-use crate::base::graph::NodeExt;
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 pub use crate::base::parameters::{
     FmhaParameters, GemmParameters, MlpParameters, NoParameters, Parameters,
@@ -119,9 +119,8 @@ const DEEPEST: usize = 2;
 /// one matrix.
 fn deepest_split(step: &Step) -> i64 {
     let body = &step.body;
-    let matmuls = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
-    let depths = matmuls.map(|(_, node)| {
-        let types = |place: usize| node.input(place).map(|v| body.ty(v));
+    let depths = body.matmuls().into_iter().map(|id| {
+        let types = |place: usize| body.node(id).input(place).map(|v| body.ty(v));
         let (a, b) = (types(0)?, types(1)?);
         a.shape.last()?.known().filter(|_| b.rank() == 2)
     });

@@ -38,7 +38,7 @@ pub(super) fn apply(
         Op::Expand(_) => return movement::expand(node, inputs[0], symbol).and_then(one),
         Op::Slice(axes) => return movement::slice(node, inputs[0], axes, symbol).and_then(one),
         Op::Pad { before, after, .. } => {
-            return movement::pad(inputs[0], &inputs, before, after).and_then(one);
+            return movement::pad(&inputs, before, after).and_then(one);
         }
         _ => {}
     }
@@ -214,11 +214,16 @@ fn by_itself(
     axes: impl IntoIterator<Item = usize>,
     why: &str,
 ) -> Result<Value, String> {
-    if axes.into_iter().any(|axis| value.axes[axis].is_some()) {
-        return refused(why);
+    match axes.into_iter().any(|axis| value.axes[axis].is_some()) {
+        true => refused(why),
+        false => Ok(other_elements(value)),
     }
+}
+
+/// Other elements where a value's are.
+fn other_elements(value: &Value) -> Value {
     let axes = value.axes.iter().map(|along| along.as_ref().map(Along::unknown)).collect();
-    Ok(Value { axes, uniform: None, ..*value })
+    Value { axes, uniform: None, ..*value }
 }
 
 fn reduce(value: &Value, op: ReduceOp, axes: &[usize], keep: bool) -> Result<Value, String> {
@@ -252,20 +257,20 @@ fn cumulative(
     if reverse && value.axes[axis].is_some() {
         return refused("runs along it from its end");
     }
-    let value = by_itself(value, [], "")?;
-    Ok(Value { finite: value.finite && op == CumulativeOp::Sum && !value.large, ..value })
+    let finite = value.finite && op == CumulativeOp::Sum && !value.large;
+    Ok(Value { finite, ..other_elements(value) })
 }
 
 fn softmax(value: &Value, axis: usize, log: bool) -> Result<Value, String> {
     let Some(along) = &value.axes[axis] else {
-        return by_itself(value, [], "").map(|made| Value { large: made.large && log, ..made });
+        return Ok(Value { large: value.large && log, ..other_elements(value) });
     };
     if !along.added.forbids() || log || !along.is_plain() {
         return refused(
             "takes all that lies along it together, and no mask is known to forbid what is added",
         );
     }
-    let mut made = by_itself(value, [], "")?;
+    let mut made = other_elements(value);
     // Where everything is forbidden with -∞ there is no number; those rows are among the added.
     let zero = Tensor::scalar(0.0_f32);
     made.axes[axis] = Some(Along::plain(Added::Number(zero)));

@@ -8,8 +8,6 @@ use std::collections::BTreeSet;
 pub(crate) struct Arranged {
     pub(crate) groups: Groups,
     pub(crate) group_of: Vec<Option<GroupId>>,
-    /// For each group those that read what it makes.
-    pub(crate) readers: Vec<BTreeSet<GroupId>>,
 }
 
 /// Puts groups in order: by their latest node, after all that they wait for.
@@ -43,15 +41,13 @@ pub(super) fn arrange(graph: &Graph, groups: Vec<Group>, constant: Vec<bool>) ->
         }
     }
     assert_eq!(order.len(), groups.len(), "covers and operations alone have no cycles");
-    let mut renumbered = vec![GroupId(0); groups.len()];
+    let mut renumbered = vec![GroupId::from_index(0); groups.len()];
     for (new, &old) in order.iter().enumerate() {
-        renumbered[old] = GroupId(new as u32);
+        renumbered[old] = GroupId::from_index(new);
     }
     let group_of = number_of.iter().map(|&number| renumbered.get(number).copied()).collect();
-    let renumber = |old: &usize| readers[*old].iter().map(|&reader| renumbered[reader]).collect();
-    let readers = order.iter().map(renumber).collect();
     let mut groups: Vec<_> = groups.into_iter().map(Some).collect();
     let groups = order.iter().filter_map(|&old| groups[old].take()).collect();
     let groups = Groups { groups, boundaries: Vec::new(), notes: Vec::new(), constant };
-    Arranged { groups, group_of, readers }
+    Arranged { groups, group_of }
 }

@@ -5,10 +5,11 @@ use crate::base::groups::{Boundary, Family, Group, GroupId, Groups, Reason};
 use crate::partition::arrange::Arranged;
 use crate::partition::costs::{Costs, Kept};
 use crate::partition::fusion_graph::FusionGraph;
+use crate::partition::join::waits_through_others;
 use crate::partition::legal::{Rules, alone, family, is_fusible};
 use crate::partition::set::{OpId, Set};
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// A value that one group makes and another one reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -28,7 +29,7 @@ pub(crate) fn stored(
     let is_free = |id: NodeId| of(id).is_some_and(|(_, group)| group.family == Family::View);
     let mut all = BTreeSet::new();
     for (to, group) in groups.groups.iter().enumerate().filter(|(_, g)| g.family != Family::View) {
-        let to = GroupId(to as u32);
+        let to = GroupId::from_index(to);
         for input in group.nodes.iter().flat_map(|&id| graph.node(id).inputs()).flatten() {
             let mut value = *input;
             while is_free(value.node)
@@ -108,7 +109,13 @@ impl WhyApart<'_> {
             }
             Err(reason) => return none(reason),
         };
-        if waits_through_others(net, self.arranged, from, to) {
+        // What stands before a group waits for none behind it.
+        let makers = |group: GroupId| {
+            let producers = self.ops[group.index()].iter().flat_map(|&op| &net[op].producers);
+            let makers = producers.filter_map(|&op| self.arranged.group_of[net[op].node.index()]);
+            makers.filter(|maker| *maker >= from)
+        };
+        if waits_through_others(from, to, makers) {
             return (Reason::Cycle, gain);
         }
         (if gain > Some(0.0) { Reason::Elsewhere } else { Reason::NotProfitable }, gain)
@@ -149,33 +156,4 @@ impl WhyApart<'_> {
         let of = |id: GroupId| self.group(id).cost.unwrap_or_default();
         Kept { read: kept.read.min(of(to).read), written: kept.written.min(of(from).written) }
     }
-}
-
-/// Whether a group waits for another one by a third one.
-fn waits_through_others(
-    net: &FusionGraph<'_>,
-    arranged: &Arranged,
-    from: GroupId,
-    to: GroupId,
-) -> bool {
-    // On the way stand only groups with operations before the last one of the reader: few, since no group spans much.
-    let ops = |group: GroupId| {
-        let nodes = &arranged.groups.groups[group.index()].nodes;
-        nodes.iter().filter_map(|&node| net.of_node(node))
-    };
-    let last = ops(to).max();
-    let is_between = |reader: &GroupId| *reader < to && ops(*reader).min() < last;
-    let mut pending: Vec<GroupId> =
-        arranged.readers[from.index()].iter().copied().filter(is_between).collect();
-    let mut seen = HashSet::new();
-    while let Some(group) = pending.pop() {
-        let readers = &arranged.readers[group.index()];
-        if readers.contains(&to) {
-            return true;
-        }
-        if seen.insert(group) {
-            pending.extend(readers.iter().copied().filter(is_between));
-        }
-    }
-    false
 }

@@ -6,7 +6,7 @@
 
 use crate::base::constants::constants;
 use crate::base::elements::{is_plain, is_real};
-use crate::base::graph::NodeExt;
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::{Executor, Family};
 use crate::base::sizes::planning_sizes;
 use crate::families::executor::executor;
@@ -21,6 +21,7 @@ use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
 use graphene_ir::target::{Kind, Target};
 use std::collections::{HashMap, HashSet};
+use std::iter::successors;
 use std::ops::Index;
 
 /// A shape of a [`FusionGraph`]; equal shapes have equal numbers.
@@ -386,15 +387,11 @@ impl<'a> FusionGraph<'a> {
 
 /// The outputs of a graph, and all values that they are views of.
 fn given(graph: &Graph) -> HashSet<ValueId> {
-    let mut given = HashSet::new();
-    let mut pending: Vec<ValueId> = graph.outputs().iter().map(|(_, value)| *value).collect();
-    while let Some(value) = pending.pop() {
-        let node = graph.node(value.node);
-        if given.insert(value) && is_view(node.op()) {
-            pending.extend(node.input(0));
-        }
-    }
-    given
+    let under = |value: &ValueId| match graph.operation(*value) {
+        (op, [under, ..]) if is_view(op) => *under,
+        _ => None,
+    };
+    graph.given().into_iter().flat_map(|value| successors(Some(value), under)).collect()
 }
 
 impl Written {

@@ -3,11 +3,11 @@
 
 use crate::base::groups::Family;
 use crate::base::sizes::ceil;
-use crate::families::grids::{COLUMNS, MANY, halved, of_columns, of_folds, of_loop};
+use crate::families::grids::{COLUMNS, MANY, halved, of_columns, of_folds, of_loop, widest};
 use crate::families::kernels::recurrent;
 use crate::families::tiles::{MatMuls, blocks_of_pixels};
 use crate::partition::fusion_graph::{FusionGraph, Read, Role, ShapeId};
-use crate::partition::legal::are_gated;
+use crate::partition::legal::are_added;
 use crate::partition::set::{OpId, Set};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::Op;
@@ -15,10 +15,6 @@ use graphene_ir::target::Target;
 use graphene_ir::template::conv::Sliding;
 use graphene_ir::template::rows::Rows;
 use graphene_ir::tensor::Scalar;
-
-/// Bytes that an instruction moves at most, and elements.
-const WIDTH: i64 = 16;
-const MOST: i64 = 8;
 
 /// The blocks of a loop over so many vectors, which the kernel knows or not.
 pub(crate) fn of_items((items, known): (i64, bool), target: &Target) -> i64 {
@@ -28,7 +24,7 @@ pub(crate) fn of_items((items, known): (i64, bool), target: &Target) -> i64 {
 
 /// Elements of so many bytes that a thread moves at once, of rows of so many.
 pub(crate) fn vector_of(row: i64, bytes: i64) -> i64 {
-    halved((WIDTH / bytes.max(1)).clamp(1, MOST), |vector| row % vector == 0)
+    halved(widest(bytes), |vector| row % vector == 0)
 }
 
 pub(crate) struct Grids<'a> {
@@ -183,27 +179,18 @@ impl Grids<'_> {
         let net = self.net;
         let matmuls: Vec<OpId> = net.matmuls(set).collect();
         let &first = matmuls.first()?;
-        let (shape, b) = (net[first].shape, net.read(first, 1)?.shape);
-        let known = net.known(shape);
-        let (outer, shared) = (known.len().checked_sub(2)?, net.known(b).len() == 2);
-        let (gated, a) = (are_gated(net, set), net.read(first, 0)?.shape);
-        let size = net[first].dtype.size() as i64;
-        let depth = net.known(a).last().copied().flatten().map(|depth| depth.saturating_mul(size));
-        let matrices = known[..outer].iter().flatten().filter(|_| !shared).map(|n| (*n).max(1));
-        let matmuls = MatMuls {
-            gated,
-            shared,
-            columns: known[outer + 1],
-            matrices: matrices.fold(1, i64::saturating_mul),
-            counted: shared || known[..outer].iter().all(Option::is_some),
-            depth: depth.filter(|_| matmuls.len() == 1 || gated),
-            by_threads: !self.target.tf32 && net[first].dtype == DType::F32,
-            follows: set.iter().map(|op| net.node(op).op().info().work).sum(),
-        };
+        let shape = net[first].shape;
+        let outer = net.known(shape).len().checked_sub(2)?;
+        // Several that are no sum gate each other.
+        let gated = !are_added(net, set);
+        let follows = set.iter().map(|op| net.node(op).op().info().work).sum();
+        let alone = matmuls.len() == 1;
+        let matmuls =
+            MatMuls::new(self.target, net.graph, net[first].node, [alone, gated], follows)?;
         let (matrices, rows) =
             (self.count(shape, 0..outer).0, self.count(shape, outer..outer + 1).0);
         let columns = self.count(shape, outer + 1..outer + 2).0;
-        let sizes = if shared {
+        let sizes = if matmuls.shared {
             [1, matrices.saturating_mul(rows), columns]
         } else {
             [matrices, rows, columns]

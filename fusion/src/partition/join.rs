@@ -5,7 +5,9 @@ use crate::base::groups::Family;
 use crate::partition::candidates::NEAR;
 use crate::partition::costs::Costs;
 use crate::partition::legal::{Rules, family};
-use crate::partition::set::{OpId, Set};
+use crate::partition::set::Set;
+use std::collections::{BTreeSet, HashSet};
+use std::hash::Hash;
 
 /// A group by its operations and its family.
 pub(crate) type Chosen = (Set, Family);
@@ -26,13 +28,15 @@ fn best(rules: &Rules<'_>, costs: &Costs<'_>, groups: &[Chosen]) -> Option<(usiz
     for (number, (set, _)) in groups.iter().enumerate() {
         set.iter().for_each(|op| group_of[op.index()] = number);
     }
+    let makers = |group: usize| {
+        let producers = groups[group].0.iter().flat_map(|op| &net[op].producers);
+        producers.map(|op| group_of[op.index()])
+    };
     let seconds = |(set, family): Chosen| costs.of(set, family).seconds();
     let mut best: Option<(f64, usize, usize, Chosen)> = None;
     for (to, &(set, own)) in groups.iter().enumerate() {
-        let mut makers: Vec<usize> = producers(rules, set).map(|op| group_of[op.index()]).collect();
-        makers.sort_unstable();
-        makers.dedup();
-        for from in makers.into_iter().filter(|&from| from != to) {
+        let own_makers: BTreeSet<usize> = makers(to).filter(|&from| from != to).collect();
+        for from in own_makers {
             let beyond = |union: &Set| {
                 let before = own == Family::Mlp && groups[from].0.len() == 1;
                 before || spans(*union) > NEAR
@@ -42,7 +46,7 @@ fn best(rules: &Rules<'_>, costs: &Costs<'_>, groups: &[Chosen]) -> Option<(usiz
             let joined = (union, family);
             let gain = seconds(groups[from]) + seconds(groups[to]) - seconds(joined);
             let better = gain > best.as_ref().map_or(0.0, |best| best.0);
-            if better && !waits_through_others(rules, groups, &group_of, from, to) {
+            if better && !waits_through_others(from, to, makers) {
                 best = Some((gain, from, to, joined));
             }
         }
@@ -50,31 +54,23 @@ fn best(rules: &Rules<'_>, costs: &Costs<'_>, groups: &[Chosen]) -> Option<(usiz
     best.map(|(_, from, to, joined)| (from, to, joined))
 }
 
-/// The operations that those of a set read.
-fn producers<'a>(rules: &'a Rules<'_>, set: Set) -> impl Iterator<Item = OpId> + 'a {
-    set.iter().flat_map(|op| rules.net[op].producers.iter().copied())
-}
-
 fn spans(set: Set) -> usize {
     128 - set.mask().leading_zeros() as usize
 }
 
-/// Whether a group waits for another one by a third one.
-fn waits_through_others(
-    rules: &Rules<'_>,
-    groups: &[Chosen],
-    group_of: &[usize],
-    from: usize,
-    to: usize,
+/// Whether a group waits for another one by a third one. `makers`: the groups that one reads.
+pub(super) fn waits_through_others<G: Copy + Eq + Hash, I: Iterator<Item = G>>(
+    from: G,
+    to: G,
+    makers: impl Fn(G) -> I,
 ) -> bool {
-    let makers = |group: usize| producers(rules, groups[group].0).map(|op| group_of[op.index()]);
-    let mut seen = vec![false; groups.len()];
-    let mut pending: Vec<usize> = makers(to).filter(|&maker| maker != from).collect();
+    let mut seen = HashSet::from([to]);
+    let mut pending: Vec<G> = makers(to).filter(|maker| *maker != from).collect();
     while let Some(group) = pending.pop() {
         if group == from {
             return true;
         }
-        if group != to && !std::mem::replace(&mut seen[group], true) {
+        if seen.insert(group) {
             pending.extend(makers(group));
         }
     }

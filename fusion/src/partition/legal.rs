@@ -109,9 +109,7 @@ fn mixed(net: &FusionGraph<'_>, set: Set) -> Reason {
 
 /// The inputs of members that other members make.
 fn inner_reads<'a>(net: &'a FusionGraph<'_>, set: Set) -> impl Iterator<Item = &'a Read> {
-    set.iter()
-        .flat_map(|op| &net[op].reads)
-        .filter(move |read| read.from.is_some_and(|from| set.contains(from)))
+    set.iter().flat_map(|op| &net[op].reads).filter(move |read| is_inner(set, read.from))
 }
 
 fn is_inner(set: Set, from: Option<OpId>) -> bool {
@@ -200,7 +198,7 @@ fn is_met(net: &FusionGraph<'_>, read: &Read, matmul: OpId) -> bool {
 }
 
 /// Whether several matmuls become one sum, of them and of values that are made of none.
-fn are_added(net: &FusionGraph<'_>, set: Set) -> bool {
+pub(crate) fn are_added(net: &FusionGraph<'_>, set: Set) -> bool {
     let matmuls: Vec<OpId> = net.matmuls(set).collect();
     let &[first, _, ..] = &matmuls[..] else { return true };
     // A batch of matmuls with a weight each, and one with a shared weight, cannot be terms of one sum.
@@ -220,7 +218,7 @@ fn are_added(net: &FusionGraph<'_>, set: Set) -> bool {
 }
 
 /// Whether two matmuls of one value, each by a matrix of its own, meet: a function of both may follow.
-pub(crate) fn are_gated(net: &FusionGraph<'_>, set: Set) -> bool {
+fn are_gated(net: &FusionGraph<'_>, set: Set) -> bool {
     let matmuls: Vec<OpId> = net.matmuls(set).collect();
     let &[gate, value] = &matmuls[..] else { return false };
     let own = |op: OpId| (net.node(op).inputs()[0], net[op].reads[1].shape);
@@ -436,14 +434,20 @@ fn embeddings(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     Ok(Family::Gather)
 }
 
+/// The one operation with this role, for which the template was chosen.
+fn only(net: &FusionGraph<'_>, set: Set, role: Role) -> Result<OpId, Reason> {
+    let mut all = set.iter().filter(|&op| net[op].role == role);
+    let first = all.next().expect("the template is chosen for it");
+    match all.next() {
+        Some(_) => Err(Reason::Mixed(net[first].family, net[first].family)),
+        None => Ok(first),
+    }
+}
+
 /// One convolution with expressions of its result's shape after it.
 fn convolutions(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let net = rules.net;
-    let mut all = set.iter().filter(|&op| net[op].role == Role::Convolution);
-    let conv = all.next().expect("the template is chosen for its convolution");
-    if all.next().is_some() {
-        return Err(Reason::Mixed(Family::Convolution, Family::Convolution));
-    }
+    let conv = only(net, set, Role::Convolution)?;
     if net[conv].reads.iter().any(|read| is_inner(set, read.from)) {
         return Err(Reason::Prologue(Family::Convolution));
     }
@@ -460,13 +464,8 @@ fn convolutions(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
 /// expressions of its result's shape after it.
 fn integers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let net = rules.net;
-    let is_root = |op: &OpId| net[*op].role == Role::Integers;
-    let mut all = set.iter().filter(is_root);
-    let root = all.next().expect("the template is chosen for it");
+    let root = only(net, set, Role::Integers)?;
     let family = net[root].family;
-    if all.next().is_some() {
-        return Err(Reason::Mixed(family, family));
-    }
     let widening = widening(net, set, root).ok_or(Reason::Prologue(family))?;
     for op in set.iter().filter(|op| !widening.contains(op)) {
         let Role::Point { plain, .. } = net[op].role else { continue };
@@ -482,7 +481,7 @@ fn integers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     if net[root].reads.iter().any(|read| read.slot > 0 && is_inner(set, read.from)) {
         return Err(Reason::Prologue(family));
     }
-    let stays = |op: &OpId| is_root(op) || widening.contains(op);
+    let stays = |op: &OpId| *op == root || widening.contains(op);
     stores_what_waits(net, set, stays, family)?;
     Ok(family)
 }

@@ -6,12 +6,11 @@
 
 use super::language::SMALL;
 use crate::base::constants::constants;
-use crate::base::error::FusionError;
-use crate::base::graph::NodeExt;
-use crate::base::rebuild::{Rebuilt, outputs};
+use crate::base::graph::{GraphExt, NodeExt};
+use crate::base::rebuild::{Rebuilt, Regrown};
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The fewest operations of a block, but for the last one of a graph.
@@ -48,10 +47,9 @@ pub(crate) fn blocks(graph: &Graph) -> Rebuilt<Vec<Block>> {
     let operations: Vec<NodeId> =
         graph.nodes().filter(|(_, node)| node.is_operation()).map(|(id, _)| id).collect();
     let constant = constants(graph);
-    let given: BTreeSet<ValueId> = graph.outputs().iter().map(|(_, value)| *value).collect();
     cuts(graph, &operations, &constant)
         .into_iter()
-        .map(|range| carve(graph, &operations[range], &constant, &given))
+        .map(|range| carve(graph, &operations[range], &constant))
         .collect()
 }
 
@@ -116,56 +114,29 @@ fn feeds_a_matmul(graph: &Graph, id: NodeId) -> bool {
     graph.uses(id).iter().any(|(reader, _)| matches!(graph.node(*reader).op(), Op::MatMul))
 }
 
-/// These operations as a block; `given` are the outputs of the graph.
-fn carve(
-    graph: &Graph,
-    operations: &[NodeId],
-    constant: &[bool],
-    given: &BTreeSet<ValueId>,
-) -> Rebuilt<Block> {
-    let mut block = Block {
-        graph: Graph::new(),
-        constants: Vec::new(),
-        inputs: Vec::new(),
-        outputs: Vec::new(),
-        names: Vec::with_capacity(operations.len()),
-    };
-    let mut own: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+/// These operations as a block.
+fn carve(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Rebuilt<Block> {
+    let (mut constants, mut inputs, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    let mut block = Regrown::default();
     for (number, &id) in operations.iter().enumerate() {
         let node = graph.node(id);
-        let failed = |error| FusionError::rebuild(node, error);
-        for &value in node.inputs().iter().flatten() {
-            if own.contains_key(&value) {
-                continue;
-            }
-            let inner = match graph.constant(value).filter(|tensor| tensor.len() <= SMALL) {
-                Some(tensor) => block.graph.add_constant("", tensor.clone()),
+        block.read(node, |block, value| {
+            match graph.constant(value).filter(|tensor| tensor.len() <= SMALL) {
+                Some(tensor) => Ok(block.add_constant("", tensor.clone())),
                 None => {
-                    block.inputs.push(value);
-                    block.constants.push(constant[value.node.index()]);
-                    block.graph.add_input("", graph.ty(value).clone()).map_err(failed)?
+                    inputs.push(value);
+                    constants.push(constant[value.node.index()]);
+                    block.add_input("", graph.ty(value).clone())
                 }
-            };
-            own.insert(value, inner);
-        }
-        let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| own[&v])).collect();
-        let new = block.graph.add(&number.to_string(), node.op().clone(), &inputs);
-        let new = new.map_err(failed)?;
-        block.names.push(node.name().to_owned());
-        own.extend(outputs(id, node, new));
+            }
+        })?;
+        block.copy_as(&number.to_string(), id, node)?;
+        names.push(node.name().to_owned());
     }
     let (first, last) = (operations.first(), operations.last());
-    let inside = |id: NodeId| Some(&id) >= first && Some(&id) <= last;
-    for &id in operations {
-        let uses = graph.uses(id);
-        for output in 0..graph.node(id).outputs().len() as u32 {
-            let value = ValueId { node: id, output };
-            let read = uses.iter().any(|(reader, edge)| edge.output == output && !inside(*reader));
-            if read || given.contains(&value) {
-                block.outputs.push(value);
-                block.graph.add_output("", own[&value]);
-            }
-        }
+    let outputs = graph.stored(operations, |id| Some(&id) >= first && Some(&id) <= last);
+    for value in &outputs {
+        block.graph.add_output("", block.renamed[value]);
     }
-    Ok(block)
+    Ok(Block { graph: block.graph, constants, inputs, outputs, names })
 }

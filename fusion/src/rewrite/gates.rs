@@ -17,7 +17,8 @@ pub(crate) fn split_gates(graph: &Graph) -> Rebuilt<Graph> {
     let gates: BTreeSet<NodeId> = multiplied
         .filter_map(|(_, node)| {
             let &[Some(a), Some(b)] = node.inputs() else { return None };
-            gates(graph, &constant, [half(graph, a), half(graph, b)])
+            let part = |value| graph.through(value, |op| matches!(op, Op::Unary(_)));
+            gates(graph, &constant, [a, b].map(part))
         })
         .flatten()
         .collect();
@@ -32,32 +33,18 @@ pub(crate) fn split_gates(graph: &Graph) -> Rebuilt<Graph> {
     })
 }
 
-/// What a value is a function of each element of.
-fn half(graph: &Graph, mut value: ValueId) -> NodeId {
-    while let (Op::Unary(_), &[Some(x)]) = graph.operation(value) {
-        value = x;
-    }
-    value.node
-}
-
 /// The two, if they are the two parts of a matmul by constant weights, and all that is read of it.
-fn gates(graph: &Graph, constant: &[bool], gates: [NodeId; 2]) -> Option<[NodeId; 2]> {
-    let of = |id: NodeId| match graph.operation(id.value()) {
-        (Op::Slice(range), &[Some(of)]) => match &range[..] {
-            [range @ SliceAxis { step: 1, .. }] => Some((of, range)),
-            _ => None,
-        },
-        _ => None,
+fn gates(graph: &Graph, constant: &[bool], gates: [ValueId; 2]) -> Option<[NodeId; 2]> {
+    let [Some((whole, a)), Some((same, b))] = gates.map(|gate| graph.range_of(gate)) else {
+        return None;
     };
-    let ((whole, a), (same, b)) = (of(gates[0])?, of(gates[1])?);
     let shape = &graph.ty(whole).shape;
     let last = a.axis == b.axis && a.axis + 1 == shape.len();
     let [first, second] = if a.start == 0 { [a, b] } else { [b, a] };
     let width = &first.len;
     let both = first.start == 0 && second.start == *width && second.len == *width;
     let all = whole == same && last && both && shape.last() == Some(&(width + width));
-    let read = |id: NodeId| graph.uses(id).len();
-    let alone = read(whole.node) == 2 && !graph.gives(whole.node);
+    let alone = graph.uses(whole.node).len() == 2 && !graph.gives(whole.node);
     // The matmul itself, or the sum with its bias.
     let is_weights = |value: Option<ValueId>| value.is_some_and(|v| constant[v.node.index()]);
     let is_matmul = |value: ValueId| match graph.operation(value) {
@@ -67,12 +54,11 @@ fn gates(graph: &Graph, constant: &[bool], gates: [NodeId; 2]) -> Option<[NodeId
     let fits = match graph.operation(whole) {
         (Op::Binary(Binary::Add), &[Some(matmul), bias]) => {
             let row = bias.is_some_and(|bias| graph.ty(bias).shape[..] == shape[shape.len() - 1..]);
-            let own = read(matmul.node) == 1 && !graph.gives(matmul.node);
-            row && own && is_weights(bias) && is_matmul(matmul)
+            row && graph.only_reader(matmul.node).is_some() && is_weights(bias) && is_matmul(matmul)
         }
         _ => is_matmul(whole),
     };
-    (all && alone && fits).then_some(gates)
+    (all && alone && fits).then_some(gates.map(|gate| gate.node))
 }
 
 /// Adds what gives these columns of a matmul alone, or of its sum with a bias.

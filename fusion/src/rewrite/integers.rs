@@ -66,23 +66,21 @@ fn is_byte(dtype: DType) -> bool {
 /// For each convolution and matmul that is read once, by a division by one number, that number.
 fn divisors(graph: &Graph) -> HashMap<NodeId, f32> {
     let divisor = |(id, node): (NodeId, &Node)| {
-        let ([(reader, _)], false) = (&graph.uses(id)[..], graph.gives(id)) else { return None };
-        let reader = graph.node(*reader);
+        let reader = graph.node(graph.only_reader(id)?);
         let divides = matches!(node.op(), Op::Conv(_) | Op::MatMul)
             && *reader.op() == Op::Binary(Binary::Div)
             && reader.inputs()[0] == Some(id.value());
         let by = reader.input(1).filter(|_| divides)?;
-        let number = number::<f32>(graph, by)?;
+        let number = number(graph, by)?;
         (number.is_normal() && reader.outputs()[0].shape == node.outputs()[0].shape)
             .then_some((id, number))
     };
     graph.nodes().filter_map(divisor).collect()
 }
 
-/// A constant of one element.
-fn number<T: graphene_frontend::tensor::Element>(graph: &Graph, value: ValueId) -> Option<T> {
-    let tensor = graph.constant(value).filter(|tensor| tensor.len() == 1)?;
-    tensor.as_slice::<T>().ok()?.first().copied()
+/// The number of single precision that a constant of one element is.
+fn number(graph: &Graph, value: ValueId) -> Option<f32> {
+    graph.number(value).map(|number| number as f32)
 }
 
 /// Bytes less a zero point, times a scale, if there is one.
@@ -95,7 +93,7 @@ struct Dequantised {
 impl Dequantised {
     fn of(graph: &Graph, value: ValueId) -> Option<Self> {
         let (whole, scale) = scaled(graph, value)?;
-        let fits = |scale| number::<f32>(graph, scale).is_some_and(|x| x.is_normal() && x > 0.0);
+        let fits = |scale| number(graph, scale).is_some_and(|x| x.is_normal() && x > 0.0);
         let same = graph.ty(whole).shape == graph.ty(value).shape;
         let (bytes, zero) = centered(graph, whole).filter(|_| same && scale.is_none_or(fits))?;
         Some(Self { bytes, zero, scale })
@@ -247,7 +245,7 @@ fn multiplied(
         None => None,
     };
     let weight = Weight::of(graph, w).filter(|weight| weight.is_taken(graph, op));
-    let scale = scale.map_or(Some(1.0), |scale| number::<f32>(graph, scale));
+    let scale = scale.map_or(Some(1.0), |scale| number(graph, scale));
     let (Some(weight), Some(scale)) = (weight, scale) else { return Ok(None) };
     let Some(scales) = weight.scales_along(graph, if *op == Op::MatMul { 1 } else { 0 }) else {
         return Ok(None);

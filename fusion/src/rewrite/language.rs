@@ -12,7 +12,6 @@ use graphene_frontend::infer::{Count, infer};
 use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
-use half::{bf16, f16};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::LazyLock;
@@ -335,31 +334,6 @@ fn folded(terms: &Terms, op: &Op, inputs: &[Option<Id>]) -> Option<Tensor> {
     };
     let tensors = inputs.iter().map(elements).collect::<Option<Vec<_>>>()?;
     evaluate_op(op, &tensors, &Bindings::new()).ok()?.pop()
-}
-
-/// The number that all elements of a tensor are.
-pub(crate) fn splat(tensor: &Tensor) -> Option<f64> {
-    fn same<T: graphene_frontend::tensor::Element>(
-        tensor: &Tensor,
-        to: impl Fn(T) -> f64,
-    ) -> Option<f64> {
-        let (first, rest) = tensor.as_slice::<T>().ok()?.split_first()?;
-        rest.iter().all(|x| x == first).then(|| to(*first))
-    }
-    match tensor.dtype() {
-        DType::F32 => same::<f32>(tensor, f64::from),
-        DType::F64 => same::<f64>(tensor, |x| x),
-        DType::F16 => same::<f16>(tensor, f64::from),
-        DType::BF16 => same::<bf16>(tensor, f64::from),
-        DType::I32 => same::<i32>(tensor, f64::from),
-        DType::I64 => same::<i64>(tensor, |x| x as f64),
-        DType::Bool => {
-            let (first, rest) = tensor.bytes().split_first()?;
-            rest.iter().all(|x| x == first).then(|| f64::from(*first))
-        }
-        // No rule asks for numbers of others.
-        _ => None,
-    }
 }
 
 impl fmt::Display for Term {

@@ -52,16 +52,10 @@ pub(crate) fn as_rows(graph: &Graph) -> Rebuilt<Graph> {
 }
 
 /// Whether a value is an input but for its shape and the width of its integers.
-fn is_given(graph: &Graph, mut value: ValueId) -> bool {
-    loop {
-        match graph.operation(value) {
-            (Op::Input, _) => return true,
-            (Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Cast { .. }, &[Some(of)]) => {
-                value = of
-            }
-            _ => return false,
-        }
-    }
+fn is_given(graph: &Graph, value: ValueId) -> bool {
+    let passes =
+        |op: &Op| matches!(op, Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Cast { .. });
+    *graph.operation(graph.through(value, passes)).0 == Op::Input
 }
 
 /// As what the template moves elements.

@@ -27,18 +27,19 @@ mod tests;
 pub use tidy::tidy;
 
 use crate::base::error::FusionError;
-use crate::base::rebuild::outputs;
+use crate::base::graph::NodeExt;
+use crate::base::rebuild::Regrown;
 use block::{Block, blocks};
 use extract::Programme;
 use graphene_frontend::dim::Bindings;
-use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::graph::Graph;
 use graphene_frontend::op::Op;
 use graphene_ir::target::Target;
 use rule::Compiled;
 use saturate::{LIMITS, saturate};
 use std::collections::BTreeMap;
-use std::collections::HashMap;
 use std::fmt;
+use std::mem::take;
 
 /// Times that a graph is cut and saturated; what a cut parted, the next one may join.
 const PASSES: usize = 3;
@@ -143,17 +144,9 @@ fn pass(
     hints: &Bindings,
     report: &mut Report,
 ) -> Result<Graph, FusionError> {
-    let mut result = Graph::new();
-    let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
-    for (id, node) in graph.nodes() {
-        let value = match node.op() {
-            Op::Input => result
-                .add_input(node.name(), node.outputs()[0].clone())
-                .map_err(|error| FusionError::rebuild(node, error))?,
-            Op::Constant(tensor) => result.add_constant(node.name(), tensor.clone()),
-            _ => continue,
-        };
-        renamed.insert(id.value(), value);
+    let mut result = Regrown::default();
+    for (id, node) in graph.nodes().filter(|(_, node)| !node.is_operation()) {
+        result.copy(id, node)?;
     }
     let mut known: Vec<Equal> = Vec::new();
     for block in blocks(graph)? {
@@ -170,12 +163,9 @@ fn pass(
         report.searches_cut += usize::from(*searches_cut);
         report.programmes += usize::from(*programme == Programme::Solved);
         report.programmes_given_up += usize::from(*programme == Programme::GivenUp);
-        splice(&mut result, &mut renamed, &block, graph)?;
+        splice(&mut result, &block, graph)?;
     }
-    for (name, value) in graph.outputs() {
-        result.add_output(name, renamed[value]);
-    }
-    Ok(result)
+    Ok(result.finish(graph))
 }
 
 /// A block that was rewritten.
@@ -211,35 +201,18 @@ fn equal(
 }
 
 /// Adds a block's equal to the result, between the values that the block stands between.
-fn splice(
-    result: &mut Graph,
-    renamed: &mut HashMap<ValueId, ValueId>,
-    block: &Block,
-    equal: &Graph,
-) -> Result<(), FusionError> {
-    let mut own: HashMap<ValueId, ValueId> = HashMap::new();
-    for (id, outer) in equal.inputs().iter().zip(&block.inputs) {
-        own.insert(id.value(), renamed[outer]);
-    }
-    for (id, node) in equal.nodes() {
+fn splice(result: &mut Regrown, block: &Block, equal: &Graph) -> Result<(), FusionError> {
+    let given = equal.inputs().iter().zip(&block.inputs);
+    let renamed = given.map(|(id, outer)| (id.value(), result.renamed[outer])).collect();
+    let mut own = Regrown { graph: take(&mut result.graph), renamed };
+    for (id, node) in equal.nodes().filter(|(_, node)| *node.op() != Op::Input) {
         let name = node.name().parse().ok().and_then(|place: usize| block.names.get(place));
-        let name = name.map_or("", String::as_str);
-        match node.op() {
-            Op::Input => {}
-            Op::Constant(tensor) => {
-                own.insert(id.value(), result.add_constant(name, tensor.clone()));
-            }
-            op => {
-                let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| own[&v])).collect();
-                let new = result.add(name, op.clone(), &inputs);
-                let new = new.map_err(|error| FusionError::rebuild(node, error))?;
-                own.extend(outputs(id, node, new));
-            }
-        }
+        own.copy_as(name.map_or("", String::as_str), id, node)?;
     }
     for ((_, value), outer) in equal.outputs().iter().zip(&block.outputs) {
-        renamed.insert(*outer, own[value]);
+        result.renamed.insert(*outer, own.renamed[value]);
     }
+    result.graph = own.graph;
     Ok(())
 }
 

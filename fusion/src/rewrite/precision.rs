@@ -1,8 +1,10 @@
 //! Running a model in other elements than its own: single precision in half precision.
 
 use crate::base::error::FusionError;
-use crate::base::rebuild::{InPlace, Rebuilt, outputs, rebuilt};
+use crate::base::rebuild::{InPlace, Rebuilt, Regrown, rebuilt};
+use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
+use graphene_frontend::eval::evaluate_op;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Class, Op};
 use graphene_frontend::tensor::Tensor;
@@ -23,8 +25,7 @@ const SMALL: usize = 4096;
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
 pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
-    let mut result = Graph::new();
-    let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut result = Regrown::default();
     // The half-precision copies of index arithmetic, for readers that are none.
     let mut rounded: HashMap<ValueId, ValueId> = HashMap::new();
     let counts = counts(graph);
@@ -34,59 +35,54 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
         counts[id.index()] && graph.uses(id).iter().any(|&(reader, _)| reads_half(reader))
     };
     for (id, node) in graph.nodes() {
-        let failed = |error| FusionError::rebuild(node, error);
         let counted = counts[id.index()];
         let single = !counted && node.outputs().first().is_some_and(|ty| ty.dtype == DType::F32);
-        let made = match node.op() {
+        match node.op() {
             Op::Input => {
-                let ty = node.outputs()[0].clone();
-                let value = result.add_input(node.name(), ty).map_err(failed)?;
-                match single {
-                    true => result.add(node.name(), cast(to), &[Some(value)]).map_err(failed)?,
-                    false => value.node,
+                let value = result.copy(id, node)?.value();
+                if single {
+                    let half = result.at(node).cast(to, value)?;
+                    result.renamed.insert(id.value(), half);
                 }
             }
             Op::Constant(tensor) if single => {
-                converted(InPlace { graph: &mut result, node }, tensor, to)?.node
+                let half = converted(result.at(node), tensor, to)?;
+                result.renamed.insert(id.value(), half);
             }
-            Op::Constant(tensor) => result.add_constant(node.name(), tensor.clone()).node,
+            Op::Constant(tensor) => {
+                result.copy(id, node)?;
+                if read_as_half(id) {
+                    rounded.insert(id.value(), converted(result.at(node), tensor, to)?);
+                }
+            }
             op => {
                 let reads_single = counted || makes_integers(node);
                 let own = |v: ValueId| match rounded.get(&v) {
                     Some(&half) if !reads_single => half,
-                    _ => renamed[&v],
+                    _ => result.renamed[&v],
                 };
-                let inputs: Vec<Option<ValueId>> =
-                    node.inputs().iter().map(|v| v.map(own)).collect();
+                let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(own)).collect();
                 let op = match op {
                     Op::Cast { to: DType::F32, .. } if single => cast(to),
                     op => op.clone(),
                 };
                 let half = (!counted && allows_half(&op))
-                    .then(|| result.add(node.name(), op, &inputs).ok());
-                match half.flatten() {
-                    Some(made) => made,
-                    None => {
-                        let at = InPlace { graph: &mut result, node };
-                        let after = (!counted).then_some(to);
-                        let values = unconverted(graph, at, &inputs, after)?;
-                        if let (true, &[value]) = (read_as_half(id), &values[..]) {
-                            let mut at = InPlace { graph: &mut result, node };
-                            rounded.insert(id.value(), at.cast(to, value)?);
-                        }
-                        let old = (0..).map(|output| ValueId { node: id, output });
-                        renamed.extend(old.zip(values));
-                        continue;
-                    }
+                    .then(|| result.graph.add(node.name(), op, &inputs).ok());
+                if let Some(made) = half.flatten() {
+                    result.rename(id, node, made);
+                    continue;
                 }
+                let values =
+                    unconverted(graph, result.at(node), &inputs, (!counted).then_some(to))?;
+                if let (true, &[value]) = (read_as_half(id), &values[..]) {
+                    rounded.insert(id.value(), result.at(node).cast(to, value)?);
+                }
+                let old = (0..).map(|output| ValueId { node: id, output });
+                result.renamed.extend(old.zip(values));
             }
-        };
-        if let (true, Op::Constant(tensor)) = (read_as_half(id), node.op()) {
-            let half = converted(InPlace { graph: &mut result, node }, tensor, to)?;
-            rounded.insert(id.value(), half);
         }
-        renamed.extend(outputs(id, node, made));
     }
+    let Regrown { graph: mut result, renamed } = result;
     for (name, value) in graph.outputs() {
         let mut given = renamed[value];
         let (was, is) = (graph.ty(*value).dtype, result.ty(given).dtype);
@@ -222,27 +218,16 @@ fn unconverted(
 
 /// A constant of single precision, within the range of `to`.
 fn converted(mut at: InPlace<'_>, tensor: &Tensor, to: DType) -> Rebuilt<ValueId> {
-    let most = match to {
-        DType::F16 => f32::from(half::f16::MAX),
-        _ => f32::from(half::bf16::MAX),
-    };
     let elements = tensor.as_slice::<f32>().unwrap_or_default();
-    if elements.len() <= SMALL {
-        let within = |x: &f32| if x.is_nan() { *x } else { x.clamp(-most, most) };
-        let shape = tensor.shape().to_vec();
-        let small = match to {
-            DType::F16 => {
-                let elements = elements.iter().map(|x| half::f16::from_f32(within(x)));
-                Tensor::from_vec(shape, elements.collect())
-            }
-            _ => {
-                let elements = elements.iter().map(|x| half::bf16::from_f32(within(x)));
-                Tensor::from_vec(shape, elements.collect())
-            }
-        };
-        return Ok(at.constant(small.expect("as many elements as there were")));
+    if elements.len() > SMALL {
+        // Weights are converted when the program is compiled, where they are read.
+        let value = at.constant(tensor.clone());
+        return at.cast(to, value);
     }
-    // Weights are converted when the program is compiled, where they are read.
-    let value = at.constant(tensor.clone());
-    at.cast(to, value)
+    let most = to.largest().map_or(f32::MAX, |most| most as f32);
+    let within = |x: &f32| if x.is_nan() { *x } else { x.clamp(-most, most) };
+    let within = Tensor::from_vec(tensor.shape().to_vec(), elements.iter().map(within).collect());
+    let within = within.expect("as many elements as there were");
+    let half = evaluate_op(&cast(to), &[Some(&within)], &Bindings::new()).ok();
+    Ok(at.constant(half.and_then(|mut half| half.pop()).expect("real numbers convert")))
 }

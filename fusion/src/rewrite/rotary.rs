@@ -51,10 +51,10 @@ fn rotation(graph: &Graph, straight: ValueId, crossed: ValueId) -> Option<Rotati
         let (Op::Unary(Unary::Neg), &[Some(high)]) = graph.operation(negative) else {
             return None;
         };
-        let ((x, start, half), (same, zero, len)) =
-            (part(graph, low, *axis)?, part(graph, high, *axis)?);
-        let size = graph.ty(x).shape.get(*axis)?;
-        let split = start == 0 && zero == half && len == half && *size == &half + &half;
+        let ((x, first), (same, second)) = (graph.range_of(low)?, graph.range_of(high)?);
+        let (size, half) = (graph.ty(x).shape.get(*axis)?, first.len.clone());
+        let along = first.axis == *axis && second.axis == *axis && *size == &half + &half;
+        let split = along && first.start == 0 && second.start == half && second.len == half;
         let is_last = axis + 1 == graph.ty(x).rank();
         let [a, b] = factors(graph, straight)?;
         let cos = if a == x { b } else { a };
@@ -73,19 +73,6 @@ fn rotation(graph: &Graph, straight: ValueId, crossed: ValueId) -> Option<Rotati
 fn factors(graph: &Graph, value: ValueId) -> Option<[ValueId; 2]> {
     match graph.operation(value) {
         (Op::Binary(Binary::Mul), &[Some(a), Some(b)]) => Some([a, b]),
-        _ => None,
-    }
-}
-
-/// What a value is a part of along this axis alone, from where on, and how long it is.
-fn part(graph: &Graph, value: ValueId, along: usize) -> Option<(ValueId, Dim, Dim)> {
-    match graph.operation(value) {
-        (Op::Slice(axes), &[Some(x)]) => match &axes[..] {
-            [SliceAxis { axis, start, len, step: 1 }] if *axis == along => {
-                Some((x, start.clone(), len.clone()))
-            }
-            _ => None,
-        },
         _ => None,
     }
 }

@@ -1,9 +1,7 @@
 //! Rules: rows of a name, a pattern, what must hold, and what the match equals.
 
-use super::language::{
-    Fact, Head, Known, Term, Terms, add_literal, add_operation, operation, splat,
-};
-use crate::base::elements::number;
+use super::language::{Fact, Head, Known, Term, Terms, add_literal, add_operation, operation};
+use crate::base::elements::{number, splat};
 use egg::{Id, Pattern, Searcher, Subst, Var};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
@@ -273,6 +271,13 @@ impl Site<'_> {
             .filter_map(|term| operation(self.terms, term))
             .map(|(op, inputs)| (op.clone(), inputs))
             .collect()
+    }
+
+    /// The inputs of those that have so many.
+    pub(crate) fn operands<const N: usize>(&self, id: Id, name: &str) -> Vec<[Id; N]> {
+        let all = |inputs: Vec<Option<Id>>| inputs.into_iter().collect::<Option<Vec<Id>>>();
+        let of = |(_, inputs): (Op, _)| all(inputs)?.try_into().ok();
+        self.operations(id, name).into_iter().filter_map(of).collect()
     }
 
     /// Adds an operation; its first output.

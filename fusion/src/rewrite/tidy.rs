@@ -1,7 +1,8 @@
 //! Tidying: what stands twice is computed once, and what no output needs is dropped.
 
 use crate::base::error::FusionError;
-use crate::base::rebuild::{Rebuilt, outputs};
+use crate::base::graph::{GraphExt, NodeExt};
+use crate::base::rebuild::{Rebuilt, Regrown};
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::HashMap;
@@ -22,43 +23,26 @@ pub(crate) fn pruned(graph: &Graph) -> Rebuilt<Graph> {
 }
 
 fn without_dead(graph: &Graph, share: bool) -> Rebuilt<Graph> {
-    let live = live_nodes(graph);
-    let mut result = Graph::new();
-    let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
+    let needed = graph.needed(graph.outputs().iter().map(|(_, value)| value.node));
+    let mut result = Regrown::default();
     // Candidates for sharing, by a hash of what they do, and inputs.
     let mut seen: HashMap<(u64, Vec<Option<ValueId>>), Vec<NodeId>> = HashMap::new();
     for (id, node) in graph.nodes() {
-        let failed = |error| FusionError::rebuild(node, error);
-        if node.op() == &Op::Input {
-            let input = result.add_input(node.name(), node.outputs()[0].clone());
-            renamed.insert(id.value(), input.map_err(failed)?);
+        if *node.op() != Op::Input && !needed.contains(&id) {
             continue;
         }
-        if !live[id.index()] {
+        if !share || !node.is_operation() {
+            result.copy(id, node)?;
             continue;
         }
-        if let Op::Constant(tensor) = node.op() {
-            renamed.insert(id.value(), result.add_constant(node.name(), tensor.clone()));
-            continue;
+        let candidates = seen.entry((digest(node.op()), result.inputs(node))).or_default();
+        let alike = |known: &NodeId| result.graph.node(*known).op() == node.op();
+        match candidates.iter().copied().find(alike) {
+            Some(same) => result.rename(id, node, same),
+            None => candidates.push(result.copy(id, node)?),
         }
-        let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| renamed[&v])).collect();
-        let candidates = seen.entry((digest(node.op()), inputs.clone())).or_default();
-        let alike = |c: &NodeId| share && result.node(*c).op() == node.op();
-        let same = candidates.iter().copied().find(alike);
-        let new = match same {
-            Some(same) => same,
-            None => {
-                let new = result.add(node.name(), node.op().clone(), &inputs).map_err(failed)?;
-                candidates.push(new);
-                new
-            }
-        };
-        renamed.extend(outputs(id, node, new));
     }
-    for (name, value) in graph.outputs() {
-        result.add_output(name, renamed[value]);
-    }
-    Ok(result)
+    Ok(result.finish(graph))
 }
 
 /// A hash of an operation and its attributes: equal operations have one, others hardly ever.
@@ -73,20 +57,4 @@ fn digest(op: &Op) -> u64 {
     let mut text = Text(DefaultHasher::new());
     fmt::write(&mut text, format_args!("{op:?}")).expect("hashing never fails");
     text.0.finish()
-}
-
-/// Which nodes some output needs.
-fn live_nodes(graph: &Graph) -> Vec<bool> {
-    let mut live = vec![false; graph.len()];
-    for (_, value) in graph.outputs() {
-        live[value.node.index()] = true;
-    }
-    for (id, node) in graph.nodes().rev() {
-        if live[id.index()] {
-            for input in node.inputs().iter().flatten() {
-                live[input.node.index()] = true;
-            }
-        }
-    }
-    live
 }

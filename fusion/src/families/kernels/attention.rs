@@ -1,12 +1,13 @@
 //! Attention: one kernel, whose operands are read as they lie.
 
-use super::operand::forward;
-use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
+use super::operand::{forward, spread};
+use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, by_name, tiles};
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::Parameters;
+use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;
 use crate::base::view::View;
-use crate::families::tiles::{DECODE, heads_of_a_group, parts_of_decode};
+use crate::families::tiles::{DECODE, Decode, decode_named, heads_of_a_group};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::op::{AttentionAttrs, Op};
 use graphene_ir::arch::{Arch, Feature};
@@ -61,28 +62,23 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         guarded: attrs.guarded,
         ..Fmha::default()
     };
-    for (name, size) in [
-        ("batch", &q[0]),
-        ("heads", &q[1]),
-        ("kv_heads", &k[1]),
-        ("queries", &q[2]),
-        ("keys", &k[2]),
-    ] {
-        dims.insert(name.to_owned(), size.clone());
-    }
+    let [batch, heads, kv_heads, queries, keys] =
+        [&q[0], &q[1], &k[1], &q[2], &k[2]].map(Dim::clone);
+    dims.extend(by_name([("batch", batch), ("heads", heads), ("kv_heads", kv_heads)]));
+    dims.extend(by_name([("queries", queries), ("keys", keys)]));
     let pointers = pointers.into_iter().map(|operand| site.pointer(operand));
     let pointers: Vec<Pointer> = pointers.collect::<Result<_, _>>()?;
     let variants = site.step.variants.all().iter();
     let launches = variants.map(|variant| {
         let (mut fmha, mut dims) = (fmha.clone(), dims.clone());
-        let parts = parts_of_decode(variant.name);
-        let of_one = parts.is_some() || variant.name == DECODE;
+        let by_threads = decode_named(site.target, variant.name);
+        let of_one = by_threads.is_some() || variant.name == DECODE;
         let group = heads_of_a_group(body).filter(|group| of_one && *group != 1);
         if let Some(group) = &group {
             one_query(&mut fmha, &mut dims, group);
         }
-        match parts {
-            Some(parts) => decode(site, (group, parts), &fmha, &dims, &pointers),
+        match by_threads {
+            Some(of) => decode(site, (group, of), &fmha, &dims, &pointers),
             None => launch(site, variant, &fmha, &mut dims, &pointers),
         }
     });
@@ -108,16 +104,15 @@ fn one_query(fmha: &mut Fmha, dims: &mut Dims, group: &Dim) {
     dims.insert("heads".to_owned(), dims["kv_heads"].clone());
 }
 
-/// One query of each head by threads: of heads that share keys together. Of a head alone a block has more warps.
+/// One query of each head by threads: of heads that share keys together.
 fn decode(
     site: &Site<'_>,
-    (group, parts): (Option<Dim>, i64),
+    (group, &Decode { parts, consumers, .. }): (Option<Dim>, &Decode),
     fmha: &Fmha,
     dims: &Dims,
     pointers: &[Pointer],
 ) -> Result<Launch, Refusal> {
     let few = group.and_then(|group| group.known()).unwrap_or(1);
-    let consumers = if parts == 1 { 3 } else { 1 };
     let fmha = Fmha { arch: site.arch, tf32: false, few, parts, consumers, ..fmha.clone() }.ahead();
     Ok(site.launch((fmha.decode()?, fmha.numbers()), dims, pointers.to_vec()))
 }
@@ -191,10 +186,9 @@ fn rows(scalar: Scalar, view: &View, name: &str, dims: &mut Dims) -> Result<Vec<
         return Err(Refusal::Layout("attention of other ranks"));
     };
     forward(&view.modes)?;
-    let unit = Dim::from(WIDTH / scalar.bytes());
     let outer = [("batch", batch), ("head", head), ("row", row)];
-    let begin = outer.iter().map(|(_, mode)| &mode.stride).chain([&view.offset]);
-    if element.stride != 1 || begin.clone().any(|dim| dim.exact_div(&unit).is_none()) {
+    let mut begin = outer.iter().map(|(_, mode)| &mode.stride).chain([&view.offset]);
+    if element.stride != 1 || !begin.all(|dim| is_multiple(dim, WIDTH / scalar.bytes())) {
         return Err(Refusal::Layout("rows that do not begin at multiples of 16 bytes"));
     }
     for (of, mode) in outer {
@@ -211,8 +205,7 @@ fn mask_of(
     dims: &mut Dims,
 ) -> Result<Mask, Refusal> {
     let (scalar, view) = site.operand(operand)?;
-    let view = view.expand(shape).ok_or(Refusal::Layout("a mask that repeats by a symbol"))?;
-    forward(&view.modes)?;
+    let view = spread(view, shape)?;
     let [batch, head, row, key] = &view.modes[..] else {
         return Err(Refusal::Layout("a mask of another rank"));
     };

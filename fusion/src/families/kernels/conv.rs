@@ -3,11 +3,11 @@
 mod channels_last;
 
 pub(crate) use self::channels_last::lies_channels_last;
-use super::function::{Walk, function, leaves};
+use super::function::function_after;
 use super::operand::forward;
 use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
-use crate::base::graph::NodeExt;
-use crate::base::sizes::ceil;
+use crate::base::graph::{GraphExt, NodeExt};
+use crate::base::sizes::{ceil, is_multiple};
 use crate::base::variants::LIBRARY;
 use crate::base::view::View;
 use graphene_frontend::dim::Dim;
@@ -30,18 +30,13 @@ const UNKNOWN: i64 = 8;
 pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let body = &site.step.body;
     let windows = Windows::of(body)?;
-    let given: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
-    let own = |value| if value == windows.value { Walk::Stop } else { Walk::On };
-    let after = leaves(body, &given, &own);
-    let input = |value: ValueId| match value == windows.value {
-        true => Some(0),
-        false => after.iter().position(|x| *x == value).map(|i| i + 1),
-    };
+    let given = body.given();
+    let (function, after) = function_after(body, &given, windows.value)?;
     // The bias comes before what the other operations read.
     let first = 1 + usize::from(windows.bias.is_some());
     let others = (0..after.len()).map(|i| Function::input(first + i));
     let inner = Function::all(std::iter::once(windows.total.clone()).chain(others));
-    let function = function(body, &given, &input)?.after(&inner);
+    let function = function.after(&inner);
 
     let shape = &body.ty(windows.value).shape;
     let mut operands = Operands { site, shape, last: false, pointers: Vec::new() };
@@ -217,13 +212,9 @@ impl<'a> Windows<'a> {
         let bias = node.input(2);
         let [of_x, of_w, of_y] = [x, w, value].map(|value| &body.ty(value).shape);
         let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("channels of unknown number"));
-        let window = |axis: usize| -> Result<Axis, Refusal> {
-            Ok(Axis {
-                window: known(&of_w[2 + axis])?,
-                stride: number(attrs.strides[axis])?,
-                dilation: number(attrs.dilations[axis])?,
-                pad: attrs.pads_before[axis],
-            })
+        let axis = |axis: usize| {
+            let window = known(&of_w[2 + axis])?;
+            Self::axis(window, attrs.strides[axis], attrs.dilations[axis], attrs.pads_before[axis])
         };
         let total = match bias {
             Some(_) => Function::input(0) + Function::input(1),
@@ -240,8 +231,12 @@ impl<'a> Windows<'a> {
             seen: &of_x[2..],
             channels: [known(&of_x[1])?, known(&of_y[1])?],
             group: number(attrs.group)?,
-            axes: (0..of_x.len() - 2).map(window).collect::<Result<_, _>>()?,
+            axes: (0..of_x.len() - 2).map(axis).collect::<Result<_, _>>()?,
         })
+    }
+
+    fn axis(window: i64, stride: usize, dilation: usize, pad: i64) -> Result<Axis, Refusal> {
+        Ok(Axis { window, stride: number(stride)?, dilation: number(dilation)?, pad })
     }
 
     fn pooling(
@@ -253,12 +248,8 @@ impl<'a> Windows<'a> {
         let x = node.input(0).ok_or(Refusal::Operation("a pooling of nothing"))?;
         let shape = &body.ty(x).shape;
         let axes = (0..attrs.kernel.len()).map(|axis| {
-            Ok(Axis {
-                window: number(attrs.kernel[axis])?,
-                stride: number(attrs.strides[axis])?,
-                dilation: number(attrs.dilations[axis])?,
-                pad: number(attrs.pads_before[axis])?,
-            })
+            let (window, pad) = (number(attrs.kernel[axis])?, number(attrs.pads_before[axis])?);
+            Self::axis(window, attrs.strides[axis], attrs.dilations[axis], pad)
         });
         let axes = axes.collect::<Result<Vec<Axis>, Refusal>>()?;
         let mut total = Function::input(0);
@@ -332,7 +323,7 @@ impl Operands<'_> {
     }
 
     fn push(&mut self, operand: StepOperand, view: &View) {
-        self.pointers.push(Pointer { operand, offset: view.offset.clone() });
+        self.pointers.push(Pointer::to(operand, view));
     }
 
     /// The type of x, and how far images are apart, unless they are packed.
@@ -413,8 +404,7 @@ impl Operands<'_> {
 
     /// Whether all operands begin where several elements move at once.
     fn check_aligned(&self, scalar: Scalar) -> Result<(), Refusal> {
-        let unit = Dim::from(WIDTH / scalar.bytes());
-        let begins = |pointer: &Pointer| pointer.offset.exact_div(&unit).is_some();
+        let begins = |pointer: &Pointer| is_multiple(&pointer.offset, WIDTH / scalar.bytes());
         match self.pointers.iter().all(begins) {
             true => Ok(()),
             false => Err(Refusal::Layout("operands that begin at no multiple of 16 bytes")),
@@ -423,8 +413,7 @@ impl Operands<'_> {
 
     /// How weights and pixels move.
     fn edges(&self, convolution: &Convolution, pixels: &Dim, image: Option<&Dim>) -> [Edges; 2] {
-        let unit = Dim::from(WIDTH / convolution.scalar.bytes());
-        let aligned = |dim: &Dim| dim.exact_div(&unit).is_some();
+        let aligned = |dim: &Dim| is_multiple(dim, WIDTH / convolution.scalar.bytes());
         let weights = &self.pointers[1];
         let others = self.pointers.iter().filter(|pointer| *pointer != weights);
         let whole = others.map(|pointer| &pointer.offset).chain([pixels]).chain(image).all(aligned);

@@ -6,7 +6,9 @@
 
 use super::activations;
 use super::{Refusal, scalar};
+use crate::base::elements::splat;
 use crate::base::graph::GraphExt;
+use crate::base::rebuild::Regrown;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, FunctionClass, Op, Unary};
@@ -14,7 +16,6 @@ use graphene_frontend::tensor::Tensor;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Binary as Of2, Unary as Of1};
 use graphene_ir::tensor::Scalar;
-use half::{bf16, f16};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Integers up to this magnitude are exact in single precision.
@@ -79,6 +80,24 @@ pub(super) fn leaves(
     leaves.into_iter().collect()
 }
 
+/// The function that gives some values from one, which comes first, and from others after it; and these.
+///
+/// # Errors
+/// As for [`function`].
+pub(super) fn function_after(
+    body: &Graph,
+    outputs: &[ValueId],
+    one: ValueId,
+) -> Result<(Function, Vec<ValueId>), Refusal> {
+    let walk = |value| if value == one { Walk::Stop } else { Walk::On };
+    let others = leaves(body, outputs, &walk);
+    let input = |value: ValueId| match value == one {
+        true => Some(0),
+        false => others.iter().position(|x| *x == value).map(|i| i + 1),
+    };
+    Ok((function(body, outputs, &input)?, others))
+}
+
 /// The same where all values are integers or booleans, to be computed with integers of 64 bits: what has fewer wraps.
 ///
 /// # Errors
@@ -106,24 +125,16 @@ impl Numbers {
 
     /// Those of an operation of a graph, with others or alone: a function has the same ones for all of its steps.
     pub(crate) fn of(graph: &Graph, id: NodeId) -> Numbers {
-        let alone = || -> Option<(Graph, ValueId)> {
-            let (mut body, mut own) = (Graph::new(), Vec::new());
-            for value in graph.node(id).inputs() {
-                let Some(value) = *value else {
-                    own.push(None);
-                    continue;
-                };
-                let name = graph.node(value.node).name();
-                let scalar = graph.constant(value).filter(|tensor| tensor.len() == 1);
-                own.push(Some(match scalar {
-                    Some(tensor) => body.add_constant(name, tensor.clone()),
-                    None => body.add_input(name, graph.ty(value).clone()).ok()?,
-                }));
+        let (node, mut alone) = (graph.node(id), Regrown::default());
+        let read = alone.read(node, |body, value| {
+            match graph.constant(value).filter(|tensor| tensor.len() == 1) {
+                Some(tensor) => Ok(body.add_constant("", tensor.clone())),
+                None => body.add_input("", graph.ty(value).clone()),
             }
-            let made = body.add(graph.node(id).name(), graph.node(id).op().clone(), &own).ok()?;
-            Some((body, made.value()))
-        };
-        let Some((body, made)) = alone() else { return Numbers { single: false, whole: false } };
+        });
+        let made = read.and_then(|()| alone.copy(id, node)).map(NodeId::value);
+        let Ok(made) = made else { return Numbers { single: false, whole: false } };
+        let body = alone.graph;
         let input = |value: ValueId| body.place_of_input(value);
         Numbers {
             single: function(&body, &[made], &input).is_ok(),
@@ -179,7 +190,7 @@ impl Making<'_> {
                 }
             }
             (Op::Binary(op), [x, y]) => {
-                let numbers = [operands[0], operands[1]].map(|value| self.number(value));
+                let numbers = [operands[0], operands[1]].map(|value| self.body.number(value));
                 let small = numbers.iter().flatten().any(|number| number.abs() < EXACT);
                 let compares =
                     matches!(op.info().class, FunctionClass::Order | FunctionClass::Same);
@@ -193,13 +204,6 @@ impl Making<'_> {
                 Ok(which.clone().select(yes.clone(), no.clone()))
             }
             _ => Err(Refusal::Operation(op.name())),
-        }
-    }
-
-    fn number(&self, value: ValueId) -> Option<f64> {
-        match self.body.node(value.node).op() {
-            Op::Constant(tensor) => number(tensor),
-            _ => None,
         }
     }
 }
@@ -217,7 +221,7 @@ pub(super) fn floats(types: &[DType], more: &[DType]) -> Result<(), Refusal> {
 }
 
 fn constant(tensor: &Tensor, most: f64) -> Result<Function, Refusal> {
-    let number = number(tensor).ok_or(Refusal::Elements(tensor.dtype()))?;
+    let number = splat(tensor).ok_or(Refusal::Elements(tensor.dtype()))?;
     if number.is_nan() {
         return Err(Refusal::Operation("a constant that is no number"));
     }
@@ -225,23 +229,6 @@ fn constant(tensor: &Tensor, most: f64) -> Result<Function, Refusal> {
         return Err(Refusal::Integers);
     }
     Ok(Function::constant(number))
-}
-
-/// The one element of a tensor.
-fn number(tensor: &Tensor) -> Option<f64> {
-    fn first<T: graphene_frontend::tensor::Element>(tensor: &Tensor) -> Option<T> {
-        tensor.as_slice::<T>().ok()?.first().copied()
-    }
-    match tensor.dtype() {
-        DType::F32 => first::<f32>(tensor).map(f64::from),
-        DType::F16 => first::<f16>(tensor).map(f64::from),
-        DType::BF16 => first::<bf16>(tensor).map(f64::from),
-        DType::I32 => first::<i32>(tensor).map(f64::from),
-        DType::I64 => first::<i64>(tensor).map(|number| number as f64),
-        DType::U8 => first::<u8>(tensor).map(f64::from),
-        DType::Bool => tensor.bytes().first().map(|&byte| f64::from(byte != 0)),
-        _ => None,
-    }
 }
 
 fn cast(x: Function, from: DType, to: DType) -> Result<Function, Refusal> {

@@ -4,9 +4,10 @@ use super::function::{Walk, function, leaves};
 use super::matmul_layout::MatMulLayout;
 use super::operand::Matrix;
 use super::sums::{Sum, is_gated, summed};
-use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made, tiles};
+use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, by_name, made, tiles};
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::{GemmParameters, Parameters};
+use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;
 use crate::families::tiles::{MatMuls, PING_PONG, Tile, parts};
 use graphene_frontend::dim::Dim;
@@ -49,7 +50,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         }
         _ => (summed(body, &matmuls)?, None),
     };
-    let given: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
+    let given = body.given();
     let is_sum = |of: ValueId| of == sum.value || Some(of) == value;
     let stops = |value| if is_sum(value) { Walk::Stop } else { Walk::On };
     let mut values = leaves(body, &given, &stops);
@@ -107,9 +108,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
             dims.insert(name, term.apart.as_ref().unwrap_or(packed).clone());
         }
     }
-    dims.extend([("M", rows), ("N", columns), ("batch", batch)].map(|(n, d)| (n.to_owned(), d)));
-    let unit = Dim::from(WIDTH / scalar.bytes());
-    let aligned = |dim: &Dim| dim.exact_div(&unit).is_some();
+    dims.extend(by_name([("M", rows), ("N", columns), ("batch", batch)]));
+    let aligned = |dim: &Dim| is_multiple(dim, WIDTH / scalar.bytes());
     let extents = terms.iter().map(|term| &term.depth);
     let extents = extents.chain(terms.iter().filter_map(|term| term.apart.as_ref()));
     let extents = extents.chain(a_transposed.then_some(&dims["M"]));
@@ -121,7 +121,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let edges = |bulk| if bulk { Edges::Bulk } else { Edges::Moves };
     matmul.results = edges(begin(met) && operands.whole && aligned(&dims["N"]));
     let edges = edges(begin(factors) && extents.all(aligned));
-    let sized = MatMuls::of(site.target, body).tiles(site.target);
+    let sized = MatMuls::of(site.target, body).map(|matmuls| matmuls.tiles(site.target));
     let mut terms = factors.chunks(of_term);
     let constant = terms.all(|term| term[1..].iter().all(|b| site.is_weight(b.operand)));
     let bytes = matmuls.iter().try_fold(0, |sum: i64, &id| {
@@ -139,7 +139,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let variants = site.step.variants.all().iter();
     let launches = variants.map(|variant| {
         let mut dims = dims.clone();
-        let cut = Cut::of(variant, &sized, weights)?;
+        let cut = Cut::of(variant, sized.as_deref().unwrap_or_default(), weights)?;
         let kernel = kernel(site, &matmul, edges, &cut, &mut dims)?;
         let pointers = operands.pointers.clone();
         Ok(match scalar == Scalar::F32 && !site.target.tf32 && cut.split == 1 {
@@ -292,9 +292,7 @@ fn kernel(
             let tiles = &tiles * &dims["batch"];
             let blocks = tiles.minimum(&cores).maximum(&Dim::from(1));
             let clusters = if split > 1 { tiles } else { blocks.clone() };
-            dims.extend(
-                [("blocks", blocks), ("clusters", clusters)].map(|(n, d)| (n.to_owned(), d)),
-            );
+            dims.extend(by_name([("blocks", blocks), ("clusters", clusters)]));
             made!(gemm)
         }
         (false, false) => {

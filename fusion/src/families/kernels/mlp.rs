@@ -6,6 +6,7 @@ use super::operand::Matrix;
 use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, made, scalar};
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::{MlpParameters, Parameters};
+use crate::base::sizes::is_multiple;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
@@ -32,8 +33,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let chain = Chain::new(site, &matmuls, input.scalar)?;
     let layers = (0..matmuls.len()).map(|l| chain.layer(l)).collect::<Result<Vec<_>, _>>()?;
 
-    let unit = Dim::from(UNIT);
-    let aligned = |dim: &Dim| dim.exact_div(&unit).is_some();
+    let aligned = |dim: &Dim| is_multiple(dim, UNIT);
     let pointers = || layers.iter().flat_map(|layer| &layer.pointers).chain([&input.pointer]);
     let begins = pointers().all(|pointer| aligned(&pointer.offset));
     let edges = if begins && aligned(&input.row) { Edges::Bulk } else { Edges::Moves };

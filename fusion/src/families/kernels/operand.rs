@@ -1,6 +1,7 @@
 //! How operands lie along a kernel's axes.
 
 use super::{Dims, Refusal};
+use crate::base::sizes::is_multiple;
 use crate::base::view::{Mode, View, stride};
 use crate::families::grids::halved;
 use graphene_frontend::dim::Dim;
@@ -26,10 +27,7 @@ impl Axes {
         let order = views[0].memory_order().unwrap_or_else(|| (0..shape.len()).collect());
         let mut strides = Vec::with_capacity(views.len());
         for view in views {
-            let view = view.expand(&shape);
-            let view = view.ok_or(Refusal::Layout("whether a dim repeats depends on a symbol"))?;
-            forward(&view.modes)?;
-            strides.push(view.transpose(&order).modes);
+            strides.push(spread(view, &shape)?.transpose(&order).modes);
         }
         let sizes: Vec<Dim> = order.iter().map(|&axis| shape[axis].clone()).collect();
         Ok(Self::merged(&sizes, &strides))
@@ -102,7 +100,7 @@ impl Axes {
     pub(super) fn vector(&self, offsets: &[&Dim], most: i64) -> i64 {
         let last = self.sizes.len() - 1;
         let fits = |vector: i64| {
-            let whole = |dim: &Dim| dim.exact_div(&Dim::from(vector)).is_some();
+            let whole = |dim: &Dim| is_multiple(dim, vector);
             whole(&self.sizes[last])
                 && self.strides.iter().zip(offsets).all(|(strides, offset)| {
                     strides[last] != 1 || (whole(offset) && strides[..last].iter().all(whole))
@@ -126,6 +124,16 @@ pub(super) fn forward(modes: &[Mode]) -> Result<(), Refusal> {
     }
 }
 
+/// A view that broadcasts to a shape.
+///
+/// # Errors
+/// [`Refusal::Layout`] if whether an axis repeats depends on a symbol, or one is gone through backwards.
+pub(super) fn spread(view: &View, shape: &[Dim]) -> Result<View, Refusal> {
+    let view = view.expand(shape);
+    let view = view.ok_or(Refusal::Layout("whether a dim repeats depends on a symbol"))?;
+    forward(&view.modes).map(|()| view)
+}
+
 /// An operand as a matrix: all axes before one as its rows, the others as its columns.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Matrix {
@@ -146,9 +154,7 @@ impl Matrix {
     /// # Errors
     /// [`Refusal::Layout`] if the rows or the columns do not go on evenly, or go backwards.
     pub(super) fn of(view: &View, shape: &[Dim], axis: usize) -> Result<Self, Refusal> {
-        let view = view.expand(shape);
-        let view = view.ok_or(Refusal::Layout("whether a dim repeats depends on a symbol"))?;
-        forward(&view.modes)?;
+        let view = spread(view, shape)?;
         let (rows, columns) = view.modes.split_at(axis);
         let even =
             |modes| stride(modes).ok_or(Refusal::Layout("rows without one stride between them"));
@@ -186,7 +192,7 @@ impl Matrix {
 
     /// Whether rows are whole numbers of so many elements and begin at multiples of them.
     pub(super) fn is_aligned(&self, elements: i64, columns: &Dim) -> bool {
-        let whole = |dim: &Dim| dim.exact_div(&Dim::from(elements)).is_some();
+        let whole = |dim: &Dim| is_multiple(dim, elements);
         whole(columns) && (self.column != 1 || (whole(&self.row) && whole(&self.offset)))
     }
 }

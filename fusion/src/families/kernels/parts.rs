@@ -2,12 +2,13 @@
 
 use super::operand::Axes;
 use super::{
-    Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, lies_channels_last, made, pointwise,
-    scalar,
+    Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, bits, by_name, lies_channels_last,
+    made, pointwise,
 };
 use crate::base::graph::NodeExt;
+use crate::base::sizes::is_multiple;
 use crate::base::view::View;
-use crate::families::grids::of_loop;
+use crate::families::grids::widest;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
@@ -15,7 +16,6 @@ use graphene_frontend::op::{Op, PadMode, SliceAxis};
 use graphene_ir::kernel::Number;
 use graphene_ir::template::conv::Filled;
 use graphene_ir::template::parts::{Part, Parts, Source};
-use graphene_ir::tensor::Scalar;
 use std::collections::BTreeSet;
 
 /// Bytes of a kernel's parameters at most, whatever compiles it: 8 for each operand, 4 for each symbol.
@@ -79,17 +79,6 @@ fn is_symbol(dim: &Dim) -> bool {
         && most.is_ok_and(|most| most <= i64::from(i32::MAX))
 }
 
-/// The elements as they lie, whatever they are: types of the same size are one.
-fn bits(dtype: DType) -> Result<Scalar, Refusal> {
-    scalar(dtype).or(match dtype.size() {
-        1 => Ok(Scalar::U8),
-        2 => Ok(Scalar::F16),
-        4 => Ok(Scalar::U32),
-        8 => Ok(Scalar::I64),
-        _ => Err(Refusal::Elements(dtype)),
-    })
-}
-
 fn result<'a>(site: &Site<'a>) -> &'a View {
     &site.step.outputs[0].view
 }
@@ -148,7 +137,7 @@ fn filled(
     let (scalar, to) = (bits(type_of(site)).ok()?, result(site));
     let read = from.modes.get(1)?.size.known()?;
     let made = read + lacks.known()?;
-    let whole = made * scalar.bytes() == WIDTH && to.offset.exact_div(&Dim::from(made)).is_some();
+    let whole = made * scalar.bytes() == WIDTH && is_multiple(&to.offset, made);
     if !channels_alone || made == read || !whole || !lies_channels_last(to) || !from.is_contiguous()
     {
         return None;
@@ -156,11 +145,9 @@ fn filled(
     let arch = site.arch;
     let kernel = made!(Filled { scalar, channels: [read, made], arch, ..Filled::default() });
     let pixels = from.modes[2..].iter().map(|mode| &mode.size).product::<Dim>();
-    let dims = [("images", from.modes[0].size.clone()), ("pixels", pixels)];
-    let dims = dims.into_iter().map(|(name, dim)| (name.to_owned(), dim)).collect();
-    let pointers = [(operand, &from), (StepOperand::Output(0), to)]
-        .map(|(operand, view)| Pointer { operand, offset: view.offset.clone() });
-    Some(kernel.map(|kernel| site.launch(kernel, &dims, pointers.to_vec())).map_err(Refusal::from))
+    let dims = Dims::from(by_name([("images", from.modes[0].size.clone()), ("pixels", pixels)]));
+    let pointers = vec![Pointer::to(operand, &from), Pointer::to(StepOperand::Output(0), to)];
+    Some(kernel.map(|kernel| site.launch(kernel, &dims, pointers)).map_err(Refusal::from))
 }
 
 /// Around the operand, what is before and after it along one axis after the other, each box as wide as the operand along
@@ -226,15 +213,13 @@ fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
         let offsets: Vec<&Dim> = views.iter().map(|view| &view.offset).collect();
         let vector = match what {
             What::Counted(_) => 1,
-            What::Copied(..) | What::Zeros => {
-                axes.vector(&offsets, (WIDTH / scalar.bytes()).min(8))
-            }
+            What::Copied(..) | What::Zeros => axes.vector(&offsets, widest(scalar.bytes())),
         };
         let target = axes.access(0, &format!("y{p}"), scalar, &mut dims);
-        pointers.push(Pointer { operand: StepOperand::Output(0), offset: to.offset.clone() });
+        pointers.push(Pointer::to(StepOperand::Output(0), to));
         let source = match what {
             What::Copied(operand, from) => {
-                pointers.push(Pointer { operand: *operand, offset: from.offset.clone() });
+                pointers.push(Pointer::to(*operand, from));
                 Source::Copied(axes.access(1, &format!("x{p}"), scalar, &mut dims))
             }
             What::Zeros => Source::Filled(Number(0.0)),
@@ -246,10 +231,8 @@ fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
         items = &items + &pointwise::items(&axes, vector);
         parts.push(Part { source, to: target, vector });
     }
-    let mapping = of_loop(items.known(), site.target);
-    let template = Parts { arch: site.arch, parts, threads: mapping.threads };
-    let blocks = super::tiles(&items, mapping.threads).minimum(&Dim::from(mapping.blocks));
-    dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
+    let threads = pointwise::threads(site, &items, &mut dims);
+    let template = Parts { arch: site.arch, parts, threads };
     let made = made!(template)?;
     let kernel = &made.0;
     if 8 * kernel.params.len() + 4 * kernel.symbols.len() > PARAMETERS {

@@ -2,9 +2,10 @@
 
 use super::function::{function, whole};
 use super::operand::Axes;
-use super::{Dims, Launch, Refusal, Site, StepOperand, WIDTH, made, tiles};
+use super::{Dims, Launch, Refusal, Site, StepOperand, made, tiles};
 use crate::base::graph::GraphExt;
-use crate::families::grids::of_loop;
+use crate::base::sizes::is_multiple;
+use crate::families::grids::{Mapping, of_loop, widest};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::ValueId;
@@ -19,7 +20,7 @@ const SHORT: i64 = 16;
 /// The launch of a step whose body is pointwise, or empty: a copy.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let body = &site.step.body;
-    let outputs: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
+    let outputs = body.given();
     let input = |value: ValueId| body.place_of_input(value);
     // Integers that are moved as they are may be more than single precision holds.
     let moved = |value: &ValueId| input(*value).is_some() && is_wide(body.ty(*value).dtype);
@@ -65,21 +66,11 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     }
     let narrowest = scalars.iter().map(|scalar| scalar.bytes()).min().unwrap_or(1);
     let offsets: Vec<&Dim> = views.iter().map(|view| &view.offset).collect();
-    let vector = axes.vector(&offsets, (WIDTH / narrowest).min(8));
+    let vector = axes.vector(&offsets, widest(narrowest));
     let ins = accesses.split_off(outputs.len());
-    let items = items(&axes, vector);
-    let mapping = of_loop(items.known(), site.target);
-    let template = Pointwise {
-        arch: site.arch,
-        function,
-        numbers,
-        ins,
-        outs: accesses,
-        vector,
-        threads: mapping.threads,
-    };
-    let blocks = tiles(&items, mapping.threads).minimum(&Dim::from(mapping.blocks));
-    dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
+    let threads = threads(site, &items(&axes, vector), &mut dims);
+    let (arch, outs) = (site.arch, accesses);
+    let template = Pointwise { arch, function, numbers, ins, outs, vector, threads };
     let pointers = operands[outputs.len()..].iter().chain(&operands[..outputs.len()]);
     let pointers = pointers.map(|&operand| site.pointer(operand)).collect::<Result<_, _>>()?;
     Ok(site.launch(made!(template)?, &dims, pointers))
@@ -119,7 +110,7 @@ fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Laun
     let vector = |offset: &Dim, strides: &[Dim], contiguous: usize| {
         let others = (0..=rows).filter(|&axis| axis != contiguous).map(|axis| &strides[axis]);
         let multiples: Vec<&Dim> = others.chain([offset]).collect();
-        let divides = |&v: &i64| multiples.iter().all(|dim| dim.exact_div(&Dim::from(v)).is_some());
+        let divides = |&v: &i64| multiples.iter().all(|dim| is_multiple(dim, v));
         let widths = [16, 8, 4].map(|width| width / scalar.bytes());
         widths.into_iter().filter(|&v| v <= 8).find(divides).unwrap_or(1)
     };
@@ -132,6 +123,14 @@ fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Laun
 /// Whether the type has integers that single precision does not hold, and a kernel may compute with them.
 fn is_wide(dtype: DType) -> bool {
     matches!(dtype, DType::I32 | DType::I64 | DType::U32)
+}
+
+/// Threads of a block of a loop over so many vectors, whose blocks are a dim.
+pub(super) fn threads(site: &Site<'_>, items: &Dim, dims: &mut Dims) -> i64 {
+    let Mapping { threads, blocks } = of_loop(items.known(), site.target);
+    let blocks = tiles(items, threads).minimum(&Dim::from(blocks)).maximum(&Dim::from(1));
+    dims.insert("blocks".to_owned(), blocks);
+    threads
 }
 
 /// Vectors of all rows.

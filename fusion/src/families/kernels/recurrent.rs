@@ -1,11 +1,13 @@
 //! Recurrent layers: all steps in one launch.
 
 use super::function::unary;
-use super::{Dims, Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, made, tiles};
-use crate::base::graph::NodeExt;
-use crate::base::sizes::ceil;
+use super::{
+    Dims, Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, by_name, made, tiles,
+};
+use crate::base::graph::{GraphExt, NodeExt};
+use crate::base::sizes::{ceil, is_multiple};
 use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Node, ValueId};
+use graphene_frontend::graph::Node;
 use graphene_frontend::op::{Op, RnnAttrs, RnnCell, RnnDirection};
 use graphene_ir::function::Function;
 use graphene_ir::kernel::Binary;
@@ -31,7 +33,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         _ => None,
     });
     let (id, node, attrs) = layers.next().ok_or(Refusal::Operation("a layer of nothing"))?;
-    let given: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
+    let given = body.given();
     if layers.next().is_some() || given.iter().any(|value| value.node != id) {
         return Err(Refusal::Operation("a recurrent layer with what follows it"));
     }
@@ -97,7 +99,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let cores = i64::from(site.target.cores);
     let parts = rows.minimum(&Dim::from((cores / layer.blocks()).max(1)));
     let sizes = [("steps", steps.clone()), ("batch", batch.clone()), ("parts", parts)];
-    let dims: Dims = sizes.into_iter().map(|(name, dim)| (name.to_owned(), dim)).collect();
+    let dims = Dims::from(by_name(sizes));
     let launch = site.launch(made!(layer)?, &dims, operands.pointers);
     Ok(Launch { scratch, ..launch })
 }
@@ -215,7 +217,7 @@ impl Operands<'_> {
         if !view.is_contiguous() {
             return Err(Refusal::Layout("operands of a layer that are not packed"));
         }
-        self.aligned &= view.offset.exact_div(&Dim::from(WIDTH / scalar.bytes())).is_some();
+        self.aligned &= is_multiple(&view.offset, WIDTH / scalar.bytes());
         self.pointers.push(Pointer { operand, offset: view.offset.clone() });
         Ok((scalar, view.shape()))
     }

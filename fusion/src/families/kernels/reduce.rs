@@ -2,12 +2,12 @@
 //! rows one after the other.
 
 use super::function::{floats, function};
-use super::operand::{Axes, forward};
-use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
+use super::operand::{Axes, spread};
+use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, made};
 use crate::base::graph::{GraphExt, NodeExt};
-use crate::base::sizes::ceil;
+use crate::base::sizes::{ceil, is_multiple};
 use crate::base::view::{Mode, View};
-use crate::families::grids::{COLUMNS, halved, of_columns, of_folds};
+use crate::families::grids::{COLUMNS, halved, of_columns, of_folds, widest};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Op, ReduceOp};
@@ -193,13 +193,8 @@ impl<'a> Operands<'a> {
             let (scalar, view) = site.operand(operand)?;
             let output = matches!(operand, StepOperand::Output(_));
             let of_row = output && view.shape() != rows.full;
-            let expanded = match of_row {
-                true => Some(of_rows(view, rows)?),
-                false => view.expand(rows.full),
-            };
-            let symbolic = Refusal::Layout("whether a dim repeats depends on a symbol");
-            let modes = expanded.ok_or(symbolic)?.modes;
-            forward(&modes)?;
+            let of_columns = of_row.then(|| of_rows(view, rows)).transpose()?;
+            let modes = spread(of_columns.as_ref().unwrap_or(view), rows.full)?.modes;
             all.push(Of { operand, scalar, offset: &view.offset, modes, of_row });
         }
         // Of inputs, one at least has all columns.
@@ -229,8 +224,7 @@ impl<'a> Operands<'a> {
 
     /// Elements that the operands of the narrowest type have in what a thread moves at once.
     fn most(&self) -> i64 {
-        let bytes = self.all.iter().map(|of| of.scalar.bytes()).min();
-        (WIDTH / bytes.unwrap_or(1)).min(8)
+        widest(self.all.iter().map(|of| of.scalar.bytes()).min().unwrap_or(1))
     }
 
     /// One reduction over axes that are not innermost in memory: neighbouring columns side by side.
@@ -280,11 +274,10 @@ impl<'a> Operands<'a> {
             strides: axes.strides.iter().map(|s| vec![s[0].clone(), s[2].clone()]).collect(),
         };
         let out_access = kept.access(count, "y", result.scalar, &mut dims);
-        let whole = |dim: &Dim, n: i64| dim.exact_div(&Dim::from(n)).is_some();
         let begins = |n: i64| {
             self.all.iter().zip(&axes.strides).all(|(of, strides)| {
-                let rows_begin = strides[..2].iter().all(|stride| whole(stride, n));
-                strides[2] != 1 || (whole(of.offset, n) && rows_begin)
+                let rows_begin = strides[..2].iter().all(|stride| is_multiple(stride, n));
+                strides[2] != 1 || (is_multiple(of.offset, n) && rows_begin)
             })
         };
         let vector = halved(self.most(), begins);

@@ -1,6 +1,6 @@
 //! Rows: LayerNorm, RMSNorm and softmax, with what is computed before and after; rows of tables by indices.
 
-use super::function::{Walk, function, leaves};
+use super::function::{Walk, function, function_after, leaves};
 use super::operand::Matrix;
 use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::graph::NodeExt;
@@ -47,14 +47,8 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let [scale, shift] = affine;
     let scale = operands.line("scale", scale)?;
     let shift = operands.line("shift", shift)?;
-    let own = |value| if value == result { Walk::Stop } else { Walk::On };
     let given: Vec<ValueId> = results.iter().map(|&number| body.outputs()[number].1).collect();
-    let after = leaves(body, &given, &own);
-    let input = |value: ValueId| match value == result {
-        true => Some(0),
-        false => after.iter().position(|x| *x == value).map(|i| i + 1),
-    };
-    let epilogue = function(body, &given, &input)?;
+    let (epilogue, after) = function_after(body, &given, result)?;
     let mut extras = Vec::new();
     for (i, &value) in after.iter().enumerate() {
         let operand = site.read(Some(value), "no operand")?;

@@ -1,6 +1,6 @@
 //! Running sums and products along an axis.
 
-use super::operand::{Axes, forward};
+use super::operand::{Axes, spread};
 use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
 use crate::base::graph::GraphExt;
 use graphene_frontend::dim::Dim;
@@ -32,10 +32,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     // The axis goes last.
     let rank = y.modes.len();
     let order: Vec<usize> = (0..rank).filter(|&at| at != axis).chain([axis]).collect();
-    let x =
-        x.expand(&y.shape()).ok_or(Refusal::Layout("whether a dim repeats depends on a symbol"))?;
-    let (x, y) = (x.transpose(&order), y.transpose(&order));
-    forward(&x.modes)?;
+    let (x, y) = (spread(x, &y.shape())?.transpose(&order), y.transpose(&order));
     let axes = Axes {
         sizes: y.shape(),
         strides: [&x, &y]

@@ -25,13 +25,11 @@ pub(super) fn summed(body: &Graph, matmuls: &[NodeId]) -> Result<Sum, Refusal> {
     if let [one] = matmuls {
         return Ok(Sum { value: one.value(), others: Vec::new() });
     }
-    let is_sum = |value: ValueId| *body.node(value.node).op() == Op::Binary(Binary::Add);
-    let added_in = |value: ValueId| match body.uses(value.node)[..] {
-        [(reader, _)] if !body.gives(value.node) => Some(reader.value()).filter(|of| is_sum(*of)),
-        _ => None,
+    let is_sum = |value: ValueId| *body.operation(value).0 == Op::Binary(Binary::Add);
+    let added_in = |value: ValueId| {
+        body.only_reader(value.node).map(NodeId::value).filter(|reader| is_sum(*reader))
     };
-    let operands =
-        |value: ValueId| body.node(value.node).inputs().iter().flatten().copied().collect();
+    let operands = |value: ValueId| body.operation(value).1.iter().flatten().copied().collect();
     let terms: Vec<ValueId> = matmuls.iter().map(|id| id.value()).collect();
     let shape = |value: ValueId| &body.ty(value).shape;
     let sum = sum_of(&terms, is_sum, added_in, operands);

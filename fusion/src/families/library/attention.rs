@@ -1,11 +1,12 @@
 //! Attention in one call of cuDNN: which attentions it takes, and how the others are spelled.
 
-use super::epilogue::number;
+use super::matmul::if_any;
 use crate::base::elements::{self, is_real};
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
+use crate::base::sizes::is_multiple;
 use crate::base::view::{Mode, View};
 use crate::families::kernels::{Pointer, StepOperand, launches};
 use crate::families::layout::{is_view, transposed};
@@ -83,11 +84,11 @@ fn widths(graph: &Graph, node: &Node) -> Option<i64> {
 
 /// Whether attention reads an operand so: its rows begin at multiples of [`ALIGNMENT`], and a mask's keys lie side by side.
 pub(super) fn is_attended(graph: &Graph, reader: NodeId, value: ValueId, view: &View) -> bool {
-    let unit = Dim::from(ALIGNMENT / graph.ty(value).dtype.size().max(1) as i64);
+    let unit = ALIGNMENT / graph.ty(value).dtype.size().max(1) as i64;
     let [outer @ .., last] = &view.modes[..] else { return false };
     let forward = |dim: &Dim| dim.lower_bound().is_some_and(|least| least >= 0);
     let strides = || outer.iter().map(|mode| &mode.stride).chain([&view.offset]);
-    let aligned = || strides().all(|dim| dim.exact_div(&unit).is_some());
+    let aligned = || strides().all(|dim| is_multiple(dim, unit));
     let side_by_side = last.stride == 1 && strides().all(forward);
     let slots = graph.node(reader).inputs().iter().enumerate();
     let mut slots = slots.filter(|(_, input)| **input == Some(value)).map(|(slot, _)| slot);
@@ -184,17 +185,13 @@ enum Way {
 /// finite numbers.
 fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> AttentionAttrs {
     let finite = |value: &Option<ValueId>| {
-        let number = value.and_then(|value| number(graph.constant(value)?));
-        number.is_some_and(f32::is_finite)
+        value.and_then(|value| graph.number(value)).is_some_and(f64::is_finite)
     };
-    let mut mask = node.input(3);
-    while let Some(viewed) = mask.filter(|mask| is_view(graph.node(mask.node).op())) {
-        mask = graph.node(viewed.node).inputs()[0];
-    }
-    let needless = mask.is_none_or(|mask| match graph.node(mask.node).op() {
-        Op::Select => graph.node(mask.node).inputs()[1..].iter().all(finite),
-        _ => false,
-    });
+    let needless =
+        node.input(3).is_none_or(|mask| match graph.operation(graph.through(mask, is_view)) {
+            (Op::Select, [_, chosen @ ..]) => chosen.iter().all(finite),
+            _ => false,
+        });
     AttentionAttrs { guarded: attrs.guarded && !needless, ..attrs.clone() }
 }
 
@@ -302,14 +299,11 @@ pub fn sdpa(program: &Program, step: &Step) -> Option<Sdpa> {
         heads(number, operand)
     };
     let read = |place: usize| input(node.input(place)?);
-    let mask = match mask {
-        Some(mask) => Some(broadcast(input(mask)?)),
-        None => None,
-    };
+    let mask = if_any(mask, |mask| input(mask).map(broadcast))?;
     let aligned = |heads: &Heads| {
-        let unit = Dim::from(ALIGNMENT / dtype.size() as i64);
         let strides = heads.modes[..3].iter().map(|mode| &mode.stride);
-        strides.chain([&heads.pointer.offset]).all(|dim| dim.exact_div(&unit).is_some())
+        let mut begin = strides.chain([&heads.pointer.offset]);
+        begin.all(|dim| is_multiple(dim, ALIGNMENT / dtype.size() as i64))
     };
     let result = heads(StepOperand::Output(0), step.outputs.first()?)?;
     let (q, k, v) = (read(0)?, read(1)?, read(2)?);
@@ -324,7 +318,7 @@ fn heads(operand: StepOperand, Operand { view, .. }: &Operand) -> Option<Heads> 
     let first = modes.len().checked_sub(view.modes.len())?;
     modes.splice(first.., view.modes.iter().cloned());
     let modes: [Mode; 4] = modes.try_into().ok()?;
-    let pointer = Pointer { operand, offset: view.offset.clone() };
+    let pointer = Pointer::to(operand, view);
     (modes[3].stride == 1).then_some(Heads { pointer, modes })
 }
 

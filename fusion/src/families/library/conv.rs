@@ -1,7 +1,7 @@
 //! A step as one convolution of cuDNN.
 
 use super::epilogue::{Activation, Chain, whole_chain};
-use super::matmul::read;
+use super::matmul::{if_any, read};
 use super::rows_of_conv;
 use crate::base::elements::is_real;
 use crate::base::graph::NodeExt;
@@ -81,14 +81,7 @@ pub fn conv(program: &Program, step: &Step, target: &Target) -> Option<Conv> {
     let Chain { addend, activation, .. } = whole_chain(body, id, rows_of_conv(node))?;
     let read = |value: ValueId| read(program, step, value, dtype);
     let (image, weights) = (read(node.input(0)?)?, read(node.input(1)?)?);
-    let bias = match node.input(2) {
-        Some(bias) => Some(read(bias)?),
-        None => None,
-    };
-    let addend = match addend {
-        Some(addend) => Some(read(addend)?),
-        None => None,
-    };
+    let (bias, addend) = (if_any(node.input(2), read)?, if_any(addend, read)?);
     let result = (StepOperand::Output(0), step.outputs.first()?);
     let with_pixels = || [image, weights, result].into_iter().chain(addend);
     let tf32 = dtype == DType::F32 && target.tf32;
@@ -115,10 +108,7 @@ pub fn conv(program: &Program, step: &Step, target: &Target) -> Option<Conv> {
         let (window, pads) = (size(window)?, [before?, after?]);
         Some(Window { size: of.clone(), window, stride, dilation, pads })
     });
-    let at = |(operand, Operand { view, .. }): (StepOperand, &Operand)| Pointer {
-        operand,
-        offset: view.offset.clone(),
-    };
+    let at = |(operand, of): (StepOperand, &Operand)| Pointer::to(operand, &of.view);
     Some(Conv {
         dtype,
         tf32,

@@ -1,13 +1,10 @@
 //! What a call computes after its matmul or convolution: `MATMUL` and `CONV` are the tables of which operation is which
 //! part of cuBLASLt's epilogues, and of cuDNN's graph.
 
-use crate::base::graph::NodeExt;
+use crate::base::graph::{GraphExt, NodeExt};
 use crate::families::layout::is_view;
-use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op, Unary};
-use graphene_frontend::tensor::Tensor;
-use half::{bf16, f16};
 
 /// A function that the library applies to sums.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -61,9 +58,9 @@ fn scale(graph: &Graph, id: NodeId, value: ValueId) -> Option<Part> {
     let inputs = graph.node(id).inputs();
     let (first, second) = (inputs[0]?, *inputs.get(1)?.as_ref()?);
     let factor = match graph.node(id).op() {
-        Op::Binary(Binary::Mul) if first == value => number(graph.constant(second)?)?,
-        Op::Binary(Binary::Mul) => number(graph.constant(first)?)?,
-        Op::Binary(Binary::Div) if first == value => number(graph.constant(second)?)?.recip(),
+        Op::Binary(Binary::Mul) if first == value => graph.number(second)? as f32,
+        Op::Binary(Binary::Mul) => graph.number(first)? as f32,
+        Op::Binary(Binary::Div) if first == value => (graph.number(second)? as f32).recip(),
         _ => return None,
     };
     factor.is_finite().then_some(Part::Scale(factor))
@@ -110,18 +107,6 @@ fn other_addend(graph: &Graph, id: NodeId, value: ValueId) -> Option<ValueId> {
     sum.then_some(if first == value { second } else { first })
 }
 
-/// The one number that a constant holds.
-pub(super) fn number(tensor: &Tensor) -> Option<f32> {
-    let one = tensor.len() == 1;
-    match tensor.dtype() {
-        DType::F32 => tensor.as_slice::<f32>().ok()?.first().copied(),
-        DType::F16 => tensor.as_slice::<f16>().ok()?.first().map(|x| x.to_f32()),
-        DType::BF16 => tensor.as_slice::<bf16>().ok()?.first().map(|x| x.to_f32()),
-        _ => None,
-    }
-    .filter(|_| one)
-}
-
 /// A matmul or a convolution, and the operations after it that the same call computes.
 pub(super) struct Chain {
     pub(super) nodes: Vec<NodeId>,
@@ -142,8 +127,7 @@ pub(super) fn chain(
         Chain { nodes: vec![first], scale: 1.0, bias: None, addend: None, activation: None };
     let (mut value, mut stage) = (first.value(), Stage::Sum);
     let mut used: Vec<&str> = Vec::new();
-    while graph.outputs().iter().all(|(_, given)| *given != value) {
-        let [(reader, _)] = graph.uses(value.node)[..] else { break };
+    while let Some(reader) = graph.only_reader(value.node) {
         if taken(reader) || graph.ty(reader.value()) != graph.ty(value) {
             break;
         }

@@ -88,14 +88,8 @@ pub fn matmul(program: &Program, step: &Step, target: &Target) -> Option<MatMul>
     let read = |value: ValueId| read(program, step, value, dtype);
     let inputs = body.node(id).inputs();
     let (a, b) = (read(inputs[0]?)?, read(inputs[1]?)?);
-    let addend = match chain.addend {
-        Some(value) => Some(read(value)?),
-        None => None,
-    };
-    let bias = match chain.bias {
-        Some(value) => Some(row(read(value)?)?),
-        None => None,
-    };
+    let addend = if_any(chain.addend, read)?;
+    let bias = if_any(chain.bias, |value| row(read(value)?))?;
     let result = (StepOperand::Output(0), step.outputs.first()?);
     let shape = &body.ty(id.value()).shape;
     let operands =
@@ -121,6 +115,14 @@ pub fn matmul(program: &Program, step: &Step, target: &Target) -> Option<MatMul>
     })
 }
 
+/// What a function finds of a value, if there is one; `None` if it finds nothing of one that is there.
+pub(super) fn if_any<T, U>(
+    value: Option<T>,
+    find: impl FnOnce(T) -> Option<U>,
+) -> Option<Option<U>> {
+    value.map_or(Some(None), |value| find(value).map(Some))
+}
+
 pub(super) type Given<'a> = (StepOperand, &'a Operand);
 
 /// The operand that a step reads a value of its body from, if it has such elements.
@@ -140,7 +142,7 @@ pub(super) fn read<'a>(
 fn row((operand, Operand { view, .. }): Given<'_>) -> Option<Pointer> {
     let (last, outer) = view.modes.split_last()?;
     let row = last.stride == 1 && outer.iter().all(|mode| mode.size == 1 || mode.stride == 0);
-    row.then(|| Pointer { operand, offset: view.offset.clone() })
+    row.then(|| Pointer::to(operand, view))
 }
 
 struct Operands<'a> {
@@ -179,10 +181,8 @@ impl Operands<'_> {
         }
         let b = matrix(self.b, of_b)?;
         let result = matrix(self.result, expanded(self.result, [rows, columns])?)?;
-        let addend = match self.addend {
-            Some(addend) => Some(matrix(addend, expanded(addend, [rows, columns])?)?),
-            None => None,
-        };
+        let addend =
+            if_any(self.addend, |addend| matrix(addend, expanded(addend, [rows, columns])?))?;
         if result.transposed || addend.as_ref().is_some_and(|addend| addend.transposed) {
             return None;
         }

@@ -11,20 +11,9 @@ use half::{bf16, f16};
 /// So many numbers that are not large may be added up.
 const TERMS: f64 = 4.0;
 
-/// The largest number of a type of real numbers that products and masks are made in.
-fn limit(dtype: DType) -> Option<f64> {
-    match dtype {
-        DType::F16 => Some(f16::MAX.to_f64()),
-        DType::BF16 => Some(bf16::MAX.to_f64()),
-        DType::F32 => Some(f32::MAX.into()),
-        DType::F64 => Some(f64::MAX),
-        _ => None,
-    }
-}
-
 /// Whether the sum of a few numbers of this magnitude may not be finite.
 pub(super) fn is_large(most: f64, dtype: DType) -> bool {
-    limit(dtype).is_some_and(|limit| most >= limit / TERMS)
+    dtype.largest().is_some_and(|largest| most >= largest / TERMS)
 }
 
 /// The largest magnitude among a tensor's real numbers, infinite where one is none; nothing for others, and for those that
@@ -60,8 +49,8 @@ pub(super) fn large(graph: &Graph, node: &Node, inputs: &[&Value]) -> bool {
     match node.op() {
         // Most of a type of a small range is little to one of a large range.
         Op::Cast { to, .. } => {
-            let from = input_ty(graph, node, 0).and_then(|ty| limit(ty.dtype));
-            given && limit(*to).zip(from).is_some_and(|(to, from)| from >= to / TERMS)
+            let from = input_ty(graph, node, 0).and_then(|ty| ty.dtype.largest());
+            given && to.largest().zip(from).is_some_and(|(to, from)| from >= to / TERMS)
         }
         Op::Softmax { log: false, .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => false,
         Op::Unary(unary) if unary.info().range == Range::Unit => false,
@@ -98,7 +87,7 @@ pub(super) fn keeps(graph: &Graph, node: &Node, inputs: &[&Value]) -> bool {
 
 /// Whether a finite number stays finite as one of another type: of a type whose range is no smaller, or one within it.
 fn converts(graph: &Graph, given: ValueId, to: DType) -> bool {
-    let Some(limit) = limit(to) else { return true };
+    let Some(limit) = to.largest() else { return true };
     range(graph.ty(given).dtype) <= limit || magnitude(graph, given).is_some_and(|x| x <= limit)
 }
 
@@ -110,7 +99,7 @@ fn range(dtype: DType) -> f64 {
         DType::I32 | DType::U32 => 2_f64.powi(32),
         DType::I16 => 2_f64.powi(15),
         DType::U16 => 2_f64.powi(16),
-        _ if dtype.is_float() && dtype.size() > 1 => limit(dtype).unwrap_or(f64::INFINITY),
+        _ if dtype.is_float() && dtype.size() > 1 => dtype.largest().unwrap_or(f64::INFINITY),
         // 2¹²⁷ is the largest number of the narrow types.
         _ if dtype.is_float() => 2_f64.powi(127),
         _ => 2_f64.powi(8),

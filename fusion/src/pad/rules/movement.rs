@@ -46,13 +46,8 @@ pub(super) fn slice(
     Ok(made)
 }
 
-pub(super) fn pad(
-    value: &Value,
-    inputs: &[&Value],
-    before: &[Dim],
-    after: &[Dim],
-) -> Result<Value, String> {
-    let mut made = super::by_itself(value, [], "")?;
+pub(super) fn pad(inputs: &[&Value], before: &[Dim], after: &[Dim]) -> Result<Value, String> {
+    let mut made = super::other_elements(inputs[0]);
     for (axis, along) in made.axes.iter().enumerate() {
         let widened = [before, after].iter().any(|sizes| sizes.get(axis) != Some(&Dim::from(0)));
         if along.is_some() && widened {

@@ -88,10 +88,8 @@ fn scale_by_inverse(s: &mut Site<'_>) -> Option<Id> {
 fn scale_twice(s: &mut Site<'_>) -> Option<Id> {
     // One number is enough: where rounding gives a second one, their quotient would give ever more.
     let x = s.terms.find(s.var("x"));
-    let known = s.operations(s.root, "Mul").into_iter().any(|(_, inputs)| match inputs[..] {
-        [Some(a), Some(b)] => s.terms.find(a) == x && s.number(b).is_some(),
-        _ => false,
-    });
+    let multiplied = s.operands(s.root, "Mul");
+    let known = multiplied.into_iter().any(|[a, b]| s.terms.find(a) == x && s.number(b).is_some());
     if known || s.terms.find(s.root) == x {
         return None;
     }

@@ -144,8 +144,7 @@ fn attention_scale(s: &mut Site<'_>) -> Option<Id> {
     let queries = inputs[0]?;
     let mut scale = f64::from(attrs.scale);
     for input in inputs.iter_mut().take(2) {
-        for (_, own) in s.operations((*input)?, "Mul") {
-            let (x, by) = (own[0]?, own[1]?);
+        for [x, by] in s.operands((*input)?, "Mul") {
             if let Some(by) = s.number(by).filter(|_| s.ty(x) == (*input).and_then(|id| s.ty(id))) {
                 (*input, scale) = (Some(x), scale * by);
                 break;
@@ -163,7 +162,7 @@ fn attention_scale(s: &mut Site<'_>) -> Option<Id> {
 fn attention_mask(s: &mut Site<'_>) -> Option<Id> {
     let attrs = attrs(s)?;
     let mask = s.inputs.get(3).copied().flatten()?;
-    let source = s.operations(mask, "Expand").into_iter().find_map(|(_, x)| x[0])?;
+    let [source] = *s.operands(mask, "Expand").first()?;
     let mut inputs = s.inputs.clone();
     inputs[3] = Some(source);
     s.add_optional(Op::Attention(attrs), &inputs)
@@ -184,10 +183,9 @@ fn attention_groups(s: &mut Site<'_>) -> Option<Id> {
 /// `[b, g, t, d]` behind `[b, g·r, t, d]` with each head repeated r times in a row.
 fn unrepeated(s: &mut Site<'_>, x: Id) -> Option<Id> {
     let whole = s.shape(x)?;
-    for (_, flat) in s.operations(x, "Reshape") {
-        for (_, wide) in s.operations(flat[0]?, "Expand") {
-            let (wide, expanded) = (wide[0]?, s.shape(flat[0]?)?);
-            let shape = s.shape(wide)?;
+    for [flat] in s.operands(x, "Reshape") {
+        for [wide] in s.operands(flat, "Expand") {
+            let (expanded, shape) = (s.shape(flat)?, s.shape(wide)?);
             let repeats = shape.len() == 5
                 && shape[2] == 1
                 && expanded[..2] == shape[..2]
@@ -195,9 +193,7 @@ fn unrepeated(s: &mut Site<'_>, x: Id) -> Option<Id> {
                 && expanded[3..] == whole[2..]
                 && expanded[0] == whole[0];
             if repeats {
-                let heads =
-                    vec![shape[0].clone(), shape[1].clone(), shape[3].clone(), shape[4].clone()];
-                return s.reshape(wide, heads);
+                return s.reshape(wide, [&shape[..2], &shape[3..]].concat());
             }
         }
     }
@@ -242,8 +238,7 @@ fn parts(s: &Site<'_>, x: Id, axis: usize, depth: usize) -> Option<[Dim; 2]> {
             return found;
         }
     }
-    for (_, inputs) in s.operations(x, "Reshape") {
-        let Some(before) = inputs[0] else { continue };
+    for [before] in s.operands(x, "Reshape") {
         let Some(from) = s.shape(before) else { continue };
         if let Some(runs) = runs(&own, &from) {
             let run = runs[axis].clone();

@@ -53,14 +53,14 @@ fn sum(s: &mut Site<'_>, id: Id, columns: Columns, visits: &mut usize) -> Option
         let bias = bias(s, id, columns)?;
         return Some(Sum { matmuls: Vec::new(), biases: vec![bias] });
     }
-    for (_, inputs) in s.operations(id, "MatMul") {
-        if let Some(matmuls) = matmuls(s, inputs[0]?, inputs[1]?, columns) {
+    for [x, w] in s.operands(id, "MatMul") {
+        if let Some(matmuls) = matmuls(s, x, w, columns) {
             return Some(Sum { matmuls, biases: Vec::new() });
         }
     }
-    for (_, inputs) in s.operations(id, "Add") {
-        let Some(mut a) = sum(s, inputs[0]?, columns, visits) else { continue };
-        let Some(b) = sum(s, inputs[1]?, columns, visits) else { continue };
+    for [a, b] in s.operands(id, "Add") {
+        let Some(mut a) = sum(s, a, columns, visits) else { continue };
+        let Some(b) = sum(s, b, columns, visits) else { continue };
         a.matmuls.extend(b.matmuls);
         a.biases.extend(b.biases);
         return Some(a);
@@ -113,21 +113,19 @@ fn cut(s: &Site<'_>, id: Id, columns: Columns) -> Option<(Id, Columns)> {
         }
     }
     // A gate of gates that have a dim of their own.
-    for (_, inputs) in s.operations(id, "Reshape") {
-        for (op, inputs) in s.operations(inputs[0]?, "Slice") {
+    for [cut] in s.operands(id, "Reshape") {
+        for (op, inputs) in s.operations(cut, "Slice") {
             let Some(start) = start_of(&op, 1) else { continue };
             let [_, _, width] = s.shape(inputs[0]?)?.try_into().ok()?;
             let width = width.known()?;
             if s.shape(id)?.len() != 2 || self::width(s, id)? != width {
                 continue;
             }
-            for (_, whole) in s.operations(inputs[0]?, "Reshape") {
-                let rows = s.shape(whole[0]?)?;
+            for [whole] in s.operands(inputs[0]?, "Reshape") {
+                let rows = s.shape(whole)?;
                 if rows.len() == 2 && rows[0] == s.shape(id)?[0] {
-                    return Some((
-                        whole[0]?,
-                        Columns { start: start * width + columns.start, ..columns },
-                    ));
+                    let start = start * width + columns.start;
+                    return Some((whole, Columns { start, ..columns }));
                 }
             }
         }
@@ -149,21 +147,19 @@ fn start_of(op: &Op, len: i64) -> Option<i64> {
 /// What a function of a gate takes: behind the function, or behind a cut of it.
 fn gate(s: &mut Site<'_>, id: Id, function: &str) -> Option<Sum> {
     let columns = Columns { start: 0, len: width(s, id)? };
-    for (_, inputs) in s.operations(id, function) {
-        if let Some(found) = sum(s, inputs[0]?, columns, &mut VISITS.clone()) {
+    for [x] in s.operands(id, function) {
+        if let Some(found) = sum(s, x, columns, &mut VISITS.clone()) {
             return Some(found);
         }
     }
     let (source, columns) = cut(s, id, columns)?;
-    let inputs = s.operations(source, function).into_iter().next()?.1;
-    sum(s, inputs[0]?, columns, &mut VISITS.clone())
+    let [x] = *s.operands(source, function).first()?;
+    sum(s, x, columns, &mut VISITS.clone())
 }
 
 /// Both orders of the operands of all operations of a name in a class.
 fn pairs(s: &Site<'_>, id: Id, name: &str) -> Vec<(Id, Id)> {
-    let both = s.operations(id, name).into_iter();
-    let both = both.filter_map(|(_, x)| Some((x[0]?, x[1]?)));
-    both.flat_map(|(a, b)| [(a, b), (b, a)]).collect()
+    s.operands(id, name).into_iter().flat_map(|[a, b]| [(a, b), (b, a)]).collect()
 }
 
 /// What all gates read: the input and the state.
@@ -218,8 +214,7 @@ fn lstm_cell(s: &mut Site<'_>) -> Option<Id> {
     let hidden = width(s, s.root)?;
     let (a, b) = (s.inputs[0]?, s.inputs[1]?);
     for (output, squashed) in [(a, b), (b, a)] {
-        for (_, next) in s.operations(squashed, "Tanh") {
-            let next = next[0]?;
+        for [next] in s.operands(squashed, "Tanh") {
             let Some((gates, c)) = lstm_gates(s, output, next) else { continue };
             let Some((x, h)) = operands(s, &gates, hidden) else { continue };
             let biases = gates.iter().map(|gate| &gate.biases[..]).chain([&[][..]; 4]);
@@ -285,8 +280,8 @@ fn gru_cell(s: &mut Site<'_>) -> Option<Id> {
     let Some(Op::Binary(Binary::Add)) = s.op else { return None };
     let hidden = width(s, s.root)?;
     for (update, candidate, h) in mixtures(s, s.root) {
-        for (_, inner) in s.operations(candidate, "Tanh") {
-            for (of_x, reset) in pairs(s, inner[0]?, "Add") {
+        for [inner] in s.operands(candidate, "Tanh") {
+            for (of_x, reset) in pairs(s, inner, "Add") {
                 for (reset, of_h) in pairs(s, reset, "Mul") {
                     let parts = gru_gates(s, [update, reset, of_x, of_h], hidden);
                     let Some((gates, x, biases)) = parts.filter(|(gates, ..)| reads(gates, h))
@@ -313,15 +308,13 @@ fn mixtures(s: &Site<'_>, id: Id) -> Vec<(Id, Id, Id)> {
     let mut found = Vec::new();
     for (a, b) in pairs(s, id, "Add") {
         for (update, second) in pairs(s, b, "Mul") {
-            for (_, difference) in s.operations(second, "Sub") {
-                let [Some(h), Some(candidate)] = *difference.as_slice() else { continue };
+            for [h, candidate] in s.operands(second, "Sub") {
                 if candidate == a {
                     found.push((update, candidate, h));
                 }
             }
             for (rest, candidate) in pairs(s, a, "Mul") {
-                for (_, inputs) in s.operations(rest, "Sub") {
-                    let [Some(one), Some(own)] = *inputs.as_slice() else { continue };
+                for [one, own] in s.operands(rest, "Sub") {
                     if own == update && s.is(one, 1.0) {
                         found.push((update, candidate, second));
                     }

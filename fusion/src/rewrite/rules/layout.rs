@@ -1,5 +1,6 @@
 //! Layouts: changes of view that merge, vanish, or move to where they vanish.
 
+use crate::base::view::inverse;
 use crate::rewrite::language::Known;
 use crate::rewrite::rule::Given::Constant;
 use crate::rewrite::rule::{Rule, Site, law, rule};
@@ -85,12 +86,8 @@ fn reshape_of_transpose(s: &mut Site<'_>) -> Option<Id> {
     let mut sorted: Vec<usize> = (0..to.len()).collect();
     sorted.sort_by_key(|&place| (places[place].map_or(0, |axis| axis + 1), place));
     let before: Vec<Dim> = sorted.iter().map(|&place| to[place].clone()).collect();
-    let mut perm = vec![0; to.len()];
-    for (i, &place) in sorted.iter().enumerate() {
-        perm[place] = i;
-    }
     let x = s.reshape(s.var("x"), before)?;
-    s.transpose(x, perm)
+    s.transpose(x, inverse(&sorted))
 }
 
 /// Leading dims that are merged for a transpose of the last two, and split again, are dims that it leaves alone.
@@ -283,9 +280,9 @@ fn pointwise_broadcasts(s: &mut Site<'_>) -> Option<Id> {
     let mut changed = false;
     for input in s.inputs.clone() {
         let input = input?;
-        let source = s.operations(input, "Expand").into_iter().next();
+        let source = s.operands(input, "Expand").first().map(|&[source]| source);
         changed |= source.is_some();
-        inputs.push(source.and_then(|(_, x)| x[0]).unwrap_or(input));
+        inputs.push(source.unwrap_or(input));
     }
     if changed { s.add(op, &inputs) } else { None }
 }
@@ -299,7 +296,7 @@ fn pointwise_of_reshapes(s: &mut Site<'_>) -> Option<Id> {
         if shape.len() == 1 && shape.last() == to.last() && to.len() > 1 {
             return Some(Source::Passes(id));
         }
-        let x = s.operations(id, "Reshape").into_iter().find_map(|(_, x)| x[0]);
+        let x = s.operands(id, "Reshape").first().map(|&[x]| x);
         x.filter(|_| shape == to).map(Source::Viewed)
     };
     let (op, operands, from) = before(s, reshaped)?;
@@ -335,14 +332,6 @@ fn pointwise_of_transposes(s: &mut Site<'_>) -> Option<Id> {
     s.add(view, &[inner])
 }
 
-/// The order that undoes an order of axes.
-pub(super) fn inverse(perm: &[usize]) -> Vec<usize> {
-    let mut back = vec![0; perm.len()];
-    for (place, &axis) in perm.iter().enumerate() {
-        back[axis] = place;
-    }
-    back
-}
 /// A reduction that drops its dims, and a reshape that puts them back, is one that keeps them.
 fn reduction_kept(s: &mut Site<'_>) -> Option<Id> {
     let Some(Op::Reshape(to)) = s.op.clone() else { return None };

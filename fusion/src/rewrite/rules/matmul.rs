@@ -65,8 +65,7 @@ fn merged(s: &mut Site<'_>, x: Id, projections: &[Projection]) -> Option<Id> {
 fn projections(s: &Site<'_>, x: Id) -> Vec<Projection> {
     let mut found: Vec<Projection> = Vec::new();
     for class in readers(s, x) {
-        for (_, inputs) in s.operations(class, "MatMul") {
-            let (Some(a), Some(weight)) = (inputs[0], inputs[1]) else { continue };
+        for [a, weight] in s.operands(class, "MatMul") {
             let weight = s.terms.find(weight);
             if s.terms.find(a) != s.terms.find(x) || found.iter().any(|p| p.weight == weight) {
                 continue;
@@ -91,8 +90,7 @@ fn projection(s: &Site<'_>, matmul: Id, weight: Id) -> Option<Projection> {
     }
     let width = ty.shape[1].known()?;
     for sum in readers(s, matmul) {
-        for (_, inputs) in s.operations(sum, "Add") {
-            let (a, bias) = (inputs[0]?, inputs[1]?);
+        for [a, bias] in s.operands(sum, "Add") {
             let of_matmul = s.terms.find(a) == matmul && s.terms.is_constant(bias);
             if of_matmul && s.shape(bias)? == [Dim::from(width)] {
                 return Some(Projection { result: sum, weight, bias: Some(bias), width });

@@ -1,6 +1,6 @@
 //! Normalisations from means, squares and roots. The bare norm is recognised first; scale and bias join it.
 
-use super::layout::inverse;
+use crate::base::view::inverse;
 use crate::rewrite::rule::Given::{Computed, Constant, Float, Scalar, Single};
 use crate::rewrite::rule::{Rule, Site, rule};
 use egg::Id;
@@ -11,23 +11,23 @@ use graphene_frontend::op::{Binary, Op, ReduceOp};
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
     rule("layer-norm",         "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (ReduceMean ?a (Mul (Sub ?x (ReduceMean ?a ?x)) (Sub ?x (ReduceMean ?a ?x)))) ?e)))",
-         &[Scalar("e"), Single("x")], layer_norm),
+         &[Scalar("e"), Single("x")], |s| layer_norm(s, epsilon(s)?)),
     rule("layer-norm-moments", "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (Sub (ReduceMean ?a (Mul ?x ?x)) (Mul (ReduceMean ?a ?x) (ReduceMean ?a ?x))) ?e)))",
          &[Scalar("e"), Single("x")], layer_norm_of_moments),
     rule("layer-norm-bare",    "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (ReduceMean ?a (Mul (Sub ?x (ReduceMean ?a ?x)) (Sub ?x (ReduceMean ?a ?x))))))",
-         &[Single("x")], |s| layer_norm_with(s, 0.0)),
+         &[Single("x")], |s| layer_norm(s, 0.0)),
     rule("layer-norm-scale",   "(Mul~ (out0 (LayerNorm ?a ?x absent absent)) ?g)", &[Constant("g")], |s| affine(s, true, &["g"])),
     rule("layer-norm-bias",    "(Add~ (out0 (LayerNorm ?a ?x ?g absent)) ?b)", &[Constant("b")], |s| affine(s, true, &["g", "b"])),
-    rule("rms-norm",           "(Div ?x (Sqrt (Add (ReduceMean ?a (Mul ?x ?x)) ?e)))", &[Scalar("e"), Single("x")], rms_norm),
-    rule("rms-norm-bare",      "(Div ?x (Sqrt (ReduceMean ?a (Mul ?x ?x))))", &[Single("x")], |s| rms_norm_with(s, 0.0)),
+    rule("rms-norm",           "(Div ?x (Sqrt (Add (ReduceMean ?a (Mul ?x ?x)) ?e)))", &[Scalar("e"), Single("x")], |s| rms_norm(s, epsilon(s)?)),
+    rule("rms-norm-bare",      "(Div ?x (Sqrt (ReduceMean ?a (Mul ?x ?x))))", &[Single("x")], |s| rms_norm(s, 0.0)),
     rule("rms-norm-scale",     "(Mul~ (RmsNorm ?a ?x absent) ?g)", &[Constant("g")], |s| affine(s, false, &["g"])),
     rule("rms-norm-narrowed",  "(Cast ?n (RmsNorm ?a (Cast ?w ?x) absent))", &[], norm_narrowed),
     rule("layer-norm-narrowed", "(Cast ?n (out0 (LayerNorm ?a (Cast ?w ?x) absent absent)))", &[], norm_narrowed),
     rule("weight-of-quotient", "(Div (Mul ?x ?g) ?r)", &[Constant("g"), Computed("x"), Computed("r"), Float("x")], weight_last),
     rule("weight-over-root",   "(Mul~ ?x (Div ?g ?r))", &[Constant("g"), Computed("x"), Computed("r"), Float("x")], weight_last),
     rule("scaled-difference",  "(Add~ (Mul~ ?x ?i) (Sub ?b (Mul~ ?m ?i)))", &[Constant("b"), Computed("i"), Float("x")], scaled_difference),
-    rule("mean-of-squares",    "(Mul (ReduceSumSquare ?a ?x) ?c)", &[Scalar("c"), Float("x")], mean_of_squares),
-    rule("mean-of-sum",        "(Mul (ReduceSum ?a ?x) ?c)", &[Scalar("c"), Float("x")], mean_of_sum),
+    rule("mean-of-squares",    "(Mul (ReduceSumSquare ?a ?x) ?c)", &[Scalar("c"), Float("x")], mean),
+    rule("mean-of-sum",        "(Mul (ReduceSum ?a ?x) ?c)", &[Scalar("c"), Float("x")], mean),
 ];
 
 /// The first of the trailing axes that a mean is over; `None` if it is over others or drops them.
@@ -40,12 +40,11 @@ fn trailing(s: &Site<'_>) -> Option<usize> {
     axes.iter().copied().eq(first..rank).then_some(first)
 }
 
-fn layer_norm(s: &mut Site<'_>) -> Option<Id> {
-    let epsilon = s.attribute(s.var("x"), s.number(s.var("e"))?)?;
-    layer_norm_with(s, epsilon)
+fn epsilon(s: &Site<'_>) -> Option<f32> {
+    s.attribute(s.var("x"), s.number(s.var("e"))?)
 }
 
-fn layer_norm_with(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
+fn layer_norm(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
     match trailing(s) {
         Some(axis) => s.add(Op::LayerNorm { axis, epsilon }, &[s.var("x")]),
         None => layer_norm_inside(s, epsilon),
@@ -68,15 +67,10 @@ fn layer_norm_inside(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
 /// In 16-bit types the difference of the moments is mostly rounding, and the norm would be another value.
 fn layer_norm_of_moments(s: &mut Site<'_>) -> Option<Id> {
     let wide = matches!(s.dtype(s.var("x"))?, DType::F32 | DType::F64);
-    if wide { layer_norm(s) } else { None }
+    if wide { layer_norm(s, epsilon(s)?) } else { None }
 }
 
-fn rms_norm(s: &mut Site<'_>) -> Option<Id> {
-    let epsilon = s.attribute(s.var("x"), s.number(s.var("e"))?)?;
-    rms_norm_with(s, epsilon)
-}
-
-fn rms_norm_with(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
+fn rms_norm(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
     let axis = trailing(s)?;
     s.add(Op::RmsNorm { axis, epsilon }, &[s.var("x")])
 }
@@ -135,29 +129,17 @@ fn scaled_difference(s: &mut Site<'_>) -> Option<Id> {
     s.binary(Binary::Add, product, s.var("b"))
 }
 
-/// The number of elements that a reduction takes together, if it is known.
-fn count(s: &Site<'_>, axes: &[usize]) -> Option<f64> {
-    let shape = s.shape(s.var("x"))?;
-    axes.iter().map(|&axis| shape[axis].known().map(|n| n as f64)).product()
-}
-
-fn mean_of_sum(s: &mut Site<'_>) -> Option<Id> {
-    let Op::Reduce { op: ReduceOp::Sum, axes, keep } = s.attributes("a")? else { return None };
-    let inverse = 1.0 / count(s, &axes)?;
-    if !s.is(s.var("c"), inverse) {
+/// A sum, of squares perhaps, times the inverse of how many elements it takes together.
+fn mean(s: &mut Site<'_>) -> Option<Id> {
+    let Op::Reduce { op, axes, keep } = s.attributes("a")? else { return None };
+    let (mut x, shape) = (s.var("x"), s.shape(s.var("x"))?);
+    let count: f64 =
+        axes.iter().map(|&axis| shape[axis].known().map(|n| n as f64)).product::<Option<_>>()?;
+    if !s.is(s.var("c"), 1.0 / count) {
         return None;
     }
-    s.add(Op::Reduce { op: ReduceOp::Mean, axes, keep }, &[s.var("x")])
-}
-
-fn mean_of_squares(s: &mut Site<'_>) -> Option<Id> {
-    let Op::Reduce { op: ReduceOp::SumSquare, axes, keep } = s.attributes("a")? else {
-        return None;
-    };
-    let inverse = 1.0 / count(s, &axes)?;
-    if !s.is(s.var("c"), inverse) {
-        return None;
+    if op == ReduceOp::SumSquare {
+        x = s.binary(Binary::Mul, x, x)?;
     }
-    let square = s.binary(Binary::Mul, s.var("x"), s.var("x"))?;
-    s.add(Op::Reduce { op: ReduceOp::Mean, axes, keep }, &[square])
+    s.add(Op::Reduce { op: ReduceOp::Mean, axes, keep }, &[x])
 }

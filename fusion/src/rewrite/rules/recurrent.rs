@@ -26,9 +26,7 @@ fn zero_state(s: &mut Site<'_>) -> Option<Id> {
 
 /// Zeros, perhaps seen in another shape.
 pub(super) fn is_zero(s: &Site<'_>, id: Id) -> bool {
-    let expanded = |id: Id| {
-        s.is(id, 0.0)
-            || s.operations(id, "Expand").iter().any(|(_, x)| x[0].is_some_and(|x| s.is(x, 0.0)))
-    };
-    expanded(id) || s.operations(id, "Reshape").iter().any(|(_, x)| x[0].is_some_and(expanded))
+    let expanded =
+        |id: Id| s.is(id, 0.0) || s.operands(id, "Expand").into_iter().any(|[x]| s.is(x, 0.0));
+    expanded(id) || s.operands(id, "Reshape").into_iter().any(|[x]| expanded(x))
 }

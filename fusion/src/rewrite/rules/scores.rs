@@ -5,7 +5,6 @@
 //! where all that they pass holds every value of that type; where something narrower rounds, it is no attention.
 
 use super::algebra::scaled;
-use crate::base::elements::largest;
 use crate::rewrite::rule::{Site, digits};
 use egg::Id;
 use graphene_frontend::dim::Dim;
@@ -68,9 +67,8 @@ const VISITS: usize = 64;
 
 /// The weights that are zero where they are NaN.
 fn nan_guarded(s: &Site<'_>, id: Id) -> Option<Id> {
-    s.operations(id, "Select").into_iter().find_map(|(_, inputs)| {
-        let (nan, zero, weights) = (inputs[0]?, inputs[1]?, inputs[2]?);
-        let guards = s.operations(nan, "IsNan").iter().any(|(_, x)| x[0] == Some(weights));
+    s.operands(id, "Select").into_iter().find_map(|[nan, zero, weights]| {
+        let guards = s.operands(nan, "IsNan").contains(&[weights]);
         (guards && s.is(zero, 0.0)).then_some(weights)
     })
 }
@@ -85,8 +83,7 @@ fn allowed(s: &mut Site<'_>, (condition, allows): Condition) -> Option<Id> {
 
 /// The weights that are zero where a condition forbids.
 fn zeroed(s: &Site<'_>, id: Id) -> Option<(Id, Condition)> {
-    s.operations(id, "Select").into_iter().find_map(|(_, inputs)| {
-        let (condition, a, b) = (inputs[0]?, inputs[1]?, inputs[2]?);
+    s.operands(id, "Select").into_iter().find_map(|[condition, a, b]| {
         match (s.is(a, 0.0), s.is(b, 0.0)) {
             (false, true) => Some((a, (condition, true))),
             (true, false) => Some((b, (condition, false))),
@@ -98,22 +95,22 @@ fn zeroed(s: &Site<'_>, id: Id) -> Option<(Id, Condition)> {
 /// What a class is a cast of, or another view of with the same last two dims. Casts are looked through from what holds
 /// every number of the operands' type.
 fn viewed(s: &Site<'_>, id: Id, operands: DType) -> Option<Id> {
-    let holds = |x: &Id| s.dtype(*x).is_some_and(|own| holds(own, operands));
-    let casts = s.operations(id, "Cast").into_iter().filter_map(|(_, x)| x[0].filter(holds));
+    let holds = |[x]: &[Id; 1]| s.dtype(*x).is_some_and(|own| holds(own, operands));
+    let casts = s.operands(id, "Cast").into_iter().filter(holds);
     let to = s.shape(id)?;
-    let rows = |x: &Id| {
+    let rows = |[x]: &[Id; 1]| {
         s.shape(*x).is_some_and(|own| {
             own.len() > 2 && to.len() > 2 && own[own.len() - 2..] == to[to.len() - 2..]
         })
     };
-    let views = s.operations(id, "Reshape").into_iter().filter_map(|(_, x)| x[0].filter(rows));
-    casts.chain(views).next()
+    let views = s.operands(id, "Reshape").into_iter().filter(rows);
+    casts.chain(views).next().map(|[x]| x)
 }
 
 /// Whether a type holds every number of another.
 fn holds(own: DType, other: DType) -> bool {
     let wider =
-        |own, other| Some((digits(own)? >= digits(other)?, largest(own)? >= largest(other)?));
+        |own, other| Some((digits(own)? >= digits(other)?, own.largest()? >= other.largest()?));
     wider(own, other) == Some((true, true))
 }
 
@@ -153,8 +150,7 @@ impl Reader {
         };
         self.visits = left;
         let own = s.ty(id)?.clone();
-        for (_, inputs) in s.operations(id, "Mul") {
-            let (inner, by) = (inputs[0]?, inputs[1]?);
+        for [inner, by] in s.operands(id, "Mul") {
             let Some(by) = s.number(by).filter(|by| *by > 0.0 && s.ty(inner) == Some(&own)) else {
                 continue;
             };
@@ -162,8 +158,7 @@ impl Reader {
                 return Some(scaled);
             }
         }
-        for (_, inputs) in s.operations(id, "MatMul") {
-            let (q, k) = (inputs[0]?, inputs[1]?);
+        for [q, k] in s.operands(id, "MatMul") {
             if s.ty(q)?.rank() == s.ty(k)?.rank() && own.rank() > 2 {
                 return Some(Scores {
                     q,
@@ -178,9 +173,8 @@ impl Reader {
         if let Some(found) = viewed(s, id, self.operands).and_then(|inner| self.scores(s, inner)) {
             return Some(found);
         }
-        for (_, inputs) in s.operations(id, "Add") {
-            for (a, b) in [(0, 1), (1, 0)] {
-                let (scored, mask) = (inputs[a]?, inputs[b]?);
+        for [a, b] in s.operands(id, "Add") {
+            for (scored, mask) in [(a, b), (b, a)] {
                 if s.ty(scored) != Some(&own) {
                     continue;
                 }
@@ -189,8 +183,7 @@ impl Reader {
                 }
             }
         }
-        for (_, inputs) in s.operations(id, "Select") {
-            let (condition, a, b) = (inputs[0]?, inputs[1]?, inputs[2]?);
+        for [condition, a, b] in s.operands(id, "Select") {
             for (scored, fill, allows) in [(a, b, true), (b, a, false)] {
                 let fills = |fill: &f64| *fill < f64::INFINITY && s.ty(scored) == Some(&own);
                 let Some(fill) = s.number(fill).filter(fills) else { continue };
@@ -204,8 +197,8 @@ impl Reader {
 
     /// Scores times a number, that of a softcap perhaps.
     fn times(&mut self, s: &mut Site<'_>, inner: Id, by: f64) -> Option<Scores> {
-        for (_, inputs) in s.operations(inner, "Tanh") {
-            let found = self.scores(s, inputs[0]?);
+        for [x] in s.operands(inner, "Tanh") {
+            let found = self.scores(s, x);
             if let Some(found) =
                 found.filter(|found| matches!(found.mask, Mask::Nothing) && found.softcap == 0.0)
             {
@@ -224,11 +217,10 @@ impl Reader {
     /// Scores that are replaced where the weights become zero: what is forbidden has no weight, and a row that may
     /// attend nowhere is zero.
     fn kept_scores(&mut self, s: &mut Site<'_>, masked: Id, kept: Condition) -> Option<Scores> {
-        for (_, inputs) in s.operations(masked, "Select") {
-            let (scored, fill) =
-                if kept.1 { (inputs[1]?, inputs[2]?) } else { (inputs[2]?, inputs[1]?) };
+        for [condition, a, b] in s.operands(masked, "Select") {
+            let (scored, fill) = if kept.1 { (a, b) } else { (b, a) };
             let swallows = s.number(fill).is_some_and(|fill| fill <= SWALLOWS);
-            if inputs[0] != Some(kept.0) || !swallows || s.ty(scored) != s.ty(masked) {
+            if condition != kept.0 || !swallows || s.ty(scored) != s.ty(masked) {
                 continue;
             }
             let shape = s.shape(masked)?;
@@ -267,8 +259,7 @@ fn with_added(s: &mut Site<'_>, found: Scores, addend: Id, shape: &[Dim]) -> Opt
 
 /// What adds nothing where a condition allows, and where it forbids a number that swallows any score.
 fn chosen(s: &Site<'_>, addend: Id) -> Option<(Condition, f64)> {
-    s.operations(addend, "Select").into_iter().find_map(|(_, inputs)| {
-        let (condition, a, b) = (inputs[0]?, inputs[1]?, inputs[2]?);
+    s.operands(addend, "Select").into_iter().find_map(|[condition, a, b]| {
         let (fill, allows) = if s.is(a, 0.0) { (b, true) } else { (a, false) };
         let nothing = s.is(if allows { a } else { b }, 0.0);
         let fill = s.number(fill).filter(|fill| nothing && *fill <= SWALLOWS)?;
@@ -282,7 +273,7 @@ fn finite_fill(s: &Site<'_>, mask: Id, fill: f64) -> Option<f64> {
         return Some(fill);
     }
     // Below the lowest of a type there is nothing else that it could be mistaken for.
-    let fill = fill.max(-largest(s.dtype(mask)?)?);
+    let fill = fill.max(-s.dtype(mask)?.largest()?);
     (fill <= SWALLOWS).then_some(fill)
 }
 

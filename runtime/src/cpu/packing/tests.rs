@@ -227,7 +227,7 @@ fn a_module_holds_each_weight_once() {
     let y = op(&mut graph, Op::Unary(Unary::Tanh), &[y]);
     graph.add_output("y", y);
     let planned = plan(&graph, &Target::cpu(2), Granularity::Fused, &Bindings::new());
-    let program = planned.expect("it is planned").into_program();
+    let program = planned.expect("it is planned").program;
     drop(graph);
     assert_eq!(free.load(Ordering::Relaxed), 0);
     let module = Module::compile(program).expect("it is compiled");

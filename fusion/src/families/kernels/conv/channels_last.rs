@@ -5,7 +5,7 @@ use super::{Operands, UNKNOWN, Windows};
 use crate::base::sizes::ceil;
 use crate::base::variants::Variant;
 use crate::base::view::{View, channels_last, depthwise_weights};
-use crate::families::kernels::{Dims, Made, Refusal, Site, WIDTH, made};
+use crate::families::kernels::{Dims, Made, Refusal, Site, WIDTH, by_name, made};
 use crate::families::tiles::{LEAST_OF_PIXELS, TILES_OF_PIXELS};
 use graphene_frontend::dim::Dim;
 use graphene_ir::arch::Feature;
@@ -221,9 +221,9 @@ pub(super) fn kernel(
         let operands = epilogue.operands.into_iter().map(row).collect();
         let matmul =
             MatMul { scalar, epilogue: Epilogue { operands, ..epilogue }, ..MatMul::default() };
-        let sizes = [("M", pixels.clone()), ("N", made.into()), ("K", read.into())];
-        dims.extend(sizes.map(|(name, dim)| (name.to_owned(), dim)));
-        dims.insert("batch".to_owned(), Dim::from(1));
+        let one = Dim::from(1);
+        let sizes = [("M", pixels.clone()), ("N", made.into()), ("K", read.into()), ("batch", one)];
+        dims.extend(by_name(sizes));
         return matmul::by_filters(site, (&matmul, weights), tile, if few { 4 } else { 1 }, dims);
     }
     let arch = site.arch;
