@@ -155,19 +155,42 @@ pub(crate) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
     if x < 0.0 { e * s } else { s }
 }
 
-/// ½ x (1 + erf(x / √2)); 0 at -∞.
+/// 2ᵗ within 2 ulp for |t| ≤ 126; for other t anything.
+#[inline(always)]
+fn exp2_normal<const FMA: bool>(t: f32) -> f32 {
+    let shifted = t + ROUND;
+    let r = t - (shifted - ROUND);
+    let p = polynomial::<FMA, 6>(
+        r,
+        [1.0, 6.931_469_4e-1, 2.402_212e-1, 5.550_713e-2, 9.675_541e-3, 1.327_647_1e-3],
+    );
+    f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23))
+}
+
+/// max(x, 0) - |x| · `part`, NaN for NaN. From 5.6 on the part is so small that it counts as 0.
+#[inline(always)]
+fn less_part<const FMA: bool>(x: f32, part: f32) -> f32 {
+    let above = if x < 0.0 { 0.0 } else { x };
+    if x.abs() < 5.6 { mul_add::<FMA>(-x.abs(), part, above) } else { above }
+}
+
+/// x Φ(x) = ½ x (1 + erf(x / √2)), with Φ the normal distribution; 0 at -∞.
 #[inline(always)]
 pub(crate) fn gelu<const FMA: bool>(x: f32) -> f32 {
-    // Far below, the second factor is 0.
-    let x = if x < -16.0 { -16.0 } else { x };
-    0.5 * x * (1.0 + erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2))
+    // log₂ Φ(-a) for 0 ≤ a ≤ 5.6. Even and odd powers are added up side by side.
+    let (a, z) = (x.abs(), x * x);
+    let even = [-1.0, -4.592_144e-1, 6.989_972e-3, -2.445_807_6e-4, -7.059_665e-6];
+    let odd = [-1.151_104_9, -5.246_396e-2, -4.929_175e-5, 6.114_75e-5, 3.310_843e-7];
+    let odd = polynomial::<FMA, 5>(z, odd);
+    less_part::<FMA>(x, exp2_normal::<FMA>(mul_add::<FMA>(odd, a, polynomial::<FMA, 5>(z, even))))
 }
 
 /// ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
 #[inline(always)]
 pub(crate) fn gelu_tanh<const FMA: bool>(x: f32) -> f32 {
-    let inner = 0.797_884_6 * x * mul_add::<FMA>(0.044_715 * x, x, 1.0);
-    0.5 * x * (1.0 + tanh::<FMA>(inner))
+    // 1 - tanh(u) is 2 e / (1 + e) with e = exp(-2u).
+    let e = exp2_normal::<FMA>(x.abs() * mul_add::<FMA>(x * x, -1.029_432_4e-1, -2.302_208_2));
+    less_part::<FMA>(x, e / (1.0 + e))
 }
 
 /// log(1 + eˣ), without overflow.

@@ -45,8 +45,8 @@ pub(crate) fn mul_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 /// `c[0] + c[1] x + …` by Horner's rule.
 #[inline(always)]
 pub(crate) fn polynomial<const FMA: bool, const N: usize>(x: f32, c: [f32; N]) -> f32 {
-    let mut sum = 0.0;
-    for &c in c.iter().rev() {
+    let mut sum = c[N - 1];
+    for &c in c[..N - 1].iter().rev() {
         sum = mul_add::<FMA>(sum, x, c);
     }
     sum
