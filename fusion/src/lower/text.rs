@@ -1,7 +1,7 @@
 //! Groups with the steps that launch them, as text and as a picture.
 
 use crate::base::cost::bytes_text;
-use crate::base::groups::{Boundary, Family, GroupId, Groups, Reason, group_name};
+use crate::base::groups::{Boundary, Executor, Family, GroupId, Groups, Reason, group_name};
 use crate::base::program::{Origin, Program, Step, StepId};
 use crate::base::sizes::planning_sizes;
 use crate::families::kernels::{Launched, Runs, runs};
@@ -41,7 +41,7 @@ impl Groups {
             let before = launches.copies(Origin::Before(id), &format!("for {named}"), &mut text);
             let name = group_name(graph, &group.nodes);
             text += &format!("{named} {} {name}", group.family);
-            text += group.executor.suffix();
+            text += launches.executor(step, group.executor).suffix();
             if let [first, ..] = &before[..] {
                 text += &format!(": {} launches from {first} on", before.len() + 1);
             }
@@ -117,6 +117,17 @@ impl Launches<'_> {
             *text += &self.line(id);
         }
         copies.into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// Who executes a step of a group: of what a library may do, what is launched says so.
+    fn executor(&self, step: Option<StepId>, of_group: Executor) -> Executor {
+        let (Executor::Library, Some(step)) = (of_group, step) else { return of_group };
+        let step = &self.program.steps()[step.index()];
+        match runs(self.program, step, self.target, self.sizes) {
+            Ok(Runs::Nothing | Runs::Kernel(_)) => Executor::Template,
+            Ok(Runs::Call) => Executor::Library,
+            Err(_) => Executor::Reference,
+        }
     }
 
     /// A line of what a step launches; none on a CPU.

@@ -13,6 +13,8 @@ use crate::matmuls::{median, median_of};
 
 /// Batch, heads of keys, keys, elements of a head; and queries of each: one, or those of heads that share keys.
 const SHAPES: [([usize; 4], usize); 13] = [
+    ([1, 8, 1024, 64], 4),
+    ([1, 32, 1024, 128], 1),
     ([1, 12, 16, 64], 1),
     ([1, 12, 64, 64], 1),
     ([1, 12, 128, 64], 1),
@@ -24,8 +26,6 @@ const SHAPES: [([usize; 4], usize); 13] = [
     ([8, 12, 1024, 64], 1),
     ([8, 12, 4096, 64], 1),
     ([32, 12, 1024, 64], 1),
-    ([1, 8, 1024, 64], 4),
-    ([1, 32, 1024, 128], 1),
 ];
 
 /// Bytes of keys and values of all copies of a case, of which each launch takes the next: several times the last cache.
