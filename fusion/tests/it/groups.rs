@@ -363,7 +363,7 @@ fn waiting_for_each_other_is_refused() {
 }
 
 #[test]
-fn what_no_template_takes_is_the_librarys() {
+fn what_no_template_takes_is_by_the_reference() {
     let text = r#"
         symbols b
         %0 = Input : f32[b, 64] "x"
@@ -379,7 +379,7 @@ fn what_no_template_takes_is_the_librarys() {
             parameters: vector=4 threads=256
             estimate: memory reads 2.0 kB, writes 2.0 kB, 2.0 us by launch
             not fused with #1 (reads it): this TopK is a launch of its own
-        #1 Reduction TopK (top) by the library
+        #1 Reduction TopK (top) by the reference
             launch: no kernel: no template for TopK
             estimate: memory reads 2.0 kB, writes 384 B, 2.0 us by launch
             not fused with #0 (it reads): this TopK is a launch of its own

@@ -231,7 +231,7 @@ fn printed_launches_of_one_query_are_those_that_are_emitted() {
         let wanted = match (group, batch, keys) {
             (1 | 4, 1 | 3, 1023..) => ["decode1", "decode8", "decode8"],
             (1, 8, _) => ["decode1", "decode2", "decode2"],
-            (1, ..) => ["any", "any", "short"],
+            (1, ..) => ["any", "decode1", "decode1"],
             _ => ["any", "any", "decode"],
         };
         assert_eq!(names, wanted, "{name}");

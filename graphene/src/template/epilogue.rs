@@ -190,8 +190,8 @@ impl Attached {
         Ok(held)
     }
 
-    /// Registers of 32 bits for what a column of so many runs of `n` elements meets in memory: elements of rows once, of
-    /// matrices for each run.
+    /// How many registers of 32 bits hold what a column of so many runs of `n` elements needs of the operands in their own types:
+    /// of rows once, of matrices for each run.
     pub(super) fn registers(&self, k: &Builder, n: i64, runs: i64) -> Result<i64> {
         let each = |&(span, from): &(Span, TensorId)| {
             let registers = ceil(n * k.tensor_of(from)?.scalar.bytes(), 4);
@@ -204,8 +204,8 @@ impl Attached {
         self.operands.iter().map(each).sum()
     }
 
-    /// So many registers for elements of each operand that is a row, and of each that is a matrix.
-    pub(super) fn room(&self, k: &mut Builder, row: i64, whole: i64) -> Result<Held> {
+    /// Registers for so many elements of each operand that is a row, and of each that is a matrix.
+    pub(super) fn buffers(&self, k: &mut Builder, row: i64, whole: i64) -> Result<Held> {
         let each = |&(span, from): &(Span, TensorId)| {
             let n = match span {
                 Span::Row => row,
@@ -218,40 +218,40 @@ impl Attached {
         self.operands.iter().map(each).collect()
     }
 
-    /// Begins to load a run of the operands that are such into their part of this number of [`room`](Self::room).
+    /// Begins to load a run of the operands of this span, into the part of this number of their [`buffers`](Self::buffers).
     pub(super) fn fetch(
         &self,
         k: &mut Builder,
-        room: &Held,
+        buffers: &Held,
         wanted: Span,
         run: &Run,
         number: &Expr,
     ) -> Result {
-        for (&(span, from), &met) in self.operands.iter().zip(room) {
-            let Some(met) = met.filter(|_| span == wanted) else { continue };
+        for (&(span, from), &buffer) in self.operands.iter().zip(buffers) {
+            let Some(buffer) = buffer.filter(|_| span == wanted) else { continue };
             let from = match span {
                 Span::Row => tile_of(k, from, "term", &[Tiler::Size(run.n)], [&run.column])?,
                 Span::Whole | Span::Column => run.of(k, from, "term")?,
             };
-            let to = neighbours(k, met, [number.clone()], run.n, "part")?;
+            let to = neighbours(k, buffer, [number.clone()], run.n, "part")?;
             fetch_inside(k, to, from, self.wide)?;
         }
         Ok(())
     }
 
-    /// A run holds in single precision what was loaded so.
+    /// Has the run hold in single precision what [`fetch`](Self::fetch) loaded.
     pub(super) fn hold(
         &self,
         k: &mut Builder,
-        room: &Held,
+        buffers: &Held,
         wanted: Span,
         run: &mut Run,
         number: &Expr,
     ) -> Result {
         run.held.resize(self.operands.len(), None);
-        for ((held, &(span, _)), &met) in run.held.iter_mut().zip(&self.operands).zip(room) {
-            let Some(met) = met.filter(|_| span == wanted) else { continue };
-            let part = neighbours(k, met, [number.clone()], run.n, "part")?;
+        for ((held, &(span, _)), &buffer) in run.held.iter_mut().zip(&self.operands).zip(buffers) {
+            let Some(buffer) = buffer.filter(|_| span == wanted) else { continue };
+            let part = neighbours(k, buffer, [number.clone()], run.n, "part")?;
             *held = Some(widen(k, part)?);
         }
         Ok(())

@@ -104,8 +104,8 @@ struct Own {
     number: Expr,
 }
 
-/// Registers of a thread for what some of its sums meet in memory.
-const MET: i64 = 32;
+/// Registers of a thread for the operands of an epilogue that it loads together.
+const LOADED: i64 = 32;
 
 /// Who has which sums of a block's tile, and adds to them.
 pub(super) trait TiledMma {
@@ -234,7 +234,7 @@ impl dyn TiledMma + '_ {
 
     /// Finishes the own sums of a tile whose first element has this place, and stores what they become.
     ///
-    /// Of as many columns as registers allow, all that they meet in memory is on its way before the first sum waits for it.
+    /// Of as many columns as registers allow, all loads of the epilogue's operands are issued before the first one is waited for.
     pub(super) fn leave(
         &self,
         k: &mut Builder,
@@ -245,27 +245,27 @@ impl dyn TiledMma + '_ {
         let Runs { n, columns, rows: (_, rows), eights } = self.runs();
         let (columns, of_column) = (columns / matrices, rows * eights);
         let registers = epilogue.registers(k, n, of_column)?;
-        let fits = |some: &i64| columns % some == 0 && some * registers <= MET;
+        let fits = |some: &i64| columns % some == 0 && some * registers <= LOADED;
         let some = (1..=columns).rev().find(fits).unwrap_or(1);
         k.unroll("some", columns / some, |k, number| {
             let own = (Expr::from(number) * some, some);
-            let met = epilogue.room(k, some * n, some * of_column * n)?;
+            let buffers = epilogue.buffers(k, some * n, some * of_column * n)?;
             if registers > 0 {
                 self.each_place(
                     k,
                     &own,
                     origin,
-                    |k, run, j| epilogue.fetch(k, &met, Span::Row, run, j),
-                    |k, run, own| epilogue.fetch(k, &met, Span::Whole, &run, &own.number),
+                    |k, run, j| epilogue.fetch(k, &buffers, Span::Row, run, j),
+                    |k, run, own| epilogue.fetch(k, &buffers, Span::Whole, &run, &own.number),
                 )?;
             }
             self.each_place(
                 k,
                 &own,
                 origin,
-                |k, run, j| epilogue.hold(k, &met, Span::Row, run, j),
+                |k, run, j| epilogue.hold(k, &buffers, Span::Row, run, j),
                 |k, mut run, own| {
-                    epilogue.hold(k, &met, Span::Whole, &mut run, &own.number)?;
+                    epilogue.hold(k, &buffers, Span::Whole, &mut run, &own.number)?;
                     let sums = self.sums(k, (acc, matrices), &mut run, own)?;
                     epilogue.leave(k, sums, &run)
                 },

@@ -118,8 +118,8 @@ impl Tiling {
         let [few, many] = STAGES;
         let Some(pixels) = most else { return few };
         let blocks = self.tiles(convolution, pixels) * self.split;
-        let room = shared(target) / ceil(blocks, i64::from(target.cores)).max(2);
-        ((room - self.others()) / self.stage(convolution)).clamp(few, many)
+        let budget = shared(target) / ceil(blocks, i64::from(target.cores)).max(2);
+        ((budget - self.others()) / self.stage(convolution)).clamp(few, many)
     }
 
     fn tiles(self, convolution: &Convolution, pixels: i64) -> i64 {
