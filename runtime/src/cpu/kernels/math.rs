@@ -167,10 +167,10 @@ fn exp2_normal<const FMA: bool>(t: f32) -> f32 {
     f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23))
 }
 
-/// max(x, 0) - |x| · `part`, NaN for NaN. From 5.6 on the part is so small that it counts as 0.
+/// x, or `zero` if x is negative, less |x| · `part`; NaN for NaN. From 5.6 on the part is so small that it counts as 0.
 #[inline(always)]
-fn less_part<const FMA: bool>(x: f32, part: f32) -> f32 {
-    let above = if x < 0.0 { 0.0 } else { x };
+fn less_part<const FMA: bool>(x: f32, zero: f32, part: f32) -> f32 {
+    let above = if x < 0.0 { zero } else { x };
     if x.abs() < 5.6 { mul_add::<FMA>(-x.abs(), part, above) } else { above }
 }
 
@@ -182,15 +182,19 @@ pub(crate) fn gelu<const FMA: bool>(x: f32) -> f32 {
     let even = [-1.0, -4.592_144e-1, 6.989_972e-3, -2.445_807_6e-4, -7.059_665e-6];
     let odd = [-1.151_104_9, -5.246_396e-2, -4.929_175e-5, 6.114_75e-5, 3.310_843e-7];
     let odd = polynomial::<FMA, 5>(z, odd);
-    less_part::<FMA>(x, exp2_normal::<FMA>(mul_add::<FMA>(odd, a, polynomial::<FMA, 5>(z, even))))
+    less_part::<FMA>(
+        x,
+        0.0,
+        exp2_normal::<FMA>(mul_add::<FMA>(odd, a, polynomial::<FMA, 5>(z, even))),
+    )
 }
 
-/// ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
+/// ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))); NaN at -∞.
 #[inline(always)]
 pub(crate) fn gelu_tanh<const FMA: bool>(x: f32) -> f32 {
     // 1 - tanh(u) is 2 e / (1 + e) with e = exp(-2u).
     let e = exp2_normal::<FMA>(x.abs() * mul_add::<FMA>(x * x, -1.029_432_4e-1, -2.302_208_2));
-    less_part::<FMA>(x, e / (1.0 + e))
+    less_part::<FMA>(x, 0.0 * x, e / (1.0 + e))
 }
 
 /// log(1 + eˣ), without overflow.
