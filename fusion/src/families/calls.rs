@@ -36,8 +36,8 @@ const COLUMNS: i64 = 1 << 14;
 const LARGE_WINDOW: i64 = 49;
 /// The most pixels that a window of one element makes in single precision.
 const FEW_PIXELS: i64 = 1 << 12;
-/// The fewest elements that a window makes in half precision where its sums are of so many terms, and the fewest pixels
-/// otherwise.
+/// In half precision windows of so many terms a sum go to the library from so many results on, and others from
+/// [`MANY_PIXELS`] pixels on.
 const DEEP: (i64, i64) = (1024, 3 << 17);
 const MANY_PIXELS: i64 = 3 << 14;
 /// The same of one element that skips pixels.

@@ -66,7 +66,8 @@ const MOST_BEFORE_LAST: usize = 4;
 /// Pixels and output channels of a tile of a convolution whose channels are innermost, by the names of variants.
 pub(crate) const TILES_OF_PIXELS: [(&str, [i64; 2]); 4] =
     [("wide", [128, 128]), ("narrow", [64, 64]), ("few", [32, 32]), ("fewest", [16, 16])];
-/// The least pixels and output channels of a tile: where there would be smaller ones, the depth may be split, or stages be more.
+/// The fewest pixels and output channels of a kernel's tile. Variants of fewer (`fewest`) have this one, and split the depth or
+/// have more stages.
 pub(crate) const LEAST_OF_PIXELS: i64 = 32;
 
 /// Queries of a warpgroup of attention.
@@ -81,7 +82,8 @@ pub(crate) const PING_PONG: &str = "ping-pong";
 /// The variant of attention by one query of each head, of which several share keys.
 pub(crate) const DECODE: &str = "decode";
 
-/// Attention of one query of each head by threads, where blocks share the keys of heads: so all cores read some of them.
+/// Attention of one query of each head by threads. Blocks of a cluster share the keys of a head, so that few heads keep many
+/// cores busy.
 pub(crate) struct Decode {
     /// The name of its variant.
     name: &'static str,
@@ -95,8 +97,9 @@ pub(crate) struct Decode {
     keys: i64,
 }
 
-/// Those of clusters, of most parts first, which pay where keys are not few. On an H200, of 12, 48 and 96 heads of 64 elements
-/// in fp16 with 1024 keys, these take 4.9, 7.8 and 11.1 µs, warpgroups 9.5, 9.9 and 11.1; of 12 with 128 keys 2.8 and 3.6.
+/// Those of clusters, of most parts first. Microseconds on an H200 (`device decode`, fp16, heads of 64 elements), by these and
+/// by warpgroups: with 1024 keys 12 heads take 4.9 and 9.4, 48 heads 7.8 and 9.9, 96 heads 11.1 and 11.1, 8 heads of four
+/// queries 6.5 and 9.3; 12 heads with 128 keys 2.8 and 3.6.
 const DECODES: [Decode; 3] = [
     Decode { name: "decode8", parts: 8, consumers: 1, heads: 0.25, keys: 256 },
     Decode { name: "decode2", parts: 2, consumers: 2, heads: 1.0, keys: 256 },
@@ -105,7 +108,7 @@ const DECODES: [Decode; 3] = [
 /// The one without clusters: not timed.
 const DECODE_ALONE: [Decode; 1] =
     [Decode { name: "decode1", parts: 1, consumers: 3, heads: 1.0, keys: 128 }];
-/// Up to how many heads may share keys: each is a query of a thread's.
+/// The most heads that may share keys: a thread multiplies a key by each of their queries.
 const HEADS_OF_DECODE: i64 = 4;
 /// The variants of a convolution whose channels are innermost, of so many pixels and output channels: the largest tiles
 /// of which cores have more than one. There is one variant where the pixels are known.
@@ -228,7 +231,7 @@ fn variants_of_one_query(target: &Target, body: &Graph) -> Option<Vec<Variant>> 
     // A vector of 16 bytes a lane.
     let widths = [keys, values].map(|ty| Some(ty.shape[3].known()? * ty.dtype.size() as i64));
     let fits = widths.into_iter().all(|bytes| bytes.is_some_and(|bytes| bytes <= 32 * 16));
-    // Queries that are as many as keys are no single one of many keys.
+    // As many queries as keys are a prompt, not one new token.
     if !fits || group > HEADS_OF_DECODE || rows == count {
         return None;
     }

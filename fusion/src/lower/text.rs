@@ -119,7 +119,7 @@ impl Launches<'_> {
         copies.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Who executes a step of a group: of what a library may do, what is launched says so.
+    /// Who executes a group's step: where that may be a library, whoever its launch turns out to be by.
     fn executor(&self, step: Option<StepId>, of_group: Executor) -> Executor {
         let (Executor::Library, Some(step)) = (of_group, step) else { return of_group };
         let step = &self.program.steps()[step.index()];

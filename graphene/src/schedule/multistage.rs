@@ -6,9 +6,9 @@ use crate::{Builder, Cond, Expr, Fence, Kind, Result, Ring, ThreadsId, Var};
 /// Goes through `steps` steps. `fetch` begins the copies of a step into a stage, and does nothing for
 /// a step that is none; `work` uses a stage whose copies are there.
 ///
-/// `early` begins the copies of what is there before kernels before this one are done, those of the first stages at once.
+/// `early` begins the copies of what exists while kernels before this one still run; those of all first stages come first.
 ///
-/// All copies of a step form one group. After it has waited for its own, a thread waits for the others', and by then nobody uses
+/// All copies of a step form one group; what `early` copies for the first stages belongs to the first step's. After it has waited for its own, a thread waits for the others', and by then nobody uses
 /// the stage of the step before any more: that one is filled next. Afterwards the last stages may still be in use.
 pub fn multistage(
     k: &mut Builder,

@@ -190,8 +190,8 @@ impl Attached {
         Ok(held)
     }
 
-    /// How many registers of 32 bits hold what a column of so many runs of `n` elements needs of the operands in their own types:
-    /// of rows once, of matrices for each run.
+    /// Registers of 32 bits for the operands of a column of so many runs of `n` elements: a row's elements once, a matrix's for
+    /// each run.
     pub(super) fn registers(&self, k: &Builder, n: i64, runs: i64) -> Result<i64> {
         let each = |&(span, from): &(Span, TensorId)| {
             let registers = ceil(n * k.tensor_of(from)?.scalar.bytes(), 4);
@@ -204,7 +204,7 @@ impl Attached {
         self.operands.iter().map(each).sum()
     }
 
-    /// Registers for so many elements of each operand that is a row, and of each that is a matrix.
+    /// Registers for `row` elements of each operand that is a row, and `whole` of each that is a matrix.
     pub(super) fn buffers(&self, k: &mut Builder, row: i64, whole: i64) -> Result<Held> {
         let each = |&(span, from): &(Span, TensorId)| {
             let n = match span {
@@ -239,7 +239,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Has the run hold in single precision what [`fetch`](Self::fetch) loaded.
+    /// Widens what [`fetch`](Self::fetch) loaded to single precision, for the run to hold.
     pub(super) fn hold(
         &self,
         k: &mut Builder,

@@ -97,7 +97,8 @@ pub(super) struct Runs {
     eights: i64,
 }
 
-/// A run of sums: the numbers of its row and column, whether it is the one eight rows below, and its number among some.
+/// A run of sums: the numbers of its row and column, which of two rows eight apart it is in, and its number among those whose
+/// operands are loaded together.
 struct Own {
     at: [Expr; 2],
     half: i64,
@@ -141,8 +142,8 @@ pub(super) trait TiledMma {
 }
 
 impl dyn TiledMma + '_ {
-    /// The sums of so many steps: `fetch` fills a step's stage, of so many, and stages of A and B are `shared`. What it has first
-    /// need not wait for kernels before.
+    /// The sums of so many steps: `fetch` fills a step's stage, of so many, and stages of A and B are `shared`. Its first function,
+    /// if there is one, loads what exists while kernels before still run.
     pub(super) fn sum_up(
         &self,
         k: &mut Builder,
@@ -234,7 +235,8 @@ impl dyn TiledMma + '_ {
 
     /// Finishes the own sums of a tile whose first element has this place, and stores what they become.
     ///
-    /// Of as many columns as registers allow, all loads of the epilogue's operands are issued before the first one is waited for.
+    /// Loads of operands that are rows or matrices, for as many columns as [`LOADED`] registers hold or for one, are issued before
+    /// the first is waited for; operands that are columns are loaded where they are used.
     pub(super) fn leave(
         &self,
         k: &mut Builder,

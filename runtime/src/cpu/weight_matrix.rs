@@ -196,12 +196,13 @@ fn pack_integers<T: Copy + Into<i32>>(
     matrix: &BoundOperand,
     elements: &[T],
 ) -> Result<PackedIntegers> {
-    let data = &elements[matrix.span()];
+    let (data, at) = (&elements[matrix.span()], strides(matrix));
     if let [taps, channels, filters] = matrix.shape[..] {
-        return PackedIntegers::of_filters(data, [filters, channels, taps]);
+        let first = (at.offset, matrix.strides[2]);
+        return PackedIntegers::of_filters(data, first, [filters, channels, taps]);
     }
     let [depth, columns] = sizes(matrix, true);
-    PackedIntegers::new(Matrix { data, at: strides(matrix) }, depth, columns)
+    PackedIntegers::new(Matrix { data, at }, depth, columns)
 }
 
 /// Packs a matrix of numbers that are multiplied in single precision; `bytes` are those of its buffer.

@@ -48,7 +48,7 @@ parameters! {
         pub stages: i64 = 4,
         /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
         pub raster: i64 = 8,
-        /// Whether no kernel before makes the weights, whose first stages are then on their way before those are done.
+        /// Whether the weights exist before the program runs: then their first stages are loaded while kernels before still run.
         pub weights: bool = false,
         /// Into how many parts the depth is split, each a block of a cluster, which adds them up: where few tiles leave most of
         /// the GPU idle.
@@ -88,19 +88,26 @@ impl ChannelsLast {
         let (first, count) =
             shares.as_ref().map_or((Expr::from(0), count.clone()), |shares| shares.steps(&count));
         let multiply = |k: &mut Builder| {
-            let see = |k: &mut Builder, step: &Expr, stage: &Var| {
+            let fetch_pixels = |k: &mut Builder, step: &Expr, stage: &Var| {
                 within(k, step, &count, |k| {
                     rows.fetch(k, &(first.clone() + step), shared[0], stage)
                 })
             };
-            let weigh = |k: &mut Builder, step: &Expr, stage: &Var| {
+            let fetch_weights = |k: &mut Builder, step: &Expr, stage: &Var| {
                 within(k, step, &count, |k| {
                     let from = k.index(weights, "tile", [&(first.clone() + step), &place.n])?;
                     let to = k.index(shared[1], "stage", [stage])?;
                     b.fill(k, from, to, movers)
                 })
             };
-            mma.sum_up(k, acc, (self.stages, block), &count, shared, (Some(&weigh), &see))
+            mma.sum_up(
+                k,
+                acc,
+                (self.stages, block),
+                &count,
+                shared,
+                (Some(&fetch_weights), &fetch_pixels),
+            )
         };
         let columns = [Tiler::Whole, Tiler::Size(self.tile[1])];
         let factor = tile_of(&mut k, w, "w_tile", &columns, [&Expr::from(0), &place.n])?;

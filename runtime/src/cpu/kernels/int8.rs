@@ -135,20 +135,23 @@ impl PackedIntegers {
         Self::of_rows(b.data, (0..depth).map(row), b.at.column, columns)
     }
 
-    /// Packs filters `[m, c, taps]`, which lie row by row, as a matrix whose rows are the channels of each element of the
-    /// windows, [`deep`] many.
+    /// Packs filters `[m, c, taps]`, of which each is contiguous and begins `apart` elements behind the one before, as a matrix
+    /// whose rows are the channels of each element of the windows, [`deep`] many.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] for another number of elements, and [`Error::Memory`].
+    /// [`Error::OutOfBounds`] if a filter leaves the slice, and [`Error::Memory`].
     pub(crate) fn of_filters<T: Copy + Into<i32>>(
         w: &[T],
+        (offset, apart): (usize, isize),
         [filters, channels, taps]: [usize; 3],
     ) -> Result<Self> {
-        check_size("length of the filters", filters * channels * taps, w.len())?;
-        let row = |tap, channel| (channel < channels).then_some((tap + channel * taps) as isize);
+        let axes = [(filters, apart), (channels * taps, 1)];
+        check_reach("the filters", w.len(), offset, axes)?;
+        let place = |tap, channel| (offset + tap + channel * taps) as isize;
+        let row = |tap, channel| (channel < channels).then(|| place(tap, channel));
         let rows =
             (0..taps).flat_map(|tap| (0..deep(channels)).map(move |channel| row(tap, channel)));
-        Self::of_rows(w, rows, (channels * taps) as isize, filters)
+        Self::of_rows(w, rows, apart, filters)
     }
 
     /// Packs rows that begin at these places, and whose elements are this far apart; those without a place are zero.

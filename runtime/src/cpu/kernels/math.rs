@@ -167,7 +167,7 @@ fn exp2_normal<const FMA: bool>(t: f32) -> f32 {
     f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23))
 }
 
-/// x, or `zero` if x is negative, less |x| · `part`; NaN for NaN. From 5.6 on the part is so small that it counts as 0.
+/// x, or `zero` if x is negative, less |x| · `part`; NaN for NaN. From |x| = 5.6 on, `part` is taken as 0.
 #[inline(always)]
 fn less_part<const FMA: bool>(x: f32, zero: f32, part: f32) -> f32 {
     let above = if x < 0.0 { zero } else { x };

@@ -397,9 +397,12 @@ mod tests {
 
     #[test]
     fn gelu_of_the_infinities() {
-        let mut x = [f32::INFINITY, f32::NAN, -30.0];
-        Unary::Gelu.apply_in_place(&mut x);
-        assert!(x[0] == f32::INFINITY && x[1].is_nan() && x[2] == 0.0);
+        for (f, at_minus_infinity) in [(Unary::Gelu, 0.0), (Unary::GeluTanh, f32::NAN)] {
+            let mut x = [f32::INFINITY, f32::NAN, -30.0, f32::NEG_INFINITY];
+            f.apply_in_place(&mut x);
+            assert!(x[0] == f32::INFINITY && x[1].is_nan() && x[2] == 0.0, "{x:?}");
+            assert!(x[3] == at_minus_infinity || x[3].is_nan() && at_minus_infinity.is_nan());
+        }
     }
 
     #[test]

@@ -112,8 +112,9 @@ impl Tiling {
         least.map_or(Tiling { tile: [64, 32], warps: 4, split: 1 }, |(_, of)| of)
     }
 
-    /// How many stages there are for so many pixels at most: the more are on their way, the less is waited for. All blocks of
-    /// a core fit into it, or one of this kernel and one of the next, whose first weights come already.
+    /// How many stages there are for so many pixels at most: the more loads are on their way, the less is waited for. Eight, or as
+    /// many as all blocks of a core have memory for, and two of them (the next kernel's loads its first weights while this one
+    /// runs); but four at least.
     fn stages(self, target: &Target, convolution: &Convolution, most: Option<i64>) -> i64 {
         let [few, many] = STAGES;
         let Some(pixels) = most else { return few };
@@ -167,12 +168,13 @@ impl Tiling {
     }
 }
 
-/// The pixels of a variant that makes so many channels: about how many there are, and how many at most.
+/// For how many pixels about a variant is chosen if there are so many output channels, and for how many at most; `None` for the
+/// largest tiles, which have no such limit.
 fn likely_and_most(variant: &str, made: i64, cores: i64) -> (i64, Option<i64>) {
     let pixels = |tiles, [rows, columns]: [i64; 2]| tiles * rows / ceil(made, columns);
     let place = TILES_OF_PIXELS.iter().position(|(name, _)| *name == variant);
     let larger = place.and_then(|place| place.checked_sub(1)).map(|place| TILES_OF_PIXELS[place].1);
-    // The fewest are few, too.
+    // `fewest` has the tiles of `few`.
     let tile = place
         .map_or([64, 64], |place| TILES_OF_PIXELS[place].1.map(|size| size.max(LEAST_OF_PIXELS)));
     (pixels(2 * cores, tile), larger.map(|tile| pixels(cores * 3 / 2, tile)))
