@@ -110,6 +110,7 @@ const DECODE_ALONE: [Decode; 1] =
     [Decode { name: "decode1", parts: 1, consumers: 3, heads: 1.0, keys: 128 }];
 /// The most heads that may share keys: a thread multiplies a key by each of their queries.
 const HEADS_OF_DECODE: i64 = 4;
+
 /// The variants of a convolution whose channels are innermost, of so many pixels and output channels: the largest tiles
 /// of which cores have more than one. There is one variant where the pixels are known.
 pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> Variants {

@@ -1,8 +1,8 @@
-//! Attention of few queries of each head, as when tokens are generated. What takes time is that keys and values come, once: so
-//! all warps of all blocks of a cluster share those of a head, and threads multiply. A vector of 16 bytes of a key is one lane's,
-//! a few neighbours have all of it, and each such group of a warp has keys of its own, of which it keeps the largest score so
-//! far, and the sums of weights in its unit. At the end groups add these up in registers, and warps in the shared memory of the
-//! cluster's first block.
+//! Attention of few queries of each head, as when tokens are generated. Reading keys and values once takes most of the time:
+//! so the warps of a cluster's blocks each have a run of the tiles of a head's keys (the last ones none, where tiles are few),
+//! and threads multiply. A lane loads 16 bytes of a key, a few neighbouring lanes have all of it, and each such group of a warp
+//! has keys of its own, for which it keeps the largest score so far, the sum of weights, and the weighted sum of values. At the
+//! end groups are added up by shuffles, and warps in the shared memory of the cluster's first block.
 //!
 //! Levels:
 //!
@@ -108,7 +108,7 @@ impl<'a> Parts<'a> {
     fn tile(&self, k: &mut Builder, ins: &[TensorId]) -> Result {
         self.own_part(k, ins)?;
         if let Some((blocks, ..)) = &self.handed.cluster {
-            // The barrier is there.
+            // Every block's barrier is initialised before another block signals it.
             k.add(Header::new(Kind::Sync, (), (), self.block).on(*blocks))?;
         }
         self.hand(k)?;
