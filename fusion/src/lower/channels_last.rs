@@ -146,13 +146,17 @@ impl Lowering<'_> {
         let node = self.graph.node(id);
         let place = self.places.get(&(*node.inputs().first()?)?)?;
         let view = &place.view;
-        let single = self.graph.ty(id.value()).dtype == DType::F32;
         let turned = view.is_channels_last() && !view.is_contiguous();
         let cpu = self.target.kind == Kind::Cpu;
-        if self.channels_last.is_empty() || !turned || cpu && !single {
+        let pooling = cpu && is_pooling(node.op());
+        let taken = match self.graph.ty(id.value()).dtype {
+            DType::F32 => true,
+            DType::U8 | DType::I8 => pooling || !cpu,
+            _ => !cpu,
+        };
+        if self.channels_last.is_empty() || !turned || !taken {
             return None;
         }
-        let pooling = cpu && is_pooling(node.op());
         (pooling || is_over_pixels(self.graph, node)).then_some(pooling)
     }
 

@@ -5,7 +5,8 @@
 //! scale `t` for each filter, `Σ (q - z)s · nt = st · Σ (q - z)n`, and the last sum is one of integers: exact, where that
 //! of reals is rounded after each term. The result is scaled, biased and quantised once more, so that it differs from the
 //! other by the rounding of single precision: by one step of the next quantisation at most, where that rounds near a tie.
-//! A matmul is the same. The largest of dequantised bytes is that of the bytes, bit for bit, and so is one that is chosen.
+//! A matmul is the same. The largest of dequantised bytes is that of the bytes, bit for bit, and so is one that is chosen;
+//! where the largest is quantised, bytes are what it is chosen from.
 //!
 //! Weights are constants of bytes under the same conversions, which import leaves as they are.
 
@@ -53,7 +54,10 @@ fn on_bytes(graph: &Graph) -> Rebuilt<Graph> {
         }
         Op::Gather { .. } => chosen(at, inputs),
         Op::Binary(Binary::Div) => Ok(inputs[0].filter(|x| divided.contains(x))),
-        Op::Cast { to, .. } if is_byte(*to) => same_bytes(at.graph, at.node, inputs[0]),
+        Op::Cast { to, .. } if is_byte(*to) => match same_bytes(at.graph, at.node, inputs[0])? {
+            Some(bytes) => Ok(Some(bytes)),
+            None => quantised_first(graph, at, inputs[0]),
+        },
         _ => Ok(None),
     })?;
     pruned(&result)
@@ -185,6 +189,81 @@ fn chosen(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<Val
         Some(scale) => at.binary(Binary::Mul, real, scale)?,
         None => real,
     }))
+}
+
+/// The number that an operation makes of another one beside a constant, if it keeps the order of numbers.
+fn in_order(op: &Op, x: f32, constant: Option<f32>) -> Option<f32> {
+    let positive = constant.filter(|by| by.is_normal() && *by > 0.0);
+    Some(match op {
+        Op::Unary(Unary::Round) => x.round_ties_even(),
+        Op::Unary(Unary::Relu) => x.max(0.0),
+        Op::Binary(Binary::Mul) => x * positive?,
+        Op::Binary(Binary::Div) => x / positive?,
+        Op::Binary(Binary::Add) => x + constant?,
+        Op::Binary(Binary::Sub) => x - constant?,
+        Op::Binary(Binary::Min) => x.min(constant?),
+        Op::Binary(Binary::Max) => x.max(constant?),
+        _ => return None,
+    })
+}
+
+/// Quantises what windows are on instead of the largest of each, if nothing else is done with these, and all that is done
+/// keeps the order of numbers: then the largest are those of bytes.
+fn quantised_first(
+    graph: &Graph,
+    mut at: InPlace<'_>,
+    input: Option<ValueId>,
+) -> Rebuilt<Option<ValueId>> {
+    let (dtype, shape) = (at.node.outputs()[0].dtype, &at.node.outputs()[0].shape);
+    let (mut node, mut value) = (at.node, input);
+    let mut steps: Vec<(Op, Option<ValueId>)> = Vec::new();
+    let (pool, x) = loop {
+        let (Some(before), Some(made)) = (node.input(0), value) else { return Ok(None) };
+        if graph.only_reader(before.node).is_none() || graph.ty(before).shape != *shape {
+            return Ok(None);
+        }
+        node = graph.node(before.node);
+        match at.graph.operation(made) {
+            (Op::Pool(pool), &[Some(x)]) if pool.kind == (PoolKind::Max { indices: None }) => {
+                break (pool.clone(), x);
+            }
+            (op, &[x]) => {
+                steps.push((op.clone(), None));
+                value = x;
+            }
+            (op, &[x, constant @ Some(_)]) => {
+                steps.push((op.clone(), constant));
+                value = x;
+            }
+            _ => return Ok(None),
+        }
+    };
+    let mut range = [f32::NEG_INFINITY, f32::INFINITY];
+    for (op, constant) in steps.iter().rev() {
+        let constant = match constant.map(|constant| number(at.graph, constant)) {
+            Some(None) => return Ok(None),
+            known => known.flatten(),
+        };
+        let [Some(low), Some(high)] = range.map(|x| in_order(op, x, constant)) else {
+            return Ok(None);
+        };
+        range = [low, high];
+    }
+    let fits = match dtype {
+        DType::U8 => range[0] >= 0.0 && range[1] <= 255.0,
+        _ => range[0] >= -128.0 && range[1] <= 127.0,
+    };
+    let kept = |op: &Op| *op == Op::Unary(Unary::Relu);
+    // Dequantised bytes are numbers, of which one is the largest.
+    if !fits || Dequantised::of(at.graph, at.graph.through(x, kept)).is_none() {
+        return Ok(None);
+    }
+    let mut y = x;
+    for (op, constant) in steps.into_iter().rev() {
+        y = at.add_optional(op, &[Some(y), constant][..1 + usize::from(constant.is_some())])?;
+    }
+    let bytes = at.cast(dtype, y)?;
+    at.add(Op::Pool(pool), &[bytes]).map(Some)
 }
 
 /// The bytes that a node gives, if it quantises what they are dequantised to: asked of each of the 256.

@@ -357,6 +357,49 @@ fn largest_of_bytes() {
     }
 }
 
+/// A network's beginning as exporters write it, where the largest of each window is quantised: numbers are quantised first,
+/// with the convolution, and bytes are pooled as it writes them.
+#[test]
+fn images_are_quantised_before_the_largest_are_taken() {
+    for (dtype, zero) in [(DType::U8, 114), (DType::I8, -3)] {
+        let mut make = Make::new(31);
+        let shape = [2, 8, 19, 22];
+        let x = make.input(dtype, &shape);
+        let convolved = |make: &mut Make, x: ValueId, [filters, channels]: [usize; 2]| {
+            let w = make.integers(&[filters, channels, 3, 3], -127, 127);
+            let w = make.constant(&[filters, channels, 3, 3], w);
+            let whole = make.centered(x, zero);
+            let sum = make.op(Op::Conv(attrs([1, 1], [1, 1], [1, 1, 1, 1], 1)), &[whole, w]);
+            let real = make.cast(DType::F32, sum);
+            let scales = (0..filters).map(|i| 1e-5 * (1 + i % 7) as f32).collect();
+            let scales = make.constant(&[filters, 1, 1], scales);
+            let y = make.op(Op::Binary(Binary::Mul), &[real, scales]);
+            make.quantised(y, 0.037, zero, dtype)
+        };
+        let y = convolved(&mut make, x, [33, 8]);
+        let y = make.dequantised(y, 0.037, zero);
+        let y = make.op(Op::Unary(Unary::Relu), &[y]);
+        let pool = PoolAttrs {
+            kind: PoolKind::Max { indices: None },
+            kernel: vec![3, 2],
+            strides: vec![2, 2],
+            dilations: vec![1, 1],
+            pads_before: vec![1, 0],
+            pads_after: vec![1, 1],
+            ceil: false,
+        };
+        let y = make.op(Op::Pool(pool), &[y]);
+        let y = make.quantised(y, 0.025, zero, dtype);
+        let y = convolved(&mut make, y, [20, 33]);
+        let (graph, mut random) = make.finish(&[y]);
+        let x = [bytes(&mut random, dtype, &shape)];
+        let want = evaluate(&graph, &x).expect("the reference runs it");
+        assert_eq!(run(&graph, &x, &[]), want, "{dtype}");
+        let kernels = module(&graph, Granularity::Fused).kernels().collect::<Vec<_>>();
+        assert_eq!(kernels, ["int8-conv+epilogue", "pool", "int8-conv+epilogue"]);
+    }
+}
+
 /// Quantised and dequantised elements, numbers that are none and infinities among them, are the reference's bit for bit.
 #[test]
 fn bytes_in_loops_are_exact() {

@@ -11,7 +11,7 @@ mod planes;
 mod pool;
 pub(crate) mod winograd;
 
-pub(crate) use pool::pool;
+pub(crate) use pool::{largest, pool};
 
 use super::finish::Finish;
 use super::matrix::{Matrix, Strides};
@@ -33,8 +33,8 @@ const TURNED: usize = 16;
 
 /// Images `[n, c, h, w]`, however they lie.
 #[derive(Clone, Copy)]
-pub(crate) struct Images<'a> {
-    pub(crate) data: &'a [f32],
+pub(crate) struct Images<'a, T = f32> {
+    pub(crate) data: &'a [T],
     pub(crate) offset: usize,
     /// Sizes and strides of images, channels, rows and columns.
     pub(crate) shape: [usize; 4],

@@ -10,7 +10,7 @@ mod images;
 mod units;
 mod windows;
 
-pub(crate) use chain::{Finish, Operand, Results, STEPS, Step, Steps};
+pub(crate) use chain::{Finish, Operand, QUOTIENTS, Results, STEPS, Step, Steps, divides};
 pub(crate) use images::{Images, deep, multiply_windows};
 pub(crate) use windows::{Bytes as ImagesOfBytes, Windows};
 

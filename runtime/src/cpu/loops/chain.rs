@@ -2,7 +2,7 @@
 
 use super::domain::Lies;
 use super::{Class, Domain, Loop, LoopInput, Operation, Scalar, Source};
-use crate::cpu::kernels::int8::{Operand, STEPS, Step, Steps};
+use crate::cpu::kernels::int8::{Operand, QUOTIENTS, STEPS, Step, Steps, divides};
 use bytemuck::cast_slice;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};
@@ -43,6 +43,7 @@ impl Loop {
             DType::U8 | DType::I8 => {
                 // A byte is zero for what is no number.
                 steps.pop_if(|step| *step == Step::Number);
+                steps = shortened(steps, &self.inputs);
                 is_byte(&steps)
             }
             _ => false,
@@ -54,6 +55,88 @@ impl Loop {
 /// Whether a chain ends with what makes a number one of -128 to 255.
 fn is_byte(steps: &[Step<Source>]) -> bool {
     matches!(steps.last(), Some(&Step::Clamp { low, high }) if low >= -128.0 && high <= 255.0)
+}
+
+/// Fewer steps that end with the same bytes. Zeros may have other signs in between.
+fn shortened(steps: Vec<Step<Source>>, inputs: &[(DType, Class)]) -> Vec<Step<Source>> {
+    let mut short: Vec<Step<Source>> = Vec::new();
+    for step in steps {
+        let quotient = match short.last() {
+            Some(&Step::Div(Source::Scalar(Scalar::F32(by)))) => {
+                let small = divides(by) && bound(&short, inputs) < QUOTIENTS;
+                small.then_some(Step::Quotient(by))
+            }
+            _ => None,
+        };
+        match (&mut short[..], &step) {
+            // What is no number is zero.
+            ([.., Step::Within { .. }], Step::Number) => {}
+            ([.., last @ Step::Clamp { low: 0.0, .. }], Step::Number) => {
+                if let Step::Clamp { low, high } = *last {
+                    *last = Step::Within { low, high };
+                }
+            }
+            // Whole numbers that a zero point is added to, and taken from again.
+            ([.., Step::Round | Step::Quotient(_), Step::Add(z), range], Step::Sub(own))
+                if z == own && moved(*range, own).is_some() =>
+            {
+                *range = moved(*range, own).unwrap_or(*range);
+                short.remove(short.len() - 2);
+            }
+            // Positive scales keep the sign.
+            (
+                [
+                    ..,
+                    Step::Clamp { low, high } | Step::Within { low, high },
+                    Step::Mul(Source::Scalar(Scalar::F32(scale))),
+                ],
+                Step::Clamp { low: 0.0, high: f32::INFINITY },
+            ) if *scale > 0.0 => (*low, *high) = (low.max(0.0), high.max(0.0)),
+            ([.., last], Step::Round) if quotient.is_some() => {
+                *last = quotient.unwrap_or(*last);
+            }
+            _ => short.push(step),
+        }
+    }
+    short
+}
+
+/// What numbers are at most after these steps, with either sign; infinity where that is not known.
+fn bound(steps: &[Step<Source>], inputs: &[(DType, Class)]) -> f32 {
+    let known = |y: &Source| match *y {
+        Source::Scalar(Scalar::F32(y)) => y.abs(),
+        Source::Input(number) if inputs[number].0.size() == 1 => 255.0,
+        _ => f32::INFINITY,
+    };
+    let (mut most, mut aside) = (f32::INFINITY, f32::INFINITY);
+    for step in steps {
+        match step {
+            Step::Add(y) | Step::Sub(y) => most += known(y),
+            Step::Mul(y) => most *= known(y),
+            Step::Div(Source::Scalar(Scalar::F32(y))) => most /= y.abs(),
+            Step::Div(_) => most = f32::INFINITY,
+            Step::Clamp { low, high } | Step::Within { low, high } => {
+                most = low.abs().max(high.abs());
+            }
+            Step::Aside(y) => (aside, most) = (most, known(y)),
+            Step::AddAside | Step::SubAside => most += aside,
+            Step::MulAside => most *= aside,
+            Step::Round | Step::Quotient(_) | Step::Number => {}
+        }
+    }
+    most
+}
+
+/// A range of whole numbers, less a zero point.
+fn moved(range: Step<Source>, zero: &Source) -> Option<Step<Source>> {
+    let &Source::Scalar(Scalar::F32(zero)) = zero else { return None };
+    let whole = |x: f32| x.fract() == 0.0 && x.abs() < QUOTIENTS;
+    let less = |x: f32| (whole(x) && whole(zero)).then_some(x - zero);
+    Some(match range {
+        Step::Clamp { low, high } => Step::Clamp { low: less(low)?, high: less(high)? },
+        Step::Within { low, high } => Step::Within { low: less(low)?, high: less(high)? },
+        _ => return None,
+    })
 }
 
 /// A way back through a loop's instructions.
@@ -277,6 +360,38 @@ mod tests {
         ];
         assert_eq!(chain.steps, wanted);
         assert_eq!(chain.dtype, DType::U8);
+    }
+
+    /// Numbers quantised, dequantised, kept positive and quantised once more: without the zero point, and by a reciprocal.
+    #[test]
+    fn bytes_between_are_whole_numbers_alone() {
+        let (mut graph, x, _) = inputs();
+        let number = |x: f32| Source::Scalar(Scalar::F32(x));
+        let quantised = |graph: &mut Graph, x, zero| {
+            let y = op(graph, Op::Unary(Unary::Round), &[x]);
+            let y = binary(graph, Binary::Add, y, zero);
+            let y = op(graph, Op::Unary(Unary::Relu), &[y]);
+            let y = binary(graph, Binary::Min, y, 255.0);
+            op(graph, Op::Cast { to: DType::U8, saturate: true }, &[y])
+        };
+        let y = quantised(&mut graph, x, 100.0);
+        let y = op(&mut graph, Op::Cast { to: DType::F32, saturate: true }, &[y]);
+        let y = binary(&mut graph, Binary::Sub, y, 100.0);
+        let y = binary(&mut graph, Binary::Mul, y, 0.03);
+        let y = op(&mut graph, Op::Unary(Unary::Relu), &[y]);
+        let y = binary(&mut graph, Binary::Div, y, 0.02);
+        let y = quantised(&mut graph, y, 7.0);
+        graph.add_output("y", y);
+        let chain = Loop::compile(&graph).unwrap().chain(0).unwrap();
+        let wanted = [
+            Step::Round,
+            Step::Within { low: 0.0, high: 155.0 },
+            Step::Mul(number(0.03)),
+            Step::Quotient(0.02),
+            Step::Add(number(7.0)),
+            Step::Clamp { low: 0.0, high: 255.0 },
+        ];
+        assert_eq!(chain.steps, wanted);
     }
 
     /// What is read twice, is no byte at the end, or has a function that kernels do not know, is no chain.

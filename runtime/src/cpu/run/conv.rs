@@ -18,7 +18,7 @@ use crate::cpu::memory::{Inputs, Io};
 use crate::cpu::scratch::{self, Buffer, Few, Numbers};
 use crate::error::{Error, Result};
 use crate::threads::{self, chunks_mut, items_mut};
-use bytemuck::{cast_slice, cast_slice_mut};
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{ConvAttrs, IndexOrder, PoolAttrs, PoolKind};
 use graphene_fusion::program::Step;
@@ -173,7 +173,7 @@ pub(crate) fn run_conv_layer(layer: &ConvLayer, domain: &Domain, mut io: Io<'_>)
 }
 
 /// Images as an operand has them.
-fn images<'a>(bytes: &'a [u8], operand: &BoundOperand) -> Result<Images<'a>> {
+fn images<'a, T: Pod>(bytes: &'a [u8], operand: &BoundOperand) -> Result<Images<'a, T>> {
     let [n, c, ref shape @ ..] = operand.shape[..] else {
         return Err(Error::Mismatch {
             what: "rank of an image",
@@ -311,9 +311,20 @@ pub(crate) fn run_pool(step: &Step, mut io: Io<'_>, attrs: &PoolAttrs) -> Result
         PoolKind::Average { .. } => Pool::Sum,
         PoolKind::Lp { p } => Pool::Powers(p),
     };
-    if !lies_row_major(operand) && dtype == DType::F32 {
-        let (x, moves) = (images(io.input(0)?.0, operand)?, Moves::new(on)?);
-        let y = io.outputs[0].dense::<f32>();
+    if !lies_row_major(operand) {
+        let (moves, bytes, y) = (Moves::new(on)?, io.input(0)?.0, &mut io.outputs[0]);
+        match dtype {
+            DType::U8 => {
+                let x = images::<u8>(bytes, operand)?;
+                return channels_last::largest(y.dense(), x, &moves, u8::MIN);
+            }
+            DType::I8 => {
+                let x = images::<i8>(bytes, operand)?;
+                return channels_last::largest(y.dense(), x, &moves, i8::MIN);
+            }
+            _ => {}
+        }
+        let (x, y) = (images(bytes, operand)?, y.dense::<f32>());
         channels_last::pool(kind, y, x, &moves)?;
         if let PoolKind::Average { include_pad } = attrs.kind {
             let (divisors, plane) = (divisors(attrs, on, include_pad)?, channels.max(1));

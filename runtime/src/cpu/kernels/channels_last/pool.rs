@@ -17,6 +17,33 @@ const SOME: usize = 1 << 12;
 /// [`Error::Mismatch`] for a `y` of another length, [`Error::OutOfBounds`] for images that leave their slice, and
 /// [`Error::Unsupported`] for channels that are not side by side, and for powers.
 pub(crate) fn pool(kind: Pool, y: &mut [f32], x: Images<'_>, moves: &Moves) -> Result<()> {
+    match kind {
+        Pool::Max => folded(y, x, moves, f32::NEG_INFINITY, larger),
+        Pool::Sum => folded(y, x, moves, 0.0, |y, x| y + x),
+        Pool::Powers(_) => Err(Error::Unsupported { what: "a pooling of such images" }),
+    }
+}
+
+/// The largest of each window, likewise, of integers; `least` of nothing.
+///
+/// # Errors
+/// As [`pool`].
+pub(crate) fn largest<T: Copy + Ord + Send + Sync>(
+    y: &mut [T],
+    x: Images<'_, T>,
+    moves: &Moves,
+    least: T,
+) -> Result<()> {
+    folded(y, x, moves, least, T::max)
+}
+
+fn folded<T: Copy + Send + Sync>(
+    y: &mut [T],
+    x: Images<'_, T>,
+    moves: &Moves,
+    init: T,
+    f: impl Fn(T, T) -> T + Copy + Sync,
+) -> Result<()> {
     check_reach("the images", x.data.len(), x.offset, x.shape.into_iter().zip(x.strides))?;
     let [images, channels, _, _] = x.shape;
     check_size(
@@ -24,28 +51,27 @@ pub(crate) fn pool(kind: Pool, y: &mut [f32], x: Images<'_>, moves: &Moves) -> R
         images * channels * moves.outer[0] * moves.outer[1],
         y.len(),
     )?;
-    if x.strides[1] != 1 && channels > 1 || matches!(kind, Pool::Powers(_)) {
+    if x.strides[1] != 1 && channels > 1 {
         return Err(Error::Unsupported { what: "a pooling of such images" });
     }
     let line = moves.outer[1] * channels;
-    threads::each(SOME / line.max(1) + 1, chunks_mut(y, line), |number, y| match kind {
-        Pool::Max => dispatch(Line { number, y, x, moves, init: f32::NEG_INFINITY, f: larger }),
-        _ => dispatch(Line { number, y, x, moves, init: 0.0, f: |y, x| y + x }),
+    threads::each(SOME / line.max(1) + 1, chunks_mut(y, line), |number, y| {
+        dispatch(Line { number, y, x, moves, init, f });
     });
     Ok(())
 }
 
 /// A row of windows.
-struct Line<'a, F> {
+struct Line<'a, T, F> {
     number: usize,
-    y: &'a mut [f32],
-    x: Images<'a>,
+    y: &'a mut [T],
+    x: Images<'a, T>,
     moves: &'a Moves,
-    init: f32,
+    init: T,
     f: F,
 }
 
-impl<F: Fn(f32, f32) -> f32> Kernel for Line<'_, F> {
+impl<T: Copy, F: Fn(T, T) -> T> Kernel for Line<'_, T, F> {
     type Output = ();
 
     #[inline(always)]

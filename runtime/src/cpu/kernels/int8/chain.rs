@@ -21,8 +21,16 @@ pub(crate) enum Step<Y> {
         low: f32,
         high: f32,
     },
+    /// The same, but `low` for what is no number.
+    Within {
+        low: f32,
+        high: f32,
+    },
     /// To the nearest whole number, of two the even one.
     Round,
+    /// The whole number nearest to the quotient by this one, as by `Div` and `Round`: where quotients are less than
+    /// [`QUOTIENTS`], by a number that [`divides`].
+    Quotient(f32),
     /// Zero for what is no number.
     Number,
     /// Puts the number aside and goes on with another one.
@@ -31,6 +39,15 @@ pub(crate) enum Step<Y> {
     AddAside,
     SubAside,
     MulAside,
+}
+
+/// Quotients less than this are rounded by way of a reciprocal.
+pub(crate) const QUOTIENTS: f32 = (1 << 20) as f32;
+
+/// Whether quotients by a number are found by way of its reciprocal, which must be as exact as numbers are.
+pub(crate) fn divides(by: f32) -> bool {
+    let size = by.abs().log2();
+    (-60.0..60.0).contains(&size)
 }
 
 /// The most steps that a chain has.
@@ -65,7 +82,9 @@ impl<Y> Step<Y> {
             Self::Div(y) => Step::Div(operand(y)?),
             Self::Aside(y) => Step::Aside(operand(y)?),
             &Self::Clamp { low, high } => Step::Clamp { low, high },
+            &Self::Within { low, high } => Step::Within { low, high },
             Self::Round => Step::Round,
+            &Self::Quotient(by) => Step::Quotient(by),
             Self::Number => Step::Number,
             Self::AddAside => Step::AddAside,
             Self::SubAside => Step::SubAside,
@@ -168,7 +187,15 @@ impl Finish<'_> {
                     let (low, high) = (unit.same(low), unit.same(high));
                     x.iter_mut().for_each(|x| *x = unit.at_most(unit.at_least(*x, low), high));
                 }
+                Step::Within { low, high } => {
+                    let (low, high) = (unit.same(low), unit.same(high));
+                    x.iter_mut().for_each(|x| *x = unit.at_most(unit.number_from(*x, low), high));
+                }
                 Step::Round => x.iter_mut().for_each(|x| *x = unit.round(*x)),
+                Step::Quotient(by) => {
+                    let (by, reciprocal) = (unit.same(by), unit.same(by.recip()));
+                    x.iter_mut().for_each(|x| *x = unit.quotient(*x, by, reciprocal));
+                }
                 Step::Number => x.iter_mut().for_each(|x| *x = unit.number(*x)),
                 Step::Aside(y) => {
                     aside = x;

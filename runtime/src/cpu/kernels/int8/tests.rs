@@ -2,7 +2,8 @@
 
 use super::units::Unit;
 use super::{
-    Elements, Finish, Left, MatMul, Operand, PackedIntegers, Results, Step, To, multiply_with,
+    Elements, Finish, Left, MatMul, Operand, PackedIntegers, QUOTIENTS, Results, Step, To, divides,
+    multiply_with,
 };
 use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::tile::TileMut;
@@ -105,7 +106,9 @@ fn step(
         Step::Clamp { low, .. } if x < low => (low, aside),
         Step::Clamp { high, .. } if x > high => (high, aside),
         Step::Clamp { .. } => (x, aside),
+        Step::Within { low, high } => (x.max(low).min(high), aside),
         Step::Round => (x.round_ties_even(), aside),
+        Step::Quotient(by) => ((x / by).round_ties_even(), aside),
         Step::Number => (if x.is_nan() { 0.0 } else { x }, aside),
         Step::Aside(b) => (y(b), x),
         Step::AddAside => (aside + x, aside),
@@ -138,6 +141,8 @@ fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize) {
         Step::Aside(Operand::Bytes(&bytes)),
         Step::Sub(Operand::Same(11.0)),
         Step::AddAside,
+        Step::Mul(Operand::Columns(&scales)),
+        Step::Within { low: -3.0, high: 9.5 },
         Step::Aside(Operand::SignedBytes(&bytes)),
         Step::Mul(Operand::Same(0.75)),
         Step::SubAside,
@@ -181,5 +186,38 @@ fn sums_are_finished_as_step_by_step() {
             check_finished(unit, sizes, 0);
         }
         check_finished(unit, [19, 100, 20], 48);
+    }
+}
+
+/// Of products of a byte and a small number times one scale, divided by another: many of them are halves of whole numbers.
+#[test]
+fn quotients_are_rounded_as_those_of_divisions() {
+    const ROWS: usize = 256;
+    const COLUMNS: usize = 64;
+    let a: Vec<i32> = (0..ROWS as i32).collect();
+    let b: Vec<i32> = (-32..32).collect();
+    let packed = PackedIntegers::new(Matrix { data: &b, at: strides(0, 64, 1) }, 1, COLUMNS);
+    let packed = packed.unwrap();
+    let left = Left::new(1, Matrix { data: &a, at: strides(0, 1, 1) }, ROWS).unwrap().unwrap();
+    let random = numbers(200, 3, [1, 100_000]);
+    let random = random.chunks(2).map(|pair| (pair[0] as f32 * 1e-3, pair[1] as f32 * 1e-3));
+    let random = random.filter(|(scale, by)| 8160.0 * scale / by < QUOTIENTS);
+    let halves = [(1.0, 2.0), (0.5, 1.0), (0.3, 0.6), (0.7, -1.4), (1e-6, 2e-6), (3e9, 2e9)];
+    for (unit, (scale, by)) in Unit::all()
+        .flat_map(|unit| halves.into_iter().chain(random.clone()).map(move |of| (unit, of)))
+    {
+        let steps = [Step::Mul(Operand::Same(scale)), Step::Quotient(by)];
+        let mut quotients = vec![7.0_f32; ROWS * COLUMNS];
+        let to = Results::Reals(TileMut::new(&mut quotients, COLUMNS));
+        let to =
+            To::Finished(Finish { bias: None, steps: &steps, first: [0; 2], columns: COLUMNS, to });
+        let (left, right) = (left.rows(), packed.right().unwrap());
+        unit.run(MatMul { left, right, row: 0, column: 0, columns: COLUMNS, to });
+        for (place, quotient) in quotients.into_iter().enumerate() {
+            let product = (a[place / COLUMNS] * b[place % COLUMNS]) as f32;
+            let want = (product * scale / by).round_ties_even();
+            assert!(want.abs() < QUOTIENTS && divides(by), "{scale} {by} are within the bounds");
+            assert_eq!(quotient, want, "{unit:?}: {product} * {scale} / {by}");
+        }
     }
 }

@@ -9,9 +9,9 @@ use pulp::x86::V3;
 use std::arch::x86_64::{
     __m512, __m512i, _CMP_ORD_Q, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm512_add_epi32,
     _mm512_add_ps, _mm512_cmp_ps_mask, _mm512_cvtepi8_epi32, _mm512_cvtepi32_epi8,
-    _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvttps_epi32, _mm512_div_ps,
-    _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_mullo_epi32,
-    _mm512_roundscale_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_sub_ps,
+    _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvttps_epi32, _mm512_div_ps, _mm512_fmadd_ps,
+    _mm512_fnmadd_ps, _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps,
+    _mm512_mullo_epi32, _mm512_roundscale_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_sub_ps,
 };
 
 /// A unit's vectors. All functions must be `#[inline(always)]`.
@@ -37,10 +37,14 @@ pub(in super::super) trait Vectors: Copy {
     fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// `x`, but where it is less than `low` that.
     fn at_least(self, x: Self::Vector, low: Self::Vector) -> Self::Vector;
+    /// The same, and `low` where `x` is no number.
+    fn number_from(self, x: Self::Vector, low: Self::Vector) -> Self::Vector;
     /// `x`, but where it is more than `high` that.
     fn at_most(self, x: Self::Vector, high: Self::Vector) -> Self::Vector;
     /// The nearest whole numbers, of two the even one.
     fn round(self, x: Self::Vector) -> Self::Vector;
+    /// The whole number nearest to `x / y`, of two the even one; `r` is `1 / y`, and quotients are less than 2²⁰.
+    fn quotient(self, x: Self::Vector, y: Self::Vector, r: Self::Vector) -> Self::Vector;
     /// Zero where `x` is no number.
     fn number(self, x: Self::Vector) -> Self::Vector;
     fn reals(self, x: Self::Vector) -> [f32; LANES];
@@ -119,6 +123,11 @@ macro_rules! plain {
             }
 
             #[inline(always)]
+            fn number_from(self, x: Self::Vector, low: Self::Vector) -> Self::Vector {
+                each(x, low, |x, low| if x > low { x } else { low })
+            }
+
+            #[inline(always)]
             fn at_most(self, x: Self::Vector, high: Self::Vector) -> Self::Vector {
                 each(x, high, |x, high| if x > high { high } else { x })
             }
@@ -126,6 +135,11 @@ macro_rules! plain {
             #[inline(always)]
             fn round(self, x: Self::Vector) -> Self::Vector {
                 x.map(f32::round_ties_even)
+            }
+
+            #[inline(always)]
+            fn quotient(self, x: Self::Vector, y: Self::Vector, _: Self::Vector) -> Self::Vector {
+                self.round(self.div(x, y))
             }
 
             #[inline(always)]
@@ -213,11 +227,23 @@ impl Vectors for Vnni {
         sub(a, b) = _mm512_sub_ps(a, b);
         mul(a, b) = _mm512_mul_ps(a, b);
         div(a, b) = _mm512_div_ps(a, b);
-        // Of two that neither is less they give the second.
+        // Of two that neither is less, or one is no number, they give the second.
         at_least(x, low) = _mm512_max_ps(low, x);
+        number_from(x, low) = _mm512_max_ps(x, low);
         at_most(x, high) = _mm512_min_ps(high, x);
         round(x) = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x);
         number(x) = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_ORD_Q>(x, x), x);
+    }
+
+    /// A quotient by the reciprocal, once corrected by what it leaves, is within 2⁻⁴⁵ of itself from the real one before it
+    /// is rounded to 24 bits. Halves of whole numbers less than 2²⁰ have 21 bits, so that a quotient is equal to one or
+    /// further from it than that: it is rounded to the same side.
+    #[inline(always)]
+    fn quotient(self, x: __m512, y: __m512, r: __m512) -> __m512 {
+        let near = self.mul(x, r);
+        // SAFETY: likewise.
+        let corrected = unsafe { _mm512_fmadd_ps(_mm512_fnmadd_ps(near, y, x), r, near) };
+        self.round(corrected)
     }
 
     #[inline(always)]
