@@ -370,6 +370,13 @@ fn attention_of_one_query_shares_keys() {
             let graph = parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
             let refused = check_graph(&text, &graph, &TARGETS, &sized);
             assert!(refused.is_empty(), "{refused:?}");
+            let target = "sm_90a".parse().unwrap();
+            let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+            let variants = planned.program.steps().iter().flat_map(|step| step.variants.all());
+            let names: Vec<&str> = variants.map(|variant| &*variant.name).collect();
+            for shared in ["decode8", "decode2", "decode1"] {
+                assert!(names.contains(&shared), "{shared} is none of {names:?}");
+            }
         }
     }
 }

@@ -153,8 +153,8 @@ impl Fmha {
         decode::kernel(self)
     }
 
-    /// With tiles of as many keys as each lane asks for some of at once: eight, or of several queries, whose sums need registers
-    /// as well, four.
+    /// With so many keys a tile that each lane asks for eight vectors at once; for four where a tile has more than two queries,
+    /// whose sums need registers as well. A tile has at least 16 keys.
     #[must_use]
     pub fn ahead(self) -> Fmha {
         let each = if self.few > 2 { 4 } else { 8 };

@@ -1,8 +1,9 @@
 //! Attention of few queries of each head, as when tokens are generated. Reading keys and values once takes most of the time:
-//! so the warps of a cluster's blocks each have a run of the tiles of a head's keys (the last ones none, where tiles are few),
-//! and threads multiply. A lane loads 16 bytes of a key, a few neighbouring lanes have all of it, and each such group of a warp
-//! has keys of its own, for which it keeps the largest score so far, the sum of weights, and the weighted sum of values. At the
-//! end groups are added up by shuffles, and warps in the shared memory of the cluster's first block.
+//! so the warps of a cluster's blocks each have a run of the tiles of a head's keys, and threads multiply. Neighbouring runs
+//! belong to different blocks, and the last warps of each have none where tiles are few. A lane loads 16 bytes of a key, a few
+//! neighbouring lanes have all of it, and each such group of a warp has keys of its own, for which it keeps the largest score
+//! so far, the sum of weights, and the weighted sum of values. At the end groups are added up by shuffles, and warps in the
+//! shared memory of the cluster's first block.
 //!
 //! Levels:
 //!
@@ -39,7 +40,7 @@ struct Parts<'a> {
     block: ThreadsId,
     warp: ThreadsId,
     teams: ThreadGroups,
-    /// The own warp's number among those of all blocks, and the own group's in it.
+    /// The own warp's number among those of all blocks, whose neighbours are in other blocks, and the own group's in it.
     number: Expr,
     group: Expr,
     state: State,
@@ -99,7 +100,7 @@ impl<'a> Parts<'a> {
         let of_block = Expr::from(k.let_("warp_of_block", teams.at[0].div(groups))?);
         let warp = k.index(warps, "warp", [&of_block])?;
         let rank = cluster.as_ref().map_or(Expr::from(0), |(_, rank)| rank.clone());
-        let (number, group) = (rank * fmha.warps() + of_block, teams.at[0].rem(groups));
+        let (number, group) = (of_block * fmha.parts + rank, teams.at[0].rem(groups));
         let state = State::new(k, fmha)?;
         let handed = Handed::new(k, fmha, block, cluster)?;
         Ok(Parts { fmha, place, block, warp, teams, number, group, state, handed })
