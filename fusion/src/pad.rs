@@ -51,7 +51,6 @@ pub struct Unpadded {
     pub reason: String,
 }
 
-/// What is known of a value.
 #[derive(Clone, Debug)]
 struct Value {
     /// For each axis how the dim runs along it, if it does. Elements at positions that were asked for are exact.
@@ -73,7 +72,6 @@ struct Along {
     added: Added,
 }
 
-/// Elements at positions that were added.
 #[derive(Clone, Debug)]
 enum Added {
     /// Anything.
@@ -176,7 +174,6 @@ impl Value {
         self
     }
 
-    /// The axes along which the dim runs.
     fn along(&self) -> impl Iterator<Item = usize> {
         self.axes.iter().enumerate().filter(|(_, along)| along.is_some()).map(|(axis, _)| axis)
     }
@@ -252,7 +249,6 @@ fn refused<T>(reason: &str) -> Result<T, String> {
     Err(reason.to_owned())
 }
 
-/// The type of a node's input.
 fn input_ty<'a>(graph: &'a Graph, node: &Node, number: usize) -> Option<&'a TensorType> {
-    node.inputs().get(number).copied().flatten().map(|value| graph.ty(value))
+    node.input(number).map(|value| graph.ty(value))
 }

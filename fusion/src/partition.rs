@@ -18,7 +18,7 @@ use crate::base::verify;
 use crate::families::executor::executor;
 use crate::families::layout::is_view;
 use crate::families::library::calls;
-use crate::partition::arrange::{Arranged, arrange};
+use crate::partition::arrange::arrange;
 use crate::partition::boundary::{Stored, boundaries, stored};
 use crate::partition::candidates::{Candidate, candidates};
 use crate::partition::costs::Costs;
@@ -106,12 +106,12 @@ fn apart(graph: &Graph, target: &Target) -> Groups {
         };
         groups.push(Group { family, nodes, executor, cost: None });
     }
-    let Arranged { mut groups, group_of, .. } = arrange(graph, groups, constant);
+    let mut groups = arrange(graph, groups, constant);
     let apart = |stored: Stored| {
         let Stored { value, from, to } = stored;
         Boundary { value, from, to, reason: Reason::PerOp, gain: None }
     };
-    groups.boundaries = stored(graph, &groups, &group_of).into_iter().map(apart).collect();
+    groups.boundaries = stored(graph, &groups).into_iter().map(apart).collect();
     groups
 }
 
@@ -144,17 +144,17 @@ fn fused(graph: &Graph, target: &Target, hints: &Bindings) -> Groups {
             }
         });
     }
-    let mut arranged = arrange(graph, groups, net.constant.clone());
-    arranged.groups.boundaries = boundaries(&rules, &costs, &arranged);
+    let mut groups = arrange(graph, groups, net.constant.clone());
+    groups.boundaries = boundaries(&rules, &costs, &groups);
     let apart =
         |boundary: &&Boundary| boundary.reason == Reason::Apart && boundary.gain > Some(0.0);
-    let apart = arranged.groups.boundaries.iter().filter(apart).count();
+    let apart = groups.boundaries.iter().filter(apart).count();
     let cuts = [
         (candidates.cut, Note::Candidates as fn(usize) -> Note),
         (cover.cut, Note::Covers),
         (apart, Note::Apart),
     ];
-    arranged.groups.notes =
+    groups.notes =
         cuts.into_iter().filter(|(cut, _)| *cut > 0).map(|(cut, note)| note(cut)).collect();
-    arranged.groups
+    groups
 }

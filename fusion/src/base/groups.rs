@@ -177,6 +177,16 @@ impl Groups {
         &self.notes
     }
 
+    /// For each node of the graph its group.
+    pub(crate) fn group_of(&self, graph: &Graph) -> Vec<Option<GroupId>> {
+        let mut group_of = vec![None; graph.len()];
+        for (number, group) in self.groups.iter().enumerate() {
+            let id = GroupId::from_index(number);
+            group.nodes.iter().for_each(|node| group_of[node.index()] = Some(id));
+        }
+        group_of
+    }
+
     /// Seconds that all groups take, as far as they were weighed.
     pub fn seconds(&self) -> f64 {
         self.groups.iter().filter_map(|group| group.cost).map(|cost| cost.seconds()).sum()

@@ -41,6 +41,13 @@ pub struct Buffer {
     pub kind: BufferKind,
 }
 
+impl BufferKind {
+    /// A weight that such a graph makes.
+    pub(crate) fn derived(recipe: Graph) -> Self {
+        Self::Weight(Weight::Derived(Arc::new(recipe)))
+    }
+}
+
 impl Buffer {
     /// Whether it is a weight made of others.
     pub fn is_derived(&self) -> bool {

@@ -1,7 +1,6 @@
 //! A graph built anew, with other operations in place of some.
 
 use crate::base::error::FusionError;
-use crate::base::graph::NodeExt;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::infer::InferError;
@@ -59,7 +58,6 @@ impl Regrown {
         node.inputs().iter().map(|value| value.map(|value| self.renamed[&value])).collect()
     }
 
-    /// Where operations are added in place of a node.
     pub(crate) fn at<'a>(&'a mut self, node: &'a Node) -> InPlace<'a> {
         InPlace { graph: &mut self.graph, node }
     }
@@ -87,12 +85,10 @@ impl Regrown {
         Ok(())
     }
 
-    /// Adds a node as it is.
     pub(crate) fn copy(&mut self, id: NodeId, node: &Node) -> Rebuilt<NodeId> {
         self.copy_as(node.name(), id, node)
     }
 
-    /// The same under another name.
     pub(crate) fn copy_as(&mut self, name: &str, id: NodeId, node: &Node) -> Rebuilt<NodeId> {
         let made = match node.op() {
             Op::Input => self.graph.add_input(name, node.outputs()[0].clone()).map(|x| x.node),

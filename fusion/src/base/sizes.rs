@@ -33,7 +33,6 @@ pub(crate) fn is_multiple(dim: &Dim, of: i64) -> bool {
     dim.exact_div(&Dim::from(of)).is_some()
 }
 
-/// How many tiles of a size a dim has.
 pub(crate) fn tiles(dim: &Dim, size: i64) -> Dim {
     dim.ceil_div(&Dim::from(size)).expect("tiles are not empty")
 }

@@ -7,7 +7,6 @@
 //! over 7 steps, which our kernels compute in less than half of cuDNN's time.
 //! Other cells, bf16, softmax itself and other architectures follow these measurements, untimed; all else is ours.
 
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::variants::{LIBRARY, Variants, When};
 use crate::families::library::is_conv_call;

@@ -85,7 +85,6 @@ fn has_loop(graph: &Graph, node: &Node) -> bool {
     elements(graph, node).all(|dtype| !(dtype.is_float() && dtype.size() == 1))
 }
 
-/// The element types of inputs and outputs.
 fn elements<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = DType> + 'a {
     let ty = |value: &ValueId| graph.ty(*value).dtype;
     let inputs = node.inputs().iter().flatten().map(ty);

@@ -42,7 +42,6 @@ pub(crate) use function::Numbers;
 pub(crate) use matmul_layout::MatMulLayout;
 pub use runs::{Launched, Runs, runs};
 
-use crate::base::graph::GraphExt;
 use crate::base::groups::Family;
 use crate::base::program::{BufferKind, Operand, Program, Step};
 use crate::base::sizes::tiles;

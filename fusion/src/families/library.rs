@@ -26,7 +26,6 @@ pub(crate) use attention::{attention_without_kernel, heads_order, spelled, witho
 pub(crate) use conv::is_conv_call;
 
 use crate::base::elements::is_real;
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::view::View;
 use crate::families::layout::{is_view, view_of};

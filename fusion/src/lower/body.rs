@@ -5,15 +5,12 @@ use crate::base::rebuild::{Rebuilt, Regrown};
 use graphene_frontend::graph::{Graph, ValueId};
 use std::collections::BTreeMap;
 
-/// A group's own graph and what it reads.
 pub(crate) struct Body {
     /// Its inputs are the reads, its outputs the values asked for.
     pub(crate) graph: Graph,
-    /// The values of the whole graph that it reads.
     pub(crate) reads: Vec<Read>,
 }
 
-/// A value that a group reads.
 pub(crate) struct Read {
     pub(crate) value: ValueId,
     /// Only pointwise operations read it.

@@ -1,6 +1,5 @@
 //! Weights that a program makes of the model's own, once: merged projections, transposed or scaled matrices.
 
-use crate::base::graph::GraphExt;
 use crate::base::rebuild::{InPlace, Rebuilt, Regrown};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, ValueId};

@@ -91,13 +91,11 @@ impl Groups {
         lines.collect()
     }
 
-    /// The step that launches a group, as text.
     fn number(program: &Program, id: GroupId) -> String {
         program.step_of(id).map_or("-".to_owned(), |step| step.to_string())
     }
 }
 
-/// What steps launch, as text.
 struct Launches<'a> {
     program: &'a Program,
     target: &'a Target,

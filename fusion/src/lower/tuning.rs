@@ -6,7 +6,6 @@
 //! which they were found. So kernels are made, kept and bound as those of any variant. Who times candidates is no part of
 //! this: all here is pure.
 
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 pub use crate::base::parameters::{
     FmhaParameters, GemmParameters, MlpParameters, NoParameters, Parameters,

@@ -1,17 +1,11 @@
 //! The order of groups.
 
-use crate::base::groups::{Group, GroupId, Groups};
+use crate::base::groups::{Group, Groups};
 use graphene_frontend::graph::Graph;
 use std::collections::BTreeSet;
 
-/// Groups in an order in which they can run, and where each node is.
-pub(crate) struct Arranged {
-    pub(crate) groups: Groups,
-    pub(crate) group_of: Vec<Option<GroupId>>,
-}
-
 /// Puts groups in order: by their latest node, after all that they wait for.
-pub(super) fn arrange(graph: &Graph, groups: Vec<Group>, constant: Vec<bool>) -> Arranged {
+pub(super) fn arrange(graph: &Graph, groups: Vec<Group>, constant: Vec<bool>) -> Groups {
     let mut number_of = vec![usize::MAX; graph.len()];
     for (number, group) in groups.iter().enumerate() {
         group.nodes.iter().for_each(|id| number_of[id.index()] = number);
@@ -41,13 +35,7 @@ pub(super) fn arrange(graph: &Graph, groups: Vec<Group>, constant: Vec<bool>) ->
         }
     }
     assert_eq!(order.len(), groups.len(), "covers and operations alone have no cycles");
-    let mut renumbered = vec![GroupId::from_index(0); groups.len()];
-    for (new, &old) in order.iter().enumerate() {
-        renumbered[old] = GroupId::from_index(new);
-    }
-    let group_of = number_of.iter().map(|&number| renumbered.get(number).copied()).collect();
     let mut groups: Vec<_> = groups.into_iter().map(Some).collect();
     let groups = order.iter().filter_map(|&old| groups[old].take()).collect();
-    let groups = Groups { groups, boundaries: Vec::new(), notes: Vec::new(), constant };
-    Arranged { groups, group_of }
+    Groups { groups, boundaries: Vec::new(), notes: Vec::new(), constant }
 }

@@ -1,8 +1,6 @@
 //! Boundaries: the values stored between two groups, why, and what one launch for both would gain.
 
-use crate::base::graph::NodeExt;
 use crate::base::groups::{Boundary, Family, Group, GroupId, Groups, Reason};
-use crate::partition::arrange::Arranged;
 use crate::partition::costs::{Costs, Kept};
 use crate::partition::fusion_graph::FusionGraph;
 use crate::partition::join::waits_through_others;
@@ -20,11 +18,8 @@ pub(crate) struct Stored {
 }
 
 /// What is stored between groups that are launches: changes of view that move nothing are looked through.
-pub(crate) fn stored(
-    graph: &Graph,
-    groups: &Groups,
-    group_of: &[Option<GroupId>],
-) -> BTreeSet<Stored> {
+pub(crate) fn stored(graph: &Graph, groups: &Groups) -> BTreeSet<Stored> {
+    let group_of = groups.group_of(graph);
     let of = |id: NodeId| group_of[id.index()].map(|group| (group, &groups.groups[group.index()]));
     let is_free = |id: NodeId| of(id).is_some_and(|(_, group)| group.family == Family::View);
     let mut all = BTreeSet::new();
@@ -44,15 +39,11 @@ pub(crate) fn stored(
     all
 }
 
-/// The values stored between two groups, each with the reason.
-pub(crate) fn boundaries(
-    rules: &Rules<'_>,
-    costs: &Costs<'_>,
-    arranged: &Arranged,
-) -> Vec<Boundary> {
-    let all = stored(rules.net.graph, &arranged.groups, &arranged.group_of);
-    let ops = arranged.groups.groups.iter().map(|group| ops(rules.net, group)).collect();
-    let apart = WhyApart { rules, costs, arranged, all: &all, ops };
+pub(crate) fn boundaries(rules: &Rules<'_>, costs: &Costs<'_>, groups: &Groups) -> Vec<Boundary> {
+    let all = stored(rules.net.graph, groups);
+    let ops = groups.groups.iter().map(|group| ops(rules.net, group)).collect();
+    let group_of = groups.group_of(rules.net.graph);
+    let apart = WhyApart { rules, costs, groups, group_of, all: &all, ops };
     let mut found: HashMap<(GroupId, GroupId), (Reason, Option<f64>)> = HashMap::new();
     let boundary = |&Stored { to, value, from }: &Stored| {
         let (reason, gain) = *found.entry((from, to)).or_insert_with(|| apart.why(from, to));
@@ -71,15 +62,15 @@ fn ops(net: &FusionGraph<'_>, group: &Group) -> Vec<OpId> {
 struct WhyApart<'a> {
     rules: &'a Rules<'a>,
     costs: &'a Costs<'a>,
-    arranged: &'a Arranged,
+    groups: &'a Groups,
+    group_of: Vec<Option<GroupId>>,
     all: &'a BTreeSet<Stored>,
-    /// For each group its operations.
     ops: Vec<Vec<OpId>>,
 }
 
 impl WhyApart<'_> {
     fn group(&self, id: GroupId) -> &Group {
-        &self.arranged.groups.groups[id.index()]
+        &self.groups.groups[id.index()]
     }
 
     /// Why one group does not hold the operations of two, and the seconds that it would gain.
@@ -112,7 +103,7 @@ impl WhyApart<'_> {
         // What stands before a group waits for none behind it.
         let makers = |group: GroupId| {
             let producers = self.ops[group.index()].iter().flat_map(|&op| &net[op].producers);
-            let makers = producers.filter_map(|&op| self.arranged.group_of[net[op].node.index()]);
+            let makers = producers.filter_map(|&op| self.group_of[net[op].node.index()]);
             makers.filter(|maker| *maker >= from)
         };
         if waits_through_others(from, to, makers) {

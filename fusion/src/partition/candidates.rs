@@ -25,7 +25,6 @@ const MANY: usize = 1 << 18;
 /// The places that a candidate may span. Groups that span more are joined of these.
 pub(crate) const NEAR: usize = 64;
 
-/// A group that may be chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) set: Set,
@@ -36,7 +35,6 @@ pub(crate) struct Candidate {
     pub(crate) needs: u128,
 }
 
-/// All candidates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Candidates {
     all: Vec<Candidate>,
@@ -58,7 +56,6 @@ impl Candidates {
     }
 }
 
-/// Looks for all legal groups.
 pub(crate) fn candidates(rules: &Rules<'_>, costs: &Costs<'_>) -> Candidates {
     let net = rules.net;
     let near = neighbours(net);
@@ -177,7 +174,6 @@ impl Window {
         Self { before, after, near }
     }
 
-    /// What may join a set.
     fn around(&self, mask: u64) -> u64 {
         bits(mask).fold(0, |around, i| around | self.near[i as usize]) & !mask
     }

@@ -43,7 +43,6 @@ pub(crate) struct Kept {
     pub(crate) written: f64,
 }
 
-/// Costs of groups of a net on a target.
 pub(crate) struct Costs<'a> {
     net: &'a FusionGraph<'a>,
     target: &'a Target,
@@ -69,7 +68,6 @@ impl<'a> Costs<'a> {
         Self { net, target, work, matmuls: net.ids().map(matmul).collect() }
     }
 
-    /// The cost of these operations as one launch of this family.
     pub(crate) fn of(&self, set: Set, family: Family) -> Cost {
         let mut cost = self.traffic(set.iter(), |op| set.contains(op));
         cost.reread = self.reread(set, family);
@@ -183,7 +181,6 @@ impl<'a> Costs<'a> {
         (seen.len() as u32, bytes)
     }
 
-    /// The cost of a change of view that has to move elements.
     pub(crate) fn of_move(&self, id: NodeId) -> Cost {
         let (bytes, ty) = (self.net.bytes(id.value()), self.net.graph.ty(id.value()));
         let elements = bytes / ty.dtype.size() as f64;
@@ -259,7 +256,6 @@ impl<'a> Costs<'a> {
         a * again(n) + b * again(m)
     }
 
-    /// Blocks that can run side by side.
     fn blocks(&self, set: Set, family: Family) -> f64 {
         match (self.target.kind, family) {
             (_, Family::Mlp) => self.chain_blocks(set, self.chain_rows(set)[0]),

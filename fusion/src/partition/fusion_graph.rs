@@ -6,7 +6,6 @@
 
 use crate::base::constants::constants;
 use crate::base::elements::{is_plain, is_real};
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::{Executor, Family};
 use crate::base::sizes::planning_sizes;
 use crate::families::executor::executor;
@@ -53,18 +52,15 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The rows that it is a function of.
     pub(crate) fn row(self) -> Option<Row> {
         if let Self::Row(row) = self { Some(row) } else { None }
     }
 
-    /// What a kernel computes it in, if it is of elements.
     pub(crate) fn numbers(self) -> Option<Numbers> {
         if let Self::Point { numbers, .. } = self { Some(numbers) } else { None }
     }
 }
 
-/// The rows of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Row {
     /// The first of the axes that make a row.
@@ -77,7 +73,6 @@ pub(crate) struct Row {
     pub(crate) inner: bool,
 }
 
-/// An input of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
     /// Which of the node's inputs.
@@ -98,7 +93,6 @@ pub(crate) struct Read {
     pub(crate) bytes: f64,
 }
 
-/// A result of an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) bytes: f64,
@@ -108,7 +102,6 @@ pub(crate) struct Written {
     pub(crate) given: bool,
 }
 
-/// An operation to place.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) node: NodeId,
@@ -133,7 +126,6 @@ pub(crate) struct FusionGraph<'a> {
     /// For each node whether it is made of constants alone.
     pub(crate) constant: Vec<bool>,
     pub(crate) layouts: Layouts,
-    /// Sizes of all symbols.
     hints: Bindings,
     ops: Vec<Operation>,
     of_node: Vec<Option<OpId>>,
@@ -199,7 +191,6 @@ impl<'a> FusionGraph<'a> {
         self.graph.node(self[op].node)
     }
 
-    /// The sizes of a shape under the hints.
     pub(crate) fn sizes(&self, shape: ShapeId) -> &[f64] {
         &self.shapes.sizes[shape.0 as usize]
     }
@@ -209,12 +200,10 @@ impl<'a> FusionGraph<'a> {
         &self.shapes.known[shape.0 as usize]
     }
 
-    /// The number of elements of a shape under the hints.
     pub(crate) fn elements(&self, shape: ShapeId) -> f64 {
         self.sizes(shape).iter().product()
     }
 
-    /// The size of a value in bytes under the hints.
     pub(crate) fn bytes(&self, value: ValueId) -> f64 {
         let ty = self.graph.ty(value);
         let size = |dim: &Dim| self.size(dim);
@@ -230,7 +219,6 @@ impl<'a> FusionGraph<'a> {
         self.given.contains(&value)
     }
 
-    /// What the operation reads in this place.
     pub(crate) fn read(&self, op: OpId, slot: usize) -> Option<&Read> {
         self[op].reads.iter().find(|read| read.slot == slot)
     }

@@ -21,7 +21,6 @@ pub(crate) fn join(rules: &Rules<'_>, costs: &Costs<'_>, mut groups: Vec<Chosen>
     groups
 }
 
-/// The two groups that gain most as one, and that one.
 fn best(rules: &Rules<'_>, costs: &Costs<'_>, groups: &[Chosen]) -> Option<(usize, usize, Chosen)> {
     let net = rules.net;
     let mut group_of = vec![usize::MAX; net.len()];

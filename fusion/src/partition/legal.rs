@@ -77,7 +77,6 @@ pub(crate) fn family(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     (template.check)(rules, set)
 }
 
-/// Whether the operation may share a group with others.
 pub(crate) fn is_fusible(net: &FusionGraph<'_>, op: OpId) -> bool {
     kind(net[op].role).is_some()
 }
@@ -107,7 +106,6 @@ fn mixed(net: &FusionGraph<'_>, set: Set) -> Reason {
     Reason::Mixed(first, second)
 }
 
-/// The inputs of members that other members make.
 fn inner_reads<'a>(net: &'a FusionGraph<'_>, set: Set) -> impl Iterator<Item = &'a Read> {
     set.iter().flat_map(|op| &net[op].reads).filter(move |read| is_inner(set, read.from))
 }

@@ -6,7 +6,6 @@
 
 use super::language::SMALL;
 use crate::base::constants::constants;
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::rebuild::{Rebuilt, Regrown};
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
@@ -31,7 +30,6 @@ pub(crate) struct Block {
     pub(crate) inputs: Vec<ValueId>,
     /// The values that the outputs stand for.
     pub(crate) outputs: Vec<ValueId>,
-    /// Names of its operations in the model.
     pub(crate) names: Vec<String>,
 }
 
@@ -114,7 +112,6 @@ fn feeds_a_matmul(graph: &Graph, id: NodeId) -> bool {
     graph.uses(id).iter().any(|(reader, _)| matches!(graph.node(*reader).op(), Op::MatMul))
 }
 
-/// These operations as a block.
 fn carve(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Rebuilt<Block> {
     let (mut constants, mut inputs, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let mut block = Regrown::default();

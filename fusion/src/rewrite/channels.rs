@@ -1,7 +1,6 @@
 //! Convolutions of few channels filled up, so that their channels may be innermost.
 
 use crate::base::error::FusionError;
-use crate::base::graph::NodeExt;
 use crate::base::rebuild::{Rebuilt, rebuilt};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;

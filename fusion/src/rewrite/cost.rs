@@ -58,7 +58,6 @@ pub(crate) fn cost(
     }
 }
 
-/// Dims of one before a larger one.
 fn ones_inside(shape: &[Dim]) -> usize {
     let last = shape.iter().rposition(|dim| *dim != 1).unwrap_or(0);
     shape[..last].iter().filter(|dim| **dim == 1).count()

@@ -2,7 +2,6 @@
 //! two matmuls of one operand has both sums of an element where it multiplies them, and none is stored.
 
 use crate::base::constants::constants;
-use crate::base::graph::GraphExt;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};

@@ -12,8 +12,8 @@
 
 use super::ranges::either;
 use super::tidy::pruned;
+use crate::base::elements::number_of;
 use crate::base::error::FusionError;
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate;
@@ -84,7 +84,7 @@ fn divisors(graph: &Graph) -> HashMap<NodeId, f32> {
 
 /// The number of single precision that a constant of one element is.
 fn number(graph: &Graph, value: ValueId) -> Option<f32> {
-    graph.number(value).map(|number| number as f32)
+    number_of(graph, value).map(|number| number as f32)
 }
 
 /// Bytes less a zero point, times a scale, if there is one.
@@ -147,7 +147,6 @@ fn constant_bytes(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<Valu
     widened(graph, value).filter(|&(bytes, zero)| known(bytes) && zero.is_none_or(known))
 }
 
-/// Whether integers of 32 bits all fit a type of 8 bits.
 fn are_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
     let within = |x: &i32| match dtype {
         DType::U8 => u8::try_from(*x).is_ok(),
@@ -162,7 +161,6 @@ fn are_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
 }
 
 impl InPlace<'_> {
-    /// Bytes in 32 bits, less a zero point.
     fn centered(&mut self, bytes: ValueId, zero: Option<ValueId>) -> Rebuilt<ValueId> {
         let wide = self.cast(DType::I32, bytes)?;
         match zero {
@@ -415,7 +413,6 @@ impl Weight {
         }
     }
 
-    /// The integers, in the shape of the weight.
     fn integers(&self, at: &mut InPlace<'_>) -> Rebuilt<ValueId> {
         let whole = at.centered(self.bytes, self.zero)?;
         match &self.turned {

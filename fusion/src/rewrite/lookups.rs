@@ -8,7 +8,6 @@
 //! ```
 
 use crate::base::elements::is_real;
-use crate::base::graph::GraphExt;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
@@ -21,12 +20,16 @@ use graphene_frontend::tensor::Tensor;
 pub(crate) fn as_rows(graph: &Graph) -> Rebuilt<Graph> {
     rebuilt(graph, |at, _, inputs| {
         let Some(table) = inputs.first().copied().flatten() else { return Ok(None) };
-        let Some(elements) = Elements::of(at.graph.ty(table).dtype) else { return Ok(None) };
+        let narrow = match at.graph.ty(table).dtype {
+            dtype @ (DType::Bool | DType::I8 | DType::U8) => Some(dtype),
+            dtype if is_real(dtype) => None,
+            _ => return Ok(None),
+        };
         let given = inputs.get(1).copied().flatten().is_some_and(|of| is_given(at.graph, of));
         let op = at.node.op();
-        let mut place = At { at, elements };
+        let mut place = At { at, narrow };
         match (op, inputs) {
-            (Op::Gather { axis: 0 }, _) if elements == Elements::Own => Ok(None),
+            (Op::Gather { axis: 0 }, _) if narrow.is_none() => Ok(None),
             (Op::Gather { axis: 0 }, &[_, Some(indices)]) => {
                 place.along(table, 0, indices).map(Some)
             }
@@ -58,28 +61,11 @@ fn is_given(graph: &Graph, value: ValueId) -> bool {
     *graph.operation(graph.through(value, passes)).0 == Op::Input
 }
 
-/// As what the template moves elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Elements {
-    /// As they are.
-    Own,
-    /// In single precision, or in half precision if that is asked for: both have all integers of eight bits.
-    Real(DType),
-}
-
-impl Elements {
-    fn of(dtype: DType) -> Option<Elements> {
-        match dtype {
-            DType::Bool | DType::I8 | DType::U8 => Some(Elements::Real(dtype)),
-            _ => is_real(dtype).then_some(Elements::Own),
-        }
-    }
-}
-
-/// Where operations are added, and what the template moves there.
+/// Where operations are added, and the type of elements that the template moves as reals: in single precision, or in half
+/// precision if that is asked for; both have all integers of eight bits.
 struct At<'a> {
     at: InPlace<'a>,
-    elements: Elements,
+    narrow: Option<DType>,
 }
 
 impl At<'_> {
@@ -87,7 +73,6 @@ impl At<'_> {
         self.at.graph.ty(value).shape.clone()
     }
 
-    /// A size as a number of the graph.
     fn size(&mut self, size: &Dim) -> Rebuilt<ValueId> {
         match size.known() {
             Some(size) => Ok(self.at.constant(Tensor::scalar(size))),
@@ -126,7 +111,6 @@ impl At<'_> {
         self.at.add(Op::Select, &[negative, behind, indices])
     }
 
-    /// Indices as integers of 64 bits.
     fn wide(&mut self, indices: ValueId) -> Rebuilt<ValueId> {
         match self.at.graph.ty(indices).dtype {
             DType::I64 => Ok(indices),
@@ -147,17 +131,16 @@ impl At<'_> {
         let mut sizes = vec![product(rows)];
         sizes.extend((!row.is_empty()).then(|| product(row)));
         let mut table = self.at.add(Op::Reshape(sizes), &[table])?;
-        if let Elements::Real(_) = self.elements {
+        if self.narrow.is_some() {
             table = self.at.cast(DType::F32, table)?;
         }
         let mut taken = self.at.add(Op::Gather { axis: 0 }, &[table, numbers])?;
-        if let Elements::Real(to) = self.elements {
+        if let Some(to) = self.narrow {
             taken = self.at.cast(to, taken)?;
         }
         self.at.add(Op::Reshape(shape), &[taken])
     }
 
-    /// Lookups along one axis.
     fn along(&mut self, table: ValueId, axis: usize, indices: ValueId) -> Rebuilt<ValueId> {
         let (from, by) = (self.shape(table), self.shape(indices));
         let shape = [&from[..axis], &by, &from[axis + 1..]].concat();
@@ -262,5 +245,5 @@ impl At<'_> {
 }
 
 fn product(dims: &[Dim]) -> Dim {
-    dims.iter().product::<Dim>()
+    dims.iter().product()
 }

@@ -184,7 +184,6 @@ fn counts(graph: &Graph) -> Vec<bool> {
     counts
 }
 
-/// Whether a node makes integers of numbers.
 fn makes_integers(node: &Node) -> bool {
     matches!(node.op(), Op::Cast { to, .. } if to.is_integer())
 }

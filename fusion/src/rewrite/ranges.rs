@@ -2,7 +2,6 @@
 //! of a longer one. Exporters write masks of attention so: the mask of each sequence's keys, taken at every sequence and
 //! every key, and positions behind those of a cache.
 
-use crate::base::graph::NodeExt;
 use crate::base::rebuild::{Rebuilt, rebuilt};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, Node, ValueId};
@@ -57,7 +56,6 @@ enum Of {
     Matrix([Dim; 2]),
 }
 
-/// The part that a node is.
 fn part(graph: &Graph, node: &Node) -> Option<Part> {
     let shape_of = |value: ValueId| graph.ty(value).shape.clone();
     match node.op() {

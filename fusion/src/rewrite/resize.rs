@@ -43,7 +43,6 @@ pub(crate) fn without_resizes(graph: &Graph) -> Rebuilt<Graph> {
     })
 }
 
-/// What becomes of an axis.
 enum Axis {
     Same,
     Slice(SliceAxis),

@@ -1,7 +1,6 @@
 //! Rotary embeddings of positions, each half of a row by itself: models write `x·cos + [-x₂, x₁]·sin`, of which what is in
 //! brackets would be made, and joined, before anything else can be computed.
 
-use crate::base::graph::GraphExt;
 use crate::base::rebuild::{Rebuilt, rebuilt};
 use crate::rewrite::ranges::either;
 use graphene_frontend::dim::Dim;
@@ -41,7 +40,6 @@ struct Rotation {
     half: Dim,
 }
 
-/// The rotation that is the sum of these.
 fn rotation(graph: &Graph, straight: ValueId, crossed: ValueId) -> Option<Rotation> {
     let [a, b] = factors(graph, crossed)?;
     either(a, b, |joined, sin| {

@@ -27,11 +27,9 @@ pub(crate) const LIMITS: Limits = Limits { rounds: 16, nodes: 20_000 };
 
 pub(crate) struct Saturated {
     pub(crate) terms: Terms,
-    /// The classes of the block's outputs.
     pub(crate) roots: Vec<Id>,
     /// For each class the first operation of the block that gave it.
     origin: BTreeMap<Id, String>,
-    /// How often each rule said something new.
     pub(crate) fired: BTreeMap<&'static str, usize>,
     /// Whether a limit ended it before nothing was new.
     pub(crate) limited: bool,
@@ -58,7 +56,6 @@ pub(crate) fn saturate(
     saturated
 }
 
-/// Searches all rules, then applies all matches; whether anything was new.
 fn round(saturated: &mut Saturated, rules: &[Compiled], limits: Limits) -> bool {
     let matches: Vec<_> = rules.iter().map(|rule| rule.search(&saturated.terms)).collect();
     let mut news = false;

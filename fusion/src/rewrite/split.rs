@@ -37,7 +37,6 @@ pub(crate) fn split_reductions(graph: Graph, target: &Target) -> Rebuilt<Graph> 
     })
 }
 
-/// How a node is split, if that is faster.
 fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
     let (Op::Reduce { axes, .. }, Kind::Cuda { .. }) = (node.op(), target.kind) else {
         return None;
@@ -65,7 +64,6 @@ fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
     (parted < whole).then(|| Split { axis, size: sizes[axis] / parts, parts })
 }
 
-/// Adds a reduction's two halves in its place.
 fn in_two(
     mut at: InPlace<'_>,
     x: Option<ValueId>,

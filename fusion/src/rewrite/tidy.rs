@@ -1,7 +1,6 @@
 //! Tidying: what stands twice is computed once, and what no output needs is dropped.
 
 use crate::base::error::FusionError;
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::rebuild::{Rebuilt, Regrown};
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;

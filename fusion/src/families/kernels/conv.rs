@@ -6,7 +6,6 @@ pub(crate) use self::channels_last::lies_channels_last;
 use super::function::function_after;
 use super::operand::forward;
 use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::sizes::{ceil, is_multiple};
 use crate::base::variants::LIBRARY;
 use crate::base::view::View;

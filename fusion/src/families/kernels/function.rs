@@ -6,8 +6,7 @@
 
 use super::activations;
 use super::{Refusal, scalar};
-use crate::base::elements::splat;
-use crate::base::graph::GraphExt;
+use crate::base::elements::{number_of, splat};
 use crate::base::rebuild::Regrown;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
@@ -190,7 +189,7 @@ impl Making<'_> {
                 }
             }
             (Op::Binary(op), [x, y]) => {
-                let numbers = [operands[0], operands[1]].map(|value| self.body.number(value));
+                let numbers = [operands[0], operands[1]].map(|value| number_of(self.body, value));
                 let small = numbers.iter().flatten().any(|number| number.abs() < EXACT);
                 let compares =
                     matches!(op.info().class, FunctionClass::Order | FunctionClass::Same);

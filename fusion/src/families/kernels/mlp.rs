@@ -4,7 +4,6 @@ use super::function::{Walk, function, leaves};
 use super::matmul::Operands;
 use super::operand::Matrix;
 use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, made, scalar};
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::is_multiple;
 use graphene_frontend::dim::Dim;

@@ -3,7 +3,6 @@
 use super::function::{function, whole};
 use super::operand::Axes;
 use super::{Dims, Launch, Refusal, Site, StepOperand, made, tiles};
-use crate::base::graph::GraphExt;
 use crate::base::sizes::is_multiple;
 use crate::families::grids::{Mapping, of_loop, widest};
 use graphene_frontend::dim::Dim;

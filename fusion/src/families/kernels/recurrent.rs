@@ -4,7 +4,6 @@ use super::function::unary;
 use super::{
     Dims, Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, by_name, made, tiles,
 };
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::sizes::{ceil, is_multiple};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::Node;

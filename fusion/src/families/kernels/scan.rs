@@ -2,7 +2,6 @@
 
 use super::operand::{Axes, spread};
 use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
-use crate::base::graph::GraphExt;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{CumulativeOp, Op};

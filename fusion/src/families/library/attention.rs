@@ -1,8 +1,7 @@
 //! Attention in one call of cuDNN: which attentions it takes, and how the others are spelled.
 
 use super::matmul::if_any;
-use crate::base::elements::{self, is_real};
-use crate::base::graph::{GraphExt, NodeExt};
+use crate::base::elements::{self, is_real, number_of};
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
@@ -170,7 +169,6 @@ pub enum AttentionBy {
     MatMuls,
 }
 
-/// How an attention is computed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// By one call, from a mask of numbers.
@@ -185,7 +183,7 @@ enum Way {
 /// finite numbers.
 fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> AttentionAttrs {
     let finite = |value: &Option<ValueId>| {
-        value.and_then(|value| graph.number(value)).is_some_and(f64::is_finite)
+        value.and_then(|value| number_of(graph, value)).is_some_and(f64::is_finite)
     };
     let needless =
         node.input(3).is_none_or(|mask| match graph.operation(graph.through(mask, is_view)) {

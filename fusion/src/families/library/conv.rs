@@ -4,7 +4,6 @@ use super::epilogue::{Activation, Chain, whole_chain};
 use super::matmul::{if_any, read};
 use super::rows_of_conv;
 use crate::base::elements::is_real;
-use crate::base::graph::NodeExt;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::view::View;

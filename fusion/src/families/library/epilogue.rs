@@ -1,7 +1,7 @@
 //! What a call computes after its matmul or convolution: `MATMUL` and `CONV` are the tables of which operation is which
 //! part of cuBLASLt's epilogues, and of cuDNN's graph.
 
-use crate::base::graph::{GraphExt, NodeExt};
+use crate::base::elements::number_of;
 use crate::families::layout::is_view;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op, Unary};
@@ -15,7 +15,6 @@ pub enum Activation {
     GeluTanh,
 }
 
-/// What an operation is to a call.
 enum Part {
     Scale(f32),
     Bias(ValueId),
@@ -58,9 +57,9 @@ fn scale(graph: &Graph, id: NodeId, value: ValueId) -> Option<Part> {
     let inputs = graph.node(id).inputs();
     let (first, second) = (inputs[0]?, *inputs.get(1)?.as_ref()?);
     let factor = match graph.node(id).op() {
-        Op::Binary(Binary::Mul) if first == value => graph.number(second)? as f32,
-        Op::Binary(Binary::Mul) => graph.number(first)? as f32,
-        Op::Binary(Binary::Div) if first == value => (graph.number(second)? as f32).recip(),
+        Op::Binary(Binary::Mul) if first == value => number_of(graph, second)? as f32,
+        Op::Binary(Binary::Mul) => number_of(graph, first)? as f32,
+        Op::Binary(Binary::Div) if first == value => (number_of(graph, second)? as f32).recip(),
         _ => return None,
     };
     factor.is_finite().then_some(Part::Scale(factor))

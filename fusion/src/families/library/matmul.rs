@@ -2,7 +2,6 @@
 
 use super::epilogue::{Activation, Chain, MATMUL, whole_chain};
 use crate::base::elements::is_real;
-use crate::base::graph::GraphExt;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::view::{Mode, View, stride};

@@ -1,6 +1,6 @@
 //! Operations that move elements.
 
-use super::{Added, Along, Value, broadcast, common, input_ty, mentions, refused};
+use super::{Added, Along, Value, common, input_ty, mentions, operand_axis, refused};
 use graphene_frontend::dim::{Dim, Symbol};
 use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::SliceAxis;
@@ -9,7 +9,7 @@ use graphene_frontend::op::SliceAxis;
 pub(super) fn expand(node: &Node, value: &Value, symbol: &Symbol) -> Result<Value, String> {
     let shape = &node.outputs()[0].shape;
     let of = |(axis, dim): (usize, &Dim)| {
-        let at = broadcast(axis, value.axes.len(), shape.len());
+        let at = operand_axis(value, axis, shape.len());
         match at.and_then(|axis| value.axes[axis].clone()) {
             Some(along) => Some(along),
             None if *dim == Dim::symbol(symbol.name()) => Some(Along::plain(value.added(at))),
@@ -33,11 +33,12 @@ pub(super) fn slice(
         if mentions(&slice.start, symbol) {
             return refused("begins where it says");
         }
+        let begins = slice.start == Dim::from(0) && slice.step == 1;
         let along = &mut made.axes[slice.axis];
         let whole = node.outputs()[0].shape[slice.axis] == Dim::symbol(symbol.name());
         *along = match along.take() {
-            Some(kept) if super::is_first(slice) && kept.is_plain() => None,
-            Some(kept) if super::begins(slice) && whole && kept.is_plain() => Some(kept),
+            Some(kept) if begins && slice.len == Dim::from(1) && kept.is_plain() => None,
+            Some(kept) if begins && whole && kept.is_plain() => Some(kept),
             Some(_) => return refused("takes some of its positions"),
             None if whole => Some(Along::plain(value.added(None))),
             None => None,

@@ -15,8 +15,8 @@ use graphene_frontend::op::{AttentionAttrs, Op, ReduceOp};
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
-    rule("softmax",           "(Div (Exp (Sub ?x (ReduceMax ?m ?x))) (ReduceSum ?a (Exp (Sub ?x (ReduceMax ?m ?x)))))", &[Single("x")], softmax),
-    rule("softmax-unshifted", "(Div (Exp ?x) (ReduceSum ?a (Exp ?x)))", &[Single("x")], softmax_unshifted),
+    rule("softmax",           "(Div (Exp (Sub ?x (ReduceMax ?m ?x))) (ReduceSum ?a (Exp (Sub ?x (ReduceMax ?m ?x)))))", &[Single("x")], |s| softmax(s, &[("m", ReduceOp::Max), ("a", ReduceOp::Sum)])),
+    rule("softmax-unshifted", "(Div (Exp ?x) (ReduceSum ?a (Exp ?x)))", &[Single("x")], |s| softmax(s, &[("a", ReduceOp::Sum)])),
     rule("attention",         "(MatMul ?w ?v)", &[Single("v")], attention),
     law("attention-scale",    attention_scale),
     law("attention-mask",     attention_mask),
@@ -24,22 +24,16 @@ pub(super) const RULES: &[Rule] = &[
     law("attention-heads",    attention_heads),
 ];
 
-fn along(op: Option<Op>, expected: ReduceOp) -> Option<usize> {
-    match op? {
+/// A softmax along the axis of all these reductions.
+fn softmax(s: &mut Site<'_>, reductions: &[(&str, ReduceOp)]) -> Option<Id> {
+    let along = |&(name, expected): &(&str, ReduceOp)| match s.attributes(name)? {
         Op::Reduce { op, axes, keep: true } if op == expected && axes.len() == 1 => Some(axes[0]),
         _ => None,
-    }
-}
-
-fn softmax(s: &mut Site<'_>) -> Option<Id> {
-    let axis = along(s.attributes("m"), ReduceOp::Max)?;
-    let same = along(s.attributes("a"), ReduceOp::Sum)? == axis;
+    };
+    let axes = reductions.iter().map(along).collect::<Option<Vec<_>>>()?;
+    let axis = *axes.first()?;
+    let same = axes.iter().all(|own| *own == axis);
     if same { s.add(Op::Softmax { axis, log: false }, &[s.var("x")]) } else { None }
-}
-
-fn softmax_unshifted(s: &mut Site<'_>) -> Option<Id> {
-    let axis = along(s.attributes("a"), ReduceOp::Sum)?;
-    s.add(Op::Softmax { axis, log: false }, &[s.var("x")])
 }
 
 fn attention(s: &mut Site<'_>) -> Option<Id> {

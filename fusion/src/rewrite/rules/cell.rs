@@ -4,7 +4,7 @@
 //! however they are cut and joined; its share of them is sliced out, and all gates are joined in ONNX's order.
 //! All that is made of constants is computed once.
 
-use crate::rewrite::language::{Known, add_operation};
+use crate::rewrite::language::add_operation;
 use crate::rewrite::rule::{Rule, Site, law};
 use egg::Id;
 use graphene_frontend::dim::Dim;
@@ -49,7 +49,7 @@ fn sum(s: &mut Site<'_>, id: Id, columns: Columns, visits: &mut usize) -> Option
     };
     *visits = left;
     // Matmuls of a state of zeros are constants too.
-    if s.terms.is_constant(id) && s.ty(id)?.rank() < 2 {
+    if s.is_constant(id) && s.ty(id)?.rank() < 2 {
         let bias = bias(s, id, columns)?;
         return Some(Sum { matmuls: Vec::new(), biases: vec![bias] });
     }
@@ -81,7 +81,7 @@ fn bias(s: &mut Site<'_>, id: Id, columns: Columns) -> Option<Id> {
 
 /// The matmuls of `x·w`, one for each part that x is joined of.
 fn matmuls(s: &mut Site<'_>, x: Id, w: Id, columns: Columns) -> Option<Vec<(Id, Id)>> {
-    if !s.terms.is_constant(w) || s.ty(w)?.rank() != 2 || s.ty(x)?.rank() != 2 {
+    if !s.is_constant(w) || s.ty(w)?.rank() != 2 || s.ty(x)?.rank() != 2 {
         return None;
     }
     let w = slice(s, w, 1, columns)?;
@@ -193,7 +193,6 @@ fn weights(s: &mut Site<'_>, gates: &[Sum], of: Id) -> Option<Id> {
     s.reshape(rows, shape)
 }
 
-/// The sum of biases, or zeros.
 fn total(s: &mut Site<'_>, biases: &[Id], like: Id, hidden: i64) -> Option<Id> {
     let Some((first, rest)) = biases.split_first() else {
         let zero = s.scalar(like, 0.0)?;

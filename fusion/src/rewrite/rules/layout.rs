@@ -1,7 +1,6 @@
 //! Layouts: changes of view that merge, vanish, or move to where they vanish.
 
 use crate::base::view::inverse;
-use crate::rewrite::language::Known;
 use crate::rewrite::rule::Given::Constant;
 use crate::rewrite::rule::{Rule, Site, law, rule};
 use egg::Id;
@@ -204,7 +203,6 @@ fn matmul_of_reshape(s: &mut Site<'_>) -> Option<Id> {
     s.reshape(matmul, to)
 }
 
-/// Whether the operation takes each element by itself.
 fn is_pointwise(op: &Op) -> bool {
     matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. })
 }
@@ -242,7 +240,6 @@ fn before(
     Some((op, operands, from))
 }
 
-/// An operand before a change of view.
 enum Source {
     /// What was changed.
     Viewed(Id),
@@ -312,7 +309,7 @@ fn pointwise_of_reshapes(s: &mut Site<'_>) -> Option<Id> {
 /// A function of values transposed alike is the transposed function of the values; constants are transposed the
 /// other way.
 fn pointwise_of_transposes(s: &mut Site<'_>) -> Option<Id> {
-    let computed = s.inputs.iter().flatten().filter(|id| !s.terms.is_constant(**id));
+    let computed = s.inputs.iter().flatten().filter(|id| !s.is_constant(**id));
     let view = computed.flat_map(|&id| s.operations(id, "Transpose")).next()?.0;
     let back = inverse(&perm(Some(view.clone()))?);
     let transposed = |s: &mut Site<'_>, id| {
@@ -322,7 +319,7 @@ fn pointwise_of_transposes(s: &mut Site<'_>) -> Option<Id> {
         if let Some(x) = under(s, id, &view) {
             return Some(Source::Passes(x));
         }
-        let shape = s.shape(id).filter(|own| s.terms.is_constant(id) && own.len() <= back.len())?;
+        let shape = s.shape(id).filter(|own| s.is_constant(id) && own.len() <= back.len())?;
         let ones = vec![Dim::from(1); back.len() - shape.len()];
         let whole = s.reshape(id, [ones, shape].concat())?;
         s.transpose(whole, back.clone()).map(Source::Passes)

@@ -1,6 +1,5 @@
 //! Matmuls: projections of one value become one matmul.
 
-use crate::rewrite::language::Known;
 use crate::rewrite::rule::{Rule, Site, law};
 use egg::Id;
 use graphene_frontend::dim::Dim;
@@ -76,7 +75,6 @@ fn projections(s: &Site<'_>, x: Id) -> Vec<Projection> {
     found
 }
 
-/// The classes of the operations that read a class.
 fn readers(s: &Site<'_>, id: Id) -> BTreeSet<Id> {
     s.terms[id].parents().map(|reader| s.terms.find(reader)).collect()
 }
@@ -85,13 +83,13 @@ fn projection(s: &Site<'_>, matmul: Id, weight: Id) -> Option<Projection> {
     let ty = s.ty(weight)?;
     // A merged weight is merged no further.
     let merged = !s.operations(weight, "Concat").is_empty();
-    if ty.rank() != 2 || !s.terms.is_constant(weight) || merged {
+    if ty.rank() != 2 || !s.is_constant(weight) || merged {
         return None;
     }
     let width = ty.shape[1].known()?;
     for sum in readers(s, matmul) {
         for [a, bias] in s.operands(sum, "Add") {
-            let of_matmul = s.terms.find(a) == matmul && s.terms.is_constant(bias);
+            let of_matmul = s.terms.find(a) == matmul && s.is_constant(bias);
             if of_matmul && s.shape(bias)? == [Dim::from(width)] {
                 return Some(Projection { result: sum, weight, bias: Some(bias), width });
             }

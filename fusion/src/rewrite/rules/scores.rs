@@ -73,10 +73,8 @@ fn nan_guarded(s: &Site<'_>, id: Id) -> Option<Id> {
     })
 }
 
-/// A condition, and whether it allows (or forbids).
 type Condition = (Id, bool);
 
-/// Truth values: where a condition allows.
 fn allowed(s: &mut Site<'_>, (condition, allows): Condition) -> Option<Id> {
     if allows { Some(condition) } else { s.unary(Unary::Not, condition) }
 }
