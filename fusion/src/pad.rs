@@ -17,13 +17,8 @@ mod rules;
 
 pub use independent::independent;
 
-use graphene_frontend::dim::{Bindings, Dim, Symbol};
-use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_op;
-use graphene_frontend::graph::{Graph, Node};
-use graphene_frontend::op::Op;
-use graphene_frontend::tensor::Tensor;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Bindings, DType, Dim, Graph, Node, Op, Symbol, Tensor, TensorType};
 use std::collections::BTreeSet;
 
 /// What is filled and what is cut where a dim is padded.

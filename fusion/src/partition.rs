@@ -26,8 +26,7 @@ use crate::partition::cover::cover;
 use crate::partition::fusion_graph::FusionGraph;
 use crate::partition::join::join;
 use crate::partition::legal::Rules;
-use graphene_frontend::dim::Bindings;
-use graphene_frontend::graph::{Graph, NodeId};
+use graphene_frontend::{Bindings, Graph, NodeId};
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeSet;
 

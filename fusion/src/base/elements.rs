@@ -1,8 +1,7 @@
 //! Which elements templates compute with, and the numbers that they hold.
 
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::tensor::{Element, Tensor};
+use graphene_frontend::{DType, Graph, ValueId};
 use half::{bf16, f16};
 
 /// The element types with which templates compute matmuls and rows: in f32.

@@ -1,7 +1,6 @@
 //! Why a graph cannot be planned.
 
-use graphene_frontend::graph::Node;
-use graphene_frontend::infer::InferError;
+use graphene_frontend::{InferError, Node};
 
 /// Why a graph cannot be planned.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

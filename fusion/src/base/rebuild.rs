@@ -1,11 +1,7 @@
 //! A graph built anew, with other operations in place of some.
 
 use crate::base::error::FusionError;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::infer::InferError;
-use graphene_frontend::op::{Binary, Op};
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::{Binary, DType, Graph, InferError, Node, NodeId, Op, Tensor, ValueId};
 use std::collections::HashMap;
 
 /// What is rebuilt. The error is [`FusionError::Rebuild`]: an operation refuses inputs that it accepted before, a defect of

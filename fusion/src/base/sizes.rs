@@ -1,7 +1,6 @@
 //! The sizes that symbols have for planning.
 
-use graphene_frontend::dim::{Bindings, Dim, Symbol};
-use graphene_frontend::graph::Graph;
+use graphene_frontend::{Bindings, Dim, Graph, Symbol};
 
 /// The size that a symbol has for planning where nobody gives it one.
 fn typical(symbol: &Symbol) -> i64 {

@@ -8,8 +8,7 @@
 use crate::base::error::FusionError;
 use crate::base::groups::{Family, Groups};
 use crate::base::program::{BufferKind, Operand, Program, Step};
-use graphene_frontend::graph::{Graph, Node, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{Graph, Node, Op, ValueId};
 
 /// Looks whether the groups of a graph hold every operation once, in an order in which they can run.
 ///

@@ -4,8 +4,7 @@
 //! elements. Reshape, transpose, slice and expand change views and move nothing; that is how head splits and
 //! merges disappear from a plan.
 
-use graphene_frontend::dim::Dim;
-use graphene_frontend::op::SliceAxis;
+use graphene_frontend::{Dim, SliceAxis};
 use std::fmt;
 
 /// How a logical shape reads a buffer: element `i` lies at `offset + Σ stride·i`.

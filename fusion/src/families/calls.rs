@@ -10,10 +10,8 @@
 use crate::base::groups::Family;
 use crate::base::variants::{LIBRARY, Variants, When};
 use crate::families::library::is_conv_call;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::{ConvAttrs, Op, RnnAttrs};
+use graphene_frontend::{DType, Dim, Graph, Node};
 use graphene_ir::target::{Kind, Target};
 
 /// Recurrent layers that cuDNN computes in less time, by their units: sizes in half and in single precision.

@@ -4,9 +4,8 @@ use crate::base::elements::is_real;
 use crate::base::groups::Executor;
 use crate::base::view::View;
 use crate::families::kernels::{bits, scalar};
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::{Class, Op, PoolKind, ReduceOp};
+use graphene_frontend::{DType, Graph, Node, NodeId, ValueId};
 use graphene_ir::target::{Kind, Target};
 
 /// Who executes these operations as one launch on the target, if some launch computes all of them.

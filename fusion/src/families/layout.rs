@@ -5,9 +5,7 @@
 
 use crate::base::groups::Family;
 use crate::base::view::View;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{Dim, Graph, Node, NodeId, Op, ValueId};
 use std::collections::BTreeSet;
 
 /// How the values of a graph lie, operations taken one by one.

@@ -31,8 +31,7 @@ use crate::base::view::View;
 use crate::families::layout::{is_view, view_of};
 use attention::is_attended;
 use epilogue::{CONV, Chain, MATMUL, Row, chain};
-use graphene_frontend::graph::{Graph, Node, NodeId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{Graph, Node, NodeId, Op};
 use matmul::lies;
 
 /// What calls of the library do to a graph where every operation is a launch.

@@ -1,9 +1,8 @@
 //! What sizes must fulfil beyond what inference proves in symbols.
 
 use crate::base::program::Condition;
-use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{Class, Op};
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Graph, TensorType};
 use std::collections::HashMap;
 
 /// What sizes must fulfil: the operations that take symbolic inputs at some sizes only, each once.

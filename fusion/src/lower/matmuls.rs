@@ -8,9 +8,7 @@ use crate::base::view::View;
 use crate::families::kernels::{MatMulLayout, WIDTH};
 use crate::families::layout::is_view;
 use crate::lower::recipes::{recipe_in_order, recipe_of_tf32};
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{DType, NodeId, Op, ValueId};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::Kind;
 

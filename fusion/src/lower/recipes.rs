@@ -1,10 +1,7 @@
 //! Weights that a program makes of the model's own, once: merged projections, transposed or scaled matrices.
 
 use crate::base::rebuild::{InPlace, Rebuilt, Regrown};
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, ValueId};
-use graphene_frontend::op::{Binary, Op};
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::{Binary, DType, Graph, Op, Tensor, ValueId};
 
 /// The bits of single precision that TF32 has not.
 const TF32_CUT: i32 = 0x1fff;

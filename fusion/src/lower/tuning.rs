@@ -13,8 +13,7 @@ pub use crate::base::parameters::{
 use crate::base::program::{BufferKind, Operand, Program, Step};
 use crate::base::variants::Variants;
 use crate::families::kernels::launches;
-use graphene_frontend::dim::Symbol;
-use graphene_frontend::op::Op;
+use graphene_frontend::{Op, Symbol};
 use graphene_ir::emit::emit;
 use graphene_ir::target::Target;
 use std::collections::BTreeMap;

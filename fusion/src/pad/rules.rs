@@ -4,11 +4,8 @@
 //! operation does across positions. An operation without a rule is one that no padded value may enter.
 
 use super::{Added, Along, Value, input_ty, mentions, number_of, refused};
-use graphene_frontend::dim::{Bindings, Dim, Symbol};
-use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::{Binary, CumulativeOp, Op, ReduceOp};
-use graphene_frontend::tensor::Tensor;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Bindings, Dim, Graph, Node, Symbol, Tensor, TensorType};
 
 mod finite;
 mod matmuls;

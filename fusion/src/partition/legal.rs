@@ -14,12 +14,10 @@ use crate::families::kernels::sums::sum_of;
 use crate::partition::fusion_graph::{FusionGraph, Read, Role, Row, ShapeId};
 use crate::partition::set::{OpId, Set};
 use crate::rewrite::integers::multiplied_bytes;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Op};
-use graphene_ir::arch::Feature;
+use graphene_frontend::{Binary, DType, Op};
 use graphene_ir::target::{Kind, Target};
 use graphene_ir::template::mlp::{Mlp, Warpgroups};
-use graphene_ir::tensor::Scalar;
+use graphene_ir::{Feature, Scalar};
 
 /// The rows of a tile of layers that run as one launch.
 pub(crate) const TILE_ROWS: u64 = 64;

@@ -7,8 +7,7 @@
 use super::language::SMALL;
 use crate::base::constants::constants;
 use crate::base::rebuild::{Rebuilt, Regrown};
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{Graph, NodeId, Op, ValueId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -3,9 +3,7 @@
 //! only the order of alternatives matters.
 
 use crate::base::sizes::sizes_of;
-use graphene_frontend::dim::{Bindings, Dim};
-use graphene_frontend::op::Op;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Bindings, Dim, Op, TensorType};
 use std::collections::BTreeSet;
 
 /// Microseconds of a launch.

@@ -7,8 +7,7 @@
 use super::cost::cost;
 use super::language::{Fact, Head, Term, Terms, operation};
 use egg::{Id, Language};
-use graphene_frontend::dim::Bindings;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Bindings, TensorType};
 use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOptions, Variable};
 use std::collections::{BTreeMap, BTreeSet};
 

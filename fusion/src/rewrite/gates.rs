@@ -3,9 +3,7 @@
 
 use crate::base::constants::constants;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::{Binary, Op, SliceAxis};
+use graphene_frontend::{Binary, Dim, Graph, NodeId, Op, SliceAxis, ValueId};
 use std::collections::BTreeSet;
 
 /// The graph with two matmuls in place of each by constant weights of which nothing but the two parts is read, and these are

@@ -15,11 +15,9 @@ use super::tidy::pruned;
 use crate::base::elements::number_of;
 use crate::base::error::FusionError;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
-use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op, PoolKind, Unary};
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::{DType, Graph, Node, NodeId, Tensor, ValueId};
 use std::collections::{HashMap, HashSet};
 
 /// Integers of a weight differ by no more than this.

@@ -5,13 +5,9 @@
 //! operation with several outputs is read through `(out0 …)`, `(out1 …)`.
 
 use egg::{Analysis, DidMerge, EGraph, FromOp, FromOpError, Id, Language};
-use graphene_frontend::dim::Bindings;
-use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_op;
 use graphene_frontend::infer::{Count, infer};
-use graphene_frontend::op::Op;
-use graphene_frontend::tensor::Tensor;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Bindings, DType, Op, Tensor, TensorType};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::LazyLock;

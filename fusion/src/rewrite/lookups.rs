@@ -9,12 +9,9 @@
 
 use crate::base::elements::is_real;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::pad_sources;
-use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::{Binary, Op, PadMode, SliceAxis};
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::{DType, Dim, Graph, Tensor, ValueId};
 
 /// The graph with lookups along the first axis in place of all others, where the template has their elements.
 pub(crate) fn as_rows(graph: &Graph) -> Rebuilt<Graph> {

@@ -3,10 +3,7 @@
 //! every key, and positions behind those of a cache.
 
 use crate::base::rebuild::{Rebuilt, rebuilt};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, Node, ValueId};
-use graphene_frontend::op::{Binary, Op, SliceAxis};
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::{Binary, Dim, Graph, Node, Op, SliceAxis, Tensor, ValueId};
 
 /// The graph with parts of what is looked up, and of ranges, in place of such lookups and sums.
 pub(crate) fn without_ranges(graph: &Graph) -> Rebuilt<Graph> {

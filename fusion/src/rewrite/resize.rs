@@ -3,11 +3,9 @@
 //! elements are looked up.
 
 use crate::base::rebuild::{Rebuilt, rebuilt};
-use graphene_frontend::dim::Dim;
 use graphene_frontend::eval::nearest_sources;
-use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::{CoordinateTransform, Op, ResizeMode, SliceAxis};
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::{Dim, Graph, Node, Tensor};
 
 /// The graph with slices, expansions and lookups in place of resizes to nearest elements.
 pub(crate) fn without_resizes(graph: &Graph) -> Rebuilt<Graph> {

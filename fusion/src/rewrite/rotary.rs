@@ -3,9 +3,7 @@
 
 use crate::base::rebuild::{Rebuilt, rebuilt};
 use crate::rewrite::ranges::either;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, ValueId};
-use graphene_frontend::op::{Binary, Op, SliceAxis, Unary};
+use graphene_frontend::{Binary, Dim, Graph, Op, SliceAxis, Unary, ValueId};
 
 /// The graph with `[x₁·cos₁ - x₂·sin₁, x₂·cos₂ + x₁·sin₂]` in place of such sums: each element is rounded as it was.
 pub(crate) fn split_rotations(graph: &Graph) -> Rebuilt<Graph> {

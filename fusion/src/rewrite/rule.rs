@@ -3,10 +3,7 @@
 use super::language::{Fact, Head, Term, Terms, add_literal, add_operation, operation};
 use crate::base::elements::{number, splat};
 use egg::{Id, Pattern, Searcher, Subst, Var};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Op, Unary};
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Binary, DType, Dim, Op, TensorType, Unary};
 
 /// An equality: whatever matches the pattern equals what `make` gives.
 ///

@@ -6,10 +6,7 @@ use super::extract::{Choice, Extracted, Programme, extract};
 use super::language::{Facts, Head, Term, Terms, add_literal, add_operation, operation};
 use super::rule::Compiled;
 use egg::{EGraph, Id};
-use graphene_frontend::dim::Bindings;
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::infer::InferError;
-use graphene_frontend::op::Op;
+use graphene_frontend::{Bindings, Graph, InferError, NodeId, Op, ValueId};
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeMap;
 

@@ -4,10 +4,7 @@
 use crate::base::cost::read_time;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use crate::base::sizes::ceil;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, ValueId};
-use graphene_frontend::op::{Op, ReduceOp};
+use graphene_frontend::{DType, Dim, Graph, Node, Op, ReduceOp, ValueId};
 use graphene_ir::target::{Kind, Target};
 
 /// Bytes that are worth a block of their own.

@@ -2,8 +2,7 @@
 
 use crate::base::error::FusionError;
 use crate::base::rebuild::{Rebuilt, Regrown};
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{Graph, NodeId, Op, ValueId};
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};

@@ -9,15 +9,13 @@ use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made
 use crate::base::sizes::{ceil, is_multiple};
 use crate::base::variants::LIBRARY;
 use crate::base::view::View;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{ConvAttrs, Op, PoolAttrs, PoolKind};
-use graphene_ir::function::Function;
+use graphene_frontend::{Dim, Graph, Node, ValueId};
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::Edges;
-use graphene_ir::tensor::Scalar;
+use graphene_ir::{Function, Scalar};
 
 /// Output channels of a group from which matmuls by tiles are the faster way: half of the fewest rows that a tile has.
 const TILED: i64 = 8;

@@ -3,8 +3,7 @@
 
 use crate::base::elements::number_of;
 use crate::families::layout::is_view;
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::{Binary, Graph, NodeId, Op, Unary, ValueId};
 
 /// A function that the library applies to sums.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -6,10 +6,7 @@ use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::view::{Mode, View, stride};
 use crate::families::kernels::{Pointer, StepOperand};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::ValueId;
-use graphene_frontend::op::Op;
+use graphene_frontend::{DType, Dim, Op, ValueId};
 use graphene_ir::target::Target;
 use std::fmt;
 

@@ -2,10 +2,9 @@
 
 use super::{SEEN, Value};
 use crate::pad::{input_ty, value_of};
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{Binary, Op, Range};
 use graphene_frontend::tensor::{Element, Tensor};
+use graphene_frontend::{DType, Graph, Node, ValueId};
 use half::{bf16, f16};
 
 /// So many numbers that are not large may be added up.

@@ -1,9 +1,7 @@
 //! Operations that move elements.
 
 use super::{Added, Along, Value, common, input_ty, mentions, operand_axis, refused};
-use graphene_frontend::dim::{Dim, Symbol};
-use graphene_frontend::graph::{Graph, Node};
-use graphene_frontend::op::SliceAxis;
+use graphene_frontend::{Dim, Graph, Node, SliceAxis, Symbol};
 
 /// Each position has the same element, also where an axis of one becomes the dim.
 pub(super) fn expand(node: &Node, value: &Value, symbol: &Symbol) -> Result<Value, String> {

@@ -3,8 +3,7 @@
 use crate::rewrite::rule::Given::{Computed, Float, Is, Scalar};
 use crate::rewrite::rule::{Rule, Site, digits, rule};
 use egg::Id;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::{Binary, DType, Op, Unary};
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[

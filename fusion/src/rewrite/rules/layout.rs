@@ -4,8 +4,7 @@ use crate::base::view::inverse;
 use crate::rewrite::rule::Given::Constant;
 use crate::rewrite::rule::{Rule, Site, law, rule};
 use egg::Id;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::op::{Binary, Op};
+use graphene_frontend::{Binary, Dim, Op};
 use std::ops::Range;
 
 #[rustfmt::skip]

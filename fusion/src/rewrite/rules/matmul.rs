@@ -2,8 +2,7 @@
 
 use crate::rewrite::rule::{Rule, Site, law};
 use egg::Id;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::op::{Binary, Op, SliceAxis};
+use graphene_frontend::{Binary, Dim, Op, SliceAxis};
 use std::collections::BTreeSet;
 
 #[rustfmt::skip]

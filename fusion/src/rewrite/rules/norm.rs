@@ -4,9 +4,7 @@ use crate::base::view::inverse;
 use crate::rewrite::rule::Given::{Computed, Constant, Float, Scalar, Single};
 use crate::rewrite::rule::{Rule, Site, rule};
 use egg::Id;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Op, ReduceOp};
+use graphene_frontend::{Binary, DType, Dim, Op, ReduceOp};
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[

@@ -7,9 +7,7 @@
 use super::algebra::scaled;
 use crate::rewrite::rule::{Site, digits};
 use egg::Id;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::{Binary, DType, Dim, Op, Unary};
 
 /// Scores vanish in the rounding of numbers of this size, whatever the type: the lowest of `f16` is none of them,
 /// for attention computes in `f32`.

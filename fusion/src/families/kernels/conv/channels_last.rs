@@ -8,12 +8,11 @@ use crate::base::view::{View, channels_last, depthwise_weights};
 use crate::families::kernels::{Dims, Made, Refusal, Site, WIDTH, by_name, made};
 use crate::families::tiles::{LEAST_OF_PIXELS, TILES_OF_PIXELS};
 use graphene_frontend::dim::Dim;
-use graphene_ir::arch::Feature;
 use graphene_ir::target::Target;
 use graphene_ir::template::conv::{Axis, By, ChannelsLast, Convolution};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::MatMul;
-use graphene_ir::tensor::Scalar;
+use graphene_ir::{Feature, Scalar};
 
 /// Whether a view visits a block of memory in that order.
 pub(crate) fn lies_channels_last(view: &View) -> bool {
