@@ -43,7 +43,6 @@ impl Cost {
         self.launch + a.max(b) + NOT_HIDDEN * a.min(b)
     }
 
-    /// What takes most of them.
     fn bound(&self) -> &'static str {
         match (self.arithmetic > self.memory, self.arithmetic.max(self.memory) < self.launch) {
             (_, true) => "launch",

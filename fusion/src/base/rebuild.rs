@@ -114,10 +114,7 @@ pub(crate) fn rebuilt(
     let mut result = Regrown::default();
     for (id, node) in graph.nodes() {
         let inputs = result.inputs(node);
-        let made = match node.is_operation() {
-            true => replace(result.at(node), id, &inputs)?,
-            false => None,
-        };
+        let made = if node.is_operation() { replace(result.at(node), id, &inputs)? } else { None };
         match made {
             Some(made) => result.rename(id, node, made.node),
             None => drop(result.copy(id, node)?),
