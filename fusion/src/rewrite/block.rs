@@ -76,12 +76,10 @@ fn crossing(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<usiz
     for (place, id) in operations.iter().enumerate() {
         position[id.index()] = place;
     }
-    let mut last_use: BTreeMap<ValueId, usize> = BTreeMap::new();
-    for (place, &id) in operations.iter().enumerate() {
-        for &value in graph.node(id).inputs().iter().flatten() {
-            last_use.insert(value, place);
-        }
-    }
+    let uses = operations.iter().enumerate().flat_map(|(place, &id)| {
+        graph.node(id).inputs().iter().flatten().map(move |&value| (value, place))
+    });
+    let last_use: BTreeMap<ValueId, usize> = uses.collect();
     // Steps up where a value begins to cross and down where it ends, summed up.
     let mut change = vec![0_isize; operations.len() + 2];
     for (value, last) in last_use {
@@ -92,13 +90,12 @@ fn crossing(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<usiz
             change[last + 1] -= weight;
         }
     }
-    let mut crossing = Vec::with_capacity(operations.len() + 1);
     let mut now = 0_isize;
-    for step in &change[..=operations.len()] {
+    let cuts = change[..=operations.len()].iter().map(|step| {
         now += step;
-        crossing.push(now.unsigned_abs());
-    }
-    crossing
+        now.unsigned_abs()
+    });
+    cuts.collect()
 }
 
 /// Whether a cut behind this would part an attention: it is a softmax or what one reads.

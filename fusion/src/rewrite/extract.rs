@@ -7,7 +7,7 @@
 use super::cost::cost;
 use super::language::{Fact, Head, Term, Terms, operation};
 use egg::{Id, Language};
-use graphene_frontend::{Bindings, TensorType};
+use graphene_frontend::dim::Bindings;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOptions, Variable};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,21 +70,19 @@ fn costs(terms: &Terms, hints: &Bindings) -> Costs {
             nodes.retain(|term| matches!(term.head, Head::Literal(_) | Head::Input(_)));
             nodes.truncate(1);
         }
-        let priced = nodes.into_iter().map(|term| {
-            let cost = term_cost(terms, &class.data, &term, hints);
-            (term, cost)
-        });
-        costs.insert(class.id, priced.collect());
+        let price = |term: &Term| {
+            let (Fact::Values { types, constant, .. }, Some((op, inputs))) =
+                (&class.data, operation(terms, term))
+            else {
+                return 0.0;
+            };
+            let ty = |id: &Option<Id>| id.and_then(|id| terms[id].data.ty());
+            cost(op, &inputs.iter().map(ty).collect::<Vec<_>>(), types, *constant, hints)
+        };
+        let prices: Vec<f64> = nodes.iter().map(price).collect();
+        costs.insert(class.id, nodes.into_iter().zip(prices).collect());
     }
     costs
-}
-
-fn term_cost(terms: &Terms, fact: &Fact, term: &Term, hints: &Bindings) -> f64 {
-    let Fact::Values { types, constant, .. } = fact else { return 0.0 };
-    let Some((op, inputs)) = operation(terms, term) else { return 0.0 };
-    let inputs: Vec<Option<&TensorType>> =
-        inputs.iter().map(|id| id.and_then(|id| terms[id].data.ty())).collect();
-    cost(op, &inputs, types, *constant, hints)
 }
 
 /// What a class costs with all that it needs.

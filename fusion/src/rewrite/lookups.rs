@@ -24,23 +24,17 @@ pub(crate) fn as_rows(graph: &Graph) -> Rebuilt<Graph> {
         };
         let given = inputs.get(1).copied().flatten().is_some_and(|of| is_given(at.graph, of));
         let op = at.node.op();
+        // Whoever runs the plan refuses what lies outside, which could not be seen in sums of indices.
+        let taken = if let Op::Gather { axis: 0 } = op { narrow.is_some() } else { !given };
         let mut place = At { at, narrow };
         match (op, inputs) {
-            (Op::Gather { axis: 0 }, _) if narrow.is_none() => Ok(None),
-            (Op::Gather { axis: 0 }, &[_, Some(indices)]) => {
-                place.along(table, 0, indices).map(Some)
-            }
-            // Whoever runs the plan refuses what lies outside, which could not be seen in sums of indices.
-            (Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. }, _) if given => {
-                Ok(None)
-            }
-            (Op::Gather { axis }, &[_, Some(indices)]) => {
+            (Op::Gather { axis }, &[_, Some(indices)]) if taken => {
                 place.along(table, *axis, indices).map(Some)
             }
-            (Op::GatherElements { axis }, &[_, Some(indices)]) => {
+            (Op::GatherElements { axis }, &[_, Some(indices)]) if taken => {
                 place.elements(table, *axis, indices).map(Some)
             }
-            (Op::GatherNd { batch_dims }, &[_, Some(indices)]) => {
+            (Op::GatherNd { batch_dims }, &[_, Some(indices)]) if taken => {
                 place.tuples(table, *batch_dims, indices)
             }
             (Op::Pad { mode, before, .. }, _) if *mode != PadMode::Constant => {
@@ -215,25 +209,24 @@ impl At<'_> {
         before: &[Dim],
     ) -> Rebuilt<Option<ValueId>> {
         let (from, to) = (self.shape(value), self.at.node.outputs()[0].shape.clone());
-        let known = |axis: usize| match (from[axis].known(), to[axis].known(), before[axis].known())
-        {
-            _ if from[axis] == to[axis] && before[axis] == 0 => Some((1, 1, 0)),
-            (Some(from), Some(to), Some(before)) if from > 0 => {
-                Some((usize::try_from(from).ok()?, usize::try_from(to).ok()?, before))
+        // The places that an axis's elements have before it has a border; nothing where it has none.
+        let places = |axis: usize| {
+            if from[axis] == to[axis] && before[axis] == 0 {
+                return Some(None);
             }
-            _ => None,
+            let known = |dim: &Dim| usize::try_from(dim.known()?).ok();
+            let (given, wanted) = (known(&from[axis]).filter(|size| *size > 0)?, known(&to[axis])?);
+            let sources = pad_sources(&[given], &[wanted], mode, &[before[axis].known()?]).ok()?;
+            let places: Vec<i64> = sources[0].iter().flatten().map(|&at| at as i64).collect();
+            (places.len() == wanted).then_some(Some(places))
         };
-        let Some(sizes) = (0..from.len()).map(known).collect::<Option<Vec<_>>>() else {
+        let Some(places) = (0..from.len()).map(places).collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };
         let mut made = value;
-        for (axis, (from, to, before)) in sizes.into_iter().enumerate() {
-            let Ok(sources) = pad_sources(&[from], &[to], mode, &[before]) else { return Ok(None) };
-            let places: Vec<i64> = sources[0].iter().flatten().map(|&at| at as i64).collect();
-            if places.iter().copied().eq(0..from as i64) {
-                continue;
-            }
-            let Ok(places) = Tensor::from_vec(vec![to], places) else { return Ok(None) };
+        for (axis, places) in places.into_iter().enumerate() {
+            let Some(places) = places else { continue };
+            let places = Tensor::from_vec(vec![places.len()], places).expect("a vector");
             let places = self.at.constant(places);
             made = self.along(made, axis, places)?;
         }

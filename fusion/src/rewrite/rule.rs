@@ -8,7 +8,8 @@ use graphene_frontend::{Binary, DType, Dim, Op, TensorType, Unary};
 /// An equality: whatever matches the pattern equals what `make` gives.
 ///
 /// Patterns are terms of the language with `?variables`. `Add~`, `Mul~` and their kin match their operands in
-/// either order; a constant operand of a commutative operation always stands second, so most need no tilde.
+/// either order; a constant operand of a commutative operation always stands second, so most need no tilde. `|` stands
+/// between several that mean the same.
 #[derive(Clone, Copy)]
 pub(crate) struct Rule {
     pub(crate) name: &'static str,
@@ -51,6 +52,8 @@ pub(crate) enum Given {
     Float(&'static str),
     /// Its elements are such numbers of at most 32 bits: what is computed in `f32`, with attributes in `f32`.
     Single(&'static str),
+    /// Its elements are such numbers of more than 16 bits: their differences are not mostly rounding.
+    Wide(&'static str),
 }
 
 /// A rule with its pattern in every order that it stands for.
@@ -70,10 +73,11 @@ pub(crate) struct Match {
 
 impl Rule {
     pub(crate) fn compile(self, exact: bool) -> Compiled {
-        let parse = |text: &String| {
+        let parse = |text: String| {
             text.parse().unwrap_or_else(|error| panic!("rule {}: {text}: {error}", self.name))
         };
-        let patterns = self.pattern.map_or(Vec::new(), orders).iter().map(parse).collect();
+        let spellings = self.pattern.iter().flat_map(|all| all.split(" | "));
+        let patterns = spellings.flat_map(orders).map(parse).collect();
         Compiled { rule: self, exact, patterns }
     }
 }
@@ -170,8 +174,13 @@ pub(crate) struct Site<'a> {
 
 impl Site<'_> {
     pub(crate) fn var(&self, name: &str) -> Id {
+        self.bound(name).expect("rules name variables of their patterns")
+    }
+
+    /// The same of a variable that not all of the patterns have.
+    pub(crate) fn bound(&self, name: &str) -> Option<Id> {
         let var: Var = format!("?{name}").parse().expect("a name is a variable");
-        *self.subst.get(var).expect("rules name variables of their patterns")
+        self.subst.get(var).copied()
     }
 
     /// Says that two classes are equal. What has another type is not: a guard missed a case, and nothing is said.
@@ -193,6 +202,7 @@ impl Site<'_> {
             Given::Computed(name) => !self.is_constant(self.var(name)),
             Given::Float(name) => self.dtype(self.var(name)).and_then(digits).is_some(),
             Given::Single(name) => self.is_single(self.var(name)),
+            Given::Wide(name) => self.dtype(self.var(name)).and_then(digits) >= Some(24),
         }
     }
 
@@ -200,7 +210,6 @@ impl Site<'_> {
         self.terms[id].data.ty()
     }
 
-    /// Whether it is made of constants alone.
     pub(crate) fn is_constant(&self, id: Id) -> bool {
         self.terms[id].data.is_constant()
     }
@@ -302,7 +311,7 @@ impl Site<'_> {
 
     /// The value with dims permuted; itself where that changes nothing.
     pub(crate) fn transpose(&mut self, x: Id, perm: Vec<usize>) -> Option<Id> {
-        if perm.iter().enumerate().all(|(i, &axis)| i == axis) {
+        if perm.is_sorted() {
             return Some(x);
         }
         self.add(Op::Transpose(perm), &[x])

@@ -124,16 +124,9 @@ fn under_heads(s: &mut Site<'_>, x: Id, matmul: &[Dim], heads: &[Dim], shared: b
     s.reshape(x, shape)
 }
 
-fn attrs(s: &Site<'_>) -> Option<AttentionAttrs> {
-    match &s.op {
-        Some(Op::Attention(attrs)) => Some(attrs.clone()),
-        _ => None,
-    }
-}
-
 /// Attention of scaled queries or keys is attention with that scale.
 fn attention_scale(s: &mut Site<'_>) -> Option<Id> {
-    let attrs = attrs(s)?;
+    let Some(Op::Attention(attrs)) = s.op.clone() else { return None };
     let mut inputs = s.inputs.clone();
     let queries = inputs[0]?;
     let mut scale = f64::from(attrs.scale);
@@ -154,7 +147,7 @@ fn attention_scale(s: &mut Site<'_>) -> Option<Id> {
 
 /// A mask broadcasts by itself: one that holds for all queries stays one row of keys.
 fn attention_mask(s: &mut Site<'_>) -> Option<Id> {
-    let attrs = attrs(s)?;
+    let Some(Op::Attention(attrs)) = s.op.clone() else { return None };
     let mask = s.inputs.get(3).copied().flatten()?;
     let [source] = *s.operands(mask, "Expand").first()?;
     let mut inputs = s.inputs.clone();
@@ -164,7 +157,7 @@ fn attention_mask(s: &mut Site<'_>) -> Option<Id> {
 
 /// Heads of keys and values that are repeated for a group of queries are read in place.
 fn attention_groups(s: &mut Site<'_>) -> Option<Id> {
-    let attrs = attrs(s)?;
+    let Some(Op::Attention(attrs)) = s.op.clone() else { return None };
     let (k, v) = (unrepeated(s, s.inputs[1]?)?, unrepeated(s, s.inputs[2]?)?);
     if s.shape(k)?[1] != s.shape(v)?[1] {
         return None;
@@ -197,7 +190,7 @@ fn unrepeated(s: &mut Site<'_>, x: Id) -> Option<Id> {
 /// Attention over batch and heads as one dim is attention over both, where queries show what they are: then nothing
 /// has to lie as if they were one.
 fn attention_heads(s: &mut Site<'_>) -> Option<Id> {
-    let attrs = attrs(s)?;
+    let Some(Op::Attention(attrs)) = s.op.clone() else { return None };
     let queries = s.inputs[0]?;
     let whole = s.shape(queries)?[0].clone();
     let lead = parts(s, queries, 0, PARTS)?;

@@ -48,8 +48,7 @@ fn transpose_twice(s: &mut Site<'_>) -> Option<Id> {
 }
 
 fn transpose_nothing(s: &mut Site<'_>) -> Option<Id> {
-    let perm = perm(s.attributes("p"))?;
-    perm.iter().enumerate().all(|(i, &axis)| i == axis).then(|| s.var("x"))
+    perm(s.attributes("p"))?.is_sorted().then(|| s.var("x"))
 }
 
 /// A transpose that moves dims of size one only is a reshape.
@@ -57,9 +56,8 @@ fn transpose_of_ones(s: &mut Site<'_>) -> Option<Id> {
     let perm = perm(s.attributes("p"))?;
     let shape = s.shape(s.var("x"))?;
     let moved: Vec<usize> = perm.into_iter().filter(|&axis| shape[axis] != 1).collect();
-    let ascending = moved.windows(2).all(|pair| pair[0] < pair[1]);
     let to = s.shape(s.root)?;
-    if ascending { s.reshape(s.var("x"), to) } else { None }
+    if moved.is_sorted() { s.reshape(s.var("x"), to) } else { None }
 }
 
 /// Dims of size one may come and go before a transpose as well as after it.
@@ -74,13 +72,9 @@ fn reshape_of_transpose(s: &mut Site<'_>) -> Option<Id> {
         return None;
     }
     // The dims in the order of `x`, with the ones of the result in front of the dims that they precede.
-    let mut places: Vec<Option<usize>> = Vec::with_capacity(to.len());
-    let mut next = 0;
-    for dim in &to {
-        let one = *dim == 1;
-        places.push((!one).then(|| order[next]));
-        next += usize::from(!one);
-    }
+    let mut next = order.iter().copied();
+    let place = |dim: &Dim| if *dim == 1 { None } else { next.next() };
+    let places: Vec<Option<usize>> = to.iter().map(place).collect();
     let mut sorted: Vec<usize> = (0..to.len()).collect();
     sorted.sort_by_key(|&place| (places[place].map_or(0, |axis| axis + 1), place));
     let before: Vec<Dim> = sorted.iter().map(|&place| to[place].clone()).collect();

@@ -1,13 +1,13 @@
 //! Matmuls: projections of one value become one matmul.
 
-use crate::rewrite::rule::{Rule, Site, law};
+use crate::rewrite::rule::{Rule, Site, rule};
 use egg::Id;
 use graphene_frontend::{Binary, Dim, Op, SliceAxis};
 use std::collections::BTreeSet;
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
-    law("merge-projections", merge_projections),
+    rule("merge-projections", "(MatMul ?x ?w)", &[], merge_projections),
 ];
 
 /// A matmul of a value with a weight, and the sum with its bias if it has one.
@@ -21,8 +21,7 @@ struct Projection {
 
 /// Several matmuls of one value with weights side by side are slices of one matmul.
 fn merge_projections(s: &mut Site<'_>) -> Option<Id> {
-    let Some(Op::MatMul) = s.op else { return None };
-    let (x, own) = (s.inputs[0]?, s.terms.find(s.inputs[1]?));
+    let (x, own) = (s.var("x"), s.terms.find(s.var("w")));
     let projections = projections(s, x);
     // All of them are merged at once, where the first one stands.
     if projections.len() < 2 || projections.first()?.weight != own {

@@ -1,7 +1,7 @@
 //! Normalisations from means, squares and roots. The bare norm is recognised first; scale and bias join it.
 
 use crate::base::view::inverse;
-use crate::rewrite::rule::Given::{Computed, Constant, Float, Scalar, Single};
+use crate::rewrite::rule::Given::{Computed, Constant, Float, Scalar, Single, Wide};
 use crate::rewrite::rule::{Rule, Site, rule};
 use egg::Id;
 use graphene_frontend::{Binary, DType, Dim, Op, ReduceOp};
@@ -11,7 +11,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("layer-norm",         "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (ReduceMean ?a (Mul (Sub ?x (ReduceMean ?a ?x)) (Sub ?x (ReduceMean ?a ?x)))) ?e)))",
          &[Scalar("e"), Single("x")], |s| layer_norm(s, epsilon(s)?)),
     rule("layer-norm-moments", "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (Sub (ReduceMean ?a (Mul ?x ?x)) (Mul (ReduceMean ?a ?x) (ReduceMean ?a ?x))) ?e)))",
-         &[Scalar("e"), Single("x")], layer_norm_of_moments),
+         &[Scalar("e"), Single("x"), Wide("x")], |s| layer_norm(s, epsilon(s)?)),
     rule("layer-norm-bare",    "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (ReduceMean ?a (Mul (Sub ?x (ReduceMean ?a ?x)) (Sub ?x (ReduceMean ?a ?x))))))",
          &[Single("x")], |s| layer_norm(s, 0.0)),
     rule("layer-norm-scale",   "(Mul~ (out0 (LayerNorm ?a ?x absent absent)) ?g)", &[Constant("g")], |s| affine(s, &["g"])),
@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("layer-norm-narrowed", "(Cast ?n (out0 (LayerNorm ?a (Cast ?w ?x) absent absent)))", &[], norm_narrowed),
     rule("weight-of-quotient", "(Div (Mul ?x ?g) ?r)", &[Constant("g"), Computed("x"), Computed("r"), Float("x")], weight_last),
     rule("weight-over-root",   "(Mul~ ?x (Div ?g ?r))", &[Constant("g"), Computed("x"), Computed("r"), Float("x")], weight_last),
-    rule("scaled-difference",  "(Add~ (Mul~ ?x ?i) (Sub ?b (Mul~ ?m ?i)))", &[Constant("b"), Computed("i"), Float("x")], scaled_difference),
+    rule("scaled-difference",  "(Add~ (Mul~ ?x ?i) (Sub ?b (Mul~ ?m ?i)))", &[Constant("b"), Computed("i"), Wide("x")], scaled_difference),
     rule("mean-of-squares",    "(Mul (ReduceSumSquare ?a ?x) ?c)", &[Scalar("c"), Float("x")], mean),
     rule("mean-of-sum",        "(Mul (ReduceSum ?a ?x) ?c)", &[Scalar("c"), Float("x")], mean),
 ];
@@ -54,12 +54,6 @@ fn layer_norm(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
     let x = s.transpose(s.var("x"), perm)?;
     let y = s.add(Op::LayerNorm { axis: rank - 1, epsilon }, &[x])?;
     s.transpose(y, back)
-}
-
-/// In 16-bit types the difference of the moments is mostly rounding, and the norm would be another value.
-fn layer_norm_of_moments(s: &mut Site<'_>) -> Option<Id> {
-    let wide = matches!(s.dtype(s.var("x"))?, DType::F32 | DType::F64);
-    if wide { layer_norm(s, epsilon(s)?) } else { None }
 }
 
 fn rms_norm(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
@@ -110,9 +104,6 @@ fn weight_last(s: &mut Site<'_>) -> Option<Id> {
 
 /// TensorFlow's norm: `x·i + (b - m·i)` is `(x - m)·i + b`. In 16-bit types the products round apart.
 fn scaled_difference(s: &mut Site<'_>) -> Option<Id> {
-    if !matches!(s.dtype(s.var("x"))?, DType::F32 | DType::F64) {
-        return None;
-    }
     let difference = s.binary(Binary::Sub, s.var("x"), s.var("m"))?;
     let product = s.binary(Binary::Mul, difference, s.var("i"))?;
     s.binary(Binary::Add, product, s.var("b"))
