@@ -2,23 +2,15 @@
 
 use crate::base::groups::{Boundary, Family, Group, GroupId, Groups, Reason};
 use crate::partition::costs::{Costs, Kept};
-use crate::partition::fusion_graph::FusionGraph;
 use crate::partition::join::waits_through_others;
 use crate::partition::legal::{Rules, alone, family, is_fusible};
 use crate::partition::set::{OpId, Set};
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::{Graph, NodeId};
 use std::collections::{BTreeSet, HashMap};
 
-/// A value that one group makes and another one reads.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Stored {
-    pub(crate) to: GroupId,
-    pub(crate) value: ValueId,
-    pub(crate) from: GroupId,
-}
-
-/// What is stored between groups that are launches: changes of view that move nothing are looked through.
-pub(crate) fn stored(graph: &Graph, groups: &Groups) -> BTreeSet<Stored> {
+/// What is stored between groups that are launches, as where every operation is one: changes of view that move nothing are
+/// looked through.
+pub(crate) fn stored(graph: &Graph, groups: &Groups) -> Vec<Boundary> {
     let group_of = groups.group_of(graph);
     let of = |id: NodeId| group_of[id.index()].map(|group| (group, &groups.groups[group.index()]));
     let is_free = |id: NodeId| of(id).is_some_and(|(_, group)| group.family == Family::View);
@@ -33,30 +25,30 @@ pub(crate) fn stored(graph: &Graph, groups: &Groups) -> BTreeSet<Stored> {
                 value = source;
             }
             let from = of(value.node).map(|(from, _)| from).filter(|&from| from != to);
-            all.extend(from.map(|from| Stored { to, value, from }));
+            all.extend(from.map(|from| (to, value, from)));
         }
     }
-    all
+    let boundary =
+        |(to, value, from)| Boundary { value, from, to, reason: Reason::PerOp, gain: None };
+    all.into_iter().map(boundary).collect()
 }
 
 pub(crate) fn boundaries(rules: &Rules<'_>, costs: &Costs<'_>, groups: &Groups) -> Vec<Boundary> {
     let all = stored(rules.net.graph, groups);
-    let ops = groups.groups.iter().map(|group| ops(rules.net, group)).collect();
+    let ops = |group: &Group| {
+        let mut ops: Vec<_> = group.nodes.iter().filter_map(|&id| rules.net.of_node(id)).collect();
+        ops.sort_unstable();
+        ops
+    };
+    let ops = groups.groups.iter().map(ops).collect();
     let group_of = groups.group_of(rules.net.graph);
     let apart = WhyApart { rules, costs, groups, group_of, all: &all, ops };
     let mut found: HashMap<(GroupId, GroupId), (Reason, Option<f64>)> = HashMap::new();
-    let boundary = |&Stored { to, value, from }: &Stored| {
+    let boundary = |&Boundary { to, value, from, .. }: &Boundary| {
         let (reason, gain) = *found.entry((from, to)).or_insert_with(|| apart.why(from, to));
         Boundary { value, from, to, reason, gain }
     };
     all.iter().map(boundary).collect()
-}
-
-/// The operations of a group that have to be placed, ascending; none of a change of view.
-fn ops(net: &FusionGraph<'_>, group: &Group) -> Vec<OpId> {
-    let mut ops: Vec<OpId> = group.nodes.iter().filter_map(|&id| net.of_node(id)).collect();
-    ops.sort_unstable();
-    ops
 }
 
 struct WhyApart<'a> {
@@ -64,7 +56,8 @@ struct WhyApart<'a> {
     costs: &'a Costs<'a>,
     groups: &'a Groups,
     group_of: Vec<Option<GroupId>>,
-    all: &'a BTreeSet<Stored>,
+    all: &'a [Boundary],
+    /// For each group its operations that have to be placed, ascending; none of a change of view.
     ops: Vec<Vec<OpId>>,
 }
 
@@ -140,7 +133,7 @@ impl WhyApart<'_> {
         for stored in self.all.iter().filter(|stored| stored.from == from && stored.to == to) {
             let bytes = net.bytes(stored.value);
             kept.read += bytes;
-            let read = |other: &&Stored| other.value == stored.value && other.to != to;
+            let read = |other: &&Boundary| other.value == stored.value && other.to != to;
             let given = net.is_given(stored.value);
             kept.written += if given || self.all.iter().any(|s| read(&s)) { 0.0 } else { bytes };
         }

@@ -15,7 +15,7 @@ use crate::partition::set::{OpId, Set};
 use crate::rewrite::integers::multiplies_narrow;
 use graphene_frontend::{Bindings, DType, Dim, Graph, Node, NodeId, Op, TensorType, ValueId};
 use graphene_ir::target::{Kind, Target};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter::successors;
 use std::ops::Index;
 
@@ -30,7 +30,6 @@ pub(crate) enum Role {
     Point {
         /// Every template computes with its element types, not only loops.
         plain: bool,
-        /// What a kernel computes it in.
         numbers: Numbers,
     },
     /// A matrix product of reals.
@@ -277,9 +276,7 @@ impl<'a> FusionGraph<'a> {
             let row_major = self.layouts.is_row_major(value);
             reads.push(Read { slot, root, from, part, direct, row_major, shape, bytes });
         }
-        let mut producers: Vec<OpId> = reads.iter().filter_map(|read| read.from).collect();
-        producers.sort_unstable();
-        producers.dedup();
+        let producers: BTreeSet<OpId> = reads.iter().filter_map(|read| read.from).collect();
         let writes = node.outputs().iter().map(|ty| {
             let shape = self.intern(&ty.shape);
             let bytes = self.elements(shape) * ty.dtype.size() as f64;
@@ -303,7 +300,7 @@ impl<'a> FusionGraph<'a> {
             shape,
             reads,
             writes,
-            producers,
+            producers: producers.into_iter().collect(),
         }
     }
 
@@ -311,6 +308,7 @@ impl<'a> FusionGraph<'a> {
         let node = self.graph.node(id);
         let output = &node.outputs()[0];
         let ty = |slot: usize| node.input(slot).map(|v| self.graph.ty(v));
+        let is_narrow = || node.input(1).is_some_and(|w| multiplies_narrow(self.graph, node, w));
         let first_is_real = ty(0).is_some_and(|ty| is_real(ty.dtype));
         match node.op() {
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => {
@@ -325,28 +323,19 @@ impl<'a> FusionGraph<'a> {
             }
             Op::MatMul if first_is_real => Role::MatMul,
             Op::Conv(_) if first_is_real => Role::Convolution,
-            Op::MatMul | Op::Conv(_) if target.kind == Kind::Cpu => {
-                let w = node.inputs()[1];
-                match w.is_some_and(|w| multiplies_narrow(self.graph, node, w)) {
-                    true => Role::Integers,
-                    false => Role::Alone,
-                }
-            }
+            Op::MatMul | Op::Conv(_) if target.kind == Kind::Cpu && is_narrow() => Role::Integers,
             Op::Gather { axis: 0 } if first_is_real => Role::Lookup,
             op if first_is_real => match row_axis(op, ty(0).map_or(0, TensorType::rank)) {
-                Some((first, inner)) => self.row(first, inner, reads[0].shape, node),
+                Some((first, inner)) => {
+                    let mut reduced = ty(0).map_or(Vec::new(), |ty| ty.shape.clone());
+                    reduced[first..].fill(Dim::from(1));
+                    let (full, reduced) = (reads[0].shape, self.intern(&reduced));
+                    Role::Row(Row { first, full, reduced, inner })
+                }
                 None => Role::Alone,
             },
             _ => Role::Alone,
         }
-    }
-
-    fn row(&mut self, first: usize, inner: bool, full: ShapeId, node: &Node) -> Role {
-        let input = node.inputs()[0].expect("a function of rows has its input");
-        let mut reduced = self.graph.ty(input).shape.clone();
-        reduced[first..].fill(Dim::from(1));
-        let reduced = self.intern(&reduced);
-        Role::Row(Row { first, full, reduced, inner })
     }
 
     /// Fills in who reads what, and what the graph gives.
