@@ -18,7 +18,7 @@ use crate::families::layout::{
 };
 use crate::families::library::{copied_order, heads_order};
 use crate::families::tiles::variants;
-use crate::lower::body::{Body, Read, body};
+use crate::lower::body::{Read, body};
 use crate::lower::conditions::conditions;
 use crate::lower::recipes::recipe;
 use crate::partition::Granularity;
@@ -40,6 +40,8 @@ pub fn lower(
     target: &Target,
     granularity: Granularity,
 ) -> Rebuilt<Program> {
+    let named = |name: &str, value: ValueId| (name.to_owned(), graph.ty(value).clone());
+    let inputs = graph.inputs().iter().map(|id| named(graph.node(*id).name(), id.value()));
     let mut lowering = Lowering {
         graph,
         target,
@@ -56,14 +58,8 @@ pub fn lower(
             (Granularity::PerOp, Kind::Cpu) => BTreeSet::new(),
         },
         program: Program {
-            inputs: named_types(
-                graph,
-                graph.inputs().iter().map(|id| (graph.node(*id).name(), id.value())),
-            ),
-            outputs: named_types(
-                graph,
-                graph.outputs().iter().map(|(name, v)| (name.as_str(), *v)),
-            ),
+            inputs: inputs.collect(),
+            outputs: graph.outputs().iter().map(|(name, value)| named(name, *value)).collect(),
             conditions: conditions(graph),
             buffers: Vec::new(),
             steps: Vec::new(),
@@ -88,13 +84,6 @@ pub fn lower(
     }
     lowering.lower_outputs()?;
     Ok(lowering.program)
-}
-
-fn named_types<'a>(
-    graph: &Graph,
-    values: impl Iterator<Item = (&'a str, ValueId)>,
-) -> Vec<(String, TensorType)> {
-    values.map(|(name, value)| (name.to_owned(), graph.ty(value).clone())).collect()
 }
 
 struct Lowering<'a> {
@@ -289,32 +278,28 @@ impl Lowering<'_> {
             self.lay_weights_alike(group)?;
         }
         self.pack_operands(number, group, &turned)?;
-        let Body { graph: body, reads } = body(self.graph, group, &writes)?;
+        let (body, reads) = body(self.graph, group, &writes)?;
         let innermost = self.channels_last(group, &writes);
         let pools = self.pools_channels_last(group);
         let mut inputs = Vec::with_capacity(reads.len());
         for Read { value, by_points } in reads {
-            if let Some(conv) = innermost
-                && let Some(place) = self.place_channels_last(number, group, conv, value)?
-            {
-                inputs.push(place);
-                continue;
-            }
-            if pools.is_some() {
-                inputs.push(self.place(value)?);
-                continue;
-            }
-            let place = match turned.contains(&value) {
-                true => self.turn(value)?,
-                false => self.place(value)?,
+            let channels_last = match innermost {
+                Some(conv) => self.place_channels_last(number, group, conv, value)?,
+                None => None,
             };
-            let as_it_lies = takes_views(group.family)
+            let as_it_lies = channels_last.is_some()
+                || pools.is_some()
+                || takes_views(group.family)
                 || (by_points && group.nodes.len() > 1)
                 || group.executor == Executor::Reference;
-            inputs.push(if as_it_lies || place.view.is_contiguous() {
-                place
-            } else {
-                self.gathered(number, value, place, group.executor)?
+            let place = match channels_last {
+                Some(place) => place,
+                None if turned.contains(&value) => self.turn(value)?,
+                None => self.place(value)?,
+            };
+            inputs.push(match as_it_lies || place.view.is_contiguous() {
+                true => place,
+                false => self.gathered(number, value, place, group.executor)?,
             });
         }
         // One loop writes all its outputs in one order.

@@ -18,7 +18,9 @@ mod rules;
 pub use independent::independent;
 
 use graphene_frontend::eval::evaluate_op;
-use graphene_frontend::{Bindings, DType, Dim, Graph, Node, Op, Symbol, Tensor, TensorType};
+use graphene_frontend::{
+    Bindings, DType, Dim, Graph, Node, Op, Symbol, Tensor, TensorType, ValueId,
+};
 use std::collections::BTreeSet;
 
 /// What is filled and what is cut where a dim is padded.
@@ -93,11 +95,12 @@ type Ask = fn(&Node, &[Option<&Value>], &Symbol) -> Result<(), String>;
 fn walk(graph: &Graph, symbol: &Symbol, ask: Option<Ask>) -> Result<Padding, Unpadded> {
     let mut values: Vec<Vec<Value>> = Vec::with_capacity(graph.len());
     let mut inputs = Vec::new();
+    let unpadded = |node: &str, op, reason| {
+        let (symbol, node) = (symbol.clone(), node.to_owned());
+        Unpadded { symbol, node, op, reason }
+    };
     for (_, node) in graph.nodes() {
-        let refuse = |reason: String| {
-            let (symbol, op) = (symbol.clone(), node.op().name());
-            Unpadded { symbol, node: node.name().to_owned(), op, reason }
-        };
+        let refuse = |reason: String| unpadded(node.name(), node.op().name(), reason);
         let given: Vec<Option<&Value>> = node
             .inputs()
             .iter()
@@ -123,16 +126,10 @@ fn walk(graph: &Graph, symbol: &Symbol, ask: Option<Ask>) -> Result<Padding, Unp
         let forget = |value: Value| if ask.is_some() { value.forget() } else { value };
         values.push(made.into_iter().map(forget).collect());
     }
-    let output = |(name, value): &(String, _)| {
-        let value: &graphene_frontend::graph::ValueId = value;
+    let output = |(name, value): &(String, ValueId)| {
         let known = &values[value.node.index()][value.output as usize];
         let plain = known.axes.iter().flatten().all(Along::is_plain);
-        let mixes = || Unpadded {
-            symbol: symbol.clone(),
-            node: name.clone(),
-            op: "an output",
-            reason: "has it in one axis with others".to_owned(),
-        };
+        let mixes = || unpadded(name, "an output", "has it in one axis with others".to_owned());
         plain.then(|| known.along().collect()).ok_or_else(mixes)
     };
     let outputs = graph.outputs().iter().map(output).collect::<Result<_, _>>()?;
@@ -163,7 +160,6 @@ impl Value {
         Self { axes: vec![None; rank], uniform: None, finite: true, large: false }
     }
 
-    /// Knows nothing of added positions any more.
     fn forget(mut self) -> Self {
         self.axes.iter_mut().flatten().for_each(|along| along.added = Added::Unknown);
         self

@@ -7,7 +7,6 @@ use crate::base::rebuild::Rebuilt;
 use crate::base::variants::Variants;
 use crate::base::view::{channels_last, depthwise_weights};
 use crate::families::calls::with_call;
-use crate::families::kernels::lies_channels_last;
 use crate::families::layout::is_view;
 use crate::families::tiles::{variants, variants_of_pixels};
 use crate::lower::recipes::recipe_in_order;
@@ -227,7 +226,7 @@ impl Lowering<'_> {
             return Ok(Some(self.reorder(value, &order, recipe)));
         }
         let place = self.place(value)?;
-        if lies_channels_last(&place.view) && place.view.offset == 0 {
+        if place.view.is_channels_last() {
             return Ok(Some(place));
         }
         let copy = self.buffer(value, BufferKind::Intermediate, Some(&order));

@@ -6,7 +6,7 @@
 //! beforehand for each operation in which rows meet or are numbered.
 
 use super::{Padding, Unpadded, Value, mentions, refused, walk};
-use graphene_frontend::{Dim, Graph, Node, Op, SliceAxis, Symbol};
+use graphene_frontend::{Dim, Graph, Node, Op, Symbol};
 
 /// Where the rows of a dim lie, if each row of the outputs follows from the same row of the inputs alone: then rows may be
 /// put together in any order, and cut apart again.
@@ -25,43 +25,40 @@ fn leaves_apart(node: &Node, given: &[Option<&Value>], symbol: &Symbol) -> Resul
     };
     let rank =
         |input: usize| given.get(input).copied().flatten().map_or(0, |value| value.axes.len());
-    // The axes of inputs along which rows meet, and how.
-    let (mut meet, how): (Vec<(usize, usize)>, _) = match node.op() {
-        Op::Iota(dim) if mentions(dim, symbol) => return refused("numbers its positions"),
+    match node.op() {
+        Op::Iota(dim) if mentions(dim, symbol) => refused("numbers its positions"),
         Op::Slice(slices) => {
             let shape = &node.outputs()[0].shape;
-            let takes = |slice: &SliceAxis| {
+            let takes = slices.iter().any(|slice| {
                 let whole = slice.start == Dim::from(0) && slice.step == 1;
                 let named = mentions(&shape[slice.axis], symbol) || mentions(&slice.start, symbol);
                 match runs(0, slice.axis) {
                     true => !(whole && shape[slice.axis] == Dim::symbol(symbol.name())),
                     false => named,
                 }
-            };
-            let some = slices.iter().any(takes);
-            return if some { refused("takes some of its positions") } else { Ok(()) };
+            });
+            if takes { refused("takes some of its positions") } else { Ok(()) }
         }
-        Op::Gather { axis } => (vec![(0, *axis)], "picks some of its positions"),
-        Op::Reduce { axes, .. } => {
-            let meet = axes.iter().map(|&axis| (0, axis)).collect();
-            (meet, "takes all that lies along it together")
+        Op::Gather { axis } if runs(0, *axis) => refused("picks some of its positions"),
+        Op::Reduce { axes, .. } if axes.iter().any(|&axis| runs(0, axis)) => {
+            refused("takes all that lies along it together")
         }
-        Op::Softmax { axis, .. } => (vec![(0, *axis)], "takes all that lies along it together"),
-        Op::Cumulative { axis, .. } => (vec![(0, *axis)], "adds up what lies before a position"),
-        Op::MatMul => {
-            let depth = [(0, rank(0).wrapping_sub(1)), (1, rank(1).wrapping_sub(2))];
-            (depth.to_vec(), "adds up what lies along it")
+        Op::Softmax { axis, .. } if runs(0, *axis) => {
+            refused("takes all that lies along it together")
+        }
+        Op::Cumulative { axis, .. } if runs(0, *axis) => {
+            refused("adds up what lies before a position")
+        }
+        Op::MatMul if runs(0, rank(0).wrapping_sub(1)) || runs(1, rank(1).wrapping_sub(2)) => {
+            refused("adds up what lies along it")
         }
         // Queries by themselves, unless what they see follows from where they are.
-        Op::Attention(attrs) => {
-            let queries = attrs.causal.then_some((0, 2));
-            ([(1, 2), (2, 2)].into_iter().chain(queries).collect(), "attends to other positions")
+        Op::Attention(attrs) if runs(1, 2) || runs(2, 2) || attrs.causal && runs(0, 2) => {
+            refused("attends to other positions")
         }
         // Others leave rows apart where they do not run along them, or have no rule of padding.
-        _ => return Ok(()),
-    };
-    meet.retain(|&(input, axis)| runs(input, axis));
-    if meet.is_empty() { Ok(()) } else { refused(how) }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ mod movement;
 /// Constants with more elements are taken to be finite unseen: they are tables and weights.
 const SEEN: usize = 1 << 20;
 
-/// What is known of a node's outputs.
 pub(super) fn apply(
     graph: &Graph,
     node: &Node,
@@ -173,10 +172,7 @@ fn added_by(op: &Op, added: &[Added], inputs: &[&Value]) -> Added {
         // Whatever is added to it, no other mask takes it back.
         (Op::Binary(Binary::Add), [a, b]) if a.forbids() || b.forbids() => {
             let known = |(value, added): (&&Value, &Added)| value.finite || added.forbids();
-            match inputs.iter().zip(added).all(known) {
-                true => Added::Forbidden,
-                false => Added::Unknown,
-            }
+            if inputs.iter().zip(added).all(known) { Added::Forbidden } else { Added::Unknown }
         }
         (Op::Cast { to, .. }, [Added::Forbidden]) if to.is_float() => Added::Forbidden,
         _ => Added::Unknown,
@@ -198,6 +194,13 @@ fn by_itself(
         true => refused(why),
         false => Ok(other_elements(value)),
     }
+}
+
+/// Elements of any of these values.
+fn of_any(inputs: &[&Value]) -> Value {
+    let finite = inputs.iter().all(|value| value.finite);
+    let large = inputs.iter().any(|value| value.large);
+    Value { axes: Vec::new(), uniform: None, finite, large }
 }
 
 /// Other elements where a value's are.

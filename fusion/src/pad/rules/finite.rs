@@ -87,14 +87,11 @@ fn converts(graph: &Graph, given: ValueId, to: DType) -> bool {
 fn range(dtype: DType) -> f64 {
     match dtype {
         DType::Bool => 1.0,
-        DType::I64 | DType::U64 => 2_f64.powi(64),
-        DType::I32 | DType::U32 => 2_f64.powi(32),
         DType::I16 => 2_f64.powi(15),
-        DType::U16 => 2_f64.powi(16),
-        _ if dtype.is_float() && dtype.size() > 1 => dtype.largest().unwrap_or(f64::INFINITY),
         // 2¹²⁷ is the largest number of the narrow types.
-        _ if dtype.is_float() => 2_f64.powi(127),
-        _ => 2_f64.powi(8),
+        _ if dtype.is_float() && dtype.size() == 1 => 2_f64.powi(127),
+        _ if dtype.is_float() => dtype.largest().unwrap_or(f64::INFINITY),
+        _ => 2_f64.powi(8 * dtype.size() as i32),
     }
 }
 

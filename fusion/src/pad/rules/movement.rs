@@ -46,16 +46,14 @@ pub(super) fn slice(
 }
 
 pub(super) fn pad(inputs: &[&Value], before: &[Dim], after: &[Dim]) -> Result<Value, String> {
-    let mut made = super::other_elements(inputs[0]);
-    for (axis, along) in made.axes.iter().enumerate() {
+    let axes = super::other_elements(inputs[0]).axes;
+    for (axis, along) in axes.iter().enumerate() {
         let widened = [before, after].iter().any(|sizes| sizes.get(axis) != Some(&Dim::from(0)));
         if along.is_some() && widened {
             return refused("adds elements along it");
         }
     }
-    made.finite = inputs.iter().all(|value| value.finite);
-    made.large = inputs.iter().any(|value| value.large);
-    Ok(made)
+    Ok(Value { axes, ..super::of_any(inputs) })
 }
 
 /// Row-major order is kept: the dim is found again where as many elements lie before and after it.
@@ -96,9 +94,7 @@ pub(super) fn concat(inputs: &[&Value], axis: usize) -> Result<Value, String> {
     let rank = inputs.first().map_or(0, |value| value.axes.len());
     let along = |axis: usize| common(inputs.iter().filter_map(|value| value.axes[axis].as_ref()));
     let axes = (0..rank).map(along).collect::<Result<_, _>>()?;
-    let finite = inputs.iter().all(|value| value.finite);
-    let large = inputs.iter().any(|value| value.large);
-    Ok(Value { axes, uniform: None, finite, large })
+    Ok(Value { axes, ..super::of_any(inputs) })
 }
 
 /// Rows by their numbers: one row for each position of the indices. Of positions themselves only the first is known to
