@@ -67,15 +67,8 @@ fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
             let softmax = matches!(node.op(), Op::Softmax { .. }) && ty.dtype == DType::F32;
             softmax.then(|| at_least(ty.shape.last()?.clone(), COLUMNS)).flatten()
         }
-        Family::View
-        | Family::Copy
-        | Family::Pointwise
-        | Family::Reduction
-        | Family::Gather
-        | Family::MatMul
-        | Family::Mlp
-        | Family::Fmha
-        | Family::Control => None,
+        Family::View | Family::Copy | Family::Pointwise | Family::Reduction => None,
+        Family::Gather | Family::MatMul | Family::Mlp | Family::Fmha | Family::Control => None,
     }
 }
 

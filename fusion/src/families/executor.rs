@@ -50,10 +50,8 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         Op::Attention(_) => types.iter().all(|&dtype| is_real(dtype) || dtype == DType::Bool),
         Op::Rnn(_) => first.is_some_and(is_real),
         Op::Softmax { .. } | Op::ArgReduce { .. } | Op::Cumulative { .. } | Op::TopK { .. } => true,
-        Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. } => true,
+        Op::GatherElements { .. } | Op::GatherNd { .. } => true,
+        Op::ScatterElements { .. } | Op::ScatterNd { .. } => true,
         Op::Iota(_) | Op::Size(_) | Op::BitCast(_) => true,
         Op::Conv(conv) => {
             let integers = types.iter().all(|&dtype| dtype == DType::I32);
@@ -70,12 +68,8 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
             let largest = pool.kind == PoolKind::Max { indices: None };
             (real && computes || bytes && largest) && pool.strides.len() <= 3
         }
-        Op::Input
-        | Op::Constant(_)
-        | Op::NonZero
-        | Op::If { .. }
-        | Op::Loop { .. }
-        | Op::Scan(_) => false,
+        Op::Input | Op::Constant(_) | Op::NonZero => false,
+        Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => false,
     }
 }
 

@@ -71,27 +71,18 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     }
     let made_of_group = convolution.channels[1] / convolution.group;
     let pixels = operands.shape[2..].iter().product::<Dim>();
+    let all_pixels = &pixels * &windows.images;
+    if operands.last {
+        operands.check_aligned(scalar)?;
+    }
+    let sliding = Sliding { channels_last: operands.last, arch: site.arch, ..Sliding::default() };
     let kernel = match windows.fold {
-        Some(fold) => {
-            let channels_last = operands.last;
-            if channels_last {
-                operands.check_aligned(scalar)?;
-            }
-            let arch = site.arch;
-            made!(Sliding { convolution, fold, channels_last, arch, ..Sliding::default() })
-        }
+        Some(fold) => made!(Sliding { convolution, fold, ..sliding }),
         None if operands.last && convolution.group > 1 => {
-            operands.check_aligned(scalar)?;
-            let pixels = &pixels * &windows.images;
-            let pixels = channels_last::pixels_of_thread(site.target, &convolution, &pixels);
-            let (channels_last, arch, threads) = (true, site.arch, 128);
-            let sliding =
-                Sliding { convolution, channels_last, pixels, arch, threads, ..Sliding::default() };
-            made!(sliding)
+            let pixels = channels_last::pixels_of_thread(site.target, &convolution, &all_pixels);
+            made!(Sliding { convolution, pixels, threads: 128, ..sliding })
         }
         None if operands.last => {
-            let pixels = &pixels * &windows.images;
-            operands.check_aligned(scalar)?;
             let variants = site.step.variants.all();
             let is_weight = site.is_weight(operands.pointers[1].operand);
             let launches = variants.iter().map(|variant| {
@@ -99,17 +90,15 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
                 let call = variant.name == LIBRARY;
                 let variant = variants.last().filter(|_| call).unwrap_or(variant);
                 let (mut dims, of) = (dims.clone(), (convolution.clone(), is_weight));
-                let kernel = channels_last::kernel(site, of, &pixels, variant, &mut dims)?;
+                let kernel = channels_last::kernel(site, of, &all_pixels, variant, &mut dims)?;
                 Ok(site.launch(kernel, &dims, operands.pointers.clone()))
             });
             return launches.collect();
         }
-        None if made_of_group < TILED => {
-            made!(Sliding { convolution, arch: site.arch, ..Sliding::default() })
-        }
+        None if made_of_group < TILED => made!(Sliding { convolution, ..sliding }),
         None => {
             let edges = operands.edges(&convolution, &pixels, image.as_ref());
-            tiled(site, convolution, edges, &(&pixels * &windows.images))
+            tiled(site, convolution, edges, &all_pixels)
         }
     };
     Ok(vec![site.launch(kernel?, &dims, operands.pointers)])
@@ -408,7 +397,6 @@ impl Operands<'_> {
         }
     }
 
-    /// How weights and pixels move.
     fn edges(&self, convolution: &Convolution, pixels: &Dim, image: Option<&Dim>) -> [Edges; 2] {
         let aligned = |dim: &Dim| is_multiple(dim, WIDTH / convolution.scalar.bytes());
         let weights = &self.pointers[1];
