@@ -14,6 +14,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 use std::fmt;
 
+mod queries;
 mod substitute;
 
 /// A node of a [`Graph`].

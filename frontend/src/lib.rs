@@ -1,4 +1,5 @@
-//! frontend
+//! Tensor graphs, and how ONNX models become them. Names that passes over graphs are written with are at the root, too.
+
 pub mod dim;
 pub mod dot;
 pub mod dtype;
@@ -16,3 +17,11 @@ pub mod text;
 pub mod types;
 pub mod verify;
 pub mod visible;
+
+pub use dim::{Bindings, Dim, Symbol};
+pub use dtype::DType;
+pub use graph::{Graph, Node, NodeId, ValueId};
+pub use infer::InferError;
+pub use op::{Binary, Op, ReduceOp, SliceAxis, Unary};
+pub use tensor::Tensor;
+pub use types::TensorType;

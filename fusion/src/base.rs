@@ -31,7 +31,6 @@ pub(crate) mod constants;
 pub mod cost;
 pub(crate) mod elements;
 pub(crate) mod error;
-pub(crate) mod graph;
 pub mod groups;
 pub(crate) mod parameters;
 pub mod program;

@@ -44,9 +44,7 @@ pub use partition::{Granularity, partition};
 pub use rewrite::precision::convert;
 pub use rewrite::{Report, Rewritten, egraphs, rewrite, tidy};
 
-use graphene_frontend::dim::Bindings;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::Graph;
+use graphene_frontend::{Bindings, DType, Graph};
 use graphene_ir::target::{Kind, Target};
 use groups::Groups;
 use program::Program;

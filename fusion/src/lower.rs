@@ -9,22 +9,20 @@ mod text;
 pub mod tuning;
 
 use crate::base::error::FusionError;
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::{Executor, Family, Group, GroupId, Groups, group_name};
 use crate::base::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
+use crate::base::rebuild::Rebuilt;
 use crate::base::view::{View, channels_last};
 use crate::families::layout::{
     is_view, order_of_read, takes_views, transposed, view_of, writes_any_order,
 };
 use crate::families::library::{copied_order, heads_order};
 use crate::families::tiles::variants;
-use crate::lower::body::{Body, Read, body};
+use crate::lower::body::{Read, body};
 use crate::lower::conditions::conditions;
 use crate::lower::recipes::recipe;
 use crate::partition::Granularity;
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::Op;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Graph, NodeId, Op, TensorType, ValueId};
 use graphene_ir::target::{Kind, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,17 +39,18 @@ pub fn lower(
     groups: &Groups,
     target: &Target,
     granularity: Granularity,
-) -> Result<Program, FusionError> {
+) -> Rebuilt<Program> {
+    let named = |name: &str, value: ValueId| (name.to_owned(), graph.ty(value).clone());
+    let inputs = graph.inputs().iter().map(|id| named(graph.node(*id).name(), id.value()));
     let mut lowering = Lowering {
         graph,
         target,
         granularity,
         groups,
-        group_of: vec![usize::MAX; graph.len()],
+        group_of: groups.group_of(graph),
         given: graph.given().into_iter().collect(),
         places: BTreeMap::new(),
-        turned: BTreeMap::new(),
-        innermost: BTreeMap::new(),
+        reordered: BTreeMap::new(),
         channels_last: match (granularity, target.kind) {
             (Granularity::Fused, _) | (Granularity::PerOp, Kind::Cuda { .. }) => {
                 channels_last::convolutions(graph, groups, target)
@@ -59,48 +58,32 @@ pub fn lower(
             (Granularity::PerOp, Kind::Cpu) => BTreeSet::new(),
         },
         program: Program {
-            inputs: named_types(
-                graph,
-                graph.inputs().iter().map(|id| (graph.node(*id).name(), id.value())),
-            ),
-            outputs: named_types(
-                graph,
-                graph.outputs().iter().map(|(name, v)| (name.as_str(), *v)),
-            ),
+            inputs: inputs.collect(),
+            outputs: graph.outputs().iter().map(|(name, value)| named(name, *value)).collect(),
             conditions: conditions(graph),
             buffers: Vec::new(),
             steps: Vec::new(),
             bf16: target.bf16,
         },
     };
-    for (i, group) in groups.groups().iter().enumerate() {
-        group.nodes.iter().for_each(|id| lowering.group_of[id.index()] = i);
-    }
     for (number, id) in graph.inputs().iter().enumerate() {
         lowering.store(id.value(), BufferKind::Input(number), None);
     }
     let fused = granularity == Granularity::Fused;
     for (i, group) in groups.groups().iter().enumerate() {
+        let (number, first) = (GroupId::from_index(i), group.nodes[0]);
+        let is_view = is_view(graph.node(first).op());
         match group.family {
-            Family::View => lowering.lower_view(group)?,
-            Family::Copy if is_view(graph.node(group.nodes[0]).op()) => {
-                match fused || lowering.moves_nothing(group.nodes[0])? {
-                    true => lowering.lower_view(group)?,
-                    false => lowering.lower_copy(group.nodes[0], group.executor)?,
-                }
+            Family::View => lowering.lower_view(number, group)?,
+            Family::Copy if is_view && (fused || lowering.moves_nothing(first)?) => {
+                lowering.lower_view(number, group)?;
             }
-            _ => lowering.lower_group(i, group)?,
+            Family::Copy if is_view => lowering.lower_copy(number, group)?,
+            _ => lowering.lower_group(number, group)?,
         }
     }
     lowering.lower_outputs()?;
     Ok(lowering.program)
-}
-
-fn named_types<'a>(
-    graph: &Graph,
-    values: impl Iterator<Item = (&'a str, ValueId)>,
-) -> Vec<(String, TensorType)> {
-    values.map(|(name, value)| (name.to_owned(), graph.ty(value).clone())).collect()
 }
 
 struct Lowering<'a> {
@@ -108,16 +91,12 @@ struct Lowering<'a> {
     target: &'a Target,
     granularity: Granularity,
     groups: &'a Groups,
-    group_of: Vec<usize>,
-    /// The outputs of the graph.
+    group_of: Vec<Option<GroupId>>,
     given: BTreeSet<ValueId>,
-    /// Where each value is.
     places: BTreeMap<ValueId, Operand>,
-    /// Where weights are as matrix units multiply by them, if that is elsewhere.
-    turned: BTreeMap<ValueId, Operand>,
-    /// Where values are whose channels are innermost.
-    innermost: BTreeMap<ValueId, Operand>,
-    /// The convolutions that read and write such values.
+    /// Where weights are as matrix units multiply by them, and values whose channels are innermost, if that is elsewhere.
+    reordered: BTreeMap<ValueId, Operand>,
+    /// The convolutions that read and write values whose channels are innermost.
     channels_last: BTreeSet<NodeId>,
     program: Program,
 }
@@ -147,7 +126,7 @@ impl Lowering<'_> {
     }
 
     /// Where the value is; constants get their buffer on first use, or are views of one that has it.
-    fn place(&mut self, value: ValueId) -> Result<Operand, FusionError> {
+    fn place(&mut self, value: ValueId) -> Rebuilt<Operand> {
         if let Some(place) = self.places.get(&value) {
             return Ok(place.clone());
         }
@@ -178,12 +157,19 @@ impl Lowering<'_> {
     }
 
     /// A weight that is made when the program is compiled.
-    fn made(&mut self, value: ValueId) -> Result<Operand, FusionError> {
-        let recipe = Arc::new(recipe(self.graph, value)?);
-        Ok(self.store(value, BufferKind::Weight(Weight::Derived(recipe)), None))
+    fn made(&mut self, value: ValueId) -> Rebuilt<Operand> {
+        let recipe = recipe(self.graph, value)?;
+        Ok(self.store(value, BufferKind::derived(recipe), None))
     }
 
-    fn lower_view(&mut self, group: &Group) -> Result<(), FusionError> {
+    /// The same with its dims in this order in memory, beside the value as others read it.
+    fn reorder(&mut self, value: ValueId, order: &[usize], recipe: Graph) -> Operand {
+        let operand = self.buffer(value, BufferKind::derived(recipe), Some(order));
+        self.reordered.insert(value, operand.clone());
+        operand
+    }
+
+    fn lower_view(&mut self, number: GroupId, group: &Group) -> Rebuilt<()> {
         let id = group.nodes[0];
         let place = self.input_place(id)?;
         match view_of(self.graph.node(id).op(), &place.view) {
@@ -191,19 +177,18 @@ impl Lowering<'_> {
                 self.places.insert(id.value(), Operand { buffer: place.buffer, view });
                 Ok(())
             }
-            None => self.lower_copy(id, group.executor),
+            None => self.lower_copy(number, group),
         }
     }
 
     /// Whether a change of view moves no element: its value lies row-major then, or its channels are innermost, and what
     /// reads it takes that.
-    fn moves_nothing(&mut self, id: NodeId) -> Result<bool, FusionError> {
+    fn moves_nothing(&mut self, id: NodeId) -> Rebuilt<bool> {
         let view = self.input_place(id)?.view;
         let Some(seen) = view_of(self.graph.node(id).op(), &view) else { return Ok(false) };
         let takes = |reader: NodeId| {
-            let Some(group) = self.groups.groups().get(self.group_of[reader.index()]) else {
-                return false;
-            };
+            let Some(id) = self.group_of[reader.index()] else { return false };
+            let group = &self.groups.groups()[id.index()];
             group.family == Family::Pointwise
                 || group.nodes.iter().any(|node| self.channels_last.contains(node))
         };
@@ -214,16 +199,18 @@ impl Lowering<'_> {
         Ok(!self.channels_last.is_empty() && (seen.is_contiguous() || alike()))
     }
 
-    fn input_place(&mut self, id: NodeId) -> Result<Operand, FusionError> {
+    fn input_place(&mut self, id: NodeId) -> Rebuilt<Operand> {
         let input = self.graph.node(id).inputs()[0].expect("a change of view has its input");
         self.place(input)
     }
 
     /// A step that moves the elements of a change of view into a buffer of their own.
-    fn lower_copy(&mut self, id: NodeId, executor: Executor) -> Result<(), FusionError> {
+    fn lower_copy(&mut self, number: GroupId, group: &Group) -> Rebuilt<()> {
+        let &Group { executor, ref nodes, .. } = group;
+        let id = nodes[0];
         let node = self.graph.node(id);
         let input = self.input_place(id)?;
-        let origin = Origin::Group(GroupId::from_index(self.group_of[id.index()]));
+        let origin = Origin::Group(number);
         match node.op() {
             // The input's elements in row-major order, then seen under the new shape.
             Op::Reshape(_) => {
@@ -241,11 +228,7 @@ impl Lowering<'_> {
                     let input = Operand { buffer: input.buffer, view };
                     self.push_copy(origin, id.value(), input, output, executor)
                 }
-                None => {
-                    let (family, nodes) = (Family::Copy, vec![id]);
-                    let group = Group { family, nodes, executor, cost: None };
-                    self.lower_group(self.group_of[id.index()], &group)
-                }
+                None => self.lower_group(number, &Group { family: Family::Copy, ..group.clone() }),
             },
         }
     }
@@ -257,7 +240,7 @@ impl Lowering<'_> {
         from: Operand,
         to: Operand,
         executor: Executor,
-    ) -> Result<(), FusionError> {
+    ) -> Rebuilt<()> {
         let node = self.graph.node(value.node);
         let ty = TensorType::new(self.graph.ty(value).dtype, from.view.shape());
         let mut body = Graph::new();
@@ -284,8 +267,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn lower_group(&mut self, number: usize, group: &Group) -> Result<(), FusionError> {
-        let inside = |id: NodeId| self.group_of[id.index()] == number;
+    fn lower_group(&mut self, number: GroupId, group: &Group) -> Rebuilt<()> {
+        let inside = |id: NodeId| self.group_of[id.index()] == Some(number);
         let writes = self.graph.stored(&group.nodes, inside);
         if writes.is_empty() {
             return Ok(());
@@ -295,32 +278,28 @@ impl Lowering<'_> {
             self.lay_weights_alike(group)?;
         }
         self.pack_operands(number, group, &turned)?;
-        let Body { graph: body, reads } = body(self.graph, group, &writes)?;
+        let (body, reads) = body(self.graph, group, &writes)?;
         let innermost = self.channels_last(group, &writes);
         let pools = self.pools_channels_last(group);
         let mut inputs = Vec::with_capacity(reads.len());
         for Read { value, by_points } in reads {
-            if let Some(conv) = innermost
-                && let Some(place) = self.place_channels_last(number, group, conv, value)?
-            {
-                inputs.push(place);
-                continue;
-            }
-            if pools.is_some() {
-                inputs.push(self.place(value)?);
-                continue;
-            }
-            let place = match turned.contains(&value) {
-                true => self.turn(value)?,
-                false => self.place(value)?,
+            let channels_last = match innermost {
+                Some(conv) => self.place_channels_last(number, group, conv, value)?,
+                None => None,
             };
-            let as_it_lies = takes_views(group.family)
+            let as_it_lies = channels_last.is_some()
+                || pools.is_some()
+                || takes_views(group.family)
                 || (by_points && group.nodes.len() > 1)
                 || group.executor == Executor::Reference;
-            inputs.push(if as_it_lies || place.view.is_contiguous() {
-                place
-            } else {
-                self.gathered(number, value, place, group.executor)?
+            let place = match channels_last {
+                Some(place) => place,
+                None if turned.contains(&value) => self.turn(value)?,
+                None => self.place(value)?,
+            };
+            inputs.push(match as_it_lies || place.view.is_contiguous() {
+                true => place,
+                false => self.gathered(number, value, place, group.executor)?,
             });
         }
         // One loop writes all its outputs in one order.
@@ -335,7 +314,7 @@ impl Lowering<'_> {
         let output = |&value| self.store(value, BufferKind::Intermediate, order.as_deref());
         let outputs: Vec<Operand> = writes.iter().map(output).collect();
         if innermost.is_some() {
-            self.innermost.extend(writes.iter().copied().zip(outputs.iter().cloned()));
+            self.reordered.extend(writes.iter().copied().zip(outputs.iter().cloned()));
         }
         let in_place = match group.family {
             Family::Pointwise => self.in_place_pairs(&inputs, &outputs),
@@ -343,7 +322,7 @@ impl Lowering<'_> {
         };
         let nodes = group.nodes.iter().map(|&id| self.graph.node(id).name().to_owned()).collect();
         self.program.steps.push(Step {
-            origin: Origin::Group(GroupId::from_index(number)),
+            origin: Origin::Group(number),
             name: group_name(self.graph, &group.nodes),
             family: group.family,
             executor: group.executor,
@@ -363,13 +342,13 @@ impl Lowering<'_> {
     /// A row-major copy of a value that a family without views reads.
     fn gathered(
         &mut self,
-        number: usize,
+        number: GroupId,
         value: ValueId,
         place: Operand,
         executor: Executor,
-    ) -> Result<Operand, FusionError> {
+    ) -> Rebuilt<Operand> {
         let copy = self.store(value, BufferKind::Intermediate, None);
-        let origin = Origin::Before(GroupId::from_index(number));
+        let origin = Origin::Before(number);
         self.push_copy(origin, value, place, copy.clone(), executor)?;
         Ok(copy)
     }
@@ -425,7 +404,7 @@ impl Lowering<'_> {
     }
 
     /// Turns the buffers of outputs into output buffers; copies what is a view, an input, a weight, or given twice.
-    fn lower_outputs(&mut self) -> Result<(), FusionError> {
+    fn lower_outputs(&mut self) -> Rebuilt<()> {
         for (number, (_, value)) in self.graph.outputs().iter().enumerate() {
             let place = self.place(*value)?;
             let buffer = self.program.buffer(place.buffer);

@@ -17,13 +17,10 @@ mod rules;
 
 pub use independent::independent;
 
-use graphene_frontend::dim::{Bindings, Dim, Symbol};
-use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_op;
-use graphene_frontend::graph::{Graph, Node};
-use graphene_frontend::op::Op;
-use graphene_frontend::tensor::Tensor;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{
+    Bindings, DType, Dim, Graph, Node, Op, Symbol, Tensor, TensorType, ValueId,
+};
 use std::collections::BTreeSet;
 
 /// What is filled and what is cut where a dim is padded.
@@ -51,7 +48,6 @@ pub struct Unpadded {
     pub reason: String,
 }
 
-/// What is known of a value.
 #[derive(Clone, Debug)]
 struct Value {
     /// For each axis how the dim runs along it, if it does. Elements at positions that were asked for are exact.
@@ -73,7 +69,6 @@ struct Along {
     added: Added,
 }
 
-/// Elements at positions that were added.
 #[derive(Clone, Debug)]
 enum Added {
     /// Anything.
@@ -100,11 +95,12 @@ type Ask = fn(&Node, &[Option<&Value>], &Symbol) -> Result<(), String>;
 fn walk(graph: &Graph, symbol: &Symbol, ask: Option<Ask>) -> Result<Padding, Unpadded> {
     let mut values: Vec<Vec<Value>> = Vec::with_capacity(graph.len());
     let mut inputs = Vec::new();
+    let unpadded = |node: &str, op, reason| {
+        let (symbol, node) = (symbol.clone(), node.to_owned());
+        Unpadded { symbol, node, op, reason }
+    };
     for (_, node) in graph.nodes() {
-        let refuse = |reason: String| {
-            let (symbol, op) = (symbol.clone(), node.op().name());
-            Unpadded { symbol, node: node.name().to_owned(), op, reason }
-        };
+        let refuse = |reason: String| unpadded(node.name(), node.op().name(), reason);
         let given: Vec<Option<&Value>> = node
             .inputs()
             .iter()
@@ -130,16 +126,10 @@ fn walk(graph: &Graph, symbol: &Symbol, ask: Option<Ask>) -> Result<Padding, Unp
         let forget = |value: Value| if ask.is_some() { value.forget() } else { value };
         values.push(made.into_iter().map(forget).collect());
     }
-    let output = |(name, value): &(String, _)| {
-        let value: &graphene_frontend::graph::ValueId = value;
+    let output = |(name, value): &(String, ValueId)| {
         let known = &values[value.node.index()][value.output as usize];
         let plain = known.axes.iter().flatten().all(Along::is_plain);
-        let mixes = || Unpadded {
-            symbol: symbol.clone(),
-            node: name.clone(),
-            op: "an output",
-            reason: "has it in one axis with others".to_owned(),
-        };
+        let mixes = || unpadded(name, "an output", "has it in one axis with others".to_owned());
         plain.then(|| known.along().collect()).ok_or_else(mixes)
     };
     let outputs = graph.outputs().iter().map(output).collect::<Result<_, _>>()?;
@@ -170,13 +160,11 @@ impl Value {
         Self { axes: vec![None; rank], uniform: None, finite: true, large: false }
     }
 
-    /// Knows nothing of added positions any more.
     fn forget(mut self) -> Self {
         self.axes.iter_mut().flatten().for_each(|along| along.added = Added::Unknown);
         self
     }
 
-    /// The axes along which the dim runs.
     fn along(&self) -> impl Iterator<Item = usize> {
         self.axes.iter().enumerate().filter(|(_, along)| along.is_some()).map(|(axis, _)| axis)
     }
@@ -252,7 +240,6 @@ fn refused<T>(reason: &str) -> Result<T, String> {
     Err(reason.to_owned())
 }
 
-/// The type of a node's input.
 fn input_ty<'a>(graph: &'a Graph, node: &Node, number: usize) -> Option<&'a TensorType> {
-    node.inputs().get(number).copied().flatten().map(|value| graph.ty(value))
+    node.input(number).map(|value| graph.ty(value))
 }

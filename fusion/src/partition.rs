@@ -17,17 +17,16 @@ use crate::base::groups::{Boundary, Executor, Family, Group, Groups, Note, Reaso
 use crate::base::verify;
 use crate::families::executor::executor;
 use crate::families::layout::is_view;
-use crate::families::library::calls;
-use crate::partition::arrange::{Arranged, arrange};
-use crate::partition::boundary::{Stored, boundaries, stored};
+use crate::families::library::{Calls, calls};
+use crate::partition::arrange::arrange;
+use crate::partition::boundary::{boundaries, stored};
 use crate::partition::candidates::{Candidate, candidates};
 use crate::partition::costs::Costs;
 use crate::partition::cover::cover;
 use crate::partition::fusion_graph::FusionGraph;
 use crate::partition::join::join;
 use crate::partition::legal::Rules;
-use graphene_frontend::dim::Bindings;
-use graphene_frontend::graph::{Graph, NodeId};
+use graphene_frontend::{Bindings, Graph, NodeId};
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeSet;
 
@@ -83,15 +82,15 @@ impl Groups {
 /// Every operation a group, that the library computes where it can; on a GPU, what one call of its computes is a group.
 fn apart(graph: &Graph, target: &Target) -> Groups {
     let constant = constants(graph);
-    let library = matches!(target.kind, Kind::Cuda { .. }).then(|| calls(graph, &constant));
-    let views = |id: NodeId| library.as_ref().is_some_and(|calls| calls.views[id.index()]);
-    let together = library.iter().flat_map(|calls| &calls.groups);
+    let Calls { views, groups: together } = match target.kind {
+        Kind::Cuda { .. } => calls(graph, &constant),
+        Kind::Cpu => Calls { views: vec![false; graph.len()], groups: Vec::new() },
+    };
     let mut grouped: BTreeSet<NodeId> = BTreeSet::new();
     let mut groups = Vec::new();
     for (family, nodes) in together {
-        grouped.extend(nodes);
-        let (family, nodes, executor) = (*family, nodes.clone(), Executor::Library);
-        groups.push(Group { family, nodes, executor, cost: None });
+        grouped.extend(&nodes);
+        groups.push(Group { family, nodes, executor: Executor::Library, cost: None });
     }
     for (id, node) in graph.nodes() {
         let Some(family) = Family::of(node.op()) else { continue };
@@ -100,18 +99,14 @@ fn apart(graph: &Graph, target: &Target) -> Groups {
         }
         let nodes = vec![id];
         let (family, executor) = match executor(target, graph, &nodes) {
-            _ if views(id) => (Family::View, Executor::Template),
+            _ if views[id.index()] => (Family::View, Executor::Template),
             Executor::Template | Executor::Library => (family, Executor::Library),
             Executor::Reference => (family, Executor::Reference),
         };
         groups.push(Group { family, nodes, executor, cost: None });
     }
-    let Arranged { mut groups, group_of, .. } = arrange(graph, groups, constant);
-    let apart = |stored: Stored| {
-        let Stored { value, from, to } = stored;
-        Boundary { value, from, to, reason: Reason::PerOp, gain: None }
-    };
-    groups.boundaries = stored(graph, &groups, &group_of).into_iter().map(apart).collect();
+    let mut groups = arrange(graph, groups, constant);
+    groups.boundaries = stored(graph, &groups);
     groups
 }
 
@@ -133,28 +128,23 @@ fn fused(graph: &Graph, target: &Target, hints: &Bindings) -> Groups {
     }
     let views = graph.nodes().filter(|(_, node)| is_view(node.op()));
     for (id, _) in views.filter(|(id, _)| !net.constant[id.index()]) {
-        let nodes = vec![id];
-        groups.push(match net.layouts.is_moved(id) {
-            false => {
-                Group { family: Family::View, nodes, executor: Executor::Template, cost: None }
-            }
-            true => {
-                let executor = executor(target, graph, &nodes);
-                Group { family: Family::Copy, nodes, executor, cost: Some(costs.of_move(id)) }
-            }
-        });
+        let (family, executor, cost) = match net.layouts.is_moved(id) {
+            false => (Family::View, Executor::Template, None),
+            true => (Family::Copy, executor(target, graph, &[id]), Some(costs.of_move(id))),
+        };
+        groups.push(Group { family, nodes: vec![id], executor, cost });
     }
-    let mut arranged = arrange(graph, groups, net.constant.clone());
-    arranged.groups.boundaries = boundaries(&rules, &costs, &arranged);
+    let mut groups = arrange(graph, groups, net.constant.clone());
+    groups.boundaries = boundaries(&rules, &costs, &groups);
     let apart =
         |boundary: &&Boundary| boundary.reason == Reason::Apart && boundary.gain > Some(0.0);
-    let apart = arranged.groups.boundaries.iter().filter(apart).count();
+    let apart = groups.boundaries.iter().filter(apart).count();
     let cuts = [
         (candidates.cut, Note::Candidates as fn(usize) -> Note),
         (cover.cut, Note::Covers),
         (apart, Note::Apart),
     ];
-    arranged.groups.notes =
+    groups.notes =
         cuts.into_iter().filter(|(cut, _)| *cut > 0).map(|(cut, note)| note(cut)).collect();
-    arranged.groups
+    groups
 }

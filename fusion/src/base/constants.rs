@@ -37,7 +37,6 @@ pub(crate) fn constants(graph: &Graph) -> Vec<bool> {
     constant
 }
 
-/// Bytes of the results, where their sizes are known.
 fn bytes(node: &Node) -> Option<u64> {
     node.outputs().iter().try_fold(0_u64, |bytes, ty| {
         let sizes = ty.known_shape()?.into_iter().map(|size| size as u64);
@@ -57,13 +56,10 @@ fn work(graph: &Graph, node: &Node) -> Option<u64> {
             Some(0)
         }
         Class::Reduction | Class::Selection | Class::Normalization | Class::Resample => Some(0),
-        Class::Source => matches!(node.op(), Op::Constant(_)).then_some(0),
+        Class::Source | Class::Sizes => None,
         // Their work is not bounded by what they read and write, or nobody makes weights by them.
-        Class::Sizes
-        | Class::Convolution
-        | Class::Pool
-        | Class::Attention
-        | Class::Recurrent
-        | Class::Control => None,
+        Class::Convolution | Class::Pool | Class::Attention | Class::Recurrent | Class::Control => {
+            None
+        }
     }
 }

@@ -36,17 +36,6 @@ pub struct Cost {
     pub blocks: f64,
 }
 
-/// What takes most of a launch's time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Bound {
-    /// Traffic with memory.
-    Memory,
-    /// Arithmetic.
-    Arithmetic,
-    /// Starting it.
-    Launch,
-}
-
 impl Cost {
     /// Seconds that it takes.
     pub fn seconds(&self) -> f64 {
@@ -54,23 +43,11 @@ impl Cost {
         self.launch + a.max(b) + NOT_HIDDEN * a.min(b)
     }
 
-    /// What takes most of them.
-    pub fn bound(&self) -> Bound {
+    fn bound(&self) -> &'static str {
         match (self.arithmetic > self.memory, self.arithmetic.max(self.memory) < self.launch) {
-            (_, true) => Bound::Launch,
-            (true, false) => Bound::Arithmetic,
-            (false, false) => Bound::Memory,
-        }
-    }
-}
-
-impl Bound {
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Arithmetic => "arithmetic",
-            Self::Launch => "launch",
+            (_, true) => "launch",
+            (true, false) => "arithmetic",
+            (false, false) => "memory",
         }
     }
 }
@@ -87,11 +64,10 @@ impl fmt::Display for Cost {
             write!(f, ", copies {} before", bytes_text(self.copied))?;
         }
         write!(f, ", writes {}", bytes_text(self.written))?;
-        write!(f, ", {:.1} us by {}", self.seconds() * 1e6, self.bound().name())
+        write!(f, ", {:.1} us by {}", self.seconds() * 1e6, self.bound())
     }
 }
 
-/// Bytes in a unit that leaves few digits.
 pub(crate) fn bytes_text(bytes: f64) -> String {
     match bytes {
         _ if bytes >= 1e9 => format!("{:.2} GB", bytes / 1e9),
@@ -111,7 +87,6 @@ pub(crate) fn read_time(target: &Target, bytes: f64, blocks: f64) -> f64 {
     bytes / ((shares * filled).min(1.0) * target.memory_bandwidth)
 }
 
-/// The cost of moving so many bytes from one place to another.
 pub(crate) fn move_cost(target: &Target, bytes: f64) -> Cost {
     Cost {
         read: bytes,

@@ -1,7 +1,7 @@
 //! Which elements templates compute with, and the numbers that they hold.
 
-use graphene_frontend::dtype::DType;
 use graphene_frontend::tensor::{Element, Tensor};
+use graphene_frontend::{DType, Graph, ValueId};
 use half::{bf16, f16};
 
 /// The element types with which templates compute matmuls and rows: in f32.
@@ -36,6 +36,11 @@ pub(crate) fn splat(tensor: &Tensor) -> Option<f64> {
         }
         _ => None,
     }
+}
+
+/// The number that a constant of one element is.
+pub(crate) fn number_of(graph: &Graph, value: ValueId) -> Option<f64> {
+    graph.constant(value).filter(|tensor| tensor.len() == 1).and_then(splat)
 }
 
 /// A number as a tensor of such a type.

@@ -1,7 +1,6 @@
 //! Why a graph cannot be planned.
 
-use graphene_frontend::graph::Node;
-use graphene_frontend::infer::InferError;
+use graphene_frontend::{InferError, Node};
 
 /// Why a graph cannot be planned.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -24,30 +23,18 @@ pub enum FusionError {
         /// Name of the node that reads it.
         reader: String,
     },
-    /// An operation is in two groups, or in one though it is made of constants alone.
-    #[error("node {name:?} is computed twice")]
-    PlacedTwice {
-        /// The node's name.
-        name: String,
-    },
-    /// An operation is in no group.
-    #[error("node {name:?} is in no group")]
-    NotPlaced {
-        /// The node's name.
-        name: String,
-    },
-    /// A step reads a buffer, or the program gives one, that nothing wrote.
-    #[error("nothing wrote {buffer:?}")]
-    Unwritten {
-        /// Name of the value in the buffer.
-        buffer: String,
-    },
-    /// The operands of a step are not those of its body.
-    #[error("the operands of step {step:?} are not those of what it computes")]
-    Operands {
-        /// The step's name.
-        step: String,
-    },
+    /// An operation, by its node's name, is in two groups, or in one though it is made of constants alone.
+    #[error("node {0:?} is computed twice")]
+    PlacedTwice(String),
+    /// An operation, by its node's name, is in no group.
+    #[error("node {0:?} is in no group")]
+    NotPlaced(String),
+    /// A step reads a buffer, or the program gives one, that nothing wrote: by the name of the value in it.
+    #[error("nothing wrote {0:?}")]
+    Unwritten(String),
+    /// The operands of a step, by its name, are not those of its body.
+    #[error("the operands of step {0:?} are not those of what it computes")]
+    Operands(String),
 }
 
 impl FusionError {

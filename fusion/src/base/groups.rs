@@ -13,33 +13,57 @@ position! {
     GroupId, "g"
 }
 
-/// What kind of computation a group is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Family {
+/// The table of families: of each the name in reports, and the colour in pictures.
+macro_rules! families {
+    ($($(#[$doc:meta])* $family:ident, $name:literal, $colour:literal;)*) => {
+        /// What kind of computation a group is.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        pub enum Family {
+            $($(#[$doc])* $family,)*
+        }
+
+        impl Family {
+            /// All families.
+            pub const ALL: &[Self] = &[$(Self::$family,)*];
+
+            /// The name in reports and in `--assert-fused`.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$family => $name,)* }
+            }
+
+            /// The colour of its groups in pictures.
+            pub fn colour(self) -> &'static str {
+                match self { $(Self::$family => $colour,)* }
+            }
+        }
+    };
+}
+
+families! {
     /// A change of view: nothing is launched.
-    View,
+    View, "View", "#eeeeee";
     /// Movement of elements: transpose, slice, concatenation, padding.
-    Copy,
+    Copy, "Copy", "#cccccc";
     /// One loop over an expression of elements.
-    Pointwise,
+    Pointwise, "Pointwise", "#fff2ae";
     /// Matrix products, with what is done to their results.
-    MatMul,
+    MatMul, "MatMul", "#b3cde3";
     /// Several layers, each a matrix product and what is done to its result.
-    Mlp,
+    Mlp, "MLP", "#8fb8de";
     /// Softmax, LayerNorm or RMSNorm: statistics along rows, applied to the rows.
-    Normalization,
+    Normalization, "Normalization", "#ccebc5";
     /// A reduction, running sum or selection along axes.
-    Reduction,
+    Reduction, "Reduction", "#a8ddb5";
     /// Gathers and scatters by indices.
-    Gather,
+    Gather, "Gather", "#fddaec";
     /// Attention in one pass.
-    Fmha,
+    Fmha, "FMHA", "#fbb4ae";
     /// Convolution or pooling.
-    Convolution,
+    Convolution, "Convolution", "#decbe4";
     /// A recurrent layer.
-    Recurrent,
+    Recurrent, "Recurrent", "#fed9a6";
     /// Branches and loops.
-    Control,
+    Control, "Control", "#e5d8bd";
 }
 
 /// Operations that run as one launch.
@@ -67,41 +91,58 @@ pub enum Executor {
 }
 
 /// Why a value is stored between two groups instead of staying inside one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum Reason {
     /// Every operation is a launch of its own: that was asked for.
+    #[error("every operation is a launch of its own")]
     PerOp,
     /// This operation, as it is here, is a launch of its own.
+    #[error("this {0} is a launch of its own")]
     Alone(&'static str),
     /// A change of view that strides cannot say: it moves elements.
+    #[error("this {0} moves elements, so it is no view")]
     Moved(&'static str),
     /// A launch of this family reads row-major values only: what lies otherwise is copied.
+    #[error("a {0} launch reads row-major values only")]
     Packed(Family),
     /// An output is row-major and a buffer of its own: what is not is copied.
+    #[error("an output is row-major and in a buffer of its own")]
     Given,
     /// No template computes operations of these two families, or two of the one.
+    #[error("no template computes {}", both(*.0, *.1))]
     Mixed(Family, Family),
     /// Launches of this family compute nothing before the operation that names them.
+    #[error("a {0} launch takes nothing before it")]
     Prologue(Family),
     /// A change of view stands between the two.
+    #[error("a change of view stands between the two")]
     View,
     /// The two have different shapes.
+    #[error("the two have different shapes")]
     Shape,
     /// An element type that only loops and operations alone have.
+    #[error("only loops take its element type")]
     Type,
     /// Layers in one launch are matmuls by weights of rank 2 that it reads.
+    #[error("each layer in one launch must be a matmul by weights")]
     Weights,
     /// Layers in one launch are a chain: each matmul reads the layer before.
+    #[error("layers in one launch must be a chain")]
     Chain,
     /// On a GPU several matmuls in one launch are one sum, and nothing else reads them.
+    #[error("several matmuls in one launch must be added, and read by nothing else")]
     Sum,
     /// On a GPU a loop computes in single precision or in integers, not in both.
+    #[error("one loop computes in integers or in single precision")]
     Numbers,
     /// On a GPU rows of tables in one launch make one result.
+    #[error("rows of tables in one launch make one result")]
     Results,
     /// The width of a layer is a symbol, so that nobody knows whether it fits.
+    #[error("the width of a layer is a symbol")]
     Width,
     /// What stays inside does not fit.
+    #[error("intermediates of {bytes} bytes exceed the {limit} of a block")]
     Memory {
         /// Bytes of a tile's intermediates.
         bytes: u64,
@@ -109,13 +150,21 @@ pub enum Reason {
         limit: u64,
     },
     /// Fusing would make two groups wait for each other.
+    #[error("fusing would make two groups wait for each other")]
     Cycle,
     /// The two stand farther apart than a group may span.
+    #[error("the two stand too far apart")]
     Apart,
     /// The two could be one launch, and it would take longer.
+    #[error("one launch would take longer")]
     NotProfitable,
     /// The two could be one cheaper launch, and what was chosen is cheaper together.
+    #[error("another choice is cheaper")]
     Elsewhere,
+}
+
+fn both(a: Family, b: Family) -> String {
+    if a == b { format!("two of {a}") } else { format!("both {a} and {b}") }
 }
 
 /// A value that is stored between two groups, and why.
@@ -177,6 +226,16 @@ impl Groups {
         &self.notes
     }
 
+    /// For each node of the graph its group.
+    pub(crate) fn group_of(&self, graph: &Graph) -> Vec<Option<GroupId>> {
+        let mut group_of = vec![None; graph.len()];
+        for (number, group) in self.groups.iter().enumerate() {
+            let id = GroupId::from_index(number);
+            group.nodes.iter().for_each(|node| group_of[node.index()] = Some(id));
+        }
+        group_of
+    }
+
     /// Seconds that all groups take, as far as they were weighed.
     pub fn seconds(&self) -> f64 {
         self.groups.iter().filter_map(|group| group.cost).map(|cost| cost.seconds()).sum()
@@ -189,22 +248,6 @@ impl Groups {
 }
 
 impl Family {
-    /// All families.
-    pub const ALL: &[Self] = &[
-        Self::View,
-        Self::Copy,
-        Self::Pointwise,
-        Self::MatMul,
-        Self::Mlp,
-        Self::Normalization,
-        Self::Reduction,
-        Self::Gather,
-        Self::Fmha,
-        Self::Convolution,
-        Self::Recurrent,
-        Self::Control,
-    ];
-
     /// The family of an operation alone; `None` for sources.
     pub fn of(op: &Op) -> Option<Self> {
         Some(match op.info().class {
@@ -221,33 +264,6 @@ impl Family {
             Class::Recurrent => Self::Recurrent,
             Class::Control => Self::Control,
         })
-    }
-
-    /// The name in reports and in `--assert-fused`.
-    pub fn name(self) -> &'static str {
-        self.name_and_color().0
-    }
-
-    /// The colour of its groups in pictures.
-    pub fn colour(self) -> &'static str {
-        self.name_and_color().1
-    }
-
-    fn name_and_color(self) -> (&'static str, &'static str) {
-        match self {
-            Self::View => ("View", "#eeeeee"),
-            Self::Copy => ("Copy", "#cccccc"),
-            Self::Pointwise => ("Pointwise", "#fff2ae"),
-            Self::MatMul => ("MatMul", "#b3cde3"),
-            Self::Mlp => ("MLP", "#8fb8de"),
-            Self::Normalization => ("Normalization", "#ccebc5"),
-            Self::Reduction => ("Reduction", "#a8ddb5"),
-            Self::Gather => ("Gather", "#fddaec"),
-            Self::Fmha => ("FMHA", "#fbb4ae"),
-            Self::Convolution => ("Convolution", "#decbe4"),
-            Self::Recurrent => ("Recurrent", "#fed9a6"),
-            Self::Control => ("Control", "#e5d8bd"),
-        }
     }
 }
 
@@ -272,39 +288,6 @@ pub(crate) fn group_name(graph: &Graph, nodes: &[NodeId]) -> String {
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PerOp => f.write_str("every operation is a launch of its own"),
-            Self::Alone(op) => write!(f, "this {op} is a launch of its own"),
-            Self::Moved(op) => write!(f, "this {op} moves elements, so it is no view"),
-            Self::Packed(family) => write!(f, "a {family} launch reads row-major values only"),
-            Self::Given => f.write_str("an output is row-major and in a buffer of its own"),
-            Self::Mixed(a, b) if a == b => write!(f, "no template computes two of {a}"),
-            Self::Mixed(a, b) => write!(f, "no template computes both {a} and {b}"),
-            Self::Prologue(family) => write!(f, "a {family} launch takes nothing before it"),
-            Self::View => f.write_str("a change of view stands between the two"),
-            Self::Shape => f.write_str("the two have different shapes"),
-            Self::Type => f.write_str("only loops take its element type"),
-            Self::Weights => f.write_str("each layer in one launch must be a matmul by weights"),
-            Self::Chain => f.write_str("layers in one launch must be a chain"),
-            Self::Sum => {
-                f.write_str("several matmuls in one launch must be added, and read by nothing else")
-            }
-            Self::Numbers => f.write_str("one loop computes in integers or in single precision"),
-            Self::Results => f.write_str("rows of tables in one launch make one result"),
-            Self::Width => f.write_str("the width of a layer is a symbol"),
-            Self::Memory { bytes, limit } => {
-                write!(f, "intermediates of {bytes} bytes exceed the {limit} of a block")
-            }
-            Self::Cycle => f.write_str("fusing would make two groups wait for each other"),
-            Self::Apart => f.write_str("the two stand too far apart"),
-            Self::NotProfitable => f.write_str("one launch would take longer"),
-            Self::Elsewhere => f.write_str("another choice is cheaper"),
-        }
     }
 }
 

@@ -7,13 +7,8 @@
 use crate::base::groups::{Executor, Family, GroupId};
 use crate::base::variants::Variants;
 use crate::base::view::View;
-use graphene_frontend::dim::{Bindings, Dim, Symbol};
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::Graph;
 use graphene_frontend::infer::{InferError, infer};
-use graphene_frontend::op::Op;
-use graphene_frontend::tensor::Tensor;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Bindings, DType, Dim, Graph, Op, Symbol, Tensor, TensorType};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -39,6 +34,13 @@ pub struct Buffer {
     pub elements: Dim,
     /// Where it lives.
     pub kind: BufferKind,
+}
+
+impl BufferKind {
+    /// A weight that such a graph makes.
+    pub(crate) fn derived(recipe: Graph) -> Self {
+        Self::Weight(Weight::Derived(Arc::new(recipe)))
+    }
 }
 
 impl Buffer {

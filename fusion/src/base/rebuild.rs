@@ -1,12 +1,7 @@
 //! A graph built anew, with other operations in place of some.
 
 use crate::base::error::FusionError;
-use crate::base::graph::NodeExt;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::infer::InferError;
-use graphene_frontend::op::{Binary, Op};
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::{Binary, DType, Graph, InferError, Node, NodeId, Op, Tensor, ValueId};
 use std::collections::HashMap;
 
 /// What is rebuilt. The error is [`FusionError::Rebuild`]: an operation refuses inputs that it accepted before, a defect of
@@ -59,7 +54,6 @@ impl Regrown {
         node.inputs().iter().map(|value| value.map(|value| self.renamed[&value])).collect()
     }
 
-    /// Where operations are added in place of a node.
     pub(crate) fn at<'a>(&'a mut self, node: &'a Node) -> InPlace<'a> {
         InPlace { graph: &mut self.graph, node }
     }
@@ -87,12 +81,10 @@ impl Regrown {
         Ok(())
     }
 
-    /// Adds a node as it is.
     pub(crate) fn copy(&mut self, id: NodeId, node: &Node) -> Rebuilt<NodeId> {
         self.copy_as(node.name(), id, node)
     }
 
-    /// The same under another name.
     pub(crate) fn copy_as(&mut self, name: &str, id: NodeId, node: &Node) -> Rebuilt<NodeId> {
         let made = match node.op() {
             Op::Input => self.graph.add_input(name, node.outputs()[0].clone()).map(|x| x.node),
@@ -122,10 +114,7 @@ pub(crate) fn rebuilt(
     let mut result = Regrown::default();
     for (id, node) in graph.nodes() {
         let inputs = result.inputs(node);
-        let made = match node.is_operation() {
-            true => replace(result.at(node), id, &inputs)?,
-            false => None,
-        };
+        let made = if node.is_operation() { replace(result.at(node), id, &inputs)? } else { None };
         match made {
             Some(made) => result.rename(id, node, made.node),
             None => drop(result.copy(id, node)?),

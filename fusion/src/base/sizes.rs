@@ -1,7 +1,6 @@
 //! The sizes that symbols have for planning.
 
-use graphene_frontend::dim::{Bindings, Dim, Symbol};
-use graphene_frontend::graph::Graph;
+use graphene_frontend::{Bindings, Dim, Graph, Symbol};
 
 /// The size that a symbol has for planning where nobody gives it one.
 fn typical(symbol: &Symbol) -> i64 {
@@ -33,7 +32,6 @@ pub(crate) fn is_multiple(dim: &Dim, of: i64) -> bool {
     dim.exact_div(&Dim::from(of)).is_some()
 }
 
-/// How many tiles of a size a dim has.
 pub(crate) fn tiles(dim: &Dim, size: i64) -> Dim {
     dim.ceil_div(&Dim::from(size)).expect("tiles are not empty")
 }

@@ -44,7 +44,6 @@ pub struct Variants(pub(crate) Vec<Variant>);
 pub const LIBRARY: &str = "library";
 /// The only variant of a step that has one.
 pub(crate) const ANY: &str = "any";
-/// The name of variants that tuning found.
 const TUNED: &str = "tuned";
 
 impl Variants {

@@ -8,8 +8,7 @@
 use crate::base::error::FusionError;
 use crate::base::groups::{Family, Groups};
 use crate::base::program::{BufferKind, Operand, Program, Step};
-use graphene_frontend::graph::{Graph, Node, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{Graph, Node, Op, ValueId};
 
 /// Looks whether the groups of a graph hold every operation once, in an order in which they can run.
 ///
@@ -32,11 +31,11 @@ pub fn groups(graph: &Graph, groups: &Groups) -> Result<(), FusionError> {
             }
         }
         if std::mem::replace(&mut made[id.index()], true) {
-            return Err(FusionError::PlacedTwice { name: node.name().to_owned() });
+            return Err(FusionError::PlacedTwice(node.name().to_owned()));
         }
     }
     match graph.nodes().find(|(id, node)| !made[id.index()] && !is_source(node)) {
-        Some((_, node)) => Err(FusionError::NotPlaced { name: node.name().to_owned() }),
+        Some((_, node)) => Err(FusionError::NotPlaced(node.name().to_owned())),
         None => Ok(()),
     }
 }
@@ -59,14 +58,14 @@ pub fn program(program: &Program) -> Result<(), FusionError> {
         if !fits(program, step, &step.inputs, inputs)
             || !fits(program, step, &step.outputs, outputs)
         {
-            return Err(FusionError::Operands { step: step.name.clone() });
+            return Err(FusionError::Operands(step.name.clone()));
         }
         if let Some(read) = step.inputs.iter().find(|read| !written[read.buffer.index()]) {
             let buffer = buffers[read.buffer.index()].name.clone();
-            return Err(FusionError::Unwritten { buffer });
+            return Err(FusionError::Unwritten(buffer));
         }
         if step.outputs.iter().any(|to| given(&buffers[to.buffer.index()].kind)) {
-            return Err(FusionError::Operands { step: step.name.clone() });
+            return Err(FusionError::Operands(step.name.clone()));
         }
         step.outputs.iter().for_each(|to| written[to.buffer.index()] = true);
     }
@@ -75,7 +74,7 @@ pub fn program(program: &Program) -> Result<(), FusionError> {
         .zip(&written)
         .find(|(buffer, written)| matches!(buffer.kind, BufferKind::Output(_)) && !**written)
     {
-        Some((buffer, _)) => Err(FusionError::Unwritten { buffer: buffer.name.clone() }),
+        Some((buffer, _)) => Err(FusionError::Unwritten(buffer.name.clone())),
         None => Ok(()),
     }
 }
@@ -119,7 +118,7 @@ mod tests {
         assert_eq!(program(&good), Ok(()));
         let mut early = good.clone();
         early.steps.reverse();
-        let unwritten = |buffer: &str| Err(FusionError::Unwritten { buffer: buffer.to_owned() });
+        let unwritten = |buffer: &str| Err(FusionError::Unwritten(buffer.to_owned()));
         assert_eq!(program(&early), unwritten("columns"));
         let mut short = good.clone();
         short.steps.pop();
@@ -127,10 +126,10 @@ mod tests {
         let mut bare = good.clone();
         bare.steps[1].inputs.clear();
         let step = bare.steps[1].name.clone();
-        assert_eq!(program(&bare), Err(FusionError::Operands { step }));
+        assert_eq!(program(&bare), Err(FusionError::Operands(step)));
         let mut over = good;
         over.steps[1].outputs[0] = over.steps[0].inputs[0].clone();
         let step = over.steps[1].name.clone();
-        assert_eq!(program(&over), Err(FusionError::Operands { step }));
+        assert_eq!(program(&over), Err(FusionError::Operands(step)));
     }
 }

@@ -4,8 +4,7 @@
 //! elements. Reshape, transpose, slice and expand change views and move nothing; that is how head splits and
 //! merges disappear from a plan.
 
-use graphene_frontend::dim::Dim;
-use graphene_frontend::op::SliceAxis;
+use graphene_frontend::{Dim, SliceAxis};
 use std::fmt;
 
 /// How a logical shape reads a buffer: element `i` lies at `offset + Σ stride·i`.
@@ -50,9 +49,7 @@ impl View {
 
     /// Whether it reads its buffer from the start, row-major and without gaps.
     pub fn is_contiguous(&self) -> bool {
-        let whole = Self::contiguous(&self.shape());
-        self.offset == 0
-            && self.modes.iter().zip(&whole.modes).all(|(a, b)| a.size == 1 || a.stride == b.stride)
+        self.offset == 0 && self.is_packed()
     }
 
     /// Whether it reads its buffer from the start and without gaps, the second dim innermost: images whose channels are
@@ -106,10 +103,9 @@ impl View {
             return Some(Self::contiguous(shape));
         }
         // Runs of dims that are adjacent in memory merge; each must then split exactly into new dims.
-        let mut runs = self.coalesced().into_iter();
         let mut modes: Vec<Mode> = Vec::with_capacity(shape.len());
         let mut sizes = shape.iter().peekable();
-        for run in runs.by_ref() {
+        for run in coalesced(&self.modes) {
             let start = modes.len();
             let mut product = Dim::from(1);
             while product != run.size {
@@ -153,28 +149,14 @@ impl View {
 
     /// Whether it is row-major and without gaps, wherever it begins.
     pub(crate) fn is_packed(&self) -> bool {
-        View { offset: Dim::from(0), modes: self.modes.clone() }.is_contiguous()
+        let whole = Self::contiguous(&self.shape());
+        self.modes.iter().zip(&whole.modes).all(|(a, b)| a.size == 1 || a.stride == b.stride)
     }
 
     /// The row-major view of a new buffer whose dims lie in `order`, seen under the logical shape.
     pub fn ordered(shape: &[Dim], order: &[usize]) -> Self {
         let stored: Vec<Dim> = order.iter().map(|&axis| shape[axis].clone()).collect();
         Self::contiguous(&stored).transpose(&inverse(order))
-    }
-
-    /// Dims of size one dropped and neighbours that are adjacent in memory merged.
-    fn coalesced(&self) -> Vec<Mode> {
-        let mut runs: Vec<Mode> = Vec::new();
-        for mode in self.modes.iter().filter(|mode| mode.size != 1) {
-            match runs.last_mut() {
-                Some(last) if last.stride == &mode.size * &mode.stride => {
-                    last.size = &last.size * &mode.size;
-                    last.stride = mode.stride.clone();
-                }
-                _ => runs.push(mode.clone()),
-            }
-        }
-        runs
     }
 }
 
@@ -199,16 +181,26 @@ pub(crate) fn inverse(order: &[usize]) -> Vec<usize> {
 
 /// The one stride of all these modes together, the last running fastest; zero where there is but one element.
 pub(crate) fn stride(modes: &[Mode]) -> Option<Dim> {
-    let mut modes = modes.iter().rev().filter(|mode| mode.size != 1);
-    let Some(first) = modes.next() else { return Some(Dim::from(0)) };
-    let mut next = &first.stride * &first.size;
-    for mode in modes {
-        if mode.stride != next {
-            return None;
-        }
-        next = &next * &mode.size;
+    match &coalesced(modes)[..] {
+        [] => Some(Dim::from(0)),
+        [all] => Some(all.stride.clone()),
+        _ => None,
     }
-    Some(first.stride.clone())
+}
+
+/// Dims of size one dropped and neighbours that are adjacent in memory merged.
+fn coalesced(modes: &[Mode]) -> Vec<Mode> {
+    let mut runs: Vec<Mode> = Vec::new();
+    for mode in modes.iter().filter(|mode| mode.size != 1) {
+        match runs.last_mut() {
+            Some(last) if last.stride == &mode.size * &mode.stride => {
+                last.size = &last.size * &mode.size;
+                last.stride = mode.stride.clone();
+            }
+            _ => runs.push(mode.clone()),
+        }
+    }
+    runs
 }
 
 /// Prints as `+offset [size:stride, …]`, the offset only where there is one.

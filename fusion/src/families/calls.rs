@@ -7,14 +7,11 @@
 //! over 7 steps, which our kernels compute in less than half of cuDNN's time.
 //! Other cells, bf16, softmax itself and other architectures follow these measurements, untimed; all else is ours.
 
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::variants::{LIBRARY, Variants, When};
 use crate::families::library::is_conv_call;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::{ConvAttrs, Op, RnnAttrs};
+use graphene_frontend::{DType, Dim, Graph, Node};
 use graphene_ir::target::{Kind, Target};
 
 /// Recurrent layers that cuDNN computes in less time, by their units: sizes in half and in single precision.
@@ -70,15 +67,8 @@ fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
             let softmax = matches!(node.op(), Op::Softmax { .. }) && ty.dtype == DType::F32;
             softmax.then(|| at_least(ty.shape.last()?.clone(), COLUMNS)).flatten()
         }
-        Family::View
-        | Family::Copy
-        | Family::Pointwise
-        | Family::Reduction
-        | Family::Gather
-        | Family::MatMul
-        | Family::Mlp
-        | Family::Fmha
-        | Family::Control => None,
+        Family::View | Family::Copy | Family::Pointwise | Family::Reduction => None,
+        Family::Gather | Family::MatMul | Family::Mlp | Family::Fmha | Family::Control => None,
     }
 }
 

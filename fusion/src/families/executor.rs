@@ -4,9 +4,8 @@ use crate::base::elements::is_real;
 use crate::base::groups::Executor;
 use crate::base::view::View;
 use crate::families::kernels::{bits, scalar};
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::{Class, Op, PoolKind, ReduceOp};
+use graphene_frontend::{DType, Graph, Node, NodeId, ValueId};
 use graphene_ir::target::{Kind, Target};
 
 /// Who executes these operations as one launch on the target, if some launch computes all of them.
@@ -51,10 +50,8 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         Op::Attention(_) => types.iter().all(|&dtype| is_real(dtype) || dtype == DType::Bool),
         Op::Rnn(_) => first.is_some_and(is_real),
         Op::Softmax { .. } | Op::ArgReduce { .. } | Op::Cumulative { .. } | Op::TopK { .. } => true,
-        Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. } => true,
+        Op::GatherElements { .. } | Op::GatherNd { .. } => true,
+        Op::ScatterElements { .. } | Op::ScatterNd { .. } => true,
         Op::Iota(_) | Op::Size(_) | Op::BitCast(_) => true,
         Op::Conv(conv) => {
             let integers = types.iter().all(|&dtype| dtype == DType::I32);
@@ -71,12 +68,8 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
             let largest = pool.kind == PoolKind::Max { indices: None };
             (real && computes || bytes && largest) && pool.strides.len() <= 3
         }
-        Op::Input
-        | Op::Constant(_)
-        | Op::NonZero
-        | Op::If { .. }
-        | Op::Loop { .. }
-        | Op::Scan(_) => false,
+        Op::Input | Op::Constant(_) | Op::NonZero => false,
+        Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => false,
     }
 }
 
@@ -85,7 +78,6 @@ fn has_loop(graph: &Graph, node: &Node) -> bool {
     elements(graph, node).all(|dtype| !(dtype.is_float() && dtype.size() == 1))
 }
 
-/// The element types of inputs and outputs.
 fn elements<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = DType> + 'a {
     let ty = |value: &ValueId| graph.ty(*value).dtype;
     let inputs = node.inputs().iter().flatten().map(ty);

@@ -42,19 +42,15 @@ pub(crate) use function::Numbers;
 pub(crate) use matmul_layout::MatMulLayout;
 pub use runs::{Launched, Runs, runs};
 
-use crate::base::graph::GraphExt;
 use crate::base::groups::Family;
 use crate::base::program::{BufferKind, Operand, Program, Step};
 use crate::base::sizes::tiles;
 use crate::base::view::View;
 use graphene_frontend::dim::{Dim, DimError};
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::ValueId;
-use graphene_ir::arch::{Arch, Feature};
-use graphene_ir::kernel::Kernel;
+use graphene_frontend::{DType, ValueId};
 use graphene_ir::schedule::dependent;
 use graphene_ir::target::Target;
-use graphene_ir::tensor::Scalar;
+use graphene_ir::{Arch, Feature, Kernel, Scalar};
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -3,12 +3,9 @@
 //! A change of view moves nothing where strides can say it; else it is a copy. Producers that may write in any order
 //! write as their readers want it. Groups of several operations may still lie otherwise than their operations alone.
 
-use crate::base::graph::GraphExt;
 use crate::base::groups::Family;
 use crate::base::view::View;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{Dim, Graph, Node, NodeId, Op, ValueId};
 use std::collections::BTreeSet;
 
 /// How the values of a graph lie, operations taken one by one.
@@ -19,7 +16,6 @@ pub(crate) struct Layouts {
     moved: Vec<bool>,
 }
 
-/// Whether the operation is a change of view of its input.
 pub(crate) fn is_view(op: &Op) -> bool {
     matches!(op, Op::Reshape(_) | Op::BitCast(_) | Op::Transpose(_) | Op::Expand(_) | Op::Slice(_))
 }
@@ -54,17 +50,7 @@ pub(crate) fn takes_views(family: Family) -> bool {
 
 /// Whether executors write a family's outputs with their dims in any order.
 pub(crate) fn writes_any_order(family: Family) -> bool {
-    match family {
-        Family::Pointwise | Family::MatMul | Family::Mlp | Family::Fmha => true,
-        Family::View
-        | Family::Copy
-        | Family::Normalization
-        | Family::Reduction
-        | Family::Gather
-        | Family::Convolution
-        | Family::Recurrent
-        | Family::Control => false,
-    }
+    matches!(family, Family::Pointwise | Family::MatMul | Family::Mlp | Family::Fmha)
 }
 
 impl Layouts {
@@ -88,12 +74,10 @@ impl Layouts {
         layouts
     }
 
-    /// Whether the value lies row-major and without gaps.
     pub(crate) fn is_row_major(&self, value: ValueId) -> bool {
         value.output > 0 || self.views[value.node.index()].is_none()
     }
 
-    /// Whether this change of view has to move elements.
     pub(crate) fn is_moved(&self, id: NodeId) -> bool {
         self.moved[id.index()]
     }

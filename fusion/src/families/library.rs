@@ -26,14 +26,12 @@ pub(crate) use attention::{attention_without_kernel, heads_order, spelled, witho
 pub(crate) use conv::is_conv_call;
 
 use crate::base::elements::is_real;
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::view::View;
 use crate::families::layout::{is_view, view_of};
 use attention::is_attended;
 use epilogue::{CONV, Chain, MATMUL, Row, chain};
-use graphene_frontend::graph::{Graph, Node, NodeId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{Graph, Node, NodeId, Op};
 use matmul::lies;
 
 /// What calls of the library do to a graph where every operation is a launch.
@@ -58,7 +56,7 @@ pub(crate) fn calls(graph: &Graph, constant: &[bool]) -> Calls {
             groups.push((family, nodes));
         }
     }
-    Calls { views: Views { graph, taken: &taken }.all(constant), groups }
+    Calls { views: views(graph, constant, &taken), groups }
 }
 
 /// What the library fuses as the epilogue of this operation, and the family of its group.
@@ -76,56 +74,43 @@ fn rows_of_conv(conv: &Node) -> &'static [Row] {
     if conv.input(2).is_some() { CONV } else { &[] }
 }
 
-/// Finds which transposes, slices and expansions stay views.
-struct Views<'a> {
-    graph: &'a Graph,
-    /// For each node whether it is in a call with a matmul or a convolution.
-    taken: &'a [bool],
+/// Which transposes, slices and expansions stay views.
+fn views(graph: &Graph, constant: &[bool], taken: &[bool]) -> Vec<bool> {
+    let mut lies: Vec<Option<View>> = vec![None; graph.len()];
+    let mut stays = vec![false; graph.len()];
+    for (id, node) in graph.nodes().filter(|(id, _)| !constant[id.index()]) {
+        if matches!(node.op(), Op::Attention(_)) {
+            let order = heads_order(graph, id.value());
+            lies[id.index()] = order.map(|order| View::ordered(&node.outputs()[0].shape, &order));
+        }
+        let Some(input) = node.input(0).filter(|_| is_view(node.op())) else { continue };
+        let of = lies[input.node.index()].clone().filter(|_| input.output == 0);
+        let of = of.unwrap_or_else(|| View::contiguous(&graph.ty(input).shape));
+        let free = matches!(node.op(), Op::Reshape(_));
+        let view = view_of(node.op(), &of);
+        let view = view.filter(|view| free || is_read_as(graph, taken, id, view));
+        stays[id.index()] = !free && view.is_some();
+        lies[id.index()] = view;
+    }
+    stays
 }
 
-impl Views<'_> {
-    fn all(&self, constant: &[bool]) -> Vec<bool> {
-        let graph = self.graph;
-        let mut lies: Vec<Option<View>> = vec![None; graph.len()];
-        let mut stays = vec![false; graph.len()];
-        for (id, node) in graph.nodes().filter(|(id, _)| !constant[id.index()]) {
-            if matches!(node.op(), Op::Attention(_)) {
-                let order = heads_order(graph, id.value());
-                lies[id.index()] =
-                    order.map(|order| View::ordered(&node.outputs()[0].shape, &order));
-            }
-            if !is_view(node.op()) {
-                continue;
-            }
-            let Some(input) = node.inputs()[0] else { continue };
-            let of = lies[input.node.index()].clone().filter(|_| input.output == 0);
-            let of = of.unwrap_or_else(|| View::contiguous(&graph.ty(input).shape));
-            let view = view_of(node.op(), &of);
-            let free = matches!(node.op(), Op::Reshape(_));
-            let view = view.filter(|view| free || self.is_read_as(id, view));
-            stays[id.index()] = !free && view.is_some();
-            lies[id.index()] = view;
+/// Whether all that reads the node's value takes it as this view: matmuls, attention and pointwise operations, what
+/// moves its elements anyway, and everything if it lies as if nothing had changed its view. `taken`: the nodes in a call
+/// with a matmul or a convolution.
+fn is_read_as(graph: &Graph, taken: &[bool], id: NodeId, view: &View) -> bool {
+    let uses = graph.uses(id);
+    let reads = |reader: NodeId| match graph.node(reader).op() {
+        Op::MatMul => is_operand(graph, reader, view),
+        Op::Attention(_) => is_attended(graph, reader, id.value(), view),
+        op @ Op::Reshape(_) => {
+            view_of(op, view).is_some_and(|view| is_read_as(graph, taken, reader, &view))
         }
-        stays
-    }
-
-    /// Whether all that reads the node's value takes it as this view: matmuls, attention and pointwise operations, what
-    /// moves its elements anyway, and everything if it lies as if nothing had changed its view.
-    fn is_read_as(&self, id: NodeId, view: &View) -> bool {
-        let graph = self.graph;
-        let uses = graph.uses(id);
-        let reads = |reader: NodeId| match graph.node(reader).op() {
-            Op::MatMul => is_operand(graph, reader, view),
-            Op::Attention(_) => is_attended(graph, reader, id.value(), view),
-            op @ Op::Reshape(_) => {
-                view_of(op, view).is_some_and(|view| self.is_read_as(reader, &view))
-            }
-            op @ (Op::Transpose(_) | Op::Slice(_) | Op::Expand(_)) => view_of(op, view).is_some(),
-            op => Family::of(op) == Some(Family::Pointwise) && !self.taken[reader.index()],
-        };
-        view.is_contiguous()
-            || !graph.gives(id) && !uses.is_empty() && uses.iter().all(|use_| reads(use_.0))
-    }
+        op @ (Op::Transpose(_) | Op::Slice(_) | Op::Expand(_)) => view_of(op, view).is_some(),
+        op => Family::of(op) == Some(Family::Pointwise) && !taken[reader.index()],
+    };
+    view.is_contiguous()
+        || !graph.gives(id) && !uses.is_empty() && uses.iter().all(|use_| reads(use_.0))
 }
 
 /// The order of dims in memory in which a copy that only matmuls read is written, so that it moves runs of elements:

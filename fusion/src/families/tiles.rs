@@ -1,6 +1,5 @@
 //! Tiles: the variants that a step has by its family and sizes, and what their tiles are.
 
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::{ceil, tiles};

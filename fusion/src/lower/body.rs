@@ -5,15 +5,6 @@ use crate::base::rebuild::{Rebuilt, Regrown};
 use graphene_frontend::graph::{Graph, ValueId};
 use std::collections::BTreeMap;
 
-/// A group's own graph and what it reads.
-pub(crate) struct Body {
-    /// Its inputs are the reads, its outputs the values asked for.
-    pub(crate) graph: Graph,
-    /// The values of the whole graph that it reads.
-    pub(crate) reads: Vec<Read>,
-}
-
-/// A value that a group reads.
 pub(crate) struct Read {
     pub(crate) value: ValueId,
     /// Only pointwise operations read it.
@@ -21,8 +12,12 @@ pub(crate) struct Read {
 }
 
 /// The body of a group that gives these values. Where pointwise operations alone read a constant of one element, it
-/// stands in the body.
-pub(crate) fn body(graph: &Graph, group: &Group, writes: &[ValueId]) -> Rebuilt<Body> {
+/// stands in the body. Its inputs are the reads.
+pub(crate) fn body(
+    graph: &Graph,
+    group: &Group,
+    writes: &[ValueId],
+) -> Rebuilt<(Graph, Vec<Read>)> {
     let (mut body, mut reads) = (Regrown::default(), Vec::new());
     let by_points = by_points(graph, group);
     for &id in &group.nodes {
@@ -43,7 +38,7 @@ pub(crate) fn body(graph: &Graph, group: &Group, writes: &[ValueId]) -> Rebuilt<
     for value in writes {
         body.graph.add_output(graph.node(value.node).name(), body.renamed[value]);
     }
-    Ok(Body { graph: body.graph, reads })
+    Ok((body.graph, reads))
 }
 
 /// For each value that the group reads, whether only pointwise operations do.

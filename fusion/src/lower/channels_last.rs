@@ -1,27 +1,23 @@
 //! Convolutions and poolings whose operands have their channels innermost in memory: which, and what is copied for them.
 
 use super::Lowering;
-use crate::base::error::FusionError;
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::{Family, Group, GroupId, Groups};
-use crate::base::program::{BufferKind, Operand, Origin, Weight};
+use crate::base::program::{BufferKind, Operand, Origin};
+use crate::base::rebuild::Rebuilt;
 use crate::base::variants::Variants;
 use crate::base::view::{channels_last, depthwise_weights};
 use crate::families::calls::with_call;
-use crate::families::kernels::lies_channels_last;
 use crate::families::layout::is_view;
 use crate::families::tiles::{variants, variants_of_pixels};
 use crate::lower::recipes::recipe_in_order;
 use crate::partition::Granularity;
 use crate::rewrite::channels::whole;
 use crate::rewrite::integers::{FEW, multiplied_bytes};
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::{Op, PoolAttrs, PoolKind, ReduceOp};
+use graphene_frontend::{DType, Graph, Node, NodeId, ValueId};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// The convolutions and poolings of a graph whose channels are to be innermost: all that may be, where values are copied
 /// from order to order for less than half of them, on a GPU for half of them at most; else none. A CPU's convolutions read
@@ -183,7 +179,6 @@ impl Lowering<'_> {
         !uses.is_empty() && uses.iter().all(|(reader, _)| is_image(*reader))
     }
 
-    /// The variants of such a convolution.
     pub(super) fn variants_channels_last(&self, conv: NodeId, body: &Graph) -> Variants {
         if self.target.kind == Kind::Cpu {
             return variants(self.target, Family::Convolution, body);
@@ -202,11 +197,11 @@ impl Lowering<'_> {
     /// no pixels of its own.
     pub(super) fn place_channels_last(
         &mut self,
-        number: usize,
+        number: GroupId,
         group: &Group,
         conv: NodeId,
         value: ValueId,
-    ) -> Result<Option<Operand>, FusionError> {
+    ) -> Rebuilt<Option<Operand>> {
         let node = self.graph.node(conv);
         let shape = &self.graph.ty(value).shape;
         let weights = node.inputs().get(1) == Some(&Some(value));
@@ -217,7 +212,7 @@ impl Lowering<'_> {
         if !weights && !image && *shape != node.outputs()[0].shape {
             return Ok(None);
         }
-        if let Some(place) = self.innermost.get(&value) {
+        if let Some(place) = self.reordered.get(&value) {
             return Ok(Some(place.clone()));
         }
         let mut order = channels_last(shape.len());
@@ -226,20 +221,17 @@ impl Lowering<'_> {
         if own && weights && is_depthwise(self.graph, node) {
             order = depthwise_weights(shape.len());
         }
-        let operand = if weights {
-            let recipe = Arc::new(recipe_in_order(self.graph, value, &order)?);
-            self.buffer(value, BufferKind::Weight(Weight::Derived(recipe)), Some(&order))
-        } else {
-            let place = self.place(value)?;
-            if lies_channels_last(&place.view) && place.view.offset == 0 {
-                return Ok(Some(place));
-            }
-            let copy = self.buffer(value, BufferKind::Intermediate, Some(&order));
-            let origin = Origin::Before(GroupId::from_index(number));
-            self.push_copy(origin, value, place, copy.clone(), group.executor)?;
-            copy
-        };
-        self.innermost.insert(value, operand.clone());
-        Ok(Some(operand))
+        if weights {
+            let recipe = recipe_in_order(self.graph, value, &order)?;
+            return Ok(Some(self.reorder(value, &order, recipe)));
+        }
+        let place = self.place(value)?;
+        if place.view.is_channels_last() {
+            return Ok(Some(place));
+        }
+        let copy = self.buffer(value, BufferKind::Intermediate, Some(&order));
+        self.push_copy(Origin::Before(number), value, place, copy.clone(), group.executor)?;
+        self.reordered.insert(value, copy.clone());
+        Ok(Some(copy))
     }
 }

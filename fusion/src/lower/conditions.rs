@@ -1,9 +1,8 @@
 //! What sizes must fulfil beyond what inference proves in symbols.
 
 use crate::base::program::Condition;
-use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{Class, Op};
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Graph, TensorType};
 use std::collections::HashMap;
 
 /// What sizes must fulfil: the operations that take symbolic inputs at some sizes only, each once.
@@ -31,22 +30,9 @@ pub(crate) fn conditions(graph: &Graph) -> Vec<Condition> {
 
 /// Whether symbolic inputs that inference lets pass may not fit the operation at the sizes that they get.
 fn fits_at_some_sizes(op: &Op) -> bool {
-    match op.info().class {
-        // A reshape is proved in symbols, and bodies check themselves as they run.
-        Class::Source | Class::View | Class::Control => false,
-        Class::Pointwise => !matches!(op, Op::Unary(_) | Op::Cast { .. }),
-        Class::Movement => !matches!(op, Op::Transpose(_)),
-        Class::Reduction => !matches!(op, Op::Cumulative { .. }),
-        Class::Normalization => !matches!(op, Op::Softmax { .. }),
-        Class::Sizes
-        | Class::Gather
-        | Class::Scatter
-        | Class::Selection
-        | Class::MatMul
-        | Class::Convolution
-        | Class::Pool
-        | Class::Attention
-        | Class::Recurrent
-        | Class::Resample => true,
-    }
+    // A reshape is proved in symbols, and bodies check themselves as they run.
+    let proved = matches!(op.info().class, Class::Source | Class::View | Class::Control);
+    let one_input = matches!(op, Op::Unary(_) | Op::Cast { .. } | Op::Transpose(_))
+        || matches!(op, Op::Cumulative { .. } | Op::Softmax { .. });
+    !proved && !one_input
 }

@@ -1,38 +1,30 @@
 //! Operands of matmuls on a GPU, as its templates take them: which weights are prepacked, and what is copied.
 
 use super::Lowering;
-use crate::base::error::FusionError;
-use crate::base::graph::GraphExt;
-use crate::base::groups::{Executor, Family, Group};
-use crate::base::program::{BufferKind, Operand, Weight};
+use crate::base::groups::{Executor, Family, Group, GroupId};
+use crate::base::program::Operand;
+use crate::base::rebuild::Rebuilt;
 use crate::base::view::View;
 use crate::families::kernels::{MatMulLayout, WIDTH};
 use crate::families::layout::is_view;
 use crate::lower::recipes::{recipe_in_order, recipe_of_tf32};
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{DType, NodeId, Op, ValueId};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::Kind;
-use std::sync::Arc;
 
 impl Lowering<'_> {
     /// A weight column by column; of single precision it is rounded to TF32, as matrix units multiply by it.
-    pub(super) fn turn(&mut self, value: ValueId) -> Result<Operand, FusionError> {
-        if let Some(place) = self.turned.get(&value) {
+    pub(super) fn turn(&mut self, value: ValueId) -> Rebuilt<Operand> {
+        if let Some(place) = self.reordered.get(&value) {
             return Ok(place.clone());
         }
         let recipe = match self.graph.ty(value).dtype {
             DType::F32 => recipe_of_tf32(self.graph, value)?,
             _ => recipe_in_order(self.graph, value, &[1, 0])?,
         };
-        let kind = BufferKind::Weight(Weight::Derived(Arc::new(recipe)));
-        let operand = self.buffer(value, kind, Some(&[1, 0]));
-        self.turned.insert(value, operand.clone());
-        Ok(operand)
+        Ok(self.reorder(value, &[1, 0], recipe))
     }
 
-    /// The group's matmuls, each with its operands.
     fn matmuls(&self, group: &Group) -> Vec<(NodeId, [ValueId; 2])> {
         let operands = |&id: &NodeId| match self.graph.operation(id.value()) {
             (Op::MatMul, &[Some(a), Some(b)]) => Some((id, [a, b])),
@@ -41,14 +33,13 @@ impl Lowering<'_> {
         group.nodes.iter().filter_map(operands).collect()
     }
 
-    /// The right operands of the group's matmuls.
     fn multiplied_by(&self, group: &Group) -> Vec<ValueId> {
         self.matmuls(group).into_iter().map(|(_, [_, b])| b).collect()
     }
 
     /// Weights that one kernel multiplies by, and adds the matmuls of, lie in one order: those that are views are made
     /// anew if others are not.
-    pub(super) fn lay_weights_alike(&mut self, group: &Group) -> Result<(), FusionError> {
+    pub(super) fn lay_weights_alike(&mut self, group: &Group) -> Rebuilt<()> {
         if group.family != Family::MatMul || self.target.kind == Kind::Cpu {
             return Ok(());
         }
@@ -98,10 +89,10 @@ impl Lowering<'_> {
     /// Copies what a GPU's matmuls do not take as it lies, or not beside the others that one kernel adds.
     pub(super) fn pack_operands(
         &mut self,
-        number: usize,
+        number: GroupId,
         group: &Group,
         turned: &[ValueId],
-    ) -> Result<(), FusionError> {
+    ) -> Rebuilt<()> {
         let template = group.family == Family::MatMul && group.executor == Executor::Template;
         if !template || self.target.kind == Kind::Cpu {
             return Ok(());
@@ -140,11 +131,11 @@ impl Lowering<'_> {
     /// A value in rows without gaps, unless it is a weight that is turned.
     fn pack(
         &mut self,
-        number: usize,
+        number: GroupId,
         group: &Group,
         value: ValueId,
         turned: &[ValueId],
-    ) -> Result<(), FusionError> {
+    ) -> Rebuilt<()> {
         if turned.contains(&value) || self.seen_as(value, turned).is_contiguous() {
             return Ok(());
         }

@@ -5,9 +5,8 @@ use crate::base::groups::{Boundary, Executor, Family, GroupId, Groups, Reason, g
 use crate::base::program::{Origin, Program, Step, StepId};
 use crate::base::sizes::planning_sizes;
 use crate::families::kernels::{Launched, Runs, runs};
-use graphene_frontend::dim::Bindings;
 use graphene_frontend::dot::dot;
-use graphene_frontend::graph::Graph;
+use graphene_frontend::{Bindings, Graph};
 use graphene_ir::simulate::Traffic;
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeSet;
@@ -91,13 +90,11 @@ impl Groups {
         lines.collect()
     }
 
-    /// The step that launches a group, as text.
     fn number(program: &Program, id: GroupId) -> String {
         program.step_of(id).map_or("-".to_owned(), |step| step.to_string())
     }
 }
 
-/// What steps launch, as text.
 struct Launches<'a> {
     program: &'a Program,
     target: &'a Target,

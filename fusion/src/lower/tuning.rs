@@ -6,7 +6,6 @@
 //! which they were found. So kernels are made, kept and bound as those of any variant. Who times candidates is no part of
 //! this: all here is pure.
 
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::Family;
 pub use crate::base::parameters::{
     FmhaParameters, GemmParameters, MlpParameters, NoParameters, Parameters,
@@ -14,8 +13,7 @@ pub use crate::base::parameters::{
 use crate::base::program::{BufferKind, Operand, Program, Step};
 use crate::base::variants::Variants;
 use crate::families::kernels::launches;
-use graphene_frontend::dim::Symbol;
-use graphene_frontend::op::Op;
+use graphene_frontend::{Op, Symbol};
 use graphene_ir::emit::emit;
 use graphene_ir::target::Target;
 use std::collections::BTreeMap;

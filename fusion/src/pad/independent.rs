@@ -6,9 +6,7 @@
 //! beforehand for each operation in which rows meet or are numbered.
 
 use super::{Padding, Unpadded, Value, mentions, refused, walk};
-use graphene_frontend::dim::{Dim, Symbol};
-use graphene_frontend::graph::{Graph, Node};
-use graphene_frontend::op::Op;
+use graphene_frontend::{Dim, Graph, Node, Op, Symbol};
 
 /// Where the rows of a dim lie, if each row of the outputs follows from the same row of the inputs alone: then rows may be
 /// put together in any order, and cut apart again.

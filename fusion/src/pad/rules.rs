@@ -4,11 +4,8 @@
 //! operation does across positions. An operation without a rule is one that no padded value may enter.
 
 use super::{Added, Along, Value, input_ty, mentions, number_of, refused};
-use graphene_frontend::dim::{Bindings, Dim, Symbol};
-use graphene_frontend::graph::{Graph, Node};
-use graphene_frontend::op::{Binary, CumulativeOp, Op, ReduceOp, SliceAxis};
-use graphene_frontend::tensor::Tensor;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::op::{Binary, CumulativeOp, Op, ReduceOp};
+use graphene_frontend::{Bindings, Dim, Graph, Node, Symbol, Tensor, TensorType};
 
 mod finite;
 mod matmuls;
@@ -17,7 +14,6 @@ mod movement;
 /// Constants with more elements are taken to be finite unseen: they are tables and weights.
 const SEEN: usize = 1 << 20;
 
-/// What is known of a node's outputs.
 pub(super) fn apply(
     graph: &Graph,
     node: &Node,
@@ -25,73 +21,58 @@ pub(super) fn apply(
     symbol: &Symbol,
 ) -> Result<Vec<Value>, String> {
     let inputs: Vec<&Value> = given.iter().flatten().copied().collect();
-    let rank = |number: usize| node.outputs().get(number).map_or(0, TensorType::rank);
-    let one = |value: Value| Ok(vec![value]);
-    match node.op() {
-        Op::Input => return one(input(&node.outputs()[0], symbol)),
-        Op::Constant(tensor) => return one(constant(tensor)),
+    let has_part = || inputs.iter().any(|value| value.along().next().is_some());
+    let value = match node.op() {
+        Op::Input => input(&node.outputs()[0], symbol),
+        Op::Constant(tensor) => constant(tensor),
         Op::Iota(dim) if *dim == Dim::symbol(symbol.name()) => {
-            let axes = vec![Some(Along::plain(Added::Unknown))];
-            return one(Value { axes, uniform: None, finite: true, large: false });
+            Value { axes: vec![Some(Along::plain(Added::Unknown))], ..Value::free(1) }
         }
         Op::Size(dim) if mentions(dim, symbol) => return refused("is a size that follows from it"),
-        Op::Expand(_) => return movement::expand(node, inputs[0], symbol).and_then(one),
-        Op::Slice(axes) => return movement::slice(node, inputs[0], axes, symbol).and_then(one),
-        Op::Pad { before, after, .. } => {
-            return movement::pad(&inputs, before, after).and_then(one);
-        }
-        _ => {}
-    }
-    // What the dim has no part in is as it was, whatever computes it.
-    if inputs.iter().all(|value| value.along().next().is_none()) && !follows(node, symbol) {
-        let op = node.op();
-        let points = matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. });
-        let uniform = (points || matches!(op, Op::Reshape(_))).then(|| everywhere(op, &inputs));
-        let uniform = uniform.flatten();
-        let keeps = !points || finite::keeps(graph, node, &inputs);
-        let large = finite::large(graph, node, &inputs);
-        let known = uniform.as_ref().and_then(super::value_of).is_some_and(f64::is_finite);
-        let finite = known || keeps && inputs.iter().all(|value| value.finite);
-        let free = |ty: &TensorType| Value {
-            uniform: uniform.clone(),
-            finite,
-            large,
-            ..Value::free(ty.rank())
-        };
-        return Ok(node.outputs().iter().map(free).collect());
-    }
-    match node.op() {
+        Op::Expand(_) => movement::expand(node, inputs[0], symbol)?,
+        Op::Slice(axes) => movement::slice(node, inputs[0], axes, symbol)?,
+        Op::Pad { before, after, .. } => movement::pad(&inputs, before, after)?,
+        _ if !has_part() && !follows(node, symbol) => return Ok(apart(graph, node, &inputs)),
         Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } | Op::BitCast(_) => {
-            pointwise(graph, node, &inputs, rank(0)).and_then(one)
+            pointwise(graph, node, &inputs)?
         }
-        Op::Reshape(_) => movement::reshape(graph, node, inputs[0], symbol).and_then(one),
-        Op::Transpose(perm) => one(Value {
+        Op::Reshape(_) => movement::reshape(graph, node, inputs[0], symbol)?,
+        Op::Transpose(perm) => Value {
             axes: perm.iter().map(|&axis| inputs[0].axes[axis].clone()).collect(),
             ..inputs[0].clone()
-        }),
-        Op::Concat { axis } => movement::concat(&inputs, *axis).and_then(one),
-        Op::Gather { axis } => movement::gather(&inputs, *axis).and_then(one),
-        Op::Reduce { op, axes, keep } => reduce(inputs[0], *op, axes, *keep).and_then(one),
-        Op::ArgReduce { axis, keep, .. } => {
-            reduce(inputs[0], ReduceOp::Max, &[*axis], *keep).and_then(one)
-        }
-        Op::Cumulative { op, axis, reverse, .. } => {
-            cumulative(inputs[0], *op, *axis, *reverse).and_then(one)
-        }
-        Op::TopK { axis, .. } => {
-            let value = by_itself(inputs[0], *axis..*axis + 1, "orders what lies along it")?;
-            Ok(vec![value.clone(), value])
-        }
-        Op::Softmax { axis, log } => softmax(inputs[0], *axis, *log).and_then(one),
+        },
+        Op::Concat { axis } => movement::concat(&inputs, *axis)?,
+        Op::Gather { axis } => movement::gather(&inputs, *axis)?,
+        Op::Reduce { op, axes, keep } => reduce(inputs[0], *op, axes, *keep)?,
+        Op::ArgReduce { axis, keep, .. } => reduce(inputs[0], ReduceOp::Max, &[*axis], *keep)?,
+        Op::Cumulative { op, axis, reverse, .. } => cumulative(inputs[0], *op, *axis, *reverse)?,
+        Op::TopK { axis, .. } => by_itself(inputs[0], [*axis], "orders what lies along it")?,
+        Op::Softmax { axis, log } => softmax(inputs[0], *axis, *log)?,
         Op::LayerNorm { axis, epsilon } | Op::RmsNorm { axis, epsilon } => {
-            norms(node, &inputs, *axis, *epsilon)
+            return norms(node, &inputs, *axis, *epsilon);
         }
-        Op::MatMul => matmuls::matmul(&inputs, rank(0)).and_then(one),
-        Op::Attention(attrs) => matmuls::attention(given, attrs).and_then(one),
-        Op::Rnn(_) => matmuls::recurrent(node, given),
-        Op::Conv(_) | Op::ConvTranspose { .. } | Op::Pool(_) => matmuls::window(node, given),
-        _ => refused("is not known to leave positions apart"),
-    }
+        Op::MatMul => matmuls::matmul(&inputs)?,
+        Op::Attention(attrs) => matmuls::attention(given, attrs)?,
+        Op::Rnn(_) => return matmuls::recurrent(node, given),
+        Op::Conv(_) | Op::ConvTranspose { .. } | Op::Pool(_) => matmuls::window(node, given)?,
+        _ => return refused("is not known to leave positions apart"),
+    };
+    Ok(vec![value; node.outputs().len()])
+}
+
+/// What the dim has no part in is as it was, whatever computes it.
+fn apart(graph: &Graph, node: &Node, inputs: &[&Value]) -> Vec<Value> {
+    let op = node.op();
+    let points = matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. });
+    let uniform =
+        (points || matches!(op, Op::Reshape(_))).then(|| everywhere(op, inputs)).flatten();
+    let known = uniform.as_ref().and_then(super::value_of).is_some_and(f64::is_finite);
+    let keeps = !points || finite::keeps(graph, node, inputs);
+    let finite = known || keeps && inputs.iter().all(|value| value.finite);
+    let large = finite::large(graph, node, inputs);
+    let axes = |ty: &TensorType| vec![None; ty.rank()];
+    let free = |ty| Value { axes: axes(ty), uniform: uniform.clone(), finite, large };
+    node.outputs().iter().map(free).collect()
 }
 
 /// Whether a node's attributes or outputs follow from the symbol.
@@ -134,9 +115,15 @@ fn everywhere(op: &Op, inputs: &[&Value]) -> Option<Tensor> {
     }
 }
 
-/// The axis of an operand of this rank that broadcasts to an axis of a result.
-fn broadcast(axis: usize, of: usize, rank: usize) -> Option<usize> {
-    (axis + of).checked_sub(rank)
+/// The axis of an operand that broadcasts to an axis of a result of this rank.
+fn operand_axis(value: &Value, axis: usize, rank: usize) -> Option<usize> {
+    (axis + value.axes.len()).checked_sub(rank)
+}
+
+/// How the dim runs along an axis of a result of this rank that operands broadcast to.
+fn broadcast(inputs: &[&Value], axis: usize, rank: usize) -> Result<Option<Along>, String> {
+    let at = |value: &&Value| operand_axis(value, axis, rank);
+    common(inputs.iter().filter_map(|value| value.axes[at(value)?].as_ref()))
 }
 
 /// How a dim runs along a result's axis where it does so along operands'.
@@ -151,18 +138,14 @@ fn common<'a>(alongs: impl Iterator<Item = &'a Along>) -> Result<Option<Along>, 
     Ok(found)
 }
 
-fn pointwise(graph: &Graph, node: &Node, inputs: &[&Value], rank: usize) -> Result<Value, String> {
-    let op = node.op();
-    let mut axes = Vec::with_capacity(rank);
-    for axis in 0..rank {
-        let at = |value: &Value| broadcast(axis, value.axes.len(), rank);
-        let alongs = inputs.iter().filter_map(|value| value.axes[at(value)?].as_ref());
-        let along = common(alongs)?.map(|along| {
-            let added: Vec<Added> = inputs.iter().map(|value| value.added(at(value))).collect();
-            Along { added: added_by(op, &added, inputs), ..along }
-        });
-        axes.push(along);
-    }
+fn pointwise(graph: &Graph, node: &Node, inputs: &[&Value]) -> Result<Value, String> {
+    let (op, rank) = (node.op(), node.outputs()[0].rank());
+    let along = |axis: usize| {
+        let added = |value: &&Value| value.added(operand_axis(value, axis, rank));
+        let added = || added_by(op, &inputs.iter().map(added).collect::<Vec<_>>(), inputs);
+        Ok(broadcast(inputs, axis, rank)?.map(|along| Along { added: added(), ..along }))
+    };
+    let axes = (0..rank).map(along).collect::<Result<_, String>>()?;
     let finite = finite::keeps(graph, node, inputs) && inputs.iter().all(|value| value.finite);
     let large = finite::large(graph, node, inputs);
     Ok(Value { axes, uniform: everywhere(op, inputs), finite, large })
@@ -188,10 +171,8 @@ fn added_by(op: &Op, added: &[Added], inputs: &[&Value]) -> Added {
         (Op::Binary(Binary::Mul), [a, b]) if finite => zero_of(a, b),
         // Whatever is added to it, no other mask takes it back.
         (Op::Binary(Binary::Add), [a, b]) if a.forbids() || b.forbids() => {
-            match finite_or_low(inputs, added) {
-                true => Added::Forbidden,
-                false => Added::Unknown,
-            }
+            let known = |(value, added): (&&Value, &Added)| value.finite || added.forbids();
+            if inputs.iter().zip(added).all(known) { Added::Forbidden } else { Added::Unknown }
         }
         (Op::Cast { to, .. }, [Added::Forbidden]) if to.is_float() => Added::Forbidden,
         _ => Added::Unknown,
@@ -201,11 +182,6 @@ fn added_by(op: &Op, added: &[Added], inputs: &[&Value]) -> Added {
 /// The one that is zero, if one is.
 fn zero_of(a: &Added, b: &Added) -> Added {
     [a, b].into_iter().find(|added| added.is_zero()).cloned().unwrap_or(Added::Unknown)
-}
-
-/// Whether each operand is finite or forbids.
-fn finite_or_low(inputs: &[&Value], added: &[Added]) -> bool {
-    inputs.iter().zip(added).all(|(value, added)| value.finite || added.forbids())
 }
 
 /// A value as it is, unless the dim runs along one of these axes.
@@ -218,6 +194,13 @@ fn by_itself(
         true => refused(why),
         false => Ok(other_elements(value)),
     }
+}
+
+/// Elements of any of these values.
+fn of_any(inputs: &[&Value]) -> Value {
+    let finite = inputs.iter().all(|value| value.finite);
+    let large = inputs.iter().any(|value| value.large);
+    Value { axes: Vec::new(), uniform: None, finite, large }
 }
 
 /// Other elements where a value's are.
@@ -290,14 +273,4 @@ fn norms(node: &Node, inputs: &[&Value], axis: usize, epsilon: f32) -> Result<Ve
     statistics.axes[axis..].fill(None);
     let rest = node.outputs().len().saturating_sub(1);
     Ok(std::iter::once(value).chain(std::iter::repeat_n(statistics, rest)).collect())
-}
-
-/// Whether a slice takes the first element alone.
-fn is_first(slice: &SliceAxis) -> bool {
-    begins(slice) && slice.len == Dim::from(1)
-}
-
-/// Whether a slice takes elements one after the other from the first.
-fn begins(slice: &SliceAxis) -> bool {
-    slice.start == Dim::from(0) && slice.step == 1
 }

@@ -1,35 +1,27 @@
 //! The order of groups.
 
-use crate::base::groups::{Group, GroupId, Groups};
+use crate::base::groups::{Group, Groups};
 use graphene_frontend::graph::Graph;
 use std::collections::BTreeSet;
-
-/// Groups in an order in which they can run, and where each node is.
-pub(crate) struct Arranged {
-    pub(crate) groups: Groups,
-    pub(crate) group_of: Vec<Option<GroupId>>,
-}
+use std::mem::take;
 
 /// Puts groups in order: by their latest node, after all that they wait for.
-pub(super) fn arrange(graph: &Graph, groups: Vec<Group>, constant: Vec<bool>) -> Arranged {
-    let mut number_of = vec![usize::MAX; graph.len()];
-    for (number, group) in groups.iter().enumerate() {
-        group.nodes.iter().for_each(|id| number_of[id.index()] = number);
-    }
+pub(super) fn arrange(graph: &Graph, groups: Vec<Group>, constant: Vec<bool>) -> Groups {
+    let mut all = Groups { groups, boundaries: Vec::new(), notes: Vec::new(), constant };
+    let (group_of, groups) = (all.group_of(graph), take(&mut all.groups));
     let mut readers = vec![BTreeSet::new(); groups.len()];
     let mut waiting = vec![0_usize; groups.len()];
     for (id, node) in graph.nodes() {
-        let to = number_of[id.index()];
-        for value in node.inputs().iter().flatten() {
-            let from = number_of[value.node.index()];
-            if from != usize::MAX && from != to && readers[from].insert(to) {
-                waiting[to] += 1;
-            }
+        let Some(to) = group_of[id.index()] else { continue };
+        let makers =
+            node.inputs().iter().flatten().filter_map(|value| group_of[value.node.index()]);
+        for from in makers.filter(|from| *from != to) {
+            waiting[to.index()] += usize::from(readers[from.index()].insert(to.index()));
         }
     }
     let key = |number: usize| (groups[number].nodes.last().copied(), number);
-    let all = 0..groups.len();
-    let mut ready: BTreeSet<_> = all.filter(|&number| waiting[number] == 0).map(key).collect();
+    let first = (0..groups.len()).filter(|&number| waiting[number] == 0);
+    let mut ready: BTreeSet<_> = first.map(key).collect();
     let mut order = Vec::with_capacity(groups.len());
     while let Some((_, number)) = ready.pop_first() {
         order.push(number);
@@ -41,13 +33,7 @@ pub(super) fn arrange(graph: &Graph, groups: Vec<Group>, constant: Vec<bool>) ->
         }
     }
     assert_eq!(order.len(), groups.len(), "covers and operations alone have no cycles");
-    let mut renumbered = vec![GroupId::from_index(0); groups.len()];
-    for (new, &old) in order.iter().enumerate() {
-        renumbered[old] = GroupId::from_index(new);
-    }
-    let group_of = number_of.iter().map(|&number| renumbered.get(number).copied()).collect();
     let mut groups: Vec<_> = groups.into_iter().map(Some).collect();
-    let groups = order.iter().filter_map(|&old| groups[old].take()).collect();
-    let groups = Groups { groups, boundaries: Vec::new(), notes: Vec::new(), constant };
-    Arranged { groups, group_of }
+    all.groups = order.iter().filter_map(|&old| groups[old].take()).collect();
+    all
 }

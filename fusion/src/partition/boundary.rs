@@ -1,30 +1,17 @@
 //! Boundaries: the values stored between two groups, why, and what one launch for both would gain.
 
-use crate::base::graph::NodeExt;
 use crate::base::groups::{Boundary, Family, Group, GroupId, Groups, Reason};
-use crate::partition::arrange::Arranged;
 use crate::partition::costs::{Costs, Kept};
-use crate::partition::fusion_graph::FusionGraph;
 use crate::partition::join::waits_through_others;
 use crate::partition::legal::{Rules, alone, family, is_fusible};
 use crate::partition::set::{OpId, Set};
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::{Graph, NodeId};
 use std::collections::{BTreeSet, HashMap};
 
-/// A value that one group makes and another one reads.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Stored {
-    pub(crate) to: GroupId,
-    pub(crate) value: ValueId,
-    pub(crate) from: GroupId,
-}
-
-/// What is stored between groups that are launches: changes of view that move nothing are looked through.
-pub(crate) fn stored(
-    graph: &Graph,
-    groups: &Groups,
-    group_of: &[Option<GroupId>],
-) -> BTreeSet<Stored> {
+/// What is stored between groups that are launches, as where every operation is one: changes of view that move nothing are
+/// looked through.
+pub(crate) fn stored(graph: &Graph, groups: &Groups) -> Vec<Boundary> {
+    let group_of = groups.group_of(graph);
     let of = |id: NodeId| group_of[id.index()].map(|group| (group, &groups.groups[group.index()]));
     let is_free = |id: NodeId| of(id).is_some_and(|(_, group)| group.family == Family::View);
     let mut all = BTreeSet::new();
@@ -38,48 +25,45 @@ pub(crate) fn stored(
                 value = source;
             }
             let from = of(value.node).map(|(from, _)| from).filter(|&from| from != to);
-            all.extend(from.map(|from| Stored { to, value, from }));
+            all.extend(from.map(|from| (to, value, from)));
         }
     }
-    all
+    let boundary =
+        |(to, value, from)| Boundary { value, from, to, reason: Reason::PerOp, gain: None };
+    all.into_iter().map(boundary).collect()
 }
 
-/// The values stored between two groups, each with the reason.
-pub(crate) fn boundaries(
-    rules: &Rules<'_>,
-    costs: &Costs<'_>,
-    arranged: &Arranged,
-) -> Vec<Boundary> {
-    let all = stored(rules.net.graph, &arranged.groups, &arranged.group_of);
-    let ops = arranged.groups.groups.iter().map(|group| ops(rules.net, group)).collect();
-    let apart = WhyApart { rules, costs, arranged, all: &all, ops };
+pub(crate) fn boundaries(rules: &Rules<'_>, costs: &Costs<'_>, groups: &Groups) -> Vec<Boundary> {
+    let all = stored(rules.net.graph, groups);
+    let ops = |group: &Group| {
+        let mut ops: Vec<_> = group.nodes.iter().filter_map(|&id| rules.net.of_node(id)).collect();
+        ops.sort_unstable();
+        ops
+    };
+    let ops = groups.groups.iter().map(ops).collect();
+    let group_of = groups.group_of(rules.net.graph);
+    let apart = WhyApart { rules, costs, groups, group_of, all: &all, ops };
     let mut found: HashMap<(GroupId, GroupId), (Reason, Option<f64>)> = HashMap::new();
-    let boundary = |&Stored { to, value, from }: &Stored| {
+    let boundary = |&Boundary { to, value, from, .. }: &Boundary| {
         let (reason, gain) = *found.entry((from, to)).or_insert_with(|| apart.why(from, to));
         Boundary { value, from, to, reason, gain }
     };
     all.iter().map(boundary).collect()
 }
 
-/// The operations of a group that have to be placed, ascending; none of a change of view.
-fn ops(net: &FusionGraph<'_>, group: &Group) -> Vec<OpId> {
-    let mut ops: Vec<OpId> = group.nodes.iter().filter_map(|&id| net.of_node(id)).collect();
-    ops.sort_unstable();
-    ops
-}
-
 struct WhyApart<'a> {
     rules: &'a Rules<'a>,
     costs: &'a Costs<'a>,
-    arranged: &'a Arranged,
-    all: &'a BTreeSet<Stored>,
-    /// For each group its operations.
+    groups: &'a Groups,
+    group_of: Vec<Option<GroupId>>,
+    all: &'a [Boundary],
+    /// For each group its operations that have to be placed, ascending; none of a change of view.
     ops: Vec<Vec<OpId>>,
 }
 
 impl WhyApart<'_> {
     fn group(&self, id: GroupId) -> &Group {
-        &self.arranged.groups.groups[id.index()]
+        &self.groups.groups[id.index()]
     }
 
     /// Why one group does not hold the operations of two, and the seconds that it would gain.
@@ -112,7 +96,7 @@ impl WhyApart<'_> {
         // What stands before a group waits for none behind it.
         let makers = |group: GroupId| {
             let producers = self.ops[group.index()].iter().flat_map(|&op| &net[op].producers);
-            let makers = producers.filter_map(|&op| self.arranged.group_of[net[op].node.index()]);
+            let makers = producers.filter_map(|&op| self.group_of[net[op].node.index()]);
             makers.filter(|maker| *maker >= from)
         };
         if waits_through_others(from, to, makers) {
@@ -149,7 +133,7 @@ impl WhyApart<'_> {
         for stored in self.all.iter().filter(|stored| stored.from == from && stored.to == to) {
             let bytes = net.bytes(stored.value);
             kept.read += bytes;
-            let read = |other: &&Stored| other.value == stored.value && other.to != to;
+            let read = |other: &&Boundary| other.value == stored.value && other.to != to;
             let given = net.is_given(stored.value);
             kept.written += if given || self.all.iter().any(|s| read(&s)) { 0.0 } else { bytes };
         }

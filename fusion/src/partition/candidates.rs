@@ -10,9 +10,8 @@ use crate::partition::costs::Costs;
 use crate::partition::fusion_graph::{FusionGraph, Role, ShapeId};
 use crate::partition::legal::{Rules, family, is_fusible};
 use crate::partition::set::{OpId, Set, bits};
-use graphene_frontend::graph::ValueId;
-use graphene_frontend::op::Op;
-use std::collections::{HashMap, HashSet};
+use graphene_frontend::{Op, ValueId};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem::{Discriminant, discriminant};
 use std::ops::Range;
 
@@ -25,7 +24,6 @@ const MANY: usize = 1 << 18;
 /// The places that a candidate may span. Groups that span more are joined of these.
 pub(crate) const NEAR: usize = 64;
 
-/// A group that may be chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) set: Set,
@@ -36,7 +34,6 @@ pub(crate) struct Candidate {
     pub(crate) needs: u128,
 }
 
-/// All candidates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Candidates {
     all: Vec<Candidate>,
@@ -58,7 +55,6 @@ impl Candidates {
     }
 }
 
-/// Looks for all legal groups.
 pub(crate) fn candidates(rules: &Rules<'_>, costs: &Costs<'_>) -> Candidates {
     let net = rules.net;
     let near = neighbours(net);
@@ -93,26 +89,20 @@ pub(crate) fn candidates(rules: &Rules<'_>, costs: &Costs<'_>) -> Candidates {
 
 /// The outside operations that a set waits for, near enough to matter.
 fn needs(net: &FusionGraph<'_>, set: Set) -> u128 {
-    let mut needs = 0;
-    for op in set.iter() {
-        for &from in net[op].producers.iter().filter(|&&from| !set.contains(from)) {
-            let place = from.0 as i64 + NEAR as i64 - i64::from(set.first().0);
-            if place >= 0 {
-                needs |= 1_u128 << place;
-            }
-        }
-    }
-    needs
+    let producers = set.iter().flat_map(|op| &net[op].producers);
+    let outside = producers.filter(|from| !set.contains(**from));
+    let places = outside.map(|from| i64::from(from.0) + NEAR as i64 - i64::from(set.first().0));
+    places.filter(|place| *place >= 0).fold(0, |needs, place| needs | 1_u128 << place)
 }
 
 /// For every operation those that may join its group directly: makers, readers and siblings.
-fn neighbours(net: &FusionGraph<'_>) -> Vec<Vec<OpId>> {
-    let mut near: Vec<Vec<OpId>> = vec![Vec::new(); net.len()];
+fn neighbours(net: &FusionGraph<'_>) -> Vec<BTreeSet<OpId>> {
+    let mut near = vec![BTreeSet::new(); net.len()];
     let mut link = |a: OpId, b: OpId| {
         let apart = a.0.abs_diff(b.0) as usize;
         if apart > 0 && apart < NEAR && is_fusible(net, a) && is_fusible(net, b) {
-            near[a.index()].push(b);
-            near[b.index()].push(a);
+            near[a.index()].insert(b);
+            near[b.index()].insert(a);
         }
     };
     // Siblings join in a row, each the one before it: there are too many choices of some of many.
@@ -126,10 +116,6 @@ fn neighbours(net: &FusionGraph<'_>) -> Vec<Vec<OpId>> {
             alike.into_iter().for_each(|other| link(other, op));
         }
     }
-    near.iter_mut().for_each(|list| {
-        list.sort_unstable();
-        list.dedup();
-    });
     near
 }
 
@@ -158,7 +144,7 @@ struct Window {
 }
 
 impl Window {
-    fn new(net: &FusionGraph<'_>, neighbours: &[Vec<OpId>], first: OpId) -> Self {
+    fn new(net: &FusionGraph<'_>, neighbours: &[BTreeSet<OpId>], first: OpId) -> Self {
         let len = (net.len() - first.index()).min(NEAR);
         let place = |op: OpId| op.0.checked_sub(first.0).filter(|&i| (i as usize) < len);
         let (mut before, mut after) = (vec![0_u64; len], vec![0_u64; len]);
@@ -177,7 +163,6 @@ impl Window {
         Self { before, after, near }
     }
 
-    /// What may join a set.
     fn around(&self, mask: u64) -> u64 {
         bits(mask).fold(0, |around, i| around | self.near[i as usize]) & !mask
     }

@@ -10,13 +10,12 @@ use crate::base::groups::{Executor, Family};
 use crate::base::sizes::ceil;
 use crate::families::layout::takes_views;
 use crate::families::tiles::{blocks_of_decode, rows_of_layers};
-use crate::partition::fusion_graph::{FusionGraph, Operation, Read, Role};
+use crate::partition::fusion_graph::{FusionGraph, Operation, Role};
 use crate::partition::grids::{Grids, of_items, vector_of};
 use crate::partition::legal::TILE_ROWS;
 use crate::partition::set::{OpId, Set};
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{NodeId, ValueId};
 use graphene_frontend::op::{Op, ReduceOp, RnnCell};
+use graphene_frontend::{DType, NodeId, ValueId};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Precision, Target};
 use graphene_ir::template::gemm::ROWS;
@@ -43,7 +42,6 @@ pub(crate) struct Kept {
     pub(crate) written: f64,
 }
 
-/// Costs of groups of a net on a target.
 pub(crate) struct Costs<'a> {
     net: &'a FusionGraph<'a>,
     target: &'a Target,
@@ -69,18 +67,12 @@ impl<'a> Costs<'a> {
         Self { net, target, work, matmuls: net.ids().map(matmul).collect() }
     }
 
-    /// The cost of these operations as one launch of this family.
     pub(crate) fn of(&self, set: Set, family: Family) -> Cost {
         let mut cost = self.traffic(set.iter(), |op| set.contains(op));
         cost.reread = self.reread(set, family);
         cost.blocks = self.blocks(set, family).max(1.0);
         (cost.copies, cost.copied) = self.copies(set, family);
         cost.launch = self.target.launch_cost * f64::from(1 + cost.copies);
-        self.filled(set, family, cost)
-    }
-
-    /// The cost with the times that its blocks take on the cores that they fill.
-    fn filled(&self, set: Set, family: Family, mut cost: Cost) -> Cost {
         let cores = f64::from(self.target.cores);
         let filled = (cost.blocks / cores).min(1.0);
         let work = set.iter().map(|op| self.work[op.index()]).sum::<f64>();
@@ -152,7 +144,10 @@ impl<'a> Costs<'a> {
             for read in &operation.reads {
                 let inner = read.from.is_some_and(&inside);
                 if !inner && seen.insert(read.part) {
-                    cost.read += self.read_bytes(operation, read);
+                    // Of a table as much is read as is found in it.
+                    let is_table = operation.family == Family::Gather && read.slot == 0;
+                    let most = if is_table { operation.writes[0].bytes } else { f64::INFINITY };
+                    cost.read += read.bytes.min(most);
                 }
             }
             let stored = operation.writes.iter().filter(|written| written.leaves(&inside));
@@ -183,7 +178,6 @@ impl<'a> Costs<'a> {
         (seen.len() as u32, bytes)
     }
 
-    /// The cost of a change of view that has to move elements.
     pub(crate) fn of_move(&self, id: NodeId) -> Cost {
         let (bytes, ty) = (self.net.bytes(id.value()), self.net.graph.ty(id.value()));
         let elements = bytes / ty.dtype.size() as f64;
@@ -198,14 +192,6 @@ impl<'a> Costs<'a> {
             }
         };
         Cost { blocks, ..move_cost(self.target, bytes) }
-    }
-
-    /// Of a table as much is read as is found in it.
-    fn read_bytes(&self, operation: &Operation, read: &Read) -> f64 {
-        match operation.family {
-            Family::Gather if read.slot == 0 => read.bytes.min(operation.writes[0].bytes),
-            _ => read.bytes,
-        }
     }
 
     /// Bytes that blocks read again because they share them, unless the last cache holds them.
@@ -223,24 +209,14 @@ impl<'a> Costs<'a> {
             }
             Family::Fmha => {
                 let operation = &self.net[set.first()];
-                let keys: f64 = operation
-                    .reads
-                    .iter()
-                    .filter(|r| matches!(r.slot, 1 | 2))
-                    .map(|r| r.bytes)
-                    .sum();
+                let keys = operation.reads.iter().filter(|read| matches!(read.slot, 1 | 2));
+                let keys: f64 = keys.map(|read| read.bytes).sum();
                 let queries = self.net.sizes(operation.shape).get(2).copied().unwrap_or(1.0);
                 uncached(keys, keys * ((queries / TILE).ceil() - 1.0).max(0.0))
             }
-            Family::View
-            | Family::Copy
-            | Family::Pointwise
-            | Family::Normalization
-            | Family::Reduction
-            | Family::Gather
-            | Family::Convolution
-            | Family::Recurrent
-            | Family::Control => 0.0,
+            Family::View | Family::Copy | Family::Pointwise | Family::Normalization => 0.0,
+            Family::Reduction | Family::Gather | Family::Convolution => 0.0,
+            Family::Recurrent | Family::Control => 0.0,
         }
     }
 
@@ -259,7 +235,6 @@ impl<'a> Costs<'a> {
         a * again(n) + b * again(m)
     }
 
-    /// Blocks that can run side by side.
     fn blocks(&self, set: Set, family: Family) -> f64 {
         match (self.target.kind, family) {
             (_, Family::Mlp) => self.chain_blocks(set, self.chain_rows(set)[0]),
@@ -299,7 +274,8 @@ impl<'a> Costs<'a> {
             matmuls().map(|p| p.batch * (p.m / side).ceil() * (p.n / side).ceil()).sum()
         };
         let of_rows = matches!(family, Family::Normalization | Family::Reduction);
-        let rows = || self.rows(set).filter(|_| of_rows);
+        let row = set.iter().find_map(|op| net[op].role.row()).filter(|_| of_rows);
+        let rows = || row.map(|row| net.sizes(row.full)[..row.first].iter().product());
         match family {
             Family::MatMul if matmuls().next().is_some() => {
                 let wide = tiles(TILE);
@@ -327,11 +303,6 @@ impl<'a> Costs<'a> {
                 [if warpgroups { rows.max(ROWS) } else { rows } as f64; 2]
             }
         }
-    }
-
-    fn rows(&self, set: Set) -> Option<f64> {
-        let row = set.iter().find_map(|op| self.net[op].role.row())?;
-        Some(self.net.sizes(row.full)[..row.first].iter().product())
     }
 }
 
@@ -375,27 +346,12 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> f64 {
             let rows = elements(0) / last(0).max(1.0);
             whole(rows * 2.0 * gates * size(2, 0) * last(2) * (last(0) + last(2)))
         }
-        Op::Input
-        | Op::Constant(_)
-        | Op::Iota(_)
-        | Op::Size(_)
-        | Op::Select
-        | Op::Cast { .. }
-        | Op::BitCast(_)
-        | Op::Reshape(_)
-        | Op::Transpose(_)
-        | Op::Expand(_)
-        | Op::Slice(_)
-        | Op::Concat { .. }
-        | Op::Pad { .. }
-        | Op::Gather { .. }
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::TopK { .. }
-        | Op::NonZero
-        | Op::Resize(_) => vector(output),
+        Op::Input | Op::Constant(_) | Op::Iota(_) | Op::Size(_) => vector(output),
+        Op::Select | Op::Cast { .. } | Op::BitCast(_) | Op::Reshape(_) => vector(output),
+        Op::Transpose(_) | Op::Expand(_) | Op::Slice(_) | Op::Concat { .. } => vector(output),
+        Op::Pad { .. } | Op::Gather { .. } | Op::GatherElements { .. } => vector(output),
+        Op::GatherNd { .. } | Op::ScatterElements { .. } | Op::ScatterNd { .. } => vector(output),
+        Op::TopK { .. } | Op::NonZero | Op::Resize(_) => vector(output),
         // What a branch or a loop does depends on values.
         Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => 0.0,
     }

@@ -48,10 +48,8 @@ struct Step {
     before: u32,
 }
 
-/// Where a way begins.
 const START: u32 = u32::MAX;
 
-/// The cover of least cost of `len` operations.
 pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover {
     let mut by_size: Vec<HashMap<u128, Way>> = vec![HashMap::new(); len + 1];
     by_size[0].insert(0, Way { cost: 0.0, last: START });
@@ -155,7 +153,6 @@ impl Ideal {
         (looked, lacking >> NEAR == 0)
     }
 
-    /// The ideal with a candidate that leads on.
     fn with(self, candidate: &Candidate) -> Self {
         let place = self.place(candidate).expect("a candidate that leads on is near");
         let beyond = self.beyond | place;

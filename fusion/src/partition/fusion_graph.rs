@@ -6,7 +6,6 @@
 
 use crate::base::constants::constants;
 use crate::base::elements::{is_plain, is_real};
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::{Executor, Family};
 use crate::base::sizes::planning_sizes;
 use crate::families::executor::executor;
@@ -14,13 +13,9 @@ use crate::families::kernels::Numbers;
 use crate::families::layout::{Layouts, is_view};
 use crate::partition::set::{OpId, Set};
 use crate::rewrite::integers::multiplies_narrow;
-use graphene_frontend::dim::{Bindings, Dim};
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::Op;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Bindings, DType, Dim, Graph, Node, NodeId, Op, TensorType, ValueId};
 use graphene_ir::target::{Kind, Target};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter::successors;
 use std::ops::Index;
 
@@ -35,7 +30,6 @@ pub(crate) enum Role {
     Point {
         /// Every template computes with its element types, not only loops.
         plain: bool,
-        /// What a kernel computes it in.
         numbers: Numbers,
     },
     /// A matrix product of reals.
@@ -53,18 +47,15 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The rows that it is a function of.
     pub(crate) fn row(self) -> Option<Row> {
         if let Self::Row(row) = self { Some(row) } else { None }
     }
 
-    /// What a kernel computes it in, if it is of elements.
     pub(crate) fn numbers(self) -> Option<Numbers> {
         if let Self::Point { numbers, .. } = self { Some(numbers) } else { None }
     }
 }
 
-/// The rows of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Row {
     /// The first of the axes that make a row.
@@ -77,7 +68,6 @@ pub(crate) struct Row {
     pub(crate) inner: bool,
 }
 
-/// An input of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
     /// Which of the node's inputs.
@@ -98,7 +88,6 @@ pub(crate) struct Read {
     pub(crate) bytes: f64,
 }
 
-/// A result of an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) bytes: f64,
@@ -108,7 +97,6 @@ pub(crate) struct Written {
     pub(crate) given: bool,
 }
 
-/// An operation to place.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) node: NodeId,
@@ -133,7 +121,6 @@ pub(crate) struct FusionGraph<'a> {
     /// For each node whether it is made of constants alone.
     pub(crate) constant: Vec<bool>,
     pub(crate) layouts: Layouts,
-    /// Sizes of all symbols.
     hints: Bindings,
     ops: Vec<Operation>,
     of_node: Vec<Option<OpId>>,
@@ -199,7 +186,6 @@ impl<'a> FusionGraph<'a> {
         self.graph.node(self[op].node)
     }
 
-    /// The sizes of a shape under the hints.
     pub(crate) fn sizes(&self, shape: ShapeId) -> &[f64] {
         &self.shapes.sizes[shape.0 as usize]
     }
@@ -209,12 +195,10 @@ impl<'a> FusionGraph<'a> {
         &self.shapes.known[shape.0 as usize]
     }
 
-    /// The number of elements of a shape under the hints.
     pub(crate) fn elements(&self, shape: ShapeId) -> f64 {
         self.sizes(shape).iter().product()
     }
 
-    /// The size of a value in bytes under the hints.
     pub(crate) fn bytes(&self, value: ValueId) -> f64 {
         let ty = self.graph.ty(value);
         let size = |dim: &Dim| self.size(dim);
@@ -230,7 +214,6 @@ impl<'a> FusionGraph<'a> {
         self.given.contains(&value)
     }
 
-    /// What the operation reads in this place.
     pub(crate) fn read(&self, op: OpId, slot: usize) -> Option<&Read> {
         self[op].reads.iter().find(|read| read.slot == slot)
     }
@@ -293,9 +276,7 @@ impl<'a> FusionGraph<'a> {
             let row_major = self.layouts.is_row_major(value);
             reads.push(Read { slot, root, from, part, direct, row_major, shape, bytes });
         }
-        let mut producers: Vec<OpId> = reads.iter().filter_map(|read| read.from).collect();
-        producers.sort_unstable();
-        producers.dedup();
+        let producers: BTreeSet<OpId> = reads.iter().filter_map(|read| read.from).collect();
         let writes = node.outputs().iter().map(|ty| {
             let shape = self.intern(&ty.shape);
             let bytes = self.elements(shape) * ty.dtype.size() as f64;
@@ -319,7 +300,7 @@ impl<'a> FusionGraph<'a> {
             shape,
             reads,
             writes,
-            producers,
+            producers: producers.into_iter().collect(),
         }
     }
 
@@ -327,6 +308,7 @@ impl<'a> FusionGraph<'a> {
         let node = self.graph.node(id);
         let output = &node.outputs()[0];
         let ty = |slot: usize| node.input(slot).map(|v| self.graph.ty(v));
+        let is_narrow = || node.input(1).is_some_and(|w| multiplies_narrow(self.graph, node, w));
         let first_is_real = ty(0).is_some_and(|ty| is_real(ty.dtype));
         match node.op() {
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => {
@@ -341,28 +323,19 @@ impl<'a> FusionGraph<'a> {
             }
             Op::MatMul if first_is_real => Role::MatMul,
             Op::Conv(_) if first_is_real => Role::Convolution,
-            Op::MatMul | Op::Conv(_) if target.kind == Kind::Cpu => {
-                let w = node.inputs()[1];
-                match w.is_some_and(|w| multiplies_narrow(self.graph, node, w)) {
-                    true => Role::Integers,
-                    false => Role::Alone,
-                }
-            }
+            Op::MatMul | Op::Conv(_) if target.kind == Kind::Cpu && is_narrow() => Role::Integers,
             Op::Gather { axis: 0 } if first_is_real => Role::Lookup,
             op if first_is_real => match row_axis(op, ty(0).map_or(0, TensorType::rank)) {
-                Some((first, inner)) => self.row(first, inner, reads[0].shape, node),
+                Some((first, inner)) => {
+                    let mut reduced = ty(0).map_or(Vec::new(), |ty| ty.shape.clone());
+                    reduced[first..].fill(Dim::from(1));
+                    let (full, reduced) = (reads[0].shape, self.intern(&reduced));
+                    Role::Row(Row { first, full, reduced, inner })
+                }
                 None => Role::Alone,
             },
             _ => Role::Alone,
         }
-    }
-
-    fn row(&mut self, first: usize, inner: bool, full: ShapeId, node: &Node) -> Role {
-        let input = node.inputs()[0].expect("a function of rows has its input");
-        let mut reduced = self.graph.ty(input).shape.clone();
-        reduced[first..].fill(Dim::from(1));
-        let reduced = self.intern(&reduced);
-        Role::Row(Row { first, full, reduced, inner })
     }
 
     /// Fills in who reads what, and what the graph gives.

@@ -21,7 +21,6 @@ pub(crate) fn join(rules: &Rules<'_>, costs: &Costs<'_>, mut groups: Vec<Chosen>
     groups
 }
 
-/// The two groups that gain most as one, and that one.
 fn best(rules: &Rules<'_>, costs: &Costs<'_>, groups: &[Chosen]) -> Option<(usize, usize, Chosen)> {
     let net = rules.net;
     let mut group_of = vec![usize::MAX; net.len()];
@@ -39,7 +38,8 @@ fn best(rules: &Rules<'_>, costs: &Costs<'_>, groups: &[Chosen]) -> Option<(usiz
         for from in own_makers {
             let beyond = |union: &Set| {
                 let before = own == Family::Mlp && groups[from].0.len() == 1;
-                before || spans(*union) > NEAR
+                let spans = 128 - union.mask().leading_zeros() as usize;
+                before || spans > NEAR
             };
             let Some(union) = groups[from].0.union(set).filter(beyond) else { continue };
             let Ok(family) = family(rules, union) else { continue };
@@ -52,10 +52,6 @@ fn best(rules: &Rules<'_>, costs: &Costs<'_>, groups: &[Chosen]) -> Option<(usiz
         }
     }
     best.map(|(_, from, to, joined)| (from, to, joined))
-}
-
-fn spans(set: Set) -> usize {
-    128 - set.mask().leading_zeros() as usize
 }
 
 /// Whether a group waits for another one by a third one. `makers`: the groups that one reads.

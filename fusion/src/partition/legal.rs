@@ -14,12 +14,11 @@ use crate::families::kernels::sums::sum_of;
 use crate::partition::fusion_graph::{FusionGraph, Read, Role, Row, ShapeId};
 use crate::partition::set::{OpId, Set};
 use crate::rewrite::integers::multiplied_bytes;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Op};
-use graphene_ir::arch::Feature;
+use graphene_frontend::{Binary, DType, Op};
 use graphene_ir::target::{Kind, Target};
 use graphene_ir::template::mlp::{Mlp, Warpgroups};
-use graphene_ir::tensor::Scalar;
+use graphene_ir::{Feature, Scalar};
+use std::ops::RangeFrom;
 
 /// The rows of a tile of layers that run as one launch.
 pub(crate) const TILE_ROWS: u64 = 64;
@@ -71,13 +70,14 @@ pub(crate) fn family(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     }
     let template = TEMPLATES.iter().find(|template| kinds & !template.made_of == 0);
     let template = template.ok_or_else(|| mixed(net, set))?;
-    if inner_reads(net, set).any(|read| !read.direct) {
+    let mut inner =
+        set.iter().flat_map(|op| &net[op].reads).filter(|read| is_inner(set, read.from));
+    if inner.any(|read| !read.direct) {
         return Err(Reason::View);
     }
     (template.check)(rules, set)
 }
 
-/// Whether the operation may share a group with others.
 pub(crate) fn is_fusible(net: &FusionGraph<'_>, op: OpId) -> bool {
     kind(net[op].role).is_some()
 }
@@ -107,13 +107,13 @@ fn mixed(net: &FusionGraph<'_>, set: Set) -> Reason {
     Reason::Mixed(first, second)
 }
 
-/// The inputs of members that other members make.
-fn inner_reads<'a>(net: &'a FusionGraph<'_>, set: Set) -> impl Iterator<Item = &'a Read> {
-    set.iter().flat_map(|op| &net[op].reads).filter(move |read| is_inner(set, read.from))
-}
-
 fn is_inner(set: Set, from: Option<OpId>) -> bool {
     from.is_some_and(|from| set.contains(from))
+}
+
+/// Whether an operation reads what members make in one of these places.
+fn reads_inner(net: &FusionGraph<'_>, set: Set, op: OpId, slots: RangeFrom<usize>) -> bool {
+    net[op].reads.iter().any(|read| slots.contains(&read.slot) && is_inner(set, read.from))
 }
 
 fn loops(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
@@ -132,7 +132,7 @@ fn loops(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
 fn matmuls(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let net = rules.net;
     let is_matmul = |op: &OpId| net[*op].role == Role::MatMul;
-    if net.matmuls(set).any(|op| net[op].reads.iter().any(|r| is_inner(set, r.from))) {
+    if net.matmuls(set).any(|op| reads_inner(net, set, op, 0..)) {
         return layers(rules, set);
     }
     let first = net.matmuls(set).next().expect("the template is chosen for its matmuls");
@@ -327,10 +327,11 @@ fn layers_fit(
 ) -> Result<(), Reason> {
     let scalar = match (rules.target.kind, dtype) {
         (Kind::Cpu, _) => {
-            let mut bytes: Vec<u64> =
-                widths.iter().map(|&width| width as u64 * dtype.size() as u64).collect();
-            bytes.sort_unstable();
-            return fits(rules, TILE_ROWS * bytes.iter().rev().take(2).sum::<u64>());
+            let mut widths = widths.to_vec();
+            widths.sort_unstable();
+            let elements =
+                TILE_ROWS * widths.iter().rev().take(2).map(|&width| width as u64).sum::<u64>();
+            return fits(rules, elements * dtype.size() as u64);
         }
         (Kind::Cuda { .. }, DType::F16) => Scalar::F16,
         (Kind::Cuda { .. }, DType::BF16) => Scalar::Bf16,
@@ -348,7 +349,8 @@ fn rows(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let net = rules.net;
     let row = rows_agree(rules, set)?;
     points_have_shape(net, set, &[row.full, row.reduced])?;
-    let family = rows_family(net, set);
+    let norm = set.iter().any(|op| net[op].family == Family::Normalization);
+    let family = if norm { Family::Normalization } else { Family::Reduction };
     // On a CPU, pixels whose channels are innermost are added as vectors, but one by one if anything precedes the sum: that is
     // left to the convolution, which applies it in registers.
     let image = net.sizes(row.full).len() == 4 && row.first == 2 && row.full != row.reduced;
@@ -362,12 +364,6 @@ fn rows(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     Ok(family)
 }
 
-fn rows_family(net: &FusionGraph<'_>, set: Set) -> Family {
-    let families = set.iter().map(|op| net[op].family);
-    let norm = families.into_iter().any(|family| family == Family::Normalization);
-    if norm { Family::Normalization } else { Family::Reduction }
-}
-
 /// The rows that all functions of rows in the set have, if they can share a launch.
 fn rows_agree(rules: &Rules<'_>, set: Set) -> Result<Row, Reason> {
     let net = rules.net;
@@ -379,7 +375,7 @@ fn rows_agree(rules: &Rules<'_>, set: Set) -> Result<Row, Reason> {
             return Err(Reason::Shape);
         }
         // Scale and bias are read as they are stored.
-        if net[op].reads.iter().any(|read| read.slot > 0 && is_inner(set, read.from)) {
+        if reads_inner(net, set, op, 1..) {
             return Err(Reason::Prologue(net[op].family));
         }
         let is_read = net[op].writes[0].readers.iter().any(|&reader| set.contains(reader));
@@ -412,15 +408,14 @@ fn embeddings(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         if net[op].shape != shape || row(op) != row(first) {
             return Err(Reason::Shape);
         }
-        if net[op].reads.iter().any(|read| is_inner(set, read.from)) {
+        if reads_inner(net, set, op, 0..) {
             return Err(Reason::Prologue(Family::Gather));
         }
     }
-    let has_rows = set.iter().any(|op| matches!(net[op].role, Role::Row(_)));
-    if !has_rows {
+    if !set.iter().any(|op| matches!(net[op].role, Role::Row(_))) {
         points_have_shape(net, set, &[shape])?;
         let written = set.iter().flat_map(|op| &net[op].writes);
-        let results = written.filter(|written| written.leaves(|op| set.contains(op))).count();
+        let results = written.filter(|written| written.is_stored(set)).count();
         return match rules.target.kind {
             Kind::Cuda { .. } if results > 1 => Err(Reason::Results),
             Kind::Cuda { .. } | Kind::Cpu => Ok(Family::Gather),
@@ -448,7 +443,7 @@ fn only(net: &FusionGraph<'_>, set: Set, role: Role) -> Result<OpId, Reason> {
 fn convolutions(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let net = rules.net;
     let conv = only(net, set, Role::Convolution)?;
-    if net[conv].reads.iter().any(|read| is_inner(set, read.from)) {
+    if reads_inner(net, set, conv, 0..) {
         return Err(Reason::Prologue(Family::Convolution));
     }
     points_have_shape(net, set, &[net[conv].shape])?;
@@ -478,7 +473,7 @@ fn integers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         }
     }
     // Weights and bias are read as they are stored.
-    if net[root].reads.iter().any(|read| read.slot > 0 && is_inner(set, read.from)) {
+    if reads_inner(net, set, root, 1..) {
         return Err(Reason::Prologue(family));
     }
     let stays = |op: &OpId| *op == root || widening.contains(op);

@@ -2,7 +2,6 @@
 
 use crate::base::groups::SPAN;
 
-/// An operation of a [`FusionGraph`](super::fusion_graph::FusionGraph).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct OpId(pub(crate) u32);
 

@@ -6,10 +6,8 @@
 
 use super::language::SMALL;
 use crate::base::constants::constants;
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::rebuild::{Rebuilt, Regrown};
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{Graph, NodeId, Op, ValueId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -31,7 +29,6 @@ pub(crate) struct Block {
     pub(crate) inputs: Vec<ValueId>,
     /// The values that the outputs stand for.
     pub(crate) outputs: Vec<ValueId>,
-    /// Names of its operations in the model.
     pub(crate) names: Vec<String>,
 }
 
@@ -79,12 +76,10 @@ fn crossing(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<usiz
     for (place, id) in operations.iter().enumerate() {
         position[id.index()] = place;
     }
-    let mut last_use: BTreeMap<ValueId, usize> = BTreeMap::new();
-    for (place, &id) in operations.iter().enumerate() {
-        for &value in graph.node(id).inputs().iter().flatten() {
-            last_use.insert(value, place);
-        }
-    }
+    let uses = operations.iter().enumerate().flat_map(|(place, &id)| {
+        graph.node(id).inputs().iter().flatten().map(move |&value| (value, place))
+    });
+    let last_use: BTreeMap<ValueId, usize> = uses.collect();
     // Steps up where a value begins to cross and down where it ends, summed up.
     let mut change = vec![0_isize; operations.len() + 2];
     for (value, last) in last_use {
@@ -95,13 +90,12 @@ fn crossing(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<usiz
             change[last + 1] -= weight;
         }
     }
-    let mut crossing = Vec::with_capacity(operations.len() + 1);
     let mut now = 0_isize;
-    for step in &change[..=operations.len()] {
+    let cuts = change[..=operations.len()].iter().map(|step| {
         now += step;
-        crossing.push(now.unsigned_abs());
-    }
-    crossing
+        now.unsigned_abs()
+    });
+    cuts.collect()
 }
 
 /// Whether a cut behind this would part an attention: it is a softmax or what one reads.
@@ -114,7 +108,6 @@ fn feeds_a_matmul(graph: &Graph, id: NodeId) -> bool {
     graph.uses(id).iter().any(|(reader, _)| matches!(graph.node(*reader).op(), Op::MatMul))
 }
 
-/// These operations as a block.
 fn carve(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Rebuilt<Block> {
     let (mut constants, mut inputs, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let mut block = Regrown::default();

@@ -1,12 +1,9 @@
 //! Convolutions of few channels filled up, so that their channels may be innermost.
 
 use crate::base::error::FusionError;
-use crate::base::graph::NodeExt;
 use crate::base::rebuild::{Rebuilt, rebuilt};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::{Op, PadMode};
+use graphene_frontend::{DType, Dim, Graph, Node};
 use graphene_ir::target::Target;
 
 /// Convolutions of few channels, such as the first one of a model of images, of more: they are filled up with zeros, so

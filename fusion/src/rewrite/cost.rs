@@ -3,9 +3,7 @@
 //! only the order of alternatives matters.
 
 use crate::base::sizes::sizes_of;
-use graphene_frontend::dim::{Bindings, Dim};
-use graphene_frontend::op::Op;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Bindings, Dim, Op, TensorType};
 use std::collections::BTreeSet;
 
 /// Microseconds of a launch.
@@ -58,7 +56,6 @@ pub(crate) fn cost(
     }
 }
 
-/// Dims of one before a larger one.
 fn ones_inside(shape: &[Dim]) -> usize {
     let last = shape.iter().rposition(|dim| *dim != 1).unwrap_or(0);
     shape[..last].iter().filter(|dim| **dim == 1).count()

@@ -5,10 +5,9 @@
 //! better it, and the smaller of the two is taken. Both give acyclic graphs.
 
 use super::cost::cost;
-use super::language::{Fact, Head, Known, Term, Terms, operation};
+use super::language::{Fact, Head, Term, Terms, operation};
 use egg::{Id, Language};
 use graphene_frontend::dim::Bindings;
-use graphene_frontend::types::TensorType;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOptions, Variable};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,13 +23,11 @@ const ATTEMPTS: usize = 4;
 /// Nodes of its search tree at which a programme takes the best that it has found.
 const BRANCHES: u64 = 1_000;
 
-/// The cheapest acyclic choice that was found, and how.
 pub(crate) struct Extracted {
     pub(crate) choice: Choice,
     pub(crate) programme: Programme,
 }
 
-/// What came of an integer programme.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Programme {
     /// Nothing was to be chosen.
@@ -59,7 +56,6 @@ pub(crate) fn extract(terms: &Terms, roots: &[Id], hints: &Bindings) -> Extracte
     Extracted { choice, programme }
 }
 
-/// The costs of all terms, by class.
 type Costs = BTreeMap<Id, Vec<(Term, f64)>>;
 
 fn costs(terms: &Terms, hints: &Bindings) -> Costs {
@@ -74,21 +70,19 @@ fn costs(terms: &Terms, hints: &Bindings) -> Costs {
             nodes.retain(|term| matches!(term.head, Head::Literal(_) | Head::Input(_)));
             nodes.truncate(1);
         }
-        let priced = nodes.into_iter().map(|term| {
-            let cost = term_cost(terms, &class.data, &term, hints);
-            (term, cost)
-        });
-        costs.insert(class.id, priced.collect());
+        let price = |term: &Term| {
+            let (Fact::Values { types, constant, .. }, Some((op, inputs))) =
+                (&class.data, operation(terms, term))
+            else {
+                return 0.0;
+            };
+            let ty = |id: &Option<Id>| id.and_then(|id| terms[id].data.ty());
+            cost(op, &inputs.iter().map(ty).collect::<Vec<_>>(), types, *constant, hints)
+        };
+        let prices: Vec<f64> = nodes.iter().map(price).collect();
+        costs.insert(class.id, nodes.into_iter().zip(prices).collect());
     }
     costs
-}
-
-fn term_cost(terms: &Terms, fact: &Fact, term: &Term, hints: &Bindings) -> f64 {
-    let Fact::Values { types, constant, .. } = fact else { return 0.0 };
-    let Some((op, inputs)) = operation(terms, term) else { return 0.0 };
-    let inputs: Vec<Option<&TensorType>> =
-        inputs.iter().map(|id| id.and_then(|id| terms.ty(id))).collect();
-    cost(op, &inputs, types, *constant, hints)
 }
 
 /// What a class costs with all that it needs.
@@ -201,7 +195,6 @@ fn programme(
     None
 }
 
-/// The classes that the roots may need.
 fn reachable(terms: &Terms, costs: &Costs, roots: &[Id]) -> BTreeSet<Id> {
     let mut found = BTreeSet::new();
     let mut pending = roots.to_vec();

@@ -2,11 +2,8 @@
 //! two matmuls of one operand has both sums of an element where it multiplies them, and none is stored.
 
 use crate::base::constants::constants;
-use crate::base::graph::GraphExt;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::{Binary, Op, SliceAxis};
+use graphene_frontend::{Binary, Dim, Graph, NodeId, Op, SliceAxis, ValueId};
 use std::collections::BTreeSet;
 
 /// The graph with two matmuls in place of each by constant weights of which nothing but the two parts is read, and these are

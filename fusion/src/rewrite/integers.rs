@@ -12,14 +12,12 @@
 
 use super::ranges::either;
 use super::tidy::pruned;
+use crate::base::elements::number_of;
 use crate::base::error::FusionError;
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
-use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op, PoolKind, Unary};
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::{DType, Graph, Node, NodeId, Tensor, ValueId};
 use std::collections::{HashMap, HashSet};
 
 /// Integers of a weight differ by no more than this.
@@ -84,7 +82,7 @@ fn divisors(graph: &Graph) -> HashMap<NodeId, f32> {
 
 /// The number of single precision that a constant of one element is.
 fn number(graph: &Graph, value: ValueId) -> Option<f32> {
-    graph.number(value).map(|number| number as f32)
+    number_of(graph, value).map(|number| number as f32)
 }
 
 /// Bytes less a zero point, times a scale, if there is one.
@@ -147,7 +145,6 @@ fn constant_bytes(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<Valu
     widened(graph, value).filter(|&(bytes, zero)| known(bytes) && zero.is_none_or(known))
 }
 
-/// Whether integers of 32 bits all fit a type of 8 bits.
 fn are_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
     let within = |x: &i32| match dtype {
         DType::U8 => u8::try_from(*x).is_ok(),
@@ -162,7 +159,6 @@ fn are_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
 }
 
 impl InPlace<'_> {
-    /// Bytes in 32 bits, less a zero point.
     fn centered(&mut self, bytes: ValueId, zero: Option<ValueId>) -> Rebuilt<ValueId> {
         let wide = self.cast(DType::I32, bytes)?;
         match zero {
@@ -275,18 +271,16 @@ fn same_bytes(graph: &Graph, node: &Node, input: Option<ValueId>) -> Rebuilt<Opt
         let node = graph.node(at.node);
         let (x, constant) = match (node.op(), node.inputs()) {
             (Op::Cast { .. } | Op::Unary(Unary::Round | Unary::Relu), [Some(x)]) => (*x, None),
-            (Op::Binary(_), [Some(x), Some(c)]) if graph.constant(*c).is_some() => (*x, Some(*c)),
+            (Op::Binary(_), [Some(x), Some(c)]) => {
+                (*x, graph.constant(*c).filter(|c| c.len() == 1))
+            }
             _ => return Ok(None),
         };
-        let constant = match constant.map(|c| graph.constant(c)) {
-            Some(Some(tensor)) if tensor.len() == 1 => Some(tensor.clone()),
-            None => None,
-            _ => return Ok(None),
-        };
-        if graph.ty(x).shape != node.outputs()[0].shape {
+        let known = constant.is_some() || !matches!(node.op(), Op::Binary(_));
+        if !known || graph.ty(x).shape != node.outputs()[0].shape {
             return Ok(None);
         }
-        chain.push((node.op().clone(), constant));
+        chain.push((node.op().clone(), constant.cloned()));
         at = x;
     }
     let all: Vec<u8> = (0..=255).collect();
@@ -312,23 +306,17 @@ fn multiplied(
     divisor: f32,
 ) -> Rebuilt<Option<ValueId>> {
     let (graph, op) = (&*at.graph, at.node.op());
-    let &[Some(x), Some(w), ..] = inputs else { return Ok(None) };
-    let Some(Dequantised { bytes, zero, scale }) = Dequantised::of(graph, x) else {
-        return Ok(None);
+    let found = || {
+        let &[Some(x), Some(w), ..] = inputs else { return None };
+        let image = Dequantised::of(graph, x)?;
+        let scale = image.scale.map_or(Some(1.0), |scale| number(graph, scale))?;
+        let weight = Weight::of(graph, w).filter(|weight| weight.is_taken(graph, op))?;
+        let scales = weight.scales_along(graph, usize::from(*op == Op::MatMul))?;
+        let elements = |bias| Some(graph.constant(bias)?.as_slice::<f32>().ok()?.to_vec());
+        let bias = inputs.get(2).copied().flatten().map_or(Some(Vec::new()), elements)?;
+        Some((image, scale, weight, scales, bias))
     };
-    let bias = match inputs.get(2).copied().flatten() {
-        Some(bias) => match graph.constant(bias).and_then(|bias| bias.as_slice::<f32>().ok()) {
-            Some(bias) => Some(bias.to_vec()),
-            None => return Ok(None),
-        },
-        None => None,
-    };
-    let weight = Weight::of(graph, w).filter(|weight| weight.is_taken(graph, op));
-    let scale = scale.map_or(Some(1.0), |scale| number(graph, scale));
-    let (Some(weight), Some(scale)) = (weight, scale) else { return Ok(None) };
-    let Some(scales) = weight.scales_along(graph, if *op == Op::MatMul { 1 } else { 0 }) else {
-        return Ok(None);
-    };
+    let Some((image, scale, weight, scales, bias)) = found() else { return Ok(None) };
     // One number for each filter, in a shape that broadcasts to the result.
     let mut shape = vec![scales.len()];
     if let Op::Conv(attrs) = op {
@@ -338,20 +326,19 @@ fn multiplied(
     let factor = f64::from(scale) / f64::from(divisor);
     let factors = scales.iter().map(|&own| (f64::from(own) * factor) as f32).collect();
     let factors = at.constant(each(factors));
-    let bias = bias.map(|bias| {
+    let biases = (!bias.is_empty()).then(|| {
         let bias = bias.iter().map(|&own| (f64::from(own) / f64::from(divisor)) as f32);
-        each(bias.collect())
+        at.constant(each(bias.collect()))
     });
-    let bias = bias.map(|bias| at.constant(bias));
-    let x = at.centered(bytes, zero)?;
+    let x = at.centered(image.bytes, image.zero)?;
     let integers = weight.integers(&mut at)?;
     let sum = at.add(op.clone(), &[x, integers])?;
     let real = at.cast(DType::F32, sum)?;
-    let mut y = at.binary(Binary::Mul, real, factors)?;
-    if let Some(bias) = bias {
-        y = at.binary(Binary::Add, y, bias)?;
-    }
-    Ok(Some(y))
+    let y = at.binary(Binary::Mul, real, factors)?;
+    Ok(Some(match biases {
+        Some(biases) => at.binary(Binary::Add, y, biases)?,
+        None => y,
+    }))
 }
 
 /// A weight that is dequantised from constant bytes, and what is done with its dims then.
@@ -374,13 +361,8 @@ impl Weight {
         let (whole, scale) = scaled(graph, real)?;
         let (bytes, zero) = constant_bytes(graph, whole)?;
         let same = graph.ty(bytes).shape == graph.ty(real).shape;
-        (same && graph.ty(value).dtype == DType::F32).then_some(Self {
-            bytes,
-            zero,
-            scale,
-            turned,
-            value,
-        })
+        let taken = same && graph.ty(value).dtype == DType::F32;
+        taken.then_some(Self { bytes, zero, scale, turned, value })
     }
 
     /// Whether a matmul or convolution by it is one of integers.
@@ -415,7 +397,6 @@ impl Weight {
         }
     }
 
-    /// The integers, in the shape of the weight.
     fn integers(&self, at: &mut InPlace<'_>) -> Rebuilt<ValueId> {
         let whole = at.centered(self.bytes, self.zero)?;
         match &self.turned {

@@ -5,13 +5,9 @@
 //! operation with several outputs is read through `(out0 …)`, `(out1 …)`.
 
 use egg::{Analysis, DidMerge, EGraph, FromOp, FromOpError, Id, Language};
-use graphene_frontend::dim::Bindings;
-use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_op;
 use graphene_frontend::infer::{Count, infer};
-use graphene_frontend::op::Op;
-use graphene_frontend::tensor::Tensor;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Bindings, DType, Op, Tensor, TensorType};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::LazyLock;
@@ -21,7 +17,6 @@ pub(crate) const SMALL: usize = 16;
 
 pub(crate) type Terms = EGraph<Term, Facts>;
 
-/// An e-node.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Term {
     pub(crate) head: Head,
@@ -45,7 +40,6 @@ pub(crate) enum Head {
     Output(u32),
 }
 
-/// What is known of a class.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Fact {
     /// It holds attributes.
@@ -68,7 +62,6 @@ pub(crate) struct Facts {
     /// Values from outside: their types, and whether they are constants.
     pub(crate) inputs: Vec<(TensorType, bool)>,
     pub(crate) literals: Vec<Tensor>,
-    /// Operations, each once.
     ops: Vec<Op>,
     /// Entries of operations by name; those without attributes have one each.
     ops_named: HashMap<&'static str, Vec<u32>>,
@@ -130,7 +123,6 @@ static NAMES: LazyLock<BTreeSet<&'static str>> =
     LazyLock::new(|| Op::prototypes().iter().map(Op::name).collect());
 
 impl Facts {
-    /// What terms over these inputs refer to.
     pub(crate) fn new(inputs: Vec<(TensorType, bool)>, rounds_steps: bool) -> Self {
         Self { inputs, rounds_steps, ..Self::default() }
     }
@@ -184,10 +176,10 @@ pub(crate) fn add_literal(terms: &mut Terms, tensor: &Tensor) -> Id {
 /// Adds an operation; its outputs as values, or `None` if it does not take these inputs.
 pub(crate) fn add_operation(terms: &mut Terms, op: &Op, inputs: &[Option<Id>]) -> Option<Vec<Id>> {
     let types: Vec<Option<&TensorType>> =
-        inputs.iter().map(|id| id.and_then(|id| terms.ty(id))).collect();
+        inputs.iter().map(|id| id.and_then(|id| terms[id].data.ty())).collect();
     let outputs = infer(op, &types).ok()?.len();
     let mut inputs = inputs.to_vec();
-    let constant = |id: Option<Id>| id.is_some_and(|id| terms.is_constant(id));
+    let constant = |id: Option<Id>| id.is_some_and(|id| terms[id].data.is_constant());
     if op.commutes() && constant(inputs[0]) && !constant(inputs[1]) {
         inputs.swap(0, 1);
     }
@@ -211,48 +203,28 @@ pub(crate) fn add_operation(terms: &mut Terms, op: &Op, inputs: &[Option<Id>]) -
     Some((0..outputs as u32).map(|number| terms.add(output(number))).collect())
 }
 
-/// What rules ask of a class.
-pub(crate) trait Known {
+impl Fact {
     /// The types of a value's outputs.
-    fn types(&self, id: Id) -> Option<&[TensorType]>;
+    pub(crate) fn types(&self) -> Option<&[TensorType]> {
+        match self {
+            Self::Values { types, .. } => Some(types),
+            Self::Attributes(_) | Self::Absent => None,
+        }
+    }
+
     /// The type of a value with one output.
-    fn ty(&self, id: Id) -> Option<&TensorType>;
-    /// Whether it is made of constants alone.
-    fn is_constant(&self, id: Id) -> bool;
-    /// Whether its elements must round as the model's own steps do.
-    fn rounds_steps(&self, id: Id) -> bool;
-    /// Its elements, if it is a small constant.
-    fn elements(&self, id: Id) -> Option<&Tensor>;
-}
-
-impl Known for Terms {
-    fn types(&self, id: Id) -> Option<&[TensorType]> {
-        match &self[id].data {
-            Fact::Values { types, .. } => Some(types),
-            Fact::Attributes(_) | Fact::Absent => None,
-        }
+    pub(crate) fn ty(&self) -> Option<&TensorType> {
+        self.types().and_then(|types| types.first().filter(|_| types.len() == 1))
     }
 
-    fn ty(&self, id: Id) -> Option<&TensorType> {
-        match self.types(id)? {
-            [ty] => Some(ty),
-            _ => None,
-        }
+    pub(crate) fn is_constant(&self) -> bool {
+        matches!(self, Self::Values { constant: true, .. })
     }
 
-    fn rounds_steps(&self, id: Id) -> bool {
-        let narrow = |ty: &TensorType| ty.dtype.is_float() && ty.dtype.size() <= 2;
-        self.analysis.rounds_steps && self.types(id).is_some_and(|types| types.iter().any(narrow))
-    }
-
-    fn is_constant(&self, id: Id) -> bool {
-        matches!(self[id].data, Fact::Values { constant: true, .. })
-    }
-
-    fn elements(&self, id: Id) -> Option<&Tensor> {
-        match &self[id].data {
-            Fact::Values { elements, .. } => elements.as_ref(),
-            Fact::Attributes(_) | Fact::Absent => None,
+    pub(crate) fn elements(&self) -> Option<&Tensor> {
+        match self {
+            Self::Values { elements, .. } => elements.as_ref(),
+            Self::Attributes(_) | Self::Absent => None,
         }
     }
 }
@@ -286,23 +258,24 @@ impl Analysis<Term> for Facts {
     }
 
     fn merge(&mut self, a: &mut Fact, b: Fact) -> DidMerge {
-        let Fact::Values { constant, elements, .. } = a else { return DidMerge(false, false) };
-        let Fact::Values { constant: other, elements: others, .. } = b else {
+        let (
+            Fact::Values { constant, elements, .. },
+            Fact::Values { constant: other, elements: others, .. },
+        ) = (a, b)
+        else {
             return DidMerge(false, false);
         };
         let before = (*constant, elements.is_some());
         let theirs = (other, others.is_some());
         *constant |= other;
-        if elements.is_none() {
-            *elements = others;
-        }
+        *elements = elements.take().or(others);
         let after = (*constant, elements.is_some());
         DidMerge(before != after, theirs != after)
     }
 
     /// A small constant is also its elements.
     fn modify(terms: &mut Terms, id: Id) {
-        if let Some(tensor) = terms.elements(id).cloned() {
+        if let Some(tensor) = terms[id].data.elements().cloned() {
             let literal = add_literal(terms, &tensor);
             terms.union(id, literal);
         }
@@ -311,12 +284,12 @@ impl Analysis<Term> for Facts {
 
 fn of_operation(terms: &Terms, term: &Term) -> Fact {
     let Some((op, inputs)) = operation(terms, term) else { return Fact::Absent };
-    let types: Vec<_> = inputs.iter().map(|id| id.and_then(|id| terms.ty(id))).collect();
+    let types: Vec<_> = inputs.iter().map(|id| id.and_then(|id| terms[id].data.ty())).collect();
     // Terms are added only where inference accepts them.
     let Ok(types) = infer(op, &types) else { return Fact::Absent };
     let made = !inputs.is_empty() || matches!(op, Op::Iota(n) if n.known().is_some());
     let constant = made
-        && inputs.iter().flatten().all(|&id| terms.is_constant(id))
+        && inputs.iter().flatten().all(|&id| terms[id].data.is_constant())
         && types.iter().all(|ty| ty.known_shape().is_some());
     let small = |ty: &TensorType| ty.elements().known().is_some_and(|n| n <= SMALL as i64);
     let elements = match types.as_slice() {
@@ -326,10 +299,9 @@ fn of_operation(terms: &Terms, term: &Term) -> Fact {
     Fact::Values { types, constant, elements }
 }
 
-/// The value of an operation on small constants.
 fn folded(terms: &Terms, op: &Op, inputs: &[Option<Id>]) -> Option<Tensor> {
     let elements = |input: &Option<Id>| match input {
-        Some(id) => terms.elements(*id).map(Some),
+        Some(id) => terms[*id].data.elements().map(Some),
         None => Some(None),
     };
     let tensors = inputs.iter().map(elements).collect::<Option<Vec<_>>>()?;

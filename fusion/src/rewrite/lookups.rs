@@ -8,39 +8,33 @@
 //! ```
 
 use crate::base::elements::is_real;
-use crate::base::graph::GraphExt;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::pad_sources;
-use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::{Binary, Op, PadMode, SliceAxis};
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::{DType, Dim, Graph, Tensor, ValueId};
 
 /// The graph with lookups along the first axis in place of all others, where the template has their elements.
 pub(crate) fn as_rows(graph: &Graph) -> Rebuilt<Graph> {
     rebuilt(graph, |at, _, inputs| {
         let Some(table) = inputs.first().copied().flatten() else { return Ok(None) };
-        let Some(elements) = Elements::of(at.graph.ty(table).dtype) else { return Ok(None) };
+        let narrow = match at.graph.ty(table).dtype {
+            dtype @ (DType::Bool | DType::I8 | DType::U8) => Some(dtype),
+            dtype if is_real(dtype) => None,
+            _ => return Ok(None),
+        };
         let given = inputs.get(1).copied().flatten().is_some_and(|of| is_given(at.graph, of));
         let op = at.node.op();
-        let mut place = At { at, elements };
+        // Whoever runs the plan refuses what lies outside, which could not be seen in sums of indices.
+        let taken = if let Op::Gather { axis: 0 } = op { narrow.is_some() } else { !given };
+        let mut place = At { at, narrow };
         match (op, inputs) {
-            (Op::Gather { axis: 0 }, _) if elements == Elements::Own => Ok(None),
-            (Op::Gather { axis: 0 }, &[_, Some(indices)]) => {
-                place.along(table, 0, indices).map(Some)
-            }
-            // Whoever runs the plan refuses what lies outside, which could not be seen in sums of indices.
-            (Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. }, _) if given => {
-                Ok(None)
-            }
-            (Op::Gather { axis }, &[_, Some(indices)]) => {
+            (Op::Gather { axis }, &[_, Some(indices)]) if taken => {
                 place.along(table, *axis, indices).map(Some)
             }
-            (Op::GatherElements { axis }, &[_, Some(indices)]) => {
+            (Op::GatherElements { axis }, &[_, Some(indices)]) if taken => {
                 place.elements(table, *axis, indices).map(Some)
             }
-            (Op::GatherNd { batch_dims }, &[_, Some(indices)]) => {
+            (Op::GatherNd { batch_dims }, &[_, Some(indices)]) if taken => {
                 place.tuples(table, *batch_dims, indices)
             }
             (Op::Pad { mode, before, .. }, _) if *mode != PadMode::Constant => {
@@ -58,28 +52,11 @@ fn is_given(graph: &Graph, value: ValueId) -> bool {
     *graph.operation(graph.through(value, passes)).0 == Op::Input
 }
 
-/// As what the template moves elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Elements {
-    /// As they are.
-    Own,
-    /// In single precision, or in half precision if that is asked for: both have all integers of eight bits.
-    Real(DType),
-}
-
-impl Elements {
-    fn of(dtype: DType) -> Option<Elements> {
-        match dtype {
-            DType::Bool | DType::I8 | DType::U8 => Some(Elements::Real(dtype)),
-            _ => is_real(dtype).then_some(Elements::Own),
-        }
-    }
-}
-
-/// Where operations are added, and what the template moves there.
+/// Where operations are added, and the type of elements that the template moves as reals: in single precision, or in half
+/// precision if that is asked for; both have all integers of eight bits.
 struct At<'a> {
     at: InPlace<'a>,
-    elements: Elements,
+    narrow: Option<DType>,
 }
 
 impl At<'_> {
@@ -87,7 +64,6 @@ impl At<'_> {
         self.at.graph.ty(value).shape.clone()
     }
 
-    /// A size as a number of the graph.
     fn size(&mut self, size: &Dim) -> Rebuilt<ValueId> {
         match size.known() {
             Some(size) => Ok(self.at.constant(Tensor::scalar(size))),
@@ -126,7 +102,6 @@ impl At<'_> {
         self.at.add(Op::Select, &[negative, behind, indices])
     }
 
-    /// Indices as integers of 64 bits.
     fn wide(&mut self, indices: ValueId) -> Rebuilt<ValueId> {
         match self.at.graph.ty(indices).dtype {
             DType::I64 => Ok(indices),
@@ -147,17 +122,16 @@ impl At<'_> {
         let mut sizes = vec![product(rows)];
         sizes.extend((!row.is_empty()).then(|| product(row)));
         let mut table = self.at.add(Op::Reshape(sizes), &[table])?;
-        if let Elements::Real(_) = self.elements {
+        if self.narrow.is_some() {
             table = self.at.cast(DType::F32, table)?;
         }
         let mut taken = self.at.add(Op::Gather { axis: 0 }, &[table, numbers])?;
-        if let Elements::Real(to) = self.elements {
+        if let Some(to) = self.narrow {
             taken = self.at.cast(to, taken)?;
         }
         self.at.add(Op::Reshape(shape), &[taken])
     }
 
-    /// Lookups along one axis.
     fn along(&mut self, table: ValueId, axis: usize, indices: ValueId) -> Rebuilt<ValueId> {
         let (from, by) = (self.shape(table), self.shape(indices));
         let shape = [&from[..axis], &by, &from[axis + 1..]].concat();
@@ -235,25 +209,24 @@ impl At<'_> {
         before: &[Dim],
     ) -> Rebuilt<Option<ValueId>> {
         let (from, to) = (self.shape(value), self.at.node.outputs()[0].shape.clone());
-        let known = |axis: usize| match (from[axis].known(), to[axis].known(), before[axis].known())
-        {
-            _ if from[axis] == to[axis] && before[axis] == 0 => Some((1, 1, 0)),
-            (Some(from), Some(to), Some(before)) if from > 0 => {
-                Some((usize::try_from(from).ok()?, usize::try_from(to).ok()?, before))
+        // The places that an axis's elements have before it has a border; nothing where it has none.
+        let places = |axis: usize| {
+            if from[axis] == to[axis] && before[axis] == 0 {
+                return Some(None);
             }
-            _ => None,
+            let known = |dim: &Dim| usize::try_from(dim.known()?).ok();
+            let (given, wanted) = (known(&from[axis]).filter(|size| *size > 0)?, known(&to[axis])?);
+            let sources = pad_sources(&[given], &[wanted], mode, &[before[axis].known()?]).ok()?;
+            let places: Vec<i64> = sources[0].iter().flatten().map(|&at| at as i64).collect();
+            (places.len() == wanted).then_some(Some(places))
         };
-        let Some(sizes) = (0..from.len()).map(known).collect::<Option<Vec<_>>>() else {
+        let Some(places) = (0..from.len()).map(places).collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };
         let mut made = value;
-        for (axis, (from, to, before)) in sizes.into_iter().enumerate() {
-            let Ok(sources) = pad_sources(&[from], &[to], mode, &[before]) else { return Ok(None) };
-            let places: Vec<i64> = sources[0].iter().flatten().map(|&at| at as i64).collect();
-            if places.iter().copied().eq(0..from as i64) {
-                continue;
-            }
-            let Ok(places) = Tensor::from_vec(vec![to], places) else { return Ok(None) };
+        for (axis, places) in places.into_iter().enumerate() {
+            let Some(places) = places else { continue };
+            let places = Tensor::from_vec(vec![places.len()], places).expect("a vector");
             let places = self.at.constant(places);
             made = self.along(made, axis, places)?;
         }
@@ -262,5 +235,5 @@ impl At<'_> {
 }
 
 fn product(dims: &[Dim]) -> Dim {
-    dims.iter().product::<Dim>()
+    dims.iter().product()
 }

@@ -27,13 +27,10 @@ mod tests;
 pub use tidy::tidy;
 
 use crate::base::error::FusionError;
-use crate::base::graph::NodeExt;
-use crate::base::rebuild::Regrown;
+use crate::base::rebuild::{Rebuilt, Regrown};
 use block::{Block, blocks};
 use extract::Programme;
-use graphene_frontend::dim::Bindings;
-use graphene_frontend::graph::Graph;
-use graphene_frontend::op::Op;
+use graphene_frontend::{Bindings, Graph, Op};
 use graphene_ir::target::Target;
 use rule::Compiled;
 use saturate::{LIMITS, saturate};
@@ -86,18 +83,18 @@ pub struct Report {
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
 pub fn rewrite(graph: &Graph, target: &Target, hints: &Bindings) -> Result<Rewritten, FusionError> {
-    let rules = rules::compiled();
-    let mut report = Report::default();
+    let (rules, report) = (rules::compiled(), Report::default());
+    let mut rewriter = Rewriter { rules, target, hints, report };
     let mut graph = tidy(graph)?;
     for _ in 0..PASSES {
-        let next = tidy(&pass(&graph, &rules, target, hints, &mut report)?)?;
-        report.unsettled = next.len() != graph.len() || !same_operations(&next, &graph);
+        let next = tidy(&rewriter.pass(&graph)?)?;
+        rewriter.report.unsettled = next.len() != graph.len() || !same_operations(&next, &graph);
         graph = next;
-        if !report.unsettled {
+        if !rewriter.report.unsettled {
             break;
         }
     }
-    Ok(Rewritten { graph, report })
+    Ok(Rewritten { graph, report: rewriter.report })
 }
 
 /// The e-graphs of the blocks that the graph is cut into first, alike blocks once, each as a graph for Graphviz under a
@@ -136,72 +133,68 @@ fn same_operations(a: &Graph, b: &Graph) -> bool {
     a.nodes().zip(b.nodes()).all(|((_, a), (_, b))| a.op() == b.op() && a.inputs() == b.inputs())
 }
 
-/// One cut of the graph, each block replaced by its cheapest equal.
-fn pass(
-    graph: &Graph,
-    rules: &[Compiled],
-    target: &Target,
-    hints: &Bindings,
-    report: &mut Report,
-) -> Result<Graph, FusionError> {
-    let mut result = Regrown::default();
-    for (id, node) in graph.nodes().filter(|(_, node)| !node.is_operation()) {
-        result.copy(id, node)?;
-    }
-    let mut known: Vec<Equal> = Vec::new();
-    for block in blocks(graph)? {
-        let number = match known.iter().position(|equal| equal.block.is_alike(&block)) {
-            Some(number) => number,
-            None => {
-                known.push(equal(&block, rules, target, hints, report)?);
-                known.len() - 1
-            }
-        };
-        let Equal { graph, limited, searches_cut, programme, .. } = &known[number];
-        report.blocks += 1;
-        report.limited += usize::from(*limited);
-        report.searches_cut += usize::from(*searches_cut);
-        report.programmes += usize::from(*programme == Programme::Solved);
-        report.programmes_given_up += usize::from(*programme == Programme::GivenUp);
-        splice(&mut result, &block, graph)?;
-    }
-    Ok(result.finish(graph))
+struct Rewriter<'a> {
+    rules: Vec<Compiled>,
+    target: &'a Target,
+    hints: &'a Bindings,
+    report: Report,
 }
 
-/// A block that was rewritten.
+/// A block's cheapest equal, and what limits there were.
 struct Equal {
-    block: Block,
     graph: Graph,
     limited: bool,
     searches_cut: bool,
     programme: Programme,
 }
 
-/// The cheapest equal of a block; the report counts it and what its rules said.
-fn equal(
-    block: &Block,
-    rules: &[Compiled],
-    target: &Target,
-    hints: &Bindings,
-    report: &mut Report,
-) -> Result<Equal, FusionError> {
-    let saturated = saturate(block, rules, target, LIMITS);
-    report.saturated += 1;
-    for (rule, count) in &saturated.fired {
-        *report.rules.entry(rule).or_default() += count;
+impl Rewriter<'_> {
+    /// One cut of the graph, each block replaced by its cheapest equal.
+    fn pass(&mut self, graph: &Graph) -> Rebuilt<Graph> {
+        let mut result = Regrown::default();
+        for (id, node) in graph.nodes().filter(|(_, node)| !node.is_operation()) {
+            result.copy(id, node)?;
+        }
+        let mut known: Vec<(Block, Equal)> = Vec::new();
+        for block in blocks(graph)? {
+            let number = match known.iter().position(|(other, _)| other.is_alike(&block)) {
+                Some(number) => number,
+                None => {
+                    known.push((block.clone(), self.equal(&block)?));
+                    known.len() - 1
+                }
+            };
+            let (report, equal) = (&mut self.report, &known[number].1);
+            report.blocks += 1;
+            report.limited += usize::from(equal.limited);
+            report.searches_cut += usize::from(equal.searches_cut);
+            report.programmes += usize::from(equal.programme == Programme::Solved);
+            report.programmes_given_up += usize::from(equal.programme == Programme::GivenUp);
+            splice(&mut result, &block, &equal.graph)?;
+        }
+        Ok(result.finish(graph))
     }
-    let cheapest = saturated.cheapest(block, hints);
-    let (graph, programme) = cheapest.map_err(|reason| FusionError::Rebuild {
-        name: block.names.first().cloned().unwrap_or_default(),
-        op: "a rewritten block",
-        reason,
-    })?;
-    let searches_cut = saturated.terms.analysis.searches_cut > 0;
-    Ok(Equal { block: block.clone(), graph, limited: saturated.limited, searches_cut, programme })
+
+    /// The cheapest equal of a block; the report counts it and what its rules said.
+    fn equal(&mut self, block: &Block) -> Rebuilt<Equal> {
+        let saturated = saturate(block, &self.rules, self.target, LIMITS);
+        self.report.saturated += 1;
+        for (rule, count) in &saturated.fired {
+            *self.report.rules.entry(rule).or_default() += count;
+        }
+        let cheapest = saturated.cheapest(block, self.hints);
+        let (graph, programme) = cheapest.map_err(|reason| FusionError::Rebuild {
+            name: block.names.first().cloned().unwrap_or_default(),
+            op: "a rewritten block",
+            reason,
+        })?;
+        let searches_cut = saturated.terms.analysis.searches_cut > 0;
+        Ok(Equal { graph, limited: saturated.limited, searches_cut, programme })
+    }
 }
 
 /// Adds a block's equal to the result, between the values that the block stands between.
-fn splice(result: &mut Regrown, block: &Block, equal: &Graph) -> Result<(), FusionError> {
+fn splice(result: &mut Regrown, block: &Block, equal: &Graph) -> Rebuilt<()> {
     let given = equal.inputs().iter().zip(&block.inputs);
     let renamed = given.map(|(id, outer)| (id.value(), result.renamed[outer])).collect();
     let mut own = Regrown { graph: take(&mut result.graph), renamed };

@@ -2,13 +2,9 @@
 
 use crate::base::error::FusionError;
 use crate::base::rebuild::{InPlace, Rebuilt, Regrown, rebuilt};
-use graphene_frontend::dim::Bindings;
-use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_op;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Class, Op};
-use graphene_frontend::tensor::Tensor;
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Bindings, DType, Graph, Node, NodeId, Tensor, TensorType, ValueId};
 use std::collections::HashMap;
 
 /// Constants of at most so many elements are converted as they stand, so that what looks at their values still can.
@@ -184,7 +180,6 @@ fn counts(graph: &Graph) -> Vec<bool> {
     counts
 }
 
-/// Whether a node makes integers of numbers.
 fn makes_integers(node: &Node) -> bool {
     matches!(node.op(), Op::Cast { to, .. } if to.is_integer())
 }

@@ -2,12 +2,8 @@
 //! of a longer one. Exporters write masks of attention so: the mask of each sequence's keys, taken at every sequence and
 //! every key, and positions behind those of a cache.
 
-use crate::base::graph::NodeExt;
 use crate::base::rebuild::{Rebuilt, rebuilt};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, Node, ValueId};
-use graphene_frontend::op::{Binary, Op, SliceAxis};
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::{Binary, Dim, Graph, Node, Op, SliceAxis, Tensor, ValueId};
 
 /// The graph with parts of what is looked up, and of ranges, in place of such lookups and sums.
 pub(crate) fn without_ranges(graph: &Graph) -> Rebuilt<Graph> {
@@ -57,7 +53,6 @@ enum Of {
     Matrix([Dim; 2]),
 }
 
-/// The part that a node is.
 fn part(graph: &Graph, node: &Node) -> Option<Part> {
     let shape_of = |value: ValueId| graph.ty(value).shape.clone();
     match node.op() {

@@ -1,12 +1,9 @@
 //! Rotary embeddings of positions, each half of a row by itself: models write `x·cos + [-x₂, x₁]·sin`, of which what is in
 //! brackets would be made, and joined, before anything else can be computed.
 
-use crate::base::graph::GraphExt;
 use crate::base::rebuild::{Rebuilt, rebuilt};
 use crate::rewrite::ranges::either;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, ValueId};
-use graphene_frontend::op::{Binary, Op, SliceAxis, Unary};
+use graphene_frontend::{Binary, Dim, Graph, Op, SliceAxis, Unary, ValueId};
 
 /// The graph with `[x₁·cos₁ - x₂·sin₁, x₂·cos₂ + x₁·sin₂]` in place of such sums: each element is rounded as it was.
 pub(crate) fn split_rotations(graph: &Graph) -> Rebuilt<Graph> {
@@ -41,7 +38,6 @@ struct Rotation {
     half: Dim,
 }
 
-/// The rotation that is the sum of these.
 fn rotation(graph: &Graph, straight: ValueId, crossed: ValueId) -> Option<Rotation> {
     let [a, b] = factors(graph, crossed)?;
     either(a, b, |joined, sin| {

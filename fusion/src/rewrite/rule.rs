@@ -1,33 +1,23 @@
 //! Rules: rows of a name, a pattern, what must hold, and what the match equals.
 
-use super::language::{Fact, Head, Known, Term, Terms, add_literal, add_operation, operation};
+use super::language::{Fact, Head, Term, Terms, add_literal, add_operation, operation};
 use crate::base::elements::{number, splat};
 use egg::{Id, Pattern, Searcher, Subst, Var};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Op, Unary};
-use graphene_frontend::types::TensorType;
+use graphene_frontend::{Binary, DType, Dim, Op, TensorType, Unary};
 
 /// An equality: whatever matches the pattern equals what `make` gives.
 ///
 /// Patterns are terms of the language with `?variables`. `Add~`, `Mul~` and their kin match their operands in
-/// either order; a constant operand of a commutative operation always stands second, so most need no tilde.
+/// either order; a constant operand of a commutative operation always stands second, so most need no tilde. `|` stands
+/// between several that mean the same.
 #[derive(Clone, Copy)]
 pub(crate) struct Rule {
     pub(crate) name: &'static str,
-    pub(crate) left: Left,
-    /// What must hold of the variables.
+    /// What it looks for: every operation without one, where `make` looks at [`Site::op`].
+    pub(crate) pattern: Option<&'static str>,
     pub(crate) given: &'static [Given],
     /// Builds the equal term; `None` where the rule does not apply after all.
     pub(crate) make: fn(&mut Site<'_>) -> Option<Id>,
-}
-
-/// What a rule looks for.
-#[derive(Clone, Copy)]
-pub(crate) enum Left {
-    Term(&'static str),
-    /// Every operation, for rules about many alike: `make` looks at [`Site::op`].
-    Operation,
 }
 
 /// A row: what matches the pattern, where all of `given` holds, equals what `make` gives.
@@ -37,12 +27,12 @@ pub(crate) const fn rule(
     given: &'static [Given],
     make: fn(&mut Site<'_>) -> Option<Id>,
 ) -> Rule {
-    Rule { name, left: Left::Term(pattern), given, make }
+    Rule { name, pattern: Some(pattern), given, make }
 }
 
 /// A row about operations of many names.
 pub(crate) const fn law(name: &'static str, make: fn(&mut Site<'_>) -> Option<Id>) -> Rule {
-    Rule { name, left: Left::Operation, given: &[], make }
+    Rule { name, pattern: None, given: &[], make }
 }
 
 /// What must hold of a variable of a pattern.
@@ -62,6 +52,8 @@ pub(crate) enum Given {
     Float(&'static str),
     /// Its elements are such numbers of at most 32 bits: what is computed in `f32`, with attributes in `f32`.
     Single(&'static str),
+    /// Its elements are such numbers of more than 16 bits: their differences are not mostly rounding.
+    Wide(&'static str),
 }
 
 /// A rule with its pattern in every order that it stands for.
@@ -81,13 +73,11 @@ pub(crate) struct Match {
 
 impl Rule {
     pub(crate) fn compile(self, exact: bool) -> Compiled {
-        let parse = |text: &String| {
+        let parse = |text: String| {
             text.parse().unwrap_or_else(|error| panic!("rule {}: {text}: {error}", self.name))
         };
-        let patterns = match self.left {
-            Left::Term(pattern) => orders(pattern).iter().map(parse).collect(),
-            Left::Operation => Vec::new(),
-        };
+        let spellings = self.pattern.iter().flat_map(|all| all.split(" | "));
+        let patterns = spellings.flat_map(orders).map(parse).collect();
         Compiled { rule: self, exact, patterns }
     }
 }
@@ -128,15 +118,12 @@ impl Compiled {
     /// All matches, in a deterministic order.
     pub(crate) fn search(&self, terms: &Terms) -> Vec<Match> {
         let mut found = Vec::new();
-        if let Left::Operation = self.rule.left {
-            for class in terms.classes() {
-                let operations = class.nodes.iter().filter(|t| matches!(t.head, Head::Op(_)));
-                found.extend(operations.map(|term| Match {
-                    root: class.id,
-                    subst: Subst::default(),
-                    term: Some(term.clone()),
-                }));
-            }
+        for class in terms.classes().filter(|_| self.rule.pattern.is_none()) {
+            let operations = class.nodes.iter().filter(|term| matches!(term.head, Head::Op(_)));
+            let (root, subst) = (class.id, Subst::default());
+            let place =
+                |term: &Term| Match { root, subst: subst.clone(), term: Some(term.clone()) };
+            found.extend(operations.map(place));
         }
         for pattern in &self.patterns {
             for matches in pattern.search(terms) {
@@ -150,13 +137,9 @@ impl Compiled {
 
     /// Adds what a match equals; whether that was news.
     pub(crate) fn apply(&self, terms: &mut Terms, place: &Match) -> bool {
-        let found = place.term.as_ref().map(|term| operation(terms, term));
-        let (op, inputs) = match found {
-            Some(Some((op, inputs))) => (Some(op.clone()), inputs),
-            Some(None) => return false,
-            None => (None, Vec::new()),
-        };
-        if !self.exact && terms.rounds_steps(place.root) {
+        let found = place.term.as_ref().and_then(|term| operation(terms, term));
+        let (op, inputs) = found.map_or((None, Vec::new()), |(op, ids)| (Some(op.clone()), ids));
+        if !self.exact && rounds_steps(terms, place.root) {
             return false;
         }
         let mut site =
@@ -171,6 +154,13 @@ impl Compiled {
     }
 }
 
+/// Whether the elements of a class must round as the model's own steps do.
+fn rounds_steps(terms: &Terms, id: Id) -> bool {
+    let narrow = |ty: &TensorType| ty.dtype.is_float() && ty.dtype.size() <= 2;
+    let types = terms[id].data.types();
+    terms.analysis.rounds_steps && types.is_some_and(|types| types.iter().any(narrow))
+}
+
 pub(crate) struct Site<'a> {
     pub(crate) terms: &'a mut Terms,
     subst: &'a Subst,
@@ -183,15 +173,19 @@ pub(crate) struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// The class that a variable of the pattern is bound to.
     pub(crate) fn var(&self, name: &str) -> Id {
+        self.bound(name).expect("rules name variables of their patterns")
+    }
+
+    /// The same of a variable that not all of the patterns have.
+    pub(crate) fn bound(&self, name: &str) -> Option<Id> {
         let var: Var = format!("?{name}").parse().expect("a name is a variable");
-        *self.subst.get(var).expect("rules name variables of their patterns")
+        self.subst.get(var).copied()
     }
 
     /// Says that two classes are equal. What has another type is not: a guard missed a case, and nothing is said.
     pub(crate) fn equate(&mut self, a: Id, b: Id) {
-        let types = |id| self.terms.types(id);
+        let types = |id| self.terms[id].data.types();
         if types(a).is_some() && types(a) == types(b) {
             self.news |= self.terms.union(a, b);
         } else {
@@ -204,15 +198,20 @@ impl Site<'_> {
             Given::Is(name, expected) => self.is(self.var(name), expected),
             Given::About(name, expected) => self.is_about(self.var(name), expected),
             Given::Scalar(name) => self.number(self.var(name)).is_some(),
-            Given::Constant(name) => self.terms.is_constant(self.var(name)),
-            Given::Computed(name) => !self.terms.is_constant(self.var(name)),
+            Given::Constant(name) => self.is_constant(self.var(name)),
+            Given::Computed(name) => !self.is_constant(self.var(name)),
             Given::Float(name) => self.dtype(self.var(name)).and_then(digits).is_some(),
             Given::Single(name) => self.is_single(self.var(name)),
+            Given::Wide(name) => self.dtype(self.var(name)).and_then(digits) >= Some(24),
         }
     }
 
     pub(crate) fn ty(&self, id: Id) -> Option<&TensorType> {
-        self.terms.ty(id)
+        self.terms[id].data.ty()
+    }
+
+    pub(crate) fn is_constant(&self, id: Id) -> bool {
+        self.terms[id].data.is_constant()
     }
 
     pub(crate) fn shape(&self, id: Id) -> Option<Vec<Dim>> {
@@ -225,7 +224,7 @@ impl Site<'_> {
 
     /// The number that all elements of a small constant are.
     pub(crate) fn number(&self, id: Id) -> Option<f64> {
-        self.terms.elements(id).and_then(splat)
+        self.terms[id].data.elements().and_then(splat)
     }
 
     /// Whether all elements of a constant are this number, rounded to their type.
@@ -243,7 +242,6 @@ impl Site<'_> {
         self.number(id).is_some_and(|x| (x - expected).abs() <= precision * expected.abs())
     }
 
-    /// Whether elements are real numbers that are computed with in `f32`.
     pub(crate) fn is_single(&self, id: Id) -> bool {
         self.dtype(id).and_then(digits).is_some_and(|digits| digits <= 24)
     }
@@ -263,14 +261,11 @@ impl Site<'_> {
         }
     }
 
-    /// The operations of a name in a class, with their inputs.
     pub(crate) fn operations(&self, id: Id, name: &str) -> Vec<(Op, Vec<Option<Id>>)> {
         let nodes = self.terms[id].nodes.iter();
         let named = nodes.filter(|term| matches!(term.head, Head::Op(own) if own == name));
-        named
-            .filter_map(|term| operation(self.terms, term))
-            .map(|(op, inputs)| (op.clone(), inputs))
-            .collect()
+        let found = named.filter_map(|term| operation(self.terms, term));
+        found.map(|(op, inputs)| (op.clone(), inputs)).collect()
     }
 
     /// The inputs of those that have so many.
@@ -294,9 +289,8 @@ impl Site<'_> {
     /// Adds an operation with several outputs as one.
     pub(crate) fn add_node(&mut self, op: Op, inputs: &[Option<Id>]) -> Option<Id> {
         let output = self.add_optional(op, inputs)?;
-        let outputs = self.terms[output].nodes.iter();
-        let mut nodes = outputs.filter(|term| matches!(term.head, Head::Output(_)));
-        nodes.next().map(|term| term.children[0])
+        let mut outputs = self.terms[output].nodes.iter();
+        outputs.find(|term| matches!(term.head, Head::Output(_))).map(|term| term.children[0])
     }
 
     pub(crate) fn unary(&mut self, unary: Unary, x: Id) -> Option<Id> {
@@ -317,7 +311,7 @@ impl Site<'_> {
 
     /// The value with dims permuted; itself where that changes nothing.
     pub(crate) fn transpose(&mut self, x: Id, perm: Vec<usize>) -> Option<Id> {
-        if perm.iter().enumerate().all(|(i, &axis)| i == axis) {
+        if perm.is_sorted() {
             return Some(x);
         }
         self.add(Op::Transpose(perm), &[x])

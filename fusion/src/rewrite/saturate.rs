@@ -6,10 +6,7 @@ use super::extract::{Choice, Extracted, Programme, extract};
 use super::language::{Facts, Head, Term, Terms, add_literal, add_operation, operation};
 use super::rule::Compiled;
 use egg::{EGraph, Id};
-use graphene_frontend::dim::Bindings;
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::infer::InferError;
-use graphene_frontend::op::Op;
+use graphene_frontend::{Bindings, Graph, InferError, Op, ValueId};
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeMap;
 
@@ -27,11 +24,9 @@ pub(crate) const LIMITS: Limits = Limits { rounds: 16, nodes: 20_000 };
 
 pub(crate) struct Saturated {
     pub(crate) terms: Terms,
-    /// The classes of the block's outputs.
     pub(crate) roots: Vec<Id>,
-    /// For each class the first operation of the block that gave it.
-    origin: BTreeMap<Id, String>,
-    /// How often each rule said something new.
+    /// The classes of the block's operations, by their names.
+    named: Vec<(Id, String)>,
     pub(crate) fired: BTreeMap<&'static str, usize>,
     /// Whether a limit ended it before nothing was new.
     pub(crate) limited: bool,
@@ -58,7 +53,6 @@ pub(crate) fn saturate(
     saturated
 }
 
-/// Searches all rules, then applies all matches; whether anything was new.
 fn round(saturated: &mut Saturated, rules: &[Compiled], limits: Limits) -> bool {
     let matches: Vec<_> = rules.iter().map(|rule| rule.search(&saturated.terms)).collect();
     let mut news = false;
@@ -107,12 +101,8 @@ fn encode(block: &Block, rounds_steps: bool) -> Saturated {
         }
     }
     terms.rebuild();
-    let mut origin = BTreeMap::new();
-    for (class, name) in named {
-        origin.entry(class).or_insert(name);
-    }
     let roots = graph.outputs().iter().map(|(_, value)| values[value]).collect();
-    Saturated { terms, roots, origin, fired: BTreeMap::new(), limited: false, rounds: 0 }
+    Saturated { terms, roots, named, fired: BTreeMap::new(), limited: false, rounds: 0 }
 }
 
 impl Saturated {
@@ -126,10 +116,15 @@ impl Saturated {
         hints: &Bindings,
     ) -> Result<(Graph, Programme), InferError> {
         let Extracted { choice, programme } = extract(&self.terms, &self.roots, hints);
+        // Of operations that became one class, the first one's.
+        let mut names = BTreeMap::new();
+        for (class, name) in &self.named {
+            names.entry(self.terms.find(*class)).or_insert_with(|| name.clone());
+        }
         let mut decoder = Decoder {
             terms: &self.terms,
             choice: &choice,
-            names: self.names(),
+            names,
             graph: Graph::new(),
             values: BTreeMap::new(),
         };
@@ -144,15 +139,6 @@ impl Saturated {
             decoder.graph.add_output("", value);
         }
         Ok((decoder.graph, programme))
-    }
-
-    /// Names by today's classes.
-    fn names(&self) -> BTreeMap<Id, String> {
-        let mut names = BTreeMap::new();
-        for (&class, name) in &self.origin {
-            names.entry(self.terms.find(class)).or_insert_with(|| name.clone());
-        }
-        names
     }
 }
 
@@ -172,32 +158,26 @@ impl Decoder<'_> {
             return Ok(value);
         }
         let term = &self.choice[&class];
+        let name = self.names.get(&class).map_or(reader, String::as_str).to_owned();
         let value = match term.head {
             Head::Literal(number) => {
                 let tensor = &self.terms.analysis.literals[number as usize];
                 self.graph.add_constant(reader, tensor.clone())
             }
             Head::Output(output) => {
-                let name = self.names.get(&class).map_or(reader, String::as_str).to_owned();
-                let node = self.value(term.children[0], &name)?.node;
-                ValueId { node, output }
+                ValueId { node: self.value(term.children[0], &name)?.node, output }
             }
-            Head::Op(_) => self.operation(class, term, reader)?.value(),
+            Head::Op(_) => {
+                let (op, inputs) = operation(self.terms, term).expect("the term is an operation");
+                let value = |id: Option<Id>| id.map(|id| self.value(id, &name)).transpose();
+                let inputs = inputs.into_iter().map(value).collect::<Result<Vec<_>, _>>()?;
+                self.graph.add(&name, op.clone(), &inputs)?.value()
+            }
             Head::Input(_) | Head::Attributes(_) | Head::Absent => {
                 unreachable!("inputs have their values, and nothing reads the others as values")
             }
         };
         self.values.insert(class, value);
         Ok(value)
-    }
-
-    fn operation(&mut self, class: Id, term: &Term, reader: &str) -> Result<NodeId, InferError> {
-        let name = self.names.get(&class).map_or(reader, String::as_str).to_owned();
-        let (op, inputs) = operation(self.terms, term).expect("the term is an operation");
-        let mut values = Vec::with_capacity(inputs.len());
-        for input in inputs {
-            values.push(input.map(|id| self.value(id, &name)).transpose()?);
-        }
-        self.graph.add(&name, op.clone(), &values)
     }
 }

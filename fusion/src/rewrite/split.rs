@@ -4,10 +4,7 @@
 use crate::base::cost::read_time;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use crate::base::sizes::ceil;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, ValueId};
-use graphene_frontend::op::{Op, ReduceOp};
+use graphene_frontend::{DType, Dim, Graph, Node, Op, ReduceOp, ValueId};
 use graphene_ir::target::{Kind, Target};
 
 /// Bytes that are worth a block of their own.
@@ -37,7 +34,6 @@ pub(crate) fn split_reductions(graph: Graph, target: &Target) -> Rebuilt<Graph> 
     })
 }
 
-/// How a node is split, if that is faster.
 fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
     let (Op::Reduce { axes, .. }, Kind::Cuda { .. }) = (node.op(), target.kind) else {
         return None;
@@ -65,7 +61,6 @@ fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
     (parted < whole).then(|| Split { axis, size: sizes[axis] / parts, parts })
 }
 
-/// Adds a reduction's two halves in its place.
 fn in_two(
     mut at: InPlace<'_>,
     x: Option<ValueId>,

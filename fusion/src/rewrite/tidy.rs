@@ -1,13 +1,10 @@
 //! Tidying: what stands twice is computed once, and what no output needs is dropped.
 
 use crate::base::error::FusionError;
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::rebuild::{Rebuilt, Regrown};
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{Graph, NodeId, Op, ValueId};
 use std::collections::HashMap;
-use std::fmt;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The graph with common subexpressions shared and dead operations dropped. Inputs and outputs stay.
 ///
@@ -47,14 +44,7 @@ fn without_dead(graph: &Graph, share: bool) -> Rebuilt<Graph> {
 
 /// A hash of an operation and its attributes: equal operations have one, others hardly ever.
 fn digest(op: &Op) -> u64 {
-    struct Text(DefaultHasher);
-    impl fmt::Write for Text {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            self.0.write(text.as_bytes());
-            Ok(())
-        }
-    }
-    let mut text = Text(DefaultHasher::new());
-    fmt::write(&mut text, format_args!("{op:?}")).expect("hashing never fails");
-    text.0.finish()
+    let mut hasher = DefaultHasher::new();
+    format!("{op:?}").hash(&mut hasher);
+    hasher.finish()
 }

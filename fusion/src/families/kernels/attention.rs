@@ -2,7 +2,6 @@
 
 use super::operand::{forward, spread};
 use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, by_name, tiles};
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::Parameters;
 use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;

@@ -6,19 +6,16 @@ pub(crate) use self::channels_last::lies_channels_last;
 use super::function::function_after;
 use super::operand::forward;
 use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::sizes::{ceil, is_multiple};
 use crate::base::variants::LIBRARY;
 use crate::base::view::View;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{ConvAttrs, Op, PoolAttrs, PoolKind};
-use graphene_ir::function::Function;
+use graphene_frontend::{Dim, Graph, Node, ValueId};
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::Edges;
-use graphene_ir::tensor::Scalar;
+use graphene_ir::{Function, Scalar};
 
 /// Output channels of a group from which matmuls by tiles are the faster way: half of the fewest rows that a tile has.
 const TILED: i64 = 8;
@@ -74,27 +71,18 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     }
     let made_of_group = convolution.channels[1] / convolution.group;
     let pixels = operands.shape[2..].iter().product::<Dim>();
+    let all_pixels = &pixels * &windows.images;
+    if operands.last {
+        operands.check_aligned(scalar)?;
+    }
+    let sliding = Sliding { channels_last: operands.last, arch: site.arch, ..Sliding::default() };
     let kernel = match windows.fold {
-        Some(fold) => {
-            let channels_last = operands.last;
-            if channels_last {
-                operands.check_aligned(scalar)?;
-            }
-            let arch = site.arch;
-            made!(Sliding { convolution, fold, channels_last, arch, ..Sliding::default() })
-        }
+        Some(fold) => made!(Sliding { convolution, fold, ..sliding }),
         None if operands.last && convolution.group > 1 => {
-            operands.check_aligned(scalar)?;
-            let pixels = &pixels * &windows.images;
-            let pixels = channels_last::pixels_of_thread(site.target, &convolution, &pixels);
-            let (channels_last, arch, threads) = (true, site.arch, 128);
-            let sliding =
-                Sliding { convolution, channels_last, pixels, arch, threads, ..Sliding::default() };
-            made!(sliding)
+            let pixels = channels_last::pixels_of_thread(site.target, &convolution, &all_pixels);
+            made!(Sliding { convolution, pixels, threads: 128, ..sliding })
         }
         None if operands.last => {
-            let pixels = &pixels * &windows.images;
-            operands.check_aligned(scalar)?;
             let variants = site.step.variants.all();
             let is_weight = site.is_weight(operands.pointers[1].operand);
             let launches = variants.iter().map(|variant| {
@@ -102,17 +90,15 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
                 let call = variant.name == LIBRARY;
                 let variant = variants.last().filter(|_| call).unwrap_or(variant);
                 let (mut dims, of) = (dims.clone(), (convolution.clone(), is_weight));
-                let kernel = channels_last::kernel(site, of, &pixels, variant, &mut dims)?;
+                let kernel = channels_last::kernel(site, of, &all_pixels, variant, &mut dims)?;
                 Ok(site.launch(kernel, &dims, operands.pointers.clone()))
             });
             return launches.collect();
         }
-        None if made_of_group < TILED => {
-            made!(Sliding { convolution, arch: site.arch, ..Sliding::default() })
-        }
+        None if made_of_group < TILED => made!(Sliding { convolution, ..sliding }),
         None => {
             let edges = operands.edges(&convolution, &pixels, image.as_ref());
-            tiled(site, convolution, edges, &(&pixels * &windows.images))
+            tiled(site, convolution, edges, &all_pixels)
         }
     };
     Ok(vec![site.launch(kernel?, &dims, operands.pointers)])
@@ -411,7 +397,6 @@ impl Operands<'_> {
         }
     }
 
-    /// How weights and pixels move.
     fn edges(&self, convolution: &Convolution, pixels: &Dim, image: Option<&Dim>) -> [Edges; 2] {
         let aligned = |dim: &Dim| is_multiple(dim, WIDTH / convolution.scalar.bytes());
         let weights = &self.pointers[1];

@@ -6,16 +6,12 @@
 
 use super::activations;
 use super::{Refusal, scalar};
-use crate::base::elements::splat;
-use crate::base::graph::GraphExt;
+use crate::base::elements::{number_of, splat};
 use crate::base::rebuild::Regrown;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, FunctionClass, Op, Unary};
-use graphene_frontend::tensor::Tensor;
-use graphene_ir::function::Function;
+use graphene_frontend::{DType, Graph, NodeId, Tensor, ValueId};
 use graphene_ir::kernel::{Binary as Of2, Unary as Of1};
-use graphene_ir::tensor::Scalar;
+use graphene_ir::{Function, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Integers up to this magnitude are exact in single precision.
@@ -190,7 +186,7 @@ impl Making<'_> {
                 }
             }
             (Op::Binary(op), [x, y]) => {
-                let numbers = [operands[0], operands[1]].map(|value| self.body.number(value));
+                let numbers = [operands[0], operands[1]].map(|value| number_of(self.body, value));
                 let small = numbers.iter().flatten().any(|number| number.abs() < EXACT);
                 let compares =
                     matches!(op.info().class, FunctionClass::Order | FunctionClass::Same);

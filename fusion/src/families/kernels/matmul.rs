@@ -5,7 +5,6 @@ use super::matmul_layout::MatMulLayout;
 use super::operand::Matrix;
 use super::sums::{Sum, is_gated, summed};
 use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, by_name, made, tiles};
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::{GemmParameters, Parameters};
 use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;

@@ -60,10 +60,7 @@ impl MatMulLayout {
         let b_turned = b.and_then(|b| {
             let by_columns = goes(&b.row, &depth, &one) && goes(&b.column, columns, &depth);
             let by_rows = goes(&b.row, &depth, columns) && goes(&b.column, columns, &one);
-            match shared && by_columns {
-                true => Some(false),
-                false => by_rows.then_some(true),
-            }
+            if shared && by_columns { Some(false) } else { by_rows.then_some(true) }
         });
         let apart = a.filter(|a| gaps(a)).map(|a| a.row.clone());
         Ok(Self { turned: [a_turned, b_turned], matrices, depth, apart, batched: !shared })

@@ -4,18 +4,14 @@ use super::function::{Walk, function, leaves};
 use super::matmul::Operands;
 use super::operand::Matrix;
 use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, made, scalar};
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::is_multiple;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::Op;
-use graphene_ir::arch::Feature;
+use graphene_frontend::{Dim, Graph, NodeId, Op, ValueId};
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::matmul::Edges;
 use graphene_ir::template::mlp::{Layer, Mlp, Warpgroups};
-use graphene_ir::tensor::Scalar;
+use graphene_ir::{Feature, Scalar};
 use std::collections::BTreeMap;
 
 /// Like layers from which on they are a loop, for which their weights are stacked one after the other.

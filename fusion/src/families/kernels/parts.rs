@@ -5,7 +5,6 @@ use super::{
     Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, bits, by_name, lies_channels_last,
     made, pointwise,
 };
-use crate::base::graph::NodeExt;
 use crate::base::sizes::is_multiple;
 use crate::base::view::View;
 use crate::families::grids::widest;

@@ -3,12 +3,9 @@
 use super::function::{function, whole};
 use super::operand::Axes;
 use super::{Dims, Launch, Refusal, Site, StepOperand, made, tiles};
-use crate::base::graph::GraphExt;
 use crate::base::sizes::is_multiple;
 use crate::families::grids::{Mapping, of_loop, widest};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::ValueId;
+use graphene_frontend::{DType, Dim, ValueId};
 use graphene_ir::template::access::Access;
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::template::transpose::Transpose;

@@ -4,16 +4,13 @@ use super::function::unary;
 use super::{
     Dims, Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, by_name, made, tiles,
 };
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::sizes::{ceil, is_multiple};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::Node;
 use graphene_frontend::op::{Op, RnnAttrs, RnnCell, RnnDirection};
-use graphene_ir::function::Function;
+use graphene_frontend::{Dim, Node};
 use graphene_ir::kernel::Binary;
 use graphene_ir::template::matmul::Edges;
 use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
-use graphene_ir::tensor::Scalar;
+use graphene_ir::{Function, Scalar};
 
 /// Places of a layer's inputs, as [`Op::Rnn`] has them.
 const X: usize = 0;

@@ -4,7 +4,6 @@
 use super::function::{floats, function};
 use super::operand::{Axes, spread};
 use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, made};
-use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::sizes::{ceil, is_multiple};
 use crate::base::view::{Mode, View};
 use crate::families::grids::{COLUMNS, halved, of_columns, of_folds, widest};

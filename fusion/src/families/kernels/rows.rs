@@ -3,7 +3,6 @@
 use super::function::{Walk, function, function_after, leaves};
 use super::operand::Matrix;
 use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
-use crate::base::graph::NodeExt;
 use crate::families::grids::halved;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, Node, ValueId};

@@ -2,10 +2,8 @@
 
 use super::operand::{Axes, spread};
 use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
-use crate::base::graph::GraphExt;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{CumulativeOp, Op};
+use graphene_frontend::{Dim, Graph};
 use graphene_ir::kernel::Binary;
 use graphene_ir::template::scan::Scan;
 use graphene_ir::tensor::Scalar;

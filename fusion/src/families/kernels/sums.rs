@@ -1,7 +1,6 @@
 //! Several matmuls of one body: whether they are added, or gate each other.
 
 use super::Refusal;
-use crate::base::graph::GraphExt;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
 

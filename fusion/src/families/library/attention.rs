@@ -1,8 +1,7 @@
 //! Attention in one call of cuDNN: which attentions it takes, and how the others are spelled.
 
 use super::matmul::if_any;
-use crate::base::elements::{self, is_real};
-use crate::base::graph::{GraphExt, NodeExt};
+use crate::base::elements::{self, is_real, number_of};
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
@@ -10,10 +9,8 @@ use crate::base::sizes::is_multiple;
 use crate::base::view::{Mode, View};
 use crate::families::kernels::{Pointer, StepOperand, launches};
 use crate::families::layout::{is_view, transposed};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::{AttentionAttrs, Binary, Op, Unary};
+use graphene_frontend::{DType, Dim, Graph, Node, NodeId, ValueId};
 use graphene_ir::target::Target;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -107,10 +104,11 @@ pub(crate) fn heads_order(graph: &Graph, value: ValueId) -> Option<Vec<usize>> {
 /// precision. By matmuls, those that a call would take are matmuls and a softmax, too, but for causal ones and those
 /// with shared heads.
 pub(crate) fn spelled(graph: &Graph, by: AttentionBy) -> Rebuilt<Graph> {
-    spelled_by(graph, &|node, attrs| {
-        let attrs = without_guard(graph, node, attrs);
-        let way = way(graph, node, &attrs, by);
-        (attrs, way)
+    rebuilt(graph, |at, _, inputs| {
+        let Op::Attention(attrs) = at.node.op() else { return Ok(None) };
+        let attrs = without_guard(graph, at.node, attrs);
+        let way = way(graph, at.node, &attrs, by);
+        attention(at, &attrs, inputs, way).map(Some)
     })
 }
 
@@ -141,23 +139,13 @@ pub(crate) fn attention_without_kernel(program: &Program, target: &Target) -> BT
 
 /// The graph with the attentions of these names as matmuls and a softmax, where they have such a spelling.
 pub(crate) fn without_attention(graph: &Graph, names: &BTreeSet<String>) -> Rebuilt<Graph> {
-    spelled_by(graph, &|node, attrs| {
-        let way = match names.contains(node.name()) && has_matmuls(graph, node, attrs) {
-            true => Way::MatMuls,
-            false => Way::Kernel,
-        };
-        (attrs.clone(), way)
-    })
-}
-
-fn spelled_by(
-    graph: &Graph,
-    of: &dyn Fn(&Node, &AttentionAttrs) -> (AttentionAttrs, Way),
-) -> Rebuilt<Graph> {
-    rebuilt(graph, |at, _, inputs| {
-        let Op::Attention(attrs) = at.node.op() else { return Ok(None) };
-        let (attrs, way) = of(at.node, attrs);
-        attention(at, &attrs, inputs.to_vec(), way).map(Some)
+    rebuilt(graph, |at, _, inputs| match at.node.op() {
+        Op::Attention(attrs)
+            if names.contains(at.node.name()) && has_matmuls(graph, at.node, attrs) =>
+        {
+            attention(at, attrs, inputs, Way::MatMuls).map(Some)
+        }
+        _ => Ok(None),
     })
 }
 
@@ -170,7 +158,6 @@ pub enum AttentionBy {
     MatMuls,
 }
 
-/// How an attention is computed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// By one call, from a mask of numbers.
@@ -185,7 +172,7 @@ enum Way {
 /// finite numbers.
 fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> AttentionAttrs {
     let finite = |value: &Option<ValueId>| {
-        value.and_then(|value| graph.number(value)).is_some_and(f64::is_finite)
+        value.and_then(|value| number_of(graph, value)).is_some_and(f64::is_finite)
     };
     let needless =
         node.input(3).is_none_or(|mask| match graph.operation(graph.through(mask, is_view)) {
@@ -218,22 +205,19 @@ fn way(graph: &Graph, node: &Node, attrs: &AttentionAttrs, by: AttentionBy) -> W
 fn attention(
     mut at: InPlace<'_>,
     attrs: &AttentionAttrs,
-    mut inputs: Vec<Option<ValueId>>,
+    inputs: &[Option<ValueId>],
     way: Way,
 ) -> Rebuilt<ValueId> {
     let mask = inputs.get(3).copied().flatten();
-    match (way, &inputs[..]) {
-        (Way::MatMuls, &[Some(q), Some(k), Some(v), ..]) => {
-            return matmuls(at, attrs, [q, k, v], mask);
-        }
-        (Way::Call, _) => {
-            if let Some(mask) = mask.filter(|&mask| at.graph.ty(mask).dtype == DType::Bool) {
-                let dtype = at.node.outputs()[0].dtype;
-                let (none, all) = (at.number(dtype, 0.0), at.number(dtype, f32::NEG_INFINITY));
-                inputs[3] = Some(at.add(Op::Select, &[mask, none, all])?);
-            }
-        }
-        _ => {}
+    if let (Way::MatMuls, &[Some(q), Some(k), Some(v), ..]) = (way, inputs) {
+        return matmuls(at, attrs, [q, k, v], mask);
+    }
+    let mut inputs = inputs.to_vec();
+    let truth = mask.filter(|&mask| way == Way::Call && at.graph.ty(mask).dtype == DType::Bool);
+    if let Some(mask) = truth {
+        let dtype = at.node.outputs()[0].dtype;
+        let (none, all) = (at.number(dtype, 0.0), at.number(dtype, f32::NEG_INFINITY));
+        inputs[3] = Some(at.add(Op::Select, &[mask, none, all])?);
     }
     at.add_optional(Op::Attention(attrs.clone()), &inputs)
 }

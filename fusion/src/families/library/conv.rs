@@ -4,15 +4,11 @@ use super::epilogue::{Activation, Chain, whole_chain};
 use super::matmul::{if_any, read};
 use super::rows_of_conv;
 use crate::base::elements::is_real;
-use crate::base::graph::NodeExt;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::view::View;
 use crate::families::kernels::{Pointer, StepOperand};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::{DType, Dim, Graph, NodeId, Op, ValueId};
 use graphene_ir::target::Target;
 use std::fmt;
 

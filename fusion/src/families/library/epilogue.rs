@@ -1,10 +1,9 @@
 //! What a call computes after its matmul or convolution: `MATMUL` and `CONV` are the tables of which operation is which
 //! part of cuBLASLt's epilogues, and of cuDNN's graph.
 
-use crate::base::graph::{GraphExt, NodeExt};
+use crate::base::elements::number_of;
 use crate::families::layout::is_view;
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::{Binary, Graph, NodeId, Op, Unary, ValueId};
 
 /// A function that the library applies to sums.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -15,19 +14,11 @@ pub enum Activation {
     GeluTanh,
 }
 
-/// What an operation is to a call.
-enum Part {
-    Scale(f32),
-    Bias(ValueId),
-    Addend(ValueId),
-    Activation(Activation),
-}
-
-/// A row: the library's word, when it applies it, and which operation on a value it is.
+/// A row: the library's word, when it applies it, and what tells a chain that the operation on a value is it.
 pub(super) struct Row {
     name: &'static str,
     stage: Stage,
-    part: fn(&Graph, NodeId, ValueId) -> Option<Part>,
+    part: fn(&Graph, NodeId, ValueId, &mut Chain) -> Option<()>,
 }
 
 /// The order in which the library does things. It adds in any order, and does everything else once.
@@ -54,50 +45,48 @@ pub(super) const CONV: &[Row] = &[
     Row { name: "POINTWISE_RELU_FWD", stage: Stage::Activation, part: relu },
 ];
 
-fn scale(graph: &Graph, id: NodeId, value: ValueId) -> Option<Part> {
+fn scale(graph: &Graph, id: NodeId, value: ValueId, chain: &mut Chain) -> Option<()> {
     let inputs = graph.node(id).inputs();
     let (first, second) = (inputs[0]?, *inputs.get(1)?.as_ref()?);
     let factor = match graph.node(id).op() {
-        Op::Binary(Binary::Mul) if first == value => graph.number(second)? as f32,
-        Op::Binary(Binary::Mul) => graph.number(first)? as f32,
-        Op::Binary(Binary::Div) if first == value => (graph.number(second)? as f32).recip(),
+        Op::Binary(Binary::Mul) if first == value => number_of(graph, second)? as f32,
+        Op::Binary(Binary::Mul) => number_of(graph, first)? as f32,
+        Op::Binary(Binary::Div) if first == value => (number_of(graph, second)? as f32).recip(),
         _ => return None,
     };
-    factor.is_finite().then_some(Part::Scale(factor))
+    factor.is_finite().then(|| chain.scale = factor)
 }
 
-fn bias(graph: &Graph, id: NodeId, value: ValueId) -> Option<Part> {
+fn bias(graph: &Graph, id: NodeId, value: ValueId, chain: &mut Chain) -> Option<()> {
     let other = other_addend(graph, id, value)?;
     let (shape, columns) = (&graph.ty(other).shape, graph.ty(value).shape.last()?);
     let [outer @ .., last] = &shape[..] else { return None };
     let row = last == columns && outer.iter().all(|size| *size == 1);
     // One number stands in the body, not in memory.
-    (row && graph.ty(other).elements() != 1).then_some(Part::Bias(other))
+    (row && graph.ty(other).elements() != 1).then(|| chain.bias = Some(other))
 }
 
-fn addend(graph: &Graph, id: NodeId, value: ValueId) -> Option<Part> {
+fn addend(graph: &Graph, id: NodeId, value: ValueId, chain: &mut Chain) -> Option<()> {
     let other = other_addend(graph, id, value)?;
     let same = graph.ty(other).shape == graph.ty(value).shape;
-    (same && graph.ty(other).elements() != 1).then_some(Part::Addend(other))
+    (same && graph.ty(other).elements() != 1).then(|| chain.addend = Some(other))
 }
 
 /// An addend that lies as the result does.
-fn residual(graph: &Graph, id: NodeId, value: ValueId) -> Option<Part> {
+fn residual(graph: &Graph, id: NodeId, value: ValueId, chain: &mut Chain) -> Option<()> {
     let other = other_addend(graph, id, value)?;
-    if other == value || is_view(graph.node(other.node).op()) {
-        return None;
-    }
-    addend(graph, id, value)
+    let lies = other != value && !is_view(graph.node(other.node).op());
+    if lies { addend(graph, id, value, chain) } else { None }
 }
 
-fn relu(graph: &Graph, id: NodeId, _: ValueId) -> Option<Part> {
+fn relu(graph: &Graph, id: NodeId, _: ValueId, chain: &mut Chain) -> Option<()> {
     let is = *graph.node(id).op() == Op::Unary(Unary::Relu);
-    is.then_some(Part::Activation(Activation::Relu))
+    is.then(|| chain.activation = Some(Activation::Relu))
 }
 
-fn gelu(graph: &Graph, id: NodeId, _: ValueId) -> Option<Part> {
+fn gelu(graph: &Graph, id: NodeId, _: ValueId, chain: &mut Chain) -> Option<()> {
     let is = *graph.node(id).op() == Op::Unary(Unary::GeluTanh);
-    is.then_some(Part::Activation(Activation::GeluTanh))
+    is.then(|| chain.activation = Some(Activation::GeluTanh))
 }
 
 fn other_addend(graph: &Graph, id: NodeId, value: ValueId) -> Option<ValueId> {
@@ -135,15 +124,11 @@ pub(super) fn chain(
             let later = row.stage > stage || (row.stage == Stage::Add && stage == Stage::Add);
             later && !used.contains(&row.name)
         };
-        let found = rows.iter().filter(fits);
-        let found = found.filter_map(|row| Some((row, (row.part)(graph, reader, value)?))).next();
-        let Some((row, part)) = found else { break };
-        match part {
-            Part::Scale(factor) => chain.scale = factor,
-            Part::Bias(bias) => chain.bias = Some(bias),
-            Part::Addend(addend) => chain.addend = Some(addend),
-            Part::Activation(activation) => chain.activation = Some(activation),
-        }
+        let mut later = rows.iter().filter(fits);
+        let Some(row) = later.find(|row| (row.part)(graph, reader, value, &mut chain).is_some())
+        else {
+            break;
+        };
         used.push(row.name);
         chain.nodes.push(reader);
         (value, stage) = (reader.value(), row.stage);

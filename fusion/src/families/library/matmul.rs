@@ -2,15 +2,11 @@
 
 use super::epilogue::{Activation, Chain, MATMUL, whole_chain};
 use crate::base::elements::is_real;
-use crate::base::graph::GraphExt;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::view::{Mode, View, stride};
 use crate::families::kernels::{Pointer, StepOperand};
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::ValueId;
-use graphene_frontend::op::Op;
+use graphene_frontend::{DType, Dim, Op, TensorType, ValueId};
 use graphene_ir::target::Target;
 use std::fmt;
 
@@ -79,40 +75,56 @@ pub(super) fn lies(view: &View, outer: usize) -> Option<(Dim, bool, Dim)> {
 /// The call that computes a step on a target, if one does.
 pub fn matmul(program: &Program, step: &Step, target: &Target) -> Option<MatMul> {
     let body = &*step.body;
-    let (id, _) = body.nodes().find(|(_, node)| *node.op() == Op::MatMul)?;
-    let dtype = body.ty(id.value()).dtype;
-    if step.family != Family::MatMul || !is_real(dtype) {
+    let (id, node) = body.nodes().find(|(_, node)| *node.op() == Op::MatMul)?;
+    let TensorType { dtype, shape } = body.ty(id.value());
+    if step.family != Family::MatMul || !is_real(*dtype) {
         return None;
     }
-    let chain = whole_chain(body, id, MATMUL)?;
-    let read = |value: ValueId| read(program, step, value, dtype);
-    let inputs = body.node(id).inputs();
-    let (a, b) = (read(inputs[0]?)?, read(inputs[1]?)?);
-    let addend = if_any(chain.addend, read)?;
-    let bias = if_any(chain.bias, |value| row(read(value)?))?;
+    let Chain { scale, bias, addend, activation, .. } = whole_chain(body, id, MATMUL)?;
+    let read = |value: ValueId| read(program, step, value, *dtype);
+    let (a, b) = (read(node.input(0)?)?, read(node.input(1)?)?);
+    let (addend, bias) = (if_any(addend, read)?, if_any(bias, |value| row(read(value)?))?);
     let result = (StepOperand::Output(0), step.outputs.first()?);
-    let shape = &body.ty(id.value()).shape;
-    let operands =
-        Operands { shape, depth: a.1.view.modes.last()?.size.clone(), a, b, addend, result };
-    let (batch, rows, [a, b, result], addend) =
-        operands.matrices(true).or_else(|| operands.matrices(false))?;
-    let (columns, depth) = (shape.last()?.clone(), operands.depth.clone());
-    let Chain { scale, activation, .. } = chain;
-    Some(MatMul {
-        dtype,
-        tf32: dtype == DType::F32 && target.tf32,
-        batch,
-        rows,
-        columns,
-        depth,
-        a,
-        b,
-        addend,
-        result,
-        bias,
-        scale,
-        activation,
-    })
+    let outer = shape.len().checked_sub(2)?;
+    let (batch, [rows, columns]) = shape.split_at(outer) else { return None };
+    let depth = &a.1.view.modes.last()?.size;
+    let expanded = |(_, of): Given<'_>, last: [&Dim; 2]| {
+        of.view.expand(&batch.iter().chain(last).cloned().collect::<Vec<_>>())
+    };
+    // As one matrix of all rows, if all of them share B, or as a batch.
+    let call = |one: bool| {
+        let matrix = |given: Given<'_>, view: View| {
+            let (leading, transposed, apart) = lies(&view, if one { 0 } else { outer })?;
+            let pointer = Pointer { operand: given.0, offset: view.offset };
+            Some(Matrix { pointer, leading, transposed, apart })
+        };
+        let in_rows =
+            |given| matrix(given, expanded(given, [rows, columns])?).filter(|of| !of.transposed);
+        let mut of_b = expanded(b, [depth, columns])?;
+        if one {
+            let own = of_b.modes.split_off(outer);
+            let shared = |mode: &Mode| mode.stride == 0 || mode.size == 1;
+            of_b.modes.iter().all(shared).then_some(())?;
+            of_b.modes = own;
+        }
+        let all = |dims: &[Dim]| dims.iter().product::<Dim>();
+        Some(MatMul {
+            dtype: *dtype,
+            tf32: *dtype == DType::F32 && target.tf32,
+            batch: if one { Dim::from(1) } else { all(batch) },
+            rows: if one { all(&shape[..=outer]) } else { rows.clone() },
+            columns: columns.clone(),
+            depth: depth.clone(),
+            a: matrix(a, expanded(a, [rows, depth])?)?,
+            b: matrix(b, of_b)?,
+            addend: if_any(addend, in_rows)?,
+            result: in_rows(result)?,
+            bias: bias.clone(),
+            scale,
+            activation,
+        })
+    };
+    call(true).or_else(|| call(false))
 }
 
 /// What a function finds of a value, if there is one; `None` if it finds nothing of one that is there.
@@ -143,56 +155,6 @@ fn row((operand, Operand { view, .. }): Given<'_>) -> Option<Pointer> {
     let (last, outer) = view.modes.split_last()?;
     let row = last.stride == 1 && outer.iter().all(|mode| mode.size == 1 || mode.stride == 0);
     row.then(|| Pointer::to(operand, view))
-}
-
-struct Operands<'a> {
-    shape: &'a [Dim],
-    depth: Dim,
-    a: Given<'a>,
-    b: Given<'a>,
-    addend: Option<Given<'a>>,
-    result: Given<'a>,
-}
-
-impl Operands<'_> {
-    /// Number of matrices, their rows, A, B and the result, and the addend; as one matrix of all rows if all of them
-    /// share B and that is asked for.
-    fn matrices(&self, one: bool) -> Option<(Dim, Dim, [Matrix; 3], Option<Matrix>)> {
-        let outer = self.shape.len().checked_sub(2)?;
-        let (batch, [rows, columns]) = self.shape.split_at(outer) else { return None };
-        let first = if one { 0 } else { outer };
-        let expanded = |(_, of): Given<'_>, last: [&Dim; 2]| {
-            let shape: Vec<Dim> = batch.iter().chain(last).cloned().collect();
-            of.view.expand(&shape)
-        };
-        let matrix = |given: Given<'_>, view: View| {
-            let (leading, transposed, apart) = lies(&view, first)?;
-            let pointer = Pointer { operand: given.0, offset: view.offset };
-            Some(Matrix { pointer, leading, transposed, apart })
-        };
-        let depth = &self.depth;
-        let a = matrix(self.a, expanded(self.a, [rows, depth])?)?;
-        let mut of_b = expanded(self.b, [depth, columns])?;
-        if one {
-            let own = of_b.modes.split_off(outer);
-            let shared = |mode: &Mode| mode.stride == 0 || mode.size == 1;
-            of_b.modes.iter().all(shared).then_some(())?;
-            of_b.modes = own;
-        }
-        let b = matrix(self.b, of_b)?;
-        let result = matrix(self.result, expanded(self.result, [rows, columns])?)?;
-        let addend =
-            if_any(self.addend, |addend| matrix(addend, expanded(addend, [rows, columns])?))?;
-        if result.transposed || addend.as_ref().is_some_and(|addend| addend.transposed) {
-            return None;
-        }
-        let all = |dims: &[Dim]| dims.iter().product::<Dim>();
-        let (count, rows) = match one {
-            true => (Dim::from(1), all(&self.shape[..=outer])),
-            false => (all(batch), rows.clone()),
-        };
-        Some((count, rows, [a, b, result], addend))
-    }
 }
 
 /// Prints as `b × [s, 64]·[64, s] f16: 0.125·in0[64, 64*s apart]·in1'[64, 64*s apart] + in2 row -> Relu`: the leading

@@ -2,10 +2,9 @@
 
 use super::{SEEN, Value};
 use crate::pad::{input_ty, value_of};
-use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{Binary, Op, Range};
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::tensor::{Element, Tensor};
+use graphene_frontend::{DType, Graph, Node, ValueId};
 use half::{bf16, f16};
 
 /// So many numbers that are not large may be added up.
@@ -23,22 +22,16 @@ pub(super) fn most(tensor: &Tensor) -> Option<f64> {
         return None;
     }
     // Without the sign, bits are ordered as magnitudes are, and those of NaN come last: one pass of integer maxima.
-    let single = tensor.as_slice::<f32>().map(|all| {
-        let most = all.iter().fold(0, |most: u32, x| most.max(x.to_bits() & (u32::MAX >> 1)));
-        f64::from(f32::from_bits(most))
-    });
-    let double = tensor.as_slice::<f64>().map(|all| {
-        f64::from_bits(all.iter().fold(0, |most: u64, x| most.max(x.to_bits() & (u64::MAX >> 1))))
-    });
-    let half = tensor.as_slice::<f16>().map(|all| {
-        let most = all.iter().fold(0, |most: u16, x| most.max(x.to_bits() & (u16::MAX >> 1)));
-        f16::from_bits(most).to_f64()
-    });
-    let brain = tensor.as_slice::<bf16>().map(|all| {
-        let most = all.iter().fold(0, |most: u16, x| most.max(x.to_bits() & (u16::MAX >> 1)));
-        bf16::from_bits(most).to_f64()
-    });
-    let most = [single, double, half, brain].into_iter().find_map(Result::ok)?;
+    fn largest<T: Element, B: Ord + Default>(all: &Tensor, bits: impl Fn(&T) -> B) -> Option<B> {
+        Some(all.as_slice::<T>().ok()?.iter().map(bits).fold(B::default(), B::max))
+    }
+    let most = match tensor.dtype() {
+        DType::F32 => f32::from_bits(largest(tensor, |x: &f32| x.abs().to_bits())?).into(),
+        DType::F64 => f64::from_bits(largest(tensor, |x: &f64| x.abs().to_bits())?),
+        DType::F16 => f16::from_bits(largest(tensor, |x: &f16| x.to_bits() & 0x7fff)?).to_f64(),
+        DType::BF16 => bf16::from_bits(largest(tensor, |x: &bf16| x.to_bits() & 0x7fff)?).to_f64(),
+        _ => return None,
+    };
     Some(if most.is_nan() { f64::INFINITY } else { most })
 }
 
@@ -67,8 +60,7 @@ pub(super) fn keeps(graph: &Graph, node: &Node, inputs: &[&Value]) -> bool {
         Op::Select => true,
         Op::Cast { to, .. } => {
             let narrow = to.size() == 1 && to.is_float();
-            let given = node.inputs().first().copied().flatten();
-            !narrow && given.is_some_and(|given| converts(graph, given, *to))
+            !narrow && node.input(0).is_some_and(|given| converts(graph, given, *to))
         }
         Op::Binary(Binary::Div) => {
             let divisor = inputs.get(1).and_then(|value| value.uniform.as_ref());
@@ -95,21 +87,17 @@ fn converts(graph: &Graph, given: ValueId, to: DType) -> bool {
 fn range(dtype: DType) -> f64 {
     match dtype {
         DType::Bool => 1.0,
-        DType::I64 | DType::U64 => 2_f64.powi(64),
-        DType::I32 | DType::U32 => 2_f64.powi(32),
         DType::I16 => 2_f64.powi(15),
-        DType::U16 => 2_f64.powi(16),
-        _ if dtype.is_float() && dtype.size() > 1 => dtype.largest().unwrap_or(f64::INFINITY),
         // 2¹²⁷ is the largest number of the narrow types.
-        _ if dtype.is_float() => 2_f64.powi(127),
-        _ => 2_f64.powi(8),
+        _ if dtype.is_float() && dtype.size() == 1 => 2_f64.powi(127),
+        _ if dtype.is_float() => dtype.largest().unwrap_or(f64::INFINITY),
+        _ => 2_f64.powi(8 * dtype.size() as i32),
     }
 }
 
 /// A magnitude that a value's numbers do not exceed, where that is seen.
 fn magnitude(graph: &Graph, value: ValueId) -> Option<f64> {
     let node = graph.node(value.node);
-    let input = |number: usize| node.inputs().get(number).copied().flatten();
     match node.op() {
         // Weights and tables that are too many to look at are taken to be within.
         Op::Constant(tensor) => Some(most(tensor).unwrap_or(0.0)),
@@ -122,12 +110,12 @@ fn magnitude(graph: &Graph, value: ValueId) -> Option<f64> {
         | Op::Transpose(_)
         | Op::Expand(_)
         | Op::Slice(_)
-        | Op::Gather { .. } => magnitude(graph, input(0)?),
+        | Op::Gather { .. } => magnitude(graph, node.input(0)?),
         // Of n numbers whose squares' mean is at most one, none is larger than √n.
         Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } if value.output == 0 => {
             let sizes = graph.ty(value).shape.get(*axis..)?.iter().map(|size| size.known());
             let n = sizes.product::<Option<i64>>()? as f64;
-            let factor = |number: usize, none: f64| match input(number) {
+            let factor = |number: usize, none: f64| match node.input(number) {
                 Some(factor) => graph.constant(factor).map(|tensor| most(tensor).unwrap_or(0.0)),
                 None => Some(none),
             };

@@ -4,8 +4,9 @@ use super::{Along, Value, broadcast, by_itself, common, refused};
 use graphene_frontend::graph::Node;
 use graphene_frontend::op::{AttentionAttrs, Op};
 
-pub(super) fn matmul(inputs: &[&Value], rank: usize) -> Result<Value, String> {
+pub(super) fn matmul(inputs: &[&Value]) -> Result<Value, String> {
     let [a, b] = inputs else { return refused("has no two factors") };
+    let rank = a.axes.len().max(b.axes.len());
     let (m, k) = (a.axes.len() - 2, a.axes.len() - 1);
     let (row, column) = (b.axes.len() - 2, b.axes.len() - 1);
     match (&a.axes[k], &b.axes[row]) {
@@ -18,11 +19,8 @@ pub(super) fn matmul(inputs: &[&Value], rank: usize) -> Result<Value, String> {
         }
         _ => return refused("adds up what lies along it"),
     }
-    let mut axes = Vec::with_capacity(rank);
-    for axis in 0..rank - 2 {
-        let at = |value: &Value| broadcast(axis, value.axes.len(), rank);
-        axes.push(common([a, b].into_iter().filter_map(|value| value.axes[at(value)?].as_ref()))?);
-    }
+    let outer = (0..rank - 2).map(|axis| broadcast(inputs, axis, rank));
+    let mut axes = outer.collect::<Result<Vec<_>, _>>()?;
     let last = [a.axes[m].as_ref(), b.axes[column].as_ref()];
     axes.extend(last.map(|along| along.map(Along::unknown)));
     let large = a.large || b.large;
@@ -97,12 +95,12 @@ pub(super) fn recurrent(node: &Node, given: &[Option<&Value>]) -> Result<Vec<Val
 }
 
 /// Convolutions and pools: each image by itself.
-pub(super) fn window(node: &Node, given: &[Option<&Value>]) -> Result<Vec<Value>, String> {
+pub(super) fn window(node: &Node, given: &[Option<&Value>]) -> Result<Value, String> {
     let [Some(image), filters @ ..] = given else { return refused("has no input") };
     if filters.iter().flatten().any(|value| value.along().next().is_some()) {
         return refused("has filters that follow from it");
     }
     let made = by_itself(image, 1..image.axes.len(), "moves a window along it")?;
     let finite = image.finite && !matches!(node.op(), Op::Pool(_));
-    Ok(vec![Value { finite, ..made }; node.outputs().len()])
+    Ok(Value { finite, ..made })
 }

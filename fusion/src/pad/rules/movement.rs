@@ -1,15 +1,13 @@
 //! Operations that move elements.
 
-use super::{Added, Along, Value, broadcast, common, input_ty, mentions, refused};
-use graphene_frontend::dim::{Dim, Symbol};
-use graphene_frontend::graph::{Graph, Node};
-use graphene_frontend::op::SliceAxis;
+use super::{Added, Along, Value, common, input_ty, mentions, operand_axis, refused};
+use graphene_frontend::{Dim, Graph, Node, SliceAxis, Symbol};
 
 /// Each position has the same element, also where an axis of one becomes the dim.
 pub(super) fn expand(node: &Node, value: &Value, symbol: &Symbol) -> Result<Value, String> {
     let shape = &node.outputs()[0].shape;
     let of = |(axis, dim): (usize, &Dim)| {
-        let at = broadcast(axis, value.axes.len(), shape.len());
+        let at = operand_axis(value, axis, shape.len());
         match at.and_then(|axis| value.axes[axis].clone()) {
             Some(along) => Some(along),
             None if *dim == Dim::symbol(symbol.name()) => Some(Along::plain(value.added(at))),
@@ -33,11 +31,12 @@ pub(super) fn slice(
         if mentions(&slice.start, symbol) {
             return refused("begins where it says");
         }
+        let begins = slice.start == Dim::from(0) && slice.step == 1;
         let along = &mut made.axes[slice.axis];
         let whole = node.outputs()[0].shape[slice.axis] == Dim::symbol(symbol.name());
         *along = match along.take() {
-            Some(kept) if super::is_first(slice) && kept.is_plain() => None,
-            Some(kept) if super::begins(slice) && whole && kept.is_plain() => Some(kept),
+            Some(kept) if begins && slice.len == Dim::from(1) && kept.is_plain() => None,
+            Some(kept) if begins && whole && kept.is_plain() => Some(kept),
             Some(_) => return refused("takes some of its positions"),
             None if whole => Some(Along::plain(value.added(None))),
             None => None,
@@ -47,16 +46,14 @@ pub(super) fn slice(
 }
 
 pub(super) fn pad(inputs: &[&Value], before: &[Dim], after: &[Dim]) -> Result<Value, String> {
-    let mut made = super::other_elements(inputs[0]);
-    for (axis, along) in made.axes.iter().enumerate() {
+    let axes = super::other_elements(inputs[0]).axes;
+    for (axis, along) in axes.iter().enumerate() {
         let widened = [before, after].iter().any(|sizes| sizes.get(axis) != Some(&Dim::from(0)));
         if along.is_some() && widened {
             return refused("adds elements along it");
         }
     }
-    made.finite = inputs.iter().all(|value| value.finite);
-    made.large = inputs.iter().any(|value| value.large);
-    Ok(made)
+    Ok(Value { axes, ..super::of_any(inputs) })
 }
 
 /// Row-major order is kept: the dim is found again where as many elements lie before and after it.
@@ -97,9 +94,7 @@ pub(super) fn concat(inputs: &[&Value], axis: usize) -> Result<Value, String> {
     let rank = inputs.first().map_or(0, |value| value.axes.len());
     let along = |axis: usize| common(inputs.iter().filter_map(|value| value.axes[axis].as_ref()));
     let axes = (0..rank).map(along).collect::<Result<_, _>>()?;
-    let finite = inputs.iter().all(|value| value.finite);
-    let large = inputs.iter().any(|value| value.large);
-    Ok(Value { axes, uniform: None, finite, large })
+    Ok(Value { axes, ..super::of_any(inputs) })
 }
 
 /// Rows by their numbers: one row for each position of the indices. Of positions themselves only the first is known to

@@ -3,8 +3,7 @@
 use crate::rewrite::rule::Given::{Computed, Float, Is, Scalar};
 use crate::rewrite::rule::{Rule, Site, digits, rule};
 use egg::Id;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::{Binary, DType, Op, Unary};
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
@@ -25,10 +24,10 @@ pub(super) const RULES: &[Rule] = &[
     rule("divide-by-constant",  "(Div ?x ?c)",   &[Scalar("c"), Float("x")],   scale_by_inverse),
     rule("scale-twice",         "(Mul (Mul ?x ?a) ?b)", &[Scalar("a"), Scalar("b"), Float("x")], scale_twice),
     rule("scale-last",          "(Mul~ (Mul ?x ?c) ?y)", &[Scalar("c"), Computed("y"), Float("x")], scale_last),
-    rule("scale-of-matmul-a",  "(MatMul (Mul ?x ?c) ?y)", &[Scalar("c"), Float("x")], |s| scaled_matmul(s, "x", "y")),
-    rule("scale-of-matmul-b",  "(MatMul ?x (Mul ?y ?c))", &[Scalar("c"), Float("x")], |s| scaled_matmul(s, "x", "y")),
-    rule("scale-of-transpose",  "(Transpose ?p (Mul ?x ?c))", &[Scalar("c"), Float("x")], |s| scaled_view(s, "p")),
-    rule("scale-of-reshape",    "(Reshape ?p (Mul ?x ?c))", &[Scalar("c"), Float("x")], |s| scaled_view(s, "p")),
+    rule("scale-of-matmul-a",  "(MatMul (Mul ?x ?c) ?y)", &[Scalar("c"), Float("x")], scaled_matmul),
+    rule("scale-of-matmul-b",  "(MatMul ?x (Mul ?y ?c))", &[Scalar("c"), Float("x")], scaled_matmul),
+    rule("scale-of-transpose",  "(Transpose ?p (Mul ?x ?c))", &[Scalar("c"), Float("x")], scaled_view),
+    rule("scale-of-reshape",    "(Reshape ?p (Mul ?x ?c))", &[Scalar("c"), Float("x")], scaled_view),
 ];
 
 fn square(s: &mut Site<'_>) -> Option<Id> {
@@ -103,15 +102,15 @@ fn scale_last(s: &mut Site<'_>) -> Option<Id> {
     scaled(s, y, by)
 }
 
-fn scaled_matmul(s: &mut Site<'_>, a: &str, b: &str) -> Option<Id> {
+fn scaled_matmul(s: &mut Site<'_>) -> Option<Id> {
     let by = outer_scale(s, "c")?;
-    let matmul = s.add(Op::MatMul, &[s.var(a), s.var(b)])?;
+    let matmul = s.add(Op::MatMul, &[s.var("x"), s.var("y")])?;
     scaled(s, matmul, by)
 }
 
-fn scaled_view(s: &mut Site<'_>, attributes: &str) -> Option<Id> {
+fn scaled_view(s: &mut Site<'_>) -> Option<Id> {
     let by = scale(s, "c")?;
-    let view = s.attributes(attributes)?;
+    let view = s.attributes("p")?;
     let view = s.add(view, &[s.var("x")])?;
     scaled(s, view, by)
 }

@@ -15,8 +15,8 @@ use graphene_frontend::op::{AttentionAttrs, Op, ReduceOp};
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
-    rule("softmax",           "(Div (Exp (Sub ?x (ReduceMax ?m ?x))) (ReduceSum ?a (Exp (Sub ?x (ReduceMax ?m ?x)))))", &[Single("x")], softmax),
-    rule("softmax-unshifted", "(Div (Exp ?x) (ReduceSum ?a (Exp ?x)))", &[Single("x")], softmax_unshifted),
+    rule("softmax",           "(Div (Exp (Sub ?x (ReduceMax ?m ?x))) (ReduceSum ?a (Exp (Sub ?x (ReduceMax ?m ?x)))))", &[Single("x")], |s| softmax(s, &[("m", ReduceOp::Max), ("a", ReduceOp::Sum)])),
+    rule("softmax-unshifted", "(Div (Exp ?x) (ReduceSum ?a (Exp ?x)))", &[Single("x")], |s| softmax(s, &[("a", ReduceOp::Sum)])),
     rule("attention",         "(MatMul ?w ?v)", &[Single("v")], attention),
     law("attention-scale",    attention_scale),
     law("attention-mask",     attention_mask),
@@ -24,22 +24,16 @@ pub(super) const RULES: &[Rule] = &[
     law("attention-heads",    attention_heads),
 ];
 
-fn along(op: Option<Op>, expected: ReduceOp) -> Option<usize> {
-    match op? {
+/// A softmax along the axis of all these reductions.
+fn softmax(s: &mut Site<'_>, reductions: &[(&str, ReduceOp)]) -> Option<Id> {
+    let along = |&(name, expected): &(&str, ReduceOp)| match s.attributes(name)? {
         Op::Reduce { op, axes, keep: true } if op == expected && axes.len() == 1 => Some(axes[0]),
         _ => None,
-    }
-}
-
-fn softmax(s: &mut Site<'_>) -> Option<Id> {
-    let axis = along(s.attributes("m"), ReduceOp::Max)?;
-    let same = along(s.attributes("a"), ReduceOp::Sum)? == axis;
+    };
+    let axes = reductions.iter().map(along).collect::<Option<Vec<_>>>()?;
+    let axis = *axes.first()?;
+    let same = axes.iter().all(|own| *own == axis);
     if same { s.add(Op::Softmax { axis, log: false }, &[s.var("x")]) } else { None }
-}
-
-fn softmax_unshifted(s: &mut Site<'_>) -> Option<Id> {
-    let axis = along(s.attributes("a"), ReduceOp::Sum)?;
-    s.add(Op::Softmax { axis, log: false }, &[s.var("x")])
 }
 
 fn attention(s: &mut Site<'_>) -> Option<Id> {
@@ -130,16 +124,9 @@ fn under_heads(s: &mut Site<'_>, x: Id, matmul: &[Dim], heads: &[Dim], shared: b
     s.reshape(x, shape)
 }
 
-fn attrs(s: &Site<'_>) -> Option<AttentionAttrs> {
-    match &s.op {
-        Some(Op::Attention(attrs)) => Some(attrs.clone()),
-        _ => None,
-    }
-}
-
 /// Attention of scaled queries or keys is attention with that scale.
 fn attention_scale(s: &mut Site<'_>) -> Option<Id> {
-    let attrs = attrs(s)?;
+    let Some(Op::Attention(attrs)) = s.op.clone() else { return None };
     let mut inputs = s.inputs.clone();
     let queries = inputs[0]?;
     let mut scale = f64::from(attrs.scale);
@@ -160,7 +147,7 @@ fn attention_scale(s: &mut Site<'_>) -> Option<Id> {
 
 /// A mask broadcasts by itself: one that holds for all queries stays one row of keys.
 fn attention_mask(s: &mut Site<'_>) -> Option<Id> {
-    let attrs = attrs(s)?;
+    let Some(Op::Attention(attrs)) = s.op.clone() else { return None };
     let mask = s.inputs.get(3).copied().flatten()?;
     let [source] = *s.operands(mask, "Expand").first()?;
     let mut inputs = s.inputs.clone();
@@ -170,7 +157,7 @@ fn attention_mask(s: &mut Site<'_>) -> Option<Id> {
 
 /// Heads of keys and values that are repeated for a group of queries are read in place.
 fn attention_groups(s: &mut Site<'_>) -> Option<Id> {
-    let attrs = attrs(s)?;
+    let Some(Op::Attention(attrs)) = s.op.clone() else { return None };
     let (k, v) = (unrepeated(s, s.inputs[1]?)?, unrepeated(s, s.inputs[2]?)?);
     if s.shape(k)?[1] != s.shape(v)?[1] {
         return None;
@@ -203,7 +190,7 @@ fn unrepeated(s: &mut Site<'_>, x: Id) -> Option<Id> {
 /// Attention over batch and heads as one dim is attention over both, where queries show what they are: then nothing
 /// has to lie as if they were one.
 fn attention_heads(s: &mut Site<'_>) -> Option<Id> {
-    let attrs = attrs(s)?;
+    let Some(Op::Attention(attrs)) = s.op.clone() else { return None };
     let queries = s.inputs[0]?;
     let whole = s.shape(queries)?[0].clone();
     let lead = parts(s, queries, 0, PARTS)?;

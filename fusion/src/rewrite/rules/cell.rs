@@ -4,17 +4,20 @@
 //! however they are cut and joined; its share of them is sliced out, and all gates are joined in ONNX's order.
 //! All that is made of constants is computed once.
 
-use crate::rewrite::language::{Known, add_operation};
-use crate::rewrite::rule::{Rule, Site, law};
+use crate::rewrite::language::add_operation;
+use crate::rewrite::rule::{Rule, Site, law, rule};
 use egg::Id;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::op::{Binary, Op, RnnAttrs, RnnCell, RnnDirection, SliceAxis, Unary};
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
-    law("lstm-cell", lstm_cell),
-    law("gru-cell",  gru_cell),
+    rule("lstm-cell", "(Mul~ ?o (Tanh ?c))", &[], lstm_cell),
+    rule("gru-cell",  "(Add~ ?n (Mul~ ?z (Sub ?h ?n))) | (Add~ (Mul~ (Sub ?one ?z) ?n) (Mul~ ?z ?h))", &[], gru_cell),
 ];
+
+/// A recurrent layer's own.
+pub(super) const LAYERS: &[Rule] = &[law("zero-state", zero_state)];
 
 /// Classes that are looked at for one gate.
 const VISITS: usize = 48;
@@ -35,10 +38,8 @@ struct Sum {
 
 /// The elements of a class's rows, if it is a matrix whose rows are of a known length.
 fn width(s: &Site<'_>, id: Id) -> Option<i64> {
-    match s.ty(id)?.shape.as_slice() {
-        [_, width] => width.known(),
-        _ => None,
-    }
+    let [_, width] = &s.ty(id)?.shape[..] else { return None };
+    width.known()
 }
 
 /// What a class says that these columns of it are the sum of.
@@ -49,7 +50,7 @@ fn sum(s: &mut Site<'_>, id: Id, columns: Columns, visits: &mut usize) -> Option
     };
     *visits = left;
     // Matmuls of a state of zeros are constants too.
-    if s.terms.is_constant(id) && s.ty(id)?.rank() < 2 {
+    if s.is_constant(id) && s.ty(id)?.rank() < 2 {
         let bias = bias(s, id, columns)?;
         return Some(Sum { matmuls: Vec::new(), biases: vec![bias] });
     }
@@ -81,7 +82,7 @@ fn bias(s: &mut Site<'_>, id: Id, columns: Columns) -> Option<Id> {
 
 /// The matmuls of `x·w`, one for each part that x is joined of.
 fn matmuls(s: &mut Site<'_>, x: Id, w: Id, columns: Columns) -> Option<Vec<(Id, Id)>> {
-    if !s.terms.is_constant(w) || s.ty(w)?.rank() != 2 || s.ty(x)?.rank() != 2 {
+    if !s.is_constant(w) || s.ty(w)?.rank() != 2 || s.ty(x)?.rank() != 2 {
         return None;
     }
     let w = slice(s, w, 1, columns)?;
@@ -135,11 +136,9 @@ fn cut(s: &Site<'_>, id: Id, columns: Columns) -> Option<(Id, Columns)> {
 
 /// Where a slice of the second dim begins that has this length.
 fn start_of(op: &Op, len: i64) -> Option<i64> {
-    match op {
-        Op::Slice(axes) => match axes.as_slice() {
-            [SliceAxis { axis: 1, start, len: own, step: 1 }] if *own == len => start.known(),
-            _ => None,
-        },
+    let Op::Slice(axes) = op else { return None };
+    match &axes[..] {
+        [SliceAxis { axis: 1, start, len: own, step: 1 }] if *own == len => start.known(),
         _ => None,
     }
 }
@@ -167,9 +166,7 @@ fn operands(s: &Site<'_>, gates: &[Sum], hidden: i64) -> Option<(Id, Id)> {
     let [(a, _), (b, _)] = *gates[0].matmuls.as_slice() else { return None };
     let fits = |id: Id| width(s, id) == Some(hidden);
     // Either order is right where both fit; the one that was made by a cell is the state.
-    let state = |id: Id| {
-        fits(id) && (super::recurrent::is_zero(s, id) || !s.operations(id, "Mul").is_empty())
-    };
+    let state = |id: Id| fits(id) && (is_zero(s, id) || !s.operations(id, "Mul").is_empty());
     match (state(a), fits(a), fits(b)) {
         (false, _, true) | (_, false, true) => Some((a, b)),
         (_, true, _) => Some((b, a)),
@@ -193,7 +190,6 @@ fn weights(s: &mut Site<'_>, gates: &[Sum], of: Id) -> Option<Id> {
     s.reshape(rows, shape)
 }
 
-/// The sum of biases, or zeros.
 fn total(s: &mut Site<'_>, biases: &[Id], like: Id, hidden: i64) -> Option<Id> {
     let Some((first, rest)) = biases.split_first() else {
         let zero = s.scalar(like, 0.0)?;
@@ -210,23 +206,16 @@ fn single(s: &mut Site<'_>, x: Id) -> Option<Id> {
 
 /// `h' = o·tanh(c')`, `c' = f·c + i·tanh(g)`.
 fn lstm_cell(s: &mut Site<'_>) -> Option<Id> {
-    let Some(Op::Binary(Binary::Mul)) = s.op else { return None };
-    let hidden = width(s, s.root)?;
-    let (a, b) = (s.inputs[0]?, s.inputs[1]?);
-    for (output, squashed) in [(a, b), (b, a)] {
-        for [next] in s.operands(squashed, "Tanh") {
-            let Some((gates, c)) = lstm_gates(s, output, next) else { continue };
-            let Some((x, h)) = operands(s, &gates, hidden) else { continue };
-            let biases = gates.iter().map(|gate| &gate.biases[..]).chain([&[][..]; 4]);
-            let biases = biases.map(|own| total(s, own, x, hidden)).collect::<Option<Vec<_>>>()?;
-            let cell = RnnCell::Lstm { input_forget: false };
-            let functions = vec![Unary::Sigmoid, Unary::Tanh, Unary::Tanh];
-            let outputs = step(s, cell, functions, &gates, (x, h, Some(c)), &biases)?;
-            s.equate_reshaped(next, *outputs.get(2)?)?;
-            return s.equate_reshaped(s.root, outputs[1]);
-        }
-    }
-    None
+    let (output, next, hidden) = (s.var("o"), s.var("c"), width(s, s.root)?);
+    let (gates, c) = lstm_gates(s, output, next)?;
+    let (x, h) = operands(s, &gates, hidden)?;
+    let biases = gates.iter().map(|gate| &gate.biases[..]).chain([&[][..]; 4]);
+    let biases = biases.map(|own| total(s, own, x, hidden)).collect::<Option<Vec<_>>>()?;
+    let cell = RnnCell::Lstm { input_forget: false };
+    let functions = vec![Unary::Sigmoid, Unary::Tanh, Unary::Tanh];
+    let outputs = step(s, cell, functions, &gates, (x, h, Some(c)), &biases)?;
+    s.equate_reshaped(next, *outputs.get(2)?)?;
+    s.equate_reshaped(s.root, outputs[1])
 }
 
 /// The gates i, o, f and c of an LSTM by its output gate and its new state, and the old state.
@@ -277,22 +266,21 @@ fn step(
 
 /// `h' = (1 - z)·n + z·h` or `n + z·(h - n)`, `n = tanh(xₙ + r·hₙ)`.
 fn gru_cell(s: &mut Site<'_>) -> Option<Id> {
-    let Some(Op::Binary(Binary::Add)) = s.op else { return None };
-    let hidden = width(s, s.root)?;
-    for (update, candidate, h) in mixtures(s, s.root) {
-        for [inner] in s.operands(candidate, "Tanh") {
-            for (of_x, reset) in pairs(s, inner, "Add") {
-                for (reset, of_h) in pairs(s, reset, "Mul") {
-                    let parts = gru_gates(s, [update, reset, of_x, of_h], hidden);
-                    let Some((gates, x, biases)) = parts.filter(|(gates, ..)| reads(gates, h))
-                    else {
-                        continue;
-                    };
-                    let cell = RnnCell::Gru { linear_before_reset: true };
-                    let functions = vec![Unary::Sigmoid, Unary::Tanh];
-                    let outputs = step(s, cell, functions, &gates, (x, h, None), &biases)?;
-                    return s.equate_reshaped(s.root, outputs[1]);
-                }
+    let (update, candidate, h, hidden) = (s.var("z"), s.var("n"), s.var("h"), width(s, s.root)?);
+    if s.bound("one").is_some_and(|one| !s.is(one, 1.0)) {
+        return None;
+    }
+    for [inner] in s.operands(candidate, "Tanh") {
+        for (of_x, reset) in pairs(s, inner, "Add") {
+            for (reset, of_h) in pairs(s, reset, "Mul") {
+                let parts = gru_gates(s, [update, reset, of_x, of_h], hidden);
+                let Some((gates, x, biases)) = parts.filter(|(gates, ..)| reads(gates, h)) else {
+                    continue;
+                };
+                let cell = RnnCell::Gru { linear_before_reset: true };
+                let functions = vec![Unary::Sigmoid, Unary::Tanh];
+                let outputs = step(s, cell, functions, &gates, (x, h, None), &biases)?;
+                return s.equate_reshaped(s.root, outputs[1]);
             }
         }
     }
@@ -301,28 +289,6 @@ fn gru_cell(s: &mut Site<'_>) -> Option<Id> {
 
 fn reads(gates: &[Sum], h: Id) -> bool {
     gates.iter().all(|gate| gate.matmuls.iter().any(|(x, _)| *x == h))
-}
-
-/// The update gate, the candidate and the old state that a new state is mixed of.
-fn mixtures(s: &Site<'_>, id: Id) -> Vec<(Id, Id, Id)> {
-    let mut found = Vec::new();
-    for (a, b) in pairs(s, id, "Add") {
-        for (update, second) in pairs(s, b, "Mul") {
-            for [h, candidate] in s.operands(second, "Sub") {
-                if candidate == a {
-                    found.push((update, candidate, h));
-                }
-            }
-            for (rest, candidate) in pairs(s, a, "Mul") {
-                for [one, own] in s.operands(rest, "Sub") {
-                    if own == update && s.is(one, 1.0) {
-                        found.push((update, candidate, second));
-                    }
-                }
-            }
-        }
-    }
-    found
 }
 
 /// The gates z, r and n, the input, and the biases of its matmuls and of those of the state.
@@ -356,4 +322,26 @@ impl Site<'_> {
         self.equate(known, made);
         Some(made)
     }
+}
+
+/// The place of the first initial state among a recurrent layer's inputs; the second follows.
+const STATE: usize = 5;
+
+/// An initial state of zeros is none.
+fn zero_state(s: &mut Site<'_>) -> Option<Id> {
+    let op = s.op.clone().filter(|op| matches!(op, Op::Rnn(_)))?;
+    let mut inputs = s.inputs.clone();
+    for state in inputs.iter_mut().skip(STATE).take(2) {
+        if state.is_some_and(|id| is_zero(s, id)) {
+            *state = None;
+        }
+    }
+    if inputs == s.inputs { None } else { s.add_node(op, &inputs) }
+}
+
+/// Zeros, perhaps seen in another shape.
+fn is_zero(s: &Site<'_>, id: Id) -> bool {
+    let expanded =
+        |id: Id| s.is(id, 0.0) || s.operands(id, "Expand").into_iter().any(|[x]| s.is(x, 0.0));
+    expanded(id) || s.operands(id, "Reshape").into_iter().any(|[x]| expanded(x))
 }

@@ -1,12 +1,10 @@
 //! Layouts: changes of view that merge, vanish, or move to where they vanish.
 
 use crate::base::view::inverse;
-use crate::rewrite::language::Known;
 use crate::rewrite::rule::Given::Constant;
 use crate::rewrite::rule::{Rule, Site, law, rule};
 use egg::Id;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::op::{Binary, Op};
+use graphene_frontend::{Binary, Dim, Op};
 use std::ops::Range;
 
 #[rustfmt::skip]
@@ -50,8 +48,7 @@ fn transpose_twice(s: &mut Site<'_>) -> Option<Id> {
 }
 
 fn transpose_nothing(s: &mut Site<'_>) -> Option<Id> {
-    let perm = perm(s.attributes("p"))?;
-    perm.iter().enumerate().all(|(i, &axis)| i == axis).then(|| s.var("x"))
+    perm(s.attributes("p"))?.is_sorted().then(|| s.var("x"))
 }
 
 /// A transpose that moves dims of size one only is a reshape.
@@ -59,9 +56,8 @@ fn transpose_of_ones(s: &mut Site<'_>) -> Option<Id> {
     let perm = perm(s.attributes("p"))?;
     let shape = s.shape(s.var("x"))?;
     let moved: Vec<usize> = perm.into_iter().filter(|&axis| shape[axis] != 1).collect();
-    let ascending = moved.windows(2).all(|pair| pair[0] < pair[1]);
     let to = s.shape(s.root)?;
-    if ascending { s.reshape(s.var("x"), to) } else { None }
+    if moved.is_sorted() { s.reshape(s.var("x"), to) } else { None }
 }
 
 /// Dims of size one may come and go before a transpose as well as after it.
@@ -76,13 +72,9 @@ fn reshape_of_transpose(s: &mut Site<'_>) -> Option<Id> {
         return None;
     }
     // The dims in the order of `x`, with the ones of the result in front of the dims that they precede.
-    let mut places: Vec<Option<usize>> = Vec::with_capacity(to.len());
-    let mut next = 0;
-    for dim in &to {
-        let one = *dim == 1;
-        places.push((!one).then(|| order[next]));
-        next += usize::from(!one);
-    }
+    let mut next = order.iter().copied();
+    let place = |dim: &Dim| if *dim == 1 { None } else { next.next() };
+    let places: Vec<Option<usize>> = to.iter().map(place).collect();
     let mut sorted: Vec<usize> = (0..to.len()).collect();
     sorted.sort_by_key(|&place| (places[place].map_or(0, |axis| axis + 1), place));
     let before: Vec<Dim> = sorted.iter().map(|&place| to[place].clone()).collect();
@@ -204,7 +196,6 @@ fn matmul_of_reshape(s: &mut Site<'_>) -> Option<Id> {
     s.reshape(matmul, to)
 }
 
-/// Whether the operation takes each element by itself.
 fn is_pointwise(op: &Op) -> bool {
     matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. })
 }
@@ -242,7 +233,6 @@ fn before(
     Some((op, operands, from))
 }
 
-/// An operand before a change of view.
 enum Source {
     /// What was changed.
     Viewed(Id),
@@ -312,7 +302,7 @@ fn pointwise_of_reshapes(s: &mut Site<'_>) -> Option<Id> {
 /// A function of values transposed alike is the transposed function of the values; constants are transposed the
 /// other way.
 fn pointwise_of_transposes(s: &mut Site<'_>) -> Option<Id> {
-    let computed = s.inputs.iter().flatten().filter(|id| !s.terms.is_constant(**id));
+    let computed = s.inputs.iter().flatten().filter(|id| !s.is_constant(**id));
     let view = computed.flat_map(|&id| s.operations(id, "Transpose")).next()?.0;
     let back = inverse(&perm(Some(view.clone()))?);
     let transposed = |s: &mut Site<'_>, id| {
@@ -322,7 +312,7 @@ fn pointwise_of_transposes(s: &mut Site<'_>) -> Option<Id> {
         if let Some(x) = under(s, id, &view) {
             return Some(Source::Passes(x));
         }
-        let shape = s.shape(id).filter(|own| s.terms.is_constant(id) && own.len() <= back.len())?;
+        let shape = s.shape(id).filter(|own| s.is_constant(id) && own.len() <= back.len())?;
         let ones = vec![Dim::from(1); back.len() - shape.len()];
         let whole = s.reshape(id, [ones, shape].concat())?;
         s.transpose(whole, back.clone()).map(Source::Passes)

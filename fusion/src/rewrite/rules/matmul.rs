@@ -1,15 +1,13 @@
 //! Matmuls: projections of one value become one matmul.
 
-use crate::rewrite::language::Known;
-use crate::rewrite::rule::{Rule, Site, law};
+use crate::rewrite::rule::{Rule, Site, rule};
 use egg::Id;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::op::{Binary, Op, SliceAxis};
+use graphene_frontend::{Binary, Dim, Op, SliceAxis};
 use std::collections::BTreeSet;
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
-    law("merge-projections", merge_projections),
+    rule("merge-projections", "(MatMul ?x ?w)", &[], merge_projections),
 ];
 
 /// A matmul of a value with a weight, and the sum with its bias if it has one.
@@ -23,8 +21,7 @@ struct Projection {
 
 /// Several matmuls of one value with weights side by side are slices of one matmul.
 fn merge_projections(s: &mut Site<'_>) -> Option<Id> {
-    let Some(Op::MatMul) = s.op else { return None };
-    let (x, own) = (s.inputs[0]?, s.terms.find(s.inputs[1]?));
+    let (x, own) = (s.var("x"), s.terms.find(s.var("w")));
     let projections = projections(s, x);
     // All of them are merged at once, where the first one stands.
     if projections.len() < 2 || projections.first()?.weight != own {
@@ -76,7 +73,6 @@ fn projections(s: &Site<'_>, x: Id) -> Vec<Projection> {
     found
 }
 
-/// The classes of the operations that read a class.
 fn readers(s: &Site<'_>, id: Id) -> BTreeSet<Id> {
     s.terms[id].parents().map(|reader| s.terms.find(reader)).collect()
 }
@@ -85,13 +81,13 @@ fn projection(s: &Site<'_>, matmul: Id, weight: Id) -> Option<Projection> {
     let ty = s.ty(weight)?;
     // A merged weight is merged no further.
     let merged = !s.operations(weight, "Concat").is_empty();
-    if ty.rank() != 2 || !s.terms.is_constant(weight) || merged {
+    if ty.rank() != 2 || !s.is_constant(weight) || merged {
         return None;
     }
     let width = ty.shape[1].known()?;
     for sum in readers(s, matmul) {
         for [a, bias] in s.operands(sum, "Add") {
-            let of_matmul = s.terms.find(a) == matmul && s.terms.is_constant(bias);
+            let of_matmul = s.terms.find(a) == matmul && s.is_constant(bias);
             if of_matmul && s.shape(bias)? == [Dim::from(width)] {
                 return Some(Projection { result: sum, weight, bias: Some(bias), width });
             }

@@ -7,7 +7,6 @@ mod cell;
 mod layout;
 mod matmul;
 mod norm;
-mod recurrent;
 mod scores;
 
 use super::rule::{Compiled, Rule};
@@ -20,7 +19,7 @@ pub(super) const TABLES: &[(&[Rule], bool)] = &[
     (norm::RULES, false),
     (attention::RULES, false),
     (matmul::RULES, true),
-    (recurrent::RULES, true),
+    (cell::LAYERS, true),
     (cell::RULES, false),
 ];
 

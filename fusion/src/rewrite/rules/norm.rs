@@ -1,87 +1,70 @@
 //! Normalisations from means, squares and roots. The bare norm is recognised first; scale and bias join it.
 
 use crate::base::view::inverse;
-use crate::rewrite::rule::Given::{Computed, Constant, Float, Scalar, Single};
+use crate::rewrite::rule::Given::{Computed, Constant, Float, Scalar, Single, Wide};
 use crate::rewrite::rule::{Rule, Site, rule};
 use egg::Id;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Op, ReduceOp};
+use graphene_frontend::{Binary, DType, Dim, Op, ReduceOp};
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
     rule("layer-norm",         "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (ReduceMean ?a (Mul (Sub ?x (ReduceMean ?a ?x)) (Sub ?x (ReduceMean ?a ?x)))) ?e)))",
          &[Scalar("e"), Single("x")], |s| layer_norm(s, epsilon(s)?)),
     rule("layer-norm-moments", "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (Sub (ReduceMean ?a (Mul ?x ?x)) (Mul (ReduceMean ?a ?x) (ReduceMean ?a ?x))) ?e)))",
-         &[Scalar("e"), Single("x")], layer_norm_of_moments),
+         &[Scalar("e"), Single("x"), Wide("x")], |s| layer_norm(s, epsilon(s)?)),
     rule("layer-norm-bare",    "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (ReduceMean ?a (Mul (Sub ?x (ReduceMean ?a ?x)) (Sub ?x (ReduceMean ?a ?x))))))",
          &[Single("x")], |s| layer_norm(s, 0.0)),
-    rule("layer-norm-scale",   "(Mul~ (out0 (LayerNorm ?a ?x absent absent)) ?g)", &[Constant("g")], |s| affine(s, true, &["g"])),
-    rule("layer-norm-bias",    "(Add~ (out0 (LayerNorm ?a ?x ?g absent)) ?b)", &[Constant("b")], |s| affine(s, true, &["g", "b"])),
+    rule("layer-norm-scale",   "(Mul~ (out0 (LayerNorm ?a ?x absent absent)) ?g)", &[Constant("g")], |s| affine(s, &["g"])),
+    rule("layer-norm-bias",    "(Add~ (out0 (LayerNorm ?a ?x ?g absent)) ?b)", &[Constant("b")], |s| affine(s, &["g", "b"])),
     rule("rms-norm",           "(Div ?x (Sqrt (Add (ReduceMean ?a (Mul ?x ?x)) ?e)))", &[Scalar("e"), Single("x")], |s| rms_norm(s, epsilon(s)?)),
     rule("rms-norm-bare",      "(Div ?x (Sqrt (ReduceMean ?a (Mul ?x ?x))))", &[Single("x")], |s| rms_norm(s, 0.0)),
-    rule("rms-norm-scale",     "(Mul~ (RmsNorm ?a ?x absent) ?g)", &[Constant("g")], |s| affine(s, false, &["g"])),
+    rule("rms-norm-scale",     "(Mul~ (RmsNorm ?a ?x absent) ?g)", &[Constant("g")], |s| affine(s, &["g"])),
     rule("rms-norm-narrowed",  "(Cast ?n (RmsNorm ?a (Cast ?w ?x) absent))", &[], norm_narrowed),
     rule("layer-norm-narrowed", "(Cast ?n (out0 (LayerNorm ?a (Cast ?w ?x) absent absent)))", &[], norm_narrowed),
     rule("weight-of-quotient", "(Div (Mul ?x ?g) ?r)", &[Constant("g"), Computed("x"), Computed("r"), Float("x")], weight_last),
     rule("weight-over-root",   "(Mul~ ?x (Div ?g ?r))", &[Constant("g"), Computed("x"), Computed("r"), Float("x")], weight_last),
-    rule("scaled-difference",  "(Add~ (Mul~ ?x ?i) (Sub ?b (Mul~ ?m ?i)))", &[Constant("b"), Computed("i"), Float("x")], scaled_difference),
+    rule("scaled-difference",  "(Add~ (Mul~ ?x ?i) (Sub ?b (Mul~ ?m ?i)))", &[Constant("b"), Computed("i"), Wide("x")], scaled_difference),
     rule("mean-of-squares",    "(Mul (ReduceSumSquare ?a ?x) ?c)", &[Scalar("c"), Float("x")], mean),
     rule("mean-of-sum",        "(Mul (ReduceSum ?a ?x) ?c)", &[Scalar("c"), Float("x")], mean),
 ];
 
-/// The first of the trailing axes that a mean is over; `None` if it is over others or drops them.
-fn trailing(s: &Site<'_>) -> Option<usize> {
+/// The axes that a mean is over, and whether they are all from the first of them on; `None` if it drops them.
+fn normalised(s: &Site<'_>) -> Option<(Vec<usize>, bool)> {
     let Op::Reduce { op: ReduceOp::Mean, axes, keep: true } = s.attributes("a")? else {
         return None;
     };
     let rank = s.ty(s.var("x"))?.rank();
-    let first = *axes.first()?;
-    axes.iter().copied().eq(first..rank).then_some(first)
+    let trailing = axes.iter().copied().eq(*axes.first()?..rank);
+    Some((axes, trailing))
 }
 
 fn epsilon(s: &Site<'_>) -> Option<f32> {
     s.attribute(s.var("x"), s.number(s.var("e"))?)
 }
 
-fn layer_norm(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
-    match trailing(s) {
-        Some(axis) => s.add(Op::LayerNorm { axis, epsilon }, &[s.var("x")]),
-        None => layer_norm_inside(s, epsilon),
-    }
-}
-
 /// A norm over an axis that is not the last one, of channels perhaps, is the norm with that axis moved last.
-fn layer_norm_inside(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
-    let Op::Reduce { op: ReduceOp::Mean, axes, keep: true } = s.attributes("a")? else {
-        return None;
-    };
-    let ([inside], rank) = (axes.as_slice(), s.ty(s.var("x"))?.rank()) else { return None };
-    let perm: Vec<usize> = (0..rank).filter(|axis| axis != inside).chain([*inside]).collect();
+fn layer_norm(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
+    let (axes, trailing) = normalised(s)?;
+    if trailing {
+        return s.add(Op::LayerNorm { axis: axes[0], epsilon }, &[s.var("x")]);
+    }
+    let (&[inside], rank) = (&axes[..], s.ty(s.var("x"))?.rank()) else { return None };
+    let perm: Vec<usize> = (0..rank).filter(|&axis| axis != inside).chain([inside]).collect();
     let back = inverse(&perm);
     let x = s.transpose(s.var("x"), perm)?;
     let y = s.add(Op::LayerNorm { axis: rank - 1, epsilon }, &[x])?;
     s.transpose(y, back)
 }
 
-/// In 16-bit types the difference of the moments is mostly rounding, and the norm would be another value.
-fn layer_norm_of_moments(s: &mut Site<'_>) -> Option<Id> {
-    let wide = matches!(s.dtype(s.var("x"))?, DType::F32 | DType::F64);
-    if wide { layer_norm(s, epsilon(s)?) } else { None }
-}
-
 fn rms_norm(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
-    let axis = trailing(s)?;
-    s.add(Op::RmsNorm { axis, epsilon }, &[s.var("x")])
+    let (axes, trailing) = normalised(s)?;
+    if trailing { s.add(Op::RmsNorm { axis: axes[0], epsilon }, &[s.var("x")]) } else { None }
 }
 
 /// The norm with these constants, each of the shape that is normalised.
-fn affine(s: &mut Site<'_>, layer: bool, constants: &[&str]) -> Option<Id> {
+fn affine(s: &mut Site<'_>, constants: &[&str]) -> Option<Id> {
     let op = s.attributes("a")?;
-    let axis = match (&op, layer) {
-        (Op::LayerNorm { axis, .. }, true) | (Op::RmsNorm { axis, .. }, false) => *axis,
-        _ => return None,
-    };
+    let (Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. }) = op else { return None };
     let shape = s.shape(s.var("x"))?;
     let mut inputs = vec![s.var("x")];
     for name in constants {
@@ -121,9 +104,6 @@ fn weight_last(s: &mut Site<'_>) -> Option<Id> {
 
 /// TensorFlow's norm: `x·i + (b - m·i)` is `(x - m)·i + b`. In 16-bit types the products round apart.
 fn scaled_difference(s: &mut Site<'_>) -> Option<Id> {
-    if !matches!(s.dtype(s.var("x"))?, DType::F32 | DType::F64) {
-        return None;
-    }
     let difference = s.binary(Binary::Sub, s.var("x"), s.var("m"))?;
     let product = s.binary(Binary::Mul, difference, s.var("i"))?;
     s.binary(Binary::Add, product, s.var("b"))

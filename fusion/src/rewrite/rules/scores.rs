@@ -7,9 +7,7 @@
 use super::algebra::scaled;
 use crate::rewrite::rule::{Site, digits};
 use egg::Id;
-use graphene_frontend::dim::Dim;
-use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::{Binary, DType, Dim, Op, Unary};
 
 /// Scores vanish in the rounding of numbers of this size, whatever the type: the lowest of `f16` is none of them,
 /// for attention computes in `f32`.
@@ -73,10 +71,8 @@ fn nan_guarded(s: &Site<'_>, id: Id) -> Option<Id> {
     })
 }
 
-/// A condition, and whether it allows (or forbids).
 type Condition = (Id, bool);
 
-/// Truth values: where a condition allows.
 fn allowed(s: &mut Site<'_>, (condition, allows): Condition) -> Option<Id> {
     if allows { Some(condition) } else { s.unary(Unary::Not, condition) }
 }
@@ -98,10 +94,9 @@ fn viewed(s: &Site<'_>, id: Id, operands: DType) -> Option<Id> {
     let holds = |[x]: &[Id; 1]| s.dtype(*x).is_some_and(|own| holds(own, operands));
     let casts = s.operands(id, "Cast").into_iter().filter(holds);
     let to = s.shape(id)?;
+    let last = |of: &[Dim]| (of.len() > 2).then(|| of[of.len() - 2..].to_vec());
     let rows = |[x]: &[Id; 1]| {
-        s.shape(*x).is_some_and(|own| {
-            own.len() > 2 && to.len() > 2 && own[own.len() - 2..] == to[to.len() - 2..]
-        })
+        s.shape(*x).is_some_and(|own| last(&own).is_some() && last(&own) == last(&to))
     };
     let views = s.operands(id, "Reshape").into_iter().filter(rows);
     casts.chain(views).next().map(|[x]| x)
@@ -160,14 +155,8 @@ impl Reader {
         }
         for [q, k] in s.operands(id, "MatMul") {
             if s.ty(q)?.rank() == s.ty(k)?.rank() && own.rank() > 2 {
-                return Some(Scores {
-                    q,
-                    k,
-                    matmul: id,
-                    scale: 1.0,
-                    softcap: 0.0,
-                    mask: Mask::Nothing,
-                });
+                let (scale, softcap, mask) = (1.0, 0.0, Mask::Nothing);
+                return Some(Scores { q, k, matmul: id, scale, softcap, mask });
             }
         }
         if let Some(found) = viewed(s, id, self.operands).and_then(|inner| self.scores(s, inner)) {
@@ -198,10 +187,8 @@ impl Reader {
     /// Scores times a number, that of a softcap perhaps.
     fn times(&mut self, s: &mut Site<'_>, inner: Id, by: f64) -> Option<Scores> {
         for [x] in s.operands(inner, "Tanh") {
-            let found = self.scores(s, x);
-            if let Some(found) =
-                found.filter(|found| matches!(found.mask, Mask::Nothing) && found.softcap == 0.0)
-            {
+            let bare = |of: &Scores| matches!(of.mask, Mask::Nothing) && of.softcap == 0.0;
+            if let Some(found) = self.scores(s, x).filter(bare) {
                 return Some(Scores { scale: found.scale * by, softcap: by, ..found });
             }
         }
@@ -239,22 +226,29 @@ fn with_added(s: &mut Site<'_>, found: Scores, addend: Id, shape: &[Dim]) -> Opt
     {
         return with_fill(s, found, by, fill, shape);
     }
-    let known = match found.mask {
-        Mask::Nothing => None,
-        Mask::Added(mask, of) => Some(mask_under(s, mask, &of, lead(shape))?),
-        // What is added to a fill that is a number stays.
-        Mask::Allowed(_, _, fill) if fill != f64::NEG_INFINITY => return None,
-        Mask::Allowed(mask, of, _) => {
-            let mask = mask_under(s, mask, &of, lead(shape))?;
-            let (zero, fill) = (s.scalar(addend, 0.0)?, s.scalar(addend, f64::NEG_INFINITY)?);
-            Some(s.add(Op::Select, &[mask, zero, fill])?)
+    let sum = match found.mask {
+        Mask::Nothing => addend,
+        known => {
+            let known = numbers(s, known, addend, shape)?;
+            s.binary(Binary::Add, known, addend)?
         }
     };
-    let sum = match known {
-        None => addend,
-        Some(known) => s.binary(Binary::Add, known, addend)?,
-    };
     Some(Scores { mask: Mask::Added(sum, shape.to_vec()), ..found })
+}
+
+/// A mask as one of numbers that are added to scores of this shape, of the type of `like`.
+fn numbers(s: &mut Site<'_>, mask: Mask, like: Id, shape: &[Dim]) -> Option<Id> {
+    match mask {
+        Mask::Nothing => s.scalar(like, 0.0),
+        Mask::Added(mask, of) => mask_under(s, mask, &of, lead(shape)),
+        // What is added to a fill that is a number stays.
+        Mask::Allowed(_, _, fill) if fill != f64::NEG_INFINITY => None,
+        Mask::Allowed(mask, of, fill) => {
+            let mask = mask_under(s, mask, &of, lead(shape))?;
+            let (zero, fill) = (s.scalar(like, 0.0)?, s.scalar(like, fill)?);
+            s.add(Op::Select, &[mask, zero, fill])
+        }
+    }
 }
 
 /// What adds nothing where a condition allows, and where it forbids a number that swallows any score.
@@ -295,18 +289,8 @@ fn with_fill(
             let mask = mask_under(s, mask, &of, lead(shape))?;
             Mask::Allowed(s.binary(Binary::And, mask, allowed)?, shape.to_vec(), fill)
         }
-        Mask::Allowed(_, _, known) if known != f64::NEG_INFINITY => return None,
         known => {
-            let like = s.scalar(found.q, 0.0)?;
-            let kept = match known {
-                Mask::Nothing => like,
-                Mask::Added(mask, of) => mask_under(s, mask, &of, lead(shape))?,
-                Mask::Allowed(mask, of, _) => {
-                    let mask = mask_under(s, mask, &of, lead(shape))?;
-                    let lowest = s.scalar(like, f64::NEG_INFINITY)?;
-                    s.add(Op::Select, &[mask, like, lowest])?
-                }
-            };
+            let kept = numbers(s, known, found.q, shape)?;
             let fill = s.scalar(kept, finite_fill(s, kept, fill)?)?;
             Mask::Added(s.add(Op::Select, &[allowed, kept, fill])?, shape.to_vec())
         }

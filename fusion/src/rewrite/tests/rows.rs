@@ -8,7 +8,7 @@ mod sound;
 use super::left::{Bound, build};
 use super::{Trial, bind, check_classes, random_inputs};
 use crate::rewrite::language::Terms;
-use crate::rewrite::rule::{Left, Rule};
+use crate::rewrite::rule::Rule;
 use crate::rewrite::rules::TABLES;
 use egg::Id;
 use graphene_frontend::dim::{Bindings, Symbol};
@@ -257,10 +257,7 @@ fn apply(row: &Row, dtype: DType) -> Applied {
 impl Row {
     /// The row's terms and their classes.
     fn terms(&self, dtype: DType, rounds_steps: bool) -> (Terms, Vec<Id>) {
-        let own = match find(self.rule).left {
-            Left::Term(pattern) => pattern,
-            Left::Operation => "",
-        };
+        let own = find(self.rule).pattern.unwrap_or_default();
         let lefts = if self.lefts.is_empty() { vec![own] } else { self.lefts.clone() };
         build(&lefts, &self.bound, dtype, rounds_steps)
     }

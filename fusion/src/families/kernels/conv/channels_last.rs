@@ -8,12 +8,11 @@ use crate::base::view::{View, channels_last, depthwise_weights};
 use crate::families::kernels::{Dims, Made, Refusal, Site, WIDTH, by_name, made};
 use crate::families::tiles::{LEAST_OF_PIXELS, TILES_OF_PIXELS};
 use graphene_frontend::dim::Dim;
-use graphene_ir::arch::Feature;
 use graphene_ir::target::Target;
 use graphene_ir::template::conv::{Axis, By, ChannelsLast, Convolution};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::MatMul;
-use graphene_ir::tensor::Scalar;
+use graphene_ir::{Feature, Scalar};
 
 /// Whether a view visits a block of memory in that order.
 pub(crate) fn lies_channels_last(view: &View) -> bool {
@@ -47,29 +46,22 @@ pub(super) fn pixels_of_thread(target: &Target, convolution: &Convolution, pixel
 impl Operands<'_> {
     /// Whether the operands of a convolution or a pooling lie so, rather than with their pixels innermost.
     pub(super) fn lie_channels_last(&self, windows: &Windows<'_>) -> Result<bool, Refusal> {
-        let outputs = (0..self.site.step.outputs.len()).map(super::StepOperand::Output);
-        let all = [self.read(windows.x)?].into_iter().chain(outputs);
-        let mut packed = true;
-        match (windows.weights, windows.fold) {
-            (Some(w), None) => {
-                let (_, view) = self.site.operand(self.read(w)?)?;
-                if !weights_lie_channels_last(view, windows.group) {
-                    return Ok(false);
-                }
-                packed &= view.is_packed();
-            }
-            (None, Some(_)) => {}
+        let filters = match (windows.weights, windows.fold) {
+            (Some(w), None) => Some(self.site.operand(self.read(w)?)?.1),
+            (None, Some(_)) => None,
             _ => return Ok(false),
+        };
+        let (scalar, image) = self.site.operand(self.read(windows.x)?)?;
+        let outputs = (0..self.site.step.outputs.len()).map(super::StepOperand::Output);
+        let outputs = outputs.map(|output| Ok(self.site.operand(output)?.1));
+        let mut images = outputs.collect::<Result<Vec<_>, Refusal>>()?;
+        images.push(image);
+        let lie = filters.is_none_or(|view| weights_lie_channels_last(view, windows.group));
+        if !lie || !images.iter().all(|view| lies_channels_last(view)) {
+            return Ok(false);
         }
-        for operand in all {
-            let (_, view) = self.site.operand(operand)?;
-            if !lies_channels_last(view) {
-                return Ok(false);
-            }
-            packed &= view.is_packed();
-        }
+        let packed = images.into_iter().chain(filters).all(View::is_packed);
         // Of single pixels, which are rows of a matmul, both orders are one.
-        let (scalar, _) = self.site.operand(self.read(windows.x)?)?;
         let whole = |size: &i64| size * scalar.bytes() % WIDTH == 0;
         let half = matches!(scalar, Scalar::F16 | Scalar::Bf16);
         let rows = windows.weights.is_some() && windows.group == 1 && half;
