@@ -175,6 +175,9 @@ fn templates(arch: Arch) -> Vec<(&'static str, graphene_ir::Result<Kernel>)> {
     let layer = Recurrent { arch, inputs: 64, hidden: 64, ..Recurrent::default() };
     let means = Reduce { arch, finish: Reduce::mean(), ..Reduce::default() };
     let softmax = Rows { norm: Norm::Softmax, scale: None, shift: None, ..Rows::default() };
+    let words = || Access::packed(Scalar::F32, 2);
+    let log = Rows { norm: Norm::LogSoftmax, ins: vec![words()], out: words(), ..softmax.clone() };
+    let long = |columns, vector| Rows { arch, vector, ..log.clone() }.fitting(columns).kernel();
     vec![
         ("mma", mma.kernel()),
         ("mma_moves", moves.kernel()),
@@ -191,6 +194,8 @@ fn templates(arch: Arch) -> Vec<(&'static str, graphene_ir::Result<Kernel>)> {
         ("recurrent", layer.kernel()),
         ("norm", Rows { arch, ..Rows::default() }.kernel()),
         ("softmax", Rows { arch, ..softmax }.kernel()),
+        ("log_softmax_odd", long(50257, 1)),
+        ("log_softmax_long", long(32000, 4)),
         ("reduce", means.kernel()),
         ("folds", Folds { arch, ..Folds::default() }.kernel()),
         ("pointwise", Pointwise { arch, ..Pointwise::default() }.kernel()),

@@ -4,6 +4,9 @@ use crate::base::sizes::ceil;
 use crate::families::kernels::WIDTH;
 use graphene_ir::WARP;
 use graphene_ir::target::Target;
+use graphene_ir::template::access::Access;
+use graphene_ir::template::rows::{Norm, Rows};
+use graphene_ir::tensor::Scalar;
 
 /// Vectors of a loop whose size is not known yet: more than run at once, or ever.
 pub(crate) const MANY: i64 = 1 << 40;
@@ -63,6 +66,16 @@ pub(crate) fn of_folds(vectors: Option<i64>) -> [i64; 2] {
         Some(_) => [2 * THREADS, 1],
         None => [THREADS, 1],
     }
+}
+
+/// The blocks that share a row of a softmax in single precision: one, if none do.
+pub(crate) fn parts_of_softmax(columns: i64, target: &Target) -> i64 {
+    let Some(arch) = target.arch() else { return 1 };
+    let single = || Access::packed(Scalar::F32, 2);
+    let vector = halved(widest(Scalar::F32.bytes()), |vector| columns % vector == 0);
+    let (ins, norm) = (vec![single()], Norm::Softmax);
+    let rows = Rows { arch, norm, ins, scale: None, shift: None, out: single(), ..Rows::default() };
+    Rows { vector, ..rows }.fitting(columns).parts
 }
 
 /// Elements of neighbouring columns that a thread reduces, of so many at most of so many bytes each: narrower columns keep more

@@ -3,7 +3,9 @@
 
 use crate::base::groups::Family;
 use crate::base::sizes::ceil;
-use crate::families::grids::{COLUMNS, MANY, halved, of_columns, of_folds, of_loop, widest};
+use crate::families::grids::{
+    COLUMNS, MANY, halved, of_columns, of_folds, of_loop, parts_of_softmax, widest,
+};
 use crate::families::kernels::recurrent;
 use crate::families::tiles::{MatMuls, blocks_of_pixels};
 use crate::partition::fusion_graph::{FusionGraph, Read, Role, ShapeId};
@@ -138,7 +140,19 @@ impl Grids<'_> {
             (false, Some(vectors)) => Rows::teams(vectors)[1],
             (false, None) => 1,
         };
-        Some(ceil(rows, teams))
+        Some(ceil(rows, teams).saturating_mul(self.parts_of_row(set, (length, known))))
+    }
+
+    /// The blocks that share a row of so many columns: of a softmax in single precision of what the group reads.
+    fn parts_of_row(&self, set: Set, (columns, known): (i64, bool)) -> i64 {
+        let is_softmax = |op: &OpId| matches!(self.net.node(*op).op(), Op::Softmax { .. });
+        let of_read = |op: OpId| {
+            let read = self.net.read(op, 0)?;
+            let dtype = self.net.graph.ty(self.net.node(op).inputs()[0]?).dtype;
+            let given = !read.from.is_some_and(|from| set.contains(from));
+            (known && given && dtype == DType::F32).then(|| parts_of_softmax(columns, self.target))
+        };
+        set.iter().find(is_softmax).and_then(of_read).unwrap_or(1)
     }
 
     /// Of an operation along axes that are not the last ones.

@@ -500,7 +500,7 @@ fn copies_are_stated_and_weighed() {
                     parameters: load=4 store=4
                 #1 Normalization LayerNorm (norm): 2 launches from #0 on
                     launch: rows, 256 blocks of 128 threads; they request 1.57 MB and write 524.3 kB
-                    parameters: columns=64 vector=4 threads=16 teams=8 held=1 ahead=8
+                    parameters: columns=64 vector=4 threads=16 teams=8 held=1 ahead=8 parts=1
                     estimate: memory reads 524.5 kB, copies 524.3 kB before, writes 524.3 kB, 4.5 us by launch
             "#]],
         ),

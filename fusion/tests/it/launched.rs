@@ -301,6 +301,8 @@ fn planners_take_grids_of_odd_shapes_for_what_they_are() {
     let rows = [
         ("f32[1, 262147]", "Softmax(%0) {axis: 1}", "f32[1, 262147]"),
         ("f16[4, 65536]", "Softmax(%0) {axis: 1}", "f16[4, 65536]"),
+        ("f32[8, 50257]", "LogSoftmax(%0) {axis: 1}", "f32[8, 50257]"),
+        ("f32[32, 20000]", "LogSoftmax(%0) {axis: 1}", "f32[32, 20000]"),
         ("f32[512, 96]", "Softmax(%0) {axis: 1}", "f32[512, 96]"),
         ("f32[64, 128, 8]", "Softmax(%0) {axis: 1}", "f32[64, 128, 8]"),
         ("f32[2, 262144]", "ReduceSum(%0) {axes: [1], keep: true}", "f32[2, 1]"),

@@ -394,6 +394,39 @@ fn lstm_calls(units: i64, steps: &str, sequences: &str, dtype: &str) -> Option<W
     variants.find(|one| one.name == LIBRARY).map(|one| one.when.clone())
 }
 
+/// When a fused plan calls cuDNN for the logarithm of softmax in single precision of rows of so many columns.
+fn softmax_calls(columns: &str, target: &str) -> Option<When> {
+    let symbols = if columns == "V" { "V, b" } else { "b" };
+    let text = format!(
+        r#"
+        symbols {symbols}
+        %0 = Input : f32[b, {columns}] "x"
+        %1 = LogSoftmax(%0) {{axis: 1}} : f32[b, {columns}] "y"
+        return "y" = %1
+    "#
+    );
+    let (target, bindings) = (target.parse().unwrap(), Bindings::new());
+    let planned =
+        plan_in(&graph(&text, &[]), &target, Granularity::Fused, &bindings, None).unwrap();
+    let mut variants = planned.program.steps().iter().flat_map(|step| step.variants.all());
+    variants.find(|one| one.name == LIBRARY).map(|one| one.when.clone())
+}
+
+#[test]
+fn long_softmaxes_go_to_cudnn_unless_blocks_share_rows() {
+    for (columns, target, expected) in [
+        ("50257", "sm_90a", None),
+        ("16385", "sm_120", None),
+        ("50257", "sm_80", Some(When::Always)),
+        // So much does not fit the shared memory of a cluster's blocks.
+        ("1000003", "sm_90a", Some(When::Always)),
+        ("V", "sm_90a", Some(When::AtLeast(Dim::symbol("V"), 1 << 14))),
+        ("8192", "sm_80", None),
+    ] {
+        assert_eq!(softmax_calls(columns, target), expected, "{columns} {target}");
+    }
+}
+
 #[test]
 fn few_sequences_of_several_steps_go_to_cudnn() {
     let [steps, sequences] = ["S", "B"].map(Dim::symbol);

@@ -4,14 +4,16 @@
 //! The row is that of a *prologue*, a function of some inputs such as a sum with a residual, which may itself be stored; an
 //! *epilogue* is applied to the result. A team of threads takes a row: part of a warp, a warp, or all of a block. Each thread has
 //! some of the row's vectors of 16 bytes, in registers where they fit; otherwise it computes the prologue again for every pass.
+//! Or the blocks of a cluster share a row: each has its part in shared memory, and they exchange what they fold. Several such
+//! blocks share a core, so that some load while others store.
 //!
 //! Statistics are in single precision, in two passes: the mean, then the mean square of the differences.
 //!
 //! Levels:
 //!
 //! - kernel: all normalised rows
-//!   - tile by a team: a row
-//!     - reduction by a team: one of its statistics, of all its elements
+//!   - tile by a team, or by a cluster's: a row
+//!     - reduction by a team, or by a cluster's: one of its statistics, of all its elements
 //!       - registers by a thread: what is added up, of some elements
 //!       - registers by a team: what all threads' parts make
 //!     - registers by a thread: of some elements the prologue, or the result; or of the statistics what all elements need
@@ -19,14 +21,17 @@
 //! - this file: the parameters and the kernel's outline;
 //! - `operands`: its tensors, and which kernels there are;
 //! - `row`: what each normalisation folds a row into, and how the result goes;
-//! - `passes`: how a row comes and is kept, and passes over it.
+//! - `passes`: how a row comes and is kept, and passes over it;
+//! - `shared_by`: a row of a cluster's blocks.
 
 mod operands;
 mod passes;
 mod row;
+mod shared_by;
 
 use self::row::{Row, Source};
-use super::access::{Access, launch};
+use self::shared_by::Blocks;
+use super::access::{Access, launch_clusters};
 use super::gather::{self, Place};
 use crate::choose::ceil;
 use crate::schedule::part;
@@ -84,6 +89,9 @@ parameters! {
         pub ahead: i64 = 8,
         /// Whether the passes after the first read the prologue's values from shared memory: of known columns, a team a block.
         pub shared: bool = false,
+        /// Blocks of a cluster that share a row. Several: rows are of single precision, as they are, and each block's part of
+        /// one comes to its shared memory by asynchronous copies.
+        pub parts: i64 = 1,
     }
 }
 
@@ -119,15 +127,19 @@ impl Rows {
     /// do, a warp or part of one; then 128 threads, and more from four vectors a thread on.
     #[must_use]
     pub fn fitting(self, columns: i64) -> Rows {
-        let vectors = ceil(columns, self.vector).max(1);
+        let own = Rows { shared: false, parts: 1, ..self };
+        let vectors = ceil(columns, own.vector).max(1);
         let [threads, teams] = Self::teams(vectors);
         let held = ceil(vectors, threads);
         // So many, and what they are computed from, fit the registers of a thread.
-        if held * self.vector <= 32 {
-            return Rows { threads, teams, held: Some(held), ..self };
+        if held * own.vector <= 32 {
+            return Rows { threads, teams, held: Some(held), ..own };
+        }
+        if let Some(rows) = own.in_parts(columns) {
+            return rows;
         }
         let (threads, columns) = (1024, Some(columns));
-        let rows = Rows { threads, teams: 1, held: None, columns, ..self }.ahead();
+        let rows = Rows { threads, teams: 1, held: None, columns, ..own }.ahead();
         let bytes = rows.padded() * Scalar::F32.bytes();
         // Beside the row, what warps fold.
         let shared = rows.norm != Norm::None && bytes + 1024 <= rows.arch.shared_memory();
@@ -143,10 +155,11 @@ impl Rows {
         Rows { ahead: (spare / each.max(1)).clamp(1, 8), ..self }
     }
 
-    /// Elements of a row with what the last chunk lacks.
+    /// Elements of a row, or of a block's part of it, with what the last chunk lacks.
     fn padded(&self) -> i64 {
         let chunk = self.vector * self.threads * self.ahead;
-        ceil(self.columns.unwrap_or(0), chunk) * chunk
+        ceil(self.columns.unwrap_or(0) + self.line_before() * self.vector, chunk * self.parts)
+            * chunk
     }
 
     /// The kernel.
@@ -173,8 +186,9 @@ impl Rows {
         }
         let mut indices = self.indices(&mut k, &rows)?;
         indices.resize(operands.len(), None);
-        let blocks = rows.ceil_div(self.teams);
-        let (block, first) = launch(&mut k, blocks, self.threads * self.teams, "first")?;
+        let clusters = (rows.ceil_div(self.teams), self.parts);
+        let threads = self.threads * self.teams;
+        let (block, first, cluster) = launch_clusters(&mut k, clusters, threads, "first")?;
         let teams = ThreadGroups::new(&mut k, block, self.threads, self.teams)?;
         let row = Expr::from(k.let_("row", first * self.teams + &teams.at[0])?);
         // A row of each operand; of tables the one that is repeated, or all where an index says which.
@@ -202,7 +216,10 @@ impl Rows {
         let (all_outs, all_ins) = split(&params, &indices_end);
         let (own_outs, own_ins) = split(&own, &own_indices);
         let kind = Kind::Fused(self.meaning(&[], &columns));
-        k.decompose(Header::new(kind, own_outs, own_ins, teams.team), |k| {
+        let together = cluster.as_ref().map(|(blocks, _)| *blocks);
+        let blocks = cluster.map(|cluster| Blocks::new(&mut k, self, &row, cluster, block));
+        let blocks = blocks.transpose()?;
+        k.decompose(Header::new(kind, own_outs, own_ins, teams.team).on(together), |k| {
             for (i, table) in tables.iter().enumerate() {
                 let Some(size) = table else { continue };
                 sources[i].row = Some(match indices[i] {
@@ -225,10 +242,26 @@ impl Rows {
                 k.allocate("row", places, Scalar::F32, Memory::Shared, None)
             });
             let (kept, shared) = (None, shared.transpose()?);
-            let row =
-                Row { template, teams, row, columns, ins, sum, late, outs, given, kept, shared };
+            let row = Row {
+                template,
+                teams,
+                row,
+                columns,
+                ins,
+                sum,
+                late,
+                outs,
+                given,
+                kept,
+                shared,
+                blocks,
+            };
             row.normalise(k)
         })?;
+        if let Some(blocks) = together {
+            // A block stays while others may still write there: a rule of all clusters.
+            k.add(Header::new(Kind::Sync, (), (), block).on(blocks))?;
+        }
         k.finish(Kind::Fused(self.meaning(&tables, &columns)), all_outs, all_ins)
     }
 }

@@ -131,6 +131,18 @@ fn rows() -> Vec<Row> {
     };
     let again = Rows { held: None, threads: 64, teams: 2, ..fused.clone() };
     let shared = Rows { columns: Some(72), teams: 1, shared: true, ..again.clone() };
+    let single = Access::packed(Scalar::F32, 2);
+    let in_parts = Rows {
+        ins: vec![single.clone()],
+        out: single,
+        columns: Some(131),
+        teams: 1,
+        vector: 1,
+        ahead: 2,
+        shared: true,
+        parts: 2,
+        ..norm(Norm::LogSoftmax)
+    };
     let sizes: &[_] = &[("rows", 5), ("columns", 72)];
     let words: &[_] =
         &[("rows", 6), ("columns", 40), ("x0_rows", 4), ("x1_rows", 3), ("x2_rows", 2)];
@@ -148,6 +160,7 @@ fn rows() -> Vec<Row> {
             3,
         ),
         ("its logarithm", norm(Norm::LogSoftmax).kernel().unwrap(), sizes, 3),
+        ("its logarithm, of a cluster's blocks", in_parts.kernel().unwrap(), &[("rows", 3)], 3),
         ("embedding", embedding(F16, Scalar::I64).kernel().unwrap(), words, 3),
         ("gather", gather(F16, &[Place::Index(Scalar::I32)]).kernel().unwrap(), table, 2),
     ]

@@ -1,6 +1,7 @@
 //! Normalisations of rows: right within the bound that single precision implies, clean in any order
 //! of warps, for every way to share a row among threads; and they read back.
 
+use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Number, Unary};
@@ -93,6 +94,21 @@ fn rows() -> Vec<Row> {
             all.push((Rows { columns: Some(1), ..rows.clone() }, [1, 1], &[]));
             all.push((rows, [3, 1], &[]));
         }
+    }
+    // Rows that blocks of a cluster share, of whole and of partial lines.
+    let single = Rows { norm: Norm::Softmax, ..of(F32, Rows { scale: None, ..softmax() }) };
+    for (norm, vector, columns, parts) in [
+        (Norm::LogSoftmax, 1, 1131, 8),
+        (Norm::Softmax, 1, 577, 8),
+        (Norm::Softmax, 4, 1304, 4),
+        (Norm::LogSoftmax, 4, 1280, 2),
+        (Norm::Layer, 2, 262, 2),
+        (Norm::Rms, 1, 3, 8),
+    ] {
+        let ahead = 2;
+        let rows = Rows { norm, vector, parts, ahead, ..single.clone() };
+        let rows = Rows { columns: Some(columns), shared: true, ..again(rows) };
+        all.push((rows, [5, columns], &[]));
     }
     all.push((softmax(), [0, 128], &[]));
     // The same in two types, and a function of it.
@@ -221,7 +237,8 @@ fn rows_are_right_in_any_order() {
 
 #[test]
 fn rows_of_older_architectures_are_right() {
-    for (rows, sizes, strides) in rows().into_iter().step_by(3) {
+    let rows = rows().into_iter().filter(|row| row.0.parts == 1);
+    for (rows, sizes, strides) in rows.step_by(3) {
         for arch in OLDER {
             let rows = Rows { arch, ..rows.clone() };
             check_features(&format!("{rows:?}"), &rows.kernel().unwrap(), false);
@@ -236,7 +253,8 @@ fn kernels_verify_read_back_and_become_cuda() {
         let kernel = template.kernel().unwrap();
         check_text(&format!("{template:?}"), &kernel);
         let source = emit(&kernel).unwrap().source;
-        assert!(template.vector == 1 || source.contains("ld.global.v4"), "{source}");
+        let wide = ["ld.global.v4", "cp.async"].into_iter().any(|load| source.contains(load));
+        assert!(template.vector == 1 || wide, "{source}");
     }
 }
 
@@ -286,7 +304,25 @@ fn what_no_kernel_has_is_refused() {
         Rows { held: Some(0), ..small() },
         Rows { held: None, ahead: 0, ..small() },
         Rows { held: None, shared: true, ..small() },
+        Rows { parts: 2, ..small() },
         Rows { epsilon: Number(1e-5), vector: 0, ..small() },
+    ] {
+        assert!(bad.kernel().is_err(), "{bad:?}");
+    }
+    let single = || Access::packed(F32, 2);
+    let logits = |arch| Rows { arch, ins: vec![single()], out: single(), vector: 1, ..softmax() };
+    let shared = logits(Arch::Sm90a).fitting(50257);
+    for (columns, parts, ahead) in [(50257, 8, 5), (32001, 8, 8), (24001, 4, 8), (16385, 2, 7)] {
+        let fitting = logits(Arch::Sm90a).fitting(columns);
+        assert_eq!([fitting.parts, fitting.ahead, fitting.threads], [parts, ahead, 256]);
+        fitting.kernel().unwrap();
+    }
+    assert_eq!(logits(Arch::Sm80).fitting(50257).parts, 1);
+    for bad in [
+        Rows { arch: Arch::Sm80, ..shared.clone() },
+        Rows { parts: 16, ..shared.clone() },
+        Rows { prologue: Function::identity() * 2.0, ..shared.clone() },
+        Rows { shared: false, ..shared },
     ] {
         assert!(bad.kernel().is_err(), "{bad:?}");
     }

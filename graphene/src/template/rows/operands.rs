@@ -1,12 +1,14 @@
 //! The operands of a normalisation, what is computed of them, and which kernels there are.
 
+use super::shared_by::MOST;
 use super::{Norm, Rows};
 use crate::kernel::{Fold, Monoid};
 use crate::schedule::together::ThreadGroups;
 use crate::template::access::Access;
 use crate::template::gather::Place;
 use crate::{
-    Binary, Builder, Expr, Function, Fused, Layout, Result, Scalar, TensorId, Unary, Within, needs,
+    Binary, Builder, Expr, Feature, Function, Fused, Layout, Result, Scalar, TensorId, Unary,
+    Within, needs,
 };
 
 impl Rows {
@@ -95,6 +97,12 @@ impl Rows {
             "a team a block, of known columns, for rows in shared memory",
             self,
         )?;
+        Within(1, MOST).check("blocks that share a row", self.parts)?;
+        if self.parts > 1 {
+            self.arch.needs(&[Feature::Cluster, Feature::CpAsync])?;
+        }
+        let in_parts = shared && self.norm != Norm::None && self.comes_unchanged();
+        needs(self.parts == 1 || in_parts, "rows that copies bring to shared memory", self)?;
         let Some(columns) = self.columns else {
             // A launch is refused unless rows of the result start at multiples of a vector.
             let packed = |out: &Access| {

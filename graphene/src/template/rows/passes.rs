@@ -12,8 +12,11 @@ pub(super) struct At {
 }
 
 impl Row<'_> {
-    /// Brings the row, if it is kept.
+    /// Brings the row, if it is kept, or in parts.
     pub(super) fn bring(&mut self, k: &mut Builder) -> Result {
+        if let Some(blocks) = &self.blocks {
+            return self.bring_part(k, blocks);
+        }
         let Some(held) = self.template.held else { return Ok(()) };
         let n = self.template.vector;
         let sources = [&self.ins[..], &self.late].concat();
@@ -53,7 +56,7 @@ impl Row<'_> {
     }
 
     /// `body` for so many of the thread's vectors, from the first on, where there is one: within the rows and the columns.
-    fn each(
+    pub(super) fn each(
         &self,
         k: &mut Builder,
         (first, count): (&Expr, i64),
@@ -82,34 +85,34 @@ impl Row<'_> {
         late: &[Source],
         body: impl FnOnce(&mut Builder, &At, TensorId, &[TensorId]) -> Result,
     ) -> Result {
-        let Rows { vector: n, threads, held, ahead, .. } = *self.template;
+        let Rows { vector: n, held, .. } = *self.template;
         if let (Some(kept), Some(held)) = (&self.kept, held) {
             return self.each(k, (&0.into(), held), |k, at| {
                 let part = self.part(k, kept.row, at, n)?;
                 body(k, at, part, &kept.late)
             });
         }
-        let chunks = self.columns.ceil_div(n * threads * ahead);
-        let ins = if first || self.shared.is_none() { &self.ins[..] } else { &[] };
-        k.for_("chunk", Expr::from(0)..chunks, 1, false, |k, chunk| {
-            let some = (&(Expr::from(chunk) * ahead), ahead);
+        // Parts come to shared memory before the first pass.
+        let shared = self.shared.filter(|_| !first || self.blocks.is_some());
+        let ins = if shared.is_none() { &self.ins[..] } else { &[] };
+        self.chunks(k, |k, some| {
             let raws = self.load(k, &[ins, late].concat(), some)?;
             let (raws, late) = raws.split_at(ins.len());
             self.each(k, some, |k, at| {
                 let value = vector(k, "row", n, Scalar::F32)?;
-                match self.shared {
-                    Some(shared) if !first => {
+                match shared {
+                    Some(shared) => {
                         self.pieces(k, [shared, value], at, |k, [of, to]| copy(k, to, of, true))?;
                     }
-                    _ => {
+                    None => {
                         let ins = self.values(k, ins, raws, at)?;
                         pointwise(k, &self.template.prologue, &[value], &ins)?;
                     }
                 }
                 if first {
                     self.keep(k, value, at)?;
-                    if let Some(shared) = self.shared {
-                        self.pieces(k, [shared, value], at, |k, [to, of]| copy(k, to, of, true))?;
+                    if let (Some(to), None) = (self.shared, shared) {
+                        self.pieces(k, [to, value], at, |k, [to, of]| copy(k, to, of, true))?;
                     }
                 }
                 body(k, at, value, late)
@@ -117,9 +120,26 @@ impl Row<'_> {
         })
     }
 
+    /// `body` for each chunk of the thread's vectors: the first, and how many.
+    pub(super) fn chunks(
+        &self,
+        k: &mut Builder,
+        body: impl FnOnce(&mut Builder, (&Expr, i64)) -> Result,
+    ) -> Result {
+        let Rows { vector, threads, ahead, parts, .. } = *self.template;
+        let chunk = vector * threads * ahead;
+        let chunks = match parts {
+            1 => self.columns.ceil_div(chunk),
+            _ => Expr::from(self.template.padded() / chunk),
+        };
+        k.for_("chunk", Expr::from(0)..chunks, 1, false, |k, chunk| {
+            body(k, (&(Expr::from(chunk) * ahead), ahead))
+        })
+    }
+
     /// `body` for each piece of 16 bytes of the thread's vector in shared memory and in a register: pieces of all threads lie
     /// one after the other, so that no two need the same bank.
-    fn pieces(
+    pub(super) fn pieces(
         &self,
         k: &mut Builder,
         [shared, value]: [TensorId; 2],
@@ -168,7 +188,10 @@ impl Row<'_> {
     /// The thread's vector of an operand: neighbouring threads have neighbouring ones.
     pub(super) fn view(&self, k: &mut Builder, source: &Source, at: &At) -> Result<TensorId> {
         let n = self.template.vector;
-        let at = at.row.clone() * self.template.threads + &self.teams.at[1];
+        let mut at = at.row.clone() * self.template.threads + &self.teams.at[1];
+        if let Some(blocks) = &self.blocks {
+            at = at + &blocks.first;
+        }
         let row = source.row.as_ref().unwrap_or(&self.row);
         let view = neighbours(k, source.param, [row.clone(), at], n, "vector")?;
         if self.count(source) == n {

@@ -1,8 +1,9 @@
 //! What each normalisation folds a row into, and how the result goes.
 
+use super::shared_by::Blocks;
 use super::{Norm, Rows};
 use crate::schedule::together::ThreadGroups;
-use crate::schedule::{computed, each, number, pointwise, store, vector};
+use crate::schedule::{computed, copy, each, number, pointwise, store, vector};
 use crate::template::access::Access;
 use crate::{
     Binary, Builder, Expr, Function, Fused, Header, Kind, Operand, Result, Scalar, TensorId, Unary,
@@ -27,6 +28,8 @@ pub(super) struct Row<'a> {
     pub(super) kept: Option<Kept>,
     /// The prologue's values in shared memory, where these chunks are read again; none where they come and are computed again.
     pub(super) shared: Option<TensorId>,
+    /// The blocks that share the row, if there are several.
+    pub(super) blocks: Option<Blocks>,
 }
 
 /// A row in registers.
@@ -85,7 +88,8 @@ impl Row<'_> {
             Norm::Softmax => {
                 let sum = (add, power.clone(), Then::Of(Unary::Rcp));
                 // What is kept need not be computed again.
-                let left = if self.kept.is_some() { x.clone() } else { power };
+                let keeps = self.kept.is_some() || self.blocks.is_some();
+                let left = if keeps { x.clone() } else { power };
                 (vec![(max, x, Then::Nothing), sum], left * second)
             }
             Norm::LogSoftmax => {
@@ -144,20 +148,30 @@ impl Row<'_> {
             results.push(value);
         }
         let kind = Kind::Fused(Fused::all(results));
-        let header = Header::new(kind, outs, self.given.clone(), self.teams.team);
+        let together = self.blocks.as_ref().map(|blocks| blocks.together);
+        let header = Header::new(kind, outs, self.given.clone(), self.teams.team).on(together);
         let Rows { vector: n, norm, .. } = *self.template;
         // Powers take the elements' place where they are kept.
-        let replaces = norm == Norm::Softmax && !first && self.kept.is_some();
+        let powers = norm == Norm::Softmax && !first;
+        let replaces = powers && self.kept.is_some();
+        let shared = self.shared.filter(|_| powers && self.blocks.is_some());
         k.decompose(header, |k| {
             k.init(register, op.neutral().unwrap_or(0.0))?;
-            self.pass(k, first, &[], |k, _, part, _| {
+            self.pass(k, first, &[], |k, at, part, _| {
                 let value = if replaces { part } else { vector(k, "value", n, Scalar::F32)? };
                 let stats = stats.iter().map(|statistic| statistic.register);
                 let ins: Vec<TensorId> = [part].into_iter().chain(stats).collect();
                 pointwise(k, function, &[value], &ins)?;
+                if let Some(shared) = shared {
+                    self.pieces(k, [shared, value], at, |k, [to, of]| copy(k, to, of, true))?;
+                }
                 each(k, n, |k, e| k.reduce(op, register, Operand::at(value, [e])))
             })?;
-            self.teams.fold(k, op, register)
+            self.teams.fold(k, op, register)?;
+            match &self.blocks {
+                Some(blocks) => blocks.fold(k, (op, stats.len()), (register, &self.teams.at[1])),
+                None => Ok(()),
+            }
         })?;
         Ok(Statistic { register, meaning })
     }
