@@ -189,7 +189,7 @@ fn sums_are_finished_as_step_by_step() {
     }
 }
 
-/// Of products of a byte and a small number times one scale, divided by another: many of them are halves of whole numbers.
+/// Of products of a byte and a small number times one scale, divided by another: many of them lie in the middle between two whole numbers.
 #[test]
 fn quotients_are_rounded_as_those_of_divisions() {
     const ROWS: usize = 256;
@@ -202,9 +202,9 @@ fn quotients_are_rounded_as_those_of_divisions() {
     let random = numbers(200, 3, [1, 100_000]);
     let random = random.chunks(2).map(|pair| (pair[0] as f32 * 1e-3, pair[1] as f32 * 1e-3));
     let random = random.filter(|(scale, by)| 8160.0 * scale / by < QUOTIENTS);
-    let halves = [(1.0, 2.0), (0.5, 1.0), (0.3, 0.6), (0.7, -1.4), (1e-6, 2e-6), (3e9, 2e9)];
+    let middles = [(1.0, 2.0), (0.5, 1.0), (0.3, 0.6), (0.7, -1.4), (1e-6, 2e-6), (3e9, 2e9)];
     for (unit, (scale, by)) in Unit::all()
-        .flat_map(|unit| halves.into_iter().chain(random.clone()).map(move |of| (unit, of)))
+        .flat_map(|unit| middles.into_iter().chain(random.clone()).map(move |of| (unit, of)))
     {
         let steps = [Step::Mul(Operand::Same(scale)), Step::Quotient(by)];
         let mut quotients = vec![7.0_f32; ROWS * COLUMNS];

@@ -236,8 +236,8 @@ impl Vectors for Vnni {
     }
 
     /// A quotient by the reciprocal, once corrected by what it leaves, is within 2⁻⁴⁵ of itself from the real one before it
-    /// is rounded to 24 bits. Halves of whole numbers less than 2²⁰ have 21 bits, so that a quotient is equal to one or
-    /// further from it than that: it is rounded to the same side.
+    /// is rounded to 24 bits. Middles between whole numbers less than 2²⁰ have 21 bits, so that a quotient is equal to one
+    /// or further from it than that: it is rounded to the same side.
     #[inline(always)]
     fn quotient(self, x: __m512, y: __m512, r: __m512) -> __m512 {
         let near = self.mul(x, r);
