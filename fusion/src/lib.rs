@@ -49,6 +49,7 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_ir::target::{Kind, Target};
 use groups::Groups;
+use lower::lower_for;
 use program::Program;
 use rewrite::gates::split_gates;
 use rewrite::integers::integer_arithmetic;
@@ -170,7 +171,7 @@ fn arranged(
     if cfg!(debug_assertions) {
         verify::groups(graph, &groups)?;
     }
-    let program = lower(graph, &groups, target, granularity)?;
+    let program = lower_for(graph, &groups, target, (granularity, hints))?;
     if cfg!(debug_assertions) {
         verify::program(&program)?;
     }

@@ -12,6 +12,7 @@ use crate::base::error::FusionError;
 use crate::base::graph::{GraphExt, NodeExt};
 use crate::base::groups::{Executor, Family, Group, GroupId, Groups, group_name};
 use crate::base::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
+use crate::base::sizes::planning_sizes;
 use crate::base::view::{View, channels_last};
 use crate::families::layout::{
     is_view, order_of_read, takes_views, transposed, view_of, writes_any_order,
@@ -22,6 +23,7 @@ use crate::lower::body::{Body, Read, body};
 use crate::lower::conditions::conditions;
 use crate::lower::recipes::recipe;
 use crate::partition::Granularity;
+use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
@@ -42,9 +44,23 @@ pub fn lower(
     target: &Target,
     granularity: Granularity,
 ) -> Result<Program, FusionError> {
+    lower_for(graph, groups, target, (granularity, &Bindings::new()))
+}
+
+/// The same for some sizes: steps have kernels that are best for these.
+///
+/// # Errors
+/// As for [`lower`].
+pub(crate) fn lower_for(
+    graph: &Graph,
+    groups: &Groups,
+    target: &Target,
+    (granularity, hints): (Granularity, &Bindings),
+) -> Result<Program, FusionError> {
     let mut lowering = Lowering {
         graph,
         target,
+        sizes: planning_sizes(graph, hints),
         granularity,
         groups,
         group_of: vec![usize::MAX; graph.len()],
@@ -106,6 +122,8 @@ fn named_types<'a>(
 struct Lowering<'a> {
     graph: &'a Graph,
     target: &'a Target,
+    /// The sizes that the program is planned for.
+    sizes: Bindings,
     granularity: Granularity,
     groups: &'a Groups,
     group_of: Vec<usize>,
@@ -274,7 +292,7 @@ impl Lowering<'_> {
             name: format!("{} ({})", node.op().name(), node.name()),
             family: Family::Copy,
             executor,
-            variants: variants(self.target, Family::Copy, &body),
+            variants: variants(self.target, Family::Copy, &body, &self.sizes),
             nodes: vec![node.name().to_owned()],
             body: Arc::new(body),
             inputs: vec![from],
@@ -349,7 +367,7 @@ impl Lowering<'_> {
             executor: group.executor,
             variants: match innermost {
                 Some(conv) => self.variants_channels_last(conv, &body),
-                None => variants(self.target, group.family, &body),
+                None => variants(self.target, group.family, &body, &self.sizes),
             },
             nodes,
             body: Arc::new(body),
