@@ -47,6 +47,7 @@ pub use rewrite::{Report, Rewritten, egraphs, rewrite, tidy};
 use graphene_frontend::{Bindings, DType, Graph};
 use graphene_ir::target::{Kind, Target};
 use groups::Groups;
+use lower::lower_for;
 use program::Program;
 use rewrite::gates::split_gates;
 use rewrite::integers::integer_arithmetic;
@@ -168,7 +169,7 @@ fn arranged(
     if cfg!(debug_assertions) {
         verify::groups(graph, &groups)?;
     }
-    let program = lower(graph, &groups, target, granularity)?;
+    let program = lower_for(graph, &groups, target, (granularity, hints))?;
     if cfg!(debug_assertions) {
         verify::program(&program)?;
     }

@@ -12,6 +12,7 @@ use crate::base::error::FusionError;
 use crate::base::groups::{Executor, Family, Group, GroupId, Groups, group_name};
 use crate::base::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
 use crate::base::rebuild::Rebuilt;
+use crate::base::sizes::planning_sizes;
 use crate::base::view::{View, channels_last};
 use crate::families::layout::{
     is_view, order_of_read, takes_views, transposed, view_of, writes_any_order,
@@ -22,7 +23,7 @@ use crate::lower::body::{Read, body};
 use crate::lower::conditions::conditions;
 use crate::lower::recipes::recipe;
 use crate::partition::Granularity;
-use graphene_frontend::{Graph, NodeId, Op, TensorType, ValueId};
+use graphene_frontend::{Bindings, Graph, NodeId, Op, TensorType, ValueId};
 use graphene_ir::target::{Kind, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,11 +41,25 @@ pub fn lower(
     target: &Target,
     granularity: Granularity,
 ) -> Rebuilt<Program> {
+    lower_for(graph, groups, target, (granularity, &Bindings::new()))
+}
+
+/// The same for some sizes: steps have kernels that are best for these.
+///
+/// # Errors
+/// As for [`lower`].
+pub(crate) fn lower_for(
+    graph: &Graph,
+    groups: &Groups,
+    target: &Target,
+    (granularity, hints): (Granularity, &Bindings),
+) -> Rebuilt<Program> {
     let named = |name: &str, value: ValueId| (name.to_owned(), graph.ty(value).clone());
     let inputs = graph.inputs().iter().map(|id| named(graph.node(*id).name(), id.value()));
     let mut lowering = Lowering {
         graph,
         target,
+        sizes: planning_sizes(graph, hints),
         granularity,
         groups,
         group_of: groups.group_of(graph),
@@ -89,6 +104,8 @@ pub fn lower(
 struct Lowering<'a> {
     graph: &'a Graph,
     target: &'a Target,
+    /// The sizes that the program is planned for.
+    sizes: Bindings,
     granularity: Granularity,
     groups: &'a Groups,
     group_of: Vec<Option<GroupId>>,
@@ -257,7 +274,7 @@ impl Lowering<'_> {
             name: format!("{} ({})", node.op().name(), node.name()),
             family: Family::Copy,
             executor,
-            variants: variants(self.target, Family::Copy, &body),
+            variants: variants(self.target, Family::Copy, &body, &self.sizes),
             nodes: vec![node.name().to_owned()],
             body: Arc::new(body),
             inputs: vec![from],
@@ -328,7 +345,7 @@ impl Lowering<'_> {
             executor: group.executor,
             variants: match innermost {
                 Some(conv) => self.variants_channels_last(conv, &body),
-                None => variants(self.target, group.family, &body),
+                None => variants(self.target, group.family, &body, &self.sizes),
             },
             nodes,
             body: Arc::new(body),

@@ -15,8 +15,12 @@ pub enum When {
     AtLeast(Dim, i64),
     /// The dim is at most this.
     AtMost(Dim, i64),
+    /// The dim is in one of these ranges: at least the first, at most the second.
+    Within(Dim, Vec<[i64; 2]>),
     /// This divides the dim.
     Divides(i64, Dim),
+    /// The first of these estimates is no more than any other.
+    Fastest(Vec<Dim>),
     /// These symbols have these sizes.
     Sizes(Vec<(Symbol, i64)>),
     /// Any of these holds.
@@ -121,6 +125,15 @@ impl When {
             Self::Always => true,
             Self::AtLeast(dim, size) => dim.eval(bindings)? >= *size,
             Self::AtMost(dim, size) => dim.eval(bindings)? <= *size,
+            Self::Within(dim, ranges) => {
+                let size = dim.eval(bindings)?;
+                ranges.iter().any(|&[from, to]| (from..=to).contains(&size))
+            }
+            Self::Fastest(estimates) => {
+                let all = estimates.iter().map(|dim| dim.eval(bindings));
+                let all = all.collect::<Result<Vec<_>, _>>()?;
+                all.first() <= all.iter().min()
+            }
             Self::Divides(divisor, dim) => dim.eval(bindings)?.checked_rem(*divisor) == Some(0),
             Self::Sizes(sizes) => {
                 sizes.iter().all(|(symbol, size)| bindings.get(symbol) == Some(*size))
@@ -143,6 +156,12 @@ impl fmt::Display for When {
             Self::Always => f.write_str("always"),
             Self::AtLeast(dim, size) => write!(f, "{dim} >= {size}"),
             Self::AtMost(dim, size) => write!(f, "{dim} <= {size}"),
+            Self::Within(dim, ranges) => {
+                let ranges: Vec<_> =
+                    ranges.iter().map(|[from, to]| format!("{from} to {to}")).collect();
+                write!(f, "{dim} in {}", ranges.join(", "))
+            }
+            Self::Fastest(_) => f.write_str("estimated fastest"),
             Self::Divides(divisor, dim) => write!(f, "{divisor} divides {dim}"),
             Self::Sizes(sizes) => {
                 let sizes = sizes.iter().map(|(symbol, size)| format!("{symbol} = {size}"));

@@ -3,13 +3,14 @@
 use crate::base::groups::Family;
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::{ceil, tiles};
-use crate::base::variants::{ANY, Variant, Variants, When};
-use crate::families::calls::{at_least, at_most, with_call};
+use crate::base::variants::{Variant, Variants, When};
+use crate::families::attention::variants_of_attention;
+use crate::families::calls::with_call;
+use crate::families::estimates::{SHAPES, Sizes, best_shape, best_shapes};
 use crate::families::kernels::sums::is_gated;
-use graphene_frontend::dim::Dim;
+use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, NodeId};
-use graphene_frontend::op::Op;
+use graphene_frontend::graph::{Graph, NodeId};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
 
@@ -32,7 +33,9 @@ struct Split {
     parts: i64,
     /// When it pays by warpgroups, and by single threads, where several blocks share a core.
     /// Measured on an H200 and an H100 at BERT's matmuls, whose depths are 768 and 3072, and at those of a Llama, whose depths
-    /// are 2048 and 8192: by warpgroups in half precision, by threads in single precision.
+    /// are 2048 and 8192: by warpgroups in half precision, by threads in single precision. In half precision on an H200, with
+    /// 12 columns of tiles: 24 tiles of a depth of 2048 take 4.6 µs in four parts and 4.3 in two, of 3072 5.2 and 5.5; 48 tiles of
+    /// 3072 take 8.2 µs whole and 7.8 in two parts.
     warpgroups: Pays,
     threads: Pays,
 }
@@ -44,18 +47,21 @@ struct Pays {
     depth: i64,
 }
 
+/// The most kernels of a matmul whose tiles are chosen by estimates.
+const MOST_ESTIMATED: usize = 6;
+
 /// The variants that split, of fewest parts first.
 const SPLITS: [Split; 2] = [
     Split {
         name: "split2",
         parts: 2,
-        warpgroups: Pays { tiles: 0.25, depth: 4096 },
+        warpgroups: Pays { tiles: 0.37, depth: 4096 },
         threads: Pays { tiles: 1.5, depth: 2048 },
     },
     Split {
         name: "split4",
         parts: 4,
-        warpgroups: Pays { tiles: 0.19, depth: 4096 },
+        warpgroups: Pays { tiles: 0.19, depth: 5120 },
         threads: Pays { tiles: 0.67, depth: 2048 },
     },
 ];
@@ -69,46 +75,10 @@ pub(crate) const TILES_OF_PIXELS: [(&str, [i64; 2]); 4] =
 /// have more stages.
 pub(crate) const LEAST_OF_PIXELS: i64 = 32;
 
-/// Queries of a warpgroup of attention.
-const QUERIES: i64 = 64;
-/// From so many queries on, what the last of tall tiles lacks is little: at 2048, of which it has two thirds, they take 0.96
-/// of the time of wide ones (H200, 128 heads of 64 elements, fp16).
-const LONG_QUERIES: i64 = 8 * 3 * QUERIES;
 /// Operations of the vector units for each element of a matmul, from which warpgroups ping-pong: while one computes
 /// what becomes of its sums, another multiplies.
 const LONG: f64 = 8.0;
-pub(crate) const PING_PONG: &str = "ping-pong";
-/// The variant of attention by one query of each head, of which several share keys.
-pub(crate) const DECODE: &str = "decode";
-
-/// Attention of one query of each head by threads. Blocks of a cluster share the keys of a head, so that few heads keep many
-/// cores busy.
-pub(crate) struct Decode {
-    /// The name of its variant.
-    name: &'static str,
-    /// How many blocks share a head's.
-    pub(crate) parts: i64,
-    /// Warps of a block, in fours.
-    pub(crate) consumers: i64,
-    /// The most heads of keys, of all sequences, for each core.
-    heads: f64,
-    /// The fewest keys.
-    keys: i64,
-}
-
-/// Those of clusters, of most parts first. Microseconds on an H200 (`device decode`, fp16, heads of 64 elements), by these and
-/// by warpgroups: with 1024 keys 12 heads take 4.9 and 9.4, 48 heads 7.8 and 9.9, 96 heads 11.1 and 11.1, 8 heads of four
-/// queries 6.5 and 9.3; 12 heads with 128 keys 2.8 and 3.6.
-const DECODES: [Decode; 3] = [
-    Decode { name: "decode8", parts: 8, consumers: 1, heads: 0.25, keys: 256 },
-    Decode { name: "decode2", parts: 2, consumers: 2, heads: 1.0, keys: 256 },
-    Decode { name: "decode1", parts: 1, consumers: 1, heads: 1.0, keys: 1 },
-];
-/// The one without clusters: not timed.
-const DECODE_ALONE: [Decode; 1] =
-    [Decode { name: "decode1", parts: 1, consumers: 3, heads: 1.0, keys: 128 }];
-/// The most heads that may share keys: a thread multiplies a key by each of their queries.
-const HEADS_OF_DECODE: i64 = 4;
+const PING_PONG: &str = "ping-pong";
 
 /// The variants of a convolution whose channels are innermost, of so many pixels and output channels: the largest tiles
 /// of which cores have more than one. There is one variant where the pixels are known.
@@ -137,31 +107,38 @@ pub(crate) fn blocks_of_pixels(target: &Target, pixels: i64, made: i64) -> i64 {
     enough.map_or(least, |tiles| tiles.min(least))
 }
 
-/// The variants of a step of this family, that computes this body, on a target.
+/// The variants of a step of this family, that computes this body, on a target; best at the sizes that are planned for.
 ///
-/// - Matmuls on a GPU: the largest of some tiles ([`MatMuls::tiles`]) of which there are enough to keep the cores busy:
+/// - Matmuls by warpgroups, of known columns and depth: the tiles that take least by [estimates](super::estimates) for that many
+///   rows, of some shapes that are best together; where tiles are few, parts of the depth as below.
+/// - Other matmuls on a GPU: the largest of some tiles ([`MatMuls::tiles`]) of which there are enough to keep the cores busy:
 ///   `wide`, `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where tiles are fewer, four
 ///   blocks share the depth of one (`split4`), or two (`split2`); see `SPLITS`. Where cores have two tiles, or the
 ///   matmul is gated or what follows it takes long, warpgroups `ping-pong` rather than share `wide` ones; of very
 ///   many tiles of a gated one, they share the widest.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
-/// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries. Three have a `tall` one
-///   where all cores have one, tiles attend equally many keys, and queries fill the last, or are many. One alone has a
-///   `short` one where there are no queries for a second, and a `narrow` one while all of those run at once. Where several
+/// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries. One alone has a
+///   `short` one where there are no queries for a second, and a `narrow` one while all of those run at once. Heads of up to 64
+///   elements have these by estimates, and three warpgroups a `tall` tile where all tiles attend equally many keys. Where several
 ///   heads share keys and each has one query, as when tokens are generated, these are one tile (`decode`).
 /// - Attention of one query by threads, on any GPU: where heads are few, blocks share the keys of each (`decode8`, `decode2`;
 ///   `decode1` has one block a head).
 /// - Before them on a GPU, what a `library` computes in less time, if the machine has it: see `calls.rs`.
-pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
-    with_call(target, family, body, own_variants(target, family, body))
+pub(crate) fn variants(
+    target: &Target,
+    family: Family,
+    body: &Graph,
+    sizes: &Bindings,
+) -> Variants {
+    with_call(target, family, body, own_variants(target, family, body, sizes))
 }
 
 /// Those that are kernels of ours.
-fn own_variants(target: &Target, family: Family, body: &Graph) -> Variants {
+fn own_variants(target: &Target, family: Family, body: &Graph, sizes: &Bindings) -> Variants {
     let Kind::Cuda { .. } = target.kind else { return Variants::any() };
     let own = match family {
-        Family::MatMul => variants_of_matmuls(target, body),
+        Family::MatMul => variants_of_matmuls(target, body, sizes),
         Family::Mlp => variants_of_layers(target, body),
         Family::Fmha => variants_of_attention(target, body),
         Family::View
@@ -177,9 +154,15 @@ fn own_variants(target: &Target, family: Family, body: &Graph) -> Variants {
     own.unwrap_or_else(Variants::any)
 }
 
-fn variants_of_matmuls(target: &Target, body: &Graph) -> Option<Variants> {
+fn variants_of_matmuls(target: &Target, body: &Graph, planned: &Bindings) -> Option<Variants> {
     let rows = rows_of_matmul(body)?;
-    let (first, last) = MatMuls::of(target, body)?.named(target);
+    let matmuls = MatMuls::of(target, body)?;
+    if let Some(sizes) = matmuls.estimated(target) {
+        let divisor = if matmuls.shared { divisor_of_rows(body)? } else { 1 };
+        let planned = rows.eval(planned).ok();
+        return Some(matmuls.variants_by_estimates(target, &sizes, &rows, (divisor, planned)));
+    }
+    let (first, last) = matmuls.named(target);
     let from = |(name, least)| Variant::named(name, When::AtLeast(rows.clone(), least));
     Some(Variants::ending(first.into_iter().map(from).collect(), last))
 }
@@ -197,82 +180,6 @@ fn variants_of_layers(target: &Target, body: &Graph) -> Option<Variants> {
     Some(Variants(all.to_vec()))
 }
 
-fn variants_of_attention(target: &Target, body: &Graph) -> Option<Variants> {
-    let mut first = variants_of_one_query(target, body).unwrap_or_default();
-    let Some(([batch, heads, queries], tall)) = queries_of_attention(target, body) else {
-        return (!first.is_empty()).then(|| Variants::ending(first, ANY));
-    };
-    let tiles = &(&tiles(queries, QUERIES) * batch) * heads;
-    let cores = i64::from(target.cores);
-    if heads_of_a_group(body).is_some_and(|group| group != 1) {
-        first.push(Variant::named(DECODE, When::AtMost(queries.clone(), 1)));
-    }
-    first.push(Variant::named("short", When::AtMost(queries.clone(), QUERIES)));
-    first.push(Variant::named("narrow", When::AtMost(tiles.clone(), cores)));
-    if tall {
-        let many = When::AtLeast(tiles, 3 * cores + 1);
-        let filled = When::Any(vec![
-            When::Divides(3 * QUERIES, queries.clone()),
-            When::AtLeast(queries.clone(), LONG_QUERIES),
-        ]);
-        first.push(Variant::named("tall", When::All(vec![many, filled])));
-    }
-    Some(Variants::ending(first, "wide"))
-}
-
-/// Attention of one query by threads, at the sizes at which it pays.
-fn variants_of_one_query(target: &Target, body: &Graph) -> Option<Vec<Variant>> {
-    let group = heads_of_a_group(body)?.known()?;
-    let (_, node) = body.nodes().find(|(_, node)| matches!(node.op(), Op::Attention(_)))?;
-    let [queries, keys, values] = [0, 1, 2].map(|slot| node.input(slot).map(|of| body.ty(of)));
-    let (queries, keys, values) = (queries?, keys?, values?);
-    let [_, _, rows, _] = &queries.shape[..] else { return None };
-    let [batch, heads, count, _] = &keys.shape[..] else { return None };
-    // A vector of 16 bytes a lane.
-    let widths = [keys, values].map(|ty| Some(ty.shape[3].known()? * ty.dtype.size() as i64));
-    let fits = widths.into_iter().all(|bytes| bytes.is_some_and(|bytes| bytes <= 32 * 16));
-    // As many queries as keys are a prompt, not one new token.
-    if !fits || group > HEADS_OF_DECODE || rows == count {
-        return None;
-    }
-    let one = at_most(rows.clone(), 1)?;
-    let variant = |decode: &Decode| {
-        let long = at_least(count.clone(), decode.keys)?;
-        let few = at_most(batch * heads, decode.most_heads(target))?;
-        let mut all = vec![one.clone(), few, long];
-        all.retain(|when| *when != When::Always);
-        let when = if all.is_empty() { When::Always } else { When::All(all) };
-        Some(Variant::named(decode.name, when))
-    };
-    Some(decodes(target).iter().filter_map(variant).collect())
-}
-
-fn decodes(target: &Target) -> &'static [Decode] {
-    if target.has(Feature::Cluster) { &DECODES } else { &DECODE_ALONE }
-}
-
-impl Decode {
-    fn most_heads(&self, target: &Target) -> i64 {
-        (f64::from(target.cores) * self.heads) as i64
-    }
-}
-
-/// What a variant of this name is on a target, if it is attention of one query by threads.
-pub(crate) fn decode_named(target: &Target, name: &str) -> Option<&'static Decode> {
-    decodes(target).iter().find(|decode| decode.name == name)
-}
-
-/// The blocks of attention by one query of each of `group` times as many heads as have keys, if threads make it.
-pub(crate) fn blocks_of_decode(
-    target: &Target,
-    group: i64,
-    [heads, keys]: [i64; 2],
-) -> Option<i64> {
-    let pays = |of: &&Decode| heads <= of.most_heads(target) && keys >= of.keys;
-    let found = decodes(target).iter().find(pays).filter(|_| group <= HEADS_OF_DECODE);
-    found.map(|decode| heads * decode.parts)
-}
-
 /// The rows of the first matmul that its tiles are cut from: those of all matrices where they share B, and of one
 /// where each has its own.
 fn rows_of_matmul(body: &Graph) -> Option<Dim> {
@@ -281,6 +188,13 @@ fn rows_of_matmul(body: &Graph) -> Option<Dim> {
     let (_, rows) = node.outputs()[0].shape.split_last()?;
     let first = if shared { 0 } else { rows.len() - 1 };
     Some(rows[first..].iter().product::<Dim>())
+}
+
+/// A number that divides a product of such sizes.
+fn divisor_of_rows(body: &Graph) -> Option<i64> {
+    let node = body.node(*body.matmuls().first()?);
+    let (_, rows) = node.outputs()[0].shape.split_last()?;
+    Some(rows.iter().filter_map(Dim::known).fold(1, |all, size| all.saturating_mul(size.max(1))))
 }
 
 /// A tile that matmuls are cut into.
@@ -293,6 +207,8 @@ pub(crate) struct Tile {
     enough: i64,
     /// Of warpgroups, how many blocks of a cluster share the loads of B.
     pub(crate) cluster: i64,
+    /// Whether warpgroups ping-pong.
+    pub(crate) ping_pong: bool,
 }
 
 /// The matmuls of one launch, as far as their tiles are chosen by them.
@@ -376,11 +292,62 @@ impl MatMuls {
         (first, last)
     }
 
+    /// What their tiles are chosen by, where that is what they are estimated to take.
+    fn estimated(&self, target: &Target) -> Option<Sizes> {
+        let known = self.counted && !self.gated && self.by_warpgroups(target);
+        Some(Sizes {
+            matrices: self.matrices,
+            columns: self.columns.filter(|_| known)?,
+            depth: self.depth?,
+            follows: self.follows,
+            cores: i64::from(target.cores),
+        })
+    }
+
+    /// The variant for so many rows that splits the depth, if one pays.
+    fn splits(&self, target: &Target, rows: i64) -> Option<&'static str> {
+        let splits = self.rows_to_split(target, SHAPES[SHAPES.len() - 1].tile());
+        let mut of_most_parts = splits.into_iter().rev();
+        of_most_parts.find(|(_, most)| rows <= *most).map(|(name, _)| name)
+    }
+
+    /// The variants for rows that are a multiple of a number, and planned to be so many.
+    fn variants_by_estimates(
+        &self,
+        target: &Target,
+        sizes: &Sizes,
+        rows: &Dim,
+        (divisor, planned): (i64, Option<i64>),
+    ) -> Variants {
+        if let Some(rows) = rows.known() {
+            let name = self.splits(target, rows).unwrap_or_else(|| best_shape(sizes, rows).name);
+            return Variants::ending(Vec::new(), name);
+        }
+        let splits = self.rows_to_split(target, SHAPES[SHAPES.len() - 1].tile());
+        let (shapes, last) = best_shapes(sizes, (divisor, planned), MOST_ESTIMATED - splits.len());
+        let splits = splits.into_iter().rev();
+        let splits =
+            splits.map(|(name, most)| Variant::named(name, When::AtMost(rows.clone(), most)));
+        let shapes = shapes.into_iter();
+        let shapes = shapes.map(|(shape, rows_of)| {
+            Variant::named(shape.name, When::Within(rows.clone(), rows_of))
+        });
+        Variants::ending(splits.chain(shapes).collect(), last.name)
+    }
+
     /// The blocks of a launch with so many rows of so many matrices, of so many columns: those of all tiles, each in as many
     /// parts as its depth is split into. Of warpgroups that split none there are no more than cores.
     pub(crate) fn blocks(&self, target: &Target, [matrices, rows, columns]: [i64; 3]) -> i64 {
-        let (first, last) = self.named(target);
-        let name = first.iter().find(|(_, least)| rows >= *least).map_or(last, |(name, _)| name);
+        let name = match self.estimated(target) {
+            Some(sizes) => {
+                let sizes = Sizes { matrices, columns, ..sizes };
+                self.splits(target, rows).unwrap_or_else(|| best_shape(&sizes, rows).name)
+            }
+            None => {
+                let (first, last) = self.named(target);
+                first.iter().find(|(_, least)| rows >= *least).map_or(last, |(name, _)| name)
+            }
+        };
         let tiles = self.tiles(target);
         let of_name = tiles.iter().find(|tile| tile.name == name).or(tiles.last());
         let ([height, width], cluster) =
@@ -400,6 +367,16 @@ impl MatMuls {
 
     /// The tiles that matmuls are cut into, largest first, and what ping-pongs before what shares.
     pub(crate) fn tiles(&self, target: &Target) -> Vec<Tile> {
+        if self.estimated(target).is_some() {
+            let of_shape = SHAPES.map(|shape| Tile {
+                name: shape.name,
+                size: shape.tile(),
+                enough: 0,
+                cluster: 1,
+                ping_pong: shape.ping_pong,
+            });
+            return of_shape.into();
+        }
         let Self { gated, by_threads, .. } = *self;
         let (known, ping_pong) = (self.all_columns(), self.follows >= LONG);
         let (cores, warpgroups) = (i64::from(target.cores), self.by_warpgroups(target));
@@ -433,7 +410,10 @@ impl MatMuls {
             (false, false) => [several, most],
             (false, true) => [cores * 10, several],
         };
-        let tile = |name, size, enough| Tile { name, size, enough, cluster: 1 };
+        let tile = |name, size, enough| {
+            let ping_pong = name == PING_PONG;
+            Tile { name, size, enough, cluster: 1, ping_pong }
+        };
         let mut tiles = match (warpgroups, gated || ping_pong, wide) {
             (true, _, [_, 192]) => {
                 vec![tile(PING_PONG, wide, cores + 1), tile("wide", wide, enough_wide)]
@@ -497,27 +477,4 @@ impl MatMuls {
 /// The parts into which a variant of this name splits the depth of a matmul, if it does.
 pub(crate) fn parts(name: &str) -> Option<i64> {
     SPLITS.iter().find(|split| split.name == name).map(|split| split.parts)
-}
-
-/// The sizes of the queries of attention that warpgroups make: batch, heads, and how many; and whether three warpgroups pay:
-/// heads are so small that they have registers for them, and it is not causal.
-fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<([&'a Dim; 3], bool)> {
-    let is_attention = |node: &Node| matches!(node.op(), Op::Attention(_));
-    let (_, node) = body.nodes().find(|(_, node)| is_attention(node))?;
-    let causal = matches!(node.op(), Op::Attention(attrs) if attrs.causal);
-    let queries = body.ty(node.input(0)?);
-    let [batch, heads, rows, _] = &queries.shape[..] else { return None };
-    let half = queries.dtype != DType::F32;
-    let dims =
-        node.inputs().iter().take(3).flatten().filter_map(|&value| body.ty(value).shape.last());
-    let small = dims.clone().all(|dim| dim.known().is_some_and(|dim| dim <= 64));
-    (half && target.has(Feature::Wgmma)).then_some(([batch, heads, rows], small && !causal))
-}
-
-/// How many heads of an attention share keys and values, if queries attend all of them.
-pub(crate) fn heads_of_a_group(body: &Graph) -> Option<Dim> {
-    let mut nodes = body.nodes().map(|(_, node)| node);
-    let node = nodes.find(|node| matches!(node.op(), Op::Attention(attrs) if !attrs.causal))?;
-    let heads = |slot: usize| body.ty(node.inputs()[slot]?).shape.get(1);
-    heads(0)?.exact_div(heads(1)?)
 }

@@ -181,7 +181,7 @@ impl Lowering<'_> {
 
     pub(super) fn variants_channels_last(&self, conv: NodeId, body: &Graph) -> Variants {
         if self.target.kind == Kind::Cpu {
-            return variants(self.target, Family::Convolution, body);
+            return variants(self.target, Family::Convolution, body, &self.sizes);
         }
         let node = self.graph.node(conv);
         if !matches!(node.op(), Op::Conv(_)) || is_depthwise(self.graph, node) {

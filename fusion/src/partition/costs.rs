@@ -8,8 +8,9 @@
 use crate::base::cost::{Cost, LOOP_BLOCK, move_cost, read_time};
 use crate::base::groups::{Executor, Family};
 use crate::base::sizes::ceil;
+use crate::families::attention::blocks_of_decode;
 use crate::families::layout::takes_views;
-use crate::families::tiles::{blocks_of_decode, rows_of_layers};
+use crate::families::tiles::rows_of_layers;
 use crate::partition::fusion_graph::{FusionGraph, Operation, Role};
 use crate::partition::grids::{Grids, of_items, vector_of};
 use crate::partition::legal::TILE_ROWS;

@@ -6,7 +6,7 @@ use crate::base::parameters::Parameters;
 use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;
 use crate::base::view::View;
-use crate::families::tiles::{DECODE, Decode, decode_named, heads_of_a_group};
+use crate::families::attention::{DECODE, Decode, decode_named, heads_of_a_group};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::op::{AttentionAttrs, Op};
 use graphene_ir::arch::{Arch, Feature};
@@ -147,13 +147,7 @@ fn launch(
 
 /// Attention as the variant of this name has it, with as many keys as fit.
 fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
-    // Three warpgroups have registers for fewer keys, and fewest where each score has a term of its own.
-    let few = if matches!(fmha.mask, Mask::Dense(_)) { 64 } else { 96 };
-    let (consumers, keys) = match name {
-        "tall" => (3, few),
-        "wide" => (2, 128),
-        _ => (1, 128),
-    };
+    let (consumers, keys) = if name == "wide" { (2, 128) } else { (1, 128) };
     let consumers = if hopper { consumers } else { 1 };
     let most = match (hopper, fmha.scalar) {
         (true, _) => keys,
@@ -162,8 +156,7 @@ fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
         (false, _) if fmha.head_dim.max(fmha.value_dim) > 128 => 32,
         (false, _) => 64,
     };
-    let stages = if consumers == 3 { 3 } else { fmha.stages };
-    let mut fmha = Fmha { consumers, keys: most, stages, ..fmha.clone() };
+    let mut fmha = Fmha { consumers, keys: most, ..fmha.clone() };
     let bytes = |fmha: &Fmha| if hopper { fmha.bytes() } else { fmha.ampere_bytes() };
     // Where it is written for an architecture before the target's, it has no more than that.
     let arch = if hopper { Arch::Sm90a } else { fmha.arch };

@@ -8,7 +8,7 @@ use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, by_n
 use crate::base::parameters::{GemmParameters, Parameters};
 use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;
-use crate::families::tiles::{MatMuls, PING_PONG, Tile, parts};
+use crate::families::tiles::{MatMuls, Tile, parts};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_ir::arch::Feature;
@@ -213,8 +213,8 @@ impl Cut {
             (Some(Parameters::Fmha(_) | Parameters::Mlp(_)), _) => {
                 return Err(Refusal::Operation("a matmul by other parameters"));
             }
-            (None, Some(&Tile { name, size: tile, cluster, .. })) => {
-                let (ping_pong, few) = (name == PING_PONG, name == few);
+            (None, Some(&Tile { name, size: tile, cluster, ping_pong, .. })) => {
+                let few = name == few;
                 Self { tile, ping_pong, split: 1, weights, few, cluster, found: None }
             }
             (None, None) => {

@@ -1,0 +1,205 @@
+//! Attention's variants: by how many warpgroups, and by threads where each head has one query.
+
+use crate::base::parameters::{FmhaParameters, Parameters};
+use crate::base::sizes::{ceil, tiles};
+use crate::base::variants::{ANY, Variant, Variants, When};
+use crate::families::calls::{at_least, at_most};
+use crate::families::estimates::AttentionTile;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node};
+use graphene_frontend::op::Op;
+use graphene_ir::arch::Feature;
+use graphene_ir::target::Target;
+
+/// Queries of a warpgroup of attention.
+const QUERIES: i64 = 64;
+/// Keys of a tile, most first: those of one and two warpgroups, while registers hold the scores.
+const KEYS: [i64; 5] = [128, 112, 96, 80, 64];
+/// The variant of attention by one query of each head, of which several share keys.
+pub(crate) const DECODE: &str = "decode";
+
+/// Attention of one query of each head by threads. Blocks of a cluster share the keys of a head, so that few heads keep many
+/// cores busy.
+pub(crate) struct Decode {
+    /// The name of its variant.
+    name: &'static str,
+    /// How many blocks share a head's.
+    pub(crate) parts: i64,
+    /// Warps of a block, in fours.
+    pub(crate) consumers: i64,
+    /// The most heads of keys, of all sequences, for each core.
+    heads: f64,
+    /// The fewest keys.
+    keys: i64,
+}
+
+/// Those of clusters, of most parts first. Microseconds on an H200 (`device decode`, fp16, heads of 64 elements), by these and
+/// by warpgroups: with 1024 keys 12 heads take 4.9 and 9.4, 48 heads 7.8 and 9.9, 96 heads 11.1 and 11.1, 8 heads of four
+/// queries 6.5 and 9.3; 12 heads with 128 keys 2.8 and 3.6.
+const DECODES: [Decode; 3] = [
+    Decode { name: "decode8", parts: 8, consumers: 1, heads: 0.25, keys: 256 },
+    Decode { name: "decode2", parts: 2, consumers: 2, heads: 1.0, keys: 256 },
+    Decode { name: "decode1", parts: 1, consumers: 1, heads: 1.0, keys: 1 },
+];
+/// The one without clusters: not timed.
+const DECODE_ALONE: [Decode; 1] =
+    [Decode { name: "decode1", parts: 1, consumers: 3, heads: 1.0, keys: 128 }];
+/// The most heads that may share keys: a thread multiplies a key by each of their queries.
+const HEADS_OF_DECODE: i64 = 4;
+
+/// The variants of attention: see [`variants`](super::tiles::variants).
+pub(crate) fn variants_of_attention(target: &Target, body: &Graph) -> Option<Variants> {
+    let mut first = variants_of_one_query(target, body).unwrap_or_default();
+    let Some(([batch, heads, queries], small)) = queries_of_attention(target, body) else {
+        return (!first.is_empty()).then(|| Variants::ending(first, ANY));
+    };
+    if heads_of_a_group(body).is_some_and(|group| group != 1) {
+        first.push(Variant::named(DECODE, When::AtMost(queries.clone(), 1)));
+    }
+    if let Some((keys, few)) = keys_of_attention(body).filter(|_| small) {
+        let heads = batch * heads;
+        first.extend(variants_by_estimates(target, [&heads, queries, keys], few));
+        return Some(Variants(first));
+    }
+    let tiles = &(&tiles(queries, QUERIES) * batch) * heads;
+    let cores = i64::from(target.cores);
+    first.push(Variant::named("short", When::AtMost(queries.clone(), QUERIES)));
+    first.push(Variant::named("narrow", When::AtMost(tiles.clone(), cores)));
+    Some(Variants::ending(first, "wide"))
+}
+
+/// Attention by one to three warpgroups, the last of which always applies: each where it is estimated to take least. Where keys
+/// are known, each has the tiles of keys that suit it; else two warpgroups may have the smallest, which suit few keys.
+fn variants_by_estimates(
+    target: &Target,
+    [heads, queries, keys]: [&Dim; 3],
+    few: i64,
+) -> Vec<Variant> {
+    let cores = Dim::from(i64::from(target.cores));
+    let most = |consumers: i64| if consumers == 3 { few } else { KEYS[0] };
+    let time = |consumers: i64, of_tile: i64| {
+        let tile = AttentionTile::of(consumers, of_tile);
+        let blocks = &tiles(queries, QUERIES * consumers) * heads;
+        let waves = blocks.ceil_div(&cores).expect("a GPU has multiprocessors");
+        let each = &(&tiles(keys, of_tile) * &Dim::from(tile.each)) + &Dim::from(tile.first);
+        &(&waves * &each) + &Dim::from(tile.launch)
+    };
+    let suits = |consumers: i64| {
+        let Some(keys) = keys.known() else { return most(consumers) };
+        let time = |&of_tile: &i64| {
+            let tile = AttentionTile::of(consumers, of_tile);
+            tile.first + ceil(keys, of_tile) * tile.each
+        };
+        let fits = KEYS.into_iter().filter(|&of_tile| of_tile <= most(consumers));
+        fits.min_by_key(time).unwrap_or(few)
+    };
+    let mut kinds = vec![("narrow", 1, suits(1)), ("tall", 3, suits(3))];
+    if keys.known().is_none() {
+        kinds.push(("wide of few keys", 2, KEYS[KEYS.len() - 1]));
+    }
+    kinds.push(("wide", 2, suits(2)));
+    let times: Vec<Dim> =
+        kinds.iter().map(|&(_, consumers, of_tile)| time(consumers, of_tile)).collect();
+    let of_kind = kinds.iter().enumerate().map(|(number, &(name, consumers, keys))| {
+        let stages = if consumers == 3 { 3 } else { 2 };
+        let parameters = Some(Parameters::Fmha(FmhaParameters { consumers, keys, stages }));
+        let when = When::Fastest(times[number..].to_vec());
+        Variant { name, when, parameters }
+    });
+    let mut variants: Vec<Variant> = of_kind.collect();
+    let known: Option<Vec<i64>> = times.iter().map(Dim::known).collect();
+    if let Some(known) = known {
+        let least = (0..known.len()).min_by_key(|&number| known[number]).unwrap_or(0);
+        variants = vec![variants.swap_remove(least)];
+    }
+    if let Some(last) = variants.last_mut() {
+        last.when = When::Always;
+    }
+    variants
+}
+
+/// Attention of one query by threads, at the sizes at which it pays.
+fn variants_of_one_query(target: &Target, body: &Graph) -> Option<Vec<Variant>> {
+    let group = heads_of_a_group(body)?.known()?;
+    let (_, node) = body.nodes().find(|(_, node)| matches!(node.op(), Op::Attention(_)))?;
+    let [queries, keys, values] = [0, 1, 2].map(|slot| node.input(slot).map(|of| body.ty(of)));
+    let (queries, keys, values) = (queries?, keys?, values?);
+    let [_, _, rows, _] = &queries.shape[..] else { return None };
+    let [batch, heads, count, _] = &keys.shape[..] else { return None };
+    // A vector of 16 bytes a lane.
+    let widths = [keys, values].map(|ty| Some(ty.shape[3].known()? * ty.dtype.size() as i64));
+    let fits = widths.into_iter().all(|bytes| bytes.is_some_and(|bytes| bytes <= 32 * 16));
+    // As many queries as keys are a prompt, not one new token.
+    if !fits || group > HEADS_OF_DECODE || rows == count {
+        return None;
+    }
+    let one = at_most(rows.clone(), 1)?;
+    let variant = |decode: &Decode| {
+        let long = at_least(count.clone(), decode.keys)?;
+        let few = at_most(batch * heads, decode.most_heads(target))?;
+        let mut all = vec![one.clone(), few, long];
+        all.retain(|when| *when != When::Always);
+        let when = if all.is_empty() { When::Always } else { When::All(all) };
+        Some(Variant::named(decode.name, when))
+    };
+    Some(decodes(target).iter().filter_map(variant).collect())
+}
+
+fn decodes(target: &Target) -> &'static [Decode] {
+    if target.has(Feature::Cluster) { &DECODES } else { &DECODE_ALONE }
+}
+
+impl Decode {
+    fn most_heads(&self, target: &Target) -> i64 {
+        (f64::from(target.cores) * self.heads) as i64
+    }
+}
+
+/// What a variant of this name is on a target, if it is attention of one query by threads.
+pub(crate) fn decode_named(target: &Target, name: &str) -> Option<&'static Decode> {
+    decodes(target).iter().find(|decode| decode.name == name)
+}
+
+/// The blocks of attention by one query of each of `group` times as many heads as have keys, if threads make it.
+pub(crate) fn blocks_of_decode(
+    target: &Target,
+    group: i64,
+    [heads, keys]: [i64; 2],
+) -> Option<i64> {
+    let pays = |of: &&Decode| heads <= of.most_heads(target) && keys >= of.keys;
+    let found = decodes(target).iter().find(pays).filter(|_| group <= HEADS_OF_DECODE);
+    found.map(|decode| heads * decode.parts)
+}
+
+/// The sizes of the queries of attention that warpgroups make: batch, heads, and how many; and whether three warpgroups pay:
+/// heads are so small that they have registers for them, and it is not causal.
+fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<([&'a Dim; 3], bool)> {
+    let is_attention = |node: &Node| matches!(node.op(), Op::Attention(_));
+    let (_, node) = body.nodes().find(|(_, node)| is_attention(node))?;
+    let causal = matches!(node.op(), Op::Attention(attrs) if attrs.causal);
+    let queries = body.ty(node.input(0)?);
+    let [batch, heads, rows, _] = &queries.shape[..] else { return None };
+    let half = queries.dtype != DType::F32;
+    let dims =
+        node.inputs().iter().take(3).flatten().filter_map(|&value| body.ty(value).shape.last());
+    let small = dims.clone().all(|dim| dim.known().is_some_and(|dim| dim <= 64));
+    (half && target.has(Feature::Wgmma)).then_some(([batch, heads, rows], small && !causal))
+}
+
+/// The keys of an attention, and how many of them a tile of three warpgroups has: fewest where each score has a term of its own.
+fn keys_of_attention(body: &Graph) -> Option<(&Dim, i64)> {
+    let (_, node) = body.nodes().find(|(_, node)| matches!(node.op(), Op::Attention(_)))?;
+    let mask = node.input(3).map(|mask| &body.ty(mask).shape);
+    let dense = mask.is_some_and(|mask| mask.len() >= 2 && mask[mask.len() - 2].known() != Some(1));
+    let keys = body.ty(node.input(1)?).shape.get(2)?;
+    Some((keys, if dense { 64 } else { 96 }))
+}
+
+/// How many heads of an attention share keys and values, if queries attend all of them.
+pub(crate) fn heads_of_a_group(body: &Graph) -> Option<Dim> {
+    let mut nodes = body.nodes().map(|(_, node)| node);
+    let node = nodes.find(|node| matches!(node.op(), Op::Attention(attrs) if !attrs.causal))?;
+    let heads = |slot: usize| body.ty(node.inputs()[slot]?).shape.get(1);
+    heads(0)?.exact_div(heads(1)?)
+}

@@ -1,0 +1,309 @@
+//! Estimates of what kernels by warpgroups take, in nanoseconds: the tiles of matmuls and of attention are chosen by them.
+//!
+//! A multiprocessor has one block. A wave is one tile for each block; the last may be partial. What a tile takes is what its
+//! steps take, each as long as the tensor cores or the copies of its operands, whichever is longer, and its epilogue; where
+//! warpgroups ping-pong, the next tile is multiplied beside that. What all shapes of a step take alike, such as a launch, is
+//! left out.
+//!
+//! Constants were fitted to kernels in fp16 that `--tune` timed on an H200: of 43 matmuls (those of BERT, ViT and Whisper,
+//! 1 to 6000 rows, and of 1024 to 8192 columns and depth) in 27 shapes each, of which the estimates take the fastest or one of
+//! at most 1.05 times its time in 38; and of 7 attentions by 46 kernels each.
+
+use crate::base::sizes::ceil;
+
+/// Bytes of a step's depth.
+const DEPTH: i64 = 128;
+/// Rows of an instruction.
+const ROWS: i64 = 64;
+/// Threads of a warpgroup.
+const THREADS: f64 = 128.0;
+/// Cycles in a nanosecond. In two a multiprocessor multiplies 64 rows by a column of a step's depth.
+const CLOCK: f64 = 1.755;
+/// A step takes so long at least: a barrier, and the latency of the instructions.
+const STEP: f64 = 100.0;
+/// Bytes in a nanosecond that a multiprocessor draws from the L2 cache; that all of them draw; and those of A that all draw, once
+/// both of a pair of multiprocessors have a block. Blocks that run side by side have columns in common, so that they ask for the
+/// same tile of B at once, which is read once.
+const OWN: f64 = 156.0;
+const ALL: f64 = 15_000.0;
+const ROWS_OF_ALL: f64 = 5_800.0;
+/// What a thread takes for a sum that it writes, and for each operation that follows.
+const WRITTEN: f64 = 9.8;
+const FOLLOWS: f64 = 0.48;
+/// How much longer for each more warpgroup that writes at the same time; and how much longer an operation takes while another
+/// warpgroup multiplies.
+const BESIDE: f64 = 0.5;
+const WHILE_MULTIPLYING: f64 = 2.0;
+/// What a launch takes for each warpgroup, and more for warpgroups that ping-pong without a second tile.
+const WARPGROUP: f64 = 150.0;
+const IDLE: f64 = 200.0;
+
+/// The shape of a matmul's tiles, and the warpgroups that make them.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Shape {
+    /// The name of its variant.
+    pub(crate) name: &'static str,
+    pub(crate) columns: i64,
+    pub(crate) consumers: i64,
+    /// How many times 64 rows a warpgroup has.
+    strips: i64,
+    pub(crate) ping_pong: bool,
+}
+
+const fn shared(name: &'static str, consumers: i64, columns: i64) -> Shape {
+    Shape { name, columns, consumers, strips: 1, ping_pong: false }
+}
+
+const fn ping_pong(name: &'static str, strips: i64, columns: i64) -> Shape {
+    Shape { name, columns, consumers: 2, strips, ping_pong: true }
+}
+
+/// The shapes that a matmul may have kernels of, the smallest last.
+pub(crate) const SHAPES: [Shape; 13] = [
+    ping_pong("ping-pong 128x192", 2, 192),
+    ping_pong("ping-pong 128x128", 2, 128),
+    ping_pong("ping-pong 64x192", 1, 192),
+    ping_pong("ping-pong 64x128", 1, 128),
+    shared("192x192", 3, 192),
+    shared("128x256", 2, 256),
+    shared("128x192", 2, 192),
+    shared("128x128", 2, 128),
+    shared("128x64", 2, 64),
+    shared("64x256", 1, 256),
+    shared("64x192", 1, 192),
+    shared("64x128", 1, 128),
+    shared("64x64", 1, 64),
+];
+
+/// A matmul, or several of one size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) matrices: i64,
+    pub(crate) columns: i64,
+    /// Bytes of an operand's depth.
+    pub(crate) depth: i64,
+    /// Operations of the vector units for each element of what follows.
+    pub(crate) follows: f64,
+    /// Multiprocessors.
+    pub(crate) cores: i64,
+}
+
+impl Shape {
+    /// Rows and columns of a tile.
+    pub(crate) fn tile(&self) -> [i64; 2] {
+        [ROWS * self.strips * if self.ping_pong { 1 } else { self.consumers }, self.columns]
+    }
+
+    /// What a matmul of so many rows takes.
+    pub(crate) fn nanoseconds(&self, of: &Sizes, rows: i64) -> f64 {
+        let [height, width] = self.tile();
+        let tiles = ceil(rows, height).saturating_mul(ceil(of.columns, width));
+        let tiles = tiles.saturating_mul(of.matrices).max(1);
+        let waves = ceil(tiles, of.cores);
+        let last = tiles - (waves - 1) * of.cores;
+        let steps = ceil(of.depth, DEPTH) as f64;
+        let [full, last] = [of.cores, last].map(|blocks| steps * self.step(blocks, of.cores));
+
+        let consumers = self.consumers as f64;
+        let sums = (ROWS * self.strips * width) as f64 / THREADS;
+        let (written, follows) = (sums * WRITTEN, sums * FOLLOWS * of.follows);
+        let before = (waves - 1) as f64;
+        let launch = WARPGROUP * consumers;
+        if self.ping_pong {
+            // Of one tile the others do nothing.
+            let (slower, idle) = if waves > 1 { (WHILE_MULTIPLYING, 0.0) } else { (1.0, IDLE) };
+            let epilogue = written + slower * follows;
+            let round = (consumers * full).max(full + epilogue);
+            let [rounds, rest] = [before.div_euclid(consumers), before.rem_euclid(consumers)];
+            rounds * round + rest * full + last + epilogue + launch + idle
+        } else {
+            let epilogue = (written + follows) * (1.0 + BESIDE * (consumers - 1.0));
+            before * full + last + waves as f64 * epilogue + launch
+        }
+    }
+
+    /// What a step of a tile takes while so many blocks of so many multiprocessors have one.
+    fn step(&self, blocks: i64, cores: i64) -> f64 {
+        let [height, width] = self.tile();
+        let multiply = (height / ROWS * width) as f64 * 2.0 / CLOCK;
+        let [a, both] = [height, height + width].map(|of| (of * DEPTH) as f64);
+        let pairs = if 2 * blocks > cores { blocks as f64 } else { 0.0 };
+        let limits = [STEP, both / OWN, blocks as f64 * both / ALL, pairs * a / ROWS_OF_ALL];
+        limits.into_iter().fold(multiply, f64::max)
+    }
+}
+
+/// Where a kernel of a shape is the one to take: from some rows on, to others.
+pub(crate) type Ranges = Vec<[i64; 2]>;
+
+/// Estimates do not tell apart what differs by less.
+const ALIKE: f64 = 0.01;
+/// Waves of the largest tiles up to which each number of rows has the best of the kernels; beyond, one is taken for all.
+const WAVES: i64 = 4;
+/// The most numbers of rows that are looked at.
+const MOST: i64 = 2048;
+
+/// At most so many shapes that are best together for rows that are a multiple of `divisor`, that of the rows that are planned for
+/// among them, each with those from and up to which it is taken; the last for all others.
+pub(crate) fn best_shapes(
+    of: &Sizes,
+    (divisor, planned): (i64, Option<i64>),
+    most: usize,
+) -> (Vec<(Shape, Ranges)>, Shape) {
+    let [height, width] = [128, 256];
+    let across = ceil(of.columns, width).saturating_mul(of.matrices).max(1);
+    let far = ceil(WAVES * of.cores, across).saturating_mul(height);
+    // All tiles have a multiple of 64 rows.
+    let unit = divisor.max(ROWS);
+    let units = ceil(far, unit).clamp(1, MOST);
+    let costs: Vec<[f64; SHAPES.len()]> = (1..=units)
+        .map(|number| SHAPES.map(|shape| shape.nanoseconds(of, number * unit)))
+        .collect();
+    let least = |all: &[f64; SHAPES.len()], among: &[usize]| {
+        among.iter().copied().min_by(|&a, &b| all[a].total_cmp(&all[b])).unwrap_or(0)
+    };
+    let every: Vec<usize> = (0..SHAPES.len()).collect();
+    let beyond = SHAPES.map(|shape| shape.nanoseconds(of, far.saturating_mul(WAVES)));
+    let last = least(&beyond, &every);
+
+    // What is lost by these kernels alone, most by what loses much, over sizes that are spread evenly by their logarithm.
+    let lost = |among: &[usize]| -> f64 {
+        let each = (1..=units).zip(&costs).map(|(number, all)| {
+            let lost = all[least(all, among)] / all[least(all, &every)] - 1.0;
+            lost * lost / number as f64
+        });
+        each.sum()
+    };
+    let mut among = vec![last];
+    if let Some(rows) = planned {
+        let best = best_shape(of, rows);
+        among.extend(SHAPES.iter().position(|shape| *shape == best).filter(|&best| best != last));
+    }
+    while among.len() < most {
+        let now = lost(&among);
+        let with = |&shape: &usize| lost(&[&among[..], &[shape]].concat());
+        let others = every.iter().filter(|shape| !among.contains(shape));
+        let best = others.map(|shape| (*shape, with(shape))).min_by(|a, b| a.1.total_cmp(&b.1));
+        match best {
+            Some((shape, then)) if then < now => among.push(shape),
+            _ => break,
+        }
+    }
+
+    let mut ranges: Vec<Ranges> = vec![Vec::new(); SHAPES.len()];
+    let mut current = last;
+    for (place, all) in costs.iter().enumerate().rev() {
+        let best = least(all, &among);
+        if all[current] > all[best] * (1.0 + ALIKE) {
+            current = best;
+        }
+        let before = place as i64 * unit;
+        let [from, to] = [before + 1, before + unit];
+        match ranges[current].last_mut() {
+            Some(range) if range[0] == to + 1 => range[0] = from,
+            _ => ranges[current].push([from, to]),
+        }
+    }
+    let used = every.into_iter().filter(|&shape| shape != last && !ranges[shape].is_empty());
+    let used = used.map(|shape| {
+        let ranges = ranges[shape].iter().copied().rev().collect();
+        (SHAPES[shape], ranges)
+    });
+    (used.collect(), SHAPES[last])
+}
+
+/// The shape that is best for so many rows.
+pub(crate) fn best_shape(of: &Sizes, rows: i64) -> Shape {
+    let times = SHAPES.map(|shape| (shape, shape.nanoseconds(of, rows)));
+    let best = times.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    best.map_or(SHAPES[SHAPES.len() - 1], |(shape, _)| shape)
+}
+
+/// What attention of heads of 64 elements takes for a block's queries and all keys: of so many warpgroups, and tiles of so many
+/// keys. A tile is a start of its own, and the first one's softmax has nothing to run beside; warpgroups share the tensor
+/// cores and, more of them, the vector units.
+pub(crate) struct AttentionTile {
+    /// Before the first tile of keys.
+    pub(crate) first: i64,
+    /// For each tile of keys.
+    pub(crate) each: i64,
+    /// A launch of so many warpgroups, beyond that of one.
+    pub(crate) launch: i64,
+}
+
+/// By the number of warpgroups: nanoseconds of a key.
+const KEY: [f64; 3] = [5.0, 7.7, 10.4];
+
+impl AttentionTile {
+    pub(crate) fn of(consumers: i64, keys: i64) -> Self {
+        let (others, count) = (consumers - 1, keys as f64);
+        let of_key = KEY[others.clamp(0, 2) as usize];
+        Self {
+            first: 820 + (4.5 * count) as i64 * others,
+            each: 166 + (of_key * count) as i64,
+            launch: 305 * others,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SHAPES, Sizes, best_shape, best_shapes};
+
+    fn sizes(columns: i64, depth: i64, follows: f64) -> Sizes {
+        Sizes { matrices: 1, columns, depth: 2 * depth, follows, cores: 132 }
+    }
+
+    /// Rows, columns, depth and what follows of matmuls that were timed on an H200 (fp16, 39 kernels each), and the shapes that took
+    /// at most 1.05 times the fastest's time.
+    #[test]
+    fn timed_matmuls_have_fast_shapes() {
+        let timed: [(i64, i64, i64, f64, &[&str]); 14] = [
+            (128, 768, 768, 2.0, &["64x64"]),
+            (128, 2304, 768, 1.0, &["64x64", "64x128"]),
+            (128, 3072, 768, 17.0, &["64x64", "64x128"]),
+            (197, 2304, 768, 1.0, &["64x128", "ping-pong 64x128"]),
+            (197, 3072, 768, 17.0, &["64x128", "ping-pong 64x128"]),
+            (788, 768, 3072, 2.0, &["64x128"]),
+            (788, 2304, 768, 1.0, &["64x256"]),
+            (1024, 2304, 768, 1.0, &["128x192", "ping-pong 128x192", "ping-pong 64x192"]),
+            (1024, 3072, 768, 17.0, &["128x192", "ping-pong 64x192"]),
+            (1500, 1152, 384, 1.0, &["128x128", "ping-pong 128x128", "ping-pong 64x128"]),
+            (1500, 1536, 384, 17.0, &["ping-pong 64x192", "128x192"]),
+            (3000, 384, 1536, 2.0, &["64x192"]),
+            (3000, 1152, 384, 1.0, &["ping-pong 128x128"]),
+            (3000, 1536, 384, 17.0, &["ping-pong 64x192", "192x192"]),
+        ];
+        for (rows, columns, depth, follows, fast) in timed {
+            let name = best_shape(&sizes(columns, depth, follows), rows).name;
+            assert!(fast.contains(&name), "{rows}x{columns}x{depth}: {name}, not {fast:?}");
+        }
+    }
+
+    #[test]
+    fn few_kernels_lose_little_for_any_number_of_rows() {
+        for (columns, depth, follows) in [
+            (384, 384, 2.0),
+            (768, 3072, 2.0),
+            (2304, 768, 1.0),
+            (3072, 768, 17.0),
+            (4096, 4096, 1.0),
+        ] {
+            let of = sizes(columns, depth, follows);
+            let (shapes, last) = best_shapes(&of, (1, Some(1024)), 7);
+            assert!(shapes.len() < 7, "{shapes:?}");
+            let lost = |rows: i64| {
+                let within = |[from, to]: &[i64; 2]| (*from..=*to).contains(&rows);
+                let found = shapes.iter().find(|(_, ranges)| ranges.iter().any(within));
+                let shape = found.map_or(last, |(shape, _)| *shape);
+                shape.nanoseconds(&of, rows) / best_shape(&of, rows).nanoseconds(&of, rows)
+            };
+            for rows in (1..3000).step_by(61) {
+                assert!(lost(rows) < 1.2, "{rows}x{columns}x{depth}: {}", lost(rows));
+            }
+            assert!(lost(1024) < 1.02, "what is planned for {columns}x{depth}: {}", lost(1024));
+        }
+        // Parts of a depth are those of the smallest.
+        assert_eq!(SHAPES[SHAPES.len() - 1].tile(), [64, 64]);
+    }
+}
