@@ -12,11 +12,13 @@
 //! Levels:
 //!
 //! - kernel: all normalised rows
-//!   - tile by a team, or by a cluster's: a row
-//!     - reduction by a team, or by a cluster's: one of its statistics, of all its elements
+//!   - tile by a team: a row
+//!     - reduction by a team: one of its statistics, of all its elements
 //!       - registers by a thread: what is added up, of some elements
 //!       - registers by a team: what all threads' parts make
 //!     - registers by a thread: of some elements the prologue, or the result; or of the statistics what all elements need
+//!
+//! Where blocks share a row, its tile and reductions are those of the cluster.
 //!
 //! - this file: the parameters and the kernel's outline;
 //! - `operands`: its tensors, and which kernels there are;

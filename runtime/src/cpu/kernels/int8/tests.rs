@@ -189,7 +189,7 @@ fn sums_are_finished_as_step_by_step() {
     }
 }
 
-/// Of products of a byte and a small number times one scale, divided by another: many of them lie in the middle between two whole numbers.
+/// A byte times a small number times one scale, divided by another: many quotients lie in the middle between whole numbers.
 #[test]
 fn quotients_are_rounded_as_those_of_divisions() {
     const ROWS: usize = 256;
