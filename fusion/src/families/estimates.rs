@@ -6,8 +6,8 @@
 //! left out.
 //!
 //! Constants were fitted to kernels in fp16 that `--tune` timed on an H200: of 43 matmuls (those of BERT, ViT and Whisper,
-//! 1 to 6000 rows, and of 1024 to 8192 columns and depth) in 27 shapes each, of which the estimates take the fastest or one of
-//! at most 1.05 times its time in 38; and of 7 attentions by 46 kernels each.
+//! 1 to 6000 rows, and of 1024 to 8192 columns and depth), for 38 of which the estimates choose the fastest shape, or one of at
+//! most 1.05 times its time; and of 7 attentions.
 
 use crate::base::sizes::ceil;
 
@@ -21,8 +21,8 @@ const THREADS: f64 = 128.0;
 const CLOCK: f64 = 1.755;
 /// A step takes so long at least: a barrier, and the latency of the instructions.
 const STEP: f64 = 100.0;
-/// Bytes in a nanosecond that a multiprocessor draws from the L2 cache; that all of them draw; and those of A that all draw, once
-/// both of a pair of multiprocessors have a block. Blocks that run side by side have columns in common, so that they ask for the
+/// Bandwidth of the L2 cache, in bytes a nanosecond: of one multiprocessor; of all of them; and of A alone, where both of a pair
+/// of multiprocessors have a block. Blocks that run side by side have columns in common, so that they ask for the
 /// same tile of B at once, which is read once.
 const OWN: f64 = 156.0;
 const ALL: f64 = 15_000.0;
@@ -254,7 +254,7 @@ mod tests {
         Sizes { matrices: 1, columns, depth: 2 * depth, follows, cores: 132 }
     }
 
-    /// Rows, columns, depth and what follows of matmuls that were timed on an H200 (fp16, 39 kernels each), and the shapes that took
+    /// Rows, columns, depth and what follows of matmuls that were timed on an H200 (fp16), and the shapes that took
     /// at most 1.05 times the fastest's time.
     #[test]
     fn timed_matmuls_have_fast_shapes() {

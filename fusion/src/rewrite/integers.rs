@@ -16,7 +16,7 @@ use crate::base::elements::number_of;
 use crate::base::error::FusionError;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::eval::evaluate;
-use graphene_frontend::op::{Binary, Op, PoolKind, Unary};
+use graphene_frontend::op::{Binary, Op, PoolAttrs, PoolKind, Unary};
 use graphene_frontend::{DType, Graph, Node, NodeId, Tensor, ValueId};
 use std::collections::{HashMap, HashSet};
 
@@ -43,7 +43,7 @@ fn on_bytes(graph: &Graph) -> Rebuilt<Graph> {
     // Divisions that the scale of what they divide takes over.
     let mut divided: HashSet<ValueId> = HashSet::new();
     let result = rebuilt(graph, |at, id, inputs| match at.node.op() {
-        Op::Pool(pool) if pool.kind == (PoolKind::Max { indices: None }) => chosen(at, inputs),
+        Op::Pool(pool) if is_largest(pool) => chosen(at, inputs),
         Op::Conv(_) | Op::MatMul => {
             let divisor = divisors.get(&id).copied();
             let made = multiplied(at, inputs, divisor.unwrap_or(1.0))?;
@@ -168,6 +168,17 @@ impl InPlace<'_> {
     }
 }
 
+/// Whether a pooling takes the largest of windows that each have an element of the image: of nothing, the largest is less
+/// than all numbers, which no byte says.
+fn is_largest(pool: &PoolAttrs) -> bool {
+    let pads = pool.pads_before.iter().zip(&pool.pads_after);
+    let within = |((before, after), kernel): ((&usize, &usize), &usize)| before.max(after) < kernel;
+    pool.kind == (PoolKind::Max { indices: None })
+        && !pool.ceil
+        && pool.dilations.iter().all(|&dilation| dilation == 1)
+        && pads.zip(&pool.kernel).all(within)
+}
+
 /// Chooses among bytes (the largest ones, or those that indices say) and dequantises these, instead of choosing among
 /// dequantised bytes: positive scales keep the order.
 fn chosen(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
@@ -220,9 +231,7 @@ fn quantised_first(
         }
         node = graph.node(before.node);
         match at.graph.operation(made) {
-            (Op::Pool(pool), &[Some(x)]) if pool.kind == (PoolKind::Max { indices: None }) => {
-                break (pool.clone(), x);
-            }
+            (Op::Pool(pool), &[Some(x)]) if is_largest(pool) => break (pool.clone(), x),
             (op, &[x]) => {
                 steps.push((op.clone(), None));
                 value = x;

@@ -400,6 +400,31 @@ fn images_are_quantised_before_the_largest_are_taken() {
     }
 }
 
+/// Windows of padding alone have nothing that is the largest: reals say so, and bytes would not.
+#[test]
+fn windows_of_padding_are_of_reals() {
+    let mut make = Make::new(37);
+    let shape = [1, 4, 5, 6];
+    let x = make.input(DType::U8, &shape);
+    let real = make.dequantised(x, 0.1, 114);
+    let y = make.op(Op::Unary(Unary::Relu), &[real]);
+    let pool = PoolAttrs {
+        kind: PoolKind::Max { indices: None },
+        kernel: vec![2, 2],
+        strides: vec![1, 1],
+        dilations: vec![1, 1],
+        pads_before: vec![2, 0],
+        pads_after: vec![0, 2],
+        ceil: false,
+    };
+    let y = make.op(Op::Pool(pool), &[y]);
+    let y = make.quantised(y, 0.1, 114, DType::U8);
+    let (graph, mut random) = make.finish(&[y]);
+    let x = [bytes(&mut random, DType::U8, &shape)];
+    let want = evaluate(&graph, &x).expect("the reference runs it");
+    assert_eq!(run(&graph, &x, &["pool"]), want);
+}
+
 /// Quantised and dequantised elements, numbers that are none and infinities among them, are the reference's bit for bit.
 #[test]
 fn bytes_in_loops_are_exact() {

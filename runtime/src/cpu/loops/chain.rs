@@ -69,7 +69,7 @@ fn shortened(steps: Vec<Step<Source>>, inputs: &[(DType, Class)]) -> Vec<Step<So
             _ => None,
         };
         match (&mut short[..], &step) {
-            // What is no number is zero.
+            // What these give is a number.
             ([.., Step::Within { .. }], Step::Number) => {}
             ([.., last @ Step::Clamp { low: 0.0, .. }], Step::Number) => {
                 if let Step::Clamp { low, high } = *last {
@@ -91,7 +91,7 @@ fn shortened(steps: Vec<Step<Source>>, inputs: &[(DType, Class)]) -> Vec<Step<So
                     Step::Mul(Source::Scalar(Scalar::F32(scale))),
                 ],
                 Step::Clamp { low: 0.0, high: f32::INFINITY },
-            ) if *scale > 0.0 => (*low, *high) = (low.max(0.0), high.max(0.0)),
+            ) if *scale > 0.0 && scale.is_finite() => (*low, *high) = (low.max(0.0), high.max(0.0)),
             ([.., last], Step::Round) if quotient.is_some() => {
                 *last = quotient.unwrap_or(*last);
             }
@@ -105,7 +105,7 @@ fn shortened(steps: Vec<Step<Source>>, inputs: &[(DType, Class)]) -> Vec<Step<So
 fn bound(steps: &[Step<Source>], inputs: &[(DType, Class)]) -> f32 {
     let known = |y: &Source| match *y {
         Source::Scalar(Scalar::F32(y)) => y.abs(),
-        Source::Input(number) if inputs[number].0.size() == 1 => 255.0,
+        Source::Input(number) if matches!(inputs[number].0, DType::U8 | DType::I8) => 255.0,
         _ => f32::INFINITY,
     };
     let (mut most, mut aside) = (f32::INFINITY, f32::INFINITY);
@@ -121,7 +121,9 @@ fn bound(steps: &[Step<Source>], inputs: &[(DType, Class)]) -> f32 {
             Step::Aside(y) => (aside, most) = (most, known(y)),
             Step::AddAside | Step::SubAside => most += aside,
             Step::MulAside => most *= aside,
-            Step::Round | Step::Quotient(_) | Step::Number => {}
+            Step::Quotient(y) => most = (most / y.abs()).ceil(),
+            Step::Round => most = most.ceil(),
+            Step::Number => {}
         }
     }
     most
@@ -306,7 +308,7 @@ impl Chain {
 
 #[cfg(test)]
 mod tests {
-    use super::{Loop, Scalar, Source, Step};
+    use super::{Class, Loop, Scalar, Source, Step, bound};
     use graphene_frontend::dim::Dim;
     use graphene_frontend::dtype::DType;
     use graphene_frontend::graph::{Graph, ValueId};
@@ -392,6 +394,27 @@ mod tests {
             Step::Clamp { low: 0.0, high: 255.0 },
         ];
         assert_eq!(chain.steps, wanted);
+    }
+
+    /// Divisions and rounding may make numbers larger.
+    #[test]
+    fn bounds_hold_after_every_step() {
+        let number = |x: f32| Source::Scalar(Scalar::F32(x));
+        let steps = [
+            Step::Clamp { low: -0.7, high: 0.5 },
+            Step::Round,
+            Step::Quotient(0.001),
+            Step::Add(number(-3.0)),
+            Step::Div(number(0.5)),
+            Step::Aside(Source::Input(0)),
+            Step::AddAside,
+        ];
+        let bounds = [0.7, 1.0, 1000.0, 1003.0, 2006.0, 255.0, 2261.0];
+        for (count, want) in (1..).zip(bounds) {
+            let inputs = [(DType::U8, Class::F32)];
+            assert_eq!(bound(&steps[..count], &inputs), want, "after {count} steps");
+        }
+        assert_eq!(bound(&steps[..0], &[]), f32::INFINITY);
     }
 
     /// What is read twice, is no byte at the end, or has a function that kernels do not know, is no chain.

@@ -313,16 +313,17 @@ pub(crate) fn run_pool(step: &Step, mut io: Io<'_>, attrs: &PoolAttrs) -> Result
     };
     if !lies_row_major(operand) {
         let (moves, bytes, y) = (Moves::new(on)?, io.input(0)?.0, &mut io.outputs[0]);
-        match dtype {
-            DType::U8 => {
+        match (dtype, &attrs.kind) {
+            (DType::U8, PoolKind::Max { .. }) => {
                 let x = images::<u8>(bytes, operand)?;
                 return channels_last::largest(y.dense(), x, &moves, u8::MIN);
             }
-            DType::I8 => {
+            (DType::I8, PoolKind::Max { .. }) => {
                 let x = images::<i8>(bytes, operand)?;
                 return channels_last::largest(y.dense(), x, &moves, i8::MIN);
             }
-            _ => {}
+            (DType::F32, _) => {}
+            _ => return Err(Error::Unsupported { what: "a pooling of such images" }),
         }
         let (x, y) = (images(bytes, operand)?, y.dense::<f32>());
         channels_last::pool(kind, y, x, &moves)?;

@@ -235,9 +235,8 @@ impl Vectors for Vnni {
         number(x) = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_ORD_Q>(x, x), x);
     }
 
-    /// A quotient by the reciprocal, once corrected by what it leaves, is within 2⁻⁴⁵ of itself from the real one before it
-    /// is rounded to 24 bits. Middles between whole numbers less than 2²⁰ have 21 bits, so that a quotient is equal to one
-    /// or further from it than that: it is rounded to the same side.
+    /// A quotient by the reciprocal, corrected once by its remainder, which a fused multiply-add has exactly: as Markstein's
+    /// division. A test compares whole numbers beside those of divisions.
     #[inline(always)]
     fn quotient(self, x: __m512, y: __m512, r: __m512) -> __m512 {
         let near = self.mul(x, r);
