@@ -70,7 +70,8 @@ pub(crate) fn variants_of_attention(target: &Target, body: &Graph) -> Option<Var
 }
 
 /// Attention by one to three warpgroups, the last of which always applies: each where it is estimated to take least. Where keys
-/// are known, each has the tiles of keys that suit it; else there is also a variant of two warpgroups with the smallest tiles, for few keys.
+/// are known, each has the tiles of keys that suit it; else there is also a variant of two warpgroups with the smallest tiles,
+/// for few keys.
 fn variants_by_estimates(
     target: &Target,
     [heads, queries, keys]: [&Dim; 3],

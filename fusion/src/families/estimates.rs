@@ -220,8 +220,8 @@ pub(crate) fn best_shape(of: &Sizes, rows: i64) -> Shape {
 }
 
 /// What attention of heads of 64 elements takes for a block's queries and all keys: of so many warpgroups, and tiles of so many
-/// keys. A tile is a start of its own, and the first one's softmax has nothing to run beside; warpgroups share the tensor
-/// cores and, more of them, the vector units.
+/// keys. Each tile has a fixed cost, and the softmax of the first overlaps with nothing; warpgroups share the tensor cores and
+/// the vector units.
 pub(crate) struct AttentionTile {
     /// Before the first tile of keys.
     pub(crate) first: i64,
@@ -291,7 +291,6 @@ mod tests {
         ] {
             let of = sizes(columns, depth, follows);
             let (shapes, last) = best_shapes(&of, (1, Some(1024)), 7);
-            assert!(shapes.len() < 7, "{shapes:?}");
             let lost = |rows: i64| {
                 let within = |[from, to]: &[i64; 2]| (*from..=*to).contains(&rows);
                 let found = shapes.iter().find(|(_, ranges)| ranges.iter().any(within));

@@ -304,11 +304,12 @@ impl MatMuls {
         })
     }
 
-    /// The variant for so many rows that splits the depth, if one pays.
-    fn splits(&self, target: &Target, rows: i64) -> Option<&'static str> {
+    /// The variant that is estimated to be best for so many rows: one that splits the depth where that pays, else a shape.
+    fn best_of_rows(&self, target: &Target, sizes: &Sizes, rows: i64) -> &'static str {
         let splits = self.rows_to_split(target, SHAPES[SHAPES.len() - 1].tile());
         let mut of_most_parts = splits.into_iter().rev();
-        of_most_parts.find(|(_, most)| rows <= *most).map(|(name, _)| name)
+        let split = of_most_parts.find(|(_, most)| rows <= *most).map(|(name, _)| name);
+        split.unwrap_or_else(|| best_shape(sizes, rows).name)
     }
 
     /// The variants for rows that are a multiple of a number, and planned to be so many.
@@ -320,8 +321,7 @@ impl MatMuls {
         (divisor, planned): (i64, Option<i64>),
     ) -> Variants {
         if let Some(rows) = rows.known() {
-            let name = self.splits(target, rows).unwrap_or_else(|| best_shape(sizes, rows).name);
-            return Variants::ending(Vec::new(), name);
+            return Variants::ending(Vec::new(), self.best_of_rows(target, sizes, rows));
         }
         let splits = self.rows_to_split(target, SHAPES[SHAPES.len() - 1].tile());
         let (shapes, last) = best_shapes(sizes, (divisor, planned), MOST_ESTIMATED - splits.len());
@@ -339,10 +339,7 @@ impl MatMuls {
     /// parts as its depth is split into. Of warpgroups that split none there are no more than cores.
     pub(crate) fn blocks(&self, target: &Target, [matrices, rows, columns]: [i64; 3]) -> i64 {
         let name = match self.estimated(target) {
-            Some(sizes) => {
-                let sizes = Sizes { matrices, columns, ..sizes };
-                self.splits(target, rows).unwrap_or_else(|| best_shape(&sizes, rows).name)
-            }
+            Some(sizes) => self.best_of_rows(target, &Sizes { matrices, columns, ..sizes }, rows),
             None => {
                 let (first, last) = self.named(target);
                 first.iter().find(|(_, least)| rows >= *least).map_or(last, |(name, _)| name)
