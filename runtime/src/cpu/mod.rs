@@ -3,8 +3,8 @@
 //! In reading order: [`Module`] is a program with a kernel chosen for every step, [`Bound`] one with sizes, and
 //! [`Executable`] that with an arena; `work` says which steps are spread over threads, and `scratch` is memory that
 //! threads keep; `packing` says which weights are prepacked, `weight_matrix` how, and `prepacked` as what; `kernel` chooses,
-//! `run` calls, `loops` compiles pointwise groups, `layers` matmuls with their epilogues, `rows` groups over rows, and
-//! [`kernels`] are the loops over plain slices. [`rates`] measures what the machine gives at most.
+//! `run` calls, `loops` compiles pointwise groups, `layers` matmuls with their epilogues, `rows` groups over rows, `part`
+//! takes a part of a body, and [`kernels`] are the loops over plain slices. [`rates`] measures what the machine gives at most.
 
 mod bound;
 mod kernel;
@@ -14,6 +14,7 @@ mod loops;
 mod memory;
 mod module;
 mod packing;
+mod part;
 mod prepacked;
 mod rates;
 mod rows;

@@ -41,6 +41,7 @@ pub(crate) mod packed;
 mod prefetch;
 pub(crate) mod rnn;
 pub(crate) mod simd;
+pub(crate) mod table;
 pub(crate) mod tile;
 pub(crate) mod top_k;
 pub(crate) mod view;

@@ -2,6 +2,7 @@
 
 use super::{Layer, Layers, Left, MatMul, Read, Write};
 use crate::cpu::loops::Loop;
+use crate::cpu::part::part;
 use crate::cpu::prepacked::Prepacked;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
@@ -187,31 +188,6 @@ pub(super) fn epilogue(
     written: &[ValueId],
     read: impl Fn(ValueId) -> Option<Read>,
 ) -> Option<(Graph, Vec<Read>)> {
-    let mut needed = BTreeSet::new();
-    let mut pending = written.to_vec();
-    while let Some(value) = pending.pop() {
-        if needed.insert(value) && read(value).is_none() {
-            pending.extend(body.node(value.node).inputs().iter().flatten());
-        }
-    }
-    let mut graph = Graph::new();
-    let mut reads = Vec::new();
-    let mut own: BTreeMap<ValueId, ValueId> = BTreeMap::new();
-    for value in needed {
-        let node = body.node(value.node);
-        let new = match (read(value), node.op()) {
-            (Some(read), _) => {
-                reads.push(read);
-                graph.add_input(node.name(), body.ty(value).clone()).ok()?
-            }
-            (None, Op::Constant(tensor)) => graph.add_constant(node.name(), tensor.clone()),
-            (None, op) => {
-                let inputs = node.inputs().iter().map(|v| v.map(|v| own[&v]));
-                graph.add(node.name(), op.clone(), &inputs.collect::<Vec<_>>()).ok()?.value()
-            }
-        };
-        own.insert(value, new);
-    }
-    written.iter().for_each(|value| graph.add_output("y", own[value]));
-    Some((graph, reads))
+    let (graph, inputs) = part(body, written, |value| read(value).is_some())?;
+    Some((graph, inputs.into_iter().filter_map(read).collect()))
 }

@@ -7,10 +7,13 @@ use bytemuck::cast_slice;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};
 
+/// A step with operands and tables as the loop has them.
+type Own = Step<Source, usize>;
+
 /// A loop that reads one of its inputs as a kernel makes it.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Chain {
-    steps: Vec<Step<Source>>,
+    steps: Vec<Own>,
     /// The element type of the result: f32, or one of bytes.
     pub(crate) dtype: DType,
 }
@@ -44,22 +47,26 @@ impl Loop {
                 // A byte is zero for what is no number.
                 steps.pop_if(|step| *step == Step::Number);
                 steps = shortened(steps, &self.inputs);
-                is_byte(&steps)
+                self.is_byte(&steps)
             }
             _ => false,
         };
         (visited == end && fits && steps.len() <= STEPS).then_some(Chain { steps, dtype })
     }
-}
 
-/// Whether a chain ends with what makes a number one of -128 to 255.
-fn is_byte(steps: &[Step<Source>]) -> bool {
-    matches!(steps.last(), Some(&Step::Clamp { low, high }) if low >= -128.0 && high <= 255.0)
+    /// Whether a chain ends with what makes a number one of -128 to 255.
+    fn is_byte(&self, steps: &[Own]) -> bool {
+        match steps.last() {
+            Some(&Step::Clamp { low, high }) => low >= -128.0 && high <= 255.0,
+            Some(&Step::Lookup(table)) => self.tables[table].is_of_bytes(),
+            _ => false,
+        }
+    }
 }
 
 /// Fewer steps that end with the same bytes. Zeros may have other signs in between.
-fn shortened(steps: Vec<Step<Source>>, inputs: &[(DType, Class)]) -> Vec<Step<Source>> {
-    let mut short: Vec<Step<Source>> = Vec::new();
+fn shortened(steps: Vec<Own>, inputs: &[(DType, Class)]) -> Vec<Own> {
+    let mut short: Vec<Own> = Vec::new();
     for step in steps {
         let quotient = match short.last() {
             Some(&Step::Div(Source::Scalar(Scalar::F32(by)))) => {
@@ -102,7 +109,7 @@ fn shortened(steps: Vec<Step<Source>>, inputs: &[(DType, Class)]) -> Vec<Step<So
 }
 
 /// What numbers are at most after these steps, with either sign; infinity where that is not known.
-fn bound(steps: &[Step<Source>], inputs: &[(DType, Class)]) -> f32 {
+fn bound(steps: &[Own], inputs: &[(DType, Class)]) -> f32 {
     let known = |y: &Source| match *y {
         Source::Scalar(Scalar::F32(y)) => y.abs(),
         Source::Input(number) if matches!(inputs[number].0, DType::U8 | DType::I8) => 255.0,
@@ -114,7 +121,7 @@ fn bound(steps: &[Step<Source>], inputs: &[(DType, Class)]) -> f32 {
             Step::Add(y) | Step::Sub(y) => most += known(y),
             Step::Mul(y) => most *= known(y),
             Step::Div(Source::Scalar(Scalar::F32(y))) => most /= y.abs(),
-            Step::Div(_) => most = f32::INFINITY,
+            Step::Div(_) | Step::Lookup(_) => most = f32::INFINITY,
             Step::Clamp { low, high } | Step::Within { low, high } => {
                 most = low.abs().max(high.abs());
             }
@@ -130,7 +137,7 @@ fn bound(steps: &[Step<Source>], inputs: &[(DType, Class)]) -> f32 {
 }
 
 /// A range of whole numbers, less a zero point.
-fn moved(range: Step<Source>, zero: &Source) -> Option<Step<Source>> {
+fn moved(range: Own, zero: &Source) -> Option<Own> {
     let &Source::Scalar(Scalar::F32(zero)) = zero else { return None };
     let whole = |x: f32| x.fract() == 0.0 && x.abs() < QUOTIENTS;
     let less = |x: f32| (whole(x) && whole(zero)).then_some(x - zero);
@@ -147,7 +154,7 @@ struct Trace<'a> {
     result: usize,
     /// The element type of the output.
     dtype: DType,
-    steps: Vec<Step<Source>>,
+    steps: Vec<Own>,
     /// Instructions that it came by: each once, in a loop that is a chain.
     visited: usize,
     /// Whether it came to the result, and whether a number waits aside.
@@ -206,6 +213,7 @@ impl Trace<'_> {
             (Operation::Unary(Unary::Round), _) => Step::Round,
             (Operation::Unary(Unary::Relu), _) => Step::Clamp { low: 0.0, high: f32::INFINITY },
             (Operation::Number, _) => Step::Number,
+            (Operation::Lookup(table), _) => Step::Lookup(table),
             (Operation::Binary(binary), &[a, b]) => {
                 let commutes = matches!(binary, Binary::Add | Binary::Mul);
                 let leads = self.is_leaf(a) && !matches!(b, Source::Scalar(_));
@@ -254,7 +262,7 @@ impl Trace<'_> {
     }
 
     /// Adds a step; clamping to two ranges is clamping to one.
-    fn push(&mut self, step: Step<Source>) {
+    fn push(&mut self, step: Own) {
         if let (Some(Step::Clamp { low, high }), &Step::Clamp { low: above, high: below }) =
             (self.steps.last_mut(), &step)
             && above <= *high
@@ -272,7 +280,7 @@ impl Chain {
     /// kernels read them.
     pub(crate) fn bind<'a>(
         &self,
-        program: &Loop,
+        program: &'a Loop,
         domain: &Domain,
         columns: usize,
         inputs: &[LoopInput<'a>],
@@ -302,7 +310,8 @@ impl Chain {
                 _ => return None,
             })
         };
-        self.steps.iter().map(|step| step.bind(operand)).collect()
+        let table = |&table: &usize| &program.tables[table];
+        self.steps.iter().map(|step| step.bind(operand, table)).collect()
     }
 }
 

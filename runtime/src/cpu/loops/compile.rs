@@ -2,8 +2,10 @@
 
 use super::held::{held, integer};
 use super::quantise::Quantise;
+use super::tables::tables;
 use super::{Class, Instruction, Loop, Operation, Register, Scalar, Source};
 use crate::cpu::kernels::finish::Activation;
+use crate::cpu::kernels::table::Table;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{Binary, Op, Unary};
@@ -12,10 +14,24 @@ use std::collections::{BTreeMap, BTreeSet};
 impl Loop {
     /// Compiles a body; `None` if an operation or an element type has no loop.
     pub(crate) fn compile(body: &Graph) -> Option<Self> {
-        let mut compiler = Compiler::new(body);
+        let held: BTreeSet<ValueId> = held(body).into_keys().collect();
+        let tables = tables(body, &held);
+        Self::with_tables(body, held, tables)
+    }
+
+    /// The same, with all that a table would have computed.
+    pub(super) fn without_tables(body: &Graph) -> Option<Self> {
+        Self::with_tables(body, held(body).into_keys().collect(), BTreeMap::new())
+    }
+
+    fn with_tables(body: &Graph, held: BTreeSet<ValueId>, tables: Tables) -> Option<Self> {
+        let mut compiler = Compiler::new(body, held, tables);
         for (id, node) in body.nodes() {
-            compiler.place = id.index();
-            compiler.node(id.value(), node)?;
+            // What only a table's operations read is not computed.
+            if compiler.last_use.contains_key(&id.value()) {
+                compiler.place = id.index();
+                compiler.node(id.value(), node)?;
+            }
         }
         Some(compiler.finish())
     }
@@ -62,8 +78,12 @@ impl Loop {
     }
 }
 
+/// Values that are looked up: the byte that each is a function of, and its table.
+type Tables = BTreeMap<ValueId, (ValueId, Table)>;
+
 struct Compiler<'a> {
     body: &'a Graph,
+    tables: Tables,
     /// Where each value is.
     sources: BTreeMap<ValueId, Source>,
     /// The last node that reads each value; outputs are read after all.
@@ -76,17 +96,19 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn new(body: &'a Graph) -> Self {
-        let mut last_use = BTreeMap::new();
-        for (id, node) in body.nodes() {
-            for &value in node.inputs().iter().flatten() {
-                last_use.insert(value, id.index());
+    fn new(body: &'a Graph, held: BTreeSet<ValueId>, tables: Tables) -> Self {
+        let mut last_use: BTreeMap<ValueId, usize> =
+            body.outputs().iter().map(|&(_, value)| (value, usize::MAX)).collect();
+        for (id, node) in body.nodes().rev() {
+            if !last_use.contains_key(&id.value()) {
+                continue;
+            }
+            let looked_up = tables.get(&id.value()).map(|(byte, _)| [Some(*byte)]);
+            let read = looked_up.as_ref().map_or(node.inputs(), |byte| byte);
+            for &value in read.iter().flatten() {
+                last_use.entry(value).or_insert(id.index());
             }
         }
-        for &(_, value) in body.outputs() {
-            last_use.insert(value, usize::MAX);
-        }
-        let held: BTreeSet<ValueId> = held(body).into_keys().collect();
         let input = |value: ValueId| {
             let dtype = body.ty(value).dtype;
             let own = Class::of(dtype).unwrap_or(Class::I64);
@@ -97,18 +119,24 @@ impl<'a> Compiler<'a> {
             instructions: Vec::new(),
             inputs,
             outputs: Vec::new(),
+            tables: Vec::new(),
             registers: [0; 5],
             quantise: Vec::new(),
         };
         let (sources, free) = (BTreeMap::new(), BTreeMap::new());
-        Self { body, sources, last_use, held, free, program, place: 0 }
+        Self { body, tables, sources, last_use, held, free, program, place: 0 }
     }
 
     fn node(&mut self, value: ValueId, node: &Node) -> Option<()> {
         let own = node.outputs()[0].dtype;
         let is_held = self.held.contains(&value);
         let dtype = if is_held { DType::F32 } else { own };
-        let class = Class::of(dtype)?;
+        if let Some((byte, table)) = self.tables.remove(&value) {
+            self.program.tables.push(table);
+            let operation = Operation::Lookup(self.program.tables.len() - 1);
+            let sources = vec![self.sources[&byte]];
+            return self.push(value, dtype, operation, sources, &[byte]);
+        }
         let operation = match node.op() {
             Op::Input => {
                 let number = self.body.inputs().iter().position(|id| id.value() == value)?;
@@ -143,19 +171,24 @@ impl<'a> Compiler<'a> {
         if operation == Operation::Binary(Binary::Pow) {
             self.match_exponent(&inputs, &mut sources)?;
         }
+        self.push(value, dtype, operation, sources, &inputs)
+    }
+
+    /// Adds the instruction that makes a value of others.
+    fn push(
+        &mut self,
+        value: ValueId,
+        dtype: DType,
+        operation: Operation,
+        sources: Vec<Source>,
+        inputs: &[ValueId],
+    ) -> Option<()> {
         // A result may not overwrite what its instruction reads, so its register is taken before theirs are freed.
-        let target = self.allocate(class);
-        self.program.instructions.push(Instruction {
-            operation,
-            dtype,
-            sources,
-            target,
-            stored: self.stored(value, own),
-        });
+        let target = self.allocate(Class::of(dtype)?);
+        let stored = self.stored(value, self.body.ty(value).dtype);
+        self.program.instructions.push(Instruction { operation, dtype, sources, target, stored });
         self.sources.insert(value, Source::Register(target));
-        for input in inputs {
-            self.release(input);
-        }
+        inputs.iter().for_each(|&input| self.release(input));
         Some(())
     }
 

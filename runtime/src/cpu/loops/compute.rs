@@ -99,6 +99,8 @@ pub(super) fn compute_f64(instruction: &Instruction, target: &mut [f64], sources
             *y = if sources[0].bool(i) { sources[1].f64(i) } else { sources[2].f64(i) };
         }),
         Operation::Cast | Operation::Number => each.for_each(|(i, y)| *y = sources[0].f64(i)),
+        // Tables have single precision.
+        Operation::Lookup(_) => {}
     }
 }
 
@@ -126,7 +128,7 @@ pub(super) fn compute_i64(instruction: &Instruction, target: &mut [i64], sources
     }
     let each = target.iter_mut().enumerate();
     match instruction.operation {
-        Operation::Unary(_) => {}
+        Operation::Unary(_) | Operation::Lookup(_) => {}
         Operation::Binary(Binary::Pow) => {
             let power = |i| power(dtype, sources[0], sources[1], i) as i64;
             each.for_each(|(i, y)| *y = wrap(dtype, power(i)));
@@ -178,6 +180,7 @@ pub(super) fn compute_u64(instruction: &Instruction, target: &mut [u64], sources
                 each.for_each(|(i, y)| *y = sources[0].u64(i));
             }
         },
+        Operation::Lookup(_) => {}
     }
 }
 
@@ -217,6 +220,7 @@ pub(super) fn compute_bool(instruction: &Instruction, target: &mut [u8], sources
         (Operation::Cast | Operation::Number, x) => {
             each.for_each(|(i, y)| *y = u8::from(x.bool(i)));
         }
+        (Operation::Lookup(_), _) => {}
     }
 }
 

@@ -366,6 +366,13 @@ impl Loop {
                 }
             }
             Operation::Cast => cast_f32(instruction.dtype, target, block(0)),
+            Operation::Lookup(table) => {
+                let table = &self.tables[table];
+                match block(0) {
+                    Elements::F32(x) => map(target, x, |x| table.of(x)),
+                    x => target.iter_mut().enumerate().for_each(|(i, y)| *y = table.of(x.f32(i))),
+                }
+            }
             Operation::Number => {
                 let number = |x: f32| if x.is_nan() { 0.0 } else { x };
                 match block(0) {

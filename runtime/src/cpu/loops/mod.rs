@@ -4,7 +4,8 @@
 //! holds a block of elements that stays in the first-level cache: each instruction is a vectorised loop over
 //! the block, each tensor is read and written once. Elements compute as `f32` (also the 16-bit floats, rounded
 //! after each operation as if stored), `f64`, `i64` (all integers up to 64 bits signed and 32 unsigned, wrapped
-//! after each operation), `u64` or `bool`. Integers on the way from bytes to reals, or back, compute as `f32` too.
+//! after each operation), `u64` or `bool`. Integers on the way from bytes to reals, or back, compute as `f32` too. What many
+//! operations make of one byte alone is looked up in a table.
 
 mod chain;
 mod compile;
@@ -16,6 +17,7 @@ mod fast;
 mod held;
 mod quantise;
 mod scalar;
+mod tables;
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +29,7 @@ pub(crate) use execute::{LoopInput, LoopOutput, Workspace};
 pub(crate) use scalar::{apply_unary, round};
 
 use crate::cpu::kernels::number::packed;
+use crate::cpu::kernels::table::Table;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};
 use graphene_frontend::tensor::{Element, Tensor};
@@ -83,6 +86,8 @@ pub(crate) enum Operation {
     Cast,
     /// The number itself; zero for what is none, as in a conversion to integers.
     Number,
+    /// The result of a byte in the loop's table of this number.
+    Lookup(usize),
 }
 
 /// One vectorised loop over a block.
@@ -103,7 +108,7 @@ impl Instruction {
         match self.operation {
             Operation::Unary(unary) => unary.info().exact,
             Operation::Binary(binary) => binary.info().exact,
-            Operation::Select => true,
+            Operation::Select | Operation::Lookup(_) => true,
             Operation::Cast | Operation::Number => false,
         }
     }
@@ -117,6 +122,8 @@ pub(crate) struct Loop {
     inputs: Vec<(DType, Class)>,
     /// Element types of the outputs, and the register of each that is not stored directly.
     outputs: Vec<(DType, Option<Source>)>,
+    /// Functions of bytes.
+    tables: Vec<Table>,
     /// Registers needed of each class.
     registers: [usize; 5],
     /// For each instruction the quantisation that begins with it, if one does.

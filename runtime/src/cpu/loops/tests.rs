@@ -1,13 +1,15 @@
 //! A loop run tile by tile gives what it gives whole.
 
-use super::{Domain, Elements, ElementsMut, Loop, LoopInput, LoopOutput, Tile, Workspace};
+use super::{
+    Domain, Elements, ElementsMut, Loop, LoopInput, LoopOutput, Operation, Tile, Workspace,
+};
 use crate::bind::BoundOperand;
 use crate::cpu::kernels::tile::TileMut;
 use graphene_frontend::dim::{Bindings, Dim};
 
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate;
-use graphene_frontend::graph::Graph;
+use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::{Binary, Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
@@ -156,4 +158,108 @@ fn real_numbers_between_bounds_are_cut_to_bytes() {
     let inputs = [LoopInput::Tile(Elements::F32(x.as_slice().unwrap()))];
     program.run_tile(&domain, Tile::range(0..x.len()), &inputs, outputs, &mut workspace);
     assert_eq!(bytes, evaluate(&graph, &[x]).unwrap()[0].bytes());
+}
+
+fn unary(graph: &mut Graph, op: Op, x: ValueId) -> ValueId {
+    graph.add("y", op, &[Some(x)]).unwrap().value()
+}
+
+fn binary(graph: &mut Graph, binary: Binary, x: ValueId, y: ValueId) -> ValueId {
+    graph.add("y", Op::Binary(binary), &[Some(x), Some(y)]).unwrap().value()
+}
+
+/// A number made a byte and a number again, by a scale and a zero point.
+fn through_a_byte(graph: &mut Graph, x: ValueId, scale: f32, zero: f32) -> [ValueId; 2] {
+    let with = |graph: &mut Graph, op, x, y| {
+        let y = graph.add_constant("c", Tensor::scalar(y));
+        binary(graph, op, x, y)
+    };
+    let y = with(graph, Binary::Div, x, scale);
+    let y = unary(graph, Op::Unary(Unary::Round), y);
+    let y = with(graph, Binary::Add, y, zero);
+    let y = unary(graph, Op::Unary(Unary::Relu), y);
+    let y = with(graph, Binary::Min, y, 255.0);
+    let byte = unary(graph, Op::Cast { to: DType::U8, saturate: true }, y);
+    let y = unary(graph, Op::Cast { to: DType::F32, saturate: true }, byte);
+    let y = with(graph, Binary::Sub, y, zero);
+    [byte, with(graph, Binary::Mul, y, scale)]
+}
+
+/// A GELU between bytes, of numbers less a column's, as it is exported; also the number before the last byte.
+fn gelu(graph: &mut Graph) -> [ValueId; 2] {
+    let shape = |rows: usize| vec![Dim::from(rows), Dim::from(600)];
+    let x = graph.add_input("x", TensorType::new(DType::F32, shape(7))).unwrap();
+    let r = graph.add_input("r", TensorType::new(DType::F32, shape(1))).unwrap();
+    let x = binary(graph, Binary::Sub, x, r);
+    let [_, x] = through_a_byte(graph, x, 0.03, 131.0);
+    let root = graph.add_constant("c", Tensor::scalar(1.414_213_5_f32));
+    let y = binary(graph, Binary::Div, x, root);
+    let y = unary(graph, Op::Unary(Unary::Erf), y);
+    let [_, y] = through_a_byte(graph, y, 0.0078, 128.0);
+    let one = graph.add_constant("c", Tensor::scalar(1.0_f32));
+    let y = binary(graph, Binary::Add, y, one);
+    let y = binary(graph, Binary::Mul, x, y);
+    let [byte, _] = through_a_byte(graph, y, 0.015, 3.0);
+    [byte, y]
+}
+
+/// What a loop makes of numbers, some of which are none, in rows and columns.
+fn run(program: &Loop, inputs: &[(&[f32], bool)], bytes: usize) -> Vec<u8> {
+    let (rows, columns) = (7, 600);
+    let operands: Vec<BoundOperand> = inputs
+        .iter()
+        .map(|(_, row)| match row {
+            true => operand([1, columns], [columns as isize, 1]),
+            false => operand([rows, columns], [columns as isize, 1]),
+        })
+        .collect();
+    let operands: Vec<_> = operands.iter().map(Some).collect();
+    let domain = Domain::over(&[rows, columns], &[0, 1], &operands).unwrap();
+    let inputs: Vec<_> =
+        inputs.iter().map(|(x, _)| LoopInput::Bytes(bytemuck::cast_slice(x))).collect();
+    let mut y = vec![77; rows * columns * bytes];
+    program.run(&domain, &inputs, [&mut y[..]]);
+    y
+}
+
+/// Many operations between two bytes are looked up; the results are those of the operations, bit for bit.
+#[test]
+fn functions_of_one_byte_are_looked_up() {
+    let mut numbers: Vec<f32> = (0..4200).map(|i| (i - 2100) as f32 * 2.3e-3).collect();
+    [numbers[7], numbers[99], numbers[2000]] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+    let column: Vec<f32> = (0..600).map(|i| (i % 13) as f32 * 0.07).collect();
+    for given in [0, 1] {
+        let mut graph = Graph::new();
+        let y = gelu(&mut graph)[given];
+        graph.add_output("y", y);
+        let (program, whole) =
+            (Loop::compile(&graph).unwrap(), Loop::without_tables(&graph).unwrap());
+        let looked_up = |program: &Loop| {
+            let operations = program.instructions.iter().map(|own| own.operation);
+            operations.filter(|own| matches!(own, Operation::Lookup(_))).count()
+        };
+        assert_eq!((looked_up(&program), looked_up(&whole)), (1, 0));
+        assert!(program.len() * 2 < whole.len(), "{} of {}", program.len(), whole.len());
+        assert!(program.chain(0).is_some() && whole.chain(0).is_none());
+        let inputs = [(&numbers[..], false), (&column[..], true)];
+        let bytes = if given == 0 { 1 } else { 4 };
+        assert_eq!(run(&program, &inputs, bytes), run(&whole, &inputs, bytes));
+    }
+}
+
+/// What is made of two bytes is not, nor what takes fewer operations than a table.
+#[test]
+fn functions_of_two_bytes_are_not_looked_up() {
+    let mut graph = Graph::new();
+    let [x, r] = ["x", "r"].map(|name| {
+        let ty = TensorType::new(DType::U8, vec![Dim::from(40)]);
+        graph.add_input(name, ty).unwrap()
+    });
+    let [x, r] = [x, r].map(|x| unary(&mut graph, Op::Cast { to: DType::F32, saturate: true }, x));
+    let y = binary(&mut graph, Binary::Mul, x, r);
+    let y = unary(&mut graph, Op::Unary(Unary::Erf), y);
+    graph.add_output("y", y);
+    let y = unary(&mut graph, Op::Unary(Unary::Relu), x);
+    graph.add_output("y", y);
+    assert_eq!(Loop::compile(&graph).unwrap(), Loop::without_tables(&graph).unwrap());
 }

@@ -65,7 +65,7 @@ struct Run<'a, 'b> {
     /// Columns of the result's rows.
     columns: usize,
     /// What is done to sums as they are stored, if that is all of the epilogue.
-    steps: Option<Steps<'a>>,
+    steps: Option<Steps<'b>>,
 }
 
 /// Runs the layer of a step.
@@ -175,9 +175,9 @@ fn row_major_bytes<'a>(bytes: &'a [u8], operand: &BoundOperand) -> Result<Number
     Ok(Numbers::Own(dense))
 }
 
-impl<'a> Run<'a, '_> {
+impl<'a: 'b, 'b> Run<'a, 'b> {
     /// What is done to sums as they are stored, where a matmul's columns are those of the result.
-    fn chain(&self) -> Option<Steps<'a>> {
+    fn chain(&self) -> Option<Steps<'b>> {
         let is_moved = self.layer.packed.iter().any(|packed| packed.is_moved());
         let chain = self.layer.chain.as_ref().filter(|_| !is_moved)?;
         let inputs = self.epilogue_inputs(LoopInput::Bytes(&[]));

@@ -5,13 +5,14 @@
 
 use super::units::Vectors;
 use super::{LANES, Rows};
+use crate::cpu::kernels::table::Table;
 use crate::cpu::kernels::tile::TileMut;
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
-/// A step on the number at hand; operands stand on the right.
+/// A step on the number at hand; operands `Y` stand on the right, and `T` is a table.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Step<Y> {
+pub(crate) enum Step<Y, T> {
     Add(Y),
     Sub(Y),
     Mul(Y),
@@ -33,6 +34,8 @@ pub(crate) enum Step<Y> {
     Quotient(f32),
     /// Zero for what is no number.
     Number,
+    /// What a table has for the number, which is a byte.
+    Lookup(T),
     /// Puts the number aside and goes on with another one.
     Aside(Y),
     /// Of the number that was put aside and the one at hand.
@@ -54,7 +57,10 @@ pub(crate) fn divides(by: f32) -> bool {
 pub(crate) const STEPS: usize = 24;
 
 /// The steps of a chain, without memory of their own.
-pub(crate) type Steps<'a> = SmallVec<[Step<Operand<'a>>; STEPS]>;
+pub(crate) type Steps<'a> = SmallVec<[Bound<'a>; STEPS]>;
+
+/// A step of which all is known.
+pub(crate) type Bound<'a> = Step<Operand<'a>, &'a Table>;
 
 /// What a step reads.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -69,12 +75,13 @@ pub(crate) enum Operand<'a> {
     SignedBytes(&'a [u8]),
 }
 
-impl<Y> Step<Y> {
-    /// The same step with what its operand stands for, if there is that.
+impl<Y, T> Step<Y, T> {
+    /// The same step with what its operand stands for, if there is that, or its table.
     pub(crate) fn bind<'a>(
         &self,
         operand: impl Fn(&Y) -> Option<Operand<'a>>,
-    ) -> Option<Step<Operand<'a>>> {
+        table: impl Fn(&T) -> &'a Table,
+    ) -> Option<Bound<'a>> {
         Some(match self {
             Self::Add(y) => Step::Add(operand(y)?),
             Self::Sub(y) => Step::Sub(operand(y)?),
@@ -86,6 +93,7 @@ impl<Y> Step<Y> {
             Self::Round => Step::Round,
             &Self::Quotient(by) => Step::Quotient(by),
             Self::Number => Step::Number,
+            Self::Lookup(of) => Step::Lookup(table(of)),
             Self::AddAside => Step::AddAside,
             Self::SubAside => Step::SubAside,
             Self::MulAside => Step::MulAside,
@@ -97,7 +105,7 @@ impl<Y> Step<Y> {
 pub(crate) struct Finish<'a> {
     /// Added to the sums of each column of the result.
     pub(crate) bias: Option<&'a [i32]>,
-    pub(crate) steps: &'a [Step<Operand<'a>>],
+    pub(crate) steps: &'a [Bound<'a>],
     /// Row and column of the tile's first result.
     pub(crate) first: [usize; 2],
     /// Columns of the result.
@@ -197,6 +205,7 @@ impl Finish<'_> {
                     x.iter_mut().for_each(|x| *x = unit.quotient(*x, by, reciprocal));
                 }
                 Step::Number => x.iter_mut().for_each(|x| *x = unit.number(*x)),
+                Step::Lookup(table) => x.iter_mut().for_each(|x| *x = unit.lookup(*x, table)),
                 Step::Aside(y) => {
                     aside = x;
                     own.with(&mut x, y, |_, _, y| y);

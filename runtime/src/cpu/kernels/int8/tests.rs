@@ -1,11 +1,13 @@
 //! Matmuls of bytes beside sums modulo 2³², on every vector unit that the machine has.
 
+use super::chain::Bound;
 use super::units::Unit;
 use super::{
     Elements, Finish, Left, MatMul, Operand, PackedIntegers, QUOTIENTS, Results, Step, To, divides,
     multiply_with,
 };
 use crate::cpu::kernels::matrix::{Matrix, Strides};
+use crate::cpu::kernels::table::Table;
 use crate::cpu::kernels::tile::TileMut;
 use crate::error::Error;
 
@@ -93,11 +95,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 /// A step on a number, and what is aside; `y` reads an operand.
-fn step(
-    step: &Step<Operand<'_>>,
-    (x, aside): (f32, f32),
-    y: impl Fn(Operand<'_>) -> f32,
-) -> (f32, f32) {
+fn step(step: &Bound<'_>, (x, aside): (f32, f32), y: impl Fn(Operand<'_>) -> f32) -> (f32, f32) {
     match *step {
         Step::Add(b) => (x + y(b), aside),
         Step::Sub(b) => (x - y(b), aside),
@@ -110,6 +108,7 @@ fn step(
         Step::Round => (x.round_ties_even(), aside),
         Step::Quotient(by) => ((x / by).round_ties_even(), aside),
         Step::Number => (if x.is_nan() { 0.0 } else { x }, aside),
+        Step::Lookup(table) => (table.reals()[usize::from(x as i32 as u8)], aside),
         Step::Aside(b) => (y(b), x),
         Step::AddAside => (aside + x, aside),
         Step::SubAside => (aside - x, aside),
@@ -132,6 +131,11 @@ fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize) {
         (reals(n, 1, 1e-5), reals(n, 2, 0.1), reals(m * n, 3, 0.01));
     scales[n / 2] = f32::NAN;
     let bytes: Vec<u8> = numbers(m * n, 11, [0, 255]).into_iter().map(|x| x as u8).collect();
+    // Real numbers, bytes with a sign, and bytes without one.
+    let reals = Table::new(std::array::from_fn(|at| (at as f32 - 99.0) * 0.7));
+    let [signed, unsigned] = [-128.0, 0.0]
+        .map(|least| Table::new(std::array::from_fn(|at| (at * 157 % 256) as f32 + least)));
+    assert!(!reals.is_of_bytes() && signed.is_of_bytes() && unsigned.is_of_bytes());
     let steps = [
         Step::Mul(Operand::Columns(&scales)),
         Step::Number,
@@ -151,6 +155,11 @@ fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize) {
         Step::MulAside,
         Step::Round,
         Step::Clamp { low: -128.0, high: 127.0 },
+        Step::Lookup(&reals),
+        Step::Round,
+        Step::Clamp { low: 0.0, high: 255.0 },
+        Step::Lookup(&signed),
+        Step::Lookup(&unsigned),
     ];
     let width = n - first;
     let (mut whole, mut single) = (vec![7_u8; m * width], vec![7.0_f32; m * width]);

@@ -4,14 +4,19 @@
 use super::Vnni;
 use super::{LANES, Plain};
 #[cfg(target_arch = "x86_64")]
+use crate::cpu::kernels::table::Bytes;
+use crate::cpu::kernels::table::Table;
+#[cfg(target_arch = "x86_64")]
 use pulp::x86::V3;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m512, __m512i, _CMP_ORD_Q, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm512_add_epi32,
-    _mm512_add_ps, _mm512_cmp_ps_mask, _mm512_cvtepi8_epi32, _mm512_cvtepi32_epi8,
-    _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvttps_epi32, _mm512_div_ps, _mm512_fmadd_ps,
-    _mm512_fnmadd_ps, _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps,
-    _mm512_mullo_epi32, _mm512_roundscale_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_sub_ps,
+    _mm512_add_ps, _mm512_and_si512, _mm512_cmp_ps_mask, _mm512_cmpgt_epi32_mask,
+    _mm512_cvtepi8_epi32, _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32,
+    _mm512_cvttps_epi32, _mm512_div_ps, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_i32gather_ps,
+    _mm512_mask_blend_epi32, _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps,
+    _mm512_mullo_epi32, _mm512_permutex2var_epi32, _mm512_roundscale_ps, _mm512_set1_epi32,
+    _mm512_set1_ps, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_srlv_epi32, _mm512_sub_ps,
 };
 
 /// A unit's vectors. All functions must be `#[inline(always)]`.
@@ -47,6 +52,8 @@ pub(in super::super) trait Vectors: Copy {
     fn quotient(self, x: Self::Vector, y: Self::Vector, r: Self::Vector) -> Self::Vector;
     /// Zero where `x` is no number.
     fn number(self, x: Self::Vector) -> Self::Vector;
+    /// What a table has for bytes.
+    fn lookup(self, x: Self::Vector, table: &Table) -> Self::Vector;
     fn reals(self, x: Self::Vector) -> [f32; LANES];
     /// The last bits of the whole parts of numbers from -128 to 255; zero for what is none.
     fn bytes(self, x: Self::Vector) -> [u8; LANES];
@@ -148,6 +155,11 @@ macro_rules! plain {
             }
 
             #[inline(always)]
+            fn lookup(self, x: Self::Vector, table: &Table) -> Self::Vector {
+                x.map(|x| table.of(x))
+            }
+
+            #[inline(always)]
             fn reals(self, x: Self::Vector) -> [f32; LANES] {
                 x
             }
@@ -243,6 +255,27 @@ impl Vectors for Vnni {
         // SAFETY: likewise.
         let corrected = unsafe { _mm512_fmadd_ps(_mm512_fnmadd_ps(near, y, x), r, near) };
         self.round(corrected)
+    }
+
+    /// Words of bytes by permutations: 32 of them by the lower bits of a byte's word, and which 32 by its highest bit.
+    #[inline(always)]
+    fn lookup(self, x: __m512, table: &Table) -> __m512 {
+        // SAFETY: likewise; a gather reads below 256 elements.
+        unsafe {
+            let byte = _mm512_and_si512(_mm512_cvttps_epi32(x), _mm512_set1_epi32(255));
+            let Some(Bytes { least, words }) = table.bytes() else {
+                return _mm512_i32gather_ps::<4>(byte, table.reals().as_ptr());
+            };
+            let [a, b, c, d]: [__m512i; 4] = bytemuck::cast(*words);
+            let at = _mm512_srli_epi32::<2>(byte);
+            let low = _mm512_permutex2var_epi32(a, at, b);
+            let high = _mm512_permutex2var_epi32(c, at, d);
+            let is_high = _mm512_cmpgt_epi32_mask(byte, _mm512_set1_epi32(127));
+            let word = _mm512_mask_blend_epi32(is_high, low, high);
+            let bits = _mm512_and_si512(_mm512_slli_epi32::<3>(byte), _mm512_set1_epi32(24));
+            let found = _mm512_and_si512(_mm512_srlv_epi32(word, bits), _mm512_set1_epi32(255));
+            _mm512_add_ps(_mm512_cvtepi32_ps(found), _mm512_set1_ps(*least))
+        }
     }
 
     #[inline(always)]
