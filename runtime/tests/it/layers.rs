@@ -191,6 +191,22 @@ fn operands_backwards_and_transposed() {
     }
 }
 
+/// Matrices of few rows, each from another place: a matmul's own operand, which its epilogue reads as well.
+#[test]
+fn rows_of_one_matrix_lie_apart() {
+    for (dtype, tolerance) in REAL {
+        let mut g = Build::new(dtype);
+        let (x, w) = (g.input("b,s,24"), g.weight(&[24, 24]));
+        let x = g.add(Op::Transpose(vec![1, 0, 2]), &[x]);
+        let matmul = g.matmul(x, w);
+        let y = g.sum(matmul, x);
+        g.give(y);
+        for (b, s) in [(1, 9), (3, 5), (4, 197), (70, 2)] {
+            g.check(&sizes(&[("b", b), ("s", s)]), "gemm+epilogue", tolerance);
+        }
+    }
+}
+
 #[test]
 fn several_matmuls_share_an_epilogue() {
     for (dtype, tolerance) in REAL {

@@ -3,6 +3,7 @@
 use super::{Layer, Layers, Left, Read, Write};
 use crate::bind::{BoundOperand, BoundStep};
 use crate::cpu::kernels::matmul::Strides;
+use crate::cpu::kernels::view::row_major;
 use crate::cpu::loops::Domain;
 use crate::error::{Error, Result};
 
@@ -14,6 +15,8 @@ pub(crate) struct BoundLayers {
     /// Rows of one matrix.
     pub(super) rows: usize,
     pub(super) layers: Vec<BoundLayer>,
+    /// Inputs that are copied row-major first.
+    pub(super) copied: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,10 +52,42 @@ impl Place {
     }
 }
 
+/// Where matrices have fewer rows than this, inputs are copied if more rows make one matrix then.
+const SHORT: usize = 64;
+
 impl BoundLayers {
     /// # Errors
     /// [`Error::Mismatch`] if shapes disagree under the step's sizes.
     pub(crate) fn new(layers: &Layers, step: &BoundStep) -> Result<Self> {
+        let bound = Self::of(layers, step)?;
+        let mut matmuls = layers.layers.iter().flat_map(|layer| &layer.matmuls);
+        let packed = matmuls.all(|matmul| matmul.prepacked.is_some());
+        if bound.rows >= SHORT || bound.matrices() == 1 || !packed {
+            return Ok(bound);
+        }
+        let (mut dense, mut copied) = (step.clone(), Vec::new());
+        for matmul in layers.layers.iter().flat_map(|layer| &layer.matmuls) {
+            let Left::Input(number) = matmul.a else { continue };
+            let input = &mut dense.inputs[number];
+            let strides = row_major(&input.shape).into_vec();
+            if input.strides != strides {
+                (input.offset, input.strides) = (0, strides);
+                copied.push(number);
+            }
+        }
+        let mut dense = Self { copied, ..Self::of(layers, &dense)? };
+        if dense.matrices() == bound.matrices() {
+            return Ok(bound);
+        }
+        // Epilogues read what was not copied.
+        for (own, layer) in dense.layers.iter_mut().zip(bound.layers) {
+            own.domain = layer.domain;
+        }
+        Ok(dense)
+    }
+
+    /// The same with operands as they lie.
+    fn of(layers: &Layers, step: &BoundStep) -> Result<Self> {
         let mut shapes: Vec<Vec<usize>> = Vec::new();
         let mut bound = Vec::new();
         for layer in &layers.layers {
@@ -79,7 +114,7 @@ impl BoundLayers {
             Some([lead @ .., rows, _]) => (lead.to_vec(), *rows),
             _ => return Err(Error::Unsupported { what: "layers of no matmuls" }),
         };
-        let mut bound = Self { batch: lead, rows, layers: bound };
+        let mut bound = Self { batch: lead, rows, layers: bound, copied: Vec::new() };
         bound.fold();
         Ok(bound)
     }

@@ -3,6 +3,7 @@
 use super::bind::{BoundLayer, BoundLayers, BoundMatMul, Place};
 use super::{Layer, Layers, Left, MatMul, Read, Write};
 use crate::cpu::kernels::bf16::Line;
+use crate::cpu::kernels::copy::copy_strided;
 use crate::cpu::kernels::gemm::{batch_offset, matmul};
 use crate::cpu::kernels::matmul::{Element, Matrix, Strides, widened};
 use crate::cpu::kernels::packed::{self, Packed};
@@ -56,7 +57,7 @@ type Multiply<T> =
     fn(&PackedWeight, usize, Matrix<'_, T>, usize, &mut TileMut<'_, T>, &mut [Line]) -> Result<()>;
 
 /// The numbers that a layer multiplies.
-trait Number: Element + Pod {
+trait Number: Element + Pod + Default {
     /// The matmul by what was prepacked, if such numbers are.
     const MULTIPLY: Option<Multiply<Self>>;
 
@@ -116,6 +117,17 @@ struct Operand<'a, T> {
     start: usize,
 }
 
+impl<T: Number> Operand<'_, T> {
+    /// The elements of an input in row-major order.
+    fn copied(&self, inputs: &Inputs<'_>, number: usize) -> Result<Self> {
+        let (_, operand, _) = inputs.bytes(number)?;
+        let mut dense = scratch::take(operand.shape.iter().product())?;
+        let from = operand.offset - self.start;
+        copy_strided(&mut dense, &operand.shape, &self.elements, from, &operand.strides)?;
+        Ok(Self { elements: Numbers::Own(dense), start: 0 })
+    }
+}
+
 /// What all threads read.
 struct Run<'a, 'b, T> {
     layers: &'b Layers,
@@ -165,7 +177,9 @@ where
         let b = matmul.prepacked.is_none().then_some(matmul.b);
         for number in a.into_iter().chain(b) {
             if !operands.iter().any(|&(known, _)| known == number) {
-                operands.push((number, operand(inputs, number)?));
+                let given = operand(inputs, number)?;
+                let copied = bound.copied.contains(&number);
+                operands.push((number, if copied { given.copied(inputs, number)? } else { given }));
             }
         }
     }
