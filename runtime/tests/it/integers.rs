@@ -111,6 +111,19 @@ fn run(graph: &Graph, inputs: &[Tensor], kernels: &[&str]) -> Vec<Tensor> {
     first
 }
 
+/// The largest of each window; pads lie before both axes, then behind.
+fn largest(kernel: [usize; 2], strides: [usize; 2], pads: [usize; 4]) -> Op {
+    Op::Pool(PoolAttrs {
+        kind: PoolKind::Max { indices: None },
+        kernel: kernel.to_vec(),
+        strides: strides.to_vec(),
+        dilations: vec![1, 1],
+        pads_before: pads[..2].to_vec(),
+        pads_after: pads[2..].to_vec(),
+        ceil: false,
+    })
+}
+
 fn attrs(strides: [usize; 2], dilations: [usize; 2], pads: [i64; 4], group: usize) -> ConvAttrs {
     ConvAttrs {
         strides: strides.to_vec(),
@@ -338,16 +351,7 @@ fn largest_of_bytes() {
         let shape = [2, 5, 11, 9];
         let x = make.input(dtype, &shape);
         let real = make.dequantised(x, 0.021, zero);
-        let pool = PoolAttrs {
-            kind: PoolKind::Max { indices: None },
-            kernel: vec![3, 3],
-            strides: vec![2, 1],
-            dilations: vec![1, 1],
-            pads_before: vec![1, 1],
-            pads_after: vec![1, 1],
-            ceil: false,
-        };
-        let y = make.op(Op::Pool(pool), &[real]);
+        let y = make.op(largest([3, 3], [2, 1], [1, 1, 1, 1]), &[real]);
         let y = make.quantised(y, 0.021, zero, dtype);
         let (graph, mut random) = make.finish(&[y]);
         let x = [bytes(&mut random, dtype, &shape)];
@@ -379,16 +383,7 @@ fn images_are_quantised_before_the_largest_are_taken() {
         let y = convolved(&mut make, x, [33, 8]);
         let y = make.dequantised(y, 0.037, zero);
         let y = make.op(Op::Unary(Unary::Relu), &[y]);
-        let pool = PoolAttrs {
-            kind: PoolKind::Max { indices: None },
-            kernel: vec![3, 2],
-            strides: vec![2, 2],
-            dilations: vec![1, 1],
-            pads_before: vec![1, 0],
-            pads_after: vec![1, 1],
-            ceil: false,
-        };
-        let y = make.op(Op::Pool(pool), &[y]);
+        let y = make.op(largest([3, 2], [2, 2], [1, 0, 1, 1]), &[y]);
         let y = make.quantised(y, 0.025, zero, dtype);
         let y = convolved(&mut make, y, [20, 33]);
         let (graph, mut random) = make.finish(&[y]);
@@ -408,16 +403,7 @@ fn windows_of_padding_are_of_reals() {
     let x = make.input(DType::U8, &shape);
     let real = make.dequantised(x, 0.1, 114);
     let y = make.op(Op::Unary(Unary::Relu), &[real]);
-    let pool = PoolAttrs {
-        kind: PoolKind::Max { indices: None },
-        kernel: vec![2, 2],
-        strides: vec![1, 1],
-        dilations: vec![1, 1],
-        pads_before: vec![2, 0],
-        pads_after: vec![0, 2],
-        ceil: false,
-    };
-    let y = make.op(Op::Pool(pool), &[y]);
+    let y = make.op(largest([2, 2], [1, 1], [2, 0, 0, 2]), &[y]);
     let y = make.quantised(y, 0.1, 114, DType::U8);
     let (graph, mut random) = make.finish(&[y]);
     let x = [bytes(&mut random, DType::U8, &shape)];

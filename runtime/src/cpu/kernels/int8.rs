@@ -10,7 +10,7 @@ mod images;
 mod units;
 mod windows;
 
-pub(crate) use chain::{Finish, Operand, QUOTIENTS, Results, STEPS, Step, Steps, divides};
+pub(crate) use chain::{Finish, Operand, QUOTIENT_LIMIT, Results, STEPS, Step, Steps, is_divisor};
 pub(crate) use images::{Images, deep, multiply_windows};
 pub(crate) use windows::{Bytes as ImagesOfBytes, Windows};
 

@@ -2,7 +2,7 @@
 
 use super::domain::Lies;
 use super::{Class, Domain, Loop, LoopInput, Operation, Scalar, Source};
-use crate::cpu::kernels::int8::{Operand, QUOTIENTS, STEPS, Step, Steps, divides};
+use crate::cpu::kernels::int8::{Operand, QUOTIENT_LIMIT, STEPS, Step, Steps, is_divisor};
 use bytemuck::cast_slice;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};
@@ -46,7 +46,7 @@ impl Loop {
             DType::U8 | DType::I8 => {
                 // A byte is zero for what is no number.
                 steps.pop_if(|step| *step == Step::Number);
-                steps = shortened(steps, &self.inputs);
+                steps = simplified(steps, &self.inputs);
                 self.is_byte(&steps)
             }
             _ => false,
@@ -65,12 +65,12 @@ impl Loop {
 }
 
 /// Fewer steps that end with the same bytes. Zeros may have other signs in between.
-fn shortened(steps: Vec<Own>, inputs: &[(DType, Class)]) -> Vec<Own> {
+fn simplified(steps: Vec<Own>, inputs: &[(DType, Class)]) -> Vec<Own> {
     let mut short: Vec<Own> = Vec::new();
     for step in steps {
         let quotient = match short.last() {
             Some(&Step::Div(Source::Scalar(Scalar::F32(by)))) => {
-                let small = divides(by) && bound(&short, inputs) < QUOTIENTS;
+                let small = is_divisor(by) && bound(&short, inputs) < QUOTIENT_LIMIT;
                 small.then_some(Step::Quotient(by))
             }
             _ => None,
@@ -85,9 +85,9 @@ fn shortened(steps: Vec<Own>, inputs: &[(DType, Class)]) -> Vec<Own> {
             }
             // Whole numbers that a zero point is added to, and taken from again.
             ([.., Step::Round | Step::Quotient(_), Step::Add(z), range], Step::Sub(own))
-                if z == own && moved(*range, own).is_some() =>
+                if z == own && less_zero_point(*range, own).is_some() =>
             {
-                *range = moved(*range, own).unwrap_or(*range);
+                *range = less_zero_point(*range, own).unwrap_or(*range);
                 short.remove(short.len() - 2);
             }
             // Positive scales keep the sign.
@@ -137,9 +137,9 @@ fn bound(steps: &[Own], inputs: &[(DType, Class)]) -> f32 {
 }
 
 /// A range of whole numbers, less a zero point.
-fn moved(range: Own, zero: &Source) -> Option<Own> {
+fn less_zero_point(range: Own, zero: &Source) -> Option<Own> {
     let &Source::Scalar(Scalar::F32(zero)) = zero else { return None };
-    let whole = |x: f32| x.fract() == 0.0 && x.abs() < QUOTIENTS;
+    let whole = |x: f32| x.fract() == 0.0 && x.abs() < QUOTIENT_LIMIT;
     let less = |x: f32| (whole(x) && whole(zero)).then_some(x - zero);
     Some(match range {
         Step::Clamp { low, high } => Step::Clamp { low: less(low)?, high: less(high)? },

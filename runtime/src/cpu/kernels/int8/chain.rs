@@ -30,7 +30,7 @@ pub(crate) enum Step<Y, T> {
     /// To the nearest whole number, of two the even one.
     Round,
     /// The whole number nearest to the quotient by this one, as by `Div` and `Round`: where quotients are less than
-    /// [`QUOTIENTS`], by a number that [`divides`].
+    /// [`QUOTIENT_LIMIT`], by a divisor that [`is_divisor`] takes.
     Quotient(f32),
     /// Zero for what is no number.
     Number,
@@ -45,10 +45,10 @@ pub(crate) enum Step<Y, T> {
 }
 
 /// Quotients less than this are rounded by way of a reciprocal.
-pub(crate) const QUOTIENTS: f32 = (1 << 20) as f32;
+pub(crate) const QUOTIENT_LIMIT: f32 = (1 << 20) as f32;
 
 /// Whether quotients by a number are found by way of its reciprocal, which must be as exact as numbers are.
-pub(crate) fn divides(by: f32) -> bool {
+pub(crate) fn is_divisor(by: f32) -> bool {
     let size = by.abs().log2();
     (-60.0..60.0).contains(&size)
 }

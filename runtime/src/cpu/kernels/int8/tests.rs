@@ -3,8 +3,8 @@
 use super::chain::Bound;
 use super::units::Unit;
 use super::{
-    Elements, Finish, Left, MatMul, Operand, PackedIntegers, QUOTIENTS, Results, Step, To, divides,
-    multiply_with,
+    Elements, Finish, Left, MatMul, Operand, PackedIntegers, QUOTIENT_LIMIT, Results, Step, To,
+    is_divisor, multiply_with,
 };
 use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::table::Table;
@@ -210,7 +210,12 @@ fn quotients_are_rounded_as_those_of_divisions() {
     let left = Left::new(1, Matrix { data: &a, at: strides(0, 1, 1) }, ROWS).unwrap().unwrap();
     let random = numbers(200, 3, [1, 100_000]);
     let random = random.chunks(2).map(|pair| (pair[0] as f32 * 1e-3, pair[1] as f32 * 1e-3));
-    let random = random.filter(|(scale, by)| 8160.0 * scale / by < QUOTIENTS);
+    // By a divisor beside twice the scale, odd products lie next to the middle.
+    let random = random.flat_map(|(scale, by)| {
+        let twice = 2.0 * scale;
+        [by, twice.next_down(), twice.next_up()].map(|by| (scale, by))
+    });
+    let random = random.filter(|(scale, by)| 8160.0 * scale / by < QUOTIENT_LIMIT);
     let middles = [(1.0, 2.0), (0.5, 1.0), (0.3, 0.6), (0.7, -1.4), (1e-6, 2e-6), (3e9, 2e9)];
     for (unit, (scale, by)) in Unit::all()
         .flat_map(|unit| middles.into_iter().chain(random.clone()).map(move |of| (unit, of)))
@@ -225,7 +230,10 @@ fn quotients_are_rounded_as_those_of_divisions() {
         for (place, quotient) in quotients.into_iter().enumerate() {
             let product = (a[place / COLUMNS] * b[place % COLUMNS]) as f32;
             let want = (product * scale / by).round_ties_even();
-            assert!(want.abs() < QUOTIENTS && divides(by), "{scale} {by} are within the bounds");
+            assert!(
+                want.abs() < QUOTIENT_LIMIT && is_divisor(by),
+                "{scale} {by} are within the bounds"
+            );
             assert_eq!(quotient, want, "{unit:?}: {product} * {scale} / {by}");
         }
     }
