@@ -143,8 +143,9 @@ const WAVES: i64 = 4;
 /// The most numbers of rows that are looked at.
 const MOST: i64 = 2048;
 
-/// At most so many shapes that are best together for rows that are a multiple of `divisor`, that of the rows that are planned for
-/// among them, each with those from and up to which it is taken; the last for all others.
+/// At most so many shapes that are best together for rows that are a multiple of `divisor`, each with those from and up to which it
+/// is taken; the last for all others. Among them is the best of the rows that are planned for, unless those are beyond all ranges,
+/// where the last is taken.
 pub(crate) fn best_shapes(
     of: &Sizes,
     (divisor, planned): (i64, Option<i64>),
@@ -175,7 +176,7 @@ pub(crate) fn best_shapes(
         each.sum()
     };
     let mut among = vec![last];
-    if let Some(rows) = planned {
+    if let Some(rows) = planned.filter(|&rows| rows <= units * unit) {
         let best = best_shape(of, rows);
         among.extend(SHAPES.iter().position(|shape| *shape == best).filter(|&best| best != last));
     }
