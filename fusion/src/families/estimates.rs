@@ -250,6 +250,7 @@ impl AttentionTile {
 #[cfg(test)]
 mod tests {
     use super::{SHAPES, Sizes, best_shape, best_shapes};
+    use crate::families::tiles::MOST_ESTIMATED;
 
     fn sizes(columns: i64, depth: i64, follows: f64) -> Sizes {
         Sizes { matrices: 1, columns, depth: 2 * depth, follows, cores: 132 }
@@ -281,17 +282,19 @@ mod tests {
         }
     }
 
+    /// By as many kernels of shapes as a step has, beside those that split the depth: the most that a number of rows loses to the best
+    /// shape's time, in this model of it.
     #[test]
-    fn few_kernels_lose_little_for_any_number_of_rows() {
-        for (columns, depth, follows) in [
-            (384, 384, 2.0),
-            (768, 3072, 2.0),
-            (2304, 768, 1.0),
-            (3072, 768, 17.0),
-            (4096, 4096, 1.0),
+    fn the_kernels_of_a_step_lose_less_than_a_third_for_any_number_of_rows() {
+        for (columns, depth, follows, splits, most) in [
+            (384, 384, 2.0, 0, 1.01),
+            (768, 3072, 2.0, 2, 1.32),
+            (2304, 768, 1.0, 0, 1.18),
+            (3072, 768, 17.0, 0, 1.15),
+            (4096, 4096, 1.0, 0, 1.28),
         ] {
             let of = sizes(columns, depth, follows);
-            let (shapes, last) = best_shapes(&of, (1, Some(1024)), 7);
+            let (shapes, last) = best_shapes(&of, (1, Some(1024)), MOST_ESTIMATED - splits);
             let lost = |rows: i64| {
                 let within = |[from, to]: &[i64; 2]| (*from..=*to).contains(&rows);
                 let found = shapes.iter().find(|(_, ranges)| ranges.iter().any(within));
@@ -299,7 +302,7 @@ mod tests {
                 shape.nanoseconds(&of, rows) / best_shape(&of, rows).nanoseconds(&of, rows)
             };
             for rows in (1..3000).step_by(61) {
-                assert!(lost(rows) < 1.2, "{rows}x{columns}x{depth}: {}", lost(rows));
+                assert!(lost(rows) < most, "{rows}x{columns}x{depth}: {}", lost(rows));
             }
             assert!(lost(1024) < 1.02, "what is planned for {columns}x{depth}: {}", lost(1024));
         }

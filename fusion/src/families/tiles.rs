@@ -48,7 +48,7 @@ struct Pays {
 }
 
 /// The most kernels of a matmul whose tiles are chosen by estimates.
-const MOST_ESTIMATED: usize = 6;
+pub(crate) const MOST_ESTIMATED: usize = 6;
 
 /// The variants that split, of fewest parts first.
 const SPLITS: [Split; 2] = [
