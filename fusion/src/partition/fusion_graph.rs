@@ -124,6 +124,8 @@ pub(crate) struct FusionGraph<'a> {
     hints: Bindings,
     ops: Vec<Operation>,
     of_node: Vec<Option<OpId>>,
+    /// For every change of view what lies beneath it.
+    view_source: Vec<Option<ViewSource>>,
     /// The outputs of the graph, and what lies beneath them.
     given: HashSet<ValueId>,
     shapes: Shapes,
@@ -156,16 +158,17 @@ impl<'a> FusionGraph<'a> {
             hints: planning_sizes(graph, hints),
             ops: Vec::new(),
             of_node: vec![None; graph.len()],
+            view_source: vec![None; graph.len()],
             given: given(graph),
             shapes: Shapes::default(),
         };
-        let view_source = net.view_source();
-        for (place, node) in order(graph, &net.constant, &view_source).into_iter().enumerate() {
+        net.look_through_views();
+        for (place, node) in net.order().into_iter().enumerate() {
             net.of_node[node.index()] = Some(OpId(place as u32));
-            let operation = net.operation(node, target, &view_source);
+            let operation = net.operation(node, target);
             net.ops.push(operation);
         }
-        net.connect(&view_source);
+        net.connect();
         net
     }
 
@@ -234,40 +237,37 @@ impl<'a> FusionGraph<'a> {
         id
     }
 
-    /// For every change of view what lies beneath it.
-    fn view_source(&mut self) -> Vec<Option<ViewSource>> {
-        let mut view_source: Vec<Option<ViewSource>> = vec![None; self.graph.len()];
+    fn look_through_views(&mut self) {
         for (id, node) in self.graph.nodes().filter(|(_, node)| is_view(node.op())) {
             let input = node.inputs()[0].expect("a change of view has its input");
-            let mut under = self.under(input, &view_source);
+            let mut under = self.under(input);
             let shape = self.intern(&node.outputs()[0].shape);
             under.elements = under.elements.min(self.elements(shape));
             if matches!(node.op(), Op::Slice(_)) {
                 under.part = id.value();
             }
-            view_source[id.index()] = Some(ViewSource { direct: false, ..under });
+            self.view_source[id.index()] = Some(ViewSource { direct: false, ..under });
         }
-        view_source
     }
 
-    fn under(&mut self, value: ValueId, view_source: &[Option<ViewSource>]) -> ViewSource {
-        view_source[value.node.index()].unwrap_or_else(|| {
+    fn under(&mut self, value: ValueId) -> ViewSource {
+        self.view_source[value.node.index()].unwrap_or_else(|| {
             let shape = self.intern(&self.graph.ty(value).shape);
             ViewSource { root: value, part: value, elements: self.elements(shape), direct: true }
         })
     }
 
-    fn operation(
-        &mut self,
-        id: NodeId,
-        target: &Target,
-        view_source: &[Option<ViewSource>],
-    ) -> Operation {
+    /// The value beneath all changes of view.
+    fn root(&self, value: ValueId) -> ValueId {
+        self.view_source[value.node.index()].map_or(value, |under| under.root)
+    }
+
+    fn operation(&mut self, id: NodeId, target: &Target) -> Operation {
         let node = self.graph.node(id);
         let mut reads = Vec::with_capacity(node.inputs().len());
         for (slot, value) in node.inputs().iter().enumerate() {
             let Some(value) = *value else { continue };
-            let under = self.under(value, view_source);
+            let under = self.under(value);
             let ty = self.graph.ty(value);
             let shape = self.intern(&ty.shape);
             let ViewSource { root, part, elements, direct } = under;
@@ -338,8 +338,39 @@ impl<'a> FusionGraph<'a> {
         }
     }
 
+    /// The nodes to place, each after those that it waits for, depth first from the outputs; then the dead ones.
+    fn order(&self) -> Vec<NodeId> {
+        let is_placed = |id: NodeId, node: &Node| {
+            Family::of(node.op()).is_some() && !is_view(node.op()) && !self.constant[id.index()]
+        };
+        let mut done = vec![false; self.graph.len()];
+        let mut order = Vec::new();
+        let mut visit = |start: NodeId| {
+            let mut stack = vec![(start, 0)];
+            while let Some((id, next)) = stack.pop() {
+                let node = self.graph.node(id);
+                if done[id.index()] || !is_placed(id, node) {
+                    continue;
+                }
+                match node.inputs().get(next) {
+                    Some(input) => {
+                        stack.push((id, next + 1));
+                        stack.extend(input.map(|value| (self.root(value).node, 0)));
+                    }
+                    None => {
+                        done[id.index()] = true;
+                        order.push(id);
+                    }
+                }
+            }
+        };
+        self.graph.outputs().iter().for_each(|&(_, value)| visit(self.root(value).node));
+        self.graph.nodes().for_each(|(id, _)| visit(id));
+        order
+    }
+
     /// Fills in who reads what, and what the graph gives.
-    fn connect(&mut self, view_source: &[Option<ViewSource>]) {
+    fn connect(&mut self) {
         for id in self.ids() {
             for read in self[id].reads.clone() {
                 let Some(from) = read.from else { continue };
@@ -350,7 +381,7 @@ impl<'a> FusionGraph<'a> {
             }
         }
         for &(_, value) in self.graph.outputs() {
-            let root = view_source[value.node.index()].map_or(value, |under| under.root);
+            let root = self.root(value);
             if let Some(op) = self.of_node[root.node.index()] {
                 self.ops[op.index()].writes[root.output as usize].given = true;
             }
@@ -398,37 +429,4 @@ fn row_axis(op: &Op, rank: usize) -> Option<(usize, bool)> {
         }
         _ => None,
     }
-}
-
-/// The nodes to place, each after those that it waits for, depth first from the outputs; then the dead ones.
-fn order(graph: &Graph, constant: &[bool], view_source: &[Option<ViewSource>]) -> Vec<NodeId> {
-    let is_placed = |id: NodeId, node: &Node| {
-        Family::of(node.op()).is_some() && !is_view(node.op()) && !constant[id.index()]
-    };
-    let mut done = vec![false; graph.len()];
-    let mut order = Vec::new();
-    let root =
-        |value: ValueId| view_source[value.node.index()].map_or(value, |under| under.root).node;
-    let mut visit = |start: NodeId| {
-        let mut stack = vec![(start, 0)];
-        while let Some((id, next)) = stack.pop() {
-            let node = graph.node(id);
-            if done[id.index()] || !is_placed(id, node) {
-                continue;
-            }
-            match node.inputs().get(next) {
-                Some(input) => {
-                    stack.push((id, next + 1));
-                    stack.extend(input.map(|value| (root(value), 0)));
-                }
-                None => {
-                    done[id.index()] = true;
-                    order.push(id);
-                }
-            }
-        }
-    };
-    graph.outputs().iter().for_each(|&(_, value)| visit(root(value)));
-    graph.nodes().for_each(|(id, _)| visit(id));
-    order
 }
