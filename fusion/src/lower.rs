@@ -162,14 +162,14 @@ impl Lowering<'_> {
         self.made(value)
     }
 
-    /// How a constant would lie where [`Self::place`] puts it.
-    fn constant_view(&self, value: ValueId) -> View {
+    /// How a value that is there lies, or a constant would where [`Self::place`] puts it.
+    fn view(&self, value: ValueId) -> View {
         if let Some(place) = self.places.get(&value) {
             return place.view.clone();
         }
         let node = self.graph.node(value.node);
         let from = node.input(0).filter(|_| is_view(node.op()));
-        let seen = from.and_then(|from| view_of(node.op(), &self.constant_view(from)));
+        let seen = from.and_then(|from| view_of(node.op(), &self.view(from)));
         seen.unwrap_or_else(|| View::contiguous(&self.graph.ty(value).shape))
     }
 

@@ -33,7 +33,8 @@ impl Lowering<'_> {
         group.nodes.iter().filter_map(operands).collect()
     }
 
-    fn multiplied_by(&self, group: &Group) -> Vec<ValueId> {
+    /// What matmuls multiply by.
+    fn weights(&self, group: &Group) -> Vec<ValueId> {
         self.matmuls(group).into_iter().map(|(_, [_, b])| b).collect()
     }
 
@@ -43,10 +44,9 @@ impl Lowering<'_> {
         if group.family != Family::MatMul || self.target.kind == Kind::Cpu {
             return Ok(());
         }
-        let mut weights = self.multiplied_by(group);
+        let mut weights = self.weights(group);
         weights.retain(|weight| self.groups.is_constant(weight.node));
-        let views =
-            weights.iter().copied().filter(|&weight| !self.constant_view(weight).is_contiguous());
+        let views = weights.iter().copied().filter(|&weight| !self.view(weight).is_contiguous());
         let views: Vec<ValueId> = views.collect();
         if views.len() < weights.len() {
             views.into_iter().try_for_each(|weight| self.made(weight).map(drop))?;
@@ -62,7 +62,7 @@ impl Lowering<'_> {
         if group.family != Family::MatMul || self.target.kind == Kind::Cpu {
             return Vec::new();
         }
-        let weights = self.multiplied_by(group);
+        let weights = self.weights(group);
         let tf32 = self.target.tf32 && self.target.has(Feature::Wgmma);
         let is_to_turn = |&weight: &ValueId| {
             let ty = self.graph.ty(weight);
@@ -83,7 +83,7 @@ impl Lowering<'_> {
         let whole = |size: usize| (size * ty.dtype.size()).is_multiple_of(WIDTH as usize);
         let odd = |sizes: Vec<usize>| matches!(sizes[..], [depth, n] if whole(depth) && !whole(n));
         let odd = ty.known_shape().is_some_and(odd);
-        odd && self.constant_view(value).is_contiguous()
+        odd && self.view(value).is_contiguous()
     }
 
     /// Copies what a GPU's matmuls do not take as it lies, or not beside the others that one kernel adds.
@@ -119,12 +119,11 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// How a value that is there, a constant, or a weight that is turned lies.
+    /// How a value lies, or a weight that is turned.
     fn seen_as(&self, value: ValueId, turned: &[ValueId]) -> View {
-        match self.places.get(&value) {
-            _ if turned.contains(&value) => View::ordered(&self.graph.ty(value).shape, &[1, 0]),
-            Some(place) => place.view.clone(),
-            None => self.constant_view(value),
+        match turned.contains(&value) {
+            true => View::ordered(&self.graph.ty(value).shape, &[1, 0]),
+            false => self.view(value),
         }
     }
 

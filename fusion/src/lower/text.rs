@@ -4,7 +4,7 @@ use crate::base::cost::bytes_text;
 use crate::base::groups::{Boundary, Executor, Family, GroupId, Groups, Reason, group_name};
 use crate::base::program::{Origin, Program, Step, StepId};
 use crate::base::sizes::planning_sizes;
-use crate::families::kernels::{Launched, Runs, runs};
+use crate::families::kernels::{Launched, Refusal, Runs, runs};
 use graphene_frontend::dot::dot;
 use graphene_frontend::{Bindings, Graph};
 use graphene_ir::simulate::Traffic;
@@ -119,12 +119,15 @@ impl Launches<'_> {
     /// Who executes a group's step: where that may be a library, whoever its launch turns out to be by.
     fn executor(&self, step: Option<StepId>, of_group: Executor) -> Executor {
         let (Executor::Library, Some(step)) = (of_group, step) else { return of_group };
-        let step = &self.program.steps()[step.index()];
-        match runs(self.program, step, self.target, self.sizes) {
+        match self.runs(step) {
             Ok(Runs::Nothing | Runs::Kernel(_)) => Executor::Template,
             Ok(Runs::Call) => Executor::Library,
             Err(_) => Executor::Reference,
         }
+    }
+
+    fn runs(&self, step: StepId) -> Result<Runs, Refusal> {
+        runs(self.program, &self.program.steps()[step.index()], self.target, self.sizes)
     }
 
     /// A line of what a step launches; none on a CPU.
@@ -132,8 +135,7 @@ impl Launches<'_> {
         if self.target.kind == Kind::Cpu {
             return String::new();
         }
-        let step = &self.program.steps()[step.index()];
-        let what = match runs(self.program, step, self.target, self.sizes) {
+        let what = match self.runs(step) {
             Ok(Runs::Nothing) => "nothing".to_owned(),
             Ok(Runs::Call) => "a call of a library".to_owned(),
             Ok(Runs::Kernel(launched)) => {
