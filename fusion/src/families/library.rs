@@ -33,6 +33,12 @@ use attention::is_attended;
 use epilogue::{CONV, Chain, MATMUL, Row, chain};
 use graphene_frontend::{Graph, Node, NodeId, Op};
 use matmul::lies;
+use std::fmt;
+
+/// What is there, with text before and after it; else nothing.
+fn within<T: fmt::Display>(before: &str, what: Option<T>, after: &str) -> String {
+    what.map_or(String::new(), |what| format!("{before}{what}{after}"))
+}
 
 /// What calls of the library do to a graph where every operation is a launch.
 pub(crate) struct Calls {

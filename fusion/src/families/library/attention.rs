@@ -1,6 +1,7 @@
 //! Attention in one call of cuDNN: which attentions it takes, and how the others are spelled.
 
 use super::matmul::if_any;
+use super::within;
 use crate::base::elements::{self, is_real, number_of};
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
@@ -114,22 +115,19 @@ pub(crate) fn spelled(graph: &Graph, by: AttentionBy) -> Rebuilt<Graph> {
 
 /// The attentions that no template takes as their operands lie, by name. Equal steps are asked about once.
 pub(crate) fn attention_without_kernel(program: &Program, target: &Target) -> BTreeSet<String> {
-    type Known<'a> = (&'a Step, bool);
-    let operands = |step: &Step| -> Vec<(View, DType)> {
-        let all = step.inputs.iter().chain(&step.outputs);
-        all.map(|of| (of.view.clone(), program.buffer(of.buffer).dtype)).collect()
+    let what = |step: &Step| {
+        let operands = step.inputs.iter().chain(&step.outputs);
+        let operands = operands.map(|of| (of.view.clone(), program.buffer(of.buffer).dtype));
+        let ops = step.body.nodes().map(|(_, node)| node.op().clone());
+        (operands.collect::<Vec<_>>(), ops.collect::<Vec<_>>())
     };
-    let ops =
-        |step: &Step| -> Vec<Op> { step.body.nodes().map(|(_, node)| node.op().clone()).collect() };
-    let mut known: Vec<Known<'_>> = Vec::new();
+    let mut known = Vec::new();
     let mut without = BTreeSet::new();
     for step in program.steps().iter().filter(|step| step.family == Family::Fmha) {
-        let same = |(of, _): &&Known<'_>| operands(of) == operands(step) && ops(of) == ops(step);
-        let takes = known.iter().find(same).map(|&(_, takes)| takes).unwrap_or_else(|| {
-            let takes = launches(program, step, target).is_ok();
-            known.push((step, takes));
-            takes
-        });
+        let own = what(step);
+        let found = known.iter().find(|(of, _)| *of == own).map(|(_, takes)| *takes);
+        let takes = found.unwrap_or_else(|| launches(program, step, target).is_ok());
+        known.push((own, takes));
         if !takes {
             without.extend(step.nodes.iter().cloned());
         }
@@ -319,18 +317,11 @@ fn broadcast(mut mask: Heads) -> Heads {
 impl fmt::Display for Sdpa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { dtype, q, k, v, mask, result, scale, causal } = self;
-        write!(f, "attention of {} by {}", sizes(q), sizes(k))?;
-        if let Some(mask) = mask {
-            write!(f, ", mask {}", sizes(mask))?;
-        }
-        if *causal {
-            f.write_str(", causal")?;
-        }
-        write!(f, " {dtype}: {scale}·{q}·{k}")?;
-        if let Some(mask) = mask {
-            write!(f, " + {mask}")?;
-        }
-        write!(f, ", {v} -> {result}")
+        let masked = within(", mask ", mask.as_ref().map(sizes), "");
+        let causal = if *causal { ", causal" } else { "" };
+        write!(f, "attention of {} by {}{masked}{causal} {dtype}: ", sizes(q), sizes(k))?;
+        let mask = within(" + ", mask.as_ref(), "");
+        write!(f, "{scale}·{q}·{k}{mask}, {v} -> {result}")
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::epilogue::{Activation, Chain, whole_chain};
 use super::matmul::{if_any, read};
-use super::rows_of_conv;
+use super::{rows_of_conv, within};
 use crate::base::elements::is_real;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
@@ -127,6 +127,7 @@ pub fn conv(program: &Program, step: &Step, target: &Target) -> Option<Conv> {
 impl fmt::Display for Conv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { dtype, images, channels: [read, made], group, windows, .. } = self;
+        let Self { image, weights, result, .. } = self;
         write!(f, "convolution of [{images}, {read}")?;
         windows.iter().try_for_each(|axis| write!(f, ", {}", axis.size))?;
         write!(f, "] by [{made}, {}", read / group.max(&1))?;
@@ -146,23 +147,13 @@ impl fmt::Display for Conv {
                 write!(f, "..{after:?}")?;
             }
         }
-        if *group != 1 {
-            write!(f, ", {group} groups")?;
-        }
-        if self.channels_last {
-            f.write_str(", channels last")?;
-        }
+        let groups = within(", ", Some(group).filter(|group| **group != 1), " groups");
+        let last = if self.channels_last { ", channels last" } else { "" };
         let rounded = if self.tf32 { " as tf32" } else { "" };
-        write!(f, " {dtype}{rounded}: {}·{}", self.image, self.weights)?;
-        if let Some(bias) = &self.bias {
-            write!(f, " + {} channels", bias)?;
-        }
-        if let Some(addend) = &self.addend {
-            write!(f, " + {}", addend)?;
-        }
-        if self.relu {
-            f.write_str(", Relu")?;
-        }
-        write!(f, " -> {}", self.result)
+        write!(f, "{groups}{last} {dtype}{rounded}: {image}·{weights}")?;
+        let bias = within(" + ", self.bias.as_ref(), " channels");
+        let addend = within(" + ", self.addend.as_ref(), "");
+        let relu = if self.relu { ", Relu" } else { "" };
+        write!(f, "{bias}{addend}{relu} -> {result}")
     }
 }

@@ -1,6 +1,7 @@
 //! A step as one call of cuBLASLt.
 
 use super::epilogue::{Activation, Chain, MATMUL, whole_chain};
+use super::within;
 use crate::base::elements::is_real;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
@@ -161,36 +162,22 @@ fn row((operand, Operand { view, .. }): Given<'_>) -> Option<Pointer> {
 /// strides, and an apostrophe at what is transposed.
 impl fmt::Display for MatMul {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { dtype, batch, rows, columns, depth, .. } = self;
-        if *batch != 1 {
-            write!(f, "{batch} × ")?;
-        }
+        let Self { dtype, rows, columns, depth, a, b, result, .. } = self;
+        let batch = within("", Some(&self.batch).filter(|batch| **batch != 1), " × ");
         let rounded = if self.tf32 { " as tf32" } else { "" };
-        write!(f, "[{rows}, {depth}]·[{depth}, {columns}] {dtype}{rounded}: ")?;
-        if self.scale != 1.0 {
-            write!(f, "{}·", self.scale)?;
-        }
-        write!(f, "{}·{}", self.a, self.b)?;
-        if let Some(addend) = &self.addend {
-            write!(f, " + {addend}")?;
-        }
-        if let Some(bias) = &self.bias {
-            write!(f, " + {} row", bias)?;
-        }
-        if let Some(activation) = self.activation {
-            write!(f, ", {activation:?}")?;
-        }
-        write!(f, " -> {}", self.result)
+        write!(f, "{batch}[{rows}, {depth}]·[{depth}, {columns}] {dtype}{rounded}: ")?;
+        let scale = within("", Some(self.scale).filter(|scale| *scale != 1.0), "·");
+        let addend = within(" + ", self.addend.as_ref(), "");
+        let bias = within(" + ", self.bias.as_ref(), " row");
+        let activation = self.activation.map(|activation| format!(", {activation:?}"));
+        write!(f, "{scale}{a}·{b}{addend}{bias}{} -> {result}", activation.unwrap_or_default())
     }
 }
 
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let turned = if self.transposed { "'" } else { "" };
-        write!(f, "{}{turned}[{}", self.pointer, self.leading)?;
-        if self.apart != 0 {
-            write!(f, ", {} apart", self.apart)?;
-        }
-        f.write_str("]")
+        let apart = within(", ", Some(&self.apart).filter(|apart| **apart != 0), " apart");
+        write!(f, "{}{turned}[{}{apart}]", self.pointer, self.leading)
     }
 }
