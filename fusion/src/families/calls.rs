@@ -85,10 +85,7 @@ fn recurrent(body: &Graph, node: &Node, attrs: &RnnAttrs) -> Option<When> {
     let sizes = RECURRENT.iter().find(|sizes| attrs.hidden >= sizes.least_units)?;
     let single = usize::from(ty.dtype == DType::F32);
     let few = at_most(sequences.clone(), sizes.most_sequences[single])?;
-    match (few, at_least(steps.clone(), sizes.least_steps[single])?) {
-        (When::Always, when) | (when, When::Always) => Some(when),
-        (few, long) => Some(When::All(vec![few, long])),
-    }
+    Some(all_of(vec![few, at_least(steps.clone(), sizes.least_steps[single])?]))
 }
 
 /// In single precision all but single pixels of many and small windows of single channels; in half precision what makes
@@ -121,6 +118,16 @@ pub(crate) fn at_least(dim: Dim, least: i64) -> Option<When> {
 /// When it is at most this, if it can be.
 pub(crate) fn at_most(dim: Dim, most: i64) -> Option<When> {
     unless_known(dim.known().map(|size| size <= most), When::AtMost(dim, most))
+}
+
+/// When all of these hold, without those that always do.
+pub(crate) fn all_of(mut conditions: Vec<When>) -> When {
+    conditions.retain(|when| *when != When::Always);
+    match &conditions[..] {
+        [] => When::Always,
+        [one] => one.clone(),
+        _ => When::All(conditions),
+    }
 }
 
 /// `Always` where a condition is known to hold, nothing where it is known not to; else the condition.

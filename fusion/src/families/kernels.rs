@@ -20,7 +20,6 @@
 //!
 //! `kernels/function.rs` makes [functions](graphene_ir::function) of what templates apply to elements.
 
-mod activations;
 mod attention;
 mod conv;
 mod function;
@@ -230,9 +229,10 @@ impl Site<'_> {
         value.and_then(|value| self.input(value)).ok_or(Refusal::Operation(why))
     }
 
-    /// Where an operand begins.
-    fn pointer(&self, operand: StepOperand) -> Result<Pointer, Refusal> {
-        Ok(Pointer::to(operand, self.operand(operand)?.1))
+    /// Where operands begin.
+    fn pointers(&self, operands: &[StepOperand]) -> Result<Vec<Pointer>, Refusal> {
+        let pointer = |&operand| Ok(Pointer::to(operand, self.operand(operand)?.1));
+        operands.iter().map(pointer).collect()
     }
 
     /// The launch of a kernel whose symbols are these dims, by their names; it may start before its predecessors are done.

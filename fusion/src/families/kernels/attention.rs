@@ -65,8 +65,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         [&q[0], &q[1], &k[1], &q[2], &k[2]].map(Dim::clone);
     dims.extend(by_name([("batch", batch), ("heads", heads), ("kv_heads", kv_heads)]));
     dims.extend(by_name([("queries", queries), ("keys", keys)]));
-    let pointers = pointers.into_iter().map(|operand| site.pointer(operand));
-    let pointers: Vec<Pointer> = pointers.collect::<Result<_, _>>()?;
+    let pointers = site.pointers(&pointers)?;
     let variants = site.step.variants.all().iter();
     let launches = variants.map(|variant| {
         let (mut fmha, mut dims) = (fmha.clone(), dims.clone());

@@ -4,7 +4,6 @@
 //! cast, is rounded. Integers are taken where single precision gives what integers would: conversions, and comparisons
 //! with numbers that it holds; where all values are integers, they are computed with as such. Booleans are 0 and 1.
 
-use super::activations;
 use super::{Refusal, scalar};
 use crate::base::elements::{number_of, splat};
 use crate::base::rebuild::Regrown;
@@ -274,7 +273,6 @@ fn integers(op: &Op, of: &[Function], types: &[DType], to: DType) -> Result<Func
 
 pub(super) fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
     let one = |op: Of1, x: Function| x.unary(op);
-    let of = |function: Function, x: Function| function.after(&x);
     let less = |x: &Function, bound: f64| x.clone().binary(Of2::Less, bound);
     let expm1 = |x: Function| x.unary(Of1::Expm1);
     Ok(match op {
@@ -305,16 +303,14 @@ pub(super) fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
         Unary::Sigmoid => one(Of1::Sigmoid, x),
         Unary::Relu => x.binary(Of2::MaxNan, 0.0),
         Unary::Gelu => one(Of1::Gelu, x),
-        Unary::GeluTanh => of(Function::gelu_tanh(), x),
-        Unary::Swish { alpha } => of(activations::swish(f64::from(alpha)), x),
-        Unary::Softplus => of(activations::softplus(), x),
-        Unary::Softsign => of(activations::softsign(), x),
-        Unary::Mish => of(activations::mish(), x),
-        Unary::HardSwish => of(activations::hard_swish(), x),
-        Unary::HardSigmoid { alpha, beta } => {
-            of(activations::hard_sigmoid(alpha.into(), beta.into()), x)
-        }
-        Unary::LeakyRelu { alpha } => of(activations::leaky_relu(alpha.into()), x),
+        Unary::GeluTanh => Function::gelu_tanh().after(&x),
+        Unary::Swish { alpha } => x.clone() * one(Of1::Sigmoid, x * f64::from(alpha)),
+        Unary::Softplus => softplus(x),
+        Unary::Softsign => x.clone() / (one(Of1::Abs, x) + 1.0),
+        Unary::Mish => x.clone() * one(Of1::Tanh, softplus(x)),
+        Unary::HardSwish => x.clone() * hard_sigmoid(x, 1.0 / 6.0, 0.5),
+        Unary::HardSigmoid { alpha, beta } => hard_sigmoid(x, alpha.into(), beta.into()),
+        Unary::LeakyRelu { alpha } => less(&x, 0.0).select(x.clone() * f64::from(alpha), x),
         Unary::Elu { alpha } => less(&x, 0.0).select(expm1(x.clone()) * f64::from(alpha), x),
         Unary::Celu { alpha } => {
             let alpha = f64::from(alpha);
@@ -348,6 +344,17 @@ pub(super) fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
             }
         }
     })
+}
+
+/// ln(1 + eˣ), as max(x, 0) + ln(1 + e⁻ˡˣˡ), which overflows nowhere.
+fn softplus(x: Function) -> Function {
+    let small = (-x.clone().unary(Of1::Abs)).unary(Of1::Exp).unary(Of1::Log1p);
+    x.unary(Of1::Relu) + small
+}
+
+/// max(0, min(1, alpha·x + beta)); NaN stays.
+fn hard_sigmoid(x: Function, alpha: f64, beta: f64) -> Function {
+    (x * alpha + beta).binary(Of2::MaxNan, 0.0).binary(Of2::MinNan, 1.0)
 }
 
 fn binary(op: Binary, x: Function, y: Function) -> Result<Function, Refusal> {

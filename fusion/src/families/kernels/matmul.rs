@@ -158,8 +158,7 @@ pub(super) fn by_filters(
     dims: &mut Dims,
 ) -> Result<Made, Refusal> {
     let weights = if constant { Weights::Small } else { Weights::None };
-    let few = split > 1;
-    let cut = Cut { tile, ping_pong: false, split, weights, few, cluster: 1, found: None };
+    let cut = Cut { split, ..Cut::whole(tile, weights, split > 1) };
     kernel(site, matmul, Edges::Bulk, &cut, dims)
 }
 
@@ -195,6 +194,11 @@ struct Cut {
 }
 
 impl Cut {
+    /// Tiles of this size, of the whole depth.
+    fn whole(tile: [i64; 2], weights: Weights, few: bool) -> Self {
+        Self { tile, ping_pong: false, split: 1, weights, few, cluster: 1, found: None }
+    }
+
     /// Of a variant: one of these tiles, or the smallest with its depth split, by its name; or parameters of its own.
     fn of(variant: &Variant, sized: &[Tile], weights: Weights) -> Result<Self, Refusal> {
         let &[.., Tile { name: few, size: smallest, .. }] = sized else {
@@ -214,14 +218,12 @@ impl Cut {
                 return Err(Refusal::Operation("a matmul by other parameters"));
             }
             (None, Some(&Tile { name, size: tile, cluster, ping_pong, .. })) => {
-                let few = name == few;
-                Self { tile, ping_pong, split: 1, weights, few, cluster, found: None }
+                Self { ping_pong, cluster, ..Self::whole(tile, weights, name == few) }
             }
             (None, None) => {
                 let split = parts(variant.name);
                 let split = split.ok_or(Refusal::Operation("a matmul of an unknown variant"))?;
-                let tile = smallest;
-                Self { tile, ping_pong: false, split, weights, few: true, cluster: 1, found: None }
+                Self { split, ..Self::whole(smallest, weights, true) }
             }
         })
     }

@@ -38,7 +38,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     if !packed {
         dims.insert("X_stride0".to_owned(), input.row);
     }
-    let (layers, pointers, stacks) = stacked(site, layers);
+    let (layers, pointers, stacks) = stacked(&layers);
     let pointers: Vec<Pointer> = std::iter::once(input.pointer).chain(pointers).collect();
     let mlp = Mlp {
         scalar: input.scalar,
@@ -129,6 +129,8 @@ struct Chain<'a> {
 /// A layer with what it reads and writes.
 struct Bridged {
     layer: Layer,
+    /// Rows of its weights, if they are known.
+    depth: Option<i64>,
     pointers: Vec<Pointer>,
     /// Whether all that it reads are weights, which can be prepacked.
     constant: bool,
@@ -194,23 +196,25 @@ impl<'a> Chain<'a> {
         }
 
         let mut operands = Operands::new(self.site, shape, self.scalar);
-        let (transposed, mut constant) = self.weights(&mut operands, l)?;
+        let (depth, transposed) = self.weights(&mut operands, l)?;
         let inputs = values.iter().map(|&value| operands.epilogue_input(value));
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
         let mut outputs: Vec<Option<Scalar>> = kept.iter().map(|_| None).collect();
         for &number in &numbers {
             outputs.push(operands.result(number)?);
         }
-        for pointer in &operands.pointers {
-            constant &= self.is_weight(pointer);
-        }
+        let constant = operands.pointers.iter().all(|pointer| self.is_weight(pointer));
         let epilogue = Epilogue { function, operands: inputs, outputs };
         let layer = Layer { width, transposed, times: 1, skip, epilogue };
-        Ok(Bridged { layer, pointers: operands.pointers, constant })
+        Ok(Bridged { layer, depth, pointers: operands.pointers, constant })
     }
 
-    /// Adds the weights; says whether the output's column is contiguous, and whether they are constant.
-    fn weights(&self, operands: &mut Operands<'_>, l: usize) -> Result<(bool, bool), Refusal> {
+    /// Adds the weights; says how many rows they have, and whether the output's column is contiguous.
+    fn weights(
+        &self,
+        operands: &mut Operands<'_>,
+        l: usize,
+    ) -> Result<(Option<i64>, bool), Refusal> {
         let value = self.body.node(self.matmuls[l]).input(1);
         let operand = self.site.read(value, "weights that are computed")?;
         let (scalar, view) = self.site.operand(operand)?;
@@ -230,7 +234,7 @@ impl<'a> Chain<'a> {
             return Err(Refusal::Layout("weights that are not packed"));
         }
         operands.push(operand, &matrix.offset);
-        Ok((rows, matrix.offset == 0))
+        Ok((depth.known(), rows))
     }
 
     /// Whether it is all of a weight.
@@ -244,29 +248,16 @@ impl<'a> Chain<'a> {
 }
 
 /// Layers with those that are alike as one, what they point to, and what is stacked one after the other.
-fn stacked(
-    site: &Site<'_>,
-    bridged: Vec<Bridged>,
-) -> (Vec<Layer>, Vec<Pointer>, Vec<Vec<StepOperand>>) {
+fn stacked(bridged: &[Bridged]) -> (Vec<Layer>, Vec<Pointer>, Vec<Vec<StepOperand>>) {
     let (mut layers, mut pointers, mut stacks) = (Vec::new(), Vec::new(), Vec::new());
     let last = bridged.len() - 1;
-    let depth = |l: usize| match l {
-        0 => {
-            let weights = bridged[0].pointers.first().and_then(|pointer| match pointer.operand {
-                StepOperand::Input(number) => site.step.inputs[number].view.shape()[0].known(),
-                StepOperand::Output(_) | StepOperand::Stack(_) | StepOperand::Scratch(_) => None,
-            });
-            weights.unwrap_or(0)
-        }
-        _ => bridged[l - 1].layer.width,
-    };
     let alike = |l: usize, other: usize| {
-        let (layer, rows) = (&bridged[l].layer, |span| span == Span::Row);
+        let Bridged { layer, depth, constant, .. } = &bridged[l];
         l < last
-            && bridged[l].constant
-            && depth(l) == layer.width
+            && *constant
+            && *depth == Some(layer.width)
             && layer.epilogue.function.outputs().len() == 1
-            && layer.epilogue.operands.iter().all(|input| rows(input.span))
+            && layer.epilogue.operands.iter().all(|input| input.span == Span::Row)
             && *layer == bridged[other].layer
     };
     let mut l = 0;

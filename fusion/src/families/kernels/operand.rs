@@ -61,6 +61,19 @@ impl Axes {
         merged
     }
 
+    /// These axes, in this order.
+    pub(super) fn along(&self, axes: &[usize]) -> Self {
+        let pick = |of: &Vec<Dim>| axes.iter().map(|&axis| of[axis].clone()).collect();
+        Self { sizes: pick(&self.sizes), strides: self.strides.iter().map(pick).collect() }
+    }
+
+    /// The axes of one, and within them those of another one.
+    pub(super) fn and(&self, inner: &Self) -> Self {
+        let strides = self.strides.iter().zip(&inner.strides);
+        let strides = strides.map(|(own, inner)| [&own[..], inner].concat());
+        Self { sizes: [&self.sizes[..], &inner.sizes].concat(), strides: strides.collect() }
+    }
+
     /// The sizes, by the names of a template's symbols.
     pub(super) fn named(&self, name: &str) -> impl Iterator<Item = (String, Dim)> {
         let sizes = self.sizes.iter().enumerate();

@@ -2,7 +2,7 @@
 
 use super::function::{function, whole};
 use super::operand::Axes;
-use super::{Dims, Launch, Refusal, Site, StepOperand, made, tiles};
+use super::{Dims, Launch, Refusal, Site, StepOperand, by_name, made, tiles};
 use crate::base::sizes::is_multiple;
 use crate::families::grids::{Mapping, of_loop, widest};
 use graphene_frontend::{DType, Dim, ValueId};
@@ -68,15 +68,13 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let threads = threads(site, &items(&axes, vector), &mut dims);
     let (arch, outs) = (site.arch, accesses);
     let template = Pointwise { arch, function, numbers, ins, outs, vector, threads };
-    let pointers = operands[outputs.len()..].iter().chain(&operands[..outputs.len()]);
-    let pointers = pointers.map(|&operand| site.pointer(operand)).collect::<Result<_, _>>()?;
-    Ok(site.launch(made!(template)?, &dims, pointers))
+    let (outs, ins) = operands.split_at(outputs.len());
+    Ok(site.launch(made!(template)?, &dims, site.pointers(&[ins, outs].concat())?))
 }
 
 /// The launch of a copy whose contiguous axis changes, through tiles in shared memory; none where a loop reads neighbours
 /// too, or rows are short.
 fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Launch>, Refusal> {
-    let pointers = [StepOperand::Input(0), StepOperand::Output(0)];
     let [to, from] = &axes.strides[..] else { return Ok(None) };
     let rows = axes.sizes.len() - 1;
     let columns = (0..rows).rev().find(|&axis| from[axis] == 1 && axes.sizes[axis] != 1);
@@ -88,21 +86,14 @@ fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Laun
         return Ok(None);
     }
     let outer: Vec<usize> = (0..rows).filter(|&axis| axis != columns).collect();
-    let mut dims = Dims::new();
-    let names = (0..outer.len()).map(|axis| format!("N{axis}"));
-    let named = outer.iter().zip(names).map(|(&axis, name)| (name, axis));
-    for (name, axis) in named.chain([("rows".to_owned(), rows), ("columns".to_owned(), columns)]) {
-        dims.insert(name, axes.sizes[axis].clone());
-    }
-    let mut access = |name: &str, strides: &[Dim], last: [usize; 2]| {
-        let order = || outer.iter().copied().chain(last);
-        let sizes = order().map(|axis| axes.sizes[axis].clone()).collect();
-        let strides = vec![order().map(|axis| strides[axis].clone()).collect()];
-        Axes { sizes, strides }.access(0, name, scalar, &mut dims)
+    let mut dims: Dims = axes.along(&outer).named("N").collect();
+    let of_tiles = [("rows", rows), ("columns", columns)];
+    dims.extend(by_name(of_tiles.map(|(name, axis)| (name, axes.sizes[axis].clone()))));
+    let mut access = |name: &str, operand: usize, last: [usize; 2]| {
+        axes.along(&[&outer[..], &last].concat()).access(operand, name, scalar, &mut dims)
     };
-    let (x, y) = (access("x", from, [rows, columns]), access("y", to, [columns, rows]));
-    let pointed = pointers.map(|operand| site.pointer(operand));
-    let pointed = pointed.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let (x, y) = (access("x", 1, [rows, columns]), access("y", 0, [columns, rows]));
+    let pointed = site.pointers(&[StepOperand::Input(0), StepOperand::Output(0)])?;
     // The widest moves of which all places but those along the contiguous axis are multiples.
     let vector = |offset: &Dim, strides: &[Dim], contiguous: usize| {
         let others = (0..=rows).filter(|&axis| axis != contiguous).map(|axis| &strides[axis]);

@@ -15,7 +15,6 @@ use graphene_ir::kernel::{Binary, Unary};
 use graphene_ir::template::folds::{Folds, Out, Total};
 use graphene_ir::template::reduce::Reduce;
 use graphene_ir::tensor::Scalar;
-use std::collections::BTreeMap;
 
 /// The launch of a step with functions of the rows of one shape.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
@@ -254,25 +253,14 @@ impl<'a> Operands<'a> {
         if parts.iter().any(|part| part.sizes.len() != 1) {
             return Ok(None);
         }
-        let axes = Axes {
-            sizes: parts.iter().map(|part| part.sizes[0].clone()).collect(),
-            strides: (0..self.all.len())
-                .map(|operand| parts.iter().map(|part| part.strides[operand][0].clone()).collect())
-                .collect(),
-        };
-        let mut dims = BTreeMap::new();
-        for (name, size) in ["outer", "reduced", "inner"].into_iter().zip(&axes.sizes) {
-            dims.insert(name.to_owned(), size.clone());
-        }
-        let mut ins = Vec::new();
-        for (i, of) in self.all[..count].iter().enumerate() {
-            ins.push(axes.access(i, &format!("x{i}"), of.scalar, &mut dims));
-        }
-        let kept = Axes {
-            sizes: vec![axes.sizes[0].clone(), axes.sizes[2].clone()],
-            strides: axes.strides.iter().map(|s| vec![s[0].clone(), s[2].clone()]).collect(),
-        };
-        let out_access = kept.access(count, "y", result.scalar, &mut dims);
+        let [outer, reduced, inner] = &parts;
+        let axes = outer.and(reduced).and(inner);
+        let names = ["outer", "reduced", "inner"].map(str::to_owned);
+        let mut dims: Dims = names.into_iter().zip(axes.sizes.iter().cloned()).collect();
+        let ins = self.all[..count].iter().enumerate();
+        let ins = ins.map(|(i, of)| axes.access(i, &format!("x{i}"), of.scalar, &mut dims));
+        let ins = ins.collect();
+        let out_access = axes.along(&[0, 2]).access(count, "y", result.scalar, &mut dims);
         let begins = |n: i64| {
             self.all.iter().zip(&axes.strides).all(|(of, strides)| {
                 let rows_begin = strides[..2].iter().all(|stride| is_multiple(stride, n));
@@ -309,13 +297,7 @@ impl<'a> Operands<'a> {
             (0..rows.full.len()).filter(|&axis| rows.reduced[axis] == wanted).collect()
         };
         let (kept, columns) = (self.merged(rows, &of(false)), self.merged(rows, &of(true)));
-        let both = |operand: usize| {
-            kept.strides[operand].iter().chain(&columns.strides[operand]).cloned().collect()
-        };
-        let axes = Axes {
-            sizes: kept.sizes.iter().chain(&columns.sizes).cloned().collect(),
-            strides: (0..self.all.len()).map(both).collect(),
-        };
+        let axes = kept.and(&columns);
         let mut dims = axes.named("N").collect();
         let (mut ins, mut outs) = (Vec::new(), Vec::new());
         for (i, of) in self.all.iter().enumerate() {
@@ -328,10 +310,8 @@ impl<'a> Operands<'a> {
             outs.push(Out { function: rows.outs[output].clone(), access });
         }
         let whole: Vec<usize> = (0..self.all.len()).filter(|&i| !self.all[i].of_row).collect();
-        let of_elements = Axes {
-            sizes: axes.sizes.clone(),
-            strides: whole.iter().map(|&i| axes.strides[i].clone()).collect(),
-        };
+        let strides = whole.iter().map(|&i| axes.strides[i].clone()).collect();
+        let of_elements = Axes { strides, ..axes };
         let offsets: Vec<&Dim> = whole.iter().map(|&i| self.all[i].offset).collect();
         let vector = of_elements.vector(&offsets, self.most());
         let length = columns.sizes.iter().product::<Dim>();
@@ -358,21 +338,15 @@ fn of_rows(view: &View, rows: &Rows<'_>) -> Result<View, Refusal> {
         return Err(Refusal::Layout("a result of another shape"));
     }
     let mut own = view.modes.iter();
-    let mut modes = Vec::new();
-    for (axis, size) in rows.full.iter().enumerate() {
-        let reduced = rows.reduced[axis];
+    let modes = rows.full.iter().zip(&rows.reduced).map(|(size, &reduced)| {
         let mode = if ones || !reduced { own.next() } else { None };
-        let same =
-            mode.is_none_or(|mode| if reduced { mode.size == 1 } else { mode.size == *size });
-        if !same {
-            return Err(Refusal::Layout("a result of another shape"));
-        }
         let stride = match mode {
-            Some(mode) if !reduced => mode.stride.clone(),
-            _ => Dim::from(0),
+            Some(mode) if !reduced => (mode.size == *size).then(|| mode.stride.clone()),
+            mode => mode.is_none_or(|mode| mode.size == 1).then(|| Dim::from(0)),
         };
-        modes.push(Mode { size: size.clone(), stride });
-    }
+        Some(Mode { size: size.clone(), stride: stride? })
+    });
+    let modes = modes.collect::<Option<_>>().ok_or(Refusal::Layout("a result of another shape"))?;
     Ok(View { offset: view.offset.clone(), modes })
 }
 

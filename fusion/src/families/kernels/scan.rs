@@ -1,7 +1,7 @@
 //! Running sums and products along an axis.
 
 use super::operand::{Axes, spread};
-use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
+use super::{Dims, Launch, Refusal, Site, StepOperand, WIDTH, made};
 use graphene_frontend::op::{CumulativeOp, Op};
 use graphene_frontend::{Dim, Graph};
 use graphene_ir::kernel::Binary;
@@ -38,8 +38,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
             .to_vec(),
     };
     let mut dims: Dims = axes.named("N").collect();
-    let pointers = operands.map(|operand| site.pointer(operand));
-    let pointers = pointers.into_iter().collect::<Result<Vec<Pointer>, _>>()?;
+    let pointers = site.pointers(&operands)?;
     let offsets: Vec<&Dim> = pointers.iter().map(|pointer| &pointer.offset).collect();
     let vector = axes.vector(&offsets, WIDTH / from.bytes().max(to.bytes()));
     let scan = Scan {
