@@ -37,25 +37,24 @@ pub(crate) fn convolutions(graph: &Graph, groups: &Groups, target: &Target) -> B
             |value: &&ValueId| graph.ty(**value).shape.iter().skip(2).any(|size| *size != 1);
         let inputs = || node.inputs().iter().flatten().filter(has_pixels);
         let same = |value: &&ValueId| graph.ty(**value).shape == node.outputs()[0].shape;
-        if is_taken(graph, groups, target, id) {
+        let lies_so = if is_taken(graph, groups, target, id) {
             all.insert(id);
             let image = node.inputs()[0].filter(|x| has_pixels(&x));
             copied.extend(image.filter(|x| !cpu && !last.contains(x)));
-            last.insert(id.value());
+            true
         } else if cpu && is_pooling(node.op()) {
-            if inputs().any(|value| last.contains(value)) {
-                last.insert(id.value());
-            }
+            inputs().any(|value| last.contains(value))
         } else if is_view(node.op()) && (cpu || !merges_channels(graph, node))
             || is_over_pixels(graph, node)
         {
+            false
         } else if Family::of(node.op()) == Some(Family::Pointwise) {
-            if inputs().filter(same).any(|value| last.contains(value)) {
-                last.insert(id.value());
-            }
+            inputs().filter(same).any(|value| last.contains(value))
         } else {
             copied.extend(inputs().filter(|value| last.contains(*value)));
-        }
+            false
+        };
+        last.extend(lies_so.then(|| id.value()));
     }
     copied.extend(graph.given().into_iter().filter(|value| last.contains(value)));
     let few = 2 * copied.len() < all.len() + usize::from(!cpu);

@@ -277,10 +277,11 @@ impl<'a> FusionGraph<'a> {
             reads.push(Read { slot, root, from, part, direct, row_major, shape, bytes });
         }
         let producers: BTreeSet<OpId> = reads.iter().filter_map(|read| read.from).collect();
-        let writes = node.outputs().iter().map(|ty| {
+        let writes = node.outputs().iter().zip(0..).map(|(ty, output)| {
             let shape = self.intern(&ty.shape);
             let bytes = self.elements(shape) * ty.dtype.size() as f64;
-            Written { bytes, readers: Vec::new(), given: false }
+            let given = self.is_given(ValueId { node: id, output });
+            Written { bytes, readers: Vec::new(), given }
         });
         let writes = writes.collect();
         let shape = self.intern(&node.outputs()[0].shape);
@@ -369,7 +370,7 @@ impl<'a> FusionGraph<'a> {
         order
     }
 
-    /// Fills in who reads what, and what the graph gives.
+    /// Fills in who reads what.
     fn connect(&mut self) {
         for id in self.ids() {
             for read in self[id].reads.clone() {
@@ -378,12 +379,6 @@ impl<'a> FusionGraph<'a> {
                 if readers.last() != Some(&id) {
                     readers.push(id);
                 }
-            }
-        }
-        for &(_, value) in self.graph.outputs() {
-            let root = self.root(value);
-            if let Some(op) = self.of_node[root.node.index()] {
-                self.ops[op.index()].writes[root.output as usize].given = true;
             }
         }
     }

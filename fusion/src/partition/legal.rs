@@ -72,9 +72,7 @@ pub(crate) fn family(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let template = template.ok_or_else(|| mixed(net, set))?;
     let mut inner =
         set.iter().flat_map(|op| &net[op].reads).filter(|read| is_inner(set, read.from));
-    if inner.any(|read| !read.direct) {
-        return Err(Reason::View);
-    }
+    refuse_if(inner.any(|read| !read.direct), Reason::View)?;
     (template.check)(rules, set)
 }
 
@@ -118,9 +116,7 @@ fn reads_inner(net: &FusionGraph<'_>, set: Set, op: OpId, slots: RangeFrom<usize
 
 fn loops(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let shape = rules.net[set.first()].shape;
-    if set.iter().any(|op| rules.net[op].shape != shape) {
-        return Err(Reason::Shape);
-    }
+    refuse_if(set.iter().any(|op| rules.net[op].shape != shape), Reason::Shape)?;
     let numbers = || set.iter().filter_map(|op| rules.net[op].role.numbers());
     if !numbers().all(|numbers| numbers.single) && !numbers().all(|numbers| numbers.whole) {
         return Err(Reason::Numbers);
@@ -137,12 +133,8 @@ fn matmuls(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     }
     let first = net.matmuls(set).next().expect("the template is chosen for its matmuls");
     points_have_shape(net, set, &[net[first].shape])?;
-    if net.matmuls(set).any(|op| net[op].shape != net[first].shape) {
-        return Err(Reason::Shape);
-    }
-    if net.matmuls(set).any(|op| net[op].dtype != net[first].dtype) {
-        return Err(Reason::Type);
-    }
+    refuse_if(net.matmuls(set).any(|op| net[op].shape != net[first].shape), Reason::Shape)?;
+    refuse_if(net.matmuls(set).any(|op| net[op].dtype != net[first].dtype), Reason::Type)?;
     stores_what_waits(net, set, is_matmul, Family::MatMul)?;
     if rules.target.kind == Kind::Cpu {
         return Ok(Family::MatMul);
@@ -253,15 +245,9 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         let latest = net[op].reads.iter().filter_map(|read| layer(read.from?)).max();
         let own = if net[op].role == Role::MatMul {
             let (a, b) = (&net[op].reads[0], &net[op].reads[1]);
-            if is_inner(set, b.from) || net.known(b.shape).len() != 2 {
-                return Err(Reason::Weights);
-            }
-            if latest != shapes.len().checked_sub(1) {
-                return Err(Reason::Chain);
-            }
-            if *dtype.get_or_insert(net[op].dtype) != net[op].dtype {
-                return Err(Reason::Type);
-            }
+            refuse_if(is_inner(set, b.from) || net.known(b.shape).len() != 2, Reason::Weights)?;
+            refuse_if(latest != shapes.len().checked_sub(1), Reason::Chain)?;
+            refuse_if(*dtype.get_or_insert(net[op].dtype) != net[op].dtype, Reason::Type)?;
             let depth = net.known(a.shape).last().copied().flatten().ok_or(Reason::Width)?;
             widths.push(depth);
             turned[usize::from(b.row_major)] = true;
@@ -271,9 +257,7 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         } else {
             let layer = latest.ok_or(Reason::Prologue(Family::MatMul))?;
             let plain = matches!(net[op].role, Role::Point { plain: true, .. });
-            if !plain || net[op].shape != shapes[layer] {
-                return Err(Reason::Shape);
-            }
+            refuse_if(!plain || net[op].shape != shapes[layer], Reason::Shape)?;
             // What is kept for a later layer is kept as matmuls read it, and expressions do not broadcast it; a GPU has
             // only the layer's input.
             let kept = net[op].reads.iter().filter_map(|read| read.from);
@@ -338,9 +322,7 @@ fn layers_fit(
         (Kind::Cuda { .. }, _) => Scalar::F32,
     };
     let [bytes, sums, limit] = Mlp::least(scalar, widths, turned).map(|bytes| bytes as u64);
-    if sums > limit {
-        return Err(Reason::Memory { bytes: sums, limit });
-    }
+    refuse_if(sums > limit, Reason::Memory { bytes: sums, limit })?;
     fits(rules, bytes)
 }
 
@@ -358,9 +340,7 @@ fn rows(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let follows = |op: OpId| net[op].producers.iter().any(|&producer| is_conv(producer));
     let before = |op: OpId| net[op].role.row().is_none() && net[op].shape == row.full;
     let is_late = family == Family::Reduction && set.iter().any(|op| before(op) && follows(op));
-    if rules.target.kind == Kind::Cpu && image && is_late {
-        return Err(Reason::Prologue(family));
-    }
+    refuse_if(rules.target.kind == Kind::Cpu && image && is_late, Reason::Prologue(family))?;
     Ok(family)
 }
 
@@ -375,18 +355,12 @@ fn rows_agree(rules: &Rules<'_>, set: Set) -> Result<Row, Reason> {
             return Err(Reason::Shape);
         }
         // Scale and bias are read as they are stored.
-        if reads_inner(net, set, op, 1..) {
-            return Err(Reason::Prologue(net[op].family));
-        }
+        refuse_if(reads_inner(net, set, op, 1..), Reason::Prologue(net[op].family))?;
         let is_read = net[op].writes[0].readers.iter().any(|&reader| set.contains(reader));
-        if is_read && !row.inner {
-            return Err(Reason::Shape);
-        }
+        refuse_if(is_read && !row.inner, Reason::Shape)?;
         // Statistics are for the outside.
         let statistics = net[op].writes.iter().skip(1).flat_map(|written| &written.readers);
-        if statistics.into_iter().any(|&reader| set.contains(reader)) {
-            return Err(Reason::Shape);
-        }
+        refuse_if(statistics.into_iter().any(|&reader| set.contains(reader)), Reason::Shape)?;
     }
     let row = found.expect("the template is chosen for its rows");
     let length: f64 = net.sizes(row.full)[row.first..].iter().product();
@@ -405,12 +379,8 @@ fn embeddings(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         &net.graph.ty(table).shape[1..]
     };
     for op in lookups() {
-        if net[op].shape != shape || row(op) != row(first) {
-            return Err(Reason::Shape);
-        }
-        if reads_inner(net, set, op, 0..) {
-            return Err(Reason::Prologue(Family::Gather));
-        }
+        refuse_if(net[op].shape != shape || row(op) != row(first), Reason::Shape)?;
+        refuse_if(reads_inner(net, set, op, 0..), Reason::Prologue(Family::Gather))?;
     }
     if !set.iter().any(|op| matches!(net[op].role, Role::Row(_))) {
         points_have_shape(net, set, &[shape])?;
@@ -443,9 +413,7 @@ fn only(net: &FusionGraph<'_>, set: Set, role: Role) -> Result<OpId, Reason> {
 fn convolutions(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let net = rules.net;
     let conv = only(net, set, Role::Convolution)?;
-    if reads_inner(net, set, conv, 0..) {
-        return Err(Reason::Prologue(Family::Convolution));
-    }
+    refuse_if(reads_inner(net, set, conv, 0..), Reason::Prologue(Family::Convolution))?;
     points_have_shape(net, set, &[net[conv].shape])?;
     let mut outer = set.iter().filter(|&op| op != conv).flat_map(|op| &net[op].reads);
     let number = |read: &Read| !is_inner(set, read.from) && is_number(net, read);
@@ -465,17 +433,11 @@ fn integers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     for op in set.iter().filter(|op| !widening.contains(op)) {
         let Role::Point { plain, .. } = net[op].role else { continue };
         let reads_widened = net[op].producers.iter().any(|from| widening.contains(from));
-        if !plain {
-            return Err(Reason::Type);
-        }
-        if net[op].shape != net[root].shape || reads_widened {
-            return Err(Reason::Shape);
-        }
+        refuse_if(!plain, Reason::Type)?;
+        refuse_if(net[op].shape != net[root].shape || reads_widened, Reason::Shape)?;
     }
     // Weights and bias are read as they are stored.
-    if reads_inner(net, set, root, 1..) {
-        return Err(Reason::Prologue(family));
-    }
+    refuse_if(reads_inner(net, set, root, 1..), Reason::Prologue(family))?;
     let stays = |op: &OpId| *op == root || widening.contains(op);
     stores_what_waits(net, set, stays, family)?;
     Ok(family)
@@ -502,17 +464,18 @@ fn widening(net: &FusionGraph<'_>, set: Set, root: OpId) -> Option<Vec<OpId>> {
 fn points_have_shape(net: &FusionGraph<'_>, set: Set, shapes: &[ShapeId]) -> Result<(), Reason> {
     for op in set.iter() {
         let Role::Point { plain, .. } = net[op].role else { continue };
-        if !plain {
-            return Err(Reason::Type);
-        }
-        if !shapes.contains(&net[op].shape) {
-            return Err(Reason::Shape);
-        }
+        refuse_if(!plain, Reason::Type)?;
+        refuse_if(!shapes.contains(&net[op].shape), Reason::Shape)?;
     }
     Ok(())
 }
 
 fn fits(rules: &Rules<'_>, bytes: u64) -> Result<(), Reason> {
     let limit = rules.target.shared_memory_per_block;
-    if bytes > limit { Err(Reason::Memory { bytes, limit }) } else { Ok(()) }
+    refuse_if(bytes > limit, Reason::Memory { bytes, limit })
+}
+
+/// What is against a set, if that holds.
+fn refuse_if(holds: bool, reason: Reason) -> Result<(), Reason> {
+    if holds { Err(reason) } else { Ok(()) }
 }

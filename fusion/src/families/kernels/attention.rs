@@ -8,7 +8,7 @@ use crate::base::variants::Variant;
 use crate::base::view::View;
 use crate::families::attention::{DECODE, Decode, decode_named, heads_of_a_group};
 use graphene_frontend::dim::Dim;
-use graphene_frontend::op::{AttentionAttrs, Op};
+use graphene_frontend::op::Op;
 use graphene_ir::arch::{Arch, Feature};
 use graphene_ir::kernel::Number;
 use graphene_ir::template::fmha::{Fmha, Mask};
@@ -54,7 +54,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         head_dim: known(&q[3])?,
         value_dim: known(&v[3])?,
         scale: Number(f64::from(attrs.scale)),
-        softcap: softcap(attrs),
+        softcap: (attrs.softcap != 0.0).then(|| Number(f64::from(attrs.softcap))),
         mask,
         fill: Number(f64::from(attrs.fill)),
         causal: attrs.causal,
@@ -164,10 +164,6 @@ fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
         fmha.keys -= 16;
     }
     fmha
-}
-
-fn softcap(attrs: &AttentionAttrs) -> Option<Number> {
-    (attrs.softcap != 0.0).then(|| Number(f64::from(attrs.softcap)))
 }
 
 /// The sizes of `[batch, heads, rows, dim]`; strides are symbols of these names. Rows that tensor copies bring begin at
