@@ -166,6 +166,21 @@ struct Site<'a> {
     arch: Arch,
 }
 
+/// An operand of a step as the step sees it.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    operand: StepOperand,
+    scalar: Scalar,
+    view: &'a View,
+}
+
+impl Seen<'_> {
+    /// Where it begins.
+    fn pointer(&self) -> Pointer {
+        Pointer::to(self.operand, self.view)
+    }
+}
+
 /// The launches of a step: one for each of its variants, or one that serves all of them.
 ///
 /// # Errors
@@ -195,21 +210,22 @@ pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<L
     }
 }
 
-impl Site<'_> {
+impl<'a> Site<'a> {
     /// Stages in shared memory: so many where copies are asynchronous; else one is filled while one is used.
     fn stages(&self, ahead: i64) -> i64 {
         if self.arch.has(Feature::CpAsync) { ahead } else { 2 }
     }
 
-    /// An operand's type, and how it is seen.
-    fn operand(&self, operand: StepOperand) -> Result<(Scalar, &View), Refusal> {
+    /// An operand, if templates compute with its elements.
+    fn operand(&self, operand: StepOperand) -> Result<Seen<'a>, Refusal> {
         let Operand { buffer, view } = match operand {
             StepOperand::Input(number) => &self.step.inputs[number],
             StepOperand::Output(number) => &self.step.outputs[number],
             StepOperand::Stack(_) => return Err(Refusal::Layout("a stack of operands")),
             StepOperand::Scratch(_) => return Err(Refusal::Operation("scratch memory")),
         };
-        Ok((scalar(self.program.buffers()[buffer.index()].dtype)?, view))
+        let scalar = scalar(self.program.buffers()[buffer.index()].dtype)?;
+        Ok(Seen { operand, scalar, view })
     }
 
     /// Whether an operand is there before the program runs.
@@ -225,14 +241,9 @@ impl Site<'_> {
     }
 
     /// The operand that a value is; it is refused why, if there is none.
-    fn read(&self, value: Option<ValueId>, why: &'static str) -> Result<StepOperand, Refusal> {
-        value.and_then(|value| self.input(value)).ok_or(Refusal::Operation(why))
-    }
-
-    /// Where operands begin.
-    fn pointers(&self, operands: &[StepOperand]) -> Result<Vec<Pointer>, Refusal> {
-        let pointer = |&operand| Ok(Pointer::to(operand, self.operand(operand)?.1));
-        operands.iter().map(pointer).collect()
+    fn read(&self, value: Option<ValueId>, why: &'static str) -> Result<Seen<'a>, Refusal> {
+        let operand = value.and_then(|value| self.input(value));
+        self.operand(operand.ok_or(Refusal::Operation(why))?)
     }
 
     /// The launch of a kernel whose symbols are these dims, by their names; it may start before its predecessors are done.

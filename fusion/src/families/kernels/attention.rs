@@ -1,11 +1,10 @@
 //! Attention: one kernel, whose operands are read as they lie.
 
 use super::operand::{forward, spread};
-use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, by_name, tiles};
+use super::{Dims, Launch, Pointer, Refusal, Seen, Site, StepOperand, WIDTH, by_name, tiles};
 use crate::base::parameters::Parameters;
 use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;
-use crate::base::view::View;
 use crate::families::attention::{DECODE, Decode, decode_named, heads_of_a_group};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::op::Op;
@@ -24,12 +23,11 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     };
     let computed = "attention over a value that the launch itself computes";
     let read = |place| site.read(node.input(place), computed);
-    let operands = [read(0)?, read(1)?, read(2)?, StepOperand::Output(0)];
+    let operands = [read(0)?, read(1)?, read(2)?, site.operand(StepOperand::Output(0))?];
     let mut dims = Dims::new();
     let mut sizes = Vec::with_capacity(operands.len());
-    for (operand, name) in operands.into_iter().zip(["q", "k", "v", "o"]) {
-        let (scalar, view) = site.operand(operand)?;
-        sizes.push(rows(scalar, view, name, &mut dims)?);
+    for (operand, name) in operands.iter().zip(["q", "k", "v", "o"]) {
+        sizes.push(rows(operand, name, &mut dims)?);
     }
     let [q, k, v, _] = &sizes[..] else { unreachable!("there are four operands") };
     // A softmax of nothing is no number; matmuls of a depth of 0 are zeros.
@@ -37,15 +35,15 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         return Err(Refusal::Layout("attention over no keys"));
     }
     let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("a head of unknown size"));
-    let mut pointers: Vec<StepOperand> = operands.to_vec();
+    let mut pointers: Vec<Pointer> = operands.iter().map(Seen::pointer).collect();
     let mut mask = Mask::None;
     if let Some(mask_value) = node.input(3) {
         let operand = site.read(Some(mask_value), computed)?;
         let shape = [&q[0], &q[1], &q[2], &k[2]].map(Clone::clone);
-        mask = mask_of(site, operand, &shape, &mut dims)?;
-        pointers.push(operand);
+        mask = mask_of(&operand, &shape, &mut dims)?;
+        pointers.push(operand.pointer());
     }
-    let scalar = site.operand(operands[0])?.0;
+    let scalar = operands[0].scalar;
     let fmha = Fmha {
         scalar,
         // It runs on newer ones as well.
@@ -65,7 +63,6 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         [&q[0], &q[1], &k[1], &q[2], &k[2]].map(Dim::clone);
     dims.extend(by_name([("batch", batch), ("heads", heads), ("kv_heads", kv_heads)]));
     dims.extend(by_name([("queries", queries), ("keys", keys)]));
-    let pointers = site.pointers(&pointers)?;
     let variants = site.step.variants.all().iter();
     let launches = variants.map(|variant| {
         let (mut fmha, mut dims) = (fmha.clone(), dims.clone());
@@ -168,7 +165,8 @@ fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
 
 /// The sizes of `[batch, heads, rows, dim]`; strides are symbols of these names. Rows that tensor copies bring begin at
 /// multiples of 16 bytes.
-fn rows(scalar: Scalar, view: &View, name: &str, dims: &mut Dims) -> Result<Vec<Dim>, Refusal> {
+fn rows(of: &Seen<'_>, name: &str, dims: &mut Dims) -> Result<Vec<Dim>, Refusal> {
+    let Seen { scalar, view, .. } = of;
     let [batch, head, row, element] = &view.modes[..] else {
         return Err(Refusal::Layout("attention of other ranks"));
     };
@@ -185,14 +183,8 @@ fn rows(scalar: Scalar, view: &View, name: &str, dims: &mut Dims) -> Result<Vec<
 }
 
 /// How the template reads a mask that broadcasts to this shape.
-fn mask_of(
-    site: &Site<'_>,
-    operand: StepOperand,
-    shape: &[Dim],
-    dims: &mut Dims,
-) -> Result<Mask, Refusal> {
-    let (scalar, view) = site.operand(operand)?;
-    let view = spread(view, shape)?;
+fn mask_of(of: &Seen<'_>, shape: &[Dim], dims: &mut Dims) -> Result<Mask, Refusal> {
+    let (scalar, view) = (of.scalar, spread(of.view, shape)?);
     let [batch, head, row, key] = &view.modes[..] else {
         return Err(Refusal::Layout("a mask of another rank"));
     };

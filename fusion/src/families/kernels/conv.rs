@@ -5,7 +5,7 @@ mod channels_last;
 pub(crate) use self::channels_last::lies_channels_last;
 use super::function::function_after;
 use super::operand::forward;
-use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, made};
+use super::{Dims, Launch, Made, Pointer, Refusal, Seen, Site, StepOperand, WIDTH, made};
 use crate::base::sizes::{ceil, is_multiple};
 use crate::base::variants::LIBRARY;
 use crate::base::view::View;
@@ -298,8 +298,8 @@ struct Operands<'a> {
     pointers: Vec<Pointer>,
 }
 
-impl Operands<'_> {
-    fn read(&self, value: ValueId) -> Result<StepOperand, Refusal> {
+impl<'a> Operands<'a> {
+    fn read(&self, value: ValueId) -> Result<Seen<'a>, Refusal> {
         self.site.read(Some(value), "a convolution of a value that the launch itself computes")
     }
 
@@ -308,15 +308,11 @@ impl Operands<'_> {
         if self.last { lies_channels_last(view) } else { view.is_packed() }
     }
 
-    fn push(&mut self, operand: StepOperand, view: &View) {
-        self.pointers.push(Pointer::to(operand, view));
-    }
-
     /// The type of x, and how far images are apart, unless they are packed.
     fn image(&mut self, windows: &Windows<'_>) -> Result<(Scalar, Option<Dim>), Refusal> {
-        let operand = self.read(windows.x)?;
-        let (scalar, view) = self.site.operand(operand)?;
-        self.push(operand, view);
+        let image = self.read(windows.x)?;
+        let Seen { scalar, view, .. } = image;
+        self.pointers.push(image.pointer());
         if self.last {
             return Ok((scalar, None));
         }
@@ -337,55 +333,51 @@ impl Operands<'_> {
     }
 
     fn weights(&mut self, value: ValueId, scalar: Scalar, group: i64) -> Result<(), Refusal> {
-        let operand = self.read(value)?;
-        let (own, view) = self.site.operand(operand)?;
-        if own != scalar {
+        let weights = self.read(value)?;
+        if weights.scalar != scalar {
             return Err(Refusal::Layout("a convolution of two types"));
         }
         let packed = match self.last {
-            true => channels_last::weights_lie_channels_last(view, group),
-            false => view.is_packed(),
+            true => channels_last::weights_lie_channels_last(weights.view, group),
+            false => weights.view.is_packed(),
         };
         if !packed {
             return Err(Refusal::Layout("weights that are not packed"));
         }
-        self.push(operand, view);
+        self.pointers.push(weights.pointer());
         Ok(())
     }
 
     fn bias(&mut self, value: ValueId) -> Result<Input, Refusal> {
-        let operand = self.read(value)?;
-        let (scalar, view) = self.site.operand(operand)?;
-        if !view.is_packed() {
+        let bias = self.read(value)?;
+        if !bias.view.is_packed() {
             return Err(Refusal::Layout("a bias that is not packed"));
         }
-        self.push(operand, view);
-        Ok(Input { span: Span::Column, scalar: Some(scalar) })
+        self.pointers.push(bias.pointer());
+        Ok(Input { span: Span::Column, scalar: Some(bias.scalar) })
     }
 
     /// What broadcasts to the result.
     fn addend(&mut self, value: ValueId) -> Result<Input, Refusal> {
-        let operand = self.read(value)?;
-        let (scalar, view) = self.site.operand(operand)?;
-        let span = match view.expand(self.shape) {
+        let addend = self.read(value)?;
+        let span = match addend.view.expand(self.shape) {
             Some(whole) if self.packed(&whole) => Span::Whole,
             Some(whole) if is_channels(&whole) => Span::Column,
             Some(_) | None => {
                 return Err(Refusal::Layout("an addend that is no channel's nor the result's"));
             }
         };
-        self.push(operand, view);
-        Ok(Input { span, scalar: Some(scalar) })
+        self.pointers.push(addend.pointer());
+        Ok(Input { span, scalar: Some(addend.scalar) })
     }
 
     fn result(&mut self, number: usize) -> Result<Option<Scalar>, Refusal> {
-        let operand = StepOperand::Output(number);
-        let (scalar, view) = self.site.operand(operand)?;
-        if view.shape() != self.shape || !self.packed(view) {
+        let result = self.site.operand(StepOperand::Output(number))?;
+        if result.view.shape() != self.shape || !self.packed(result.view) {
             return Err(Refusal::Layout("a result that is not packed"));
         }
-        self.push(operand, view);
-        Ok(Some(scalar))
+        self.pointers.push(result.pointer());
+        Ok(Some(result.scalar))
     }
 
     /// Whether all operands begin where several elements move at once.

@@ -4,7 +4,9 @@ use super::function::{Walk, function, leaves};
 use super::matmul_layout::MatMulLayout;
 use super::operand::Matrix;
 use super::sums::{Sum, is_gated, summed};
-use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, WIDTH, by_name, made, tiles};
+use super::{
+    Dims, Launch, Made, Pointer, Refusal, Seen, Site, StepOperand, WIDTH, by_name, made, tiles,
+};
 use crate::base::parameters::{GemmParameters, Parameters};
 use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;
@@ -344,12 +346,11 @@ impl<'a> Operands<'a> {
         let computed = "a matmul of a value that the launch itself computes";
         let read = |place| self.site.read(body.node(id).input(place), computed);
         let (a, b) = (read(0)?, read(1)?);
-        let ((scalar, of_a), (other, of_b)) = (self.site.operand(a)?, self.site.operand(b)?);
-        if scalar != other || self.scalar.is_some_and(|scalar| scalar != other) {
+        if a.scalar != b.scalar || self.scalar.is_some_and(|scalar| scalar != b.scalar) {
             return Err(Refusal::Layout("a matmul of two types"));
         }
-        self.scalar = Some(scalar);
-        let layout = MatMulLayout::of([of_a, of_b], self.shape)?;
+        self.scalar = Some(a.scalar);
+        let layout = MatMulLayout::of([a.view, b.view], self.shape)?;
         let odd = Refusal::Layout("operands of a matmul that are not packed");
         let ([Some(a_columns), Some(b_rows)], [Some(a_matrix), Some(b_matrix)]) =
             (layout.turned, layout.matrices)
@@ -357,17 +358,16 @@ impl<'a> Operands<'a> {
             return Err(odd);
         };
         if !shares_a {
-            self.push(a, &a_matrix.offset);
+            self.push(a.operand, &a_matrix.offset);
         }
-        self.push(b, &b_matrix.offset);
+        self.push(b.operand, &b_matrix.offset);
         let MatMulLayout { depth, apart, batched, .. } = layout;
         self.batched |= batched;
         Ok(Term { depth, apart, batched, sides: [a_columns, b_rows] })
     }
 
     pub(super) fn epilogue_input(&mut self, value: ValueId) -> Result<Input, Refusal> {
-        let operand = self.site.read(Some(value), "no operand")?;
-        let (scalar, view) = self.site.operand(operand)?;
+        let Seen { operand, scalar, view } = self.site.read(Some(value), "no operand")?;
         let rank = self.shape.len();
         let matrix = Matrix::of(view, self.shape, rank - 1)?;
         let columns = &self.shape[rank - 1];
@@ -385,8 +385,7 @@ impl<'a> Operands<'a> {
     }
 
     pub(super) fn result(&mut self, number: usize) -> Result<Option<Scalar>, Refusal> {
-        let operand = StepOperand::Output(number);
-        let (scalar, view) = self.site.operand(operand)?;
+        let Seen { operand, scalar, view } = self.site.operand(StepOperand::Output(number))?;
         if view.shape() != self.shape || !view.is_contiguous() {
             return Err(Refusal::Layout("a result that is not packed"));
         }

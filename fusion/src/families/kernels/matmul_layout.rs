@@ -25,19 +25,15 @@ impl MatMulLayout {
     /// # Errors
     /// [`Refusal::Layout`] for vectors.
     pub(crate) fn of([a, b]: [&View; 2], shape: &[Dim]) -> Result<Self, Refusal> {
-        let [.., depth] = &a.modes[..] else {
+        let ([.., _, depth], [of_batch @ .., _, _]) = (&a.modes[..], &b.modes[..]) else {
             return Err(Refusal::Layout("a matmul of vectors"));
         };
         let depth = depth.size.clone();
-        if a.modes.len() < 2 || b.modes.len() < 2 {
-            return Err(Refusal::Layout("a matmul of vectors"));
-        }
         let rank = shape.len();
         let (batch, rows, columns) = (&shape[..rank - 2], &shape[rank - 2], &shape[rank - 1]);
         let with = |two: [&Dim; 2]| -> Vec<Dim> { batch.iter().chain(two).cloned().collect() };
         // B is one matrix: all rows of the batch are rows of A.
-        let shared =
-            b.modes[..b.modes.len() - 2].iter().all(|mode| mode.stride == 0 || mode.size == 1);
+        let shared = of_batch.iter().all(|mode| mode.stride == 0 || mode.size == 1);
         let b = match shared {
             true => Matrix::of(b, &b.shape(), b.modes.len() - 1),
             false => Matrix::of(b, &with([&depth, columns]), rank - 1),

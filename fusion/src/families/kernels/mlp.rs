@@ -3,7 +3,7 @@
 use super::function::{Walk, function, leaves};
 use super::matmul::Operands;
 use super::operand::Matrix;
-use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, made, scalar};
+use super::{Launch, Made, Pointer, Refusal, Seen, Site, StepOperand, made, scalar};
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::is_multiple;
 use graphene_frontend::{Dim, Graph, NodeId, Op, ValueId};
@@ -94,8 +94,8 @@ impl Input {
         let rounded = of(matmul).ok_or(Refusal::Operation("a matmul of nothing"))?;
         let is_cast = matches!(body.node(rounded.node).op(), Op::Cast { .. });
         let value = if is_cast { of(rounded.node) } else { Some(rounded) };
-        let operand = site.read(value, "a matmul of a value that the launch itself computes")?;
-        let (x, view) = site.operand(operand)?;
+        let computed = "a matmul of a value that the launch itself computes";
+        let Seen { operand, scalar: x, view } = site.read(value, computed)?;
         let scalar = scalar(body.ty(rounded).dtype)?;
         let shape = view.shape();
         let Some((columns, rows)) = shape.split_last() else {
@@ -216,8 +216,7 @@ impl<'a> Chain<'a> {
         l: usize,
     ) -> Result<(Option<i64>, bool), Refusal> {
         let value = self.body.node(self.matmuls[l]).input(1);
-        let operand = self.site.read(value, "weights that are computed")?;
-        let (scalar, view) = self.site.operand(operand)?;
+        let Seen { operand, scalar, view } = self.site.read(value, "weights that are computed")?;
         let shape = view.shape();
         let [depth, columns] = &shape[..] else {
             return Err(Refusal::Layout("weights that are no matrix"));

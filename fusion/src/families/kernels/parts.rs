@@ -10,7 +10,7 @@ use crate::base::view::View;
 use crate::families::grids::widest;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node, ValueId};
+use graphene_frontend::graph::{Node, ValueId};
 use graphene_frontend::op::{Op, PadMode, SliceAxis};
 use graphene_ir::kernel::Number;
 use graphene_ir::template::conv::Filled;
@@ -39,7 +39,8 @@ enum What {
 
 /// The launch of a step that moves elements, or makes them of sizes; `None` if it is another one.
 pub(super) fn launch(site: &Site<'_>) -> Option<Result<Launch, Refusal>> {
-    let pieces = match alone(&site.step.body) {
+    // Groups of this family have no more than one operation.
+    let pieces = match site.step.body.only_operation() {
         None => copied(site),
         Some(node) => match node.op() {
             Op::Concat { axis } => joined(site, node, *axis),
@@ -59,11 +60,6 @@ pub(super) fn launch(site: &Site<'_>) -> Option<Result<Launch, Refusal>> {
         },
     };
     Some(pieces.and_then(|pieces| made(site, &pieces)))
-}
-
-/// The body's first operation, if it has any: groups of this family have no more than one.
-fn alone(body: &Graph) -> Option<&Node> {
-    body.nodes().map(|(_, node)| node).find(|node| node.is_operation())
 }
 
 /// Whether a kernel's symbols can have the value: it is not negative, and less than 2³¹ where no symbol is beyond

@@ -2,7 +2,7 @@
 
 use super::function::{function, whole};
 use super::operand::Axes;
-use super::{Dims, Launch, Refusal, Site, StepOperand, by_name, made, tiles};
+use super::{Dims, Launch, Refusal, Seen, Site, StepOperand, by_name, made, tiles};
 use crate::base::sizes::is_multiple;
 use crate::families::grids::{Mapping, of_loop, widest};
 use graphene_frontend::{DType, Dim, ValueId};
@@ -35,46 +35,46 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     };
     let outs = (0..outputs.len()).map(StepOperand::Output);
     let ins = (0..function.inputs()).map(StepOperand::Input);
-    let operands: Vec<StepOperand> = outs.chain(ins).collect();
-    let mut views = Vec::with_capacity(operands.len());
-    let mut scalars = Vec::with_capacity(operands.len());
-    for &operand in &operands {
-        let (scalar, view) = site.operand(operand)?;
-        views.push(view);
-        scalars.push(scalar);
-    }
-    let axes = Axes::of(&views)?;
-    if let ([output], [to, from]) = (&outputs[..], &scalars[..])
+    let operands = outs.chain(ins).map(|operand| site.operand(operand));
+    let operands = operands.collect::<Result<Vec<_>, _>>()?;
+    let axes = Axes::of(&operands.iter().map(|of| of.view).collect::<Vec<_>>())?;
+    if let ([output], [to, from]) = (&outputs[..], &operands[..])
         && input(*output).is_some()
-        && to == from
-        && let Some(launch) = transpose(site, &axes, *to)?
+        && to.scalar == from.scalar
+        && let Some(launch) = transpose(site, &axes, [*to, *from])?
     {
         return Ok(launch);
     }
     let mut dims: Dims = axes.named("N").collect();
     let mut accesses: Vec<Access> = Vec::with_capacity(operands.len());
     for (i, operand) in operands.iter().enumerate() {
-        let name = match operand {
+        let name = match operand.operand {
             StepOperand::Input(number) => format!("x{number}"),
             StepOperand::Output(number) | StepOperand::Stack(number) => format!("y{number}"),
             StepOperand::Scratch(number) => format!("s{number}"),
         };
-        accesses.push(axes.access(i, &name, scalars[i], &mut dims));
+        accesses.push(axes.access(i, &name, operand.scalar, &mut dims));
     }
-    let narrowest = scalars.iter().map(|scalar| scalar.bytes()).min().unwrap_or(1);
-    let offsets: Vec<&Dim> = views.iter().map(|view| &view.offset).collect();
+    let narrowest = operands.iter().map(|of| of.scalar.bytes()).min().unwrap_or(1);
+    let offsets: Vec<&Dim> = operands.iter().map(|of| &of.view.offset).collect();
     let vector = axes.vector(&offsets, widest(narrowest));
     let ins = accesses.split_off(outputs.len());
     let threads = threads(site, &items(&axes, vector), &mut dims);
     let (arch, outs) = (site.arch, accesses);
     let template = Pointwise { arch, function, numbers, ins, outs, vector, threads };
     let (outs, ins) = operands.split_at(outputs.len());
-    Ok(site.launch(made!(template)?, &dims, site.pointers(&[ins, outs].concat())?))
+    let pointers = ins.iter().chain(outs).map(Seen::pointer).collect();
+    Ok(site.launch(made!(template)?, &dims, pointers))
 }
 
 /// The launch of a copy whose contiguous axis changes, through tiles in shared memory; none where a loop reads neighbours
 /// too, or rows are short.
-fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Launch>, Refusal> {
+fn transpose(
+    site: &Site<'_>,
+    axes: &Axes,
+    [output, input]: [Seen<'_>; 2],
+) -> Result<Option<Launch>, Refusal> {
+    let scalar = output.scalar;
     let [to, from] = &axes.strides[..] else { return Ok(None) };
     let rows = axes.sizes.len() - 1;
     let columns = (0..rows).rev().find(|&axis| from[axis] == 1 && axes.sizes[axis] != 1);
@@ -93,7 +93,6 @@ fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Laun
         axes.along(&[&outer[..], &last].concat()).access(operand, name, scalar, &mut dims)
     };
     let (x, y) = (access("x", 1, [rows, columns]), access("y", 0, [columns, rows]));
-    let pointed = site.pointers(&[StepOperand::Input(0), StepOperand::Output(0)])?;
     // The widest moves of which all places but those along the contiguous axis are multiples.
     let vector = |offset: &Dim, strides: &[Dim], contiguous: usize| {
         let others = (0..=rows).filter(|&axis| axis != contiguous).map(|axis| &strides[axis]);
@@ -102,10 +101,11 @@ fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Laun
         let widths = [16, 8, 4].map(|width| width / scalar.bytes());
         widths.into_iter().filter(|&v| v <= 8).find(divides).unwrap_or(1)
     };
-    let load = vector(&pointed[0].offset, from, columns);
-    let store = vector(&pointed[1].offset, to, rows);
+    let load = vector(&input.view.offset, from, columns);
+    let store = vector(&output.view.offset, to, rows);
     let template = Transpose { arch: site.arch, x, y, load, store };
-    Ok(Some(site.launch(made!(template)?, &dims, pointed)))
+    let pointers = vec![input.pointer(), output.pointer()];
+    Ok(Some(site.launch(made!(template)?, &dims, pointers)))
 }
 
 /// Whether the type has integers that single precision does not hold, and a kernel may compute with them.

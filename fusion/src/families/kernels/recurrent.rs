@@ -2,7 +2,7 @@
 
 use super::function::unary;
 use super::{
-    Dims, Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, by_name, made, tiles,
+    Dims, Launch, Pointer, Refusal, Scratch, Seen, Site, StepOperand, WIDTH, by_name, made, tiles,
 };
 use crate::base::sizes::{ceil, is_multiple};
 use graphene_frontend::op::{Op, RnnAttrs, RnnCell, RnnDirection};
@@ -206,16 +206,16 @@ impl Operands<'_> {
     }
 
     fn write(&mut self, number: usize) -> Result<(), Refusal> {
-        self.push(StepOperand::Output(number)).map(drop)
+        self.push(self.site.operand(StepOperand::Output(number))?).map(drop)
     }
 
-    fn push(&mut self, operand: StepOperand) -> Result<(Scalar, Vec<Dim>), Refusal> {
-        let (scalar, view) = self.site.operand(operand)?;
+    fn push(&mut self, operand: Seen<'_>) -> Result<(Scalar, Vec<Dim>), Refusal> {
+        let Seen { scalar, view, .. } = operand;
         if !view.is_contiguous() {
             return Err(Refusal::Layout("operands of a layer that are not packed"));
         }
         self.aligned &= is_multiple(&view.offset, WIDTH / scalar.bytes());
-        self.pointers.push(Pointer { operand, offset: view.offset.clone() });
+        self.pointers.push(operand.pointer());
         Ok((scalar, view.shape()))
     }
 }

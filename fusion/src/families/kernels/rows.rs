@@ -2,7 +2,7 @@
 
 use super::function::{Walk, function, function_after, leaves};
 use super::operand::Matrix;
-use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, made};
+use super::{Dims, Launch, Pointer, Refusal, Seen, Site, StepOperand, WIDTH, made};
 use crate::families::grids::halved;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, Node, ValueId};
@@ -42,7 +42,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     if places.iter().all(|place| *place == Place::Same) {
         places.clear();
     }
-    let sum = sum.map(|number| operands.add("sum", StepOperand::Output(number))).transpose()?;
+    let sum = sum.map(|number| operands.result("sum", number)).transpose()?;
     let [scale, shift] = affine;
     let scale = operands.line("scale", scale)?;
     let shift = operands.line("shift", shift)?;
@@ -56,7 +56,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let mut outs = Vec::new();
     for (i, &number) in results.iter().enumerate() {
         let name = if i == 0 { "y".to_owned() } else { format!("y{i}") };
-        outs.push(operands.add(&name, StepOperand::Output(number))?);
+        outs.push(operands.result(&name, number)?);
     }
     let more = outs.split_off(1);
 
@@ -191,19 +191,22 @@ struct Source {
 }
 
 impl Operands<'_> {
-    fn add(&mut self, name: &str, operand: StepOperand) -> Result<Access, Refusal> {
-        let (scalar, view) = self.site.operand(operand)?;
-        let matrix = Matrix::of(view, self.shape, self.axis)?;
+    fn result(&mut self, name: &str, number: usize) -> Result<Access, Refusal> {
+        self.add(name, self.site.operand(StepOperand::Output(number))?)
+    }
+
+    fn add(&mut self, name: &str, of: Seen<'_>) -> Result<Access, Refusal> {
+        let matrix = Matrix::of(of.view, self.shape, self.axis)?;
         match matrix.period {
-            None => Ok(self.push(name, operand, scalar, matrix)),
+            None => Ok(self.push(name, of, matrix)),
             Some(_) => Err(Refusal::Layout("rows that repeat")),
         }
     }
 
-    fn push(&mut self, name: &str, operand: StepOperand, scalar: Scalar, matrix: Matrix) -> Access {
-        let access = matrix.access(name, scalar, &mut self.dims);
-        self.vector = self.vector.min(WIDTH / scalar.bytes());
-        self.all.push((operand, matrix));
+    fn push(&mut self, name: &str, of: Seen<'_>, matrix: Matrix) -> Access {
+        let access = matrix.access(name, of.scalar, &mut self.dims);
+        self.vector = self.vector.min(WIDTH / of.scalar.bytes());
+        self.all.push((of.operand, matrix));
         access
     }
 
@@ -214,8 +217,7 @@ impl Operands<'_> {
             return self.table(name, node);
         }
         let operand = self.site.read(Some(value), "no operand")?;
-        let (scalar, view) = self.site.operand(operand)?;
-        let matrix = Matrix::of(view, self.shape, self.axis)?;
+        let matrix = Matrix::of(operand.view, self.shape, self.axis)?;
         let place = match &matrix.period {
             None => Place::Same,
             Some(rows) => {
@@ -223,7 +225,7 @@ impl Operands<'_> {
                 Place::Repeated
             }
         };
-        Ok(Source { access: self.push(name, operand, scalar, matrix), place, index: None })
+        Ok(Source { access: self.push(name, operand, matrix), place, index: None })
     }
 
     /// The rows of a table that indices say, one for each row.
@@ -231,34 +233,31 @@ impl Operands<'_> {
         let computed = "a table or indices that the launch itself computes";
         let given = |place| self.site.read(node.input(place), computed);
         let (table, indices) = (given(0)?, given(1)?);
-        let (scalar, view) = self.site.operand(table)?;
-        let own = view.shape();
+        let own = table.view.shape();
         if own.is_empty() || own[1..] != self.shape[self.axis..] {
             return Err(Refusal::Layout("rows of a table that are not those of the result"));
         }
-        let matrix = Matrix::of(view, &own, 1)?;
+        let matrix = Matrix::of(table.view, &own, 1)?;
         if own[0].lower_bound().is_some_and(|rows| rows > ROWS) {
             return Err(Refusal::Layout("a table of 2³¹ rows or more"));
         }
         self.dims.insert(format!("{name}_rows"), own[0].clone());
-        let (index, view) = self.site.operand(indices)?;
-        let line = Matrix::of(view, &self.shape[..self.axis], self.axis)?;
+        let line = Matrix::of(indices.view, &self.shape[..self.axis], self.axis)?;
         if line.row != 1 || line.period.is_some() {
             return Err(Refusal::Layout("indices that are not contiguous"));
         }
-        let access = self.push(name, table, scalar, matrix);
-        let pointer = Pointer { operand: indices, offset: line.offset };
-        Ok(Source { access, place: Place::Index(index), index: Some(pointer) })
+        let access = self.push(name, table, matrix);
+        let pointer = Pointer { operand: indices.operand, offset: line.offset };
+        Ok(Source { access, place: Place::Index(indices.scalar), index: Some(pointer) })
     }
 
     /// A vector along the columns.
     fn line(&mut self, name: &str, value: Option<ValueId>) -> Result<Option<Scalar>, Refusal> {
         let Some(value) = value else { return Ok(None) };
         let operand = self.site.read(Some(value), "a scale that the launch itself computes")?;
-        let (scalar, _) = self.site.operand(operand)?;
         self.add(name, operand)?;
         match self.all.last() {
-            Some((_, matrix)) if matrix.row == 0 && matrix.column == 1 => Ok(Some(scalar)),
+            Some((_, matrix)) if matrix.row == 0 && matrix.column == 1 => Ok(Some(operand.scalar)),
             _ => Err(Refusal::Layout("a scale that is no vector")),
         }
     }

@@ -20,17 +20,19 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let Op::Cumulative { op, axis, exclusive, reverse } = *node.op() else {
         return Err(Refusal::Operation(node.op().name()));
     };
-    let operands = [StepOperand::Input(0), StepOperand::Output(0)];
-    let [(from, x), (to, y)] = [site.operand(operands[0])?, site.operand(operands[1])?];
+    let (x, y) = (site.operand(StepOperand::Input(0))?, site.operand(StepOperand::Output(0))?);
+    let pointers = vec![x.pointer(), y.pointer()];
+    let (from, to) = (x.scalar, y.scalar);
     let numbers = match (from.is_float(), to.is_float()) {
         (true, true) => Scalar::F32,
         (false, false) => Scalar::I64,
         _ => return Err(Refusal::Operation("a scan that converts")),
     };
     // The axis goes last.
-    let rank = y.modes.len();
+    let rank = y.view.modes.len();
     let order: Vec<usize> = (0..rank).filter(|&at| at != axis).chain([axis]).collect();
-    let (x, y) = (spread(x, &y.shape())?.transpose(&order), y.transpose(&order));
+    let x = spread(x.view, &y.view.shape())?.transpose(&order);
+    let y = y.view.transpose(&order);
     let axes = Axes {
         sizes: y.shape(),
         strides: [&x, &y]
@@ -38,7 +40,6 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
             .to_vec(),
     };
     let mut dims: Dims = axes.named("N").collect();
-    let pointers = site.pointers(&operands)?;
     let offsets: Vec<&Dim> = pointers.iter().map(|pointer| &pointer.offset).collect();
     let vector = axes.vector(&offsets, WIDTH / from.bytes().max(to.bytes()));
     let scan = Scan {

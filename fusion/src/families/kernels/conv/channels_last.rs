@@ -5,7 +5,7 @@ use super::{Operands, UNKNOWN, Windows};
 use crate::base::sizes::ceil;
 use crate::base::variants::Variant;
 use crate::base::view::{View, channels_last, depthwise_weights};
-use crate::families::kernels::{Dims, Made, Refusal, Site, WIDTH, by_name, made};
+use crate::families::kernels::{Dims, Made, Refusal, Seen, Site, WIDTH, by_name, made};
 use crate::families::tiles::{LEAST_OF_PIXELS, TILES_OF_PIXELS};
 use graphene_frontend::dim::Dim;
 use graphene_ir::target::Target;
@@ -47,13 +47,13 @@ impl Operands<'_> {
     /// Whether the operands of a convolution or a pooling lie so, rather than with their pixels innermost.
     pub(super) fn lie_channels_last(&self, windows: &Windows<'_>) -> Result<bool, Refusal> {
         let filters = match (windows.weights, windows.fold) {
-            (Some(w), None) => Some(self.site.operand(self.read(w)?)?.1),
+            (Some(w), None) => Some(self.read(w)?.view),
             (None, Some(_)) => None,
             _ => return Ok(false),
         };
-        let (scalar, image) = self.site.operand(self.read(windows.x)?)?;
+        let Seen { scalar, view: image, .. } = self.read(windows.x)?;
         let outputs = (0..self.site.step.outputs.len()).map(super::StepOperand::Output);
-        let outputs = outputs.map(|output| Ok(self.site.operand(output)?.1));
+        let outputs = outputs.map(|output| Ok(self.site.operand(output)?.view));
         let mut images = outputs.collect::<Result<Vec<_>, Refusal>>()?;
         images.push(image);
         let lie = filters.is_none_or(|view| weights_lie_channels_last(view, windows.group));
