@@ -230,6 +230,15 @@ impl Bound {
         }
     }
 
+    /// For each step how what computes it multiplies, where its name does not tell.
+    pub(crate) fn algorithms(&self) -> Vec<Option<&'static str>> {
+        match self {
+            Self::Cpu(bound) => bound.algorithms().collect(),
+            #[cfg(feature = "cuda")]
+            Self::Gpu(executable) => executable.kernels().map(|_| None).collect(),
+        }
+    }
+
     /// What libraries refused at these sizes.
     pub(crate) fn refusals(&self) -> &[String] {
         match self {

@@ -11,8 +11,8 @@ use graphene_fusion::program::{BufferId, Program, Step as Launch};
 use graphene_runtime::{BoundModel, BoundStep};
 use std::collections::HashMap;
 
-/// A step, with sizes, its kernel and its seconds.
-type Row<'a> = (((&'a Launch, &'a BoundStep), &'a str), &'a f64);
+/// A step, with sizes, its kernel and how that multiplies, and its seconds.
+type Row<'a> = (((&'a Launch, &'a BoundStep), (&'a str, Option<&'static str>)), &'a f64);
 
 /// A row for every step, from its time in seconds.
 pub(crate) fn steps(
@@ -23,8 +23,9 @@ pub(crate) fn steps(
 ) -> Vec<Step> {
     let (plan, sizes) = (bound.plan(), bound.sizes());
     let total: f64 = times.iter().sum();
-    let rows = program.steps().iter().zip(plan.steps()).zip(bound.kernels()).zip(times);
-    let row = |(i, (((step, at), kernel), &seconds)): (usize, Row<'_>)| {
+    let kernels = bound.kernels().into_iter().zip(bound.algorithms());
+    let rows = program.steps().iter().zip(plan.steps()).zip(kernels).zip(times);
+    let row = |(i, (((step, at), (kernel, algorithm)), &seconds)): (usize, Row<'_>)| {
         let work = work::of_step(program, step, sizes);
         let per_second = |amount: u64| amount as f64 / seconds.max(1e-12);
         let (roofline, beyond_roof) = roof.share(work, seconds);
@@ -34,6 +35,7 @@ pub(crate) fn steps(
             module: module(&step.nodes),
             family: step.family.name(),
             kernel: kernel.to_owned(),
+            algorithm,
             variant: at.variant_name,
             time_us: seconds * 1e6,
             share: seconds / total.max(1e-12),

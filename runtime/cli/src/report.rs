@@ -336,6 +336,9 @@ pub(crate) struct Step {
     pub(crate) family: &'static str,
     /// The kernel that runs it.
     pub(crate) kernel: String,
+    /// How that multiplies on a CPU, where its name does not tell: for example `Winograd`, `packed` or `VNNI`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) algorithm: Option<&'static str>,
     /// Which of the step's variants it is, where there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) variant: Option<&'static str>,
@@ -362,6 +365,14 @@ pub(crate) struct Step {
     /// Microseconds that library execution takes for the same nodes, where both were profiled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) library_us: Option<f64>,
+}
+
+impl Step {
+    /// The kernel, how it multiplies, and the variant.
+    pub(crate) fn what_runs(&self) -> String {
+        let parts = [Some(&*self.kernel), self.algorithm, self.variant];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// What a step takes at least on a target that it was planned for: its launch, and its traffic with memory or its

@@ -37,6 +37,7 @@ pub(crate) struct Peaks {
     tf32: f64,
     f16: f64,
     bf16: f64,
+    int8: f64,
 }
 
 /// The bandwidth of so many bytes and more.
@@ -63,19 +64,20 @@ impl Roof {
         let [f32, f16, bf16] = [Precision::F32, Precision::F16, Precision::Bf16].map(tera);
         let tf32 = tera(target.single());
         let gbytes_per_s = target.memory_bandwidth / 1e9;
-        let tflops_per_s = Peaks { f32, tf32, f16, bf16 };
+        // Matmuls of integers are computed by the vector units.
+        let tflops_per_s = Peaks { f32, tf32, f16, bf16, int8: f32 };
         Self { source: Source::Target, tflops_per_s, gbytes_per_s, cached: Vec::new() }
     }
 
-    /// A CPU's, which computes in single precision whatever it is given, but for matmuls by weights of bf16; `single` is how
+    /// A CPU's, which computes in single precision whatever it is given, but for matmuls of bytes and by weights of bf16; `single` is how
     /// matmuls of single precision are made.
     fn measured(rates: &Rates, single: Precision) -> Self {
-        let [tera, bf16] = [rates.flops, rates.bf16].map(|flops| flops / 1e12);
+        let [tera, bf16, int8] = [rates.flops, rates.bf16, rates.int8].map(|flops| flops / 1e12);
         let matmuls = if single == Precision::Bf16 { bf16 } else { tera };
         let cached = rates.bandwidth.iter();
         Self {
             source: Source::Measured,
-            tflops_per_s: Peaks { f32: tera, tf32: matmuls, f16: tera, bf16 },
+            tflops_per_s: Peaks { f32: tera, tf32: matmuls, f16: tera, bf16, int8 },
             gbytes_per_s: rates.memory() / 1e9,
             cached: cached
                 .map(|&(bytes, rate)| Cached { bytes, gbytes_per_s: rate / 1e9 })
@@ -97,9 +99,15 @@ impl Roof {
 
     /// Seconds of arithmetic and of traffic with memory.
     fn seconds(&self, work: Work) -> (f64, f64) {
-        let Peaks { f32, tf32, f16, bf16 } = self.tflops_per_s;
+        let Peaks { f32, tf32, f16, bf16, int8 } = self.tflops_per_s;
         let flops = work.flops;
-        let rows = [(flops.f16, f16), (flops.bf16, bf16), (flops.single, tf32), (flops.other, f32)];
+        let rows = [
+            (flops.f16, f16),
+            (flops.bf16, bf16),
+            (flops.integers, int8),
+            (flops.single, tf32),
+            (flops.other, f32),
+        ];
         let seconds = rows.map(|(flops, tera)| flops as f64 / (tera * 1e12));
         // Work on fewer bytes than were measured is not known to be slower.
         let cached = self.cached.iter().rev().find(|cached| cached.bytes <= work.bytes);
@@ -116,20 +124,25 @@ impl Roof {
 
     /// What steps were held against, and what it means to be beyond.
     pub(crate) fn said(&self, beyond: bool) -> String {
-        let Self { source, tflops_per_s: Peaks { f32, f16, bf16, .. }, gbytes_per_s, .. } = self;
-        let in_bf16 = format!(", {} in bf16", crate::human::digits(bf16 * 1e3));
+        let Self { source, tflops_per_s: Peaks { f32, f16, bf16, int8, .. }, .. } = self;
+        let gbytes_per_s = self.gbytes_per_s;
+        let beyond_f32 =
+            [(bf16, "matmuls of bf16"), (int8, "matmuls of bytes")].map(|(rate, what)| {
+                let said = || format!(", {} in {what}", crate::human::digits(rate * 1e3));
+                if rate > f32 { said() } else { String::new() }
+            });
         let rates = match source {
             Source::Measured => format!(
                 "measured just now: {} GFLOP/s{}, {} GB/s from memory, more from caches",
                 crate::human::digits(f32 * 1e3),
-                if bf16 > f32 { &in_bf16 } else { "" },
-                crate::human::digits(*gbytes_per_s)
+                beyond_f32.concat(),
+                crate::human::digits(gbytes_per_s)
             ),
             Source::Target => format!(
                 "the target's: {} TFLOP/s in f32, {} in f16, {} GB/s",
                 crate::human::digits(*f32),
                 crate::human::digits(*f16),
-                crate::human::digits(*gbytes_per_s)
+                crate::human::digits(gbytes_per_s)
             ),
         };
         let beyond =
@@ -151,7 +164,7 @@ mod tests {
 
     fn roof(single: Precision) -> Roof {
         let bandwidth = vec![(1 << 10, 8e9), (1 << 20, 1e9)];
-        Roof::measured(&Rates { flops: 1e9, bf16: 2e9, bandwidth }, single)
+        Roof::measured(&Rates { flops: 1e9, bf16: 2e9, int8: 4e9, bandwidth }, single)
     }
 
     #[test]
@@ -164,6 +177,8 @@ mod tests {
         let matmuls = Work { bytes: 0, flops: Flops { single: 1_000_000, ..Flops::default() } };
         near(matmuls, 1e-3);
         assert_eq!(roof(Precision::Bf16).least_seconds(matmuls), 0.5e-3);
+        let integers = Work { bytes: 0, flops: Flops { integers: 1_000_000, ..Flops::default() } };
+        near(integers, 0.25e-3);
         assert_eq!(
             [roof(Precision::F32).bound(work(0, 1)), roof(Precision::F32).bound(work(1, 0))],
             ["arithmetic", "memory"]

@@ -375,7 +375,7 @@ fn profile(text: &mut String, executor: &Executor, steps: &[Step], roof: Option<
             digits(step.gbytes_per_s),
             digits(step.tflops_per_s * 1e3),
             format!("{}{:.0} %", if step.beyond_roof { "≥ " } else { "" }, step.roofline * 100.0),
-            step.variant.map_or(step.kernel.clone(), |name| format!("{} {name}", step.kernel)),
+            step.what_runs(),
         ]));
     }
     print_profile(text, &table, &sorted);

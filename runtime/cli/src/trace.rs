@@ -73,6 +73,7 @@ fn slice(step: &Step, tid: usize, at: f64) -> Event<'_> {
         ("step", id.to_string()),
         ("module", step.module.clone().unwrap_or_default()),
         ("kernel", step.kernel.clone()),
+        ("algorithm", step.algorithm.unwrap_or_default().to_owned()),
         ("family", step.family.to_owned()),
         ("bytes", step.bytes.to_string()),
         ("flops", step.flops.to_string()),

@@ -24,6 +24,8 @@ pub(crate) struct Flops {
     pub(crate) f16: u64,
     /// Those of matmuls of bf16.
     pub(crate) bf16: u64,
+    /// Those of matmuls of integers, as quantised models have them.
+    pub(crate) integers: u64,
     /// Those of matmuls of single precision that may be rounded.
     pub(crate) single: u64,
     /// All others.
@@ -33,8 +35,8 @@ pub(crate) struct Flops {
 impl Work {
     /// Floating-point operations, a multiply-add being two.
     pub(crate) fn flops(self) -> u64 {
-        let Flops { f16, bf16, single, other } = self.flops;
-        [bf16, single, other].into_iter().fold(f16, u64::saturating_add)
+        let Flops { f16, bf16, integers, single, other } = self.flops;
+        [bf16, integers, single, other].into_iter().fold(f16, u64::saturating_add)
     }
 }
 
@@ -66,6 +68,7 @@ fn of_graph(graph: &Graph, bindings: &Bindings) -> Flops {
         let kind = match matmul_of(graph, node) {
             Some(DType::F16) => &mut all.f16,
             Some(DType::BF16) => &mut all.bf16,
+            Some(DType::I32) => &mut all.integers,
             Some(DType::F32) if may_round(node.op()) => &mut all.single,
             _ => &mut all.other,
         };

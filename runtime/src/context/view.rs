@@ -47,6 +47,13 @@ impl<'a> BoundModel<'a> {
         self.entry.bound.kernels()
     }
 
+    /// For each step how what computes it on a CPU multiplies, where its name does not tell: `Winograd`, `direct`, `implicit
+    /// GEMM` or `im2col` for convolutions; `packed` for matmuls by weights that were packed when the model was loaded;
+    /// the instructions that multiply bytes, such as `VNNI`, or numbers of bf16.
+    pub fn algorithms(&self) -> Vec<Option<&'static str>> {
+        self.entry.bound.algorithms()
+    }
+
     /// What a library has no way to compute at these sizes, with its words: the step's own kernel computes that, or the
     /// host.
     pub fn refusals(&self) -> &[String] {

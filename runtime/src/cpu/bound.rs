@@ -97,6 +97,11 @@ impl Bound {
         self.steps.iter().map(|step| step.kernel.name())
     }
 
+    /// For each step how its kernel multiplies, where its name does not tell.
+    pub fn algorithms(&self) -> impl Iterator<Item = Option<&'static str>> {
+        self.steps.iter().map(|step| step.kernel.kernel.algorithm())
+    }
+
     /// Bytes of the arena that a run needs.
     pub fn arena_bytes(&self) -> usize {
         // It was found to fit when this was made.

@@ -3,6 +3,7 @@
 //! A kernel is chosen once, from the step alone. Its plan says whether there is one; what no kernel takes is
 //! evaluated by the reference, and is reported under that name.
 
+use super::kernels::channels_last::Form;
 use super::kernels::int8::PackedIntegers;
 use super::kernels::packed::Packed;
 use super::kernels::reduce::Reduce;
@@ -271,6 +272,22 @@ impl Kernel {
             Self::Pool(_) => "pool",
             Self::Cumulative { .. } => "cumulative",
             Self::Reference => "reference",
+        }
+    }
+
+    /// How it multiplies, where its name does not tell: the form of a convolution, or what matrices are packed for.
+    pub(crate) fn algorithm(&self) -> Option<&'static str> {
+        match self {
+            Self::Layers(layers) => layers.algorithm(),
+            Self::ConvLayer(layer) => Some(layer.algorithm()),
+            Self::Conv(_) => Some(Form::UNROLLED),
+            Self::IntegerMatMul(_, packed) => packed.algorithm(),
+            Self::IntegerLayer(layer) => layer.packed.first()?.algorithm(),
+            Self::IntegerConv { prepacked, .. } => prepacked.iter().flatten().next()?.algorithm(),
+            Self::Rnn { prepacked, .. } => {
+                prepacked.iter().any(|packed| !packed.is_empty()).then_some(Packed::ALGORITHM)
+            }
+            _ => None,
         }
     }
 

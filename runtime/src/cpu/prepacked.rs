@@ -56,6 +56,15 @@ impl PackedWeight {
         }
     }
 
+    /// How it is multiplied by, for profiles.
+    pub(crate) fn algorithm(&self) -> Option<&'static str> {
+        match self {
+            Self::Reals(_) => Some(Packed::ALGORITHM),
+            Self::Bf16(_) => Some(PackedBf16::algorithm()),
+            Self::Integers(packed) => packed.algorithm(),
+        }
+    }
+
     /// Lines that a matmul of at most so many rows works in.
     pub(crate) fn memory(&self, rows: usize) -> usize {
         match self {

@@ -4,6 +4,7 @@
 //! registers, and sums of memory that was just read. Takes less than a tenth of a second.
 
 use super::kernels::bf16::{self, PackedBf16};
+use super::kernels::int8::{Left, PackedIntegers, To, multiply_tile};
 use super::kernels::matmul::{Matrix, Strides};
 use super::kernels::simd::{Kernel, dispatch};
 use super::kernels::tile::TileMut;
@@ -28,6 +29,8 @@ pub struct Rates {
     pub flops: f64,
     /// Those of matmuls by weights of bf16: no fewer.
     pub bf16: f64,
+    /// Those of matmuls of bytes by weights of bytes, their sums being integers: no fewer than in single precision.
+    pub int8: f64,
     /// Bytes read a second, by how many different ones are read: ascending, and no slower for fewer.
     pub bandwidth: Vec<(u64, f64)>,
 }
@@ -45,6 +48,7 @@ pub fn rates(threads: usize) -> Rates {
     let flops = best(threads, &mut vec![Work::Arithmetic; threads]);
     let matmul = MatMul::new();
     let bf16 = best(threads, &mut vec![Work::Bf16(&matmul); threads]).max(flops);
+    let int8 = best(threads, &mut vec![Work::Int8(&matmul); threads]).max(flops);
     let most = FOOTPRINTS.last().copied().unwrap_or(0) / threads / size_of::<f32>();
     let memory: Vec<Vec<f32>> = (0..threads).map(|_| vec![1.0; most]).collect();
     let of = |bytes: usize| {
@@ -58,7 +62,7 @@ pub fn rates(threads: usize) -> Rates {
     for i in (1..bandwidth.len()).rev() {
         bandwidth[i - 1].1 = bandwidth[i - 1].1.max(bandwidth[i].1);
     }
-    Rates { flops, bf16, bandwidth }
+    Rates { flops, bf16, int8, bandwidth }
 }
 
 /// What a thread does over and over.
@@ -68,6 +72,8 @@ enum Work<'a> {
     Arithmetic,
     /// Matmuls by weights of bf16.
     Bf16(&'a MatMul),
+    /// Matmuls of bytes.
+    Int8(&'a MatMul),
     /// Sums of this.
     Reading(&'a [f32]),
 }
@@ -77,7 +83,8 @@ impl Work<'_> {
     fn run(self, times: usize) -> f64 {
         match self {
             Self::Arithmetic => dispatch(MultiplyAdds(times)),
-            Self::Bf16(matmul) => matmul.run(times),
+            Self::Bf16(matmul) => matmul.of_bf16(times),
+            Self::Int8(matmul) => matmul.of_bytes(times),
             Self::Reading(memory) => {
                 (0..times).for_each(|_| {
                     black_box(dispatch(Sum(black_box(memory))));
@@ -147,8 +154,11 @@ impl Kernel for MultiplyAdds {
     }
 }
 
-/// A matmul by weights of bf16 that stays in the nearest caches.
-struct MatMul(PackedBf16);
+/// A matmul by weights that stay in the nearest caches.
+struct MatMul {
+    bf16: PackedBf16,
+    bytes: PackedIntegers,
+}
 
 impl MatMul {
     const SIZES: [usize; 3] = [64, 48, 1024];
@@ -156,20 +166,38 @@ impl MatMul {
     fn new() -> Self {
         let [_, n, k] = Self::SIZES;
         let at = Strides { offset: 0, batch: &[], row: n as isize, column: 1 };
-        let packed = PackedBf16::new(Matrix { data: &vec![0.5; k * n], at }, k, n);
-        Self(packed.expect("a small matrix is whole"))
+        let bf16 = PackedBf16::new(Matrix { data: &vec![0.5; k * n], at }, k, n);
+        let bytes = PackedIntegers::new(Matrix { data: &vec![3; k * n], at }, k, n);
+        let whole = "a small matrix is whole";
+        Self { bf16: bf16.expect(whole), bytes: bytes.expect(whole) }
     }
 
     /// So often; operations done.
-    fn run(&self, times: usize) -> f64 {
+    fn of_bytes(&self, times: usize) -> f64 {
+        let [m, n, k] = Self::SIZES;
+        let (a, mut c) = (vec![5; m * k], vec![0; m * n]);
+        let at = Strides { offset: 0, batch: &[], row: k as isize, column: 1 };
+        let left = Left::of_bytes(k, Matrix { data: &a, at }, m, 0, false);
+        let left = left.expect("a small matrix is whole");
+        for _ in 0..times {
+            let to = To::Sums(TileMut::new(&mut c, n));
+            let done = multiply_tile(left.rows(), &self.bytes, 0, 0, to);
+            done.expect("the sizes are those of the matrix");
+            black_box(&mut c);
+        }
+        (times * m * n * k * 2) as f64
+    }
+
+    /// The same by weights of bf16.
+    fn of_bf16(&self, times: usize) -> f64 {
         let [m, n, k] = Self::SIZES;
         let (a, mut c) = (vec![0.25; m * k], vec![0.0; m * n]);
         let at = Strides { offset: 0, batch: &[], row: k as isize, column: 1 };
         let a = Matrix { data: &a[..], at };
-        let mut memory = vec![bf16::Line::zeroed(); bf16::memory(m, &self.0)];
+        let mut memory = vec![bf16::Line::zeroed(); bf16::memory(m, &self.bf16)];
         for _ in 0..times {
             let tile = &mut TileMut::new(&mut c, n);
-            let done = bf16::multiply(k, a, &self.0, 0, tile, &mut memory);
+            let done = bf16::multiply(k, a, &self.bf16, 0, tile, &mut memory);
             done.expect("the sizes are those of the matrix");
             black_box(&mut c);
         }
@@ -207,7 +235,7 @@ mod tests {
         let measured = rates(2);
         // A core of today does a billion operations a second, and reads a billion bytes.
         assert!(measured.flops > 1e9 && measured.memory() > 1e9, "{measured:?}");
-        assert!(measured.bf16 >= measured.flops, "{measured:?}");
+        assert!(measured.bf16.min(measured.int8) >= measured.flops, "{measured:?}");
         assert!(measured.bandwidth.is_sorted_by(|a, b| a.0 < b.0 && a.1 >= b.1), "{measured:?}");
     }
 }

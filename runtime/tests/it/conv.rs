@@ -1,6 +1,6 @@
 //! Convolutions and their transposes: geometries, groups, partial blocks.
 
-use crate::check::{Random, check_graph, check_op, executable, random_inputs};
+use crate::check::{Random, check_graph, check_op, executable, module, random_inputs};
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, ValueId};
@@ -202,4 +202,17 @@ fn networks_whose_channels_are_innermost() {
             }
         }
     }
+}
+
+#[test]
+fn algorithms_are_named() {
+    let (row, bindings) = (&ROWS[7], Bindings::new());
+    let graph = network(row, [1, 64, 64], &PoolKind::Max { indices: None });
+    let algorithms = |granularity| -> Vec<_> {
+        let bound = module(&graph, granularity).bind(&bindings).unwrap();
+        assert_eq!(bound.algorithms().count(), bound.kernels().count());
+        bound.algorithms().flatten().collect()
+    };
+    assert_eq!(algorithms(Granularity::Fused), ["Winograd", "direct", "implicit GEMM"]);
+    assert_eq!(algorithms(Granularity::PerOp), ["im2col"; 3]);
 }

@@ -390,8 +390,15 @@ fn images_are_quantised_before_the_largest_are_taken() {
         let x = [bytes(&mut random, dtype, &shape)];
         let want = evaluate(&graph, &x).expect("the reference runs it");
         assert_eq!(run(&graph, &x, &[]), want, "{dtype}");
-        let kernels = module(&graph, Granularity::Fused).kernels().collect::<Vec<_>>();
+        let module = module(&graph, Granularity::Fused);
+        let kernels = module.kernels().collect::<Vec<_>>();
         assert_eq!(kernels, ["int8-conv+epilogue", "pool", "int8-conv+epilogue"]);
+        // By the best instructions that the machine has.
+        let bound = module.bind(&Bindings::new()).expect("it is bound");
+        let algorithms: Vec<_> = bound.algorithms().collect();
+        assert!(algorithms[0] == algorithms[2] && algorithms[1].is_none(), "{algorithms:?}");
+        let unit = algorithms[0].expect("bytes are multiplied");
+        assert!(["AMX", "VNNI", "AVX2", "portable"].contains(&unit), "{unit}");
     }
 }
 

@@ -148,4 +148,8 @@ fn the_library_is_beside_each_step() {
     let (beside, library): (f64, f64) = (beside.iter().sum(), library.iter().sum());
     assert!((beside - library).abs() < 1e-6 * library, "{beside} of {library}");
     assert!(of(0, "tflops_per_s").iter().sum::<f64>() > 0.0);
+    // Weights are packed for the matmuls of fused execution, which its profile says.
+    let steps = report["executors"][0]["profile"].as_array().unwrap();
+    let mut matmuls = steps.iter().filter(|step| step["family"] == "MatMul");
+    assert!(matmuls.any(|step| step["algorithm"] == "packed"), "{steps:?}");
 }

@@ -53,6 +53,11 @@ impl fmt::Debug for PackedBf16 {
 }
 
 impl PackedBf16 {
+    /// How such matrices are multiplied by, for profiles: by the instruction for it, or made single precision of panel by panel.
+    pub(crate) fn algorithm() -> &'static str {
+        if Unit::best().is_some() { "AVX512-BF16" } else { "widened" }
+    }
+
     /// The bytes that a matrix of these sizes takes; `None` if they are too many to count.
     pub(crate) fn bytes(depth: usize, columns: usize) -> Option<usize> {
         depth.div_ceil(DEEP).checked_mul(columns.div_ceil(LANES))?.checked_mul(size_of::<Line>())

@@ -295,6 +295,20 @@ pub(crate) enum Form {
     Winograd,
 }
 
+impl Form {
+    /// What convolutions are whose windows are unrolled beside their filters, by none of these forms.
+    pub(crate) const UNROLLED: &str = "im2col";
+
+    /// The name in profiles.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Windows => "implicit GEMM",
+            Self::Depthwise => "direct",
+            Self::Winograd => "Winograd",
+        }
+    }
+}
+
 /// What a form reads of the images.
 #[allow(clippy::large_enum_variant)] // There is one for a convolution, on the stack.
 enum Way<'a> {

@@ -99,6 +99,11 @@ impl PackedIntegers {
         columns.checked_next_multiple_of(LANES)?.checked_mul(depth)?.checked_mul(size_of::<i32>())
     }
 
+    /// The instructions that multiply its bytes, if it is of bytes.
+    pub(crate) fn algorithm(&self) -> Option<&'static str> {
+        self.right().is_ok().then(|| Unit::best().name())
+    }
+
     /// The bytes that it takes.
     pub(crate) fn held_bytes(&self) -> u64 {
         (match &self.elements {

@@ -115,6 +115,9 @@ impl fmt::Debug for Packed {
 }
 
 impl Packed {
+    /// The name in profiles of matmuls by such matrices.
+    pub(crate) const ALGORITHM: &str = "packed";
+
     /// Every panel but the last has a divisor of this many columns: tiles of C have to begin at a multiple of it.
     pub(crate) const COLUMNS: usize = WIDEST;
 

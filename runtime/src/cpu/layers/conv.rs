@@ -146,6 +146,11 @@ impl ConvLayer {
         if self.epilogue.len() == 0 { "conv" } else { "conv+epilogue" }
     }
 
+    /// How it multiplies, for profiles.
+    pub(crate) fn algorithm(&self) -> &'static str {
+        self.channels_last.as_ref().map_or(Form::UNROLLED, |filters| filters.form.name())
+    }
+
     /// Whether the step's input of this number is read as it lies.
     pub(crate) fn is_read(&self, input: usize) -> bool {
         let packed = self.channels_last.as_ref().is_some_and(|filters| filters.packed.is_some());

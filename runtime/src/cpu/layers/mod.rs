@@ -99,6 +99,12 @@ impl Layers {
         }
     }
 
+    /// How its weights are multiplied by, for profiles, if any were prepacked.
+    pub(crate) fn algorithm(&self) -> Option<&'static str> {
+        let mut matmuls = self.layers.iter().flat_map(|layer| &layer.matmuls);
+        matmuls.find_map(|matmul| matmul.prepacked.as_ref()?.algorithm())
+    }
+
     /// Whether the step's input of this number is read as it lies.
     pub(crate) fn reads(&self, input: usize) -> bool {
         self.layers.iter().any(|layer| {

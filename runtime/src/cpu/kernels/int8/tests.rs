@@ -210,7 +210,7 @@ fn quotients_are_rounded_as_those_of_divisions() {
     let left = Left::new(1, Matrix { data: &a, at: strides(0, 1, 1) }, ROWS).unwrap().unwrap();
     let random = numbers(200, 3, [1, 100_000]);
     let random = random.chunks(2).map(|pair| (pair[0] as f32 * 1e-3, pair[1] as f32 * 1e-3));
-    // By a divisor beside twice the scale, odd products lie next to the middle.
+    // By a divisor beside twice the scale, quotients of odd numbers lie next to the middle.
     let random = random.flat_map(|(scale, by)| {
         let twice = 2.0 * scale;
         [by, twice.next_down(), twice.next_up()].map(|by| (scale, by))

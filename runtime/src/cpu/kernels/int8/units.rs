@@ -60,6 +60,19 @@ impl Unit {
         Self::all().next().unwrap_or(Self::Any)
     }
 
+    /// The name in profiles.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(_) => "AMX",
+            #[cfg(target_arch = "x86_64")]
+            Self::Vnni(_) => "VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => "AVX2",
+            Self::Any => "portable",
+        }
+    }
+
     /// Words of a column that it multiplies at once.
     pub(super) fn deep(self) -> usize {
         match self {
