@@ -162,6 +162,13 @@ impl Dim {
         }
     }
 
+    /// The symbols in it.
+    pub fn symbols(&self) -> BTreeSet<Symbol> {
+        let mut symbols = BTreeSet::new();
+        self.collect_symbols(&mut symbols);
+        symbols
+    }
+
     /// Adds the symbols in it to `out`.
     pub fn collect_symbols(&self, out: &mut BTreeSet<Symbol>) {
         for (product, _) in self.terms() {
@@ -290,8 +297,7 @@ impl Dim {
             };
             let rest = &difference - &Dim::term(product.clone(), *coefficient);
             let sum = if *coefficient == 1 { -&rest } else { rest };
-            let mut symbols = BTreeSet::new();
-            sum.collect_symbols(&mut symbols);
+            let symbols = sum.symbols();
             let fits = !symbols.contains(symbol) && sum.lower_bound().is_some_and(|low| low >= 2);
             (fits && !symbols.is_empty()).then(|| (symbol.clone(), sum))
         };
@@ -331,9 +337,7 @@ impl Dim {
     pub fn eval(&self, bindings: &Bindings) -> Result<i64, DimError> {
         let value = self.substitute(bindings)?;
         value.known().ok_or_else(|| {
-            let mut symbols = BTreeSet::new();
-            value.collect_symbols(&mut symbols);
-            DimError::Unbound(symbols.pop_first().expect("an unknown dim holds a symbol"))
+            DimError::Unbound(value.symbols().pop_first().expect("an unknown dim holds a symbol"))
         })
     }
 

@@ -21,7 +21,6 @@ use graphene_frontend::eval::evaluate_op;
 use graphene_frontend::{
     Bindings, DType, Dim, Graph, Node, Op, Symbol, Tensor, TensorType, ValueId,
 };
-use std::collections::BTreeSet;
 
 /// What is filled and what is cut where a dim is padded.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -149,9 +148,7 @@ fn accounted(value: &Value, ty: &TensorType, symbol: &Symbol) -> bool {
 }
 
 fn mentions(dim: &Dim, symbol: &Symbol) -> bool {
-    let mut symbols = BTreeSet::new();
-    dim.collect_symbols(&mut symbols);
-    symbols.contains(symbol)
+    dim.symbols().contains(symbol)
 }
 
 impl Value {

@@ -23,6 +23,13 @@ impl Graph {
         (node.op(), node.inputs())
     }
 
+    /// What a value's operation reads, if it is this one and reads so many values.
+    pub fn operands<const N: usize>(&self, value: ValueId, of: &Op) -> Option<[ValueId; N]> {
+        let (op, inputs) = self.operation(value);
+        let inputs = inputs.iter().copied().collect::<Option<Vec<_>>>()?;
+        inputs.try_into().ok().filter(|_| op == of)
+    }
+
     /// The only operation; `None` if there are several, or none.
     pub fn only_operation(&self) -> Option<&Node> {
         let mut operations = self.nodes().map(|(_, node)| node).filter(|node| node.is_operation());

@@ -245,11 +245,7 @@ impl Program {
 
     /// Symbols that need a size before the program can run.
     pub fn symbols(&self) -> BTreeSet<Symbol> {
-        let mut symbols = BTreeSet::new();
-        for (_, ty) in &self.inputs {
-            ty.shape.iter().for_each(|dim| dim.collect_symbols(&mut symbols));
-        }
-        symbols
+        self.inputs.iter().flat_map(|(_, ty)| &ty.shape).flat_map(Dim::symbols).collect()
     }
 }
 

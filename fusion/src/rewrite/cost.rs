@@ -4,7 +4,6 @@
 
 use crate::base::sizes::sizes_of;
 use graphene_frontend::{Bindings, Dim, Op, TensorType};
-use std::collections::BTreeSet;
 
 /// Microseconds of a launch.
 const LAUNCH: f64 = 2.0;
@@ -87,7 +86,5 @@ fn elements(ty: &TensorType, hints: &Bindings) -> f64 {
 /// The size of a dim, and at least one: a size that comes out negative is none, and nothing may cost less than its
 /// parts.
 fn size(dim: &Dim, hints: &Bindings) -> f64 {
-    let mut symbols = BTreeSet::new();
-    dim.collect_symbols(&mut symbols);
-    dim.eval(&sizes_of(symbols, hints)).map_or(1.0, |size| size.max(1) as f64)
+    dim.eval(&sizes_of(dim.symbols(), hints)).map_or(1.0, |size| size.max(1) as f64)
 }
