@@ -121,16 +121,15 @@ fn plan_by(
     if let Some(elements) = elements {
         graph = tidy(&convert(&graph, elements)?)?;
     }
-    if granularity == Granularity::Fused {
-        graph = split_reductions(graph, target)?;
-        graph = match target.kind {
-            Kind::Cpu => integer_arithmetic(graph)?,
-            Kind::Cuda { .. } => tidy(&split_gates(&split_rotations(&graph)?)?)?,
-        };
-    }
-    if granularity == Granularity::PerOp && target.kind != Kind::Cpu {
-        graph = tidy(&library::spelled(&graph, attention)?)?;
-    }
+    graph = match (granularity, target.kind) {
+        (Granularity::PerOp, Kind::Cpu) => graph,
+        (Granularity::PerOp, Kind::Cuda { .. }) => tidy(&library::spelled(&graph, attention)?)?,
+        (Granularity::Fused, Kind::Cpu) => integer_arithmetic(graph)?,
+        (Granularity::Fused, Kind::Cuda { .. }) => {
+            let graph = split_rotations(&split_reductions(&graph, target)?)?;
+            tidy(&split_gates(&graph)?)?
+        }
+    };
     if target.kind != Kind::Cpu {
         graph = with_whole_channels(graph, target, granularity, hints)?;
     }

@@ -1,7 +1,9 @@
 //! A graph built anew, with other operations in place of some.
 
 use crate::base::error::FusionError;
-use graphene_frontend::{Binary, DType, Graph, InferError, Node, NodeId, Op, Tensor, ValueId};
+use graphene_frontend::{
+    Binary, DType, Dim, Graph, InferError, Node, NodeId, Op, SliceAxis, Tensor, ValueId,
+};
 use std::collections::HashMap;
 
 /// What is rebuilt. The error is [`FusionError::Rebuild`]: an operation refuses inputs that it accepted before, a defect of
@@ -31,12 +33,34 @@ impl InPlace<'_> {
         self.add(Op::Binary(op), &[a, b])
     }
 
+    /// What an operation makes of a value and another one; the value itself where there is no other one.
+    pub(crate) fn with(&mut self, op: Binary, x: ValueId, by: Option<ValueId>) -> Rebuilt<ValueId> {
+        by.map_or(Ok(x), |by| self.binary(op, x, by))
+    }
+
     pub(crate) fn cast(&mut self, to: DType, x: ValueId) -> Rebuilt<ValueId> {
         self.add(Op::Cast { to, saturate: true }, &[x])
     }
 
     pub(crate) fn constant(&mut self, tensor: Tensor) -> ValueId {
         self.graph.add_constant(self.node.name(), tensor)
+    }
+
+    /// These places of an axis, as indices.
+    pub(crate) fn places(&mut self, places: impl IntoIterator<Item = usize>) -> ValueId {
+        let places: Vec<i64> = places.into_iter().map(|place| place as i64).collect();
+        self.constant(Tensor::from_vec(vec![places.len()], places).expect("a vector"))
+    }
+
+    /// So many elements of a value along an axis, from one on.
+    pub(crate) fn slice(
+        &mut self,
+        x: ValueId,
+        axis: usize,
+        start: Dim,
+        len: Dim,
+    ) -> Rebuilt<ValueId> {
+        self.add(Op::Slice(vec![SliceAxis { axis, start, len, step: 1 }]), &[x])
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::base::constants::constants;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
+use crate::rewrite::ranges::{both_of, either};
 use graphene_frontend::{Binary, Dim, Graph, NodeId, Op, SliceAxis, ValueId};
 use std::collections::BTreeSet;
 
@@ -10,18 +11,13 @@ use std::collections::BTreeSet;
 /// multiplied, one of them after functions of each element.
 pub(crate) fn split_gates(graph: &Graph) -> Rebuilt<Graph> {
     let constant = constants(graph);
-    let multiplied = graph.nodes().filter(|(_, node)| *node.op() == Op::Binary(Binary::Mul));
+    let inner = |value| graph.through(value, |op| matches!(op, Op::Unary(_)));
+    let multiplied =
+        graph.nodes().filter_map(|(id, _)| graph.operands(id.value(), &Op::Binary(Binary::Mul)));
     let gates: BTreeSet<NodeId> = multiplied
-        .filter_map(|(_, node)| {
-            let &[Some(a), Some(b)] = node.inputs() else { return None };
-            let part = |value| graph.through(value, |op| matches!(op, Op::Unary(_)));
-            gates(graph, &constant, [a, b].map(part))
-        })
+        .filter_map(|factors| gates(graph, &constant, factors.map(inner)))
         .flatten()
         .collect();
-    if gates.is_empty() {
-        return Ok(graph.clone());
-    }
     rebuilt(graph, |mut at, id, inputs| match (at.node.op(), inputs) {
         (Op::Slice(range), &[Some(of)]) if gates.contains(&id) => {
             part(&mut at, of, &range[0]).map(Some)
@@ -32,30 +28,23 @@ pub(crate) fn split_gates(graph: &Graph) -> Rebuilt<Graph> {
 
 /// The two, if they are the two parts of a matmul by constant weights, and all that is read of it.
 fn gates(graph: &Graph, constant: &[bool], gates: [ValueId; 2]) -> Option<[NodeId; 2]> {
-    let [Some((whole, a)), Some((same, b))] = gates.map(|gate| graph.range_of(gate)) else {
-        return None;
-    };
+    let [a, b] = gates;
+    let (whole, axis, _) = either(a, b, |low, high| both_of(graph, [low, high]))?;
     let shape = &graph.ty(whole).shape;
-    let last = a.axis == b.axis && a.axis + 1 == shape.len();
-    let [first, second] = if a.start == 0 { [a, b] } else { [b, a] };
-    let width = &first.len;
-    let both = first.start == 0 && second.start == *width && second.len == *width;
-    let all = whole == same && last && both && shape.last() == Some(&(width + width));
     let alone = graph.uses(whole.node).len() == 2 && !graph.gives(whole.node);
     // The matmul itself, or the sum with its bias.
-    let is_weights = |value: Option<ValueId>| value.is_some_and(|v| constant[v.node.index()]);
-    let is_matmul = |value: ValueId| match graph.operation(value) {
-        (Op::MatMul, &[_, weights]) => is_weights(weights),
-        _ => false,
+    let is_weights = |value: ValueId| constant[value.node.index()];
+    let is_matmul = |value: ValueId| {
+        graph.operands(value, &Op::MatMul).is_some_and(|[_, weights]| is_weights(weights))
     };
-    let fits = match graph.operation(whole) {
-        (Op::Binary(Binary::Add), &[Some(matmul), bias]) => {
-            let row = bias.is_some_and(|bias| graph.ty(bias).shape[..] == shape[shape.len() - 1..]);
+    let fits = match graph.operands(whole, &Op::Binary(Binary::Add)) {
+        Some([matmul, bias]) => {
+            let row = graph.ty(bias).shape[..] == shape[shape.len() - 1..];
             row && graph.only_reader(matmul.node).is_some() && is_weights(bias) && is_matmul(matmul)
         }
-        _ => is_matmul(whole),
+        None => is_matmul(whole),
     };
-    (all && alone && fits).then_some(gates.map(|gate| gate.node))
+    (axis + 1 == shape.len() && alone && fits).then_some(gates.map(|gate| gate.node))
 }
 
 /// Adds what gives these columns of a matmul alone, or of its sum with a bias.
@@ -68,7 +57,7 @@ fn part(at: &mut InPlace<'_>, of: ValueId, columns: &SliceAxis) -> Rebuilt<Value
     let axis = at.graph.ty(own[1]).rank() - 1;
     own[1] = match joined(at.graph, own[1], columns) {
         Some(weights) => weights,
-        None => at.add(Op::Slice(vec![SliceAxis { axis, ..columns.clone() }]), &[own[1]])?,
+        None => at.slice(own[1], axis, columns.start.clone(), columns.len.clone())?,
     };
     at.add(node.op().clone(), &own)
 }

@@ -108,11 +108,9 @@ fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
         (Op::Cast { to: DType::F32, .. }, &[whole]) => whole,
         _ => None,
     };
-    match graph.operation(value) {
-        (Op::Binary(Binary::Mul), &[Some(a), Some(b)]) => {
-            either(a, b, |x, scale| Some((converted(x)?, Some(scale))))
-        }
-        _ => Some((converted(value)?, None)),
+    match graph.operands(value, &Op::Binary(Binary::Mul)) {
+        Some([a, b]) => either(a, b, |x, scale| Some((converted(x)?, Some(scale)))),
+        None => Some((converted(value)?, None)),
     }
 }
 
@@ -161,10 +159,7 @@ fn are_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
 impl InPlace<'_> {
     fn centered(&mut self, bytes: ValueId, zero: Option<ValueId>) -> Rebuilt<ValueId> {
         let wide = self.cast(DType::I32, bytes)?;
-        match zero {
-            Some(zero) => self.binary(Binary::Sub, wide, zero),
-            None => Ok(wide),
-        }
+        self.with(Binary::Sub, wide, zero)
     }
 }
 
@@ -192,10 +187,7 @@ fn chosen(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<Val
     let bytes = at.add_optional(at.node.op().clone(), &inputs)?;
     let whole = at.centered(bytes, zero)?;
     let real = at.cast(DType::F32, whole)?;
-    Ok(Some(match scale {
-        Some(scale) => at.binary(Binary::Mul, real, scale)?,
-        None => real,
-    }))
+    at.with(Binary::Mul, real, scale).map(Some)
 }
 
 /// The number that an operation makes of another one beside a constant, if it keeps the order of numbers.
@@ -232,12 +224,8 @@ fn quantised_first(
         node = graph.node(before.node);
         match at.graph.operation(made) {
             (Op::Pool(pool), &[Some(x)]) if is_largest(pool) => break (pool.clone(), x),
-            (op, &[x]) => {
-                steps.push((op.clone(), None));
-                value = x;
-            }
-            (op, &[x, constant @ Some(_)]) => {
-                steps.push((op.clone(), constant));
+            (op, &[x, ref constant @ ..]) if matches!(constant, [] | [Some(_)]) => {
+                steps.push((op.clone(), constant.first().copied().flatten()));
                 value = x;
             }
             _ => return Ok(None),
@@ -344,10 +332,7 @@ fn multiplied(
     let sum = at.add(op.clone(), &[x, integers])?;
     let real = at.cast(DType::F32, sum)?;
     let y = at.binary(Binary::Mul, real, factors)?;
-    Ok(Some(match biases {
-        Some(biases) => at.binary(Binary::Add, y, biases)?,
-        None => y,
-    }))
+    at.with(Binary::Add, y, biases).map(Some)
 }
 
 /// A weight that is dequantised from constant bytes, and what is done with its dims then.

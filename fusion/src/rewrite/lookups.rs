@@ -10,39 +10,43 @@
 use crate::base::elements::is_real;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::eval::pad_sources;
-use graphene_frontend::op::{Binary, Op, PadMode, SliceAxis};
+use graphene_frontend::op::{Binary, Op, PadMode};
 use graphene_frontend::{DType, Dim, Graph, Tensor, ValueId};
 
 /// The graph with lookups along the first axis in place of all others, where the template has their elements.
 pub(crate) fn as_rows(graph: &Graph) -> Rebuilt<Graph> {
-    rebuilt(graph, |at, _, inputs| {
+    rebuilt(graph, |mut at, _, inputs| {
         let Some(table) = inputs.first().copied().flatten() else { return Ok(None) };
-        let narrow = match at.graph.ty(table).dtype {
-            dtype @ (DType::Bool | DType::I8 | DType::U8) => Some(dtype),
-            dtype if is_real(dtype) => None,
-            _ => return Ok(None),
-        };
+        let dtype = at.graph.ty(table).dtype;
+        if !is_real(dtype) && !moves_as_real(dtype) {
+            return Ok(None);
+        }
         let given = inputs.get(1).copied().flatten().is_some_and(|of| is_given(at.graph, of));
         let op = at.node.op();
         // Whoever runs the plan refuses what lies outside, which could not be seen in sums of indices.
-        let taken = if let Op::Gather { axis: 0 } = op { narrow.is_some() } else { !given };
-        let mut place = At { at, narrow };
+        let taken = if let Op::Gather { axis: 0 } = op { moves_as_real(dtype) } else { !given };
         match (op, inputs) {
             (Op::Gather { axis }, &[_, Some(indices)]) if taken => {
-                place.along(table, *axis, indices).map(Some)
+                at.along(table, *axis, indices).map(Some)
             }
             (Op::GatherElements { axis }, &[_, Some(indices)]) if taken => {
-                place.elements(table, *axis, indices).map(Some)
+                at.elements(table, *axis, indices).map(Some)
             }
             (Op::GatherNd { batch_dims }, &[_, Some(indices)]) if taken => {
-                place.tuples(table, *batch_dims, indices)
+                at.tuples(table, *batch_dims, indices)
             }
             (Op::Pad { mode, before, .. }, _) if *mode != PadMode::Constant => {
-                place.border(table, *mode, before)
+                at.border(table, *mode, before)
             }
             _ => Ok(None),
         }
     })
+}
+
+/// Whether the template moves elements as reals: in single precision, or in half precision if that is asked for; both have
+/// all integers of eight bits.
+fn moves_as_real(dtype: DType) -> bool {
+    matches!(dtype, DType::Bool | DType::I8 | DType::U8)
 }
 
 /// Whether a value is an input but for its shape and the width of its integers.
@@ -52,22 +56,15 @@ fn is_given(graph: &Graph, value: ValueId) -> bool {
     *graph.operation(graph.through(value, passes)).0 == Op::Input
 }
 
-/// Where operations are added, and the type of elements that the template moves as reals: in single precision, or in half
-/// precision if that is asked for; both have all integers of eight bits.
-struct At<'a> {
-    at: InPlace<'a>,
-    narrow: Option<DType>,
-}
-
-impl At<'_> {
+impl InPlace<'_> {
     fn shape(&self, value: ValueId) -> Vec<Dim> {
-        self.at.graph.ty(value).shape.clone()
+        self.graph.ty(value).shape.clone()
     }
 
     fn size(&mut self, size: &Dim) -> Rebuilt<ValueId> {
         match size.known() {
-            Some(size) => Ok(self.at.constant(Tensor::scalar(size))),
-            None => self.at.add(Op::Size(size.clone()), &[]),
+            Some(size) => Ok(self.constant(Tensor::scalar(size))),
+            None => self.add(Op::Size(size.clone()), &[]),
         }
     }
 
@@ -76,36 +73,36 @@ impl At<'_> {
             return Ok(value);
         }
         let by = self.size(by)?;
-        self.at.binary(Binary::Mul, value, by)
+        self.binary(Binary::Mul, value, by)
     }
 
     /// `0, step, 2·step, …` along one of so many axes.
     fn counted(&mut self, len: &Dim, step: &Dim, [axis, rank]: [usize; 2]) -> Rebuilt<ValueId> {
         let mut shape = vec![Dim::from(1); rank];
         shape[axis] = len.clone();
-        let range = self.at.add(Op::Iota(len.clone()), &[])?;
+        let range = self.add(Op::Iota(len.clone()), &[])?;
         let range = self.scaled(range, step)?;
-        self.at.add(Op::Reshape(shape), &[range])
+        self.add(Op::Reshape(shape), &[range])
     }
 
     /// Indices of an axis of this size, none of which counts from its end.
     fn wrapped(&mut self, indices: ValueId, size: &Dim) -> Rebuilt<ValueId> {
-        if let Op::Constant(known) = self.at.graph.node(indices.node).op()
+        if let Op::Constant(known) = self.graph.node(indices.node).op()
             && known.as_slice::<i64>().is_ok_and(|known| known.iter().all(|&index| index >= 0))
         {
             return Ok(indices);
         }
         let size = self.size(size)?;
         let zero = self.size(&Dim::from(0))?;
-        let negative = self.at.binary(Binary::Less, indices, zero)?;
-        let behind = self.at.binary(Binary::Add, indices, size)?;
-        self.at.add(Op::Select, &[negative, behind, indices])
+        let negative = self.binary(Binary::Less, indices, zero)?;
+        let behind = self.binary(Binary::Add, indices, size)?;
+        self.add(Op::Select, &[negative, behind, indices])
     }
 
     fn wide(&mut self, indices: ValueId) -> Rebuilt<ValueId> {
-        match self.at.graph.ty(indices).dtype {
+        match self.graph.ty(indices).dtype {
             DType::I64 => Ok(indices),
-            _ => self.at.cast(DType::I64, indices),
+            _ => self.cast(DType::I64, indices),
         }
     }
 
@@ -119,17 +116,18 @@ impl At<'_> {
     ) -> Rebuilt<ValueId> {
         let from = self.shape(table);
         let (rows, row) = from.split_at(axes);
+        let dtype = self.graph.ty(table).dtype;
         let mut sizes = vec![product(rows)];
         sizes.extend((!row.is_empty()).then(|| product(row)));
-        let mut table = self.at.add(Op::Reshape(sizes), &[table])?;
-        if self.narrow.is_some() {
-            table = self.at.cast(DType::F32, table)?;
+        let mut table = self.add(Op::Reshape(sizes), &[table])?;
+        if moves_as_real(dtype) {
+            table = self.cast(DType::F32, table)?;
         }
-        let mut taken = self.at.add(Op::Gather { axis: 0 }, &[table, numbers])?;
-        if let Some(to) = self.narrow {
-            taken = self.at.cast(to, taken)?;
+        let mut taken = self.add(Op::Gather { axis: 0 }, &[table, numbers])?;
+        if moves_as_real(dtype) {
+            taken = self.cast(dtype, taken)?;
         }
-        self.at.add(Op::Reshape(shape), &[taken])
+        self.add(Op::Reshape(shape), &[taken])
     }
 
     fn along(&mut self, table: ValueId, axis: usize, indices: ValueId) -> Rebuilt<ValueId> {
@@ -141,9 +139,9 @@ impl At<'_> {
         let before = product(&from[..axis]);
         let indices = self.wide(indices)?;
         let indices = self.wrapped(indices, &from[axis])?;
-        let own = self.at.add(Op::Reshape(vec![Dim::from(1), product(&by)]), &[indices])?;
+        let own = self.add(Op::Reshape(vec![Dim::from(1), product(&by)]), &[indices])?;
         let first = self.counted(&before, &from[axis], [0, 2])?;
-        let numbers = self.at.binary(Binary::Add, first, own)?;
+        let numbers = self.binary(Binary::Add, first, own)?;
         self.rows(table, axis + 1, numbers, shape)
     }
 
@@ -157,7 +155,7 @@ impl At<'_> {
             if other != axis && *len != 1 {
                 let step = product(&from[other + 1..]);
                 let counted = self.counted(len, &step, [other, shape.len()])?;
-                numbers = self.at.binary(Binary::Add, numbers, counted)?;
+                numbers = self.binary(Binary::Add, numbers, counted)?;
             }
         }
         self.rows(table, from.len(), numbers, shape)
@@ -179,14 +177,13 @@ impl At<'_> {
         let mut numbers = None;
         let indices = self.wide(indices)?;
         for number in 0..count {
-            let (axis, start) = (by.len() - 1, Dim::from(number as i64));
-            let one = SliceAxis { axis, start, len: Dim::from(1), step: 1 };
-            let own = self.at.add(Op::Slice(vec![one]), &[indices])?;
-            let own = self.at.add(Op::Reshape(shape.to_vec()), &[own])?;
+            let start = Dim::from(number as i64);
+            let own = self.slice(indices, shape.len(), start, Dim::from(1))?;
+            let own = self.add(Op::Reshape(shape.to_vec()), &[own])?;
             let own = self.wrapped(own, &from[batch + number])?;
             let own = self.scaled(own, &step(batch + number))?;
             numbers = Some(match numbers {
-                Some(sum) => self.at.binary(Binary::Add, sum, own)?,
+                Some(sum) => self.binary(Binary::Add, sum, own)?,
                 None => own,
             });
         }
@@ -194,7 +191,7 @@ impl At<'_> {
         for axis in 0..batch {
             if shape[axis] != 1 {
                 let counted = self.counted(&shape[axis], &step(axis), [axis, shape.len()])?;
-                numbers = self.at.binary(Binary::Add, numbers, counted)?;
+                numbers = self.binary(Binary::Add, numbers, counted)?;
             }
         }
         let to = [shape, &from[axes..]].concat();
@@ -208,7 +205,7 @@ impl At<'_> {
         mode: PadMode,
         before: &[Dim],
     ) -> Rebuilt<Option<ValueId>> {
-        let (from, to) = (self.shape(value), self.at.node.outputs()[0].shape.clone());
+        let (from, to) = (self.shape(value), self.node.outputs()[0].shape.clone());
         // The places that an axis's elements have before it has a border; nothing where it has none.
         let places = |axis: usize| {
             if from[axis] == to[axis] && before[axis] == 0 {
@@ -217,7 +214,7 @@ impl At<'_> {
             let known = |dim: &Dim| usize::try_from(dim.known()?).ok();
             let (given, wanted) = (known(&from[axis]).filter(|size| *size > 0)?, known(&to[axis])?);
             let sources = pad_sources(&[given], &[wanted], mode, &[before[axis].known()?]).ok()?;
-            let places: Vec<i64> = sources[0].iter().flatten().map(|&at| at as i64).collect();
+            let places: Vec<usize> = sources[0].iter().flatten().copied().collect();
             (places.len() == wanted).then_some(Some(places))
         };
         let Some(places) = (0..from.len()).map(places).collect::<Option<Vec<_>>>() else {
@@ -226,8 +223,7 @@ impl At<'_> {
         let mut made = value;
         for (axis, places) in places.into_iter().enumerate() {
             let Some(places) = places else { continue };
-            let places = Tensor::from_vec(vec![places.len()], places).expect("a vector");
-            let places = self.at.constant(places);
+            let places = self.places(places);
             made = self.along(made, axis, places)?;
         }
         Ok((made != value).then_some(made))

@@ -96,8 +96,8 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
 /// and values to single precision: exporters write that where the mask is of single precision. The model rounds scores
 /// there; attention as one kernel rounds weights instead, as it does for a model that is in half precision throughout.
 pub(crate) fn half_weights(graph: &Graph) -> Rebuilt<Graph> {
-    rebuilt(graph, |mut at, _, inputs| {
-        let (Some(half), &[weights, Some(values)]) = (half_values(graph, at.node), inputs) else {
+    rebuilt(graph, |mut at, id, inputs| {
+        let (Some(half), &[weights, Some(values)]) = (half_values(graph, id), inputs) else {
             return Ok(None);
         };
         let values = at.graph.node(values.node).inputs()[0];
@@ -109,13 +109,11 @@ pub(crate) fn half_weights(graph: &Graph) -> Rebuilt<Graph> {
 
 /// The type of the values, before their cast to single precision, that a matmul weights by a softmax of scores of that
 /// type.
-fn half_values(graph: &Graph, node: &Node) -> Option<DType> {
-    let (Op::MatMul, &[Some(weights), Some(values)]) = (node.op(), node.inputs()) else {
+fn half_values(graph: &Graph, matmul: NodeId) -> Option<DType> {
+    let [weights, values] = graph.operands(matmul.value(), &Op::MatMul)?;
+    let (Op::Cast { to: DType::F32, .. }, &[Some(before)]) = graph.operation(values) else {
         return None;
     };
-    let cast = graph.node(values.node);
-    let before =
-        matches!(cast.op(), Op::Cast { to: DType::F32, .. }).then(|| cast.inputs()[0])??;
     let half = graph.ty(before).dtype;
     let softmax =
         behind(graph, weights, |op| matches!(op, Op::Softmax { log: false, .. }), BEHIND)?;

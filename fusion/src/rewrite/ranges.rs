@@ -29,10 +29,7 @@ pub(crate) fn without_ranges(graph: &Graph) -> Rebuilt<Graph> {
         let views =
             [Op::Slice(slices.collect()), Op::Reshape(placed), Op::Expand(shape), Op::Reshape(to)];
         let part = views.into_iter().try_fold(whole, |value, op| at.add(op, &[value]))?;
-        match by {
-            Some(by) => at.binary(Binary::Add, part, by).map(Some),
-            None => Ok(Some(part)),
-        }
+        at.with(Binary::Add, part, by).map(Some)
     })
 }
 
@@ -71,12 +68,9 @@ fn part(graph: &Graph, node: &Node) -> Option<Part> {
         // Elements of a flat matrix, by `row·width + column`.
         Op::Gather { axis: 0 } => {
             let (table, shape) = (shape_of(node.input(0)?), shape_of(node.input(1)?));
-            let sum = graph.node(node.input(1)?.node);
-            let (Op::Binary(Binary::Add), [Some(a), Some(b)]) = (sum.op(), sum.inputs()) else {
-                return None;
-            };
+            let [a, b] = graph.operands(node.input(1)?, &Op::Binary(Binary::Add))?;
             let flat = table[1..].iter().all(|dim| *dim == 1);
-            either(*a, *b, |a, b| {
+            either(a, b, |a, b| {
                 let (rows, columns) =
                     (range(graph, a, shape.len())?, range(graph, b, shape.len())?);
                 // More columns than a row has would be beyond the last row.
@@ -88,14 +82,11 @@ fn part(graph: &Graph, node: &Node) -> Option<Part> {
         // Elements of a matrix, by pairs.
         Op::GatherNd { batch_dims: 0 } => {
             let sizes: [Dim; 2] = shape_of(node.input(0)?).try_into().ok()?;
-            let pairs = graph.node(node.input(1)?.node);
-            let (Op::Concat { axis }, [Some(a), Some(b)]) = (pairs.op(), pairs.inputs()) else {
-                return None;
-            };
             let shape = &node.outputs()[0].shape;
-            let [rows, columns] = [a, b].map(|&value| range(graph, value, shape.len() + 1));
+            let pairs = graph.operands(node.input(1)?, &Op::Concat { axis: shape.len() })?;
+            let [rows, columns] = pairs.map(|value| range(graph, value, shape.len() + 1));
             let (rows, columns) = (rows?, columns?);
-            let all = rows.step == 1 && columns.step == 1 && *axis == shape.len();
+            let all = rows.step == 1 && columns.step == 1;
             all.then(|| of_matrix(sizes, [rows, columns], shape)).flatten()
         }
         _ => None,
@@ -109,6 +100,15 @@ pub(crate) fn either<T>(
     found: impl Fn(ValueId, ValueId) -> Option<T>,
 ) -> Option<T> {
     found(a, b).or_else(|| found(b, a))
+}
+
+/// What two values are one half each of, along an axis and in this order; the axis, and their size along it.
+pub(crate) fn both_of(graph: &Graph, [low, high]: [ValueId; 2]) -> Option<(ValueId, usize, Dim)> {
+    let ((whole, first), (same, second)) = (graph.range_of(low)?, graph.range_of(high)?);
+    let (axis, half) = (first.axis, &first.len);
+    let split = first.start == 0 && second.start == *half && second.len == *half;
+    let all = whole == same && second.axis == axis && graph.ty(whole).shape[axis] == half + half;
+    (split && all).then(|| (whole, axis, half.clone()))
 }
 
 /// The first rows and columns of a matrix, along these axes of a shape.

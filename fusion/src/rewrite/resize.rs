@@ -5,15 +5,15 @@
 use crate::base::rebuild::{Rebuilt, rebuilt};
 use graphene_frontend::eval::nearest_sources;
 use graphene_frontend::op::{CoordinateTransform, Op, ResizeMode, SliceAxis};
-use graphene_frontend::{Dim, Graph, Node, Tensor};
+use graphene_frontend::{Dim, Graph, Node};
 
 /// The graph with slices, expansions and lookups in place of resizes to nearest elements.
 pub(crate) fn without_resizes(graph: &Graph) -> Rebuilt<Graph> {
     rebuilt(graph, |mut at, _, inputs| {
         let Some(sources) = sources(graph, at.node) else { return Ok(None) };
         let Some(mut value) = inputs[0] else { return Ok(None) };
-        let mut shape = node_shape(graph, at.node);
-        for (axis, Sources { given, places }) in sources {
+        let mut shape = at.graph.ty(value).shape.clone();
+        for Sources { axis, given, places } in sources {
             let len = at.node.outputs()[0].shape[axis].clone();
             let are = |place: &dyn Fn(usize) -> usize| {
                 places.iter().enumerate().all(|(i, own)| *own == place(i))
@@ -33,9 +33,7 @@ pub(crate) fn without_resizes(graph: &Graph) -> Rebuilt<Graph> {
                 shape[axis] = len.clone();
                 value = at.add(Op::Reshape(shape.clone()), &[value])?;
             } else {
-                let places: Vec<i64> = places.into_iter().map(|place| place as i64).collect();
-                let places = Tensor::from_vec(vec![places.len()], places);
-                let places = at.constant(places.expect("a vector"));
+                let places = at.places(places);
                 value = at.add(Op::Gather { axis }, &[value, places])?;
             }
             shape[axis] = len;
@@ -46,33 +44,30 @@ pub(crate) fn without_resizes(graph: &Graph) -> Rebuilt<Graph> {
 
 /// From which of so many places along an axis each element is.
 struct Sources {
+    axis: usize,
     given: usize,
     places: Vec<usize>,
 }
 
-fn node_shape(graph: &Graph, node: &Node) -> Vec<Dim> {
-    node.inputs()[0].map_or(Vec::new(), |x| graph.ty(x).shape.clone())
-}
-
 /// The axes that change, whose sizes are known, if it is a resize that is nothing else.
-fn sources(graph: &Graph, node: &Node) -> Option<Vec<(usize, Sources)>> {
+fn sources(graph: &Graph, node: &Node) -> Option<Vec<Sources>> {
     let Op::Resize(attrs) = node.op() else { return None };
     let ResizeMode::Nearest(mode) = attrs.mode else { return None };
     if attrs.transform == CoordinateTransform::CropAndResize {
         return None;
     }
-    let (from, to) = (node_shape(graph, node), &node.outputs()[0].shape);
+    let (from, to) = (&graph.ty(node.inputs()[0]?).shape, &node.outputs()[0].shape);
     // An axis that stays may be of any size.
     let known = |dim: &Dim| usize::try_from(dim.known()?).ok().filter(|size| *size > 0);
     let size = |(own, other): (&Dim, &Dim)| if own == other { Some(1) } else { known(own) };
     let given = from.iter().zip(to).map(size).collect::<Option<Vec<_>>>()?;
-    let wanted = to.iter().zip(&from).map(size).collect::<Option<Vec<_>>>()?;
+    let wanted = to.iter().zip(from).map(size).collect::<Option<Vec<_>>>()?;
     let sources = nearest_sources(&given, &wanted, attrs, mode).ok()?;
     let stays = |axis: &usize| from[*axis] == to[*axis];
     let scale = |axis: usize| attrs.scales.get(axis).copied().flatten().unwrap_or(1.0);
     if (0..from.len()).filter(stays).any(|axis| scale(axis) != 1.0) {
         return None;
     }
-    let of = |(axis, places)| (axis, Sources { given: given[axis], places });
+    let of = |(axis, places)| Sources { axis, given: given[axis], places };
     Some(sources.into_iter().enumerate().filter(|(axis, _)| !stays(axis)).map(of).collect())
 }

@@ -2,8 +2,8 @@
 //! brackets would be made, and joined, before anything else can be computed.
 
 use crate::base::rebuild::{Rebuilt, rebuilt};
-use crate::rewrite::ranges::either;
-use graphene_frontend::{Binary, Dim, Graph, Op, SliceAxis, Unary, ValueId};
+use crate::rewrite::ranges::{both_of, either};
+use graphene_frontend::{Binary, Dim, Graph, Op, Unary, ValueId};
 
 /// The graph with `[x₁·cos₁ - x₂·sin₁, x₂·cos₂ + x₁·sin₂]` in place of such sums: each element is rounded as it was.
 pub(crate) fn split_rotations(graph: &Graph) -> Rebuilt<Graph> {
@@ -15,10 +15,7 @@ pub(crate) fn split_rotations(graph: &Graph) -> Rebuilt<Graph> {
         let mut parts = Vec::with_capacity(2);
         for (number, own, other, by) in [(0, low, high, Binary::Sub), (1, high, low, Binary::Add)] {
             let start = &half * &Dim::from(number);
-            let mut part = |(value, axis): (ValueId, usize)| {
-                let range = SliceAxis { axis, start: start.clone(), len: half.clone(), step: 1 };
-                at.add(Op::Slice(vec![range]), &[value])
-            };
+            let mut part = |(value, axis)| at.slice(value, axis, start.clone(), half.clone());
             let (cos, sin) = (part(cos)?, part(sin)?);
             let own = at.binary(Binary::Mul, own, cos)?;
             let other = at.binary(Binary::Mul, other, sin)?;
@@ -39,22 +36,18 @@ struct Rotation {
 }
 
 fn rotation(graph: &Graph, straight: ValueId, crossed: ValueId) -> Option<Rotation> {
-    let [a, b] = factors(graph, crossed)?;
+    let factors = |value| graph.operands(value, &Op::Binary(Binary::Mul));
+    let [a, b] = factors(crossed)?;
     either(a, b, |joined, sin| {
         let (Op::Concat { axis }, &[Some(negative), Some(low)]) = graph.operation(joined) else {
             return None;
         };
-        let (Op::Unary(Unary::Neg), &[Some(high)]) = graph.operation(negative) else {
-            return None;
-        };
-        let ((x, first), (same, second)) = (graph.range_of(low)?, graph.range_of(high)?);
-        let (size, half) = (graph.ty(x).shape.get(*axis)?, first.len.clone());
-        let along = first.axis == *axis && second.axis == *axis && *size == &half + &half;
-        let split = along && first.start == 0 && second.start == half && second.len == half;
-        let is_last = axis + 1 == graph.ty(x).rank();
-        let [a, b] = factors(graph, straight)?;
+        let [high] = graph.operands(negative, &Op::Unary(Unary::Neg))?;
+        let (x, along, half) = both_of(graph, [low, high])?;
+        let (size, rest) = graph.ty(x).shape.split_last()?;
+        let is_last = along == *axis && *axis == rest.len();
+        let [a, b] = factors(straight)?;
         let cos = if a == x { b } else { a };
-        let both = x == same && (a == x || b == x);
         // Factors have all of the axis.
         let whole = |value: ValueId| {
             let shape = &graph.ty(value).shape;
@@ -62,13 +55,6 @@ fn rotation(graph: &Graph, straight: ValueId, crossed: ValueId) -> Option<Rotati
         };
         let (cos, sin) = (whole(cos)?, whole(sin)?);
         let found = Rotation { low, high, cos, sin, axis: *axis, half };
-        (split && is_last && both).then_some(found)
+        (is_last && (a == x || b == x)).then_some(found)
     })
-}
-
-fn factors(graph: &Graph, value: ValueId) -> Option<[ValueId; 2]> {
-    match graph.operation(value) {
-        (Op::Binary(Binary::Mul), &[Some(a), Some(b)]) => Some([a, b]),
-        _ => None,
-    }
 }

@@ -5,7 +5,7 @@ use crate::base::cost::read_time;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use crate::base::sizes::ceil;
 use graphene_frontend::{DType, Dim, Graph, Node, Op, ReduceOp, ValueId};
-use graphene_ir::target::{Kind, Target};
+use graphene_ir::target::Target;
 
 /// Bytes that are worth a block of their own.
 const PART: i64 = 16 << 10;
@@ -24,20 +24,14 @@ struct Split {
 
 /// The graph with such reductions as two, where that is faster on the target by the cost of reading. Partial results of
 /// half precision are held in single precision.
-pub(crate) fn split_reductions(graph: Graph, target: &Target) -> Rebuilt<Graph> {
-    let splits = |node: &Node| split(&graph, node, target);
-    if !graph.nodes().any(|(_, node)| splits(node).is_some()) {
-        return Ok(graph);
-    }
-    rebuilt(&graph, |at, _, inputs| {
-        splits(at.node).map(|split| in_two(at, inputs[0], split)).transpose()
+pub(crate) fn split_reductions(graph: &Graph, target: &Target) -> Rebuilt<Graph> {
+    rebuilt(graph, |at, _, inputs| {
+        split(graph, at.node, target).map(|split| in_two(at, inputs[0], split)).transpose()
     })
 }
 
 fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
-    let (Op::Reduce { axes, .. }, Kind::Cuda { .. }) = (node.op(), target.kind) else {
-        return None;
-    };
+    let Op::Reduce { axes, .. } = node.op() else { return None };
     let ty = graph.ty(node.inputs()[0]?);
     let last = *axes.last()?;
     if !matches!(ty.dtype, DType::F32 | DType::F16 | DType::BF16) {
