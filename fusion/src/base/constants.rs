@@ -56,10 +56,8 @@ fn work(graph: &Graph, node: &Node) -> Option<u64> {
             Some(0)
         }
         Class::Reduction | Class::Selection | Class::Normalization | Class::Resample => Some(0),
-        Class::Source | Class::Sizes => None,
-        // Their work is not bounded by what they read and write, or nobody makes weights by them.
-        Class::Convolution | Class::Pool | Class::Attention | Class::Recurrent | Class::Control => {
-            None
-        }
+        // The work of the others is not bounded by what they read and write, or nobody makes weights by them.
+        Class::Source | Class::Sizes | Class::Convolution | Class::Pool => None,
+        Class::Attention | Class::Recurrent | Class::Control => None,
     }
 }

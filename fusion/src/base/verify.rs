@@ -7,7 +7,7 @@
 
 use crate::base::error::FusionError;
 use crate::base::groups::{Family, Groups};
-use crate::base::program::{BufferKind, Operand, Program, Step};
+use crate::base::program::{Buffer, BufferKind, Operand, Program, Step};
 use graphene_frontend::{Graph, Node, Op, ValueId};
 
 /// Looks whether the groups of a graph hold every operation once, in an order in which they can run.
@@ -34,10 +34,8 @@ pub fn groups(graph: &Graph, groups: &Groups) -> Result<(), FusionError> {
             return Err(FusionError::PlacedTwice(node.name().to_owned()));
         }
     }
-    match graph.nodes().find(|(id, node)| !made[id.index()] && !is_source(node)) {
-        Some((_, node)) => Err(FusionError::NotPlaced(node.name().to_owned())),
-        None => Ok(()),
-    }
+    let left = graph.nodes().find(|(id, node)| !made[id.index()] && !is_source(node));
+    left.map_or(Ok(()), |(_, node)| Err(FusionError::NotPlaced(node.name().to_owned())))
 }
 
 /// Looks whether the steps of a program read what is there, and write all outputs.
@@ -52,12 +50,9 @@ pub fn program(program: &Program) -> Result<(), FusionError> {
     };
     let mut written: Vec<bool> = buffers.iter().map(|buffer| given(&buffer.kind)).collect();
     for step in program.steps() {
-        let (inputs, outputs) =
-            (step.body.inputs().iter().map(|id| id.value()), step.body.outputs());
-        let outputs = outputs.iter().map(|(_, value)| *value);
-        if !fits(program, step, &step.inputs, inputs)
-            || !fits(program, step, &step.outputs, outputs)
-        {
+        let inputs = step.body.inputs().iter().map(|id| id.value()).collect();
+        let operands = [(&step.inputs, inputs), (&step.outputs, step.body.given())];
+        if !operands.iter().all(|(operands, values)| fits(program, step, operands, values)) {
             return Err(FusionError::Operands(step.name.clone()));
         }
         if let Some(read) = step.inputs.iter().find(|read| !written[read.buffer.index()]) {
@@ -69,31 +64,21 @@ pub fn program(program: &Program) -> Result<(), FusionError> {
         }
         step.outputs.iter().for_each(|to| written[to.buffer.index()] = true);
     }
-    match buffers
-        .iter()
-        .zip(&written)
-        .find(|(buffer, written)| matches!(buffer.kind, BufferKind::Output(_)) && !**written)
-    {
-        Some((buffer, _)) => Err(FusionError::Unwritten(buffer.name.clone())),
-        None => Ok(()),
-    }
+    let is_output = |buffer: &Buffer| matches!(buffer.kind, BufferKind::Output(_));
+    let left =
+        buffers.iter().zip(&written).find(|(buffer, written)| is_output(buffer) && !**written);
+    left.map_or(Ok(()), |(buffer, _)| Err(FusionError::Unwritten(buffer.name.clone())))
 }
 
 /// Whether the operands are those of these values of the step's body.
-fn fits(
-    program: &Program,
-    step: &Step,
-    operands: &[Operand],
-    values: impl Iterator<Item = ValueId>,
-) -> bool {
-    let types: Vec<_> = values.map(|value| step.body.ty(value)).collect();
-    let mut pairs = types.iter().zip(operands);
-    types.len() == operands.len()
-        && pairs.all(|(ty, operand)| {
-            // A copy may go by another shape of as many elements.
-            let shaped = step.family == Family::Copy || operand.view.shape() == ty.shape;
-            shaped && program.buffer(operand.buffer).dtype == ty.dtype
-        })
+fn fits(program: &Program, step: &Step, operands: &[Operand], values: &[ValueId]) -> bool {
+    let is_of = |(operand, value): (&Operand, &ValueId)| {
+        let ty = step.body.ty(*value);
+        // A copy may go by another shape of as many elements.
+        let shaped = step.family == Family::Copy || operand.view.shape() == ty.shape;
+        shaped && program.buffer(operand.buffer).dtype == ty.dtype
+    };
+    operands.len() == values.len() && operands.iter().zip(values).all(is_of)
 }
 
 #[cfg(test)]

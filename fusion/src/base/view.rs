@@ -28,18 +28,7 @@ pub struct Mode {
 impl View {
     /// The row-major view of a whole buffer.
     pub fn contiguous(shape: &[Dim]) -> Self {
-        let mut stride = Dim::from(1);
-        let mut modes: Vec<Mode> = shape
-            .iter()
-            .rev()
-            .map(|size| {
-                let mode = Mode { size: size.clone(), stride: stride.clone() };
-                stride = &stride * size;
-                mode
-            })
-            .collect();
-        modes.reverse();
-        Self { offset: Dim::from(0), modes }
+        Self { offset: Dim::from(0), modes: row_major(shape, Dim::from(1)) }
     }
 
     /// The logical shape.
@@ -104,20 +93,15 @@ impl View {
         }
         // Runs of dims that are adjacent in memory merge; each must then split exactly into new dims.
         let mut modes: Vec<Mode> = Vec::with_capacity(shape.len());
-        let mut sizes = shape.iter().peekable();
+        let mut sizes = shape.iter();
         for run in coalesced(&self.modes) {
-            let start = modes.len();
-            let mut product = Dim::from(1);
+            let (mut parts, mut product) = (Vec::new(), Dim::from(1));
             while product != run.size {
                 let size = sizes.next()?;
                 product = &product * size;
-                modes.push(Mode { size: size.clone(), stride: Dim::from(0) });
+                parts.push(size.clone());
             }
-            let mut stride = run.stride.clone();
-            for mode in modes[start..].iter_mut().rev() {
-                mode.stride = stride.clone();
-                stride = &stride * &mode.size;
-            }
+            modes.extend(row_major(&parts, run.stride));
         }
         for size in sizes {
             if *size != 1 {
@@ -177,6 +161,17 @@ pub(crate) fn inverse(order: &[usize]) -> Vec<usize> {
         inverse[axis] = place;
     }
     inverse
+}
+
+/// Dims of these sizes that follow each other row-major, with such a stride of the last.
+fn row_major(sizes: &[Dim], mut stride: Dim) -> Vec<Mode> {
+    let mut modes = Vec::with_capacity(sizes.len());
+    for size in sizes.iter().rev() {
+        modes.push(Mode { size: size.clone(), stride: stride.clone() });
+        stride = &stride * size;
+    }
+    modes.reverse();
+    modes
 }
 
 /// The one stride of all these modes together, the last running fastest; zero where there is but one element.
