@@ -6,7 +6,7 @@
 //! beforehand for each operation in which rows meet or are numbered.
 
 use super::{Padding, Unpadded, Value, mentions, refused, walk};
-use graphene_frontend::{Dim, Graph, Node, Op, Symbol};
+use graphene_frontend::{Dim, Graph, Node, Op, SliceAxis, Symbol};
 
 /// Where the rows of a dim lie, if each row of the outputs follows from the same row of the inputs alone: then rows may be
 /// put together in any order, and cut apart again.
@@ -17,48 +17,38 @@ pub fn independent(graph: &Graph, symbol: &Symbol) -> Result<Padding, Unpadded> 
     walk(graph, symbol, Some(leaves_apart))
 }
 
+const TOGETHER: &str = "takes all that lies along it together";
+
 /// Whether an operation leaves rows apart and does not number them, in so far as the rules of padding let either through.
 fn leaves_apart(node: &Node, given: &[Option<&Value>], symbol: &Symbol) -> Result<(), String> {
-    let runs = |input: usize, axis: usize| {
-        let value = given.get(input).copied().flatten();
-        value.is_some_and(|value| value.axes.get(axis).is_some_and(Option::is_some))
+    let axes = |input: usize| given.get(input).copied().flatten().map_or(&[][..], |x| &x.axes[..]);
+    let runs = |input: usize, axis: usize| axes(input).get(axis).is_some_and(Option::is_some);
+    let last_but = |input: usize, behind: usize| axes(input).len().wrapping_sub(1 + behind);
+    let takes = |slice: &SliceAxis| {
+        let to = &node.outputs()[0].shape[slice.axis];
+        let whole = slice.start == Dim::from(0) && slice.step == 1;
+        match runs(0, slice.axis) {
+            true => !(whole && *to == Dim::symbol(symbol.name())),
+            false => mentions(to, symbol) || mentions(&slice.start, symbol),
+        }
     };
-    let rank =
-        |input: usize| given.get(input).copied().flatten().map_or(0, |value| value.axes.len());
-    match node.op() {
-        Op::Iota(dim) if mentions(dim, symbol) => refused("numbers its positions"),
-        Op::Slice(slices) => {
-            let shape = &node.outputs()[0].shape;
-            let takes = slices.iter().any(|slice| {
-                let whole = slice.start == Dim::from(0) && slice.step == 1;
-                let named = mentions(&shape[slice.axis], symbol) || mentions(&slice.start, symbol);
-                match runs(0, slice.axis) {
-                    true => !(whole && shape[slice.axis] == Dim::symbol(symbol.name())),
-                    false => named,
-                }
-            });
-            if takes { refused("takes some of its positions") } else { Ok(()) }
-        }
-        Op::Gather { axis } if runs(0, *axis) => refused("picks some of its positions"),
-        Op::Reduce { axes, .. } if axes.iter().any(|&axis| runs(0, axis)) => {
-            refused("takes all that lies along it together")
-        }
-        Op::Softmax { axis, .. } if runs(0, *axis) => {
-            refused("takes all that lies along it together")
-        }
-        Op::Cumulative { axis, .. } if runs(0, *axis) => {
-            refused("adds up what lies before a position")
-        }
-        Op::MatMul if runs(0, rank(0).wrapping_sub(1)) || runs(1, rank(1).wrapping_sub(2)) => {
-            refused("adds up what lies along it")
+    refused(match node.op() {
+        Op::Iota(dim) if mentions(dim, symbol) => "numbers its positions",
+        Op::Slice(slices) if slices.iter().any(takes) => "takes some of its positions",
+        Op::Gather { axis } if runs(0, *axis) => "picks some of its positions",
+        Op::Reduce { axes, .. } if axes.iter().any(|&axis| runs(0, axis)) => TOGETHER,
+        Op::Softmax { axis, .. } if runs(0, *axis) => TOGETHER,
+        Op::Cumulative { axis, .. } if runs(0, *axis) => "adds up what lies before a position",
+        Op::MatMul if runs(0, last_but(0, 0)) || runs(1, last_but(1, 1)) => {
+            "adds up what lies along it"
         }
         // Queries by themselves, unless what they see follows from where they are.
         Op::Attention(attrs) if runs(1, 2) || runs(2, 2) || attrs.causal && runs(0, 2) => {
-            refused("attends to other positions")
+            "attends to other positions"
         }
         // Others leave rows apart where they do not run along them, or have no rule of padding.
-        _ => Ok(()),
-    }
+        _ => return Ok(()),
+    })
 }
 
 #[cfg(test)]

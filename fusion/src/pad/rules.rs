@@ -210,12 +210,9 @@ fn other_elements(value: &Value) -> Value {
 }
 
 fn reduce(value: &Value, op: ReduceOp, axes: &[usize], keep: bool) -> Result<Value, String> {
-    let counts = |axis: &usize| match &value.axes[*axis] {
-        // Zeros add nothing to a sum.
-        Some(along) => !(op == ReduceOp::Sum && along.added.is_zero() && along.is_plain()),
-        None => false,
-    };
-    if axes.iter().any(counts) {
+    // Zeros add nothing to a sum.
+    let counts = |along: &Along| op != ReduceOp::Sum || !along.added.is_zero() || !along.is_plain();
+    if axes.iter().any(|&axis| value.axes[axis].as_ref().is_some_and(counts)) {
         return Err(format!("takes all that lies along it together ({})", op.name()));
     }
     let left = value.axes.iter().enumerate().filter_map(|(axis, along)| {

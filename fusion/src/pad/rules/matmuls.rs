@@ -9,14 +9,12 @@ pub(super) fn matmul(inputs: &[&Value]) -> Result<Value, String> {
     let rank = a.axes.len().max(b.axes.len());
     let (m, k) = (a.axes.len() - 2, a.axes.len() - 1);
     let (row, column) = (b.axes.len() - 2, b.axes.len() - 1);
+    // Zeros times what is finite add nothing to a sum.
+    let zeros =
+        |x: &Along, y: &Along| x.added.is_zero() && b.finite || y.added.is_zero() && a.finite;
     match (&a.axes[k], &b.axes[row]) {
         (None, None) => {}
-        // Zeros times what is finite add nothing to a sum.
-        (Some(x), Some(y)) if x.agrees(y) => {
-            if !(x.added.is_zero() && b.finite || y.added.is_zero() && a.finite) {
-                return refused("adds up what lies along it");
-            }
-        }
+        (Some(x), Some(y)) if x.agrees(y) && zeros(x, y) => {}
         _ => return refused("adds up what lies along it"),
     }
     let outer = (0..rank - 2).map(|axis| broadcast(inputs, axis, rank));

@@ -1,6 +1,8 @@
 //! Operations that move elements.
 
-use super::{Added, Along, Value, common, input_ty, mentions, operand_axis, refused};
+use super::{
+    Added, Along, Value, common, input_ty, mentions, operand_axis, other_elements, refused,
+};
 use graphene_frontend::{Dim, Graph, Node, SliceAxis, Symbol};
 
 /// Each position has the same element, also where an axis of one becomes the dim.
@@ -46,14 +48,11 @@ pub(super) fn slice(
 }
 
 pub(super) fn pad(inputs: &[&Value], before: &[Dim], after: &[Dim]) -> Result<Value, String> {
-    let axes = super::other_elements(inputs[0]).axes;
-    for (axis, along) in axes.iter().enumerate() {
-        let widened = [before, after].iter().any(|sizes| sizes.get(axis) != Some(&Dim::from(0)));
-        if along.is_some() && widened {
-            return refused("adds elements along it");
-        }
+    let none = Some(&Dim::from(0));
+    if inputs[0].along().any(|axis| before.get(axis) != none || after.get(axis) != none) {
+        return refused("adds elements along it");
     }
-    Ok(Value { axes, ..super::of_any(inputs) })
+    Ok(Value { axes: other_elements(inputs[0]).axes, ..super::of_any(inputs) })
 }
 
 /// Row-major order is kept: the dim is found again where as many elements lie before and after it.
@@ -104,15 +103,10 @@ pub(super) fn gather(inputs: &[&Value], axis: usize) -> Result<Value, String> {
     let first = matches!(indices.added(None), Added::Number(_))
         && indices.added(None).is_zero()
         && indices.along().next().is_none();
-    match &table.axes[axis] {
-        Some(along) if !(first && along.is_plain()) => {
-            return refused("picks some of its positions");
-        }
-        _ => {}
+    if table.axes[axis].as_ref().is_some_and(|along| !(first && along.is_plain())) {
+        return refused("picks some of its positions");
     }
-    let unknown = |along: &Option<Along>| along.as_ref().map(Along::unknown);
-    let before = table.axes[..axis].iter().map(unknown);
-    let after = table.axes[axis + 1..].iter().map(unknown);
-    let axes = before.chain(indices.axes.iter().map(unknown)).chain(after).collect();
+    let mut axes = other_elements(table).axes;
+    axes.splice(axis..=axis, other_elements(indices).axes);
     Ok(Value { axes, ..(*table).clone() })
 }
