@@ -72,10 +72,7 @@ fn cuts(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<Range<us
 
 /// For each cut (before the operation of that number) how many values cross it; some weigh more.
 fn crossing(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<usize> {
-    let mut position = vec![usize::MAX; graph.len()];
-    for (place, id) in operations.iter().enumerate() {
-        position[id.index()] = place;
-    }
+    let position: BTreeMap<NodeId, usize> = operations.iter().copied().zip(0..).collect();
     let uses = operations.iter().enumerate().flat_map(|(place, &id)| {
         graph.node(id).inputs().iter().flatten().map(move |&value| (value, place))
     });
@@ -83,8 +80,8 @@ fn crossing(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<usiz
     // Steps up where a value begins to cross and down where it ends, summed up.
     let mut change = vec![0_isize; operations.len() + 2];
     for (value, last) in last_use {
-        let made = position[value.node.index()];
-        if made != usize::MAX && !constant[value.node.index()] {
+        let made = position.get(&value.node).filter(|_| !constant[value.node.index()]);
+        if let Some(made) = made {
             let weight = if is_of_softmax(graph, value.node) { SOFTMAX } else { 1 };
             change[made + 1] += weight;
             change[last + 1] -= weight;

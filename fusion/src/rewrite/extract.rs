@@ -66,9 +66,9 @@ fn costs(terms: &Terms, hints: &Bindings) -> Costs {
         nodes.sort();
         nodes.dedup();
         // A constant that is known needs no operation.
-        if nodes.iter().any(|term| matches!(term.head, Head::Literal(_) | Head::Input(_))) {
-            nodes.retain(|term| matches!(term.head, Head::Literal(_) | Head::Input(_)));
-            nodes.truncate(1);
+        let is_known = |term: &Term| matches!(term.head, Head::Literal(_) | Head::Input(_));
+        if let Some(known) = nodes.iter().position(is_known) {
+            nodes = vec![nodes.swap_remove(known)];
         }
         let price = |term: &Term| {
             let (Fact::Values { types, constant, .. }, Some((op, inputs))) =

@@ -103,8 +103,7 @@ pub fn rewrite(graph: &Graph, target: &Target, hints: &Bindings) -> Result<Rewri
 /// # Errors
 /// As for [`rewrite`].
 pub fn egraphs(graph: &Graph, target: &Target) -> Result<Vec<String>, FusionError> {
-    let rules = rules::compiled();
-    let all = blocks(&tidy(graph)?)?;
+    let (rules, all) = (rules::compiled(), blocks(&tidy(graph)?)?);
     let mut known: Vec<(&Block, usize)> = Vec::new();
     for block in &all {
         match known.iter_mut().find(|(other, _)| other.is_alike(block)) {
@@ -115,14 +114,12 @@ pub fn egraphs(graph: &Graph, target: &Target) -> Result<Vec<String>, FusionErro
     let unlike = known.len();
     let picture = |(number, (block, alike)): (usize, (&Block, usize))| {
         let picture = saturate(block, &rules, target, LIMITS).terms.dot().to_string();
-        let (first, last) = (block.names.first(), block.names.last());
-        let named = |name: Option<&String>| name.map_or("", String::as_str).to_owned();
+        let ends = [block.names.first(), block.names.last()];
+        let [first, last] = ends.map(|name| name.map_or("", String::as_str));
         format!(
-            "// e-graph {} of {unlike}: {alike} of {} blocks, the first from {:?} to {:?}\n{}\n",
+            "// e-graph {} of {unlike}: {alike} of {} blocks, the first from {first:?} to {last:?}\n{}\n",
             number + 1,
             all.len(),
-            named(first),
-            named(last),
             picture.trim_end(),
         )
     };

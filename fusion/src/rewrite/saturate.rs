@@ -30,7 +30,6 @@ pub(crate) struct Saturated {
     pub(crate) fired: BTreeMap<&'static str, usize>,
     /// Whether a limit ended it before nothing was new.
     pub(crate) limited: bool,
-    pub(crate) rounds: usize,
 }
 
 /// The e-graph of a block, under all that the rules say about it.
@@ -41,9 +40,10 @@ pub(crate) fn saturate(
     limits: Limits,
 ) -> Saturated {
     let mut saturated = encode(block, target.kind == Kind::Cpu);
+    let mut rounds = 0;
     while round(&mut saturated, rules, limits) {
-        saturated.rounds += 1;
-        saturated.limited |= saturated.rounds >= limits.rounds;
+        rounds += 1;
+        saturated.limited |= rounds >= limits.rounds;
         if saturated.limited {
             break;
         }
@@ -102,7 +102,7 @@ fn encode(block: &Block, rounds_steps: bool) -> Saturated {
     }
     terms.rebuild();
     let roots = graph.outputs().iter().map(|(_, value)| values[value]).collect();
-    Saturated { terms, roots, named, fired: BTreeMap::new(), limited: false, rounds: 0 }
+    Saturated { terms, roots, named, fired: BTreeMap::new(), limited: false }
 }
 
 impl Saturated {

@@ -4,7 +4,6 @@ use crate::base::error::FusionError;
 use crate::base::rebuild::{Rebuilt, Regrown};
 use graphene_frontend::{Graph, NodeId, Op, ValueId};
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The graph with common subexpressions shared and dead operations dropped. Inputs and outputs stay.
 ///
@@ -22,8 +21,8 @@ pub(crate) fn pruned(graph: &Graph) -> Rebuilt<Graph> {
 fn without_dead(graph: &Graph, share: bool) -> Rebuilt<Graph> {
     let needed = graph.needed(graph.outputs().iter().map(|(_, value)| value.node));
     let mut result = Regrown::default();
-    // Candidates for sharing, by a hash of what they do, and inputs.
-    let mut seen: HashMap<(u64, Vec<Option<ValueId>>), Vec<NodeId>> = HashMap::new();
+    // Candidates for sharing, by what they do as text, in which equal operations are alike, and by inputs.
+    let mut seen: HashMap<(String, Vec<Option<ValueId>>), Vec<NodeId>> = HashMap::new();
     for (id, node) in graph.nodes() {
         if *node.op() != Op::Input && !needed.contains(&id) {
             continue;
@@ -32,7 +31,7 @@ fn without_dead(graph: &Graph, share: bool) -> Rebuilt<Graph> {
             result.copy(id, node)?;
             continue;
         }
-        let candidates = seen.entry((digest(node.op()), result.inputs(node))).or_default();
+        let candidates = seen.entry((format!("{:?}", node.op()), result.inputs(node))).or_default();
         let alike = |known: &NodeId| result.graph.node(*known).op() == node.op();
         match candidates.iter().copied().find(alike) {
             Some(same) => result.rename(id, node, same),
@@ -40,11 +39,4 @@ fn without_dead(graph: &Graph, share: bool) -> Rebuilt<Graph> {
         }
     }
     Ok(result.finish(graph))
-}
-
-/// A hash of an operation and its attributes: equal operations have one, others hardly ever.
-fn digest(op: &Op) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    format!("{op:?}").hash(&mut hasher);
-    hasher.finish()
 }

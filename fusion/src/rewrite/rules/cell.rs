@@ -186,8 +186,7 @@ fn weights(s: &mut Site<'_>, gates: &[Sum], of: Id) -> Option<Id> {
     }
     let joined = s.add(Op::Concat { axis: 1 }, &all)?;
     let rows = s.transpose(joined, vec![1, 0])?;
-    let shape = [vec![Dim::from(1)], s.shape(rows)?].concat();
-    s.reshape(rows, shape)
+    single(s, rows)
 }
 
 fn total(s: &mut Site<'_>, biases: &[Id], like: Id, hidden: i64) -> Option<Id> {
@@ -198,7 +197,7 @@ fn total(s: &mut Site<'_>, biases: &[Id], like: Id, hidden: i64) -> Option<Id> {
     rest.iter().try_fold(*first, |sum, &bias| s.binary(Binary::Add, sum, bias))
 }
 
-/// A matrix as one step, or as the state of one direction.
+/// A matrix as one step, or as the state or the weights of one direction.
 fn single(s: &mut Site<'_>, x: Id) -> Option<Id> {
     let shape = [vec![Dim::from(1)], s.shape(x)?].concat();
     s.reshape(x, shape)
