@@ -26,8 +26,8 @@ impl Graph {
     /// What a value's operation reads, if it is this one and reads so many values.
     pub fn operands<const N: usize>(&self, value: ValueId, of: &Op) -> Option<[ValueId; N]> {
         let (op, inputs) = self.operation(value);
-        let inputs = inputs.iter().copied().collect::<Option<Vec<_>>>()?;
-        inputs.try_into().ok().filter(|_| op == of)
+        let inputs = (op == of).then(|| inputs.iter().copied().collect::<Option<Vec<_>>>())??;
+        inputs.try_into().ok()
     }
 
     /// The only operation; `None` if there are several, or none.

@@ -184,17 +184,27 @@ pub struct Boundary {
 }
 
 /// What a reader of a plan should know about the way to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Note {
     /// From so many operations not all groups were looked at.
-    #[error("note: from {0} operations not all groups were tried")]
     Candidates(usize),
     /// So many times covers were given up: a cheaper one may exist.
-    #[error("note: covers were given up {0} times; a cheaper one may exist")]
     Covers(usize),
     /// So many values are stored between groups that stand too far apart to be one, where that would gain.
-    #[error("note: a group spans at most {span} operations: values stored for that: {0}", span = SPAN)]
     Apart(usize),
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("note: ")?;
+        match self {
+            Self::Candidates(n) => write!(f, "from {n} operations not all groups were tried"),
+            Self::Covers(n) => write!(f, "covers were given up {n} times; a cheaper one may exist"),
+            Self::Apart(n) => {
+                write!(f, "a group spans at most {SPAN} operations: values stored for that: {n}")
+            }
+        }
+    }
 }
 
 /// A partition: every operation that is not a source and not made of constants alone is in exactly one group;

@@ -306,6 +306,11 @@ mod tests {
             }
             assert!(lost(1024) < 1.02, "what is planned for {columns}x{depth}: {}", lost(1024));
         }
+        // Rows that are planned beyond what is estimated take no place of a shape for fewer.
+        let of = sizes(4096, 4096, 1.0);
+        let (shapes, _) = best_shapes(&of, (1, Some(1_000_000)), MOST_ESTIMATED);
+        let (all, _) = best_shapes(&of, (1, None), MOST_ESTIMATED);
+        assert!(shapes.len() == all.len() && shapes.iter().all(|(_, ranges)| !ranges.is_empty()));
         // Parts of a depth are those of the smallest.
         assert_eq!(SHAPES[SHAPES.len() - 1].tile(), [64, 64]);
     }

@@ -168,13 +168,13 @@ struct Site<'a> {
 
 /// An operand of a step as the step sees it.
 #[derive(Clone, Copy)]
-struct Seen<'a> {
+struct TypedOperand<'a> {
     operand: StepOperand,
     scalar: Scalar,
     view: &'a View,
 }
 
-impl Seen<'_> {
+impl TypedOperand<'_> {
     /// Where it begins.
     fn pointer(&self) -> Pointer {
         Pointer::to(self.operand, self.view)
@@ -217,7 +217,7 @@ impl<'a> Site<'a> {
     }
 
     /// An operand, if templates compute with its elements.
-    fn operand(&self, operand: StepOperand) -> Result<Seen<'a>, Refusal> {
+    fn operand(&self, operand: StepOperand) -> Result<TypedOperand<'a>, Refusal> {
         let Operand { buffer, view } = match operand {
             StepOperand::Input(number) => &self.step.inputs[number],
             StepOperand::Output(number) => &self.step.outputs[number],
@@ -225,7 +225,7 @@ impl<'a> Site<'a> {
             StepOperand::Scratch(_) => return Err(Refusal::Operation("scratch memory")),
         };
         let scalar = scalar(self.program.buffers()[buffer.index()].dtype)?;
-        Ok(Seen { operand, scalar, view })
+        Ok(TypedOperand { operand, scalar, view })
     }
 
     /// Whether an operand is there before the program runs.
@@ -241,7 +241,7 @@ impl<'a> Site<'a> {
     }
 
     /// The operand that a value is; it is refused why, if there is none.
-    fn read(&self, value: Option<ValueId>, why: &'static str) -> Result<Seen<'a>, Refusal> {
+    fn read(&self, value: Option<ValueId>, why: &'static str) -> Result<TypedOperand<'a>, Refusal> {
         let operand = value.and_then(|value| self.input(value));
         self.operand(operand.ok_or(Refusal::Operation(why))?)
     }

@@ -36,7 +36,7 @@ use matmul::lies;
 use std::fmt;
 
 /// What is there, with text before and after it; else nothing.
-fn within<T: fmt::Display>(before: &str, what: Option<T>, after: &str) -> String {
+fn optional_text<T: fmt::Display>(before: &str, what: Option<T>, after: &str) -> String {
     what.map_or(String::new(), |what| format!("{before}{what}{after}"))
 }
 

@@ -22,7 +22,7 @@ struct Split {
     parts: i64,
 }
 
-/// The graph with such reductions as two, where that is faster on the target by the cost of reading. Partial results of
+/// The graph with such reductions as two, where that is faster on the target, a GPU, by the cost of reading. Partial results of
 /// half precision are held in single precision.
 pub(crate) fn split_reductions(graph: &Graph, target: &Target) -> Rebuilt<Graph> {
     rebuilt(graph, |at, _, inputs| {

@@ -37,7 +37,9 @@ pub(crate) struct Peaks {
     tf32: f64,
     f16: f64,
     bf16: f64,
-    int8: f64,
+    /// Of matmuls of bytes, where that is known; those of single precision stand in for it elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    int8: Option<f64>,
 }
 
 /// The bandwidth of so many bytes and more.
@@ -64,8 +66,7 @@ impl Roof {
         let [f32, f16, bf16] = [Precision::F32, Precision::F16, Precision::Bf16].map(tera);
         let tf32 = tera(target.single());
         let gbytes_per_s = target.memory_bandwidth / 1e9;
-        // Matmuls of integers are computed by the vector units.
-        let tflops_per_s = Peaks { f32, tf32, f16, bf16, int8: f32 };
+        let tflops_per_s = Peaks { f32, tf32, f16, bf16, int8: None };
         Self { source: Source::Target, tflops_per_s, gbytes_per_s, cached: Vec::new() }
     }
 
@@ -77,7 +78,7 @@ impl Roof {
         let cached = rates.bandwidth.iter();
         Self {
             source: Source::Measured,
-            tflops_per_s: Peaks { f32: tera, tf32: matmuls, f16: tera, bf16, int8 },
+            tflops_per_s: Peaks { f32: tera, tf32: matmuls, f16: tera, bf16, int8: Some(int8) },
             gbytes_per_s: rates.memory() / 1e9,
             cached: cached
                 .map(|&(bytes, rate)| Cached { bytes, gbytes_per_s: rate / 1e9 })
@@ -104,7 +105,7 @@ impl Roof {
         let rows = [
             (flops.f16, f16),
             (flops.bf16, bf16),
-            (flops.integers, int8),
+            (flops.bytes, int8.unwrap_or(f32)),
             (flops.single, tf32),
             (flops.other, f32),
         ];
@@ -126,16 +127,17 @@ impl Roof {
     pub(crate) fn said(&self, beyond: bool) -> String {
         let Self { source, tflops_per_s: Peaks { f32, f16, bf16, int8, .. }, .. } = self;
         let gbytes_per_s = self.gbytes_per_s;
-        let beyond_f32 =
-            [(bf16, "matmuls of bf16"), (int8, "matmuls of bytes")].map(|(rate, what)| {
-                let said = || format!(", {} in {what}", crate::human::digits(rate * 1e3));
-                if rate > f32 { said() } else { String::new() }
-            });
+        let faster = [(Some(*bf16), "matmuls of bf16"), (*int8, "matmuls of bytes")];
+        let faster = faster.map(|(rate, what)| {
+            let rate = rate.filter(|rate| rate > f32);
+            let said = |rate| format!(", {} in {what}", crate::human::digits(rate * 1e3));
+            rate.map_or_else(String::new, said)
+        });
         let rates = match source {
             Source::Measured => format!(
                 "measured just now: {} GFLOP/s{}, {} GB/s from memory, more from caches",
                 crate::human::digits(f32 * 1e3),
-                beyond_f32.concat(),
+                faster.concat(),
                 crate::human::digits(gbytes_per_s)
             ),
             Source::Target => format!(
@@ -177,8 +179,8 @@ mod tests {
         let matmuls = Work { bytes: 0, flops: Flops { single: 1_000_000, ..Flops::default() } };
         near(matmuls, 1e-3);
         assert_eq!(roof(Precision::Bf16).least_seconds(matmuls), 0.5e-3);
-        let integers = Work { bytes: 0, flops: Flops { integers: 1_000_000, ..Flops::default() } };
-        near(integers, 0.25e-3);
+        let bytes = Work { bytes: 0, flops: Flops { bytes: 1_000_000, ..Flops::default() } };
+        near(bytes, 0.25e-3);
         assert_eq!(
             [roof(Precision::F32).bound(work(0, 1)), roof(Precision::F32).bound(work(1, 0))],
             ["arithmetic", "memory"]

@@ -2,8 +2,8 @@
 
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node};
-use graphene_frontend::op::{Op, RnnCell};
+use graphene_frontend::graph::{Graph, Node, ValueId};
+use graphene_frontend::op::{Binary, Op, RnnCell};
 use graphene_fusion::groups::Family;
 use graphene_fusion::program::{Program, Step};
 use std::collections::BTreeSet;
@@ -24,8 +24,8 @@ pub(crate) struct Flops {
     pub(crate) f16: u64,
     /// Those of matmuls of bf16.
     pub(crate) bf16: u64,
-    /// Those of matmuls of integers, as quantised models have them.
-    pub(crate) integers: u64,
+    /// Those of matmuls of bytes that are made integers first, as quantised models have them.
+    pub(crate) bytes: u64,
     /// Those of matmuls of single precision that may be rounded.
     pub(crate) single: u64,
     /// All others.
@@ -35,8 +35,8 @@ pub(crate) struct Flops {
 impl Work {
     /// Floating-point operations, a multiply-add being two.
     pub(crate) fn flops(self) -> u64 {
-        let Flops { f16, bf16, integers, single, other } = self.flops;
-        [bf16, integers, single, other].into_iter().fold(f16, u64::saturating_add)
+        let Flops { f16, bf16, bytes, single, other } = self.flops;
+        [bf16, bytes, single, other].into_iter().fold(f16, u64::saturating_add)
     }
 }
 
@@ -68,13 +68,25 @@ fn of_graph(graph: &Graph, bindings: &Bindings) -> Flops {
         let kind = match matmul_of(graph, node) {
             Some(DType::F16) => &mut all.f16,
             Some(DType::BF16) => &mut all.bf16,
-            Some(DType::I32) => &mut all.integers,
+            Some(DType::I32) if is_of_bytes(graph, node) => &mut all.bytes,
             Some(DType::F32) if may_round(node.op()) => &mut all.single,
             _ => &mut all.other,
         };
         *kind = kind.saturating_add(of_node(graph, node, bindings));
     }
     all
+}
+
+/// Whether what is multiplied first are bytes, less a zero point or not.
+fn is_of_bytes(graph: &Graph, node: &Node) -> bool {
+    let made = |value: ValueId, of: &dyn Fn(&Op) -> bool| {
+        let (op, inputs) = graph.operation(value);
+        inputs.first().copied().flatten().filter(|_| of(op))
+    };
+    let Some(left) = node.input(0) else { return false };
+    let wide = made(left, &|op| *op == Op::Binary(Binary::Sub)).unwrap_or(left);
+    made(wide, &|op| matches!(op, Op::Cast { .. }))
+        .is_some_and(|bytes| matches!(graph.ty(bytes).dtype, DType::U8 | DType::I8))
 }
 
 /// Whether kernels and libraries round its matmuls of single precision to TF32, where they may.

@@ -48,8 +48,8 @@ impl<'a> BoundModel<'a> {
     }
 
     /// For each step how what computes it on a CPU multiplies, where its name does not tell: `Winograd`, `direct`, `implicit
-    /// GEMM` or `im2col` for convolutions; `packed` for matmuls by weights that were packed when the model was loaded;
-    /// the instructions that multiply bytes, such as `VNNI`, or numbers of bf16.
+    /// GEMM`, `GEMM` or `im2col` for convolutions; `packed` for matmuls by weights that were packed when the model was loaded;
+    /// the best instructions that may multiply bytes, such as `VNNI`, or numbers of bf16.
     pub fn algorithms(&self) -> Vec<Option<&'static str>> {
         self.entry.bound.algorithms()
     }

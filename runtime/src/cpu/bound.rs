@@ -99,7 +99,8 @@ impl Bound {
 
     /// For each step how its kernel multiplies, where its name does not tell.
     pub fn algorithms(&self) -> impl Iterator<Item = Option<&'static str>> {
-        self.steps.iter().map(|step| step.kernel.kernel.algorithm())
+        let steps = self.steps.iter().zip(self.program.steps()).zip(self.plan.steps());
+        steps.map(|((own, step), bound)| own.kernel.kernel.algorithm(step, bound))
     }
 
     /// Bytes of the arena that a run needs.

@@ -3,7 +3,6 @@
 //! A kernel is chosen once, from the step alone. Its plan says whether there is one; what no kernel takes is
 //! evaluated by the reference, and is reported under that name.
 
-use super::kernels::channels_last::Form;
 use super::kernels::int8::PackedIntegers;
 use super::kernels::packed::Packed;
 use super::kernels::reduce::Reduce;
@@ -13,11 +12,12 @@ use super::memory::Io;
 use super::prepacked::{PackedWeight, Prepacked};
 use super::rows::{BoundRows, RowProgram};
 use super::run::{
-    AllTaps, Named, Tables, all_taps, nearest_tables, pad_tables, run_arg_reduce, run_attention,
-    run_concat, run_conv, run_conv_layer, run_conv_transpose, run_copy, run_cumulative, run_fold,
-    run_gather, run_gather_at, run_integer_conv, run_integer_layer, run_integer_matmul, run_iota,
-    run_matmul, run_nearest, run_norm, run_pad, run_pool, run_reduce, run_reference, run_resize,
-    run_rnn, run_rows, run_scatter_at, run_size, run_softmax, run_top_k,
+    AllTaps, Named, Tables, all_taps, conv_algorithm, input_number, nearest_tables, pad_tables,
+    run_arg_reduce, run_attention, run_concat, run_conv, run_conv_layer, run_conv_transpose,
+    run_copy, run_cumulative, run_fold, run_gather, run_gather_at, run_integer_conv,
+    run_integer_layer, run_integer_matmul, run_iota, run_matmul, run_nearest, run_norm, run_pad,
+    run_pool, run_reduce, run_reference, run_resize, run_rnn, run_rows, run_scatter_at, run_size,
+    run_softmax, run_top_k,
 };
 use super::scratch::Few;
 use crate::bind::BoundStep;
@@ -276,11 +276,17 @@ impl Kernel {
     }
 
     /// How it multiplies, where its name does not tell: the form of a convolution, or what matrices are packed for.
-    pub(crate) fn algorithm(&self) -> Option<&'static str> {
+    pub(crate) fn algorithm(&self, step: &Step, bound: &BoundStep) -> Option<&'static str> {
         match self {
             Self::Layers(layers) => layers.algorithm(),
-            Self::ConvLayer(layer) => Some(layer.algorithm()),
-            Self::Conv(_) => Some(Form::UNROLLED),
+            Self::ConvLayer(layer) => match (&layer.channels_last, layer.operands) {
+                (Some(filters), _) => Some(filters.form().name()),
+                (None, [x, w, _]) => conv_algorithm(&layer.attrs, [x, w], bound),
+            },
+            Self::Conv(attrs) => {
+                let number = |place| input_number(step, place).ok()?;
+                conv_algorithm(attrs, [number(0), number(1)], bound)
+            }
             Self::IntegerMatMul(_, packed) => packed.algorithm(),
             Self::IntegerLayer(layer) => layer.packed.first()?.algorithm(),
             Self::IntegerConv { prepacked, .. } => prepacked.iter().flatten().next()?.algorithm(),

@@ -214,5 +214,17 @@ fn algorithms_are_named() {
         bound.algorithms().flatten().collect()
     };
     assert_eq!(algorithms(Granularity::Fused), ["Winograd", "direct", "implicit GEMM"]);
-    assert_eq!(algorithms(Granularity::PerOp), ["im2col"; 3]);
+    assert_eq!(algorithms(Granularity::PerOp), ["im2col", "direct", "GEMM"]);
+    // What is not packed beforehand is not transformed.
+    let mut given = Graph::new();
+    let [x, w] = [("x", [1, 64, 30, 31]), ("w", [64, 64, 3, 3])].map(|(name, shape)| {
+        let shape = shape.into_iter().map(Dim::from).collect();
+        given.add_input(name, TensorType::new(DType::F32, shape)).unwrap()
+    });
+    let first = given.add("conv", Op::Conv(attrs(row, 1)), &[Some(x), Some(w)]).unwrap().value();
+    let last = given.add("conv", Op::Conv(attrs(row, 1)), &[Some(first), Some(w)]).unwrap();
+    given.add_output("y", last.value());
+    let bound = module(&given, Granularity::Fused).bind(&bindings).unwrap();
+    let found: Vec<_> = bound.algorithms().flatten().collect();
+    assert!(!found.is_empty() && !found.contains(&"Winograd"), "{found:?}");
 }

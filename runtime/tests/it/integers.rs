@@ -343,6 +343,42 @@ fn quantised_blocks_stay_bytes() {
     }
 }
 
+/// A function of a byte with many operations, as QDQ exports have it, is looked up: by loops, in a matmul's epilogue, and of
+/// bytes that are given, beside others that read the same byte.
+#[test]
+fn functions_of_bytes_are_the_references() {
+    for (dtype, zero) in [(DType::U8, 131), (DType::I8, -5)] {
+        let mut make = Make::new(41);
+        let (x, other) = (make.input(dtype, &[19, 40]), make.input(dtype, &[1, 50]));
+        let w = make.integers(&[40, 50], -127, 127);
+        let w = make.constant(&[40, 50], w);
+        let gelu = |make: &mut Make, x: ValueId| {
+            let root = make.binary(Binary::Div, x, std::f32::consts::SQRT_2);
+            let erf = make.op(Op::Unary(Unary::Erf), &[root]);
+            let erf = make.quantised(erf, 0.0078, zero, dtype);
+            let erf = make.dequantised(erf, 0.0078, zero);
+            let erf = make.binary(Binary::Add, erf, 1.0);
+            make.op(Op::Binary(Binary::Mul), &[x, erf])
+        };
+        let whole = make.centered(x, zero);
+        let sum = make.op(Op::MatMul, &[whole, w]);
+        let real = make.cast(DType::F32, sum);
+        let real = make.binary(Binary::Mul, real, 2e-4);
+        let byte = make.quantised(real, 0.05, zero, dtype);
+        let real = make.dequantised(byte, 0.05, zero);
+        let y = gelu(&mut make, real);
+        let y = make.quantised(y, 0.02, zero, dtype);
+        let other = make.dequantised(other, 0.03, zero);
+        let z = gelu(&mut make, other);
+        let z = make.op(Op::Binary(Binary::Add), &[z, real]);
+        let z = make.quantised(z, 0.04, zero, dtype);
+        let (graph, mut random) = make.finish(&[y, byte, z]);
+        let x = [bytes(&mut random, dtype, &[19, 40]), bytes(&mut random, dtype, &[1, 50])];
+        let want = evaluate(&graph, &x).expect("the reference runs it");
+        assert_eq!(run(&graph, &x, &["int8-gemm+epilogue"]), want, "{dtype}");
+    }
+}
+
 /// A pooling between conversions is one of bytes, and nothing else runs.
 #[test]
 fn largest_of_bytes() {

@@ -1,7 +1,9 @@
 //! Attention: one kernel, whose operands are read as they lie.
 
 use super::operand::{forward, spread};
-use super::{Dims, Launch, Pointer, Refusal, Seen, Site, StepOperand, WIDTH, by_name, tiles};
+use super::{
+    Dims, Launch, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, by_name, tiles,
+};
 use crate::base::parameters::Parameters;
 use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;
@@ -35,7 +37,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         return Err(Refusal::Layout("attention over no keys"));
     }
     let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("a head of unknown size"));
-    let mut pointers: Vec<Pointer> = operands.iter().map(Seen::pointer).collect();
+    let mut pointers: Vec<Pointer> = operands.iter().map(TypedOperand::pointer).collect();
     let mut mask = Mask::None;
     if let Some(mask_value) = node.input(3) {
         let operand = site.read(Some(mask_value), computed)?;
@@ -165,8 +167,8 @@ fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
 
 /// The sizes of `[batch, heads, rows, dim]`; strides are symbols of these names. Rows that tensor copies bring begin at
 /// multiples of 16 bytes.
-fn rows(of: &Seen<'_>, name: &str, dims: &mut Dims) -> Result<Vec<Dim>, Refusal> {
-    let Seen { scalar, view, .. } = of;
+fn rows(of: &TypedOperand<'_>, name: &str, dims: &mut Dims) -> Result<Vec<Dim>, Refusal> {
+    let TypedOperand { scalar, view, .. } = of;
     let [batch, head, row, element] = &view.modes[..] else {
         return Err(Refusal::Layout("attention of other ranks"));
     };
@@ -183,7 +185,7 @@ fn rows(of: &Seen<'_>, name: &str, dims: &mut Dims) -> Result<Vec<Dim>, Refusal>
 }
 
 /// How the template reads a mask that broadcasts to this shape.
-fn mask_of(of: &Seen<'_>, shape: &[Dim], dims: &mut Dims) -> Result<Mask, Refusal> {
+fn mask_of(of: &TypedOperand<'_>, shape: &[Dim], dims: &mut Dims) -> Result<Mask, Refusal> {
     let (scalar, view) = (of.scalar, spread(of.view, shape)?);
     let [batch, head, row, key] = &view.modes[..] else {
         return Err(Refusal::Layout("a mask of another rank"));

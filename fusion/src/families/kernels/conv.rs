@@ -5,7 +5,7 @@ mod channels_last;
 pub(crate) use self::channels_last::lies_channels_last;
 use super::function::function_after;
 use super::operand::forward;
-use super::{Dims, Launch, Made, Pointer, Refusal, Seen, Site, StepOperand, WIDTH, made};
+use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, made};
 use crate::base::sizes::{ceil, is_multiple};
 use crate::base::variants::LIBRARY;
 use crate::base::view::View;
@@ -299,7 +299,7 @@ struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
-    fn read(&self, value: ValueId) -> Result<Seen<'a>, Refusal> {
+    fn read(&self, value: ValueId) -> Result<TypedOperand<'a>, Refusal> {
         self.site.read(Some(value), "a convolution of a value that the launch itself computes")
     }
 
@@ -311,7 +311,7 @@ impl<'a> Operands<'a> {
     /// The type of x, and how far images are apart, unless they are packed.
     fn image(&mut self, windows: &Windows<'_>) -> Result<(Scalar, Option<Dim>), Refusal> {
         let image = self.read(windows.x)?;
-        let Seen { scalar, view, .. } = image;
+        let TypedOperand { scalar, view, .. } = image;
         self.pointers.push(image.pointer());
         if self.last {
             return Ok((scalar, None));

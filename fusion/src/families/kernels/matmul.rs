@@ -5,7 +5,8 @@ use super::matmul_layout::MatMulLayout;
 use super::operand::Matrix;
 use super::sums::{Sum, is_gated, summed};
 use super::{
-    Dims, Launch, Made, Pointer, Refusal, Seen, Site, StepOperand, WIDTH, by_name, made, tiles,
+    Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, by_name, made,
+    tiles,
 };
 use crate::base::parameters::{GemmParameters, Parameters};
 use crate::base::sizes::is_multiple;
@@ -367,7 +368,7 @@ impl<'a> Operands<'a> {
     }
 
     pub(super) fn epilogue_input(&mut self, value: ValueId) -> Result<Input, Refusal> {
-        let Seen { operand, scalar, view } = self.site.read(Some(value), "no operand")?;
+        let TypedOperand { operand, scalar, view } = self.site.read(Some(value), "no operand")?;
         let rank = self.shape.len();
         let matrix = Matrix::of(view, self.shape, rank - 1)?;
         let columns = &self.shape[rank - 1];
@@ -385,7 +386,8 @@ impl<'a> Operands<'a> {
     }
 
     pub(super) fn result(&mut self, number: usize) -> Result<Option<Scalar>, Refusal> {
-        let Seen { operand, scalar, view } = self.site.operand(StepOperand::Output(number))?;
+        let TypedOperand { operand, scalar, view } =
+            self.site.operand(StepOperand::Output(number))?;
         if view.shape() != self.shape || !view.is_contiguous() {
             return Err(Refusal::Layout("a result that is not packed"));
         }

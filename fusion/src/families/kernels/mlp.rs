@@ -3,7 +3,7 @@
 use super::function::{Walk, function, leaves};
 use super::matmul::Operands;
 use super::operand::Matrix;
-use super::{Launch, Made, Pointer, Refusal, Seen, Site, StepOperand, made, scalar};
+use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, made, scalar};
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::is_multiple;
 use graphene_frontend::{Dim, Graph, NodeId, Op, ValueId};
@@ -95,7 +95,7 @@ impl Input {
         let is_cast = matches!(body.node(rounded.node).op(), Op::Cast { .. });
         let value = if is_cast { of(rounded.node) } else { Some(rounded) };
         let computed = "a matmul of a value that the launch itself computes";
-        let Seen { operand, scalar: x, view } = site.read(value, computed)?;
+        let TypedOperand { operand, scalar: x, view } = site.read(value, computed)?;
         let scalar = scalar(body.ty(rounded).dtype)?;
         let shape = view.shape();
         let Some((columns, rows)) = shape.split_last() else {
@@ -216,7 +216,8 @@ impl<'a> Chain<'a> {
         l: usize,
     ) -> Result<(Option<i64>, bool), Refusal> {
         let value = self.body.node(self.matmuls[l]).input(1);
-        let Seen { operand, scalar, view } = self.site.read(value, "weights that are computed")?;
+        let TypedOperand { operand, scalar, view } =
+            self.site.read(value, "weights that are computed")?;
         let shape = view.shape();
         let [depth, columns] = &shape[..] else {
             return Err(Refusal::Layout("weights that are no matrix"));

@@ -39,8 +39,11 @@ enum What {
 
 /// The launch of a step that moves elements, or makes them of sizes; `None` if it is another one.
 pub(super) fn launch(site: &Site<'_>) -> Option<Result<Launch, Refusal>> {
-    // Groups of this family have no more than one operation.
-    let pieces = match site.step.body.only_operation() {
+    let body = &site.step.body;
+    let pieces = match body.only_operation() {
+        None if body.nodes().any(|(_, node)| node.is_operation()) => {
+            Err(Refusal::Operation("several movements in one step"))
+        }
         None => copied(site),
         Some(node) => match node.op() {
             Op::Concat { axis } => joined(site, node, *axis),

@@ -2,7 +2,7 @@
 
 use super::function::{function, whole};
 use super::operand::Axes;
-use super::{Dims, Launch, Refusal, Seen, Site, StepOperand, by_name, made, tiles};
+use super::{Dims, Launch, Refusal, Site, StepOperand, TypedOperand, by_name, made, tiles};
 use crate::base::sizes::is_multiple;
 use crate::families::grids::{Mapping, of_loop, widest};
 use graphene_frontend::{DType, Dim, ValueId};
@@ -63,7 +63,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let (arch, outs) = (site.arch, accesses);
     let template = Pointwise { arch, function, numbers, ins, outs, vector, threads };
     let (outs, ins) = operands.split_at(outputs.len());
-    let pointers = ins.iter().chain(outs).map(Seen::pointer).collect();
+    let pointers = ins.iter().chain(outs).map(TypedOperand::pointer).collect();
     Ok(site.launch(made!(template)?, &dims, pointers))
 }
 
@@ -72,7 +72,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
 fn transpose(
     site: &Site<'_>,
     axes: &Axes,
-    [output, input]: [Seen<'_>; 2],
+    [output, input]: [TypedOperand<'_>; 2],
 ) -> Result<Option<Launch>, Refusal> {
     let scalar = output.scalar;
     let [to, from] = &axes.strides[..] else { return Ok(None) };

@@ -2,7 +2,8 @@
 
 use super::function::unary;
 use super::{
-    Dims, Launch, Pointer, Refusal, Scratch, Seen, Site, StepOperand, WIDTH, by_name, made, tiles,
+    Dims, Launch, Pointer, Refusal, Scratch, Site, StepOperand, TypedOperand, WIDTH, by_name, made,
+    tiles,
 };
 use crate::base::sizes::{ceil, is_multiple};
 use graphene_frontend::op::{Op, RnnAttrs, RnnCell, RnnDirection};
@@ -209,8 +210,8 @@ impl Operands<'_> {
         self.push(self.site.operand(StepOperand::Output(number))?).map(drop)
     }
 
-    fn push(&mut self, operand: Seen<'_>) -> Result<(Scalar, Vec<Dim>), Refusal> {
-        let Seen { scalar, view, .. } = operand;
+    fn push(&mut self, operand: TypedOperand<'_>) -> Result<(Scalar, Vec<Dim>), Refusal> {
+        let TypedOperand { scalar, view, .. } = operand;
         if !view.is_contiguous() {
             return Err(Refusal::Layout("operands of a layer that are not packed"));
         }

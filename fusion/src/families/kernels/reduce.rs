@@ -3,7 +3,7 @@
 
 use super::function::{floats, function};
 use super::operand::{Axes, spread};
-use super::{Dims, Launch, Made, Pointer, Refusal, Seen, Site, StepOperand, made};
+use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, made};
 use crate::base::sizes::{ceil, is_multiple};
 use crate::base::view::{Mode, View};
 use crate::families::grids::{COLUMNS, halved, of_columns, of_folds, widest};
@@ -188,7 +188,7 @@ impl<'a> Operands<'a> {
         let outs = (0..site.step.outputs.len()).map(StepOperand::Output);
         let mut all = Vec::new();
         for operand in ins.chain(outs) {
-            let Seen { scalar, view, .. } = site.operand(operand)?;
+            let TypedOperand { scalar, view, .. } = site.operand(operand)?;
             let output = matches!(operand, StepOperand::Output(_));
             let of_row = output && view.shape() != rows.full;
             let of_columns = of_row.then(|| of_rows(view, rows)).transpose()?;

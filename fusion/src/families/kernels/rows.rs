@@ -2,7 +2,7 @@
 
 use super::function::{Walk, function, function_after, leaves};
 use super::operand::Matrix;
-use super::{Dims, Launch, Pointer, Refusal, Seen, Site, StepOperand, WIDTH, made};
+use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, made};
 use crate::families::grids::halved;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, Node, ValueId};
@@ -195,7 +195,7 @@ impl Operands<'_> {
         self.add(name, self.site.operand(StepOperand::Output(number))?)
     }
 
-    fn add(&mut self, name: &str, of: Seen<'_>) -> Result<Access, Refusal> {
+    fn add(&mut self, name: &str, of: TypedOperand<'_>) -> Result<Access, Refusal> {
         let matrix = Matrix::of(of.view, self.shape, self.axis)?;
         match matrix.period {
             None => Ok(self.push(name, of, matrix)),
@@ -203,7 +203,7 @@ impl Operands<'_> {
         }
     }
 
-    fn push(&mut self, name: &str, of: Seen<'_>, matrix: Matrix) -> Access {
+    fn push(&mut self, name: &str, of: TypedOperand<'_>, matrix: Matrix) -> Access {
         let access = matrix.access(name, of.scalar, &mut self.dims);
         self.vector = self.vector.min(WIDTH / of.scalar.bytes());
         self.all.push((of.operand, matrix));

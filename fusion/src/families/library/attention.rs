@@ -1,7 +1,7 @@
 //! Attention in one call of cuDNN: which attentions it takes, and how the others are spelled.
 
 use super::matmul::if_any;
-use super::within;
+use super::optional_text;
 use crate::base::elements::{self, is_real, number_of};
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
@@ -317,10 +317,10 @@ fn broadcast(mut mask: Heads) -> Heads {
 impl fmt::Display for Sdpa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { dtype, q, k, v, mask, result, scale, causal } = self;
-        let masked = within(", mask ", mask.as_ref().map(sizes), "");
+        let masked = optional_text(", mask ", mask.as_ref().map(sizes), "");
         let causal = if *causal { ", causal" } else { "" };
         write!(f, "attention of {} by {}{masked}{causal} {dtype}: ", sizes(q), sizes(k))?;
-        let mask = within(" + ", mask.as_ref(), "");
+        let mask = optional_text(" + ", mask.as_ref(), "");
         write!(f, "{scale}·{q}·{k}{mask}, {v} -> {result}")
     }
 }

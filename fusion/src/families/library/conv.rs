@@ -2,7 +2,7 @@
 
 use super::epilogue::{Activation, Chain, whole_chain};
 use super::matmul::{if_any, read};
-use super::{rows_of_conv, within};
+use super::{optional_text, rows_of_conv};
 use crate::base::elements::is_real;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
@@ -147,12 +147,12 @@ impl fmt::Display for Conv {
                 write!(f, "..{after:?}")?;
             }
         }
-        let groups = within(", ", Some(group).filter(|group| **group != 1), " groups");
+        let groups = optional_text(", ", Some(group).filter(|group| **group != 1), " groups");
         let last = if self.channels_last { ", channels last" } else { "" };
         let rounded = if self.tf32 { " as tf32" } else { "" };
         write!(f, "{groups}{last} {dtype}{rounded}: {image}·{weights}")?;
-        let bias = within(" + ", self.bias.as_ref(), " channels");
-        let addend = within(" + ", self.addend.as_ref(), "");
+        let bias = optional_text(" + ", self.bias.as_ref(), " channels");
+        let addend = optional_text(" + ", self.addend.as_ref(), "");
         let relu = if self.relu { ", Relu" } else { "" };
         write!(f, "{bias}{addend}{relu} -> {result}")
     }

@@ -1,7 +1,7 @@
 //! A step as one call of cuBLASLt.
 
 use super::epilogue::{Activation, Chain, MATMUL, whole_chain};
-use super::within;
+use super::optional_text;
 use crate::base::elements::is_real;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
@@ -163,12 +163,12 @@ fn row((operand, Operand { view, .. }): Given<'_>) -> Option<Pointer> {
 impl fmt::Display for MatMul {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { dtype, rows, columns, depth, a, b, result, .. } = self;
-        let batch = within("", Some(&self.batch).filter(|batch| **batch != 1), " × ");
+        let batch = optional_text("", Some(&self.batch).filter(|batch| **batch != 1), " × ");
         let rounded = if self.tf32 { " as tf32" } else { "" };
         write!(f, "{batch}[{rows}, {depth}]·[{depth}, {columns}] {dtype}{rounded}: ")?;
-        let scale = within("", Some(self.scale).filter(|scale| *scale != 1.0), "·");
-        let addend = within(" + ", self.addend.as_ref(), "");
-        let bias = within(" + ", self.bias.as_ref(), " row");
+        let scale = optional_text("", Some(self.scale).filter(|scale| *scale != 1.0), "·");
+        let addend = optional_text(" + ", self.addend.as_ref(), "");
+        let bias = optional_text(" + ", self.bias.as_ref(), " row");
         let activation = self.activation.map(|activation| format!(", {activation:?}"));
         write!(f, "{scale}{a}·{b}{addend}{bias}{} -> {result}", activation.unwrap_or_default())
     }
@@ -177,7 +177,7 @@ impl fmt::Display for MatMul {
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let turned = if self.transposed { "'" } else { "" };
-        let apart = within(", ", Some(&self.apart).filter(|apart| **apart != 0), " apart");
+        let apart = optional_text(", ", Some(&self.apart).filter(|apart| **apart != 0), " apart");
         write!(f, "{}{turned}[{}{apart}]", self.pointer, self.leading)
     }
 }

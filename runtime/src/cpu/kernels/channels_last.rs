@@ -296,9 +296,6 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// What convolutions are whose windows are unrolled beside their filters, by none of these forms.
-    pub(crate) const UNROLLED: &str = "im2col";
-
     /// The name in profiles.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -91,6 +91,19 @@ pub fn conv(
     conv_then(y, x, w, bias, conv, |_, _| {})
 }
 
+/// How [`conv`] computes these sizes, for profiles.
+///
+/// # Errors
+/// [`Error::Unsupported`](crate::Error::Unsupported) beyond three spatial axes.
+pub(crate) fn algorithm(conv: Conv<'_>) -> Result<&'static str> {
+    let grid = Grid::new(conv.geometry)?;
+    Ok(match grid.is_identity() {
+        _ if conv.filters < FEW => "direct",
+        true => "GEMM",
+        false => "im2col",
+    })
+}
+
 /// As [`conv`], and `then(first, elements)` runs on each part of `y` right after it is computed, while it
 /// may be in cache; `first` is the part's first element. Parts are disjoint, cover `y`, and are visited by
 /// several threads in any order.

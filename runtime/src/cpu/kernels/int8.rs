@@ -99,7 +99,7 @@ impl PackedIntegers {
         columns.checked_next_multiple_of(LANES)?.checked_mul(depth)?.checked_mul(size_of::<i32>())
     }
 
-    /// The instructions that multiply its bytes, if it is of bytes.
+    /// The best instructions that may multiply its bytes, if it is of bytes.
     pub(crate) fn algorithm(&self) -> Option<&'static str> {
         self.right().is_ok().then(|| Unit::best().name())
     }

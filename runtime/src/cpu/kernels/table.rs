@@ -9,7 +9,7 @@ pub(crate) struct Table {
     bytes: Option<Bytes>,
 }
 
-/// Results that are bytes: whole numbers of 256 neighbours.
+/// Results that are bytes: whole numbers from 0 to 255, or from -128 to 127.
 #[derive(Clone, PartialEq)]
 pub(super) struct Bytes {
     /// What is added to them.

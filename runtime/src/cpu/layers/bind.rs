@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-/// Where matrices have fewer rows than this, inputs are copied if more rows make one matrix then.
+/// Where matrices have fewer rows than this, inputs are copied if that makes fewer matrices of more rows.
 const SHORT: usize = 64;
 
 impl BoundLayers {
@@ -223,5 +223,57 @@ fn same(what: &'static str, expected: &[usize], found: &[usize]) -> Result<()> {
     match differ.into_iter().find(|(a, b)| a != b) {
         Some((expected, found)) => Err(Error::Mismatch { what, expected, found }),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BoundLayers, Layers};
+    use crate::bind::bind;
+    use crate::cpu::kernels::matmul::{Matrix, Strides};
+    use crate::cpu::kernels::packed::Packed;
+    use crate::cpu::prepacked::PackedWeight;
+    use graphene_frontend::dim::{Bindings, Dim};
+    use graphene_frontend::dtype::DType;
+    use graphene_frontend::graph::Graph;
+    use graphene_frontend::op::{Op, Unary};
+    use graphene_frontend::tensor::Tensor;
+    use graphene_frontend::types::TensorType;
+    use graphene_fusion::{Granularity, plan};
+    use graphene_ir::target::Target;
+    use std::sync::Arc;
+
+    /// A matmul by weights of what is transposed to these sizes: how many matrices it is, and what is copied for that.
+    fn bound(sizes: [usize; 2], packed: bool) -> (usize, Vec<usize>) {
+        let mut graph = Graph::new();
+        let shape = [sizes[1], sizes[0], 24].map(Dim::from).to_vec();
+        let x = graph.add_input("x", TensorType::new(DType::F32, shape)).unwrap();
+        let w = Tensor::from_vec(vec![24, 48], vec![0.5_f32; 24 * 48]).unwrap();
+        let w = graph.add_constant("w", w);
+        let x = graph.add("x", Op::Transpose(vec![1, 0, 2]), &[Some(x)]).unwrap().value();
+        let y = graph.add("y", Op::MatMul, &[Some(x), Some(w)]).unwrap().value();
+        let y = graph.add("y", Op::Unary(Unary::Tanh), &[Some(y)]).unwrap().value();
+        graph.add_output("y", y);
+        let bindings = Bindings::new();
+        let program = plan(&graph, &Target::cpu(2), Granularity::Fused, &bindings);
+        let program = program.unwrap().program;
+        let [step] = program.steps() else { panic!("{program}") };
+        let at = Strides { offset: 0, batch: &[], row: 48, column: 1 };
+        let matrix = Packed::new(Matrix { data: &[0.5; 24 * 48], at }, 24, 48).unwrap();
+        let weight = PackedWeight::Reals(Arc::new(matrix));
+        let prepacked = vec![Vec::new(), if packed { vec![weight] } else { Vec::new() }];
+        let layers = Layers::compile(&step.body, &prepacked).unwrap();
+        let plan = bind(&program, &bindings).unwrap();
+        let bound = BoundLayers::new(&layers, &plan.steps()[0]).unwrap();
+        (bound.matrices(), bound.copied)
+    }
+
+    #[test]
+    fn rows_that_lie_apart_are_copied_where_that_makes_fewer_matrices() {
+        assert_eq!(bound([197, 4], true), (1, vec![0]));
+        // Many rows need no others, one row goes on by any stride, and what is packed for each tile is so anyway.
+        assert_eq!(bound([4, 197], true), (4, vec![]));
+        assert_eq!(bound([9, 1], true), (1, vec![]));
+        assert_eq!(bound([197, 4], false), (197, vec![]));
     }
 }

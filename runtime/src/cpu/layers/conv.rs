@@ -38,10 +38,20 @@ pub(crate) struct ConvLayer {
 /// Filters for images whose channels are innermost.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Filters {
-    /// How they are multiplied; as they are, unless they were prepacked.
-    pub(crate) form: Form,
+    /// What they are prepacked for.
+    form: Form,
     /// `None` where they were not prepacked.
     pub(crate) packed: Option<Arc<Packed>>,
+}
+
+impl Filters {
+    /// How they are multiplied: only prepacked ones are transformed.
+    pub(crate) fn form(&self) -> Form {
+        match (self.form, &self.packed) {
+            (Form::Winograd, None) => Form::Windows,
+            (form, _) => form,
+        }
+    }
 }
 
 /// The convolution of a step whose results have their channels innermost, if its images may too, and how its filters are
@@ -144,11 +154,6 @@ impl ConvLayer {
     /// The name in profiles.
     pub(crate) fn name(&self) -> &'static str {
         if self.epilogue.len() == 0 { "conv" } else { "conv+epilogue" }
-    }
-
-    /// How it multiplies, for profiles.
-    pub(crate) fn algorithm(&self) -> &'static str {
-        self.channels_last.as_ref().map_or(Form::UNROLLED, |filters| filters.form.name())
     }
 
     /// Whether the step's input of this number is read as it lies.

@@ -8,12 +8,12 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};
 
 /// A step with operands and tables as the loop has them.
-type Own = Step<Source, usize>;
+type LoopStep = Step<Source, usize>;
 
 /// A loop that reads one of its inputs as a kernel makes it.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Chain {
-    steps: Vec<Own>,
+    steps: Vec<LoopStep>,
     /// The element type of the result: f32, or one of bytes.
     pub(crate) dtype: DType,
 }
@@ -55,7 +55,7 @@ impl Loop {
     }
 
     /// Whether a chain ends with what makes a number one of -128 to 255.
-    fn is_byte(&self, steps: &[Own]) -> bool {
+    fn is_byte(&self, steps: &[LoopStep]) -> bool {
         match steps.last() {
             Some(&Step::Clamp { low, high }) => low >= -128.0 && high <= 255.0,
             Some(&Step::Lookup(table)) => self.tables[table].is_of_bytes(),
@@ -65,12 +65,12 @@ impl Loop {
 }
 
 /// Fewer steps that end with the same bytes. Zeros may have other signs in between.
-fn simplified(steps: Vec<Own>, inputs: &[(DType, Class)]) -> Vec<Own> {
-    let mut short: Vec<Own> = Vec::new();
+fn simplified(steps: Vec<LoopStep>, inputs: &[(DType, Class)]) -> Vec<LoopStep> {
+    let mut short: Vec<LoopStep> = Vec::new();
     for step in steps {
         let quotient = match short.last() {
             Some(&Step::Div(Source::Scalar(Scalar::F32(by)))) => {
-                let small = is_divisor(by) && bound(&short, inputs) < QUOTIENT_LIMIT;
+                let small = is_divisor(by) && largest_magnitude(&short, inputs) < QUOTIENT_LIMIT;
                 small.then_some(Step::Quotient(by))
             }
             _ => None,
@@ -109,7 +109,7 @@ fn simplified(steps: Vec<Own>, inputs: &[(DType, Class)]) -> Vec<Own> {
 }
 
 /// What numbers are at most after these steps, with either sign; infinity where that is not known.
-fn bound(steps: &[Own], inputs: &[(DType, Class)]) -> f32 {
+fn largest_magnitude(steps: &[LoopStep], inputs: &[(DType, Class)]) -> f32 {
     let known = |y: &Source| match *y {
         Source::Scalar(Scalar::F32(y)) => y.abs(),
         Source::Input(number) if matches!(inputs[number].0, DType::U8 | DType::I8) => 255.0,
@@ -137,7 +137,7 @@ fn bound(steps: &[Own], inputs: &[(DType, Class)]) -> f32 {
 }
 
 /// A range of whole numbers, less a zero point.
-fn less_zero_point(range: Own, zero: &Source) -> Option<Own> {
+fn less_zero_point(range: LoopStep, zero: &Source) -> Option<LoopStep> {
     let &Source::Scalar(Scalar::F32(zero)) = zero else { return None };
     let whole = |x: f32| x.fract() == 0.0 && x.abs() < QUOTIENT_LIMIT;
     let less = |x: f32| (whole(x) && whole(zero)).then_some(x - zero);
@@ -154,7 +154,7 @@ struct Trace<'a> {
     result: usize,
     /// The element type of the output.
     dtype: DType,
-    steps: Vec<Own>,
+    steps: Vec<LoopStep>,
     /// Instructions that it came by: each once, in a loop that is a chain.
     visited: usize,
     /// Whether it came to the result, and whether a number waits aside.
@@ -262,7 +262,7 @@ impl Trace<'_> {
     }
 
     /// Adds a step; clamping to two ranges is clamping to one.
-    fn push(&mut self, step: Own) {
+    fn push(&mut self, step: LoopStep) {
         if let (Some(Step::Clamp { low, high }), &Step::Clamp { low: above, high: below }) =
             (self.steps.last_mut(), &step)
             && above <= *high
@@ -317,7 +317,7 @@ impl Chain {
 
 #[cfg(test)]
 mod tests {
-    use super::{Class, Loop, Scalar, Source, Step, bound};
+    use super::{Class, Loop, Scalar, Source, Step, largest_magnitude};
     use graphene_frontend::dim::Dim;
     use graphene_frontend::dtype::DType;
     use graphene_frontend::graph::{Graph, ValueId};
@@ -421,9 +421,9 @@ mod tests {
         let bounds = [0.7, 1.0, 1000.0, 1003.0, 2006.0, 255.0, 2261.0];
         for (count, want) in (1..).zip(bounds) {
             let inputs = [(DType::U8, Class::F32)];
-            assert_eq!(bound(&steps[..count], &inputs), want, "after {count} steps");
+            assert_eq!(largest_magnitude(&steps[..count], &inputs), want, "after {count} steps");
         }
-        assert_eq!(bound(&steps[..0], &[]), f32::INFINITY);
+        assert_eq!(largest_magnitude(&steps[..0], &[]), f32::INFINITY);
     }
 
     /// What is read twice, is no byte at the end, or has a function that kernels do not know, is no chain.

@@ -12,7 +12,7 @@ use graphene_frontend::op::{Binary, Op, Unary};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Loop {
-    /// Compiles a body; `None` if an operation or an element type has no loop.
+    /// Compiles a body; `None` if an operation that its outputs need, or an element type, has no loop.
     pub(crate) fn compile(body: &Graph) -> Option<Self> {
         let held: BTreeSet<ValueId> = held(body).into_keys().collect();
         let tables = tables(body, &held);
@@ -185,6 +185,8 @@ impl<'a> Compiler<'a> {
     ) -> Option<()> {
         // A result may not overwrite what its instruction reads, so its register is taken before theirs are freed.
         let target = self.allocate(Class::of(dtype)?);
+        let is_single = !matches!(operation, Operation::Lookup(_)) || target.class == Class::F32;
+        debug_assert!(is_single, "tables have single precision");
         let stored = self.stored(value, self.body.ty(value).dtype);
         self.program.instructions.push(Instruction { operation, dtype, sources, target, stored });
         self.sources.insert(value, Source::Register(target));

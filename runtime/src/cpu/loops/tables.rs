@@ -9,7 +9,7 @@ use graphene_frontend::graph::{Graph, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A result is looked up where its operations take at least so many of a vector unit's.
-const WORTH: f64 = 16.0;
+const LEAST_WORK: f64 = 16.0;
 
 /// Values of a body that are looked up: the byte that each is a function of, and its table.
 pub(super) fn tables(
@@ -27,7 +27,7 @@ pub(super) fn tables(
     let found = wanted.filter_map(|(&value, &root)| {
         let (function, _) = part(body, &[value], |read| read == root)?;
         let work: f64 = function.nodes().map(|(_, node)| node.op().info().work).sum();
-        (work >= WORTH).then(|| Some((value, (root, table(&function)?))))?
+        (work >= LEAST_WORK).then(|| Some((value, (root, table(&function)?))))?
     });
     found.collect()
 }

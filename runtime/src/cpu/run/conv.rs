@@ -2,9 +2,11 @@
 
 use super::wide::Wide;
 use super::{input_number, lies_row_major, output_number, required_input, with_row_major};
-use crate::bind::BoundOperand;
+use crate::bind::{BoundOperand, BoundStep};
 use crate::cpu::kernels::channels_last::{self, Form, Images, Moves, Part, convolve, pack_filters};
-use crate::cpu::kernels::conv::{Conv, Filters, conv, conv_integers, conv_then, conv_transpose};
+use crate::cpu::kernels::conv::{
+    Conv, Filters, algorithm, conv, conv_integers, conv_then, conv_transpose,
+};
 use crate::cpu::kernels::finish::Finish;
 use crate::cpu::kernels::int8::PackedIntegers;
 use crate::cpu::kernels::matmul::narrowed;
@@ -101,6 +103,16 @@ fn run(step: &Step, mut io: Io<'_>, attrs: &ConvAttrs, transposed: bool) -> Resu
     kernel(y.elements(), &operands.x, &operands.w, operands.bias.as_deref(), sizes)?;
     y.finish();
     Ok(())
+}
+
+/// How a convolution whose channels are not innermost is computed, for profiles: of the images and filters of these numbers.
+pub(crate) fn conv_algorithm(
+    attrs: &ConvAttrs,
+    [x, w]: [Option<usize>; 2],
+    step: &BoundStep,
+) -> Option<&'static str> {
+    let shapes = [&step.inputs[x?].shape[..], &step.inputs[w?].shape[..]];
+    algorithm(sizes(shapes, attrs, &step.outputs[0].shape, false).ok()?).ok()
 }
 
 pub(crate) fn run_conv(step: &Step, io: Io<'_>, attrs: &ConvAttrs) -> Result<()> {
@@ -210,14 +222,13 @@ fn run_channels_last(
     let kernel = io.inputs.shape(w);
     let geometry = sizes([&image.shape, kernel], &layer.attrs, shape, false)?.geometry;
     let moves = Moves::new(geometry)?;
-    let (packed, form) = match (&filters.packed, filters.form) {
-        (Some(packed), form) => (Arc::clone(packed), form),
-        (None, form) => {
-            let taps = kernel[2..].iter().product();
-            let sizes = [kernel[0], kernel[1], taps];
+    let form = filters.form();
+    let packed = match &filters.packed {
+        Some(packed) => Arc::clone(packed),
+        None => {
+            let sizes = [kernel[0], kernel[1], kernel[2..].iter().product()];
             let depthwise = form == Form::Depthwise;
-            let form = if depthwise { form } else { Form::Windows };
-            (Arc::new(pack_filters(io.dense(w)?.0, sizes, depthwise)?), form)
+            Arc::new(pack_filters(io.dense(w)?.0, sizes, depthwise)?)
         }
     };
     let columns = shape[1];

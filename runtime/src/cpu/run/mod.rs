@@ -13,7 +13,9 @@ mod select;
 mod wide;
 
 pub(crate) use attention::run_attention;
-pub(crate) use conv::{run_conv, run_conv_layer, run_conv_transpose, run_integer_conv, run_pool};
+pub(crate) use conv::{
+    conv_algorithm, run_conv, run_conv_layer, run_conv_transpose, run_integer_conv, run_pool,
+};
 pub(crate) use indexed::{Named, run_gather_at, run_scatter_at};
 pub(crate) use integers::run_integer_layer;
 pub(crate) use matmul::{run_integer_matmul, run_matmul};
@@ -166,7 +168,7 @@ fn around(shape: &[usize], axis: usize) -> [usize; 3] {
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a constant inside the body.
-fn input_number(step: &Step, place: usize) -> Result<Option<usize>> {
+pub(crate) fn input_number(step: &Step, place: usize) -> Result<Option<usize>> {
     let (_, node) = step.body.nodes().last().ok_or(Error::Unsupported { what: "an empty body" })?;
     let Some(value) = node.inputs().get(place).copied().flatten() else { return Ok(None) };
     let number = step.body.inputs().iter().position(|input| input.value() == value);

@@ -5,7 +5,7 @@ use super::{Operands, UNKNOWN, Windows};
 use crate::base::sizes::ceil;
 use crate::base::variants::Variant;
 use crate::base::view::{View, channels_last, depthwise_weights};
-use crate::families::kernels::{Dims, Made, Refusal, Seen, Site, WIDTH, by_name, made};
+use crate::families::kernels::{Dims, Made, Refusal, Site, TypedOperand, WIDTH, by_name, made};
 use crate::families::tiles::{LEAST_OF_PIXELS, TILES_OF_PIXELS};
 use graphene_frontend::dim::Dim;
 use graphene_ir::target::Target;
@@ -51,7 +51,7 @@ impl Operands<'_> {
             (None, Some(_)) => None,
             _ => return Ok(false),
         };
-        let Seen { scalar, view: image, .. } = self.read(windows.x)?;
+        let TypedOperand { scalar, view: image, .. } = self.read(windows.x)?;
         let outputs = (0..self.site.step.outputs.len()).map(super::StepOperand::Output);
         let outputs = outputs.map(|output| Ok(self.site.operand(output)?.view));
         let mut images = outputs.collect::<Result<Vec<_>, Refusal>>()?;

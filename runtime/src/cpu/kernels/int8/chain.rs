@@ -57,10 +57,10 @@ pub(crate) fn is_divisor(by: f32) -> bool {
 pub(crate) const STEPS: usize = 24;
 
 /// The steps of a chain, without memory of their own.
-pub(crate) type Steps<'a> = SmallVec<[Bound<'a>; STEPS]>;
+pub(crate) type Steps<'a> = SmallVec<[KernelStep<'a>; STEPS]>;
 
 /// A step of which all is known.
-pub(crate) type Bound<'a> = Step<Operand<'a>, &'a Table>;
+pub(crate) type KernelStep<'a> = Step<Operand<'a>, &'a Table>;
 
 /// What a step reads.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -81,7 +81,7 @@ impl<Y, T> Step<Y, T> {
         &self,
         operand: impl Fn(&Y) -> Option<Operand<'a>>,
         table: impl Fn(&T) -> &'a Table,
-    ) -> Option<Bound<'a>> {
+    ) -> Option<KernelStep<'a>> {
         Some(match self {
             Self::Add(y) => Step::Add(operand(y)?),
             Self::Sub(y) => Step::Sub(operand(y)?),
@@ -105,7 +105,7 @@ impl<Y, T> Step<Y, T> {
 pub(crate) struct Finish<'a> {
     /// Added to the sums of each column of the result.
     pub(crate) bias: Option<&'a [i32]>,
-    pub(crate) steps: &'a [Bound<'a>],
+    pub(crate) steps: &'a [KernelStep<'a>],
     /// Row and column of the tile's first result.
     pub(crate) first: [usize; 2],
     /// Columns of the result.

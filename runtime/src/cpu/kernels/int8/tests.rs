@@ -1,6 +1,6 @@
 //! Matmuls of bytes beside sums modulo 2³², on every vector unit that the machine has.
 
-use super::chain::Bound;
+use super::chain::KernelStep;
 use super::units::Unit;
 use super::{
     Elements, Finish, Left, MatMul, Operand, PackedIntegers, QUOTIENT_LIMIT, Results, Step, To,
@@ -95,7 +95,11 @@ fn what_does_not_fit_is_refused() {
 }
 
 /// A step on a number, and what is aside; `y` reads an operand.
-fn step(step: &Bound<'_>, (x, aside): (f32, f32), y: impl Fn(Operand<'_>) -> f32) -> (f32, f32) {
+fn step(
+    step: &KernelStep<'_>,
+    (x, aside): (f32, f32),
+    y: impl Fn(Operand<'_>) -> f32,
+) -> (f32, f32) {
     match *step {
         Step::Add(b) => (x + y(b), aside),
         Step::Sub(b) => (x - y(b), aside),

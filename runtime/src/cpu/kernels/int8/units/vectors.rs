@@ -257,10 +257,11 @@ impl Vectors for Vnni {
         self.round(corrected)
     }
 
-    /// Words of bytes by permutations: 32 of them by the lower bits of a byte's word, and which 32 by its highest bit.
+    /// Of bytes: `vpermi2d` finds a word among 32 by bits 2 to 6 of a byte; bit 7 says among which 32, bits 0 and 1 which byte
+    /// of the word it is.
     #[inline(always)]
     fn lookup(self, x: __m512, table: &Table) -> __m512 {
-        // SAFETY: likewise; a gather reads below 256 elements.
+        // SAFETY: likewise; what is gathered has places from 0 to 255 in a table of 256.
         unsafe {
             let byte = _mm512_and_si512(_mm512_cvttps_epi32(x), _mm512_set1_epi32(255));
             let Some(Bytes { least, words }) = table.bytes() else {
