@@ -168,7 +168,7 @@ impl<'a> Compiler<'a> {
         if is_held && matches!(operation, Operation::Binary(_)) {
             sources[1] = Source::Scalar(Scalar::F32(integer(self.body, inputs[1])? as f32));
         }
-        if operation == Operation::Binary(Binary::Pow) {
+        if matches!(node.op(), Op::Binary(Binary::Pow)) {
             self.match_exponent(&inputs, &mut sources)?;
         }
         self.push(value, dtype, operation, sources, &inputs)
