@@ -7,7 +7,7 @@
 mod units;
 
 use super::matmul::Matrix;
-use super::packed::{self, HEIGHT, Lines, Packed, Panels, VECTORS, check_tile, in_rows, lanes};
+use super::packed::{self, HEIGHT, Lines, Packed, Panels, check_tile, in_rows, lanes};
 use super::simd::{Kernel, dispatch};
 use super::tile::TileMut;
 use super::view::{check_reach, check_size};
@@ -258,7 +258,7 @@ impl Kernel for Widen<'_> {
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, _: S) {
         let Self { panel, sizes: [depth, columns], to } = self;
-        let width = VECTORS * S::F32_LANES;
+        let width = packed::width(S::F32_LANES);
         for (first, to) in (0..columns).step_by(width).zip(to.chunks_mut(width * depth)) {
             let wide = width.min((columns - first).next_multiple_of(S::F32_LANES));
             let rows = panel.lines.chunks_exact(panel.wide);

@@ -81,6 +81,8 @@ enum Elements {
         offsets: Vec<i32>,
         /// Whether anything was.
         moved: bool,
+        /// Whether none of its bytes is -128.
+        has_magnitudes: bool,
     },
     /// Row by row, where those of a column differ by more than a byte holds.
     Wide(Vec<i32>),
@@ -188,8 +190,11 @@ impl PackedIntegers {
             elements.iter_mut().zip(all()).for_each(|(to, x)| *to = x);
             return Ok(Self { depth, columns, elements: Elements::Wide(elements) });
         }
-        let offset = |&(low, high): &(i32, i32)| {
-            if low >= -128 && high <= 127 || depth == 0 { 0 } else { low.wrapping_add(128) }
+        // Moved elements are -127 to 127, if they can be.
+        let offset = |&(low, high): &(i32, i32)| match high.wrapping_sub(low) {
+            _ if low >= -128 && high <= 127 || depth == 0 => 0,
+            255 => low.wrapping_add(128),
+            _ => low.wrapping_add(127),
         };
         let offsets: Vec<i32> = ranges.iter().map(offset).collect();
         let (groups, vectors) = (groups(depth), columns.div_ceil(LANES));
@@ -212,7 +217,8 @@ impl PackedIntegers {
             }
         }
         let moved = offsets.iter().any(|&offset| offset != 0);
-        let elements = Elements::Bytes { lines, sums, offsets, moved };
+        let has_magnitudes = lines.iter().all(|line| !line.0.contains(&i8::MIN));
+        let elements = Elements::Bytes { lines, sums, offsets, moved, has_magnitudes };
         Ok(Self { depth, columns, elements })
     }
 
@@ -223,8 +229,9 @@ impl PackedIntegers {
 
     fn right(&self) -> Result<Right<'_>> {
         match &self.elements {
-            Elements::Bytes { lines, sums, offsets, moved } => {
-                Ok(Right { lines, sums, offsets: moved.then_some(&offsets[..]) })
+            &Elements::Bytes { ref lines, ref sums, ref offsets, moved, has_magnitudes } => {
+                let offsets = moved.then_some(&offsets[..]);
+                Ok(Right { lines, sums, offsets, has_magnitudes })
             }
             Elements::Wide(_) => Err(Error::Unsupported { what: "a matrix of wide integers" }),
         }
@@ -611,6 +618,7 @@ struct Right<'a> {
     sums: &'a [i32],
     /// If any is not zero.
     offsets: Option<&'a [i32]>,
+    has_magnitudes: bool,
 }
 
 /// A tile of C, which begins at this row and column.
@@ -625,6 +633,10 @@ struct MatMul<'a> {
 }
 
 impl Work for MatMul<'_> {
+    fn has_magnitudes(&self) -> bool {
+        self.right.has_magnitudes
+    }
+
     #[inline(always)]
     fn run<D: Dots>(mut self, unit: D) {
         let vectors = self.columns.div_ceil(LANES);
@@ -715,11 +727,14 @@ impl MatMul<'_> {
             To::Finished(finish) => {
                 let (left, sums) = ((self.left, self.row + row), self.right.sums);
                 let dots = dots.as_flattened();
-                return unit.finish(finish, &Sums { dots, across: V, row, column: to, left, sums });
+                let (column, less) = (to, D::LESS);
+                return unit
+                    .finish(finish, &Sums { dots, across: V, row, column, left, sums, less });
             }
         };
         for (dots, row) in dots.iter().zip(row..) {
             let [offset, total] = self.left.of_row(self.row + row);
+            let offset = offset.wrapping_add(D::LESS);
             let line = &mut tile.row(row)[to..];
             let first = self.column + to;
             let sums = &self.right.sums[first..first + line.len().min(V * LANES)];

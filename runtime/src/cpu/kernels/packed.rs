@@ -19,9 +19,14 @@ use pulp::Simd;
 use std::fmt;
 use std::ops::Range;
 
-/// Vectors to a panel's row: with eight rows of A their sums fill three quarters of 32 registers, with four those
-/// of 16.
+/// Vectors to a panel's row, at most: with eight rows of A their sums fill three quarters of 32 registers.
 pub(super) const VECTORS: usize = 3;
+
+/// Columns of a panel whose vectors have so many lanes. Where those are fewer than 16, there may be only 16 registers: sums of
+/// four rows and two vectors fill half of them, and those of three leave so few that compilers keep some in memory.
+pub(super) const fn width(lanes: usize) -> usize {
+    if lanes < 16 { 2 * lanes } else { VECTORS * lanes }
+}
 
 /// Rows of B that are gone through at a time, at most: so much of a panel stays in the second-level cache, and of
 /// eight rows of A in the first.
@@ -205,7 +210,7 @@ impl<'a> Panels<'a> {
     pub(crate) fn spread(b: Matrix<'_, f32>, sizes: [usize; 2], memory: &'a mut [f32]) -> Self {
         let ([depth, columns], lanes) = (sizes, lanes());
         let (width, memory) =
-            (VECTORS * lanes, &mut memory[..depth * columns.next_multiple_of(lanes)]);
+            (width(lanes), &mut memory[..depth * columns.next_multiple_of(lanes)]);
         threads::each(1, chunks_mut(memory, (width * depth).max(1)), |panel, memory| {
             let first = panel * width;
             let offset = b.at.offset.wrapping_add_signed(first as isize * b.at.column);
@@ -262,7 +267,7 @@ fn pack(b: Matrix<'_, f32>, [depth, columns]: [usize; 2], lanes: usize, to: &mut
     if depth == 0 {
         return;
     }
-    let width = VECTORS * lanes;
+    let width = width(lanes);
     for (first, panel) in (0..columns).step_by(width).zip(to.chunks_mut(width * depth)) {
         let own = width.min(columns - first);
         let Strides { offset, row: down, column: across, .. } = b.at;
@@ -453,7 +458,7 @@ impl<const FEW: bool> Kernel for MatMul<'_, '_, '_, FEW> {
 
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(mut self, simd: S) {
-        const { assert!(WIDEST.is_multiple_of(VECTORS * S::F32_LANES)) }
+        const { assert!(WIDEST.is_multiple_of(width(S::F32_LANES))) }
         debug_assert_eq!(S::F32_LANES, self.b.lanes, "panels are packed for this machine");
         let (height, _) = self.c.sizes();
         let Range { start, end } = self.deep;
@@ -476,7 +481,7 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
     /// The matmuls of some rows of A with all panels, adding up over these rows of B.
     #[inline(always)]
     fn panels<S: Simd>(&mut self, simd: S, rows: Range<usize>, k: Range<usize>) {
-        let (b, width) = (self.b, VECTORS * S::F32_LANES);
+        let (b, width) = (self.b, width(S::F32_LANES));
         let (all, (_, columns)) = (b.elements, self.c.sizes());
         let mut done = 0;
         while FEW && columns - done >= 2 * width {
@@ -484,9 +489,11 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
                 let own = &all[(self.column + to) * b.depth..][k.start * width..k.end * width];
                 S::as_simd_f32s(own).0
             });
-            match rows.len() {
-                1 => self.pair::<S, 1>(simd, rows.start, &k, panels, done),
-                _ => self.pair::<S, 2>(simd, rows.start, &k, panels, done),
+            match (rows.len(), width / S::F32_LANES) {
+                (1, VECTORS) => self.pair::<S, 1, VECTORS>(simd, rows.start, &k, panels, done),
+                (_, VECTORS) => self.pair::<S, 2, VECTORS>(simd, rows.start, &k, panels, done),
+                (1, _) => self.pair::<S, 1, 2>(simd, rows.start, &k, panels, done),
+                _ => self.pair::<S, 2, 2>(simd, rows.start, &k, panels, done),
             }
             done += 2 * width;
         }
@@ -509,7 +516,7 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
 
     /// The matmuls of `H` rows of A with two whole panels.
     #[inline(always)]
-    fn pair<S: Simd, const H: usize>(
+    fn pair<S: Simd, const H: usize, const V: usize>(
         &mut self,
         simd: S,
         row: usize,
@@ -517,11 +524,11 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
         panels: [&[S::f32s]; 2],
         to: usize,
     ) {
-        let [first, second] = panels.map(|panel| &panel.as_chunks::<VECTORS>().0[..k.len()]);
+        let [first, second] = panels.map(|panel| &panel.as_chunks::<V>().0[..k.len()]);
         let a: [&[f32]; H] = std::array::from_fn(|i| {
             &self.a[self.at.offset + (row + i) * self.at.row as usize + k.start..][..k.len()]
         });
-        let mut sums = [[[simd.splat_f32s(0.0); VECTORS]; 2]; H];
+        let mut sums = [[[simd.splat_f32s(0.0); V]; 2]; H];
         for (k, both) in first.iter().zip(second).enumerate() {
             for (a, sums) in a.iter().zip(&mut sums) {
                 let a = simd.splat_f32s(a[k]);
@@ -532,7 +539,7 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
                 }
             }
         }
-        let (width, adds) = (VECTORS * S::F32_LANES, k.start > self.deep.start);
+        let (width, adds) = (V * S::F32_LANES, k.start > self.deep.start);
         for (i, [first, second]) in sums.iter().enumerate() {
             let (to, after) = self.c.row(row + i)[to..].split_at_mut(width);
             leave(simd, to, first, adds);
@@ -589,27 +596,66 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
         let (last, stride) = (rows.end - 1, self.at.row as usize);
         let a: [&[f32]; H] = std::array::from_fn(|i| {
             let row = (rows.start + i).min(last);
-            &self.a[self.at.offset + row * stride + k.start..][..panel.len()]
+            &self.a[self.at.offset + row * stride + k.start..]
         });
-        let mut sums = [[simd.splat_f32s(0.0); V]; H];
-        for (k, b) in panel.iter().enumerate() {
-            // A row or two are multiplied no faster than the panel itself is read.
-            if H > 2 {
-                prefetch(next, k * pace);
-            }
-            for (a, sums) in a.iter().zip(&mut sums) {
-                let a = simd.splat_f32s(a[k]);
-                for (sum, &b) in sums.iter_mut().zip(b) {
-                    *sum = simd.mul_add_e_f32s(a, b, *sum);
-                }
-            }
-        }
+        let sums = add(simd, [[simd.splat_f32s(0.0); V]; H], &a, panel, (next, 0, pace));
         for (row, sums) in rows.clone().zip(&sums) {
             let row = self.c.row(row);
             let end = row.len().min(to + V * S::F32_LANES);
             leave(simd, &mut row[to..end], sums, k.start > self.deep.start);
         }
         rows.len()
+    }
+}
+
+/// Sums and those of rows of A times a panel's. Sums are given and taken by value, so that they stay in registers. With each
+/// row of the panel, so many numbers more of what is next are asked for.
+#[inline(always)]
+pub(super) fn add<S: Simd, const H: usize, const V: usize>(
+    simd: S,
+    sums: [[S::f32s; V]; H],
+    rows: &[&[f32]; H],
+    panel: &[[S::f32s; V]],
+    (next, mut ahead, pace): (&[f32], usize, usize),
+) -> [[S::f32s; V]; H] {
+    const STEPS: usize = 4;
+    let a: [&[f32]; H] = std::array::from_fn(|i| &rows[i][..panel.len()]);
+    let (mut own, mut done) = (sums, 0);
+    if S::REGISTER_COUNT < 32 && H > 2 {
+        // Bounds are checked, and a line is asked for, once in some steps: sums are few, and so are multiplications of a step.
+        let (steps, _) = panel.as_chunks::<STEPS>();
+        let rows = a.map(|row| row.as_chunks::<STEPS>().0);
+        for (number, b) in steps.iter().enumerate() {
+            prefetch(next, ahead);
+            ahead += pace * STEPS;
+            let rows: [&[f32; STEPS]; H] = std::array::from_fn(|i| &rows[i][number]);
+            for step in 0..STEPS {
+                for (row, sums) in rows.iter().zip(&mut own) {
+                    add_row(simd, row[step], &b[step], sums);
+                }
+            }
+        }
+        done = steps.len() * STEPS;
+    }
+    for (k, b) in panel.iter().enumerate().skip(done) {
+        // A row or two are multiplied no faster than the panel itself is read.
+        if H > 2 {
+            prefetch(next, ahead);
+            ahead += pace;
+        }
+        for (row, sums) in a.iter().zip(&mut own) {
+            add_row(simd, row[k], b, sums);
+        }
+    }
+    own
+}
+
+/// Sums of a row, and an element of A times a row of a panel.
+#[inline(always)]
+fn add_row<S: Simd, const V: usize>(simd: S, a: f32, b: &[S::f32s; V], sums: &mut [S::f32s; V]) {
+    let a = simd.splat_f32s(a);
+    for (sum, &b) in sums.iter_mut().zip(b) {
+        *sum = simd.mul_add_e_f32s(a, b, *sum);
     }
 }
 

@@ -150,7 +150,7 @@ impl Tile<'_, '_, '_> {
             let row = (number % rows * x.moves.strides[0]) as isize - x.moves.before[0] as isize;
             let image = x.offset as isize + (number / rows) as isize * x.distances[0];
             let line = Line { image, row, at };
-            let width = packed::VECTORS * S::F32_LANES;
+            let width = packed::width(S::F32_LANES);
             for channel in (0..x.channels).step_by(width) {
                 let vectors = width.min(x.channels - channel).div_ceil(S::F32_LANES);
                 let own = vectors * S::F32_LANES;

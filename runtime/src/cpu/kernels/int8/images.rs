@@ -216,6 +216,10 @@ struct Sums<'a> {
 type Runs = SmallVec<[(usize, usize, usize); 12]>;
 
 impl Work for Sums<'_> {
+    fn has_magnitudes(&self) -> bool {
+        self.right.has_magnitudes
+    }
+
     #[inline(always)]
     fn run<D: Dots>(mut self, unit: D) {
         let (width, wanted) = (self.images.columns.size, self.images.columns.outer);
@@ -295,7 +299,7 @@ impl Sums<'_> {
         let mut dots = [[[0_i32; LANES]; W]; H];
         unit.turned(words, panel, &mut dots);
         let columns = self.rows.len() * self.images.columns.outer;
-        let zero = i32::from(self.images.zero);
+        let zero = i32::from(self.images.zero) - D::LESS;
         for (own, dots) in (filter..self.filters.end).zip(&mut dots) {
             let dots = dots.as_flattened_mut();
             let bias = self.bias.map_or(0, |bias| bias[own]);

@@ -90,6 +90,10 @@ impl Unit {
             #[cfg(target_arch = "x86_64")]
             Self::Vnni(vnni) => vnni.run(work),
             #[cfg(target_arch = "x86_64")]
+            Self::Avx2(v3) if work.has_magnitudes() => {
+                v3.vectorize(WithAvx2(Magnitudes(v3), work));
+            }
+            #[cfg(target_arch = "x86_64")]
             Self::Avx2(v3) => v3.vectorize(WithAvx2(v3, work)),
             Self::Any => work.run(Plain),
         }
@@ -98,6 +102,9 @@ impl Unit {
 
 /// What is done with a unit's dot products. `run` and all that it calls must be `#[inline(always)]`.
 pub(super) trait Work {
+    /// Whether all bytes of B have a magnitude that a byte with a sign holds: none is -128.
+    fn has_magnitudes(&self) -> bool;
+
     fn run<D: Dots>(self, unit: D);
 }
 
@@ -128,6 +135,9 @@ impl<'a> Words<'a> {
 pub(super) trait Dots: Copy {
     /// Rows at a time: at most 8, or [`TALL`].
     const ROWS: usize;
+
+    /// What it takes away from each byte of A: so many times the sum of a column is missing from its dot products.
+    const LESS: i32 = 0;
 
     /// Those of some rows, which are as long as the panel is deep. They are left modulo 2³².
     fn dots<const H: usize, const V: usize>(
@@ -318,10 +328,10 @@ fn keep<const W: usize, const H: usize>(sums: &[[__m512i; W]; H], to: &mut [[[i3
 }
 
 #[cfg(target_arch = "x86_64")]
-struct WithAvx2<W>(V3, W);
+struct WithAvx2<D, W>(D, W);
 
 #[cfg(target_arch = "x86_64")]
-impl<W: Work> pulp::NullaryFnOnce for WithAvx2<W> {
+impl<D: Dots, W: Work> pulp::NullaryFnOnce for WithAvx2<D, W> {
     type Output = ();
 
     #[inline(always)]
@@ -410,5 +420,82 @@ impl Dots for V3 {
 
     fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>) {
         self.vectorize(FinishWithAvx2(self, finish, sums));
+    }
+}
+
+/// AVX2 for a B without -128: magnitudes of A's bytes, less 128, are multiplied by B's bytes with the signs of A's. Two terms
+/// are at most 2 · 128 · 127, which 16 bits hold.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+struct Magnitudes(V3);
+
+#[cfg(target_arch = "x86_64")]
+impl Magnitudes {
+    /// Bytes of 0 to 255 less 128, and their magnitudes.
+    #[inline(always)]
+    fn split(self, bytes: __m256i) -> [__m256i; 2] {
+        let Self(V3 { avx, avx2, .. }) = self;
+        let signed = avx2._mm256_xor_si256(bytes, avx._mm256_set1_epi8(-128));
+        [signed, avx2._mm256_abs_epi8(signed)]
+    }
+
+    /// Adds the terms of eight columns, or rows.
+    #[inline(always)]
+    fn add(self, sum: &mut __m256i, [signed, magnitudes]: [__m256i; 2], b: __m256i) {
+        let Self(V3 { avx, avx2, .. }) = self;
+        let pairs = avx2._mm256_maddubs_epi16(magnitudes, avx2._mm256_sign_epi8(b, signed));
+        let fours = avx2._mm256_madd_epi16(pairs, avx._mm256_set1_epi16(1));
+        *sum = avx2._mm256_add_epi32(*sum, fours);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Dots for Magnitudes {
+    const ROWS: usize = 2;
+    const LESS: i32 = 128;
+
+    #[inline(always)]
+    fn dots<const H: usize, const V: usize>(
+        self,
+        rows: [&[u32]; H],
+        panel: &[[Line; V]],
+        to: &mut [[[i32; LANES]; V]; H],
+    ) {
+        let mut sums = [[[__m256i::zeroed(); 2]; V]; H];
+        for (k, lines) in panel.iter().enumerate() {
+            let lines = lines.map(bytemuck::cast::<Line, [__m256i; 2]>);
+            for (row, sums) in rows.iter().zip(&mut sums) {
+                let a = self.split(self.0.avx._mm256_set1_epi32(row[k] as i32));
+                for (&b, sum) in lines.as_flattened().iter().zip(sums.as_flattened_mut()) {
+                    self.add(sum, a, b);
+                }
+            }
+        }
+        *to = sums.map(|sums| sums.map(bytemuck::cast));
+    }
+
+    #[inline(always)]
+    fn turned<const H: usize, const W: usize>(
+        self,
+        columns: Words<'_>,
+        panel: &[[Line; W]],
+        to: &mut [[[i32; LANES]; W]; H],
+    ) {
+        let mut sums = [[[__m256i::zeroed(); 2]; W]; H];
+        for (lines, words) in panel.iter().zip(columns.rows::<H>()) {
+            let b = words.map(|word| self.0.avx._mm256_set1_epi32(word as i32));
+            let lines = lines.map(bytemuck::cast::<Line, [__m256i; 2]>);
+            for (place, &bytes) in lines.as_flattened().iter().enumerate() {
+                let a = self.split(bytes);
+                for (&b, sums) in b.iter().zip(&mut sums) {
+                    self.add(&mut sums.as_flattened_mut()[place], a, b);
+                }
+            }
+        }
+        *to = sums.map(|sums| sums.map(bytemuck::cast));
+    }
+
+    fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>) {
+        self.0.finish(finish, sums);
     }
 }

@@ -1,6 +1,6 @@
 //! Matmuls by packed matrices beside sums in double precision, on every vector unit that the machine has.
 
-use super::{MatMul, Packed, VECTORS, lanes, multiply, multiply_all, tile};
+use super::{MatMul, Packed, lanes, multiply, multiply_all, tile, width};
 use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::simd::Kernel;
 use crate::cpu::kernels::tile::TileMut;
@@ -47,7 +47,7 @@ fn wanted(a: (&[f32], Strides<'_>), b: (&[f32], Strides<'_>), [i, j, k]: [usize;
 /// Rows and columns of A and B in every order, at every remainder of vectors, panels and blocks of rows.
 #[test]
 fn matmuls_are_right_at_every_remainder() {
-    let width = VECTORS * lanes();
+    let width = width(lanes());
     let columns = [1, lanes() - 1, lanes() + 1, 2 * lanes(), width - 1, width + 1, 2 * width, 130];
     for (m, k) in
         [(1, 1), (1, 300), (2, 7), (3, 64), (4, 5), (5, 769), (8, 33), (97, 3), (130, 20), (3, 0)]
