@@ -596,9 +596,25 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
         let (last, stride) = (rows.end - 1, self.at.row as usize);
         let a: [&[f32]; H] = std::array::from_fn(|i| {
             let row = (rows.start + i).min(last);
-            &self.a[self.at.offset + row * stride + k.start..]
+            &self.a[self.at.offset + row * stride + k.start..][..panel.len()]
         });
-        let sums = add(simd, [[simd.splat_f32s(0.0); V]; H], &a, panel, (next, 0, pace));
+        let mut sums = [[simd.splat_f32s(0.0); V]; H];
+        if S::REGISTER_COUNT < 32 && H > 2 {
+            sums = add_in_steps(simd, sums, &a, panel, (next, 0, pace));
+        } else {
+            for (k, b) in panel.iter().enumerate() {
+                // A row or two are multiplied no faster than the panel itself is read.
+                if H > 2 {
+                    prefetch(next, k * pace);
+                }
+                for (a, sums) in a.iter().zip(&mut sums) {
+                    let a = simd.splat_f32s(a[k]);
+                    for (sum, &b) in sums.iter_mut().zip(b) {
+                        *sum = simd.mul_add_e_f32s(a, b, *sum);
+                    }
+                }
+            }
+        }
         for (row, sums) in rows.clone().zip(&sums) {
             let row = self.c.row(row);
             let end = row.len().min(to + V * S::F32_LANES);
@@ -608,10 +624,11 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
     }
 }
 
-/// Sums and those of rows of A times a panel's. Sums are given and taken by value, so that they stay in registers. With each
-/// row of the panel, so many numbers more of what is next are asked for.
+/// Sums and those of rows of A times a panel's, for machines with 16 registers: bounds are checked once in some steps, and so
+/// often it is asked for what is next, for a step has few multiplications. Sums are given and taken by value, so that they stay
+/// in registers.
 #[inline(always)]
-pub(super) fn add<S: Simd, const H: usize, const V: usize>(
+pub(super) fn add_in_steps<S: Simd, const H: usize, const V: usize>(
     simd: S,
     sums: [[S::f32s; V]; H],
     rows: &[&[f32]; H],
@@ -619,31 +636,21 @@ pub(super) fn add<S: Simd, const H: usize, const V: usize>(
     (next, mut ahead, pace): (&[f32], usize, usize),
 ) -> [[S::f32s; V]; H] {
     const STEPS: usize = 4;
-    let a: [&[f32]; H] = std::array::from_fn(|i| &rows[i][..panel.len()]);
-    let (mut own, mut done) = (sums, 0);
-    if S::REGISTER_COUNT < 32 && H > 2 {
-        // Bounds are checked, and a line is asked for, once in some steps: sums are few, and so are multiplications of a step.
-        let (steps, _) = panel.as_chunks::<STEPS>();
-        let rows = a.map(|row| row.as_chunks::<STEPS>().0);
-        for (number, b) in steps.iter().enumerate() {
-            prefetch(next, ahead);
-            ahead += pace * STEPS;
-            let rows: [&[f32; STEPS]; H] = std::array::from_fn(|i| &rows[i][number]);
-            for step in 0..STEPS {
-                for (row, sums) in rows.iter().zip(&mut own) {
-                    add_row(simd, row[step], &b[step], sums);
-                }
+    let mut own = sums;
+    let (steps, rest) = panel.as_chunks::<STEPS>();
+    let rows = rows.map(|row| row[..panel.len()].as_chunks::<STEPS>());
+    for (number, b) in steps.iter().enumerate() {
+        prefetch(next, ahead);
+        ahead += pace * STEPS;
+        let rows: [&[f32; STEPS]; H] = std::array::from_fn(|i| &rows[i].0[number]);
+        for step in 0..STEPS {
+            for (row, sums) in rows.iter().zip(&mut own) {
+                add_row(simd, row[step], &b[step], sums);
             }
         }
-        done = steps.len() * STEPS;
     }
-    for (k, b) in panel.iter().enumerate().skip(done) {
-        // A row or two are multiplied no faster than the panel itself is read.
-        if H > 2 {
-            prefetch(next, ahead);
-            ahead += pace;
-        }
-        for (row, sums) in a.iter().zip(&mut own) {
+    for (k, b) in rest.iter().enumerate() {
+        for ((_, row), sums) in rows.iter().zip(&mut own) {
             add_row(simd, row[k], b, sums);
         }
     }

@@ -3,6 +3,7 @@
 use super::{Place, Windows, vectors};
 use crate::cpu::kernels::finish::{Finish, leave_finished, unrolled};
 use crate::cpu::kernels::packed::{self, Packed, Panels};
+use crate::cpu::kernels::prefetch::prefetch;
 use crate::cpu::kernels::simd::{Kernel, dispatch};
 use crate::cpu::kernels::tile::TileMut;
 use crate::threads;
@@ -213,7 +214,7 @@ impl Tile<'_, '_, '_> {
                 }
             }
             let panel = &panel[number * depth..][..depth];
-            sums = packed::add(simd, sums, &runs, panel, (next, number * depth * pace, pace));
+            sums = add(simd, sums, &runs, panel, (next, number * depth * pace, pace));
         }
         unrolled!(i in [0 1 2 3 4 5 6 7] => if i < H && i < count {
             let row = self.c.row(row + i);
@@ -223,4 +224,33 @@ impl Tile<'_, '_, '_> {
         });
         count
     }
+}
+
+/// Sums and those of rows of A times a panel's. Sums are given and taken by value, so that they stay in registers.
+#[inline(always)]
+fn add<S: Simd, const H: usize, const V: usize>(
+    simd: S,
+    sums: [[S::f32s; V]; H],
+    rows: &[&[f32]; H],
+    panel: &[[S::f32s; V]],
+    (next, mut ahead, pace): (&[f32], usize, usize),
+) -> [[S::f32s; V]; H] {
+    if S::REGISTER_COUNT < 32 && H > 2 {
+        return packed::add_in_steps(simd, sums, rows, panel, (next, ahead, pace));
+    }
+    let a: [&[f32]; H] = std::array::from_fn(|i| &rows[i][..panel.len()]);
+    let mut own = sums;
+    for (k, b) in panel.iter().enumerate() {
+        if H > 2 {
+            prefetch(next, ahead);
+            ahead += pace;
+        }
+        for (a, sums) in a.iter().zip(&mut own) {
+            let a = simd.splat_f32s(a[k]);
+            for (sum, &b) in sums.iter_mut().zip(b) {
+                *sum = simd.mul_add_e_f32s(a, b, *sum);
+            }
+        }
+    }
+    own
 }
