@@ -26,8 +26,9 @@ fn element(x: &[i32], at: Strides<'_>, i: usize, j: usize) -> i32 {
 }
 
 /// Ranges of elements of A and B, and whether the elements of B fit into bytes.
-const RANGES: [([i32; 2], [i32; 2], bool); 8] = [
+const RANGES: [([i32; 2], [i32; 2], bool); 9] = [
     ([0, 255], [-128, 127], true),
+    ([0, 255], [-127, 127], true),
     ([-128, 127], [-128, 127], true),
     ([-255, 0], [0, 255], true),
     ([-3, 200], [-255, -100], true),
@@ -69,6 +70,24 @@ fn matmuls_are_exact_at_every_remainder() {
                 let last = (k.max(1) - 1) * n + n - 1;
                 check(unit, [m, n, k], strides(2, 0, 1), strides(last, -cols, -1));
             }
+        }
+    }
+}
+
+/// Terms as large as they can be, of either sign: sums of two do not fit into 16 bits where -128 is among them.
+#[test]
+fn the_largest_terms_are_exact() {
+    for (unit, least) in Unit::all().flat_map(|unit| [-127, -128].map(|least| (unit, least))) {
+        let (m, n, k) = (9, 5, 70);
+        let a: Vec<i32> = (0..m * k).map(|i| [0, 255, 128, 127][i / k % 4]).collect();
+        let b: Vec<i32> = (0..k * n).map(|i| [least, 127, 0][i % n % 3]).collect();
+        let at = |row: usize| strides(0, row as isize, 1);
+        let packed = PackedIntegers::new(Matrix { data: &b, at: at(n) }, k, n).unwrap();
+        let mut c = vec![7; m * n];
+        multiply_with(unit, k, Matrix { data: &a, at: at(k) }, &packed, &mut c).unwrap();
+        for (place, &got) in c.iter().enumerate() {
+            let want = a[place / n * k] * b[place % n] * k as i32;
+            assert_eq!(got, want, "{unit:?} at {place}, {least}");
         }
     }
 }

@@ -4,6 +4,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod vectors;
 
 use super::chain::{Finish, Sums};
@@ -17,7 +19,7 @@ use bytemuck::Zeroable;
 #[cfg(target_arch = "x86_64")]
 use pulp::x86::V3;
 #[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::{__m128i, __m256i, __m512i, _mm512_dpbusd_epi32, _mm512_set1_epi32};
+use std::arch::x86_64::{__m512i, _mm512_dpbusd_epi32, _mm512_set1_epi32};
 
 pub(super) use vectors::Vectors;
 
@@ -90,11 +92,7 @@ impl Unit {
             #[cfg(target_arch = "x86_64")]
             Self::Vnni(vnni) => vnni.run(work),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(v3) if work.has_magnitudes() => {
-                v3.vectorize(WithAvx2(Magnitudes(v3), work));
-            }
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2(v3) => v3.vectorize(WithAvx2(v3, work)),
+            Self::Avx2(v3) => avx2::run(v3, work),
             Self::Any => work.run(Plain),
         }
     }
@@ -324,179 +322,5 @@ impl Dots for Vnni {
 fn keep<const W: usize, const H: usize>(sums: &[[__m512i; W]; H], to: &mut [[[i32; LANES]; W]; H]) {
     for (sums, to) in sums.as_flattened().iter().zip(to.as_flattened_mut()) {
         *to = bytemuck::cast(*sums);
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-struct WithAvx2<D, W>(D, W);
-
-#[cfg(target_arch = "x86_64")]
-impl<D: Dots, W: Work> pulp::NullaryFnOnce for WithAvx2<D, W> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        self.1.run(self.0);
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-struct FinishWithAvx2<'a, 'b, 'c>(V3, &'a mut Finish<'b>, &'a Sums<'c>);
-
-#[cfg(target_arch = "x86_64")]
-impl pulp::NullaryFnOnce for FinishWithAvx2<'_, '_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        self.1.store(self.0, self.2);
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Dots for V3 {
-    const ROWS: usize = 2;
-
-    /// By multiply-adds of 16 bits, of which a column has two sums: those of bytes may be more than 16 bits hold.
-    #[inline(always)]
-    fn dots<const H: usize, const V: usize>(
-        self,
-        rows: [&[u32]; H],
-        panel: &[[Line; V]],
-        to: &mut [[[i32; LANES]; V]; H],
-    ) {
-        for v in 0..V {
-            let mut sums = [[__m256i::zeroed(); 4]; H];
-            for (k, lines) in panel.iter().enumerate() {
-                let parts: [__m128i; 4] = bytemuck::cast(lines[v]);
-                let a = rows.map(|row| {
-                    self.avx2._mm256_cvtepu8_epi16(self.sse2._mm_set1_epi32(row[k] as i32))
-                });
-                for (part, place) in parts.into_iter().zip(0..) {
-                    let b = self.avx2._mm256_cvtepi8_epi16(part);
-                    for (a, sums) in a.iter().zip(&mut sums) {
-                        let sum: &mut __m256i = &mut sums[place];
-                        let both = self.avx2._mm256_madd_epi16(*a, b);
-                        *sum = self.avx2._mm256_add_epi32(*sum, both);
-                    }
-                }
-            }
-            for (sums, to) in sums.iter().zip(to.iter_mut()) {
-                let pairs: [[i32; 2]; LANES] = bytemuck::cast(*sums);
-                to[v] = pairs.map(|[a, b]| a.wrapping_add(b));
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn turned<const H: usize, const W: usize>(
-        self,
-        columns: Words<'_>,
-        panel: &[[Line; W]],
-        to: &mut [[[i32; LANES]; W]; H],
-    ) {
-        for w in 0..W {
-            let mut sums = [[__m256i::zeroed(); 4]; H];
-            for (lines, words) in panel.iter().zip(columns.rows::<H>()) {
-                let parts: [__m128i; 4] = bytemuck::cast(lines[w]);
-                let b = words.map(|word| {
-                    self.avx2._mm256_cvtepi8_epi16(self.sse2._mm_set1_epi32(word as i32))
-                });
-                for (part, place) in parts.into_iter().zip(0..) {
-                    let a = self.avx2._mm256_cvtepu8_epi16(part);
-                    for (b, sums) in b.iter().zip(&mut sums) {
-                        let sum: &mut __m256i = &mut sums[place];
-                        let both = self.avx2._mm256_madd_epi16(a, *b);
-                        *sum = self.avx2._mm256_add_epi32(*sum, both);
-                    }
-                }
-            }
-            for (sums, to) in sums.iter().zip(to.iter_mut()) {
-                let pairs: [[i32; 2]; LANES] = bytemuck::cast(*sums);
-                to[w] = pairs.map(|[a, b]| a.wrapping_add(b));
-            }
-        }
-    }
-
-    fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>) {
-        self.vectorize(FinishWithAvx2(self, finish, sums));
-    }
-}
-
-/// AVX2 for a B without -128: magnitudes of A's bytes, less 128, are multiplied by B's bytes with the signs of A's. Two terms
-/// are at most 2 · 128 · 127, which 16 bits hold.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
-struct Magnitudes(V3);
-
-#[cfg(target_arch = "x86_64")]
-impl Magnitudes {
-    /// Bytes of 0 to 255 less 128, and their magnitudes.
-    #[inline(always)]
-    fn split(self, bytes: __m256i) -> [__m256i; 2] {
-        let Self(V3 { avx, avx2, .. }) = self;
-        let signed = avx2._mm256_xor_si256(bytes, avx._mm256_set1_epi8(-128));
-        [signed, avx2._mm256_abs_epi8(signed)]
-    }
-
-    /// Adds the terms of eight columns, or rows.
-    #[inline(always)]
-    fn add(self, sum: &mut __m256i, [signed, magnitudes]: [__m256i; 2], b: __m256i) {
-        let Self(V3 { avx, avx2, .. }) = self;
-        let pairs = avx2._mm256_maddubs_epi16(magnitudes, avx2._mm256_sign_epi8(b, signed));
-        let fours = avx2._mm256_madd_epi16(pairs, avx._mm256_set1_epi16(1));
-        *sum = avx2._mm256_add_epi32(*sum, fours);
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Dots for Magnitudes {
-    // The sums of one row and three lines fill half of the registers.
-    const ROWS: usize = 1;
-    const LESS: i32 = 128;
-
-    #[inline(always)]
-    fn dots<const H: usize, const V: usize>(
-        self,
-        rows: [&[u32]; H],
-        panel: &[[Line; V]],
-        to: &mut [[[i32; LANES]; V]; H],
-    ) {
-        let mut sums = [[[__m256i::zeroed(); 2]; V]; H];
-        for (k, lines) in panel.iter().enumerate() {
-            let lines = lines.map(bytemuck::cast::<Line, [__m256i; 2]>);
-            for (row, sums) in rows.iter().zip(&mut sums) {
-                let a = self.split(self.0.avx._mm256_set1_epi32(row[k] as i32));
-                for (&b, sum) in lines.as_flattened().iter().zip(sums.as_flattened_mut()) {
-                    self.add(sum, a, b);
-                }
-            }
-        }
-        *to = sums.map(|sums| sums.map(bytemuck::cast));
-    }
-
-    #[inline(always)]
-    fn turned<const H: usize, const W: usize>(
-        self,
-        columns: Words<'_>,
-        panel: &[[Line; W]],
-        to: &mut [[[i32; LANES]; W]; H],
-    ) {
-        let mut sums = [[[__m256i::zeroed(); 2]; W]; H];
-        for (lines, words) in panel.iter().zip(columns.rows::<H>()) {
-            let b = words.map(|word| self.0.avx._mm256_set1_epi32(word as i32));
-            let lines = lines.map(bytemuck::cast::<Line, [__m256i; 2]>);
-            for (place, &bytes) in lines.as_flattened().iter().enumerate() {
-                let a = self.split(bytes);
-                for (&b, sums) in b.iter().zip(&mut sums) {
-                    self.add(&mut sums.as_flattened_mut()[place], a, b);
-                }
-            }
-        }
-        *to = sums.map(|sums| sums.map(bytemuck::cast));
-    }
-
-    fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>) {
-        self.0.finish(finish, sums);
     }
 }

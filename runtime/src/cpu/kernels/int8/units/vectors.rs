@@ -7,8 +7,6 @@ use super::{LANES, Plain};
 use crate::cpu::kernels::table::Bytes;
 use crate::cpu::kernels::table::Table;
 #[cfg(target_arch = "x86_64")]
-use pulp::x86::V3;
-#[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m512, __m512i, _CMP_ORD_Q, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm512_add_epi32,
     _mm512_add_ps, _mm512_and_si512, _mm512_cmp_ps_mask, _mm512_cmpgt_epi32_mask,
@@ -65,116 +63,108 @@ fn each(a: [f32; LANES], b: [f32; LANES], function: impl Fn(f32, f32) -> f32) ->
 }
 
 /// What the compiler makes of plain loops.
-macro_rules! plain {
-    ($unit:ty) => {
-        impl Vectors for $unit {
-            type Vector = [f32; LANES];
+impl Vectors for Plain {
+    type Vector = [f32; LANES];
 
-            #[inline(always)]
-            fn of_sums(
-                self,
-                dots: &[i32; LANES],
-                offset: i32,
-                sums: &[i32; LANES],
-                bias: &[i32; LANES],
-            ) -> Self::Vector {
-                std::array::from_fn(|i| {
-                    let more = bias[i].wrapping_add(offset.wrapping_mul(sums[i]));
-                    dots[i].wrapping_add(more) as f32
-                })
-            }
+    #[inline(always)]
+    fn of_sums(
+        self,
+        dots: &[i32; LANES],
+        offset: i32,
+        sums: &[i32; LANES],
+        bias: &[i32; LANES],
+    ) -> Self::Vector {
+        std::array::from_fn(|i| {
+            let more = bias[i].wrapping_add(offset.wrapping_mul(sums[i]));
+            dots[i].wrapping_add(more) as f32
+        })
+    }
 
-            #[inline(always)]
-            fn same(self, x: f32) -> Self::Vector {
-                [x; LANES]
-            }
+    #[inline(always)]
+    fn same(self, x: f32) -> Self::Vector {
+        [x; LANES]
+    }
 
-            #[inline(always)]
-            fn load(self, x: &[f32; LANES]) -> Self::Vector {
-                *x
-            }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> Self::Vector {
+        *x
+    }
 
-            #[inline(always)]
-            fn of_bytes(self, x: &[u8; LANES]) -> Self::Vector {
-                x.map(f32::from)
-            }
+    #[inline(always)]
+    fn of_bytes(self, x: &[u8; LANES]) -> Self::Vector {
+        x.map(f32::from)
+    }
 
-            #[inline(always)]
-            fn of_signed(self, x: &[u8; LANES]) -> Self::Vector {
-                x.map(|x| f32::from(x as i8))
-            }
+    #[inline(always)]
+    fn of_signed(self, x: &[u8; LANES]) -> Self::Vector {
+        x.map(|x| f32::from(x as i8))
+    }
 
-            #[inline(always)]
-            fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
-                each(a, b, |a, b| a + b)
-            }
+    #[inline(always)]
+    fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+        each(a, b, |a, b| a + b)
+    }
 
-            #[inline(always)]
-            fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
-                each(a, b, |a, b| a - b)
-            }
+    #[inline(always)]
+    fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+        each(a, b, |a, b| a - b)
+    }
 
-            #[inline(always)]
-            fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
-                each(a, b, |a, b| a * b)
-            }
+    #[inline(always)]
+    fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+        each(a, b, |a, b| a * b)
+    }
 
-            #[inline(always)]
-            fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
-                each(a, b, |a, b| a / b)
-            }
+    #[inline(always)]
+    fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+        each(a, b, |a, b| a / b)
+    }
 
-            #[inline(always)]
-            fn at_least(self, x: Self::Vector, low: Self::Vector) -> Self::Vector {
-                each(x, low, |x, low| if x < low { low } else { x })
-            }
+    #[inline(always)]
+    fn at_least(self, x: Self::Vector, low: Self::Vector) -> Self::Vector {
+        each(x, low, |x, low| if x < low { low } else { x })
+    }
 
-            #[inline(always)]
-            fn number_from(self, x: Self::Vector, low: Self::Vector) -> Self::Vector {
-                each(x, low, |x, low| if x > low { x } else { low })
-            }
+    #[inline(always)]
+    fn number_from(self, x: Self::Vector, low: Self::Vector) -> Self::Vector {
+        each(x, low, |x, low| if x > low { x } else { low })
+    }
 
-            #[inline(always)]
-            fn at_most(self, x: Self::Vector, high: Self::Vector) -> Self::Vector {
-                each(x, high, |x, high| if x > high { high } else { x })
-            }
+    #[inline(always)]
+    fn at_most(self, x: Self::Vector, high: Self::Vector) -> Self::Vector {
+        each(x, high, |x, high| if x > high { high } else { x })
+    }
 
-            #[inline(always)]
-            fn round(self, x: Self::Vector) -> Self::Vector {
-                x.map(f32::round_ties_even)
-            }
+    #[inline(always)]
+    fn round(self, x: Self::Vector) -> Self::Vector {
+        x.map(f32::round_ties_even)
+    }
 
-            #[inline(always)]
-            fn quotient(self, x: Self::Vector, y: Self::Vector, _: Self::Vector) -> Self::Vector {
-                self.round(self.div(x, y))
-            }
+    #[inline(always)]
+    fn quotient(self, x: Self::Vector, y: Self::Vector, _: Self::Vector) -> Self::Vector {
+        self.round(self.div(x, y))
+    }
 
-            #[inline(always)]
-            fn number(self, x: Self::Vector) -> Self::Vector {
-                x.map(|x| if x.is_nan() { 0.0 } else { x })
-            }
+    #[inline(always)]
+    fn number(self, x: Self::Vector) -> Self::Vector {
+        x.map(|x| if x.is_nan() { 0.0 } else { x })
+    }
 
-            #[inline(always)]
-            fn lookup(self, x: Self::Vector, table: &Table) -> Self::Vector {
-                x.map(|x| table.of(x))
-            }
+    #[inline(always)]
+    fn lookup(self, x: Self::Vector, table: &Table) -> Self::Vector {
+        x.map(|x| table.of(x))
+    }
 
-            #[inline(always)]
-            fn reals(self, x: Self::Vector) -> [f32; LANES] {
-                x
-            }
+    #[inline(always)]
+    fn reals(self, x: Self::Vector) -> [f32; LANES] {
+        x
+    }
 
-            #[inline(always)]
-            fn bytes(self, x: Self::Vector) -> [u8; LANES] {
-                x.map(|x| x as i32 as u8)
-            }
-        }
-    };
+    #[inline(always)]
+    fn bytes(self, x: Self::Vector) -> [u8; LANES] {
+        x.map(|x| x as i32 as u8)
+    }
 }
-
-plain!(Plain);
-#[cfg(target_arch = "x86_64")]
-plain!(V3);
 
 /// One instruction each.
 #[cfg(target_arch = "x86_64")]
