@@ -22,10 +22,14 @@ use std::ops::Range;
 /// Vectors to a panel's row, at most: with eight rows of A their sums fill three quarters of 32 registers.
 pub(super) const VECTORS: usize = 3;
 
-/// Columns of a panel whose vectors have so many lanes. Where those are fewer than 16, there may be only 16 registers: sums of
-/// four rows and two vectors fill half of them, and those of three leave so few that compilers keep some in memory.
+/// The same where there are 16 registers, as x86 without AVX-512 has: sums of four rows fill half of them. With three vectors
+/// compilers keep some of the sums in memory.
+const FEWER: usize = 2;
+
+/// Columns of a panel whose vectors have so many lanes.
 pub(super) const fn width(lanes: usize) -> usize {
-    if lanes < 16 { 2 * lanes } else { VECTORS * lanes }
+    let few = cfg!(target_arch = "x86_64") && lanes < 16;
+    if few { FEWER * lanes } else { VECTORS * lanes }
 }
 
 /// Rows of B that are gone through at a time, at most: so much of a panel stays in the second-level cache, and of
@@ -492,8 +496,8 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
             match (rows.len(), width / S::F32_LANES) {
                 (1, VECTORS) => self.pair::<S, 1, VECTORS>(simd, rows.start, &k, panels, done),
                 (_, VECTORS) => self.pair::<S, 2, VECTORS>(simd, rows.start, &k, panels, done),
-                (1, _) => self.pair::<S, 1, 2>(simd, rows.start, &k, panels, done),
-                _ => self.pair::<S, 2, 2>(simd, rows.start, &k, panels, done),
+                (1, _) => self.pair::<S, 1, FEWER>(simd, rows.start, &k, panels, done),
+                _ => self.pair::<S, 2, FEWER>(simd, rows.start, &k, panels, done),
             }
             done += 2 * width;
         }
@@ -514,7 +518,7 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
         }
     }
 
-    /// The matmuls of `H` rows of A with two whole panels.
+    /// The matmuls of `H` rows of A with two whole panels of `V` vectors.
     #[inline(always)]
     fn pair<S: Simd, const H: usize, const V: usize>(
         &mut self,
@@ -559,14 +563,15 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
         next: &[f32],
     ) {
         let (panel, _) = panel.as_chunks::<V>();
-        let blocks = rows.len().div_ceil(8);
+        let tall = if S::REGISTER_COUNT < 32 { 4 } else { 8 };
+        let blocks = rows.len().div_ceil(tall);
         let each = (panel.len() * V * S::F32_LANES).div_ceil(blocks);
         // Numbers that are asked for with each row of the panel.
         let pace = if next.is_empty() { 0 } else { each.div_ceil(panel.len().max(1)) };
         let mut row = rows.start;
         while row < rows.end {
             let left = rows.end - row;
-            let next = &next[((row - rows.start) / 8 * each).min(next.len())..];
+            let next = &next[((row - rows.start) / tall * each).min(next.len())..];
             row += match left {
                 1 => self.block::<S, 1, V>(simd, row..row + 1, &k, panel, to, (next, pace)),
                 2 => self.block::<S, 2, V>(simd, row..row + 2, &k, panel, to, (next, pace)),
@@ -624,9 +629,9 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
     }
 }
 
-/// Sums and those of rows of A times a panel's, for machines with 16 registers: bounds are checked once in some steps, and so
-/// often it is asked for what is next, for a step has few multiplications. Sums are given and taken by value, so that they stay
-/// in registers.
+/// Adds rows of A times a panel to sums, for machines with 16 registers. A step has few multiplications there, so bounds are
+/// checked, and the next panel is prefetched, once in four steps. Sums are given and taken by value, so that they stay in
+/// registers.
 #[inline(always)]
 pub(super) fn add_in_steps<S: Simd, const H: usize, const V: usize>(
     simd: S,
@@ -636,11 +641,12 @@ pub(super) fn add_in_steps<S: Simd, const H: usize, const V: usize>(
     (next, mut ahead, pace): (&[f32], usize, usize),
 ) -> [[S::f32s; V]; H] {
     const STEPS: usize = 4;
+    let lines = (pace * STEPS).div_ceil(size_of::<Line>() / size_of::<f32>());
     let mut own = sums;
     let (steps, rest) = panel.as_chunks::<STEPS>();
     let rows = rows.map(|row| row[..panel.len()].as_chunks::<STEPS>());
     for (number, b) in steps.iter().enumerate() {
-        prefetch(next, ahead);
+        (0..lines).for_each(|line| prefetch(next, ahead + line * 16));
         ahead += pace * STEPS;
         let rows: [&[f32; STEPS]; H] = std::array::from_fn(|i| &rows[i].0[number]);
         for step in 0..STEPS {

@@ -168,6 +168,8 @@ impl<'a> Compiler<'a> {
         if is_held && matches!(operation, Operation::Binary(_)) {
             sources[1] = Source::Scalar(Scalar::F32(integer(self.body, inputs[1])? as f32));
         }
+        // Asked of the node: memcheck takes the comparison of an `Operation`, whose other variants fill more bytes, for one of
+        // unset memory.
         if matches!(node.op(), Op::Binary(Binary::Pow)) {
             self.match_exponent(&inputs, &mut sources)?;
         }

@@ -14,7 +14,7 @@ use pulp::Simd;
 /// Windows that are summed at a time: with three vectors of filters their sums fill three quarters of 32 registers.
 const TOGETHER: usize = 8;
 
-/// The same where there are 16 registers: with two vectors of filters.
+/// Windows that are summed at a time where there are 16 registers: with two vectors of filters their sums fill half of those.
 const HALF: usize = TOGETHER / 2;
 
 /// Elements that a thread copies at least.
@@ -36,7 +36,7 @@ impl Planes {
         let steps = matches!(moves.strides[1], 1 | 2 | 4);
         let windows = steps && moves.kernel[1] > 1 && moves.outer[1] >= TOGETHER;
         let whole = x.strides[3] == 1 && x.strides[1] != 1;
-        windows && whole && channels < super::FEW && packed::lanes() == 16
+        windows && whole && channels < super::FEW && packed::lanes() >= 8
     }
 
     /// # Errors

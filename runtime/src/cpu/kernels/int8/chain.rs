@@ -140,8 +140,8 @@ pub(super) struct Sums<'a> {
     /// What was multiplied, from the first row on; sums of the columns, from the first one of the matrix on.
     pub(super) left: (Rows<'a>, usize),
     pub(super) sums: &'a [i32],
-    /// What the unit took away from each byte that was multiplied.
-    pub(super) less: i32,
+    /// What the unit subtracted from each byte of A.
+    pub(super) zero_point: i32,
 }
 
 impl Finish<'_> {
@@ -182,7 +182,7 @@ impl Finish<'_> {
         let mut x = [unit.same(0.0); N];
         for (i, x) in x.iter_mut().enumerate() {
             let [offset, _] = of.left.0.of_row(of.left.1 + row + i);
-            let offset = offset.wrapping_add(of.less);
+            let offset = offset.wrapping_add(of.zero_point);
             *x = unit.of_sums(&of.dots[(row + i) * of.across + vector], offset, &sums, &bias);
         }
         let place = first * self.columns + column;

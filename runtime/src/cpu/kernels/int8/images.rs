@@ -192,11 +192,23 @@ pub(crate) fn multiply_windows(
     lines: &mut [Line],
     to: &mut [i32],
 ) -> Result<()> {
+    multiply_windows_with(Unit::best(), (images, part), packed, (filters, rows), bias, lines, to)
+}
+
+pub(super) fn multiply_windows_with(
+    unit: Unit,
+    (images, part): (&Images, usize),
+    packed: &PackedIntegers,
+    (filters, rows): (Range<usize>, Range<usize>),
+    bias: Option<&[i32]>,
+    lines: &mut [Line],
+    to: &mut [i32],
+) -> Result<()> {
     check_size("rows of packed filters", images.depth(), packed.depth)?;
     check_size("lines of a panel", images.lines(), lines.len())?;
     let right = packed.right()?;
     let columns = packed.columns;
-    Unit::best().run(Sums { images, part, right, columns, filters, rows, bias, lines, to });
+    unit.run(Sums { images, part, right, columns, filters, rows, bias, lines, to });
     Ok(())
 }
 
@@ -299,12 +311,11 @@ impl Sums<'_> {
         let mut dots = [[[0_i32; LANES]; W]; H];
         unit.turned(words, panel, &mut dots);
         let columns = self.rows.len() * self.images.columns.outer;
-        let zero = i32::from(self.images.zero) - D::LESS;
+        let zero_point = i32::from(self.images.zero) - D::ZERO_POINT;
         for (own, dots) in (filter..self.filters.end).zip(&mut dots) {
             let dots = dots.as_flattened_mut();
             let bias = self.bias.map_or(0, |bias| bias[own]);
-            let less = zero.wrapping_mul(self.right.sums[own]);
-            let more = bias.wrapping_sub(less);
+            let more = bias.wrapping_sub(zero_point.wrapping_mul(self.right.sums[own]));
             if let Some(offsets) = self.right.offsets {
                 add_moved(dots, panel.as_flattened(), (self.images, W), offsets[own]);
             }

@@ -1,15 +1,18 @@
 //! Matmuls of bytes beside sums modulo 2³², on every vector unit that the machine has.
 
 use super::chain::KernelStep;
+use super::images::multiply_windows_with;
 use super::units::Unit;
 use super::{
-    Elements, Finish, Left, MatMul, Operand, PackedIntegers, QUOTIENT_LIMIT, Results, Step, To,
-    is_divisor, multiply_with,
+    Elements, Finish, Images, Left, Line, MatMul, Operand, PackedIntegers, QUOTIENT_LIMIT, Results,
+    Step, To, is_divisor, multiply_with,
 };
+use crate::cpu::kernels::conv::{Conv, Geometry};
 use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::table::Table;
 use crate::cpu::kernels::tile::TileMut;
 use crate::error::Error;
+use bytemuck::Zeroable;
 
 /// Integers from `low` to `high`.
 fn numbers(len: usize, seed: usize, [low, high]: [i32; 2]) -> Vec<i32> {
@@ -92,6 +95,58 @@ fn the_largest_terms_are_exact() {
     }
 }
 
+/// Convolutions whose channels are not innermost, with a border, channels that are no whole words, and filters with -128, without
+/// it, and moved.
+#[test]
+fn windows_are_multiplied_exactly() {
+    const SIZES: [usize; 2] = [6, 9];
+    let (channels, filters, plane) = (5, 19, SIZES[0] * SIZES[1]);
+    let geometry = Geometry {
+        inner: &SIZES,
+        outer: &SIZES,
+        kernel: &[3, 3],
+        strides: &[1, 1],
+        dilations: &[1, 1],
+        before: &[1, 1],
+    };
+    let conv = Conv { images: 1, groups: 1, channels, filters, geometry };
+    let x: Vec<u8> = numbers(channels * plane, 3, [0, 255]).into_iter().map(|x| x as u8).collect();
+    let bias = numbers(filters, 7, [-500, 500]);
+    let zeros = [(0, false), (128, false), (255, false), (-128, true), (3, true)];
+    let of_filters = [[-127, 127], [-128, 127], [0, 254], [0, 255]];
+    for (unit, range, (zero, signed)) in Unit::all().flat_map(|unit| {
+        of_filters
+            .into_iter()
+            .flat_map(move |range| zeros.into_iter().map(move |zero| (unit, range, zero)))
+    }) {
+        let mut w = numbers(filters * channels * 9, 5, range);
+        (w[0], w[1]) = (range[0], range[1]);
+        let packed =
+            PackedIntegers::of_filters(&w, (0, channels as isize * 9), [filters, channels, 9]);
+        let packed = packed.unwrap();
+        let images = Images::new(&x, &conv, zero, signed).unwrap().unwrap();
+        let mut lines = vec![Line::zeroed(); images.lines()];
+        let mut sums = vec![7; filters * plane];
+        let all = (0..filters, 0..SIZES[0]);
+        multiply_windows_with(unit, (&images, 0), &packed, all, Some(&bias), &mut lines, &mut sums)
+            .unwrap();
+        for (place, &got) in sums.iter().enumerate() {
+            let (filter, [row, column]) =
+                (place / plane, [place % plane / SIZES[1], place % SIZES[1]]);
+            let mut want = bias[filter];
+            for (term, w) in w[filter * channels * 9..][..channels * 9].iter().enumerate() {
+                let [row, column] = [row + term % 9 / 3, column + term % 3];
+                if (1..=SIZES[0]).contains(&row) && (1..=SIZES[1]).contains(&column) {
+                    let x = x[term / 9 * plane + (row - 1) * SIZES[1] + column - 1];
+                    let x = if signed { i32::from(x as i8) } else { i32::from(x) };
+                    want += (x - zero) * w;
+                }
+            }
+            assert_eq!(got, want, "{unit:?} at {place} of {range:?} less {zero}");
+        }
+    }
+}
+
 #[test]
 fn large_matmuls_are_spread_and_exact() {
     let unit = Unit::best();
@@ -140,10 +195,12 @@ fn step(
 }
 
 /// Finishes sums by every step with every operand, on a part of the columns, and compares with those steps one by one.
-fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize) {
-    let (a, b) = (numbers(m * k, 3, [-9, 240]), numbers(k * n, 5, [-128, 127]));
+fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize, least: i32) {
+    let (a, mut b) = (numbers(m * k, 3, [-9, 240]), numbers(k * n, 5, [-127, 127]));
+    b[k * n / 2] = least;
     let packed =
         PackedIntegers::new(Matrix { data: &b, at: strides(0, n as isize, 1) }, k, n).unwrap();
+    assert_eq!(packed.right().unwrap().has_magnitudes, least > -128);
     let left = Matrix { data: &a, at: strides(0, k as isize, 1) };
     let left = Left::new(k, left, m).unwrap().unwrap();
     let bias = numbers(n, 7, [-5000, 5000]);
@@ -213,11 +270,11 @@ fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize) {
 
 #[test]
 fn sums_are_finished_as_step_by_step() {
-    for unit in Unit::all() {
+    for (unit, least) in Unit::all().flat_map(|unit| [-127, -128].map(|least| (unit, least))) {
         for sizes in [[1, 1, 3], [7, 50, 40], [13, 33, 8], [35, 112, 65], [64, 16, 4]] {
-            check_finished(unit, sizes, 0);
+            check_finished(unit, sizes, 0, least);
         }
-        check_finished(unit, [19, 100, 20], 48);
+        check_finished(unit, [19, 100, 20], 48, least);
     }
 }
 

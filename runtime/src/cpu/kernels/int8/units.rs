@@ -100,8 +100,10 @@ impl Unit {
 
 /// What is done with a unit's dot products. `run` and all that it calls must be `#[inline(always)]`.
 pub(super) trait Work {
-    /// Whether all bytes of B have a magnitude that a byte with a sign holds: none is -128.
-    fn has_magnitudes(&self) -> bool;
+    /// Whether no byte of B is -128, which has no negative among bytes.
+    fn has_magnitudes(&self) -> bool {
+        false
+    }
 
     fn run<D: Dots>(self, unit: D);
 }
@@ -134,8 +136,8 @@ pub(super) trait Dots: Copy {
     /// Rows at a time: at most 8, or [`TALL`].
     const ROWS: usize;
 
-    /// What it takes away from each byte of A: so many times the sum of a column is missing from its dot products.
-    const LESS: i32 = 0;
+    /// What it subtracts from each byte of A: to its dot products, so many times the sum of a column has to be added.
+    const ZERO_POINT: i32 = 0;
 
     /// Those of some rows, which are as long as the panel is deep. They are left modulo 2³².
     fn dots<const H: usize, const V: usize>(

@@ -19,10 +19,6 @@ impl Amx {
     pub(super) fn run(self, work: impl Work) {
         struct WithTiles<W>(W);
         impl<W: Work> Work for WithTiles<W> {
-            fn has_magnitudes(&self) -> bool {
-                self.0.has_magnitudes()
-            }
-
             #[inline(always)]
             fn run<D: Dots>(self, _: D) {
                 self.0.run(Tiles(()));

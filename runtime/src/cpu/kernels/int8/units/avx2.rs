@@ -1,4 +1,4 @@
-//! Vectors of AVX2, of which two have 16 numbers.
+//! Dot products of bytes and their epilogue by AVX2, of whose vectors two have 16 numbers.
 
 use super::{Dots, Finish, LANES, Line, Sums, Vectors, Words, Work};
 use crate::cpu::kernels::table::Table;
@@ -108,8 +108,8 @@ impl Dots for V3 {
     }
 }
 
-/// AVX2 for a B without -128: magnitudes of A's bytes, less 128, are multiplied by B's bytes with the signs of A's. Two terms
-/// are at most 2 · 128 · 127, which 16 bits hold.
+/// AVX2 for a B without -128. Of a byte of A less 128, the magnitude is multiplied by the byte of B, which is negated if that of A
+/// was negative: -128 has no negative. Two terms are at most 2 · 128 · 127, which 16 bits hold.
 #[derive(Clone, Copy)]
 struct Magnitudes(V3);
 
@@ -122,7 +122,7 @@ impl Magnitudes {
         [signed, avx2._mm256_abs_epi8(signed)]
     }
 
-    /// Adds the terms of eight columns, or rows.
+    /// Adds four terms to each of eight sums.
     #[inline(always)]
     fn add(self, sum: &mut __m256i, [signed, magnitudes]: [__m256i; 2], b: __m256i) {
         let Self(V3 { avx, avx2, .. }) = self;
@@ -134,9 +134,9 @@ impl Magnitudes {
 
 impl Dots for Magnitudes {
     const ROWS: usize = 8;
-    const LESS: i32 = 128;
+    const ZERO_POINT: i32 = 128;
 
-    /// Row by row: the sums of one and three lines fill half of the registers.
+    /// Row by row: six sums, two vectors of A and a temporary one fit into 16 registers.
     #[inline(always)]
     fn dots<const H: usize, const V: usize>(
         self,
@@ -145,6 +145,7 @@ impl Dots for Magnitudes {
         to: &mut [[[i32; LANES]; V]; H],
     ) {
         for (row, to) in rows.iter().zip(to) {
+            assert_eq!(row.len(), panel.len(), "rows are as long as a panel is deep");
             let mut sums = [[__m256i::zeroed(); 2]; V];
             for (&word, lines) in row.iter().zip(panel) {
                 let a = self.split(self.0.avx._mm256_set1_epi32(word as i32));
@@ -157,7 +158,7 @@ impl Dots for Magnitudes {
         }
     }
 
-    /// Column by column, likewise.
+    /// Column by column, though the panel's bytes are split anew for each: sums of two columns would not fit.
     #[inline(always)]
     fn turned<const H: usize, const W: usize>(
         self,
@@ -312,7 +313,7 @@ impl Vectors for V3 {
         // What is no number becomes -2³¹, whose last bits are zero.
         let last = avx._mm256_set1_epi32(255);
         let [a, b] = x.map(|x| avx2._mm256_and_si256(avx._mm256_cvttps_epi32(x), last));
-        // Halves of both vectors lie by turns.
+        // `packus` puts four words of b behind each four of a; the permutation puts all of a first.
         let words = avx2._mm256_permute4x64_epi64::<0b11_01_10_00>(avx2._mm256_packus_epi32(a, b));
         let [low, high]: [__m128i; 2] = bytemuck::cast(words);
         bytemuck::cast(sse2._mm_packus_epi16(low, high))
