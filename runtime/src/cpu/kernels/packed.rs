@@ -563,15 +563,14 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
         next: &[f32],
     ) {
         let (panel, _) = panel.as_chunks::<V>();
-        let tall = if S::REGISTER_COUNT < 32 { 4 } else { 8 };
-        let blocks = rows.len().div_ceil(tall);
+        let blocks = rows.len().div_ceil(8);
         let each = (panel.len() * V * S::F32_LANES).div_ceil(blocks);
         // Numbers that are asked for with each row of the panel.
         let pace = if next.is_empty() { 0 } else { each.div_ceil(panel.len().max(1)) };
         let mut row = rows.start;
         while row < rows.end {
             let left = rows.end - row;
-            let next = &next[((row - rows.start) / tall * each).min(next.len())..];
+            let next = &next[((row - rows.start) / 8 * each).min(next.len())..];
             row += match left {
                 1 => self.block::<S, 1, V>(simd, row..row + 1, &k, panel, to, (next, pace)),
                 2 => self.block::<S, 2, V>(simd, row..row + 2, &k, panel, to, (next, pace)),
@@ -630,8 +629,8 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
 }
 
 /// Adds rows of A times a panel to sums, for machines with 16 registers. A step has few multiplications there, so bounds are
-/// checked, and the next panel is prefetched, once in four steps. Sums are given and taken by value, so that they stay in
-/// registers.
+/// checked, and a line of the next panel is prefetched, once in four steps. Sums are given and taken by value, so that they
+/// stay in registers.
 #[inline(always)]
 pub(super) fn add_in_steps<S: Simd, const H: usize, const V: usize>(
     simd: S,
@@ -641,12 +640,11 @@ pub(super) fn add_in_steps<S: Simd, const H: usize, const V: usize>(
     (next, mut ahead, pace): (&[f32], usize, usize),
 ) -> [[S::f32s; V]; H] {
     const STEPS: usize = 4;
-    let lines = (pace * STEPS).div_ceil(size_of::<Line>() / size_of::<f32>());
     let mut own = sums;
     let (steps, rest) = panel.as_chunks::<STEPS>();
     let rows = rows.map(|row| row[..panel.len()].as_chunks::<STEPS>());
     for (number, b) in steps.iter().enumerate() {
-        (0..lines).for_each(|line| prefetch(next, ahead + line * 16));
+        prefetch(next, ahead);
         ahead += pace * STEPS;
         let rows: [&[f32; STEPS]; H] = std::array::from_fn(|i| &rows[i].0[number]);
         for step in 0..STEPS {

@@ -14,9 +14,6 @@ use pulp::Simd;
 /// Windows that are summed at a time: with three vectors of filters their sums fill three quarters of 32 registers.
 const TOGETHER: usize = 8;
 
-/// Windows that are summed at a time where there are 16 registers: with two vectors of filters their sums fill half of those.
-const HALF: usize = TOGETHER / 2;
-
 /// Elements that a thread copies at least.
 const COPIED: usize = 1 << 13;
 
@@ -36,7 +33,7 @@ impl Planes {
         let steps = matches!(moves.strides[1], 1 | 2 | 4);
         let windows = steps && moves.kernel[1] > 1 && moves.outer[1] >= TOGETHER;
         let whole = x.strides[3] == 1 && x.strides[1] != 1;
-        windows && whole && channels < super::FEW && packed::lanes() >= 8
+        windows && whole && channels < super::FEW && packed::lanes() == 16
     }
 
     /// # Errors
@@ -107,24 +104,18 @@ impl Kernel for Tile<'_, '_, '_> {
 
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, simd: S) {
-        match (self.x.moves.strides[1], S::REGISTER_COUNT < 32) {
-            (1, true) => self.lines::<S, FMA, 1, { HALF }, HALF>(simd),
-            (2, true) => self.lines::<S, FMA, 2, { 2 * HALF - 1 }, HALF>(simd),
-            (_, true) => self.lines::<S, FMA, 4, { 4 * HALF - 3 }, HALF>(simd),
-            (1, false) => self.lines::<S, FMA, 1, { TOGETHER }, TOGETHER>(simd),
-            (2, false) => self.lines::<S, FMA, 2, { 2 * TOGETHER - 1 }, TOGETHER>(simd),
-            (_, false) => self.lines::<S, FMA, 4, { 4 * TOGETHER - 3 }, TOGETHER>(simd),
+        match self.x.moves.strides[1] {
+            1 => self.lines::<S, FMA, 1, { TOGETHER }>(simd),
+            2 => self.lines::<S, FMA, 2, { 2 * TOGETHER - 1 }>(simd),
+            _ => self.lines::<S, FMA, 4, { 4 * TOGETHER - 3 }>(simd),
         }
     }
 }
 
 impl Tile<'_, '_, '_> {
-    /// All rows of windows, of which `MANY` step over `STEP` columns and together stand on `SPAN` of them.
+    /// All rows of windows, which step over `STEP` columns and together stand on `SPAN` of them.
     #[inline(always)]
-    fn lines<S: Simd, const FMA: bool, const STEP: usize, const SPAN: usize, const MANY: usize>(
-        mut self,
-        simd: S,
-    ) {
+    fn lines<S: Simd, const FMA: bool, const STEP: usize, const SPAN: usize>(mut self, simd: S) {
         let [rows, columns] = self.x.moves.outer;
         let (height, _) = self.y.sizes();
         let width = packed::width(S::F32_LANES);
@@ -133,9 +124,9 @@ impl Tile<'_, '_, '_> {
             let number = (self.first + at) / columns;
             let image = number / rows * self.x.channels * plane;
             let line = image + number % rows * self.x.moves.strides[0] * self.x.shape[1];
-            for column in (0..columns).step_by(MANY) {
+            for column in (0..columns).step_by(TOGETHER) {
                 // The last windows are summed together with some before them, a second time.
-                let column = column.min(columns - MANY);
+                let column = column.min(columns - TOGETHER);
                 let (from, window) = (line + column * STEP, at + column);
                 for filter in (0..self.w.columns).step_by(width) {
                     let vectors = width.min(self.w.columns - filter).div_ceil(S::F32_LANES);
@@ -144,12 +135,10 @@ impl Tile<'_, '_, '_> {
                     let (panel, _) = S::as_simd_f32s(panel);
                     let at = (from, window, filter);
                     match vectors {
-                        1 => self.group::<S, FMA, STEP, SPAN, MANY, 1>(simd, at, panel),
-                        2 => self.group::<S, FMA, STEP, SPAN, MANY, 2>(simd, at, panel),
+                        1 => self.group::<S, FMA, STEP, SPAN, 1>(simd, at, panel),
+                        2 => self.group::<S, FMA, STEP, SPAN, 2>(simd, at, panel),
                         _ => {
-                            self.group::<S, FMA, STEP, SPAN, MANY, { packed::VECTORS }>(
-                                simd, at, panel,
-                            );
+                            self.group::<S, FMA, STEP, SPAN, { packed::VECTORS }>(simd, at, panel);
                         }
                     }
                 }
@@ -159,14 +148,7 @@ impl Tile<'_, '_, '_> {
 
     /// Some windows, from this place of the first plane on, for some filters.
     #[inline(always)]
-    fn group<
-        S: Simd,
-        const FMA: bool,
-        const STEP: usize,
-        const SPAN: usize,
-        const MANY: usize,
-        const V: usize,
-    >(
+    fn group<S: Simd, const FMA: bool, const STEP: usize, const SPAN: usize, const V: usize>(
         &mut self,
         simd: S,
         (from, window, filter): (usize, usize, usize),
@@ -180,13 +162,13 @@ impl Tile<'_, '_, '_> {
             channels: *channels,
             plane: rows * columns,
         };
-        let mut sums = [vectors::<S, V>(&self.bias[filter..]); MANY];
+        let mut sums = [vectors::<S, V>(&self.bias[filter..]); TOGETHER];
         for (number, panel) in panel.chunks_exact(row.taps * row.channels).enumerate() {
             let x = &data[from + number * moves.dilations[0] * columns..];
-            sums = add::<S, STEP, SPAN, MANY, V>(simd, sums, x, &row, panel);
+            sums = add::<S, STEP, SPAN, V>(simd, sums, x, &row, panel);
         }
-        const { assert!(MANY <= 8) }
-        unrolled!(i in [0 1 2 3 4 5 6 7] => if i < MANY {
+        const { assert!(TOGETHER == 8) }
+        unrolled!(i in [0 1 2 3 4 5 6 7] => {
             let number = (self.first + window + i) * self.w.columns + filter;
             let row = self.y.row(window + i);
             let end = row.len().min(filter + V * S::F32_LANES);
@@ -206,13 +188,13 @@ struct Row {
 
 /// Sums and those of a row's elements times weights. They are given and taken by value, so that they stay in registers.
 #[inline(always)]
-fn add<S: Simd, const STEP: usize, const SPAN: usize, const MANY: usize, const V: usize>(
+fn add<S: Simd, const STEP: usize, const SPAN: usize, const V: usize>(
     simd: S,
-    sums: [[S::f32s; V]; MANY],
+    sums: [[S::f32s; V]; TOGETHER],
     x: &[f32],
     row: &Row,
     panel: &[[S::f32s; V]],
-) -> [[S::f32s; V]; MANY] {
+) -> [[S::f32s; V]; TOGETHER] {
     let mut own = sums;
     let mut weights = panel.iter();
     for tap in 0..row.taps {
