@@ -12,17 +12,30 @@ use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId};
 use graphene_ir::arch::Feature;
-use graphene_ir::target::{Kind, Target};
+use graphene_ir::target::{Kind, Precision, Target};
 
 /// Rows of a block of layers that give each core its weights once, and from how many for each core on.
-const ROWS_OF_LAYERS: [(&str, i64, i64); 3] =
-    [("wide", 128, 96), ("narrow", 64, 48), ("few", 32, 0)];
+const ROWS_OF_LAYERS: &[(&str, i64, i64)] =
+    &[("wide", 128, 96), ("narrow", 64, 48), ("few", 32, 0)];
+/// Those of blocks whose threads multiply, as in single precision: 12 layers of 128 and 64 rows take 40.7 µs on an H200 by
+/// blocks of 16 rows, 58.4 by blocks of 32; 4096 rows 65.8 and 60.6.
+const ROWS_BY_THREADS: &[(&str, i64, i64)] =
+    &[("wide", 128, 96), ("narrow", 64, 48), ("few", 32, 16), ("fewest", 16, 0)];
+
+/// Whether threads multiply such elements in a kernel of layers.
+pub(crate) fn is_by_threads(target: &Target, dtype: DType) -> bool {
+    dtype == DType::F32 && target.single() == Precision::F32
+}
+
+fn all_rows_of_layers(target: &Target, dtype: DType) -> &'static [(&'static str, i64, i64)] {
+    if is_by_threads(target, dtype) { ROWS_BY_THREADS } else { ROWS_OF_LAYERS }
+}
 
 /// The rows of a block of layers of so many rows.
-pub(crate) fn rows_of_layers(target: &Target, rows: i64) -> i64 {
+pub(crate) fn rows_of_layers(target: &Target, dtype: DType, rows: i64) -> i64 {
     let enough = |of_core: i64| rows >= of_core.saturating_mul(i64::from(target.cores));
-    let found = ROWS_OF_LAYERS.into_iter().find(|(_, _, of_core)| enough(*of_core));
-    found.map_or(rows, |(_, of_block, _)| of_block)
+    let mut all = all_rows_of_layers(target, dtype).iter();
+    all.find(|(_, _, of_core)| enough(*of_core)).map_or(rows, |(_, of_block, _)| *of_block)
 }
 
 /// Split-K, where tiles are few: several blocks of a cluster share one.
@@ -35,7 +48,8 @@ struct Split {
     /// Measured on an H200 and an H100 at BERT's matmuls, whose depths are 768 and 3072, and at those of a Llama, whose depths
     /// are 2048 and 8192: by warpgroups in half precision, by threads in single precision. In half precision on an H200, with
     /// 12 columns of tiles: 24 tiles of a depth of 2048 take 4.6 µs in four parts and 4.3 in two, of 3072 5.2 and 5.5; 48 tiles of
-    /// 3072 take 8.2 µs whole and 7.8 in two parts.
+    /// 3072 take 8.2 µs whole and 7.8 in two parts. By threads on an H200, four layers of 256 columns and depth: 1 to 64 rows, which
+    /// are 8 or 16 tiles, take 27 to 29 µs whole and 14 to 15 in four parts; 1024 rows, which are 128, 31 whole and 36 in two.
     warpgroups: Pays,
     threads: Pays,
 }
@@ -62,7 +76,7 @@ const SPLITS: [Split; 2] = [
         name: "split4",
         parts: 4,
         warpgroups: Pays { tiles: 0.19, depth: 5120 },
-        threads: Pays { tiles: 0.67, depth: 2048 },
+        threads: Pays { tiles: 0.67, depth: 1024 },
     },
 ];
 /// Kernels of a matmul at most before that of the fewest rows. Of gated ones, and in tiles of 192 columns, there may be one more:
@@ -116,8 +130,8 @@ pub(crate) fn blocks_of_pixels(target: &Target, pixels: i64, made: i64) -> i64 {
 ///   blocks share the depth of one (`split4`), or two (`split2`); see `SPLITS`. Where cores have two tiles, or the
 ///   matmul is gated or what follows it takes long, warpgroups `ping-pong` rather than share `wide` ones; of very
 ///   many tiles of a gated one, they share the widest.
-/// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
-///   `few` rows.
+/// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, of `few` rows, or
+///   of the `fewest` where threads multiply.
 /// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries. One alone has a
 ///   `short` one where there are no queries for a second, and a `narrow` one while all of those run at once. Heads of up to 64
 ///   elements have these by estimates, and three warpgroups a `tall` tile where all tiles attend equally many keys. Where several
@@ -169,7 +183,8 @@ fn variants_of_matmuls(target: &Target, body: &Graph, planned: &Bindings) -> Opt
 
 fn variants_of_layers(target: &Target, body: &Graph) -> Option<Variants> {
     let rows = rows_of_matmul(body)?;
-    let all = ROWS_OF_LAYERS.map(|(name, of_block, of_core)| {
+    let dtype = body.ty(body.matmuls().first()?.value()).dtype;
+    let all = all_rows_of_layers(target, dtype).iter().map(|&(name, of_block, of_core)| {
         let when = match of_core.saturating_mul(i64::from(target.cores)) {
             0 => When::Always,
             least => When::AtLeast(rows.clone(), least),
@@ -177,7 +192,7 @@ fn variants_of_layers(target: &Target, body: &Graph) -> Option<Variants> {
         let parameters = Some(Parameters::Mlp(MlpParameters { rows: of_block }));
         Variant { name, when, parameters }
     });
-    Some(Variants(all.to_vec()))
+    Some(Variants(all.collect()))
 }
 
 /// The rows of the first matmul that its tiles are cut from: those of all matrices where they share B, and of one

@@ -10,7 +10,7 @@ use crate::base::groups::{Executor, Family};
 use crate::base::sizes::ceil;
 use crate::families::attention::blocks_of_decode;
 use crate::families::layout::takes_views;
-use crate::families::tiles::rows_of_layers;
+use crate::families::tiles::{is_by_threads, rows_of_layers};
 use crate::partition::fusion_graph::{FusionGraph, Operation, Role};
 use crate::partition::grids::{Grids, of_items, vector_of};
 use crate::partition::legal::TILE_ROWS;
@@ -26,6 +26,18 @@ use std::collections::{BTreeSet, HashSet};
 /// How many times as long a GPU's warps take for a chain of layers as its warpgroups for matmuls of as few columns, where all
 /// cores are busy: 100 to 120 TFLOP/s on an H200 (20 layers of 128, 16384 rows; ConvNeXt's of 96, 384 and 96) and 400 to 500.
 const BY_WARPS: f64 = 4.0;
+/// Seconds that a block whose threads multiply waits for a stage of its weights beside its arithmetic, and for the next layer of a
+/// chain. Measured on an H200: of 128 columns and depth, matmuls of 16, 64 and 1024 rows take 4.0, 4.4 and 4.6 µs, of which 2.6,
+/// 3.1 and 3.1 would be the launch and arithmetic; a layer of 16 rows takes 3.4, of 32 4.9, of 64 7.7, of which 1.2, 2.3 and 4.7
+/// would be.
+const STAGE_BY_THREADS: f64 = 0.17e-6;
+const LAYER_BY_THREADS: f64 = 0.8e-6;
+/// The depth of a stage, and how many stages a block has at most: of more the depth is split, or tiles are so many that blocks wait
+/// beside each other.
+const DEPTH_OF_STAGE: f64 = 16.0;
+const MOST_STAGES: f64 = 16.0;
+/// The fewest rows of a matmul's tile whose threads multiply.
+const ROWS_BY_THREADS: f64 = 32.0;
 /// Rows and columns of a matmul's tile, and of the one for small matmuls on a CPU; rows of queries of attention.
 const TILE: f64 = 128.0;
 const SMALL_TILE: f64 = 64.0;
@@ -58,6 +70,7 @@ struct MatMul {
     batch: f64,
     m: f64,
     n: f64,
+    k: f64,
 }
 
 impl<'a> Costs<'a> {
@@ -86,6 +99,12 @@ impl<'a> Costs<'a> {
         cost.arithmetic = work / filled * if slow { BY_WARPS } else { 1.0 };
         let own = cost.read + cost.reread + cost.written;
         cost.memory = read_time(self.target, own, cost.blocks);
+        if self.is_by_threads(set, family) {
+            let waits = self.waits(set, family);
+            cost.arithmetic = cost.arithmetic * self.filling(set, family, cost.blocks) + waits;
+            // Meanwhile weights come.
+            cost.memory = (cost.memory - waits).max(own / self.target.memory_bandwidth);
+        }
         cost.memory += 2.0 * cost.copied / self.target.memory_bandwidth;
         cost
     }
@@ -94,6 +113,34 @@ impl<'a> Costs<'a> {
     fn has_warpgroups(&self, set: Set) -> bool {
         let half = matches!(self.net[set.first()].dtype, DType::F16 | DType::BF16);
         self.target.has(Feature::Wgmma) && half
+    }
+
+    /// Whether a GPU's threads multiply what has the type of a group of matmuls.
+    fn is_by_threads(&self, set: Set, family: Family) -> bool {
+        self.target.kind != Kind::Cpu
+            && matches!(family, Family::MatMul | Family::Mlp)
+            && is_by_threads(self.target, self.net[set.first()].dtype)
+    }
+
+    /// How many times as many rows as there are blocks whose threads multiply have: their tiles are whole.
+    fn filling(&self, set: Set, family: Family, blocks: f64) -> f64 {
+        let matmuls = || self.net.matmuls(set).filter_map(|op| self.matmuls[op.index()]);
+        let least = |of: MatMul| (of.m / ROWS_BY_THREADS).ceil() * ROWS_BY_THREADS / of.m.max(1.0);
+        match family {
+            Family::Mlp => blocks * self.chain_rows(set)[0] / self.chain_blocks(set, 1.0),
+            _ => matmuls().map(least).fold(1.0, f64::max),
+        }
+    }
+
+    /// Seconds that blocks whose threads multiply wait.
+    fn waits(&self, set: Set, family: Family) -> f64 {
+        let matmuls = || self.net.matmuls(set).filter_map(|op| self.matmuls[op.index()]);
+        let stages =
+            |of: MatMul| (of.k / DEPTH_OF_STAGE).ceil().min(MOST_STAGES) * STAGE_BY_THREADS;
+        match family {
+            Family::Mlp => matmuls().map(|of| stages(of) + LAYER_BY_THREADS).sum(),
+            _ => matmuls().map(stages).fold(0.0, f64::max),
+        }
     }
 
     /// Whether layers are of widths that warpgroups take.
@@ -299,7 +346,8 @@ impl<'a> Costs<'a> {
         match self.target.kind {
             Kind::Cpu => CPU_ROWS,
             Kind::Cuda { .. } => {
-                let rows = rows_of_layers(self.target, self.chain_blocks(set, 1.0) as i64);
+                let dtype = self.net[set.first()].dtype;
+                let rows = rows_of_layers(self.target, dtype, self.chain_blocks(set, 1.0) as i64);
                 let warpgroups = self.has_warpgroups(set) && self.chain_fits_warpgroups(set);
                 [if warpgroups { rows.max(ROWS) } else { rows } as f64; 2]
             }
@@ -372,6 +420,12 @@ fn matmul(net: &FusionGraph<'_>, operation: &Operation) -> MatMul {
     let sizes = net.sizes(operation.shape);
     let (outer, inner) = sizes.split_at(sizes.len().saturating_sub(2));
     let (batch, m, n) = (outer.iter().product::<f64>(), inner[0], inner[1]);
-    let shares_weights = operation.reads.get(1).is_some_and(|b| net.sizes(b.shape).len() == 2);
-    if shares_weights { MatMul { batch: 1.0, m: batch * m, n } } else { MatMul { batch, m, n } }
+    let read = |slot: usize| operation.reads.get(slot).map(|read| net.sizes(read.shape));
+    let k = read(0).and_then(|a| a.last().copied()).unwrap_or(1.0);
+    let shares_weights = read(1).is_some_and(|b| b.len() == 2);
+    if shares_weights {
+        MatMul { batch: 1.0, m: batch * m, n, k }
+    } else {
+        MatMul { batch, m, n, k }
+    }
 }

@@ -671,7 +671,13 @@ fn deep_matmuls_of_few_rows_are_split_in_single_precision() {
             "wide if b*s >= 13953, narrow if b*s >= 1345, few if b*s >= 513, split2 if b*s >= 225, else split4",
             vec![1, 1, 1, 2, 4],
         ),
-        ("sm_90a", matmul("b, s", 508, "768", ""), unsplit, vec![1; 3]),
+        (
+            "sm_90a",
+            matmul("b, s", 508, "768", ""),
+            "wide if b*s >= 13953, narrow if b*s >= 1345, few if b*s >= 225, else split4",
+            vec![1, 1, 1, 4],
+        ),
+        ("sm_90a", matmul("b, s", 252, "768", ""), unsplit, vec![1; 3]),
         ("sm_80", matmul("b, s", 3072, "768", ""), "", vec![1; 3]),
         // So wide that four parts of one row of tiles are too many, or two.
         (
@@ -746,6 +752,33 @@ fn deep_matmuls_of_few_rows_are_split() {
     for (launch, rows) in launches.iter().zip([3, 2]) {
         let sizes = sizes(&[("b", rows), ("s", 33)]);
         check("deep", &planned.program, step, launch, &sizes);
+    }
+}
+
+/// In single precision, where threads multiply, blocks of few rows are 16 high; in half precision 32.
+#[test]
+fn layers_by_threads_have_the_lowest_blocks() {
+    let chain = |dtype: &str| {
+        format!(
+            "symbols b\n%0 = Input : {dtype}[b, 64] \"x\"\n%1 = Input : {dtype}[64, 64] \"u\"\n\
+             %2 = Input : {dtype}[64, 64] \"v\"\n%3 = MatMul(%0, %1) : {dtype}[b, 64] \"first\"\n\
+             %4 = Relu(%3) : {dtype}[b, 64] \"hidden\"\n%5 = MatMul(%4, %2) : {dtype}[b, 64] \"second\"\n\
+             return \"y\" = %5\n"
+        )
+    };
+    let single = "wide if b >= 10368, narrow if b >= 5184, few if b >= 1728, else fewest";
+    let half = "wide if b >= 10368, narrow if b >= 5184, else few";
+    for (dtype, variants, rows) in [("f32", single, 16), ("f16", half, 32)] {
+        let graph = parse(&chain(dtype), &[]).unwrap();
+        let target: Target = "sm_80".parse().unwrap();
+        let planned = plan(&graph, &target, Granularity::Fused, &sizes(&[("b", 64)])).unwrap();
+        let [step] = planned.program.steps() else { panic!("{}", planned.program) };
+        assert_eq!(step.variants.to_string(), variants);
+        let launches = launches(&planned.program, step, &target).unwrap();
+        let launch = launches.last().unwrap();
+        let grid = format!("#grid:[(@M + {})/{rows}:1].block", rows - 1);
+        assert!(launch.kernel.to_string().contains(&grid), "{}", launch.kernel);
+        check(dtype, &planned.program, step, launch, &sizes(&[("b", 37)]));
     }
 }
 
