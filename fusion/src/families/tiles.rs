@@ -12,23 +12,23 @@ use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId};
 use graphene_ir::arch::Feature;
-use graphene_ir::target::{Kind, Precision, Target};
+use graphene_ir::target::{Kind, Target};
 
 /// Rows of a block of layers that give each core its weights once, and from how many for each core on.
 const ROWS_OF_LAYERS: &[(&str, i64, i64)] =
     &[("wide", 128, 96), ("narrow", 64, 48), ("few", 32, 0)];
 /// Those of blocks whose threads multiply, as in single precision: 12 layers of 128 and 64 rows take 40.7 µs on an H200 by
 /// blocks of 16 rows, 58.4 by blocks of 32; 4096 rows 65.8 and 60.6.
-const ROWS_BY_THREADS: &[(&str, i64, i64)] =
+const ROWS_OF_LAYERS_BY_THREADS: &[(&str, i64, i64)] =
     &[("wide", 128, 96), ("narrow", 64, 48), ("few", 32, 16), ("fewest", 16, 0)];
 
-/// Whether threads multiply such elements in a kernel of layers.
+/// Whether a GPU's threads multiply such elements.
 pub(crate) fn is_by_threads(target: &Target, dtype: DType) -> bool {
-    dtype == DType::F32 && target.single() == Precision::F32
+    dtype == DType::F32 && !target.tf32
 }
 
 fn all_rows_of_layers(target: &Target, dtype: DType) -> &'static [(&'static str, i64, i64)] {
-    if is_by_threads(target, dtype) { ROWS_BY_THREADS } else { ROWS_OF_LAYERS }
+    if is_by_threads(target, dtype) { ROWS_OF_LAYERS_BY_THREADS } else { ROWS_OF_LAYERS }
 }
 
 /// The rows of a block of layers of so many rows.
@@ -49,7 +49,7 @@ struct Split {
     /// are 2048 and 8192: by warpgroups in half precision, by threads in single precision. In half precision on an H200, with
     /// 12 columns of tiles: 24 tiles of a depth of 2048 take 4.6 µs in four parts and 4.3 in two, of 3072 5.2 and 5.5; 48 tiles of
     /// 3072 take 8.2 µs whole and 7.8 in two parts. By threads on an H200, four layers of 256 columns and depth: 1 to 64 rows, which
-    /// are 8 or 16 tiles, take 27 to 29 µs whole and 14 to 15 in four parts; 1024 rows, which are 128, 31 whole and 36 in two.
+    /// are 4 or 8 tiles, take 27 to 29 µs whole and 14 to 15 in four parts; 1024 rows, which are 128, 31 whole and 36 in two.
     warpgroups: Pays,
     threads: Pays,
 }
@@ -277,7 +277,7 @@ impl MatMuls {
             matrices: known.fold(1, |all, n| all.saturating_mul(n.max(1))),
             counted: shared || outer.iter().all(|dim| dim.known().is_some()),
             depth: depth.map(|depth| depth.saturating_mul(a.dtype.size() as i64)),
-            by_threads: !target.tf32 && made.dtype == DType::F32,
+            by_threads: is_by_threads(target, made.dtype),
             follows,
         })
     }

@@ -37,7 +37,7 @@ const LAYER_BY_THREADS: f64 = 0.8e-6;
 const DEPTH_OF_STAGE: f64 = 16.0;
 const MOST_STAGES: f64 = 16.0;
 /// The fewest rows of a matmul's tile whose threads multiply.
-const ROWS_BY_THREADS: f64 = 32.0;
+const TILE_BY_THREADS: f64 = 32.0;
 /// Rows and columns of a matmul's tile, and of the one for small matmuls on a CPU; rows of queries of attention.
 const TILE: f64 = 128.0;
 const SMALL_TILE: f64 = 64.0;
@@ -125,7 +125,7 @@ impl<'a> Costs<'a> {
     /// How many times as many rows as there are blocks whose threads multiply have: their tiles are whole.
     fn filling(&self, set: Set, family: Family, blocks: f64) -> f64 {
         let matmuls = || self.net.matmuls(set).filter_map(|op| self.matmuls[op.index()]);
-        let least = |of: MatMul| (of.m / ROWS_BY_THREADS).ceil() * ROWS_BY_THREADS / of.m.max(1.0);
+        let least = |of: MatMul| (of.m / TILE_BY_THREADS).ceil() * TILE_BY_THREADS / of.m.max(1.0);
         match family {
             Family::Mlp => blocks * self.chain_rows(set)[0] / self.chain_blocks(set, 1.0),
             _ => matmuls().map(least).fold(1.0, f64::max),
