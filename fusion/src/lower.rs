@@ -10,10 +10,13 @@ pub mod tuning;
 
 use crate::base::error::FusionError;
 use crate::base::groups::{Executor, Family, Group, GroupId, Groups, group_name};
-use crate::base::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
+use crate::base::program::{
+    Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, StepId, Weight,
+};
 use crate::base::rebuild::Rebuilt;
 use crate::base::sizes::planning_sizes;
 use crate::base::view::{View, channels_last};
+use crate::families::kernels::is_called;
 use crate::families::layout::{
     is_view, order_of_read, takes_views, transposed, view_of, writes_any_order,
 };
@@ -98,7 +101,15 @@ pub(crate) fn lower_for(
         }
     }
     lowering.lower_outputs()?;
-    Ok(lowering.program)
+    let mut program = lowering.program;
+    let ids: Vec<StepId> = program.step_ids().collect();
+    for id in ids {
+        // Operands may lie as no call takes them.
+        if !is_called(&program, &program.steps[id.index()], target) {
+            program.without_library(id);
+        }
+    }
+    Ok(program)
 }
 
 struct Lowering<'a> {

@@ -132,6 +132,7 @@ impl Kernels {
         let ids: Vec<StepId> = program.step_ids().collect();
         let ours = ids.into_iter().zip(&routines).filter(|(_, routine)| routine.is_none());
         ours.for_each(|(step, _)| program.without_library(step));
+        program.without_unreachable();
         // Which NVRTC it is is asked while sources are made: keys of the cache hold it.
         let asked = || cache.map_or(Ok(""), |_| compiler());
         let sources = || Self::sources(&program, &routines, target);

@@ -2,11 +2,17 @@
 
 use graphene_frontend::tensor::{Element, Tensor};
 use graphene_frontend::{DType, Graph, ValueId};
+use graphene_ir::target::Target;
 use half::{bf16, f16};
 
 /// The element types with which templates compute matmuls and rows: in f32.
 pub(crate) fn is_real(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
+/// Whether a GPU's threads multiply such elements, rather than its matrix units.
+pub(crate) fn is_by_threads(target: &Target, dtype: DType) -> bool {
+    dtype == DType::F32 && !target.tf32
 }
 
 /// Whether templates compute expressions of these elements beside matmuls and rows.

@@ -243,6 +243,11 @@ impl Program {
         self.steps[step.index()].variants.without_library();
     }
 
+    /// Drops variants that no sizes take, since one before them always applies.
+    pub fn without_unreachable(&mut self) {
+        self.steps.iter_mut().for_each(|step| step.variants.without_unreachable());
+    }
+
     /// Symbols that need a size before the program can run.
     pub fn symbols(&self) -> BTreeSet<Symbol> {
         self.inputs.iter().flat_map(|(_, ty)| &ty.shape).flat_map(Dim::symbols).collect()

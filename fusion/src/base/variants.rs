@@ -94,6 +94,15 @@ impl Variants {
         self.0.retain(|variant| variant.name != LIBRARY);
     }
 
+    /// Those that are taken at some sizes, and the last.
+    pub(crate) fn without_unreachable(&mut self) {
+        let last = self.0.len() - 1;
+        let always = self.0.iter().position(|variant| variant.when == When::Always);
+        if let Some(always) = always.filter(|&always| always < last) {
+            self.0.drain(always + 1..last);
+        }
+    }
+
     /// The first variant that applies at these sizes.
     ///
     /// # Errors

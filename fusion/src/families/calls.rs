@@ -10,10 +10,12 @@
 //! less time than cuDNN at all of these sizes.
 //! Other cells, bf16, softmax of other sizes and other architectures follow these measurements, untimed; all else is ours.
 
+use crate::base::elements::is_by_threads;
 use crate::base::groups::Family;
+use crate::base::sizes::ceil;
 use crate::base::variants::{LIBRARY, Variants, When};
 use crate::families::grids::parts_of_softmax;
-use crate::families::library::is_conv_call;
+use crate::families::library::{is_conv_call, is_matmul_call};
 use graphene_frontend::op::{ConvAttrs, Op, RnnAttrs};
 use graphene_frontend::{DType, Dim, Graph, Node};
 use graphene_ir::target::{Kind, Target};
@@ -44,6 +46,15 @@ const MANY_PIXELS: i64 = 3 << 14;
 /// The same of one element that skips pixels.
 const MANY_SKIPPING: i64 = 1 << 14;
 
+/// Matmuls by threads of at most so many rows go to the library from such a depth on. In µs, ours and cuBLASLt's, weights in L2:
+/// 1 row of 768 x 768 8.1 and 5.2, 16 rows 8.4 and 9.4; of 1024 x 1024 16 rows 7.0 and 11.9; of 3072 x 768 1 row 18.4 and 7.5,
+/// 16 rows 18.5 and 15.0, 64 rows 18.7 and 20.7. A token of four sequences, of GPT-2, whose weights are not: 942 and 770.
+const FEW_ROWS: [(i64, i64); 2] = [(16, 2048), (1, 1)];
+/// Multiply-adds of a matmul by threads from which it goes to the library, from such a depth on. In µs, ours and
+/// cuBLASLt's: of 768 x 768, 1 row 8.1 and 5.2, 16 rows 8.4 and 9.4, 512 rows 21.6 and 23.4, 2048 rows 70.8 and 63.2; of 1024 x
+/// 4096, 128 rows 33.0 and 33.9, 512 rows 121 and 95; of 64 x 64, 8192 rows 6.1 and 6.5; of 1536 x 384 1500 rows 66 and 55.
+const MANY_MULTIPLY_ADDS: (i64, i64) = (1 << 29, 256);
+
 /// The variants of a step with a library's call before them, where one is faster.
 pub(crate) fn with_call(target: &Target, family: Family, body: &Graph, own: Variants) -> Variants {
     let is_gpu = matches!(target.kind, Kind::Cuda { .. });
@@ -73,8 +84,30 @@ fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
             let own = columns.known().is_some_and(|columns| parts_of_softmax(columns, target) > 1);
             if own { None } else { at_least(columns.clone(), COLUMNS) }
         }
+        Family::MatMul => {
+            let (id, node) = body.nodes().find(|(_, node)| *node.op() == Op::MatMul)?;
+            let (ty, b) = (body.ty(id.value()), body.ty(node.input(1)?));
+            let [depth, columns] = &b.shape[..] else { return None };
+            let rows = ty.shape[..ty.rank() - 1].iter().product::<Dim>();
+            let call = is_by_threads(target, ty.dtype) && is_matmul_call(body, id);
+            matmul_by_threads([rows, columns.clone()], depth.known()?).filter(|_| call)
+        }
         Family::View | Family::Copy | Family::Pointwise | Family::Reduction => None,
-        Family::Gather | Family::MatMul | Family::Mlp | Family::Fmha | Family::Control => None,
+        Family::Gather | Family::Mlp | Family::Fmha | Family::Control => None,
+    }
+}
+
+/// When a call computes a matmul, of so many rows and columns, in less time than our threads: of one row, whose loads there
+/// is nothing to hide behind, of few rows and a large depth, and of many multiply-adds.
+pub(crate) fn matmul_by_threads([rows, columns]: [Dim; 2], depth: i64) -> Option<When> {
+    let (most, least) = MANY_MULTIPLY_ADDS;
+    let few = FEW_ROWS.iter().find(|(_, least)| depth >= *least);
+    let few = few.and_then(|&(most, _)| at_most(rows.clone(), most));
+    let many = at_least(&rows * &columns, ceil(most, depth.max(1))).filter(|_| depth >= least);
+    match (few, many) {
+        (Some(When::Always), _) | (_, Some(When::Always)) => Some(When::Always),
+        (Some(few), Some(many)) => Some(When::Any(vec![few, many])),
+        (few, many) => few.or(many),
     }
 }
 

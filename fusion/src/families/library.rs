@@ -24,6 +24,7 @@ pub use matmul::{MatMul, Matrix, matmul};
 
 pub(crate) use attention::{attention_without_kernel, heads_order, spelled, without_attention};
 pub(crate) use conv::is_conv_call;
+pub(crate) use matmul::{are_matmul_call, is_matmul_call};
 
 use crate::base::elements::is_real;
 use crate::base::groups::Family;

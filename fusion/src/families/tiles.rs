@@ -1,16 +1,19 @@
 //! Tiles: the variants that a step has by its family and sizes, and what their tiles are.
 
+use crate::base::elements::is_by_threads;
 use crate::base::groups::Family;
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::{ceil, tiles};
 use crate::base::variants::{Variant, Variants, When};
 use crate::families::attention::variants_of_attention;
-use crate::families::calls::with_call;
+use crate::families::calls::{at_least, with_call};
 use crate::families::estimates::{SHAPES, Sizes, best_shape, best_shapes};
 use crate::families::kernels::sums::is_gated;
+use graphene_frontend::TensorType;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId};
+use graphene_frontend::op::Op;
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
 
@@ -21,11 +24,6 @@ const ROWS_OF_LAYERS: &[(&str, i64, i64)] =
 /// blocks of 16 rows, 58.4 by blocks of 32; 4096 rows 65.8 and 60.6.
 const ROWS_OF_LAYERS_BY_THREADS: &[(&str, i64, i64)] =
     &[("wide", 128, 96), ("narrow", 64, 48), ("few", 32, 16), ("fewest", 16, 0)];
-
-/// Whether a GPU's threads multiply such elements.
-pub(crate) fn is_by_threads(target: &Target, dtype: DType) -> bool {
-    dtype == DType::F32 && !target.tf32
-}
 
 fn all_rows_of_layers(target: &Target, dtype: DType) -> &'static [(&'static str, i64, i64)] {
     if is_by_threads(target, dtype) { ROWS_OF_LAYERS_BY_THREADS } else { ROWS_OF_LAYERS }
@@ -89,6 +87,12 @@ pub(crate) const TILES_OF_PIXELS: [(&str, [i64; 2]); 4] =
 /// have more stages.
 pub(crate) const LEAST_OF_PIXELS: i64 = 32;
 
+/// Output channels of a group and pixels of a tile of a convolution whose threads multiply, by the names of variants.
+pub(crate) const TILES_OF_CHANNELS: [(&str, [i64; 2]); 3] =
+    [("wide", [128, 128]), ("narrow", [64, 64]), ("few", [32, 64])];
+/// Output channels of a group from which convolutions have tiles: half of the fewest rows that one has.
+pub(crate) const TILED: i64 = 8;
+
 /// Operations of the vector units for each element of a matmul, from which warpgroups ping-pong: while one computes
 /// what becomes of its sums, another multiplies.
 const LONG: f64 = 8.0;
@@ -106,6 +110,46 @@ pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> V
         Variant::named(name, When::AtLeast(tiles, enough_tiles_of_pixels(target)))
     });
     Variants::ending(first.collect(), last)
+}
+
+/// The variants of a convolution whose threads multiply, as it lies in ONNX: the largest tiles of which there is one for each
+/// core, down to the first that has as many at all sizes.
+fn variants_of_channels(target: &Target, body: &Graph) -> Option<Variants> {
+    let mut convs = body.nodes().filter(|(_, node)| matches!(node.op(), Op::Conv(_)));
+    let (id, node) = convs.next()?;
+    let Op::Conv(attrs) = node.op() else { return None };
+    let TensorType { dtype, shape } = body.ty(id.value());
+    let group = attrs.group as i64;
+    let made = shape[1].known()? / group;
+    if !is_by_threads(target, *dtype) || made < TILED {
+        return None;
+    }
+    let pixels = shape[2..].iter().fold(shape[0].clone(), |all, size| &all * size);
+    let mut first = Vec::new();
+    let [.., (least, _)] = TILES_OF_CHANNELS;
+    for (name, [rows, columns]) in tiles_of_channels(made) {
+        let tiles = &tiles(&pixels, columns) * &Dim::from(ceil(made, rows) * group);
+        match at_least(tiles, i64::from(target.cores)) {
+            Some(When::Always) => return Some(Variants::ending(first, name)),
+            Some(when) => first.push(Variant::named(name, when)),
+            None => {}
+        }
+    }
+    first.retain(|variant| variant.name != least);
+    Some(Variants::ending(first, least))
+}
+
+/// Those of so many output channels of a group.
+fn tiles_of_channels(made: i64) -> impl Iterator<Item = (&'static str, [i64; 2])> {
+    TILES_OF_CHANNELS.into_iter().filter(move |(_, [rows, _])| made > rows / 2)
+}
+
+/// The blocks of such a convolution without groups, of so many pixels and output channels.
+pub(crate) fn blocks_of_channels(target: &Target, pixels: i64, made: i64) -> i64 {
+    let tiles = |[rows, columns]: [i64; 2]| ceil(made, rows).saturating_mul(ceil(pixels, columns));
+    let mut all = tiles_of_channels(made).map(|(_, tile)| tiles(tile));
+    let [.., (_, least)] = TILES_OF_CHANNELS;
+    all.find(|tiles| *tiles >= i64::from(target.cores)).unwrap_or(tiles(least))
 }
 
 fn enough_tiles_of_pixels(target: &Target) -> i64 {
@@ -130,6 +174,8 @@ pub(crate) fn blocks_of_pixels(target: &Target, pixels: i64, made: i64) -> i64 {
 ///   blocks share the depth of one (`split4`), or two (`split2`); see `SPLITS`. Where cores have two tiles, or the
 ///   matmul is gated or what follows it takes long, warpgroups `ping-pong` rather than share `wide` ones; of very
 ///   many tiles of a gated one, they share the widest.
+/// - Convolutions whose threads multiply: the largest tiles of which there is one for each core: `wide`, `narrow`, else `few`
+///   output channels.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, of `few` rows, or
 ///   of the `fewest` where threads multiply.
 /// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries. One alone has a
@@ -155,13 +201,13 @@ fn own_variants(target: &Target, family: Family, body: &Graph, sizes: &Bindings)
         Family::MatMul => variants_of_matmuls(target, body, sizes),
         Family::Mlp => variants_of_layers(target, body),
         Family::Fmha => variants_of_attention(target, body),
+        Family::Convolution => variants_of_channels(target, body),
         Family::View
         | Family::Copy
         | Family::Pointwise
         | Family::Normalization
         | Family::Reduction
         | Family::Gather
-        | Family::Convolution
         | Family::Recurrent
         | Family::Control => None,
     };

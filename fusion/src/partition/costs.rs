@@ -6,17 +6,21 @@
 //! element. Fewer blocks than cores leave cores idle. Memory and arithmetic overlap, but not perfectly.
 
 use crate::base::cost::{Cost, LOOP_BLOCK, move_cost, read_time};
+use crate::base::elements::is_by_threads;
 use crate::base::groups::{Executor, Family};
 use crate::base::sizes::ceil;
+use crate::base::variants::When;
 use crate::families::attention::blocks_of_decode;
+use crate::families::calls::matmul_by_threads;
 use crate::families::layout::takes_views;
-use crate::families::tiles::{is_by_threads, rows_of_layers};
+use crate::families::library::are_matmul_call;
+use crate::families::tiles::rows_of_layers;
 use crate::partition::fusion_graph::{FusionGraph, Operation, Role};
 use crate::partition::grids::{Grids, of_items, vector_of};
 use crate::partition::legal::TILE_ROWS;
 use crate::partition::set::{OpId, Set};
 use graphene_frontend::op::{Op, ReduceOp, RnnCell};
-use graphene_frontend::{DType, NodeId, ValueId};
+use graphene_frontend::{DType, Dim, NodeId, ValueId};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Precision, Target};
 use graphene_ir::template::gemm::ROWS;
@@ -99,7 +103,7 @@ impl<'a> Costs<'a> {
         cost.arithmetic = work / filled * if slow { BY_WARPS } else { 1.0 };
         let own = cost.read + cost.reread + cost.written;
         cost.memory = read_time(self.target, own, cost.blocks);
-        if self.is_by_threads(set, family) {
+        if self.is_by_threads(set, family) && !self.is_called(set, family) {
             let waits = self.waits(set, family);
             cost.arithmetic = cost.arithmetic * self.filling(set, family, cost.blocks) + waits;
             // Meanwhile weights come.
@@ -120,6 +124,19 @@ impl<'a> Costs<'a> {
         self.target.kind != Kind::Cpu
             && matches!(family, Family::MatMul | Family::Mlp)
             && is_by_threads(self.target, self.net[set.first()].dtype)
+    }
+
+    /// Whether what threads would multiply is a call of the library, which is taken to wait for nothing.
+    fn is_called(&self, set: Set, family: Family) -> bool {
+        let Some(op) = self.net.matmuls(set).next().filter(|_| family == Family::MatMul) else {
+            return false;
+        };
+        let call = self.matmuls[op.index()].filter(|of| of.batch == 1.0).and_then(|of| {
+            let [rows, columns] = [of.m, of.n].map(|size| Dim::from(size as i64));
+            matmul_by_threads([rows, columns], of.k as i64)
+        });
+        let nodes = || set.iter().map(|op| self.net[op].node).collect::<Vec<_>>();
+        call == Some(When::Always) && are_matmul_call(self.net.graph, &nodes())
     }
 
     /// How many times as many rows as there are blocks whose threads multiply have: their tiles are whole.

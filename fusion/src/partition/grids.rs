@@ -1,13 +1,14 @@
 //! The blocks that a GPU's kernel of a group will have under planning hints, as far as they depend on sizes alone: where layouts
 //! count as well, operands are taken to lie row-major.
 
+use crate::base::elements::is_by_threads;
 use crate::base::groups::Family;
 use crate::base::sizes::ceil;
 use crate::families::grids::{
     COLUMNS, MANY, halved, of_columns, of_folds, of_loop, parts_of_softmax, widest,
 };
 use crate::families::kernels::recurrent;
-use crate::families::tiles::{MatMuls, blocks_of_pixels};
+use crate::families::tiles::{MatMuls, blocks_of_channels, blocks_of_pixels};
 use crate::partition::fusion_graph::{FusionGraph, Read, Role, ShapeId};
 use crate::partition::legal::are_added;
 use crate::partition::set::{OpId, Set};
@@ -111,7 +112,10 @@ impl Grids<'_> {
             Op::Conv(attrs) if attrs.group == 1 => {
                 let (pixels, _) = self.count(shape, (0..rank).filter(|&axis| axis != 1));
                 let (made, _) = self.count(shape, 1..2);
-                Some(blocks_of_pixels(self.target, pixels, made))
+                Some(match is_by_threads(self.target, net[op].dtype) {
+                    true => blocks_of_channels(self.target, pixels, made),
+                    false => blocks_of_pixels(self.target, pixels, made),
+                })
             }
             Op::Conv(_) => None,
             _ => Some(ceil(self.count(shape, 0..rank).0, Sliding::default().threads)),

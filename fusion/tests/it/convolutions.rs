@@ -164,7 +164,15 @@ fn convolutions_go_to_the_library_where_it_is_faster() {
     let [one, two] = ["[1, 1]", "[2, 2]"];
     let plain = |strides, group| attrs(strides, one, [one, one], group);
     for (dtype, x, w, y, attrs, expected) in [
-        ("f32", "64, 28, 28", "64, 64, 3, 3", "64, 28, 28", plain(one, 1), "library, else any"),
+        (
+            "f32",
+            "64, 28, 28",
+            "64, 64, 3, 3",
+            "64, 28, 28",
+            plain(one, 1),
+            // 64 channels are one tile of 64, and two of 32: 64 pixels each.
+            "library, narrow if 12*b + floor(16*b + 63, 64) >= 132, else few",
+        ),
         ("f32", "64, 28, 28", "64, 1, 3, 3", "64, 28, 28", plain(one, 64), "any"),
         (
             "f32",
@@ -172,7 +180,7 @@ fn convolutions_go_to_the_library_where_it_is_faster() {
             "64, 64, 1, 1",
             "64, 30, 30",
             plain(one, 1),
-            "library if 900*b <= 4096, else any",
+            "library if 900*b <= 4096, narrow if ",
         ),
         (
             "f16",

@@ -711,10 +711,15 @@ fn deep_matmuls_of_few_rows_are_split_in_single_precision() {
         let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
         let [step] = planned.program.steps() else { panic!("{}", planned.program) };
         let launches = launches(&planned.program, step, &target).unwrap();
-        let found = launches.iter().map(|launch| emit(&launch.kernel).unwrap().launch.cluster);
+        // A call's kernel is for sizes that the library refuses.
+        let calls = usize::from(step.variants.library().is_some());
+        let own = launches[calls..].iter();
+        let found = own.map(|launch| emit(&launch.kernel).unwrap().launch.cluster);
         assert_eq!(found.collect::<Vec<u32>>(), parts, "{text}");
+        let variants = step.variants.to_string();
+        let own = variants.split(", ").skip(calls).collect::<Vec<_>>().join(", ");
         if !expected.is_empty() {
-            assert_eq!(step.variants.to_string(), expected, "{text}");
+            assert_eq!(own, expected, "{text}");
         }
     }
 }

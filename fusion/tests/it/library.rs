@@ -427,6 +427,51 @@ fn long_softmaxes_go_to_cudnn_unless_blocks_share_rows() {
     }
 }
 
+/// When a fused plan calls cuBLASLt for `rows` rows by a matrix, and what follows it, in single precision on this target.
+fn matmul_calls(
+    rows: &str,
+    [depth, columns]: [i64; 2],
+    tail: &str,
+    target: &Target,
+) -> Option<When> {
+    let symbols = if rows == "b" { "symbols b" } else { "" };
+    let text = format!(
+        r#"
+        {symbols}
+        %0 = Input : f32[{rows}, {depth}] "x"
+        %1 = Input : f32[{depth}, {columns}] "w"
+        %2 = MatMul(%0, %1) : f32[{rows}, {columns}] "product"
+        %3 = {tail}(%2) : f32[{rows}, {columns}] "y"
+        return "y" = %3
+    "#
+    );
+    let bindings = Bindings::new();
+    let planned = plan_in(&graph(&text, &[]), target, Granularity::Fused, &bindings, None).unwrap();
+    let [step] = planned.program.steps() else { panic!("{}", planned.program) };
+    let call = step.variants.library()?;
+    Some(step.variants.all()[call].when.clone())
+}
+
+#[test]
+fn few_rows_and_many_multiply_adds_of_single_precision_go_to_cublaslt() {
+    let target: Target = "sm_90a".parse().unwrap();
+    let rows = Dim::symbol("b");
+    let calls = |rows: &str, sizes| matmul_calls(rows, sizes, "Relu", &target);
+    assert_eq!(calls("1", [128, 128]), Some(When::Always));
+    assert_eq!(calls("2", [128, 128]), None);
+    assert_eq!(calls("16", [1536, 768]), None);
+    assert_eq!(calls("16", [2048, 768]), Some(When::Always));
+    assert_eq!(calls("1024", [768, 768]), Some(When::Always));
+    assert_eq!(calls("512", [768, 768]), None);
+    // However many columns: the depth is small.
+    assert_eq!(calls("b", [128, 4096]), Some(When::AtMost(rows.clone(), 1)));
+    let many = When::AtLeast(&rows * &Dim::from(4096), 1 << 19);
+    assert_eq!(calls("b", [1024, 4096]), Some(When::Any(vec![When::AtMost(rows, 1), many])));
+    // No epilogue of cuBLASLt's; and what matrix units multiply.
+    assert_eq!(matmul_calls("2048", [768, 768], "Gelu", &target), None);
+    assert_eq!(matmul_calls("2048", [768, 768], "Relu", &Target { tf32: true, ..target }), None);
+}
+
 #[test]
 fn few_sequences_of_several_steps_go_to_cudnn() {
     let [steps, sequences] = ["S", "B"].map(Dim::symbol);

@@ -60,7 +60,7 @@ fn packed_projections_are_read_in_place() {
           @6 = weight f32[1024] "wo"
           @7 = output 0 f32[32*b*s] "projected"
           #0 MatMul "MatMul+Add (biased)"
-            variants wide if b*s >= 84353, narrow if b*s >= 8385, else few
+            variants library if b*s <= 1, wide if b*s >= 84353, narrow if b*s >= 8385, else few
             reads  @0 [b:32*s, s:32, 32:1]
             reads  @2 [32:96, 96:1]
             reads  @3 [96:1]
@@ -72,7 +72,7 @@ fn packed_projections_are_read_in_place() {
             reads  @1 [b:s, 1:s, 1:s, s:1]
             writes @5 [b:32*s, 4:8, s:32, 8:1]
           #2 MatMul "MatMul (projected)"
-            variants wide if b*s >= 168833, narrow if b*s >= 16833, else few
+            variants library if b*s <= 1, wide if b*s >= 168833, narrow if b*s >= 16833, else few
             reads  @5 [b:32*s, s:32, 32:1]
             reads  @6 [32:32, 32:1]
             writes @7 [b:32*s, s:32, 32:1]
@@ -125,7 +125,7 @@ fn variants_are_chosen_by_sizes() {
         let chosen = steps.map(|step| &step.variants.all()[step.variants.choose(&sizes).unwrap()]);
         chosen.map(|variant| variant.name).collect()
     };
-    assert_eq!(names(1, 1), ["few", "any", "few"]);
+    assert_eq!(names(1, 1), ["library", "any", "library"]);
     assert_eq!(names(2, 128), ["few", "any", "few"]);
     assert_eq!(names(160, 128), ["narrow", "any", "narrow"]);
     assert_eq!(names(1400, 129), ["wide", "any", "wide"]);

@@ -121,8 +121,8 @@ pub(crate) struct Data {
     /// Relative tolerance of comparisons [default: 1e-3]
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub(crate) rtol: Option<f64>,
-    /// Absolute tolerance of comparisons [default: 1e-4; in half precision, TF32, bf16 and quantised models, where neither is
-    /// given, both follow from how often values are rounded]
+    /// Absolute tolerance of comparisons [default: 1e-4, times the elements' median magnitude where that is above 1; in half
+    /// precision, TF32, bf16 and quantised models, where neither is given, both follow from how often values are rounded]
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub(crate) atol: Option<f64>,
 }

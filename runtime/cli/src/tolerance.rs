@@ -6,7 +6,8 @@ use graphene_frontend::graph::Graph;
 use graphene_frontend::op::Op;
 use graphene_ir::target::{Precision, Target};
 
-/// Tolerances of what is computed in single precision, where none are given.
+/// Tolerances of what is computed in single precision, where none are given. The absolute one grows with the [`usual`] size of
+/// elements above 1: a sum of large terms that comes out small is as far off as others.
 const SINGLE: Bound = Bound { rtol: 1e-3, atol: 1e-4 };
 
 /// `|a - b| ≤ atol + rtol·|b|`, for elements that are real numbers.
@@ -31,6 +32,8 @@ const BYTE: f64 = 1.0 / 128.0;
 pub(crate) enum Tolerance {
     /// The same for all tensors.
     Stated(Bound),
+    /// That of single precision.
+    Single,
     /// Values are rounded to half precision, or operands of matmuls to TF32 or bf16, on both sides: the standard deviation of
     /// the difference of two elements, over the size of the tensor's elements.
     Rounded(f64),
@@ -107,6 +110,7 @@ impl Tolerance {
         let rounded = rounded.map(|rounded| (rounded.unit(), roundings(graph, rounded)));
         match rounded.filter(|(_, roundings)| !stated && *roundings > 0) {
             Some((unit, roundings)) => Self::rounded(unit, roundings),
+            None if !stated => Self::Single,
             None => Self::Stated(Bound {
                 rtol: given.rtol.unwrap_or(SINGLE.rtol),
                 atol: given.atol.unwrap_or(SINGLE.atol),
@@ -125,6 +129,7 @@ impl Tolerance {
     ) -> Bound {
         match *self {
             Self::Stated(bound) => bound,
+            Self::Single => Bound { atol: SINGLE.atol * usual(&expected).max(1.0), ..SINGLE },
             Self::Rounded(deviation) => {
                 let count = expected().count().max(2) as f64;
                 let factor = deviation * (2.0 * count.ln()).sqrt();
@@ -145,7 +150,7 @@ impl Tolerance {
             Self::Stated(_) => {
                 Bound { atol: bound.atol * size(expected.iter().copied()).max(1.0), ..bound }
             }
-            Self::Rounded(_) => bound,
+            Self::Single | Self::Rounded(_) => bound,
         }
     }
 }
@@ -155,6 +160,16 @@ fn size(numbers: impl Iterator<Item = f64>) -> f64 {
     let finite = numbers.filter(|x| x.is_finite());
     let (count, squares) = finite.fold((0_usize, 0.0), |(n, sum), x| (n + 1, sum + x * x));
     (squares / count.max(1) as f64).sqrt()
+}
+
+/// The median of the magnitudes of finite numbers, of some 65,536 evenly taken ones where there are more: large numbers that
+/// mask a few elements do not move it.
+fn usual<'a>(numbers: impl Fn() -> Box<dyn Iterator<Item = f64> + 'a>) -> f64 {
+    let apart = numbers().count().div_ceil(1 << 16).max(1);
+    let taken = numbers().step_by(apart).filter(|x| x.is_finite());
+    let mut sizes: Vec<f64> = taken.map(f64::abs).collect();
+    let middle = sizes.len() / 2;
+    if sizes.is_empty() { 0.0 } else { *sizes.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }
 
 /// The half-precision type that a model computes in by itself, if it does: those of its first value that is one.
@@ -224,6 +239,17 @@ mod tests {
         }
         assert_eq!(Rounded::bytes(&graph), Some(Rounded::Bytes));
         assert_eq!(roundings(&graph, Rounded::Bytes), 2);
+    }
+
+    #[test]
+    fn sums_of_single_precision_may_differ_by_their_size() {
+        let of = |one: f64| {
+            let elements = || [one, -one, one, f64::NAN, -1e9].into_iter();
+            Tolerance::Single.of(|| Box::new(elements())).atol / super::SINGLE.atol
+        };
+        assert_eq!([0.0, 0.5, 1.0, 64.0].map(of), [1.0, 1.0, 1.0, 64.0]);
+        let none = || Box::new(std::iter::empty()) as Box<dyn Iterator<Item = f64>>;
+        assert_eq!(Tolerance::Single.of(none), super::SINGLE);
     }
 
     #[test]

@@ -7,8 +7,9 @@ use super::function::function_after;
 use super::operand::forward;
 use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, made};
 use crate::base::sizes::{ceil, is_multiple};
-use crate::base::variants::LIBRARY;
+use crate::base::variants::{LIBRARY, Variant};
 use crate::base::view::View;
+use crate::families::tiles::{TILED, TILES_OF_CHANNELS};
 use graphene_frontend::op::{ConvAttrs, Op, PoolAttrs, PoolKind};
 use graphene_frontend::{Dim, Graph, Node, ValueId};
 use graphene_ir::template::access::Stride;
@@ -16,9 +17,6 @@ use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::Edges;
 use graphene_ir::{Function, Scalar};
-
-/// Output channels of a group from which matmuls by tiles are the faster way: half of the fewest rows that a tile has.
-const TILED: i64 = 8;
 
 /// How many a dim is taken for whose size depends on a symbol, where tiles are chosen.
 const UNKNOWN: i64 = 8;
@@ -98,33 +96,26 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         None if made_of_group < TILED => made!(Sliding { convolution, ..sliding }),
         None => {
             let edges = operands.edges(&convolution, &pixels, image.as_ref());
-            tiled(site, convolution, edges, &all_pixels)
+            let launches = site.step.variants.all().iter().map(|variant| {
+                let kernel = tiled(site, convolution.clone(), edges, &all_pixels, variant)?;
+                Ok(site.launch(kernel, &dims, operands.pointers.clone()))
+            });
+            return launches.collect();
         }
     };
     Ok(vec![site.launch(kernel?, &dims, operands.pointers)])
 }
 
-/// The kernel of a convolution by tiles, by tensor cores for half and for single precision that may be rounded to TF32,
-/// else by single threads: the largest tiles of which there is one for each core.
+/// The kernel of a variant of a convolution by tiles: by tensor cores for half and for single precision that may be rounded to
+/// TF32, else by single threads.
 fn tiled(
     site: &Site<'_>,
     convolution: Convolution,
     [weights, pixels]: [Edges; 2],
     columns: &Dim,
+    variant: &Variant,
 ) -> graphene_ir::Result<Made> {
     let single = convolution.scalar == Scalar::F32;
-    let by_threads = single && !site.target.tf32;
-    let made = convolution.channels[1] / convolution.group;
-    let columns = columns.known().unwrap_or(UNKNOWN * 1024);
-    let cores = i64::from(site.target.cores);
-    let fills = |[rows, of_tile]: [i64; 2]| {
-        let fits = rows == 16 || made > rows / 2;
-        fits && ceil(made, rows) * ceil(columns, of_tile) * convolution.group >= cores
-    };
-    let tile = |tiles: &[[i64; 2]]| {
-        let least = tiles[tiles.len() - 1];
-        tiles.iter().copied().find(|tile| fills(*tile)).unwrap_or(least)
-    };
     let conv = Conv {
         convolution: convolution.clone(),
         arch: site.arch,
@@ -132,22 +123,33 @@ fn tiled(
         pixels,
         ..Conv::default()
     };
-    if !by_threads {
-        // Of words, and by quad pairs, registers do not hold the sums of the widest and all that their copies need.
-        let widest = usize::from(single || site.arch.multiplies_by_quad_pairs());
-        let tile = tile(&[[128, 128], [64, 128], [64, 64], [32, 64], [16, 64]][widest..]);
-        // What older GPUs have room for.
-        let stages = site.stages(if single { 3 } else { 4 });
-        return made!(Conv { tile, stages, ..conv });
+    if single && !site.target.tf32 {
+        // Sizes that the library takes, and then refuses, have the smallest tiles.
+        let [.., (_, least)] = TILES_OF_CHANNELS;
+        let of_name = TILES_OF_CHANNELS.into_iter().find(|(name, _)| *name == variant.name);
+        let tile = of_name.map_or(least, |(_, tile)| tile);
+        let (thread, warps) = match tile {
+            [128, _] => ([8, 8], 8),
+            [64, _] => ([4, 4], 8),
+            _ => ([4, 4], 4),
+        };
+        let stages = site.stages(3);
+        return made!(Conv { by: By::Threads(thread), tile, warps, depth: 16, stages, ..conv });
     }
-    let tile = tile(&[[128, 128], [64, 64], [32, 64]]);
-    let (thread, warps) = match tile {
-        [128, _] => ([8, 8], 8),
-        [64, _] => ([4, 4], 8),
-        _ => ([4, 4], 4),
+    let made = convolution.channels[1] / convolution.group;
+    let columns = columns.known().unwrap_or(UNKNOWN * 1024);
+    let cores = i64::from(site.target.cores);
+    let fills = |[rows, of_tile]: [i64; 2]| {
+        let fits = rows == 16 || made > rows / 2;
+        fits && ceil(made, rows) * ceil(columns, of_tile) * convolution.group >= cores
     };
-    let stages = site.stages(3);
-    made!(Conv { by: By::Threads(thread), tile, warps, depth: 16, stages, ..conv })
+    // Of words, and by quad pairs, registers do not hold the sums of the widest and all that their copies need.
+    let widest = usize::from(single || site.arch.multiplies_by_quad_pairs());
+    let tiles = &[[128, 128], [64, 128], [64, 64], [32, 64], [16, 64]][widest..];
+    let tile = tiles.iter().copied().find(|tile| fills(*tile)).unwrap_or([16, 64]);
+    // What older GPUs have room for.
+    let stages = site.stages(if single { 3 } else { 4 });
+    made!(Conv { tile, stages, ..conv })
 }
 
 /// The operation of a body that has windows.

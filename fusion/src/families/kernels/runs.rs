@@ -74,8 +74,8 @@ pub fn runs(
     launch.at(variant, sizes).map(|launched| Runs::Kernel(Box::new(launched)))
 }
 
-/// Whether a library computes the step, which is left to one.
-fn is_called(program: &Program, step: &Step, target: &Target) -> bool {
+/// Whether a library computes the step, if it is left to one.
+pub(crate) fn is_called(program: &Program, step: &Step, target: &Target) -> bool {
     let called = |op: &Op| matches!(op, Op::Softmax { .. } | Op::Rnn(_));
     matmul(program, step, target).is_some()
         || conv(program, step, target).is_some()

@@ -1,13 +1,13 @@
 //! A step as one call of cuBLASLt.
 
-use super::epilogue::{Activation, Chain, MATMUL, whole_chain};
+use super::epilogue::{Activation, Chain, MATMUL, chain, whole_chain};
 use super::optional_text;
 use crate::base::elements::is_real;
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::view::{Mode, View, stride};
 use crate::families::kernels::{Pointer, StepOperand};
-use graphene_frontend::{DType, Dim, Op, TensorType, ValueId};
+use graphene_frontend::{DType, Dim, Graph, NodeId, Op, TensorType, ValueId};
 use graphene_ir::target::Target;
 use std::fmt;
 
@@ -71,6 +71,18 @@ pub(super) fn lies(view: &View, outer: usize) -> Option<(Dim, bool, Dim)> {
     }
     let transposed = (one_row || row == 1) && usable(&column.stride);
     transposed.then(|| (column.stride.clone(), true, apart))
+}
+
+/// Whether one call computes this matmul and all that follows it in a body, if operands lie as it takes them.
+pub(crate) fn is_matmul_call(body: &Graph, id: NodeId) -> bool {
+    whole_chain(body, id, MATMUL).is_some()
+}
+
+/// Whether one call computes these operations of a graph, a matmul among them.
+pub(crate) fn are_matmul_call(graph: &Graph, operations: &[NodeId]) -> bool {
+    let taken = |id| !operations.contains(&id);
+    let first = operations.iter().find(|id| *graph.node(**id).op() == Op::MatMul);
+    first.is_some_and(|&id| chain(graph, id, MATMUL, &taken).nodes.len() == operations.len())
 }
 
 /// The call that computes a step on a target, if one does.
