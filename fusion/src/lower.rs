@@ -15,8 +15,9 @@ use crate::base::program::{
 };
 use crate::base::rebuild::Rebuilt;
 use crate::base::sizes::planning_sizes;
+use crate::base::variants::Variants;
 use crate::base::view::{View, channels_last};
-use crate::families::kernels::is_called;
+use crate::families::kernels::has_call;
 use crate::families::layout::{
     is_view, order_of_read, takes_views, transposed, view_of, writes_any_order,
 };
@@ -104,8 +105,8 @@ pub(crate) fn lower_for(
     let mut program = lowering.program;
     let ids: Vec<StepId> = program.step_ids().collect();
     for id in ids {
-        // Operands may lie as no call takes them.
-        if !is_called(&program, &program.steps[id.index()], target) {
+        // Operands of matmuls and convolutions may lie as no call takes them.
+        if !has_call(&program, &program.steps[id.index()], target) {
             program.without_library(id);
         }
     }
@@ -349,6 +350,7 @@ impl Lowering<'_> {
             _ => Vec::new(),
         };
         let nodes = group.nodes.iter().map(|&id| self.graph.node(id).name().to_owned()).collect();
+        let is_left = group.executor == Executor::Library;
         self.program.steps.push(Step {
             origin: Origin::Group(number),
             name: group_name(self.graph, &group.nodes),
@@ -356,6 +358,8 @@ impl Lowering<'_> {
             executor: group.executor,
             variants: match innermost {
                 Some(conv) => self.variants_channels_last(conv, &body),
+                // A call at all sizes, beside which one kernel stands ready.
+                None if is_left && group.family == Family::Convolution => Variants::any(),
                 None => variants(self.target, group.family, &body, &self.sizes),
             },
             nodes,

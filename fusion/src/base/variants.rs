@@ -1,6 +1,6 @@
 //! Variants: the closed set of kernels that a step is compiled as, and when each applies.
 //!
-//! All variants of a step are compiled once; binding takes the first one whose condition holds at the sizes.
+//! Variants are compiled once, those that some sizes take; binding takes the first one whose condition holds at the sizes.
 
 use crate::base::parameters::Parameters;
 use graphene_frontend::dim::{Bindings, Dim, DimError, Symbol};
@@ -94,7 +94,13 @@ impl Variants {
         self.0.retain(|variant| variant.name != LIBRARY);
     }
 
-    /// Those that are taken at some sizes, and the last.
+    /// The one whose kernel computes what a variant does: of a call that is refused, which none is that was tried, the last one's,
+    /// which may be slow, in place of every other's, which would have to be compiled.
+    pub(crate) fn kernel<'a>(&'a self, variant: &'a Variant) -> &'a Variant {
+        self.0.last().filter(|_| variant.name == LIBRARY).unwrap_or(variant)
+    }
+
+    /// Those that are taken at some sizes, and the last, whose kernel stands ready beside a call.
     pub(crate) fn without_unreachable(&mut self) {
         let last = self.0.len() - 1;
         let always = self.0.iter().position(|variant| variant.when == When::Always);
@@ -194,5 +200,30 @@ impl fmt::Display for Variants {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ANY, LIBRARY, Variant, Variants, When};
+    use graphene_frontend::Dim;
+
+    #[test]
+    fn what_no_sizes_take_is_dropped_but_the_last() {
+        let some = || When::AtLeast(Dim::symbol("b"), 2);
+        let left = |first: Vec<(&'static str, When)>| {
+            let first = first.into_iter().map(|(name, when)| Variant::named(name, when));
+            let mut variants = Variants::ending(first.collect(), "few");
+            variants.without_unreachable();
+            let names: Vec<&str> = variants.all().iter().map(|variant| variant.name).collect();
+            names.join(" ")
+        };
+        assert_eq!(left(vec![]), "few");
+        assert_eq!(left(vec![(LIBRARY, some()), ("wide", some())]), "library wide few");
+        assert_eq!(left(vec![(LIBRARY, When::Always), ("wide", some())]), "library few");
+        assert_eq!(
+            left(vec![("tuned", some()), (LIBRARY, When::Always), (ANY, some())]),
+            "tuned library few"
+        );
     }
 }

@@ -17,7 +17,7 @@ use crate::base::variants::{LIBRARY, Variants, When};
 use crate::families::grids::parts_of_softmax;
 use crate::families::library::{is_conv_call, is_matmul_call};
 use graphene_frontend::op::{ConvAttrs, Op, RnnAttrs};
-use graphene_frontend::{DType, Dim, Graph, Node};
+use graphene_frontend::{DType, Dim, Graph, Node, NodeId};
 use graphene_ir::target::{Kind, Target};
 
 /// Recurrent layers that cuDNN computes in less time, by their units: sizes in half and in single precision.
@@ -46,13 +46,20 @@ const MANY_PIXELS: i64 = 3 << 14;
 /// The same of one element that skips pixels.
 const MANY_SKIPPING: i64 = 1 << 14;
 
-/// Matmuls by threads of at most so many rows go to the library from such a depth on. In µs, ours and cuBLASLt's, weights in L2:
-/// 1 row of 768 x 768 8.1 and 5.2, 16 rows 8.4 and 9.4; of 1024 x 1024 16 rows 7.0 and 11.9; of 3072 x 768 1 row 18.4 and 7.5,
-/// 16 rows 18.5 and 15.0, 64 rows 18.7 and 20.7. A token of four sequences, of GPT-2, whose weights are not: 942 and 770.
+/// Matmuls by threads of at most so many rows go to the library from such a depth on, and those of so many multiply-adds from
+/// such a depth on. In µs on an H200 (CUDA 13.0, 2026-11-29), weights in the L2 cache; ours and cuBLASLt's:
+///
+/// | depth x columns | 1 row | 16 rows | 128 | 512 | 2048 | 8192 |
+/// |---|---|---|---|---|---|---|
+/// | 64 x 64 | 4.8, 4.0 | 5.7, 4.8 | 4.9, 5.3 | 5.0, 5.8 | 5.3, 6.2 | 6.1, 6.5 |
+/// | 256 x 256 | 7.6, 4.3 | 5.8, 6.1 | 6.3, 8.4 | 8.5, 9.5 | 12.0, 13.8 | 34, 30 |
+/// | 768 x 768 | 8.1, 5.2 | 8.4, 9.4 | 11, 13 | 22, 23 | 71, 63 | 264, 212 |
+/// | 1024 x 4096 | 17, 6.8 | 17, 15 | 33, 34 | 121, 95 | 465, 344 | 1691, 1380 |
+/// | 3072 x 768 | 18, 7.5 | 19, 15 | 27, 25 | | 268, 210 | |
+///
+/// Weights of whole models are not in that cache: there a token of GPT-2 for four sequences takes 942 µs by our matmuls of a depth
+/// of 3072, and 770 by calls.
 const FEW_ROWS: [(i64, i64); 2] = [(16, 2048), (1, 1)];
-/// Multiply-adds of a matmul by threads from which it goes to the library, from such a depth on. In µs, ours and
-/// cuBLASLt's: of 768 x 768, 1 row 8.1 and 5.2, 16 rows 8.4 and 9.4, 512 rows 21.6 and 23.4, 2048 rows 70.8 and 63.2; of 1024 x
-/// 4096, 128 rows 33.0 and 33.9, 512 rows 121 and 95; of 64 x 64, 8192 rows 6.1 and 6.5; of 1536 x 384 1500 rows 66 and 55.
 const MANY_MULTIPLY_ADDS: (i64, i64) = (1 << 29, 256);
 
 /// The variants of a step with a library's call before them, where one is faster.
@@ -85,21 +92,27 @@ fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
             if own { None } else { at_least(columns.clone(), COLUMNS) }
         }
         Family::MatMul => {
-            let (id, node) = body.nodes().find(|(_, node)| *node.op() == Op::MatMul)?;
-            let (ty, b) = (body.ty(id.value()), body.ty(node.input(1)?));
-            let [depth, columns] = &b.shape[..] else { return None };
-            let rows = ty.shape[..ty.rank() - 1].iter().product::<Dim>();
-            let call = is_by_threads(target, ty.dtype) && is_matmul_call(body, id);
-            matmul_by_threads([rows, columns.clone()], depth.known()?).filter(|_| call)
+            let (id, _) = body.nodes().find(|(_, node)| *node.op() == Op::MatMul)?;
+            let (columns, rows) = body.ty(id.value()).shape.split_last()?;
+            let sizes = [rows.iter().product(), columns.clone()];
+            matmul_in_single(target, body, id, sizes).filter(|_| is_matmul_call(body, id))
         }
         Family::View | Family::Copy | Family::Pointwise | Family::Reduction => None,
         Family::Gather | Family::Mlp | Family::Fmha | Family::Control => None,
     }
 }
 
-/// When a call computes a matmul, of so many rows and columns, in less time than our threads: of one row, whose loads there
-/// is nothing to hide behind, of few rows and a large depth, and of many multiply-adds.
-pub(crate) fn matmul_by_threads([rows, columns]: [Dim; 2], depth: i64) -> Option<When> {
+/// When a call computes a matmul of a graph, of so many rows and columns, in less time than our threads: of one row, whose loads
+/// there is nothing to hide behind, of few rows and a large depth, and of many multiply-adds.
+pub(crate) fn matmul_in_single(
+    target: &Target,
+    graph: &Graph,
+    id: NodeId,
+    [rows, columns]: [Dim; 2],
+) -> Option<When> {
+    let b = graph.ty(graph.node(id).input(1)?);
+    let [depth, _] = &b.shape[..] else { return None };
+    let depth = depth.known().filter(|_| is_by_threads(target, b.dtype))?;
     let (most, least) = MANY_MULTIPLY_ADDS;
     let few = FEW_ROWS.iter().find(|(_, least)| depth >= *least);
     let few = few.and_then(|&(most, _)| at_most(rows.clone(), most));

@@ -39,7 +39,7 @@ pub(crate) mod sums;
 pub(crate) use conv::lies_channels_last;
 pub(crate) use function::Numbers;
 pub(crate) use matmul_layout::MatMulLayout;
-pub(crate) use runs::is_called;
+pub(crate) use runs::has_call;
 pub use runs::{Launched, Runs, runs};
 
 use crate::base::groups::Family;

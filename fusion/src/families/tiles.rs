@@ -112,7 +112,7 @@ pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> V
     Variants::ending(first.collect(), last)
 }
 
-/// The variants of a convolution whose threads multiply, as it lies in ONNX: the largest tiles of which there is one for each
+/// The variants of a convolution whose threads multiply, and whose pixels are innermost: the largest tiles of which there is one for each
 /// core, down to the first that has as many at all sizes.
 fn variants_of_channels(target: &Target, body: &Graph) -> Option<Variants> {
     let mut convs = body.nodes().filter(|(_, node)| matches!(node.op(), Op::Conv(_)));

@@ -11,7 +11,7 @@ use crate::base::groups::{Executor, Family};
 use crate::base::sizes::ceil;
 use crate::base::variants::When;
 use crate::families::attention::blocks_of_decode;
-use crate::families::calls::matmul_by_threads;
+use crate::families::calls::matmul_in_single;
 use crate::families::layout::takes_views;
 use crate::families::library::are_matmul_call;
 use crate::families::tiles::rows_of_layers;
@@ -128,12 +128,11 @@ impl<'a> Costs<'a> {
 
     /// Whether what threads would multiply is a call of the library, which is taken to wait for nothing.
     fn is_called(&self, set: Set, family: Family) -> bool {
-        let Some(op) = self.net.matmuls(set).next().filter(|_| family == Family::MatMul) else {
-            return false;
-        };
-        let call = self.matmuls[op.index()].filter(|of| of.batch == 1.0).and_then(|of| {
-            let [rows, columns] = [of.m, of.n].map(|size| Dim::from(size as i64));
-            matmul_by_threads([rows, columns], of.k as i64)
+        let matmul = || self.net.matmuls(set).next().filter(|_| family == Family::MatMul);
+        let call = matmul().and_then(|op| {
+            let MatMul { m, n, .. } = self.matmuls[op.index()]?;
+            let sizes = [m, n].map(|size| Dim::from(size as i64));
+            matmul_in_single(self.target, self.net.graph, self.net[op].node, sizes)
         });
         let nodes = || set.iter().map(|op| self.net[op].node).collect::<Vec<_>>();
         call == Some(When::Always) && are_matmul_call(self.net.graph, &nodes())

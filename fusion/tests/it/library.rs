@@ -1,7 +1,7 @@
 //! What the library computes in one call where every operation is a launch.
 
 use crate::fixtures::imported;
-use crate::graph;
+use crate::{graph, sizes};
 use expect_test::{Expect, expect};
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
@@ -470,6 +470,27 @@ fn few_rows_and_many_multiply_adds_of_single_precision_go_to_cublaslt() {
     // No epilogue of cuBLASLt's; and what matrix units multiply.
     assert_eq!(matmul_calls("2048", [768, 768], "Gelu", &target), None);
     assert_eq!(matmul_calls("2048", [768, 768], "Relu", &Target { tf32: true, ..target }), None);
+}
+
+/// Layers of one row are calls, each of them; of several rows, one launch.
+#[test]
+fn chains_of_one_row_are_planned_as_calls() {
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 128] "x"
+        %1 = Input : f32[128, 128] "w"
+        %2 = MatMul(%0, %1) : f32[b, 128] "first"
+        %3 = Relu(%2) : f32[b, 128] "hidden"
+        %4 = MatMul(%3, %1) : f32[b, 128] "second"
+        return "y" = %4
+    "#;
+    let target = "sm_90a".parse().unwrap();
+    for (rows, steps) in [(1, 2), (64, 1)] {
+        let sizes = sizes(&[("b", rows)]);
+        let planned =
+            plan_in(&graph(text, &[]), &target, Granularity::Fused, &sizes, None).unwrap();
+        assert_eq!(planned.program.steps().len(), steps, "{rows}: {}", planned.program);
+    }
 }
 
 #[test]

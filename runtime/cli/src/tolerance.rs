@@ -6,8 +6,8 @@ use graphene_frontend::graph::Graph;
 use graphene_frontend::op::Op;
 use graphene_ir::target::{Precision, Target};
 
-/// Tolerances of what is computed in single precision, where none are given. The absolute one grows with the [`usual`] size of
-/// elements above 1: a sum of large terms that comes out small is as far off as others.
+/// Tolerances of what is computed in single precision, where none are given. The absolute one grows with the
+/// [`median_magnitude`] of elements above 1: a sum of large terms that comes out small is as far off as others.
 const SINGLE: Bound = Bound { rtol: 1e-3, atol: 1e-4 };
 
 /// `|a - b| ≤ atol + rtol·|b|`, for elements that are real numbers.
@@ -32,8 +32,8 @@ const BYTE: f64 = 1.0 / 128.0;
 pub(crate) enum Tolerance {
     /// The same for all tensors.
     Stated(Bound),
-    /// That of single precision.
-    Single,
+    /// That of single precision, relative to the expected element so much.
+    Single { rtol: f64 },
     /// Values are rounded to half precision, or operands of matmuls to TF32 or bf16, on both sides: the standard deviation of
     /// the difference of two elements, over the size of the tensor's elements.
     Rounded(f64),
@@ -106,15 +106,15 @@ impl Tolerance {
     /// Of TF32, and of bf16 on a CPU, `d` counts both operands of each matmul on the path. Of a quantised model it counts what becomes bytes: sums
     /// in another order fall to the other side of a step here and there, and behind some layers steps differ at random.
     pub(crate) fn new(given: &Data, graph: &Graph, rounded: Option<Rounded>) -> Self {
+        let rtol = given.rtol.unwrap_or(SINGLE.rtol);
         let stated = given.rtol.is_some() || given.atol.is_some();
         let rounded = rounded.map(|rounded| (rounded.unit(), roundings(graph, rounded)));
         match rounded.filter(|(_, roundings)| !stated && *roundings > 0) {
             Some((unit, roundings)) => Self::rounded(unit, roundings),
-            None if !stated => Self::Single,
-            None => Self::Stated(Bound {
-                rtol: given.rtol.unwrap_or(SINGLE.rtol),
-                atol: given.atol.unwrap_or(SINGLE.atol),
-            }),
+            None => match given.atol {
+                Some(atol) => Self::Stated(Bound { rtol, atol }),
+                None => Self::Single { rtol },
+            },
         }
     }
 
@@ -129,7 +129,9 @@ impl Tolerance {
     ) -> Bound {
         match *self {
             Self::Stated(bound) => bound,
-            Self::Single => Bound { atol: SINGLE.atol * usual(&expected).max(1.0), ..SINGLE },
+            Self::Single { rtol } => {
+                Bound { rtol, atol: SINGLE.atol * median_magnitude(&expected).max(1.0) }
+            }
             Self::Rounded(deviation) => {
                 let count = expected().count().max(2) as f64;
                 let factor = deviation * (2.0 * count.ln()).sqrt();
@@ -145,12 +147,14 @@ impl Tolerance {
         if !real {
             return Bound { rtol: 0.0, atol: 0.0 };
         }
-        let bound = self.of(|| Box::new(expected.iter().copied()));
-        match self {
-            Self::Stated(_) => {
-                Bound { atol: bound.atol * size(expected.iter().copied()).max(1.0), ..bound }
-            }
-            Self::Single | Self::Rounded(_) => bound,
+        let by_size = |bound: Bound| Bound {
+            atol: bound.atol * size(expected.iter().copied()).max(1.0),
+            ..bound
+        };
+        match *self {
+            Self::Stated(bound) => by_size(bound),
+            Self::Single { rtol } => by_size(Bound { rtol, ..SINGLE }),
+            Self::Rounded(_) => self.of(|| Box::new(expected.iter().copied())),
         }
     }
 }
@@ -162,11 +166,11 @@ fn size(numbers: impl Iterator<Item = f64>) -> f64 {
     (squares / count.max(1) as f64).sqrt()
 }
 
-/// The median of the magnitudes of finite numbers, of some 65,536 evenly taken ones where there are more: large numbers that
-/// mask a few elements do not move it.
-fn usual<'a>(numbers: impl Fn() -> Box<dyn Iterator<Item = f64> + 'a>) -> f64 {
+/// The median of the magnitudes of finite numbers other than zero, of some 65,536 evenly taken elements where there are more:
+/// neither large numbers that mask a few elements nor the zeros of a ReLU move it.
+fn median_magnitude<'a>(numbers: impl Fn() -> Box<dyn Iterator<Item = f64> + 'a>) -> f64 {
     let apart = numbers().count().div_ceil(1 << 16).max(1);
-    let taken = numbers().step_by(apart).filter(|x| x.is_finite());
+    let taken = numbers().step_by(apart).filter(|x| x.is_finite() && *x != 0.0);
     let mut sizes: Vec<f64> = taken.map(f64::abs).collect();
     let middle = sizes.len() / 2;
     if sizes.is_empty() { 0.0 } else { *sizes.select_nth_unstable_by(middle, f64::total_cmp).1 }
@@ -243,13 +247,16 @@ mod tests {
 
     #[test]
     fn sums_of_single_precision_may_differ_by_their_size() {
+        const SINGLE: Tolerance = Tolerance::Single { rtol: super::SINGLE.rtol };
         let of = |one: f64| {
-            let elements = || [one, -one, one, f64::NAN, -1e9].into_iter();
-            Tolerance::Single.of(|| Box::new(elements())).atol / super::SINGLE.atol
+            let elements = || [one, 0.0, -one, 0.0, one, 0.0, 0.0, f64::NAN, -1e9].into_iter();
+            SINGLE.of(|| Box::new(elements())).atol / super::SINGLE.atol
         };
         assert_eq!([0.0, 0.5, 1.0, 64.0].map(of), [1.0, 1.0, 1.0, 64.0]);
         let none = || Box::new(std::iter::empty()) as Box<dyn Iterator<Item = f64>>;
-        assert_eq!(Tolerance::Single.of(none), super::SINGLE);
+        assert_eq!(SINGLE.of(none), super::SINGLE);
+        // Within models, with the root of the mean square.
+        assert_eq!(SINGLE.of_step(true, &[0.0, 0.0, 0.0, 64.0]).atol, 32.0 * super::SINGLE.atol);
     }
 
     #[test]

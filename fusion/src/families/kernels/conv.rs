@@ -7,7 +7,7 @@ use super::function::function_after;
 use super::operand::forward;
 use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, made};
 use crate::base::sizes::{ceil, is_multiple};
-use crate::base::variants::{LIBRARY, Variant};
+use crate::base::variants::Variant;
 use crate::base::view::View;
 use crate::families::tiles::{TILED, TILES_OF_CHANNELS};
 use graphene_frontend::op::{ConvAttrs, Op, PoolAttrs, PoolKind};
@@ -21,7 +21,8 @@ use graphene_ir::{Function, Scalar};
 /// How many a dim is taken for whose size depends on a symbol, where tiles are chosen.
 const UNKNOWN: i64 = 8;
 
-/// The launches of a step with a convolution or a pooling: one for all of its variants, unless channels are innermost.
+/// The launches of a step with a convolution or a pooling: of convolutions by tiles one for each of its variants, else one for
+/// all.
 pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let body = &site.step.body;
     let windows = Windows::of(body)?;
@@ -81,12 +82,10 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
             made!(Sliding { convolution, pixels, threads: 128, ..sliding })
         }
         None if operands.last => {
-            let variants = site.step.variants.all();
+            let variants = &site.step.variants;
             let is_weight = site.is_weight(operands.pointers[1].operand);
-            let launches = variants.iter().map(|variant| {
-                // Sizes that the library takes, and then refuses, have small tiles.
-                let call = variant.name == LIBRARY;
-                let variant = variants.last().filter(|_| call).unwrap_or(variant);
+            let launches = variants.all().iter().map(|variant| {
+                let variant = variants.kernel(variant);
                 let (mut dims, of) = (dims.clone(), (convolution.clone(), is_weight));
                 let kernel = channels_last::kernel(site, of, &all_pixels, variant, &mut dims)?;
                 Ok(site.launch(kernel, &dims, operands.pointers.clone()))
@@ -96,7 +95,9 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         None if made_of_group < TILED => made!(Sliding { convolution, ..sliding }),
         None => {
             let edges = operands.edges(&convolution, &pixels, image.as_ref());
-            let launches = site.step.variants.all().iter().map(|variant| {
+            let variants = &site.step.variants;
+            let launches = variants.all().iter().map(|variant| {
+                let variant = variants.kernel(variant);
                 let kernel = tiled(site, convolution.clone(), edges, &all_pixels, variant)?;
                 Ok(site.launch(kernel, &dims, operands.pointers.clone()))
             });
@@ -106,8 +107,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     Ok(vec![site.launch(kernel?, &dims, operands.pointers)])
 }
 
-/// The kernel of a variant of a convolution by tiles: by tensor cores for half and for single precision that may be rounded to
-/// TF32, else by single threads.
+/// The kernel of a convolution by tiles. By single threads they are the variant's; by tensor cores, for half and for single
+/// precision that may be rounded to TF32, the largest of which there is one for each core.
 fn tiled(
     site: &Site<'_>,
     convolution: Convolution,
@@ -124,7 +125,6 @@ fn tiled(
         ..Conv::default()
     };
     if single && !site.target.tf32 {
-        // Sizes that the library takes, and then refuses, have the smallest tiles.
         let [.., (_, least)] = TILES_OF_CHANNELS;
         let of_name = TILES_OF_CHANNELS.into_iter().find(|(name, _)| *name == variant.name);
         let tile = of_name.map_or(least, |(_, tile)| tile);

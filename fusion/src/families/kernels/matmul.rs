@@ -10,7 +10,7 @@ use super::{
 };
 use crate::base::parameters::{GemmParameters, Parameters};
 use crate::base::sizes::is_multiple;
-use crate::base::variants::{LIBRARY, Variant};
+use crate::base::variants::Variant;
 use crate::families::tiles::{MatMuls, Tile, parts};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
@@ -138,12 +138,10 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         true => Weights::Large,
         false => Weights::None,
     };
-    let variants = site.step.variants.all();
-    let launches = variants.iter().map(|variant| {
+    let variants = &site.step.variants;
+    let launches = variants.all().iter().map(|variant| {
         let mut dims = dims.clone();
-        // Sizes that the library takes, and then refuses, have small tiles.
-        let call = variant.name == LIBRARY;
-        let variant = variants.last().filter(|_| call).unwrap_or(variant);
+        let variant = variants.kernel(variant);
         let cut = Cut::of(variant, sized.as_deref().unwrap_or_default(), weights)?;
         let kernel = kernel(site, &matmul, edges, &cut, &mut dims)?;
         let pointers = operands.pointers.clone();

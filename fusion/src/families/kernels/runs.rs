@@ -64,8 +64,7 @@ pub fn runs(
     }
     let number = step.variants.choose(sizes)?;
     let variant = step.variants.all()[number].name;
-    if variant == LIBRARY || step.executor == Executor::Library && is_called(program, step, target)
-    {
+    if variant == LIBRARY || step.executor == Executor::Library && has_call(program, step, target) {
         return Ok(Runs::Call);
     }
     let launches = launches(program, step, target)?;
@@ -74,8 +73,8 @@ pub fn runs(
     launch.at(variant, sizes).map(|launched| Runs::Kernel(Box::new(launched)))
 }
 
-/// Whether a library computes the step, if it is left to one.
-pub(crate) fn is_called(program: &Program, step: &Step, target: &Target) -> bool {
+/// Whether a library can compute the step: what else softmax and recurrent layers must be, only the runtime asks.
+pub(crate) fn has_call(program: &Program, step: &Step, target: &Target) -> bool {
     let called = |op: &Op| matches!(op, Op::Softmax { .. } | Op::Rnn(_));
     matmul(program, step, target).is_some()
         || conv(program, step, target).is_some()
