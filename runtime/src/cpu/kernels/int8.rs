@@ -81,8 +81,6 @@ enum Elements {
         offsets: Vec<i32>,
         /// Whether anything was.
         moved: bool,
-        /// Whether none of its bytes is -128: AVX2 multiplies matrices that have one more slowly.
-        has_magnitudes: bool,
     },
     /// Row by row, where those of a column differ by more than a byte holds.
     Wide(Vec<i32>),
@@ -190,15 +188,8 @@ impl PackedIntegers {
             elements.iter_mut().zip(all()).for_each(|(to, x)| *to = x);
             return Ok(Self { depth, columns, elements: Elements::Wide(elements) });
         }
-        // Moved elements are -127 to 127 where their range allows it: AVX2 multiplies those faster.
         let offset = |&(low, high): &(i32, i32)| {
-            if low >= -128 && high <= 127 || depth == 0 {
-                0
-            } else if high.wrapping_sub(low) == 255 {
-                low.wrapping_add(128)
-            } else {
-                low.wrapping_add(127)
-            }
+            if low >= -128 && high <= 127 || depth == 0 { 0 } else { low.wrapping_add(128) }
         };
         let offsets: Vec<i32> = ranges.iter().map(offset).collect();
         let (groups, vectors) = (groups(depth), columns.div_ceil(LANES));
@@ -221,8 +212,7 @@ impl PackedIntegers {
             }
         }
         let moved = offsets.iter().any(|&offset| offset != 0);
-        let has_magnitudes = lines.iter().all(|line| !line.0.contains(&i8::MIN));
-        let elements = Elements::Bytes { lines, sums, offsets, moved, has_magnitudes };
+        let elements = Elements::Bytes { lines, sums, offsets, moved };
         Ok(Self { depth, columns, elements })
     }
 
@@ -233,9 +223,8 @@ impl PackedIntegers {
 
     fn right(&self) -> Result<Right<'_>> {
         match &self.elements {
-            &Elements::Bytes { ref lines, ref sums, ref offsets, moved, has_magnitudes } => {
-                let offsets = moved.then_some(&offsets[..]);
-                Ok(Right { lines, sums, offsets, has_magnitudes })
+            &Elements::Bytes { ref lines, ref sums, ref offsets, moved } => {
+                Ok(Right { lines, sums, offsets: moved.then_some(&offsets[..]) })
             }
             Elements::Wide(_) => Err(Error::Unsupported { what: "a matrix of wide integers" }),
         }
@@ -622,7 +611,6 @@ struct Right<'a> {
     sums: &'a [i32],
     /// If any is not zero.
     offsets: Option<&'a [i32]>,
-    has_magnitudes: bool,
 }
 
 /// A tile of C, which begins at this row and column.
@@ -637,10 +625,6 @@ struct MatMul<'a> {
 }
 
 impl Work for MatMul<'_> {
-    fn has_magnitudes(&self) -> bool {
-        self.right.has_magnitudes
-    }
-
     #[inline(always)]
     fn run<D: Dots>(mut self, unit: D) {
         let vectors = self.columns.div_ceil(LANES);

@@ -228,10 +228,6 @@ struct Sums<'a> {
 type Runs = SmallVec<[(usize, usize, usize); 12]>;
 
 impl Work for Sums<'_> {
-    fn has_magnitudes(&self) -> bool {
-        self.right.has_magnitudes
-    }
-
     #[inline(always)]
     fn run<D: Dots>(mut self, unit: D) {
         let (width, wanted) = (self.images.columns.size, self.images.columns.outer);

@@ -100,11 +100,6 @@ impl Unit {
 
 /// What is done with a unit's dot products. `run` and all that it calls must be `#[inline(always)]`.
 pub(super) trait Work {
-    /// Whether no byte of B is -128, which has no negative among bytes.
-    fn has_magnitudes(&self) -> bool {
-        false
-    }
-
     fn run<D: Dots>(self, unit: D);
 }
 

@@ -8,18 +8,14 @@ use std::arch::x86_64::{
     __m128i, __m256, __m256i, _CMP_ORD_Q, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT,
 };
 
-/// Works with the instructions that are best for its B.
+/// Works with its instructions.
 pub(super) fn run(v3: V3, work: impl Work) {
-    if work.has_magnitudes() {
-        v3.vectorize(WithAvx2(Magnitudes(v3), work));
-    } else {
-        v3.vectorize(WithAvx2(v3, work));
-    }
+    v3.vectorize(WithAvx2(v3, work));
 }
 
-struct WithAvx2<D, W>(D, W);
+struct WithAvx2<W>(V3, W);
 
-impl<D: Dots, W: Work> pulp::NullaryFnOnce for WithAvx2<D, W> {
+impl<W: Work> pulp::NullaryFnOnce for WithAvx2<W> {
     type Output = ();
 
     #[inline(always)]
@@ -39,100 +35,63 @@ impl pulp::NullaryFnOnce for FinishWithAvx2<'_, '_, '_> {
     }
 }
 
+/// Words of a row that are split at a time.
+const SPLIT: usize = 256;
+
+/// Bytes of -128 to 127 as their magnitudes, and all bits of those that are negative.
+#[inline(always)]
+fn split(v3: V3, bytes: __m256i) -> [__m256i; 2] {
+    [v3.avx2._mm256_abs_epi8(bytes), v3.avx2._mm256_cmpgt_epi8(__m256i::zeroed(), bytes)]
+}
+
+/// Adds up the magnitudes of eight bytes at a time, of the negative ones alone.
+#[inline(always)]
+fn add_negative(v3: V3, totals: &mut __m256i, [magnitudes, negative]: [__m256i; 2]) {
+    let own = v3.avx2._mm256_and_si256(magnitudes, negative);
+    let eights = v3.avx2._mm256_sad_epu8(own, __m256i::zeroed());
+    *totals = v3.avx2._mm256_add_epi64(*totals, eights);
+}
+
+/// Splits the bytes of at most so many words less 128 into pairs of words; gives the sum of the negative ones' magnitudes.
+#[inline(always)]
+fn split_words(v3: V3, words: &[u32], to: &mut [[u32; 2]; SPLIT]) -> i32 {
+    let V3 { avx, avx2, .. } = v3;
+    let mut totals = __m256i::zeroed();
+    let (eights, rest) = words.as_chunks::<8>();
+    // What fills up the last ones stands for zero.
+    let mut last = [0x8080_8080; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    for (&own, to) in eights.iter().chain([&last]).zip(to.as_chunks_mut::<8>().0) {
+        let bytes = avx2._mm256_xor_si256(bytemuck::cast(own), avx._mm256_set1_epi8(i8::MIN));
+        let [magnitudes, negative] = split(v3, bytes);
+        add_negative(v3, &mut totals, [magnitudes, negative]);
+        let halves = [
+            avx2._mm256_unpacklo_epi32(magnitudes, negative),
+            avx2._mm256_unpackhi_epi32(magnitudes, negative),
+        ];
+        *to = bytemuck::cast([
+            avx2._mm256_permute2x128_si256::<0x20>(halves[0], halves[1]),
+            avx2._mm256_permute2x128_si256::<0x31>(halves[0], halves[1]),
+        ]);
+    }
+    let totals: [i64; 4] = bytemuck::cast(totals);
+    totals.iter().sum::<i64>() as i32
+}
+
+/// Adds four terms to each of eight sums, which 16 bits hold by twos: of magnitudes up to 128, and bytes that are not both
+/// -128 and positive.
+#[inline(always)]
+fn add_terms(v3: V3, sum: &mut __m256i, magnitudes: __m256i, bytes: __m256i) {
+    let pairs = v3.avx2._mm256_maddubs_epi16(magnitudes, bytes);
+    let fours = v3.avx2._mm256_madd_epi16(pairs, v3.avx._mm256_set1_epi16(1));
+    *sum = v3.avx2._mm256_add_epi32(*sum, fours);
+}
+
+/// `pmaddubsw` multiplies bytes of 0 to 255 by bytes of -128 to 127, and cuts sums of two to 16 bits. So one side is taken by its
+/// magnitudes, of at most 128, and where it is negative the other is negated: `x·y = |x|·(-1 - y) + |x|`, for `-1 - y` is a byte
+/// where -128 has no negative. What is left to add, the magnitudes of negative bytes, is the same for all sums of a row. Two
+/// terms are from -2·128·128 to 2·128·127, which 16 bits hold.
 impl Dots for V3 {
-    const ROWS: usize = 2;
-
-    /// By multiply-adds of 16 bits, of which a column has two sums: those of bytes may be more than 16 bits hold.
-    #[inline(always)]
-    fn dots<const H: usize, const V: usize>(
-        self,
-        rows: [&[u32]; H],
-        panel: &[[Line; V]],
-        to: &mut [[[i32; LANES]; V]; H],
-    ) {
-        for v in 0..V {
-            let mut sums = [[__m256i::zeroed(); 4]; H];
-            for (k, lines) in panel.iter().enumerate() {
-                let parts: [__m128i; 4] = bytemuck::cast(lines[v]);
-                let a = rows.map(|row| {
-                    self.avx2._mm256_cvtepu8_epi16(self.sse2._mm_set1_epi32(row[k] as i32))
-                });
-                for (part, place) in parts.into_iter().zip(0..) {
-                    let b = self.avx2._mm256_cvtepi8_epi16(part);
-                    for (a, sums) in a.iter().zip(&mut sums) {
-                        let sum: &mut __m256i = &mut sums[place];
-                        let both = self.avx2._mm256_madd_epi16(*a, b);
-                        *sum = self.avx2._mm256_add_epi32(*sum, both);
-                    }
-                }
-            }
-            for (sums, to) in sums.iter().zip(to.iter_mut()) {
-                let pairs: [[i32; 2]; LANES] = bytemuck::cast(*sums);
-                to[v] = pairs.map(|[a, b]| a.wrapping_add(b));
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn turned<const H: usize, const W: usize>(
-        self,
-        columns: Words<'_>,
-        panel: &[[Line; W]],
-        to: &mut [[[i32; LANES]; W]; H],
-    ) {
-        for w in 0..W {
-            let mut sums = [[__m256i::zeroed(); 4]; H];
-            for (lines, words) in panel.iter().zip(columns.rows::<H>()) {
-                let parts: [__m128i; 4] = bytemuck::cast(lines[w]);
-                let b = words.map(|word| {
-                    self.avx2._mm256_cvtepi8_epi16(self.sse2._mm_set1_epi32(word as i32))
-                });
-                for (part, place) in parts.into_iter().zip(0..) {
-                    let a = self.avx2._mm256_cvtepu8_epi16(part);
-                    for (b, sums) in b.iter().zip(&mut sums) {
-                        let sum: &mut __m256i = &mut sums[place];
-                        let both = self.avx2._mm256_madd_epi16(a, *b);
-                        *sum = self.avx2._mm256_add_epi32(*sum, both);
-                    }
-                }
-            }
-            for (sums, to) in sums.iter().zip(to.iter_mut()) {
-                let pairs: [[i32; 2]; LANES] = bytemuck::cast(*sums);
-                to[w] = pairs.map(|[a, b]| a.wrapping_add(b));
-            }
-        }
-    }
-
-    fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>) {
-        self.vectorize(FinishWithAvx2(self, finish, sums));
-    }
-}
-
-/// AVX2 for a B without -128. Of a byte of A less 128, the magnitude is multiplied by the byte of B, which is negated if that of A
-/// was negative: -128 has no negative. Two terms are at most 2 · 128 · 127, which 16 bits hold.
-#[derive(Clone, Copy)]
-struct Magnitudes(V3);
-
-impl Magnitudes {
-    /// Bytes of 0 to 255 less 128, and their magnitudes.
-    #[inline(always)]
-    fn split(self, bytes: __m256i) -> [__m256i; 2] {
-        let Self(V3 { avx, avx2, .. }) = self;
-        let signed = avx2._mm256_xor_si256(bytes, avx._mm256_set1_epi8(-128));
-        [signed, avx2._mm256_abs_epi8(signed)]
-    }
-
-    /// Adds four terms to each of eight sums.
-    #[inline(always)]
-    fn add(self, sum: &mut __m256i, [signed, magnitudes]: [__m256i; 2], b: __m256i) {
-        let Self(V3 { avx, avx2, .. }) = self;
-        let pairs = avx2._mm256_maddubs_epi16(magnitudes, avx2._mm256_sign_epi8(b, signed));
-        let fours = avx2._mm256_madd_epi16(pairs, avx._mm256_set1_epi16(1));
-        *sum = avx2._mm256_add_epi32(*sum, fours);
-    }
-}
-
-impl Dots for Magnitudes {
     const ROWS: usize = 8;
     const ZERO_POINT: i32 = 128;
 
@@ -144,21 +103,30 @@ impl Dots for Magnitudes {
         panel: &[[Line; V]],
         to: &mut [[[i32; LANES]; V]; H],
     ) {
+        let Self { avx, avx2, .. } = self;
+        let mut words = [[0_u32; 2]; SPLIT];
         for (row, to) in rows.iter().zip(to) {
             assert_eq!(row.len(), panel.len(), "rows are as long as a panel is deep");
             let mut sums = [[__m256i::zeroed(); 2]; V];
-            for (&word, lines) in row.iter().zip(panel) {
-                let a = self.split(self.0.avx._mm256_set1_epi32(word as i32));
-                let lines = lines.map(bytemuck::cast::<Line, [__m256i; 2]>);
-                for (&b, sum) in lines.as_flattened().iter().zip(sums.as_flattened_mut()) {
-                    self.add(sum, a, b);
+            for (row, panel) in row.chunks(SPLIT).zip(panel.chunks(SPLIT)) {
+                let negative = avx._mm256_set1_epi32(split_words(self, row, &mut words));
+                for sum in sums.as_flattened_mut() {
+                    *sum = avx2._mm256_add_epi32(*sum, negative);
+                }
+                for (word, lines) in words.iter().zip(panel) {
+                    let [magnitudes, negative] = word.map(|x| avx._mm256_set1_epi32(x as i32));
+                    let lines = lines.map(bytemuck::cast::<Line, [__m256i; 2]>);
+                    for (&b, sum) in lines.as_flattened().iter().zip(sums.as_flattened_mut()) {
+                        let b = avx2._mm256_xor_si256(b, negative);
+                        add_terms(self, sum, magnitudes, b);
+                    }
                 }
             }
             *to = sums.map(bytemuck::cast);
         }
     }
 
-    /// Column by column, though the panel's bytes are split anew for each: sums of two columns would not fit.
+    /// Column by column, of whose bytes the magnitudes are taken.
     #[inline(always)]
     fn turned<const H: usize, const W: usize>(
         self,
@@ -166,21 +134,33 @@ impl Dots for Magnitudes {
         panel: &[[Line; W]],
         to: &mut [[[i32; LANES]; W]; H],
     ) {
+        let Self { avx, avx2, .. } = self;
         for (column, to) in to.iter_mut().enumerate() {
             let mut sums = [[__m256i::zeroed(); 2]; W];
+            let mut totals = __m256i::zeroed();
             for (lines, words) in panel.iter().zip(columns.rows::<H>()) {
-                let b = self.0.avx._mm256_set1_epi32(words[column] as i32);
+                let b = split(self, avx._mm256_set1_epi32(words[column] as i32));
+                add_negative(self, &mut totals, b);
+                let [magnitudes, negative] = b;
+                // Less 128, and negated.
+                let turned = avx2._mm256_xor_si256(negative, avx._mm256_set1_epi8(i8::MIN));
                 let lines = lines.map(bytemuck::cast::<Line, [__m256i; 2]>);
-                for (&bytes, sum) in lines.as_flattened().iter().zip(sums.as_flattened_mut()) {
-                    self.add(sum, self.split(bytes), b);
+                for (&a, sum) in lines.as_flattened().iter().zip(sums.as_flattened_mut()) {
+                    add_terms(self, sum, magnitudes, avx2._mm256_xor_si256(a, turned));
                 }
+            }
+            // All eights are the same word twice.
+            let [total, ..]: [i64; 4] = bytemuck::cast(totals);
+            let negative = avx._mm256_set1_epi32((total / 2) as i32);
+            for sum in sums.as_flattened_mut() {
+                *sum = avx2._mm256_add_epi32(*sum, negative);
             }
             *to = sums.map(bytemuck::cast);
         }
     }
 
     fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>) {
-        self.0.finish(finish, sums);
+        self.vectorize(FinishWithAvx2(self, finish, sums));
     }
 }
 
