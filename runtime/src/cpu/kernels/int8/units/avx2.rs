@@ -52,30 +52,35 @@ fn add_negative(v3: V3, totals: &mut __m256i, [magnitudes, negative]: [__m256i; 
     *totals = v3.avx2._mm256_add_epi64(*totals, eights);
 }
 
-/// Splits the bytes of at most so many words less 128 into pairs of words; gives the sum of the negative ones' magnitudes.
-#[inline(always)]
-fn split_words(v3: V3, words: &[u32], to: &mut [[u32; 2]; SPLIT]) -> i32 {
-    let V3 { avx, avx2, .. } = v3;
-    let mut totals = __m256i::zeroed();
-    let (eights, rest) = words.as_chunks::<8>();
-    // What fills up the last ones stands for zero.
-    let mut last = [0x8080_8080; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    for (&own, to) in eights.iter().chain([&last]).zip(to.as_chunks_mut::<8>().0) {
-        let bytes = avx2._mm256_xor_si256(bytemuck::cast(own), avx._mm256_set1_epi8(i8::MIN));
-        let [magnitudes, negative] = split(v3, bytes);
-        add_negative(v3, &mut totals, [magnitudes, negative]);
-        let halves = [
-            avx2._mm256_unpacklo_epi32(magnitudes, negative),
-            avx2._mm256_unpackhi_epi32(magnitudes, negative),
-        ];
-        *to = bytemuck::cast([
-            avx2._mm256_permute2x128_si256::<0x20>(halves[0], halves[1]),
-            avx2._mm256_permute2x128_si256::<0x31>(halves[0], halves[1]),
-        ]);
+/// Words of a row apart: the magnitudes of its bytes less 128, and all bits of those that are negative. Each is broadcast from
+/// memory.
+struct Split {
+    magnitudes: [u32; SPLIT],
+    negative: [u32; SPLIT],
+}
+
+impl Split {
+    /// Splits at most so many words; gives the sum of the negative ones' magnitudes.
+    #[inline(always)]
+    fn fill(&mut self, v3: V3, words: &[u32]) -> i32 {
+        let (eights, rest) = words.as_chunks::<8>();
+        // What fills up the last ones stands for zero.
+        let mut last = [0x8080_8080; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let (magnitudes, _) = self.magnitudes.as_chunks_mut::<8>();
+        let (negative, _) = self.negative.as_chunks_mut::<8>();
+        let mut totals = __m256i::zeroed();
+        let own = eights.iter().chain([&last]).zip(magnitudes.iter_mut().zip(negative));
+        for (&own, (magnitudes, negative)) in own {
+            let least = v3.avx._mm256_set1_epi8(i8::MIN);
+            let bytes = v3.avx2._mm256_xor_si256(bytemuck::cast(own), least);
+            let both = split(v3, bytes);
+            add_negative(v3, &mut totals, both);
+            [*magnitudes, *negative] = both.map(bytemuck::cast);
+        }
+        let totals: [i64; 4] = bytemuck::cast(totals);
+        totals.iter().sum::<i64>() as i32
     }
-    let totals: [i64; 4] = bytemuck::cast(totals);
-    totals.iter().sum::<i64>() as i32
 }
 
 /// Adds four terms to each of eight sums, which 16 bits hold by twos: of magnitudes up to 128, and bytes that are not both
@@ -104,17 +109,19 @@ impl Dots for V3 {
         to: &mut [[[i32; LANES]; V]; H],
     ) {
         let Self { avx, avx2, .. } = self;
-        let mut words = [[0_u32; 2]; SPLIT];
+        let mut own = Split { magnitudes: [0; SPLIT], negative: [0; SPLIT] };
         for (row, to) in rows.iter().zip(to) {
             assert_eq!(row.len(), panel.len(), "rows are as long as a panel is deep");
             let mut sums = [[__m256i::zeroed(); 2]; V];
             for (row, panel) in row.chunks(SPLIT).zip(panel.chunks(SPLIT)) {
-                let negative = avx._mm256_set1_epi32(split_words(self, row, &mut words));
+                let negative = avx._mm256_set1_epi32(own.fill(self, row));
                 for sum in sums.as_flattened_mut() {
                     *sum = avx2._mm256_add_epi32(*sum, negative);
                 }
-                for (word, lines) in words.iter().zip(panel) {
-                    let [magnitudes, negative] = word.map(|x| avx._mm256_set1_epi32(x as i32));
+                let words = own.magnitudes.iter().zip(&own.negative);
+                for ((&magnitudes, &negative), lines) in words.zip(panel) {
+                    let magnitudes = avx._mm256_set1_epi32(magnitudes as i32);
+                    let negative = avx._mm256_set1_epi32(negative as i32);
                     let lines = lines.map(bytemuck::cast::<Line, [__m256i; 2]>);
                     for (&b, sum) in lines.as_flattened().iter().zip(sums.as_flattened_mut()) {
                         let b = avx2._mm256_xor_si256(b, negative);
