@@ -94,8 +94,8 @@ impl Variants {
         self.0.retain(|variant| variant.name != LIBRARY);
     }
 
-    /// The one whose kernel computes what a variant does: of a call that is refused, which none is that was tried, the last one's,
-    /// which may be slow, in place of every other's, which would have to be compiled.
+    /// The one whose kernel computes what a variant does. Of a call, in case that the library refuses it, this is the last one: its
+    /// tiles may be small for the sizes at hand, but no further kernel has to be compiled.
     pub(crate) fn kernel<'a>(&'a self, variant: &'a Variant) -> &'a Variant {
         self.0.last().filter(|_| variant.name == LIBRARY).unwrap_or(variant)
     }
