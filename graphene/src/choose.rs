@@ -11,7 +11,7 @@
 mod swizzle;
 mod warps;
 
-pub use swizzle::{Banks, swizzle};
+pub use swizzle::{Banks, swizzle, swizzle_of_pairs};
 pub use warps::{Warps, warps};
 
 /// Registers that a thread may have for sums; the rest of its 255 are for operands and addresses.

@@ -26,5 +26,5 @@ pub use pointwise::{
     WIDTH, computed, constant, copy, each, fetch_inside, load, load_as, load_inside, moved, number,
     pointwise, round, store, store_inside, vector, widen,
 };
-pub use softmax::{Softmax, Units, zero_for_nan};
+pub use softmax::{Softmax, Spread, Units, zero_for_nan};
 pub use vectors::{Run, Runs, coordinates, each_vector, neighbours, part};

@@ -40,6 +40,17 @@ pub fn swizzle(chunks: i64, chunk: i64) -> Banks {
     Swizzle::new(bits, base, shift).map_or(Banks::Shift(chunk), Banks::Xor)
 }
 
+/// Likewise where every other row is read at a time, by lanes that have pairs of rows: rows that share a swizzle are pairs, if a row
+/// has a line of banks.
+pub fn swizzle_of_pairs(chunks: i64, chunk: i64) -> Banks {
+    match swizzle(chunks, chunk) {
+        Banks::Xor(of) if chunks * chunk >= LINE => {
+            Swizzle::new(of.bits(), of.base(), of.shift() + 1).map_or(Banks::Xor(of), Banks::Xor)
+        }
+        other => other,
+    }
+}
+
 fn log2(power: i64) -> i64 {
     i64::from(power.max(1).ilog2())
 }

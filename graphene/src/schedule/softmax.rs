@@ -1,8 +1,9 @@
 //! Softmax over rows that come in tiles, one after the other (online softmax: Milakov and
 //! Gimelshein, 2018), in the accumulators of matmuls.
 //!
-//! A lane has, of two rows, two neighbouring elements of each eight: `[2,n].[2]`. Four lanes have the rest of these rows: a quad,
-//! or those of two quad pairs. For each row, the largest score so far and the sum of the weights so far are kept; where a tile
+//! A lane has, of its [rows](Spread), two neighbouring elements of each so many: `[rows,n].[2]`. Of tensor cores it has two rows,
+//! and four lanes have the rest of these: a quad, or those of two quad pairs. Where threads multiply it may have four, which eight
+//! lanes share. For each row, the largest score so far and the sum of the weights so far are kept; where a tile
 //! brings a larger score, what was summed before is multiplied by the weight that the old one has now.
 
 use super::pointwise::{constant, moved, number, vector};
@@ -24,31 +25,71 @@ pub enum Units {
     Natural,
 }
 
+/// How the 16 rows of a warp's accumulators are spread over its lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// A lane has two rows, eight apart; four lanes have eight columns of them.
+    TwoRows,
+    /// A lane has four rows, four apart; eight lanes have sixteen columns of them.
+    FourRows,
+}
+
+impl Spread {
+    /// The rows of a lane.
+    pub fn rows(self) -> i64 {
+        match self {
+            Self::TwoRows => 2,
+            Self::FourRows => 4,
+        }
+    }
+
+    /// How far apart they are.
+    pub fn apart(self) -> i64 {
+        16 / self.rows()
+    }
+
+    /// The lanes that share a row.
+    pub fn lanes(self) -> i64 {
+        2 * self.rows()
+    }
+
+    /// The columns of one pair of each of them.
+    pub fn columns(self) -> i64 {
+        2 * self.lanes()
+    }
+}
+
 /// The state of one warp's rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Softmax {
     units: Units,
+    spread: Spread,
     /// The threads whose accumulators it is about, a warp of them, and one.
     all: ThreadsId,
     warp: ThreadsId,
-    /// `[2]`: the largest score of each row so far, the same in all lanes of a quad.
+    /// `[rows]`: the largest score of each row so far, the same in all lanes that share it.
     pub(crate) largest: TensorId,
-    /// `[2,2]`: of each row, the sum of the weights so far in even and in odd columns of the own lane.
+    /// `[rows,2]`: of each row, the sum of the weights so far in even and in odd columns of the own lane.
     pub(crate) sums: TensorId,
-    /// `[2]`: by what the tile before must be multiplied.
+    /// `[rows]`: by what the tile before must be multiplied.
     pub(crate) factors: TensorId,
 }
 
-/// The rows of a lane, and its neighbouring columns.
-const TWO: i64 = 2;
+/// The neighbouring columns of a lane.
+const PAIR: i64 = 2;
 
 impl Softmax {
     /// Registers for the state, by each thread (`one`) of the warps (`warp`) of `all` who share accumulators.
-    pub fn new(k: &mut Builder, units: Units, [all, warp]: [ThreadsId; 2]) -> Result<Softmax> {
+    pub fn new(
+        k: &mut Builder,
+        units: Units,
+        spread: Spread,
+        [all, warp]: [ThreadsId; 2],
+    ) -> Result<Softmax> {
         let [largest, factors] =
-            ["largest", "factors"].map(|name| vector(k, name, TWO, Scalar::F32));
-        let sums = squares(k, "sums")?;
-        Ok(Softmax { units, all, warp, largest: largest?, sums, factors: factors? })
+            ["largest", "factors"].map(|name| vector(k, name, spread.rows(), Scalar::F32));
+        let sums = by_parity(k, "sums", spread)?;
+        Ok(Softmax { units, spread, all, warp, largest: largest?, sums, factors: factors? })
     }
 
     /// The unit of scores, in those of ln of a weight.
@@ -67,23 +108,23 @@ impl Softmax {
             Units::Binary(_) => -(2f64.powi(100)),
             Units::Powers | Units::Natural => f64::from(f32::MIN),
         };
-        k.unroll("half", TWO, |k, half| {
+        k.unroll("half", self.spread.rows(), |k, half| {
             k.init(Operand::at(self.largest, [half]), least)?;
-            k.unroll("p", TWO, |k, p| k.init(Operand::at(self.sums, [half, p]), 0.0))
+            k.unroll("p", PAIR, |k, p| k.init(Operand::at(self.sums, [half, p]), 0.0))
         })
     }
 
-    /// Scores of a tile become weights, `eights` times eight columns; the factor by which what was
+    /// Scores of a tile become weights, `pairs` of each lane's row; the factor by which what was
     /// summed before must be multiplied is kept for [`rescale`](Softmax::rescale).
-    pub fn tile(&self, k: &mut Builder, scores: TensorId, eights: i64) -> Result {
+    pub fn tile(&self, k: &mut Builder, scores: TensorId, pairs: i64) -> Result {
         let outs = [scores, self.largest, self.factors, self.sums];
         let ins = [scores, self.largest, self.sums];
         let header = Header::new(self.kind(), outs, ins, self.all);
-        k.decompose(header, |k| self.steps(k, scores, eights))
+        k.decompose(header, |k| self.steps(k, scores, pairs))
     }
 
-    /// Of scores `[rows, keys]`, each row's largest one before, and the sums of its weights before, of every eighth key, the
-    /// weights, the largest score, the factor of what was summed before, and the sums.
+    /// Of scores `[rows, keys]`, each row's largest one before, and the sums of its weights before, of every eighth or sixteenth
+    /// key, the weights, the largest score, the factor of what was summed before, and the sums.
     fn kind(&self) -> Kind {
         let [scores, before, sums] = [0, 1, 2].map(Fused::input);
         let largest = before.clone().binary(Binary::Max, scores.clone().folded(Binary::Max, [1]));
@@ -96,20 +137,20 @@ impl Softmax {
             power.unary(Unary::Exp2)
         };
         let (weights, factor) = (weight(scores), weight(before));
-        let own = weights.clone().split(1, 8).folded(Binary::Add, [1]).dims([Some(0), Some(2)]);
+        let own = weights.clone().split(1, self.spread.columns()).folded(Binary::Add, [1]).dims([Some(0), Some(2)]);
         let sums = sums * factor.clone() + own;
         Kind::Fused(Fused::all([weights, largest, factor, sums]))
     }
 
-    fn steps(&self, k: &mut Builder, scores: TensorId, eights: i64) -> Result {
-        let best = squares(k, "best")?;
-        k.unroll_both([("half", TWO), ("p", TWO)], |k, [half, p]| {
+    fn steps(&self, k: &mut Builder, scores: TensorId, pairs: i64) -> Result {
+        let best = by_parity(k, "best", self.spread)?;
+        k.unroll_both([("half", self.spread.rows()), ("p", PAIR)], |k, [half, p]| {
             k.move_(Operand::at(best, [half, p]), Operand::at(self.largest, [half]))
         })?;
-        self.elements(k, scores, eights, |k, half, p, score| {
+        self.elements(k, scores, pairs, |k, half, p, score| {
             k.reduce(Binary::Max, Operand::at(best, [half, p]), score)
         })?;
-        let shift = vector(k, "shift", TWO, Scalar::F32)?;
+        let shift = vector(k, "shift", self.spread.rows(), Scalar::F32)?;
         // By what scores are multiplied on the way to log₂ of their weights.
         let unit = match self.units {
             Units::Binary(by) => Some(by),
@@ -118,9 +159,9 @@ impl Softmax {
         };
         let unit = unit.map(|by| constant(k, "unit", Scalar::F32, by)).transpose()?;
         let fused = unit.filter(|_| matches!(self.units, Units::Binary(_)));
-        k.unroll("half", TWO, |k, half| {
+        k.unroll("half", self.spread.rows(), |k, half| {
             let at = |tensor: TensorId| Operand::at(tensor, [half]);
-            let own = self.over_quad(k, best, half, Binary::Max)?;
+            let own = self.over_lanes(k, best, half, Binary::Max)?;
             k.binary(Binary::Sub, at(self.factors), [at(self.largest), own.clone()])?;
             if let Some(unit) = unit {
                 k.binary(Binary::Mul, at(self.factors), [at(self.factors), unit.into()])?;
@@ -133,12 +174,12 @@ impl Softmax {
             } else {
                 k.move_(at(shift), own)?;
             }
-            k.unroll("p", TWO, |k, p| {
+            k.unroll("p", PAIR, |k, p| {
                 let sum = Operand::at(self.sums, [half, p]);
                 k.binary(Binary::Mul, sum.clone(), [sum, at(self.factors)])
             })
         })?;
-        self.elements(k, scores, eights, |k, half, p, score| {
+        self.elements(k, scores, pairs, |k, half, p, score| {
             let shift = Operand::at(shift, [half]);
             // The score becomes its weight.
             let of = if let Some(unit) = fused {
@@ -158,33 +199,43 @@ impl Softmax {
         })
     }
 
-    /// Multiplies what was summed before the last tile, `eights` times eight columns, by its factor.
-    pub fn rescale(&self, k: &mut Builder, acc: TensorId, eights: i64) -> Result {
-        self.elements(k, acc, eights, |k, half, _, element| {
+    /// Zeros in an accumulator of `pairs` of each lane's row.
+    pub fn clear(&self, k: &mut Builder, acc: TensorId, pairs: i64) -> Result {
+        self.elements(k, acc, pairs, |k, _, _, element| k.init(element, 0.0))
+    }
+
+    /// Multiplies what was summed before the last tile, `pairs` of each lane's row, by its factor.
+    pub fn rescale(&self, k: &mut Builder, acc: TensorId, pairs: i64) -> Result {
+        self.elements(k, acc, pairs, |k, half, _, element| {
             k.binary(Binary::Mul, element.clone(), [element, Operand::at(self.factors, [half])])
         })
     }
 
     /// Divides by the sum of all weights. A row without any, or with one that is no number, becomes NaN; `guarded`: zeros.
-    pub fn finish(&self, k: &mut Builder, acc: TensorId, eights: i64, guarded: bool) -> Result {
-        let inverse = vector(k, "inverse", TWO, Scalar::F32)?;
-        k.unroll("half", TWO, |k, half| {
-            let sum = self.over_quad(k, self.sums, half, Binary::Add)?;
+    pub fn finish(&self, k: &mut Builder, acc: TensorId, pairs: i64, guarded: bool) -> Result {
+        let inverse = vector(k, "inverse", self.spread.rows(), Scalar::F32)?;
+        k.unroll("half", self.spread.rows(), |k, half| {
+            let sum = self.over_lanes(k, self.sums, half, Binary::Add)?;
             k.unary(Unary::Rcp, Operand::at(inverse, [half]), sum)
         })?;
-        self.elements(k, acc, eights, |k, half, _, element| {
+        self.elements(k, acc, pairs, |k, half, _, element| {
             let inverse = Operand::at(inverse, [half]);
             k.binary(Binary::Mul, element.clone(), [element.clone(), inverse])?;
             if guarded { zero_for_nan(k, &element) } else { Ok(()) }
         })
     }
 
-    /// A row's two parts in each lane of a quad, folded into the first, the same in all lanes.
-    fn over_quad(&self, k: &mut Builder, of: TensorId, half: &Var, op: Binary) -> Result<Operand> {
+    /// A row's two parts in each lane that shares it, folded into the first, the same in all lanes.
+    fn over_lanes(&self, k: &mut Builder, of: TensorId, half: &Var, op: Binary) -> Result<Operand> {
         let part = |p: i64| Operand::at(of, [Expr::from(half), Expr::from(p)]);
         k.reduce(op, part(0), part(1))?;
         // The bits of lanes' numbers along which they have other columns.
-        for bits in if k.arch().multiplies_by_quad_pairs() { [2, 4] } else { [1, 2] } {
+        let bits: &[i64] = match self.spread {
+            Spread::FourRows => &[1, 2, 4],
+            Spread::TwoRows if k.arch().multiplies_by_quad_pairs() => &[2, 4],
+            Spread::TwoRows => &[1, 2],
+        };
+        for &bits in bits {
             let other = number(k, "others", Scalar::F32)?;
             k.spec(Kind::Shfl(bits), other, part(0), self.warp)?;
             k.reduce(op, part(0), other)?;
@@ -197,12 +248,12 @@ impl Softmax {
         &self,
         k: &mut Builder,
         acc: TensorId,
-        eights: i64,
+        pairs: i64,
         body: impl FnOnce(&mut Builder, &Var, &Var, Operand) -> Result,
     ) -> Result {
-        k.unroll_both([("j", eights), ("half", TWO)], |k, [j, half]| {
+        k.unroll_both([("j", pairs), ("half", self.spread.rows())], |k, [j, half]| {
             let pair = k.index(acc, "pair", [half, j])?;
-            k.unroll("p", TWO, |k, p| body(k, half, p, Operand::at(pair, [p])))
+            k.unroll("p", PAIR, |k, p| body(k, half, p, Operand::at(pair, [p])))
         })
     }
 }
@@ -218,7 +269,7 @@ pub fn zero_for_nan(k: &mut Builder, element: &Operand) -> Result {
     k.reduce(Binary::Add, element.clone(), above)
 }
 
-/// Registers for both columns of both rows.
-fn squares(k: &mut Builder, name: &str) -> Result<TensorId> {
-    k.allocate(name, Layout::rows([TWO, TWO]), Scalar::F32, Memory::Registers, None)
+/// Registers for both columns of each row.
+fn by_parity(k: &mut Builder, name: &str, spread: Spread) -> Result<TensorId> {
+    k.allocate(name, Layout::rows([spread.rows(), PAIR]), Scalar::F32, Memory::Registers, None)
 }

@@ -38,7 +38,7 @@ use self::context::Context;
 use self::operands::Given;
 use super::fragments::{BARRIERS, GROUP, PRODUCER_REGISTERS, Panels, ROWS};
 use super::tiled_mma;
-use crate::schedule::{Units, round};
+use crate::schedule::{Spread, Units, round};
 use crate::{
     Arch, AtLeast, Builder, Feature, Kernel, MultipleOf, Number, Result, Scalar, TensorId, WARP,
     Within, choose::ceil, error::AtMost, needs,
@@ -169,10 +169,26 @@ impl Fmha {
     /// Bytes of shared memory that a block of the kernel by warps uses.
     pub fn ampere_bytes(&self) -> u64 {
         let (keys, head, value) = (self.keys, self.head_width(), self.value_width());
-        let threads = self.scalar == Scalar::F32 && !self.tf32;
-        let weights = if threads || self.is_by_quad_pairs() { self.rows() * keys } else { 0 };
+        let weights = if self.is_by_threads() || self.is_by_quad_pairs() { self.rows() * keys } else { 0 };
         let elements = self.rows() * head + STAGES * keys * (head + value) + weights;
         (elements * self.scalar.bytes()).unsigned_abs()
+    }
+
+    /// Whether threads multiply, in the kernel by warps.
+    fn is_by_threads(&self) -> bool {
+        self.scalar == Scalar::F32 && !self.tf32
+    }
+
+    /// How rows of queries are spread over lanes. Threads that multiply read all operands from shared memory, of four rows a
+    /// lane two thirds as often as of two; they read fours of a value's columns.
+    fn spread(&self) -> Spread {
+        let fours = self.value_width() % (4 * Spread::FourRows.lanes()) == 0;
+        if self.is_by_threads() && fours { Spread::FourRows } else { Spread::TwoRows }
+    }
+
+    /// The pairs of a tile's keys that a lane has of each row, and those of a value's elements.
+    fn pairs(&self) -> [i64; 2] {
+        [self.keys, self.value_width()].map(|columns| columns / self.spread().columns())
     }
 
     /// Whether quad pairs multiply, in the kernel by warps.

@@ -3,7 +3,8 @@
 use super::matmul::{leaf, registers};
 use super::split_k::Visit;
 use crate::arch::registers_at_launch;
-use crate::choose::swizzle;
+use crate::choose::{Banks, swizzle};
+use crate::schedule::Spread;
 use crate::{
     Arch, Builder, Expr, Feature, Fence, Group, Kind, Layout, Memory, Operand, Result, Scalar,
     TensorId, ThreadsId, Tiler, Var, View,
@@ -60,6 +61,17 @@ impl Panels {
         outer: &[i64],
         across: bool,
     ) -> Result<TensorId> {
+        self.allocate_as(k, name, (outer, across), swizzle)
+    }
+
+    /// Likewise with a swizzle for so many chunks of so many bytes.
+    pub(super) fn allocate_as(
+        self,
+        k: &mut Builder,
+        name: &str,
+        (outer, across): (&[i64], bool),
+        swizzle: fn(i64, i64) -> Banks,
+    ) -> Result<TensorId> {
         let [rows, columns] = self.dims();
         let tile = if across { vec![columns, rows] } else { vec![rows, columns] };
         let levels = [packed(outer, self.rows * self.columns), tile];
@@ -86,15 +98,20 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn new(k: &mut Builder, threads: ThreadsId) -> Result<Lane> {
+        Lane::of(k, threads, Spread::TwoRows)
+    }
+
+    pub(super) fn of(k: &mut Builder, threads: ThreadsId, spread: Spread) -> Result<Lane> {
         let warps = k.tile(threads, "warps", &[Tiler::Size(32)])?;
-        if k.arch().multiplies_by_quad_pairs() {
+        if spread == Spread::TwoRows && k.arch().multiplies_by_quad_pairs() {
             let [number, lane] = k.indices(warps, ["warp", "lane"])?;
             let warp = k.index(warps, "warp", [&number])?;
             let [row, column] = spot(k.arch(), &lane.into());
             return Ok(Lane { warp, number: number.into(), row, column });
         }
-        let quads = k.reshape(warps, "quads", 1, &[&[(4, 1)], &[(8, 4)]])?;
-        let [number, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
+        let lanes = spread.lanes();
+        let rows = k.reshape(warps, "quads", 1, &[&[(lanes, 1)], &[(32 / lanes, lanes)]])?;
+        let [number, column, row] = k.indices(rows, ["warp", "quad", "fragment"])?;
         let warp = k.index(warps, "warp", [&number])?;
         Ok(Lane { warp, number: number.into(), row: row.into(), column: column.into() })
     }
@@ -231,7 +248,18 @@ pub(super) fn matrix_fragment(k: &mut Builder, name: &str, scalar: Scalar) -> Re
 
 /// Registers of an accumulator, or of operands: of two rows eight apart, pairs of columns of so many eights.
 pub(super) fn fragment(k: &mut Builder, name: &str, eights: i64, of: Scalar) -> Result<TensorId> {
-    registers(k, name, &[&[(2, 2), (eights, 4)], &[(2, 1)]], of)
+    spread_fragment(k, name, (Spread::TwoRows, 8 * eights), of)
+}
+
+/// Likewise of all rows that a lane has of so many columns: `[rows, pairs].[2]`.
+pub(super) fn spread_fragment(
+    k: &mut Builder,
+    name: &str,
+    (spread, columns): (Spread, i64),
+    of: Scalar,
+) -> Result<TensorId> {
+    let rows = spread.rows();
+    registers(k, name, &[&[(rows, 2), (columns / spread.columns(), 2 * rows)], &[(2, 1)]], of)
 }
 
 /// Goes through the pairs of such a fragment and their numbers.

@@ -149,6 +149,7 @@ fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
     let consumers = if hopper { consumers } else { 1 };
     let most = match (hopper, fmha.scalar) {
         (true, _) => keys,
+        (false, Scalar::F32) if !fmha.tf32 && fmha.head_dim.max(fmha.value_dim) <= 64 => 64,
         (false, Scalar::F32) => 32,
         // What registers lack for wider heads is least with fewer keys.
         (false, _) if fmha.head_dim.max(fmha.value_dim) > 128 => 32,

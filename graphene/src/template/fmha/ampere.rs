@@ -5,10 +5,11 @@ mod matmuls;
 use self::matmuls::{By, Left};
 use super::context::{Place, order};
 use super::{Fmha, GROUP, Given, STAGES, scores::Spot};
+use crate::choose::{swizzle, swizzle_of_pairs};
 use crate::schedule::{
-    Softmax, WIDTH, begin_copy, commit_copies, copying, round, vector, wait_for_copies,
+    Softmax, Spread, WIDTH, begin_copy, commit_copies, copying, round, vector, wait_for_copies,
 };
-use crate::template::fragments::{Lane, Panels, clear, fragment};
+use crate::template::fragments::{Lane, Panels, spread_fragment};
 use crate::{
     Builder, Cond, Expr, Fused, Header, Kernel, Kind, Result, Scalar, TensorId, Test, ThreadsId,
     Tiler, Unary, Var, choose::ceil,
@@ -22,8 +23,7 @@ struct Block<'a> {
     lane: Lane,
     /// Queries, keys and values in shared memory: `[rows, dim]`, of the latter two in stages.
     shared: [TensorId; 3],
-    /// Fragments of scores and sums: whoever multiplies, a lane has of two rows, eight apart, pairs of columns `[2,n].[2]`, of
-    /// scores each eight's own one.
+    /// Fragments of scores and sums: a lane has of its rows, as they are [spread](Spread), pairs of columns `[rows,n].[2]`.
     scores: TensorId,
     sums: TensorId,
     softmax: Softmax,
@@ -45,21 +45,29 @@ impl<'a> Block<'a> {
     fn new(k: &mut Builder, given: &Given<'a>) -> Result<Block<'a>> {
         let Given { fmha, block, .. } = *given;
         let [thread] = k.indices(block, ["mover"])?;
-        let lane = Lane::new(k, block)?;
+        let lane = Lane::of(k, block, fmha.spread())?;
+        // A lane of several that share rows has pairs of keys.
+        let of_keys = match fmha.spread() {
+            Spread::FourRows => swizzle_of_pairs,
+            Spread::TwoRows => swizzle,
+        };
         let shared = [
             fmha.panels(0).allocate(k, "sQ", &[1], false)?,
-            fmha.panels(1).allocate(k, "sK", &[STAGES], false)?,
+            fmha.panels(1).allocate_as(k, "sK", (&[STAGES], false), of_keys)?,
             fmha.panels(2).allocate(k, "sV", &[STAGES], false)?,
         ];
-        let scores = fragment(k, "scores", fmha.keys / 8, Scalar::F32)?;
-        let sums = fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?;
-        let softmax = Softmax::new(k, fmha.units(), [block, lane.warp])?;
+        let fragment = |k: &mut Builder, name: &str, columns: i64| {
+            spread_fragment(k, name, (fmha.spread(), columns), Scalar::F32)
+        };
+        let scores = fragment(k, "scores", fmha.keys)?;
+        let sums = fragment(k, "acc", fmha.value_width())?;
+        let softmax = Softmax::new(k, fmha.units(), fmha.spread(), [block, lane.warp])?;
         let left = Left::new(k, fmha, &lane)?;
         let thread = thread.into();
         Ok(Block { fmha, block, thread, lane, shared, scores, sums, softmax, left })
     }
 
-    /// The first of the own two rows in a block's tile.
+    /// The first of the own rows in a block's tile.
     fn row(&self) -> Expr {
         self.lane.number.clone() * 16 + &self.lane.row
     }
@@ -68,6 +76,7 @@ impl<'a> Block<'a> {
     /// turn, so that at each wait one younger group is in flight, or an empty one.
     fn tile(&self, k: &mut Builder, place: &Place<'_>, ins: &[TensorId]) -> Result {
         let fmha = self.fmha;
+        let [pairs_of_keys, pairs_of_value] = fmha.pairs();
         let ring = k.ring("using", STAGES)?;
         let stage = ring.stage();
         // The next step's tile into the stage that the step before used, a group of their own.
@@ -87,7 +96,7 @@ impl<'a> Block<'a> {
         self.copy(k, 2, place, [place.tile(0), 0.into()])?;
         commit_copies(k)?;
         self.softmax.begin(k)?;
-        clear(k, self.sums, fmha.value_width() / 8)?;
+        self.softmax.clear(k, self.sums, pairs_of_value)?;
         self.meet(k)?;
         self.bring_queries(k)?;
         let carry = k.carry("step", (&place.steps, &1.into()), |_, step| {
@@ -99,7 +108,7 @@ impl<'a> Block<'a> {
         k.for_carrying("step", steps, (1, false), carry, |k, step| {
             self.meet(k)?;
             next(k, 1, step)?;
-            clear(k, self.scores, fmha.keys / 8)?;
+            self.softmax.clear(k, self.scores, pairs_of_keys)?;
             let [queries, keys, values] = self.shared;
             let Left { queries: near, weights, .. } = self.left;
             let queries = k.index(queries, "all_q", [0])?;
@@ -120,14 +129,14 @@ impl<'a> Block<'a> {
             })?;
             self.meet(k)?;
             next(k, 2, step)?;
-            self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
+            self.softmax.rescale(k, self.sums, pairs_of_value)?;
             let summed = self.added([0, 1].map(Fused::input));
             let ins = [weights, values];
             let sums = Header::new(summed, self.sums, ins, self.block);
             k.decompose(sums, |k| self.multiply(k, ins, true))?;
             k.advance(&ring)
         })?;
-        self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)?;
+        self.softmax.finish(k, self.sums, pairs_of_value, fmha.guarded)?;
         self.store(k, place)
     }
 
@@ -146,7 +155,7 @@ impl<'a> Block<'a> {
         let terms = spot.fetch(k)?;
         spot.adjust(k, self.scores, terms)?;
         spot.leave_out(k, self.scores, true)?;
-        self.softmax.tile(k, self.scores, self.fmha.keys / 8)
+        self.softmax.tile(k, self.scores, self.fmha.pairs()[0])
     }
 
     /// All but the youngest group of copies is there, for all threads.
@@ -202,15 +211,15 @@ impl<'a> Block<'a> {
         k.decompose(Header::new(Kind::Move, rows, self.sums, self.block), |k| {
             let to = k.tile(place.given.params[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
             let row = place.m.clone() * self.fmha.rows() + self.row();
-            let eights = self.fmha.value_width() / 8;
-            k.unroll_both([("j", eights), ("half", 2)], |k, [j, half]| {
+            let (spread, [_, pairs]) = (self.fmha.spread(), self.fmha.pairs());
+            k.unroll_both([("j", pairs), ("half", spread.rows())], |k, [j, half]| {
                 let mut out = k.index(self.sums, "pair", [half, j])?;
                 if self.fmha.scalar != Scalar::F32 {
                     let narrow = vector(k, "out", 2, self.fmha.scalar)?;
                     round(k, narrow, out)?;
                     out = narrow;
                 }
-                let row = row.clone() + Expr::from(half) * 8;
+                let row = row.clone() + Expr::from(half) * spread.apart();
                 let to = k.index(to, "to", place.at(3, row, self.column(j)))?;
                 k.if_(Test::Inside(to.into()), |k| k.move_(to, out))
             })

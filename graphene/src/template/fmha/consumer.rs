@@ -3,7 +3,7 @@
 
 use super::scores::{Spot, Terms};
 use super::{Context, Given, PRODUCER_REGISTERS, ROWS, context::Place};
-use crate::schedule::{OrderedConsumer, PipelineState, Softmax};
+use crate::schedule::{OrderedConsumer, PipelineState, Softmax, Spread};
 use crate::template::fragments::{
     Lane, Matrices, await_tma, clear, consumer_registers, elected_warps, fragment, leave_by_tma,
     matrix_fragment, own_group,
@@ -68,7 +68,7 @@ impl<'a> Consumer<'a> {
             scores: fragment(k, "scores", fmha.keys / 8, Scalar::F32)?,
             weights: fragment(k, "weights", fmha.keys / 8, fmha.scalar)?,
             sums: fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?,
-            softmax: Softmax::new(k, fmha.units(), [own, lane.warp])?,
+            softmax: Softmax::new(k, fmha.units(), Spread::TwoRows, [own, lane.warp])?,
             buffers: panels.allocate(k, "sO", &[fmha.consumers], false)?,
             leaving: k.tile(params[3], "gO", &tiles)?,
             matrices: Matrices::new(k, lane.warp)?,

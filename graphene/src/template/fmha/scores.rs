@@ -15,7 +15,7 @@ use crate::{
 
 /// The mask of a tile of keys that has one element a key.
 pub(super) enum Terms {
-    /// `[eights, 2]`: the own lane's columns, as they are in memory.
+    /// `[pairs, 2]`: the own lane's columns, as they are in memory.
     Words(Scalar, TensorId),
     /// `[keys]`: terms in shared memory.
     Made(TensorId),
@@ -29,9 +29,9 @@ pub(super) struct Spot<'a> {
     pub(super) place: &'a Place<'a>,
     /// The first query of the threads that go through the same tiles.
     pub(super) first: Expr,
-    /// The query of the first of the two rows; the other is eight further on.
+    /// The query of the first of the own lane's rows.
     pub(super) row: Expr,
-    /// The pair of columns of each eight.
+    /// The pair of columns that the own lane has of those that one of each lane make.
     pub(super) column: Expr,
     /// The number of the tile of keys.
     pub(super) tile: Expr,
@@ -70,9 +70,10 @@ impl Spot<'_> {
             k.fma(sum, [score.clone(), outer.into()])?;
             k.move_(score, sum)
         };
-        k.unroll("j", fmha.keys / 8, |k, j| {
+        let rows = fmha.spread().rows();
+        k.unroll("j", fmha.pairs()[0], |k, j| {
             let terms = terms.map(|terms| self.pair(k, terms, j)).transpose()?;
-            k.unroll_both([("p", 2), ("half", 2)], |k, [p, half]| {
+            k.unroll_both([("p", 2), ("half", rows)], |k, [p, half]| {
                 let pair = k.index(scores, "pair", [half, j])?;
                 let mut term = terms.map(|terms| Operand::at(terms, [p]));
                 if let Mask::Dense(scalar) = fmha.mask {
@@ -91,7 +92,8 @@ impl Spot<'_> {
     pub(super) fn leave_out(&self, k: &mut Builder, scores: TensorId, last: bool) -> Result {
         let Given { fmha, keys, .. } = self.place.given;
         let end = (self.tile.clone() + 1) * fmha.keys;
-        let columns = [("j", fmha.keys / 8), ("p", 2)];
+        let columns = [("j", fmha.pairs()[0]), ("p", 2)];
+        let rows = fmha.spread().rows();
         let remove = |k: &mut Builder, [half, j, p]: [&Var; 3]| {
             let pair = k.index(scores, "pair", [half, j])?;
             k.init(Operand::at(pair, [p]), f64::NEG_INFINITY)
@@ -101,7 +103,7 @@ impl Spot<'_> {
             k.if_(Cond::less(keys, end.clone()), |k| {
                 k.unroll_both(columns, |k, [j, p]| {
                     k.if_(Cond::new(self.key(j, p), Relation::AtLeast, keys), |k| {
-                        k.unroll("half", 2, |k, half| remove(k, [half, j, p]))
+                        k.unroll("half", rows, |k, half| remove(k, [half, j, p]))
                     })
                 })
             })?;
@@ -111,7 +113,7 @@ impl Spot<'_> {
         }
         k.if_(Cond::less(self.first.clone() + 1, end), |k| {
             k.unroll_both(columns, |k, [j, p]| {
-                k.unroll("half", 2, |k, half| {
+                k.unroll("half", rows, |k, half| {
                     let later = Cond::less(self.query(half), self.key(j, p));
                     k.if_(later, |k| remove(k, [half, j, p]))
                 })
@@ -119,24 +121,25 @@ impl Spot<'_> {
         })
     }
 
-    /// The number of the query in one of the own lane's two rows.
+    /// The number of the query in one of the own lane's rows.
     fn query(&self, half: &Var) -> Expr {
-        self.row.clone() + Expr::from(half) * 8
+        self.row.clone() + Expr::from(half) * self.place.given.fmha.spread().apart()
     }
 
     /// The number of the key in the own lane's column of a tile.
     fn key(&self, j: &Var, p: &Var) -> Expr {
-        let keys = self.place.given.fmha.keys;
-        self.tile.clone() * keys + Expr::from(j) * 8 + self.column.clone() * 2 + p
+        let Fmha { keys, .. } = *self.place.given.fmha;
+        let columns = self.place.given.fmha.spread().columns();
+        self.tile.clone() * keys + Expr::from(j) * columns + self.column.clone() * 2 + p
     }
 
     /// The elements of the own lane's columns, of a mask that has one a key: they can be had before the scores are there.
     pub(super) fn fetch(&self, k: &mut Builder) -> Result<Option<Terms>> {
         let Place { given, batch, .. } = self.place;
         let Mask::PerKey(scalar) = given.fmha.mask else { return Ok(None) };
-        let eights = given.fmha.keys / 8;
-        let words = registers(k, "words", &[&[(eights, 2), (2, 1)]], scalar)?;
-        k.unroll_both([("j", eights), ("p", 2)], |k, [j, p]| {
+        let [pairs, _] = given.fmha.pairs();
+        let words = registers(k, "words", &[&[(pairs, 2), (2, 1)]], scalar)?;
+        k.unroll_both([("j", pairs), ("p", 2)], |k, [j, p]| {
             load(k, given, &[batch, &self.key(j, p)], Operand::at(words, [j, p]))
         })?;
         Ok(Some(Terms::Words(scalar, words)))

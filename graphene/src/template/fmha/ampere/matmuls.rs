@@ -5,9 +5,8 @@
 //! instruction wants those of two that are four apart. So of each eight keys the second of a pair
 //! stands where the fourth after the first would, among weights and values alike.
 //!
-//! By threads, a lane has its scores as a warp's tensor cores would give them, four elements of queries and keys
-//! at a time. Weights go through shared memory, where the lanes of a quad read all of their rows'; of
-//! the values a lane has fours of columns.
+//! By threads, a lane multiplies four elements of queries and keys at a time. Weights go through shared memory, where the lanes
+//! that share rows read all of these; of the values a lane has fours of columns.
 
 use super::Block;
 use crate::choose::swizzle;
@@ -56,8 +55,9 @@ impl Left {
         } else if fmha.scalar == single || quads.is_some() {
             let panels = Panels { rows, columns: keys, scalar: fmha.scalar };
             let view = View::buffer(&panels.dims());
-            // Lanes write eight neighbours of a row at once.
-            let swizzle = swizzle(panels.width() / 8, 8 * fmha.scalar.bytes()).xor();
+            // The lanes that share a row write so many neighbours of it at once.
+            let near = fmha.spread().columns();
+            let swizzle = swizzle(panels.width() / near, near * fmha.scalar.bytes()).xor();
             let by = if quads.is_some() { By::QuadPairs } else { By::Threads };
             (by, k.allocate("sP", view, fmha.scalar, Memory::Shared, swizzle)?)
         } else {
@@ -206,10 +206,11 @@ impl Block<'_> {
         })
     }
 
-    /// Of the own two rows of queries or of weights, four elements each.
-    fn rows(&self, k: &mut Builder, of: TensorId, four: &Expr) -> Result<[TensorId; 2]> {
-        let row = |half: i64| [self.row() + half * 8, four.clone()];
-        Ok([near_four(k, of, row(0))?, near_four(k, of, row(1))?])
+    /// Of the own rows of queries or of weights, four elements each.
+    fn rows(&self, k: &mut Builder, of: TensorId, four: &Expr) -> Result<Vec<TensorId>> {
+        let spread = self.fmha.spread();
+        let row = |half: i64| [self.row() + half * spread.apart(), four.clone()];
+        (0..spread.rows()).map(|half| near_four(k, of, row(half))).collect()
     }
 
     fn keys_by_threads(&self, k: &mut Builder, keys: TensorId) -> Result {
@@ -217,8 +218,9 @@ impl Block<'_> {
         k.for_("four", 0..self.fmha.head_width() / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
             let rows = self.rows(k, queries, &four)?;
-            k.unroll_both([("j", self.fmha.keys / 8), ("p", 2)], |k, [j, p]| {
-                let key = Expr::from(j) * 8 + self.lane.column.clone() * 2 + p;
+            let (columns, [pairs, _]) = (self.fmha.spread().columns(), self.fmha.pairs());
+            k.unroll_both([("j", pairs), ("p", 2)], |k, [j, p]| {
+                let key = Expr::from(j) * columns + self.lane.column.clone() * 2 + p;
                 let key = near_four(k, keys, [key, four.clone()])?;
                 k.unroll("kk", WIDE, |k, kk| {
                     for (half, row) in (0..).zip(&rows) {
@@ -233,9 +235,10 @@ impl Block<'_> {
     }
 
     pub(super) fn weights_to_shared(&self, k: &mut Builder) -> Result {
-        k.unroll_both([("j", self.fmha.keys / 8), ("half", 2)], |k, [j, half]| {
-            let row = self.row() + Expr::from(half) * 8;
-            let at = [row, Expr::from(j) * 4 + &self.lane.column];
+        let (spread, [pairs, _]) = (self.fmha.spread(), self.fmha.pairs());
+        k.unroll_both([("j", pairs), ("half", spread.rows())], |k, [j, half]| {
+            let row = self.row() + Expr::from(half) * spread.apart();
+            let at = [row, Expr::from(j) * spread.lanes() + &self.lane.column];
             let to = neighbours(k, self.left.weights, at, 2, "to")?;
             let pair = k.index(self.scores, "pair", [half, j])?;
             store(k, to, pair, true)
@@ -246,9 +249,10 @@ impl Block<'_> {
         k.for_("four", 0..self.fmha.keys / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
             let rows = self.rows(k, self.left.weights, &four)?;
-            let fours = self.fmha.value_width() / 16;
+            let lanes = self.fmha.spread().lanes();
+            let fours = self.fmha.value_width() / (WIDE * lanes);
             k.unroll_both([("kk", WIDE), ("f", fours)], |k, [kk, f]| {
-                let own = Expr::from(f) * WIDE + &self.lane.column;
+                let own = Expr::from(f) * lanes + &self.lane.column;
                 let value = near_four(k, values, [four.clone() * WIDE + kk, own])?;
                 k.unroll_both([("pair", 2), ("p", 2)], |k, [pair, p]| {
                     for (half, row) in (0..).zip(&rows) {
@@ -266,8 +270,8 @@ impl Block<'_> {
     /// Which pair of the values' columns the own lane's `pair`-th is.
     pub(super) fn column(&self, pair: &Var) -> Expr {
         let By::Threads = self.left.by else { return Expr::from(pair) * 4 + &self.lane.column };
-        let pair = Expr::from(pair);
-        pair.div(2) * 8 + self.lane.column.clone() * 2 + pair.rem(2)
+        let (pair, lanes) = (Expr::from(pair), self.fmha.spread().lanes());
+        pair.div(2) * (2 * lanes) + self.lane.column.clone() * 2 + pair.rem(2)
     }
 }
 
