@@ -137,7 +137,11 @@ impl Softmax {
             power.unary(Unary::Exp2)
         };
         let (weights, factor) = (weight(scores), weight(before));
-        let own = weights.clone().split(1, self.spread.columns()).folded(Binary::Add, [1]).dims([Some(0), Some(2)]);
+        let own = weights
+            .clone()
+            .split(1, self.spread.columns())
+            .folded(Binary::Add, [1])
+            .dims([Some(0), Some(2)]);
         let sums = sums * factor.clone() + own;
         Kind::Fused(Fused::all([weights, largest, factor, sums]))
     }

@@ -169,7 +169,8 @@ impl Fmha {
     /// Bytes of shared memory that a block of the kernel by warps uses.
     pub fn ampere_bytes(&self) -> u64 {
         let (keys, head, value) = (self.keys, self.head_width(), self.value_width());
-        let weights = if self.is_by_threads() || self.is_by_quad_pairs() { self.rows() * keys } else { 0 };
+        let weights =
+            if self.is_by_threads() || self.is_by_quad_pairs() { self.rows() * keys } else { 0 };
         let elements = self.rows() * head + STAGES * keys * (head + value) + weights;
         (elements * self.scalar.bytes()).unsigned_abs()
     }

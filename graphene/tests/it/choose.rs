@@ -1,11 +1,16 @@
 //! Decisions: each on the example of the paper or manual that it is from, and against brute force.
 
-use graphene_ir::choose::{Banks, Warps, in_registers, swizzle, warps};
+use graphene_ir::choose::{Banks, Warps, in_registers, swizzle, swizzle_of_pairs, warps};
 use graphene_ir::layout::Swizzle;
 
 /// The most chunks that one bank group must give when a column of eight rows is read.
-fn conflicts(chunks: i64, chunk: i64, column: i64, rows: std::ops::Range<i64>) -> i64 {
-    let (pad, xor) = match swizzle(chunks, chunk) {
+fn conflicts(
+    banks: Banks,
+    (chunks, chunk): (i64, i64),
+    column: i64,
+    rows: impl Iterator<Item = i64>,
+) -> i64 {
+    let (pad, xor) = match banks {
         Banks::Xor(swizzle) => (0, Some(swizzle)),
         Banks::Shift(bytes) => (bytes, None),
     };
@@ -24,10 +29,35 @@ fn swizzles_leave_no_conflicts() {
         let line = 128 / chunk;
         for chunks in 1..=48 {
             for (column, first) in [(0, 0), (chunks - 1, line), (chunks / 2, 3 * line)] {
-                assert_eq!(conflicts(chunks, chunk, column, first..first + line), 1, "{chunks}");
+                let (banks, rows) = (swizzle(chunks, chunk), first..first + line);
+                assert_eq!(conflicts(banks, (chunks, chunk), column, rows), 1, "{chunks}");
             }
         }
     }
+}
+
+#[test]
+fn swizzles_of_pairs_leave_no_conflicts_in_every_other_row() {
+    for chunk in [4, 8, 16] {
+        let line = 128 / chunk;
+        for chunks in [line, 2 * line, 4 * line] {
+            for (column, first) in [(0, 0), (chunks - 1, 1), (chunks / 2, 2 * line)] {
+                let (banks, rows) = (swizzle_of_pairs(chunks, chunk), (first..).step_by(2));
+                let most = conflicts(banks, (chunks, chunk), column, rows.take(line as usize));
+                assert_eq!(most, 1, "{chunks} chunks of {chunk} bytes");
+                assert_eq!(
+                    conflicts(
+                        swizzle(chunks, chunk),
+                        (chunks, chunk),
+                        column,
+                        (first..).step_by(2).take(line as usize)
+                    ),
+                    2
+                );
+            }
+        }
+    }
+    assert_eq!(swizzle_of_pairs(4, 16), swizzle(4, 16), "rows shorter than a line");
 }
 
 #[test]
