@@ -6,7 +6,9 @@
 
 mod simplify;
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{cmp::Ordering, fmt, sync::Arc};
+
+use smallvec::SmallVec;
 
 use crate::{convert::display, named::named};
 
@@ -17,11 +19,29 @@ pub struct Var {
     max: Option<i64>,
 }
 
-/// A sum of products of factors, each with a coefficient that is not 0.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Expr {
-    terms: BTreeMap<Vec<Factor>, i64>,
+/// A sum of products of factors, each with a coefficient that is not 0. Copies share their terms.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Expr(Terms);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Terms {
+    /// A number alone.
+    Constant(i64),
+    /// Any other sum, in the order of the products.
+    Sum(Arc<Vec<Term>>),
 }
+
+/// Factors in their order, and by what their product is multiplied.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Term {
+    product: Product,
+    coefficient: i64,
+}
+
+type Product = SmallVec<[Factor; 1]>;
+
+/// The product of a constant.
+static NOTHING: Product = SmallVec::new_const();
 
 /// What a term of an [`Expr`] is made of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,10 +104,9 @@ impl Var {
 impl Expr {
     /// The constant's value, if this is one.
     pub fn constant(&self) -> Option<i64> {
-        match self.terms.len() {
-            0 => Some(0),
-            1 => self.terms.get(&Vec::new()).copied(),
-            _ => None,
+        match self.0 {
+            Terms::Constant(value) => Some(value),
+            Terms::Sum(_) => None,
         }
     }
 
@@ -98,12 +117,21 @@ impl Expr {
 
     /// The terms: their factors, and their coefficients.
     pub fn terms(&self) -> impl Iterator<Item = (&[Factor], i64)> {
-        self.terms.iter().map(|(product, &coefficient)| (product.as_slice(), coefficient))
+        self.products().map(|(product, coefficient)| (&product[..], coefficient))
+    }
+
+    fn products(&self) -> impl Iterator<Item = (&Product, i64)> {
+        let (constant, sum) = match &self.0 {
+            Terms::Constant(0) => (None, &[][..]),
+            Terms::Constant(value) => (Some((&NOTHING, *value)), &[][..]),
+            Terms::Sum(sum) => (None, &sum[..]),
+        };
+        constant.into_iter().chain(sum.iter().map(|term| (&term.product, term.coefficient)))
     }
 
     /// The value, given one for every variable. `None` where one is missing, a divisor is not positive, or it overflows.
     pub fn value(&self, of: &dyn Fn(&Var) -> Option<i64>) -> Option<i64> {
-        self.terms.iter().try_fold(0_i64, |sum, (product, &coefficient)| {
+        self.terms().try_fold(0_i64, |sum, (product, coefficient)| {
             let mut factors = product.iter();
             let product = factors.try_fold(coefficient, |all, by| all.checked_mul(by.value(of)?));
             sum.checked_add(product?)
@@ -121,7 +149,7 @@ impl Expr {
 
     /// Calls `visit` on every variable, some more than once.
     pub fn each_var(&self, visit: &mut dyn FnMut(&Var)) {
-        for factor in self.terms.keys().flatten() {
+        for factor in self.terms().flat_map(|(product, _)| product) {
             match factor {
                 Factor::Var(var) => visit(var),
                 Factor::Of(_, a, b) => [a, b].into_iter().for_each(|of| of.each_var(visit)),
@@ -139,7 +167,7 @@ impl Expr {
     /// Whether something in it is divided by what is never positive.
     pub fn divides_by_nothing(&self) -> bool {
         let never = |divisor: &Expr| divisor.range().1.is_some_and(|most| most < 1);
-        self.terms.keys().flatten().any(|factor| match factor {
+        self.terms().flat_map(|(product, _)| product).any(|factor| match factor {
             Factor::Var(_) => false,
             Factor::Of(Op::Div | Op::Mod, _, b) if never(b) => true,
             Factor::Of(_, a, b) => a.divides_by_nothing() || b.divides_by_nothing(),
@@ -284,6 +312,25 @@ impl Relation {
     }
 }
 
+impl Default for Expr {
+    fn default() -> Expr {
+        Expr(Terms::Constant(0))
+    }
+}
+
+impl PartialOrd for Expr {
+    fn partial_cmp(&self, other: &Expr) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Term by term.
+impl Ord for Expr {
+    fn cmp(&self, other: &Expr) -> Ordering {
+        self.products().cmp(other.products())
+    }
+}
+
 impl PartialEq for Var {
     fn eq(&self, other: &Var) -> bool {
         self.name == other.name
@@ -293,13 +340,13 @@ impl PartialEq for Var {
 impl Eq for Var {}
 
 impl PartialOrd for Var {
-    fn partial_cmp(&self, other: &Var) -> Option<std::cmp::Ordering> {
+    fn partial_cmp(&self, other: &Var) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for Var {
-    fn cmp(&self, other: &Var) -> std::cmp::Ordering {
+    fn cmp(&self, other: &Var) -> Ordering {
         self.name.cmp(&other.name)
     }
 }

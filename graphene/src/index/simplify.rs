@@ -1,30 +1,37 @@
 //! Arithmetic on expressions, simplified by the ranges of their variables.
 
+use std::cmp::Ordering;
 use std::iter::Sum;
 use std::ops::{Add, Mul, Sub};
+use std::sync::Arc;
 
-use super::{Expr, Factor, Op, Var};
+use smallvec::smallvec;
+
+use super::{Expr, Factor, Op, Product, Term, Terms, Var};
 use crate::convert::from;
 
 /// The least and greatest value that are known; `None` where there is no bound.
 type Range = (Option<i64>, Option<i64>);
 
 from! {
-    i64 => Expr: |value| Expr::term(Vec::new(), value);
+    i64 => Expr: |value| Expr(Terms::Constant(value));
     &Var => Expr: |var| if var.max == Some(0) { 0.into() } else { Factor::Var(var.clone()).into() };
     Var => Expr: |var| Expr::from(&var);
     &Expr => Expr: |expr| expr.clone();
-    Factor => Expr: |factor| Expr::term(vec![factor], 1);
+    Factor => Expr: |factor| Expr::of(vec![Term { product: smallvec![factor], coefficient: 1 }]);
     &Factor => Expr: |factor| factor.clone().into();
 }
 
 impl<T: Into<Expr>> Add<T> for Expr {
     type Output = Expr;
-    fn add(mut self, other: T) -> Expr {
-        for (product, coefficient) in other.into().terms {
-            self.accumulate(product, coefficient);
+    fn add(self, other: T) -> Expr {
+        let other = other.into();
+        match (self.constant(), other.constant()) {
+            (Some(a), Some(b)) => a.saturating_add(b).into(),
+            (_, Some(0)) => self,
+            (Some(0), _) => other,
+            _ => self.merged(&other),
         }
-        self
     }
 }
 
@@ -39,15 +46,12 @@ impl<T: Into<Expr>> Mul<T> for Expr {
     type Output = Expr;
     fn mul(self, other: T) -> Expr {
         let other = other.into();
-        let mut product = Expr::default();
-        for (left, a) in &self.terms {
-            for (right, b) in &other.terms {
-                let mut factors: Vec<Factor> = left.iter().chain(right).cloned().collect();
-                factors.sort();
-                product.accumulate(factors, a.saturating_mul(*b));
-            }
+        match (self.constant(), other.constant()) {
+            (Some(a), Some(b)) => a.saturating_mul(b).into(),
+            (_, Some(by)) => self.scaled(by),
+            (Some(by), _) => other.scaled(by),
+            _ => self.multiplied(&other),
         }
-        product
     }
 }
 
@@ -62,19 +66,71 @@ impl Expr {
         factors.into_iter().fold(Expr::from(1), Expr::mul)
     }
 
-    fn term(product: Vec<Factor>, coefficient: i64) -> Expr {
-        let mut expr = Expr::default();
-        expr.accumulate(product, coefficient);
-        expr
+    /// The sum of terms of different products, in their order, no coefficient of which is 0.
+    fn of(terms: Vec<Term>) -> Expr {
+        Expr(match &terms[..] {
+            [] => Terms::Constant(0),
+            [one] if one.product.is_empty() => Terms::Constant(one.coefficient),
+            _ => Terms::Sum(Arc::new(terms)),
+        })
     }
 
-    fn accumulate(&mut self, product: Vec<Factor>, coefficient: i64) {
-        let sum = self.terms.get(&product).copied().unwrap_or(0).saturating_add(coefficient);
-        if sum == 0 {
-            self.terms.remove(&product);
-        } else {
-            self.terms.insert(product, sum);
+    /// The sum of both.
+    fn merged(&self, other: &Expr) -> Expr {
+        let (mut left, mut right) = (self.products().peekable(), other.products().peekable());
+        let mut terms = Vec::with_capacity(left.size_hint().0 + right.size_hint().0);
+        loop {
+            let order = match (left.peek(), right.peek()) {
+                (Some((a, _)), Some((b, _))) => a.cmp(b),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return Expr::of(terms),
+            };
+            let left = left.next_if(|_| order.is_le());
+            let right = right.next_if(|_| order.is_ge());
+            let both = || left.into_iter().chain(right);
+            let coefficient = both().fold(0, |sum: i64, (_, own)| sum.saturating_add(own));
+            if let (Some((product, _)), 1.. | ..=-1) = (both().next(), coefficient) {
+                terms.push(Term { product: product.clone(), coefficient });
+            }
         }
+    }
+
+    /// The product with a number.
+    fn scaled(self, by: i64) -> Expr {
+        if by == 1 {
+            return self;
+        }
+        self.each_coefficient(|_, own| own.saturating_mul(by))
+    }
+
+    fn multiplied(&self, other: &Expr) -> Expr {
+        let each = |(left, a): (&Product, i64), (right, b): (&Product, i64)| {
+            let mut product: Product = left.iter().chain(right).cloned().collect();
+            product.sort();
+            Term { product, coefficient: a.saturating_mul(b) }
+        };
+        let pairs = self.products().flat_map(|own| other.products().map(move |by| each(own, by)));
+        let mut terms: Vec<Term> = pairs.collect();
+        terms.sort_by(|a, b| a.product.cmp(&b.product));
+        terms.dedup_by(|next, kept| {
+            let same = next.product == kept.product;
+            if same {
+                kept.coefficient = kept.coefficient.saturating_add(next.coefficient);
+            }
+            same
+        });
+        terms.retain(|term| term.coefficient != 0);
+        Expr::of(terms)
+    }
+
+    /// The sum with other coefficients, without what becomes 0.
+    fn each_coefficient(&self, of: impl Fn(&Product, i64) -> i64) -> Expr {
+        let terms = self.products().filter_map(|(product, own)| match of(product, own) {
+            0 => None,
+            coefficient => Some(Term { product: product.clone(), coefficient }),
+        });
+        Expr::of(terms.collect())
     }
 
     /// The quotient, rounded down. Both operands must not be negative where it is evaluated.
@@ -210,32 +266,31 @@ impl Expr {
 
     /// The whole part by `by`, and what is left, so that `self = whole * by + rest`; the constant of the rest lies in `0..by`.
     fn split(&self, by: i64) -> (Expr, Expr) {
-        let (mut whole, mut rest) = (Expr::default(), Expr::default());
-        for (product, &coefficient) in &self.terms {
-            let (quotient, remainder) = if product.is_empty() {
+        let parts = |product: &Product, coefficient: i64| {
+            if product.is_empty() {
                 (coefficient.div_euclid(by), coefficient.rem_euclid(by))
             } else if coefficient % by == 0 {
                 (coefficient / by, 0)
             } else {
                 (0, coefficient)
-            };
-            whole.accumulate(product.clone(), quotient);
-            rest.accumulate(product.clone(), remainder);
-        }
-        (whole, rest)
+            }
+        };
+        let whole = self.each_coefficient(|product, own| parts(product, own).0);
+        (whole, self.each_coefficient(|product, own| parts(product, own).1))
     }
 
     pub(super) fn only_factor(&self) -> Option<(&Factor, i64)> {
-        let (product, &coefficient) = self.terms.first_key_value()?;
+        let Terms::Sum(sum) = &self.0 else { return None };
+        let [Term { product, coefficient }] = &sum[..] else { return None };
         match &product[..] {
-            [factor] if self.terms.len() == 1 => Some((factor, coefficient)),
+            [factor] => Some((factor, *coefficient)),
             _ => None,
         }
     }
 
     /// Bounds of the value, from the variables' ranges.
     pub fn range(&self) -> (Option<i64>, Option<i64>) {
-        self.terms.iter().fold((Some(0), Some(0)), |sum, (product, &coefficient)| {
+        self.terms().fold((Some(0), Some(0)), |sum, (product, coefficient)| {
             let product = product
                 .iter()
                 .fold((Some(1), Some(1)), |range, factor| multiply(range, factor.range()));
