@@ -104,7 +104,8 @@ struct Loaded {
 
 impl Kernels {
     /// Makes the kernels of all steps, of the variants that some sizes take, for the target that the program is planned for, and
-    /// compiles them for `arch`, which is that target or newer, several at a time; those in the `cache` are read from it, and the others put there.
+    /// compiles them for `arch`, which is that target or newer, several at a time; those in the `cache` are read from it, and the
+    /// others put there.
     /// `progress` is told how many of how many are compiled, from any thread.
     ///
     /// # Errors

@@ -20,16 +20,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Algorithms that are timed.
 const CANDIDATES: usize = 16;
 
-/// Launches of a candidate that are timed together, at most, and how often that is done.
+/// Launches of a candidate that are timed together, at most.
 const REPEATS: usize = 200;
-const ROUNDS: usize = 3;
+
+/// Microseconds that the launches of a candidate take together, about, where fewer than [`REPEATS`] do, and how often they are
+/// timed: of all, to find the fastest, and of these. A new shape is bound while a request waits.
+const FIRST: (f64, usize) = (1000.0, 1);
+const FINAL: (f64, usize) = (2000.0, 3);
 
 /// So many of them, the fastest, are timed again so often, in turn.
 const FINALISTS: usize = 4;
 const FINALS: usize = 2;
-
-/// Microseconds that the launches of a candidate take together, about, where fewer than [`REPEATS`] do.
-const ROUND: f64 = 4000.0;
 
 /// Bytes at multiples of which the library knows of algorithms that need it.
 const ALIGNMENT: u64 = 256;
@@ -219,7 +220,7 @@ fn fastest(launched: &Arc<Used<Launched>>, stream: &Stream) -> Result<Choice> {
     for algorithm in found {
         // The heuristic may propose what the library then refuses to run. The first run, outside of a recording, also
         // loads what it needs.
-        match run(launched, &algorithm).and_then(|()| time(launched, stream, &algorithm)) {
+        match run(launched, &algorithm).and_then(|()| time(launched, stream, &algorithm, FIRST)) {
             Ok(microseconds) => timed.push(Choice { algorithm, microseconds }),
             Err(refused) => error = refused,
         }
@@ -233,7 +234,7 @@ fn fastest(launched: &Arc<Used<Launched>>, stream: &Stream) -> Result<Choice> {
     }
     for _ in 0..FINALS {
         for choice in &mut timed {
-            if let Ok(again) = time(launched, stream, &choice.algorithm) {
+            if let Ok(again) = time(launched, stream, &choice.algorithm, FINAL) {
                 choice.microseconds = choice.microseconds.min(again);
             }
         }
@@ -242,13 +243,18 @@ fn fastest(launched: &Arc<Used<Launched>>, stream: &Stream) -> Result<Choice> {
 }
 
 /// Microseconds of an algorithm inside a CUDA graph: outside of one, small matmuls take as long as their launches.
-fn time(launched: &Arc<Used<Launched>>, stream: &Stream, algorithm: &Algorithm) -> Result<f64> {
+fn time(
+    launched: &Arc<Used<Launched>>,
+    stream: &Stream,
+    algorithm: &Algorithm,
+    (round, rounds): (f64, usize),
+) -> Result<f64> {
     let once = stream.time(|| run(launched, algorithm))?;
-    let repeats = (ROUND / once.max(1.0)).clamp(2.0, REPEATS as f64) as usize;
+    let repeats = (round / once.max(1.0)).clamp(2.0, REPEATS as f64) as usize;
     let graph = stream.capture(|| (0..repeats).try_for_each(|_| run(launched, algorithm)))?;
     graph.launch()?;
     let mut least = f64::INFINITY;
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         least = least.min(stream.time(|| graph.launch())? / repeats as f64);
     }
     Ok(least)
