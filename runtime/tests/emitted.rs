@@ -63,8 +63,7 @@ fn trials() -> Vec<Trial> {
     }
     for (arch, name) in Arch::ALL {
         for (kind, kernel) in templates(arch) {
-            let only = |other| other == arch;
-            add(&mut trials, &format!("one_{kind}"), only, Arc::new(move || kernel.clone()));
+            add(&mut trials, &format!("one_{kind}"), |other| other == arch, kernel);
         }
         for half in [true, false] {
             let model = format!("bert_base_{}::{name}", if half { "f16" } else { "f32" });
@@ -124,9 +123,11 @@ fn trials() -> Vec<Trial> {
     }
     for (name, fmha) in attention() {
         let name = format!("fmha_{name}");
-        let wide = fmha.head_dim > 128;
+        let head = fmha.head_dim.max(fmha.value_dim);
+        let wide = head > 128;
         let ampere = Fmha { keys: 64, consumers: 1, ..fmha.clone() };
-        let single = Fmha { scalar: Scalar::F32, keys: 32, ..ampere.clone() };
+        let keys = if head <= 64 { 64 } else { 32 };
+        let single = Fmha { scalar: Scalar::F32, keys, ..ampere.clone() };
         let hopper = |arch: Arch| arch.has(Feature::Wgmma);
         add(&mut trials, &name, hopper, Arc::new(move || fmha.kernel()));
         if wide {
@@ -136,7 +137,7 @@ fn trials() -> Vec<Trial> {
         let name = format!("{name}_ampere");
         add(&mut trials, &name, |arch| arch == Arch::Sm80, Arc::new(move || ampere.ampere()));
         if single.mask == Mask::None || single.mask == Mask::PerKey(Scalar::F32) {
-            let rounded = Fmha { tf32: true, ..single.clone() };
+            let rounded = Fmha { tf32: true, keys: 32, ..single.clone() };
             let tf32 = format!("{name}_tf32");
             add(&mut trials, &tf32, |arch| arch == Arch::Sm80, Arc::new(move || rounded.ampere()));
             let name = format!("{name}_single");
@@ -149,8 +150,9 @@ fn trials() -> Vec<Trial> {
 /// What kernels are compiled for of which others are compiled for every target.
 const WITH_AND_WITHOUT_WARPGROUPS: [Arch; 2] = [Arch::Sm80, Arch::Sm90a];
 
-/// A kernel of each template that all targets have, in half and in single precision where it multiplies.
-fn templates(arch: Arch) -> Vec<(&'static str, graphene_ir::Result<Kernel>)> {
+/// A kernel of each template that all targets have, in half and in single precision where it multiplies. None is made yet: each
+/// trial's process lists all trials.
+fn templates(arch: Arch) -> Vec<(&'static str, Make)> {
     let single = |matmul: &MatMul| MatMul { scalar: Scalar::F32, ..matmul.clone() };
     let epilogue = Epilogue::layer(true, Some(Unary::Gelu), true);
     let matmul = MatMul { b_transposed: true, epilogue, ..MatMul::default() };
@@ -158,7 +160,7 @@ fn templates(arch: Arch) -> Vec<(&'static str, graphene_ir::Result<Kernel>)> {
     let mma = Multistage { matmul, arch, stages: 2, ..Multistage::mma() };
     let moves = Multistage { edges: Edges::Moves, ..mma.clone() };
     let fmha = Fmha { arch, consumers: 1, keys: 64, ..Fmha::default() };
-    let of_single = Fmha { scalar: Scalar::F32, keys: 32, ..fmha.clone() };
+    let of_single = Fmha { scalar: Scalar::F32, ..fmha.clone() };
     let parts = if arch.has(Feature::Cluster) { 8 } else { 1 };
     let decode = Fmha { parts, ..fmha.clone() }.ahead();
     let conv = Conv { arch, stages: 2, tile: [64, 128], ..Conv::default() };
@@ -177,30 +179,38 @@ fn templates(arch: Arch) -> Vec<(&'static str, graphene_ir::Result<Kernel>)> {
     let softmax = Rows { norm: Norm::Softmax, scale: None, shift: None, ..Rows::default() };
     let words = || Access::packed(Scalar::F32, 2);
     let log = Rows { norm: Norm::LogSoftmax, ins: vec![words()], out: words(), ..softmax.clone() };
-    let long = |columns, vector| Rows { arch, vector, ..log.clone() }.fitting(columns).kernel();
+    let long = move |columns, vector| {
+        let log = log.clone();
+        lazily(move || Rows { arch, vector, ..log.clone() }.fitting(columns).kernel())
+    };
+    let single_decode = Fmha { scalar: Scalar::F32, ..decode.clone() };
     vec![
-        ("mma", mma.kernel()),
-        ("mma_moves", moves.kernel()),
-        ("simt", simt.kernel()),
-        ("fmha", fmha.ampere()),
-        ("fmha_single", of_single.ampere()),
-        ("fmha_decode", decode.clone().decode()),
-        ("fmha_decode_single", Fmha { scalar: Scalar::F32, ..decode }.ahead().decode()),
-        ("conv", conv.kernel()),
-        ("conv_simt", by_threads.kernel()),
-        ("conv_channels_last", last.kernel()),
-        ("sliding", Sliding { arch, ..Sliding::default() }.kernel()),
-        ("mlp", mlp.and_then(|mlp| mlp.kernel())),
-        ("recurrent", layer.kernel()),
-        ("norm", Rows { arch, ..Rows::default() }.kernel()),
-        ("softmax", Rows { arch, ..softmax }.kernel()),
+        ("mma", lazily(move || mma.kernel())),
+        ("mma_moves", lazily(move || moves.kernel())),
+        ("simt", lazily(move || simt.kernel())),
+        ("fmha", lazily(move || fmha.ampere())),
+        ("fmha_single", lazily(move || of_single.ampere())),
+        ("fmha_decode", lazily(move || decode.decode())),
+        ("fmha_decode_single", lazily(move || single_decode.clone().ahead().decode())),
+        ("conv", lazily(move || conv.kernel())),
+        ("conv_simt", lazily(move || by_threads.kernel())),
+        ("conv_channels_last", lazily(move || last.kernel())),
+        ("sliding", lazily(move || Sliding { arch, ..Sliding::default() }.kernel())),
+        ("mlp", lazily(move || mlp.clone().and_then(|mlp| mlp.kernel()))),
+        ("recurrent", lazily(move || layer.kernel())),
+        ("norm", lazily(move || Rows { arch, ..Rows::default() }.kernel())),
+        ("softmax", lazily(move || Rows { arch, ..softmax.clone() }.kernel())),
         ("log_softmax_odd", long(50257, 1)),
         ("log_softmax_long", long(32000, 4)),
-        ("reduce", means.kernel()),
-        ("folds", Folds { arch, ..Folds::default() }.kernel()),
-        ("pointwise", Pointwise { arch, ..Pointwise::default() }.kernel()),
-        ("transpose", Transpose { arch, ..Transpose::default() }.kernel()),
+        ("reduce", lazily(move || means.kernel())),
+        ("folds", lazily(move || Folds { arch, ..Folds::default() }.kernel())),
+        ("pointwise", lazily(move || Pointwise { arch, ..Pointwise::default() }.kernel())),
+        ("transpose", lazily(move || Transpose { arch, ..Transpose::default() }.kernel())),
     ]
+}
+
+fn lazily(make: impl Fn() -> graphene_ir::Result<Kernel> + Send + Sync + 'static) -> Make {
+    Arc::new(make)
 }
 
 /// Weights that are all zero: plans do not look at them.

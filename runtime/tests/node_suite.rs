@@ -141,7 +141,8 @@ fn refusals(all: &[Unsupported]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Prints what is refused, by operator, and the counts; a trial that what passes is what is listed.
+/// Prints on stderr what is refused, by operator, and the counts, for stdout is for lists of trials; a trial that what passes is what
+/// is listed.
 fn summary(cases: &[Case], outcomes: &[Outcome]) -> Trial {
     let mut refused: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     let (mut passed, mut drawn, mut wrong) = (BTreeSet::new(), 0, 0);
@@ -162,12 +163,12 @@ fn summary(cases: &[Case], outcomes: &[Outcome]) -> Trial {
     }
     let mut rows: Vec<_> = refused.into_iter().collect();
     rows.sort_by_key(|(_, cases)| std::cmp::Reverse(cases.len()));
-    println!("refused, by operator:");
+    eprintln!("refused, by operator:");
     for (why, cases) in rows {
-        println!("{:5} {why}", cases.len());
+        eprintln!("{:5} {why}", cases.len());
     }
     let (passes, all) = (passed.len(), cases.len());
-    println!("passed {passes}, drew numbers of their own {drawn}, wrong {wrong}, of {all}");
+    eprintln!("passed {passes}, drew numbers of their own {drawn}, wrong {wrong}, of {all}");
     let difference = difference(&passed);
     Trial::test("the_cases_that_pass_are_those_listed", move || difference.map_err(Failed::from))
 }
