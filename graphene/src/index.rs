@@ -41,7 +41,7 @@ struct Term {
 type Product = SmallVec<[Factor; 1]>;
 
 /// The product of a constant.
-static NOTHING: Product = SmallVec::new_const();
+static NO_FACTORS: Product = SmallVec::new_const();
 
 /// What a term of an [`Expr`] is made of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,7 +123,7 @@ impl Expr {
     fn products(&self) -> impl Iterator<Item = (&Product, i64)> {
         let (constant, sum) = match &self.0 {
             Terms::Constant(0) => (None, &[][..]),
-            Terms::Constant(value) => (Some((&NOTHING, *value)), &[][..]),
+            Terms::Constant(value) => (Some((&NO_FACTORS, *value)), &[][..]),
             Terms::Sum(sum) => (None, &sum[..]),
         };
         constant.into_iter().chain(sum.iter().map(|term| (&term.product, term.coefficient)))
@@ -324,7 +324,7 @@ impl PartialOrd for Expr {
     }
 }
 
-/// Term by term.
+/// As of the lists of terms, of which a constant has one, and 0 none.
 impl Ord for Expr {
     fn cmp(&self, other: &Expr) -> Ordering {
         self.products().cmp(other.products())

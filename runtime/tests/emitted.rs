@@ -160,7 +160,10 @@ fn templates(arch: Arch) -> Vec<(&'static str, Make)> {
     let mma = Multistage { matmul, arch, stages: 2, ..Multistage::mma() };
     let moves = Multistage { edges: Edges::Moves, ..mma.clone() };
     let fmha = Fmha { arch, consumers: 1, keys: 64, ..Fmha::default() };
-    let of_single = Fmha { scalar: Scalar::F32, ..fmha.clone() };
+    let mut of_single = Fmha { scalar: Scalar::F32, ..fmha.clone() };
+    while of_single.ampere_bytes() > arch.shared_memory().unsigned_abs() {
+        of_single.keys -= 16;
+    }
     let parts = if arch.has(Feature::Cluster) { 8 } else { 1 };
     let decode = Fmha { parts, ..fmha.clone() }.ahead();
     let conv = Conv { arch, stages: 2, tile: [64, 128], ..Conv::default() };

@@ -141,8 +141,8 @@ fn refusals(all: &[Unsupported]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Prints on stderr what is refused, by operator, and the counts, for stdout is for lists of trials; a trial that what passes is what
-/// is listed.
+/// Prints to stderr, as stdout is for lists of trials, what is refused by operator, and the counts. Gives a trial that fails unless the
+/// cases that pass are those that are listed.
 fn summary(cases: &[Case], outcomes: &[Outcome]) -> Trial {
     let mut refused: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     let (mut passed, mut drawn, mut wrong) = (BTreeSet::new(), 0, 0);

@@ -367,8 +367,8 @@ fn attention_of_one_query(scalar: &str) {
         "#
         )
     };
-    let sized = [[2, 300], [1, 128], [9, 33]].map(|[b, s]| sizes(&[("b", b), ("s", s)]));
-    // Masks do not depend on how many sequences there are.
+    let sized = [[2, 301], [1, 128], [9, 33]].map(|[b, s]| sizes(&[("b", b), ("s", s)]));
+    // Masks and shared heads are tried at one size: several tiles, the last of them partial, rows of odd length.
     for (kv, mask, of_mask, sized) in [
         (4, "T[1]", "", &sized[..]),
         (4, "T[b, 1, 1, s]", ", %3", &sized[..1]),
@@ -386,6 +386,29 @@ fn attention_of_one_query(scalar: &str) {
         for shared in ["decode8", "decode2", "decode1"] {
             assert!(names.contains(&shared), "{shared} is none of {names:?}");
         }
+    }
+}
+
+#[test]
+fn tiles_of_attention_by_threads_leave_room_for_two_blocks() {
+    let text = r#"
+        symbols b, s
+        %0 = Input : f32[b, 4, s, 64] "queries"
+        %1 = Input : f32[b, 4, s, 64] "keys"
+        %2 = Input : f32[b, 4, s, 64] "values"
+        %3 = Attention(%0, %1, %2) {scale: 0.125, causal: false, softcap: 0, guarded: false} : f32[b, 4, s, 64] "attention"
+        return "y" = %3
+    "#;
+    let graph = parse(text, &[]).unwrap();
+    // Of queries, two stages of keys and values, and weights: 64 keys, or 32.
+    for (target, keys) in [("sm_80", 32), ("sm_90a", 64)] {
+        let target = target.parse().unwrap();
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let steps = planned.program.steps().iter();
+        let made = steps.flat_map(|step| launches(&planned.program, step, &target).unwrap());
+        let bytes: Vec<i64> =
+            made.map(|made| emit(&made.kernel).unwrap().launch.shared_bytes.into()).collect();
+        assert_eq!(bytes, [4 * (64 * 64 + 2 * keys * 128 + 64 * keys)], "{target}");
     }
 }
 

@@ -40,8 +40,8 @@ pub fn swizzle(chunks: i64, chunk: i64) -> Banks {
     Swizzle::new(bits, base, shift).map_or(Banks::Shift(chunk), Banks::Xor)
 }
 
-/// Likewise where every other row is read at a time, by lanes that have pairs of rows: rows that share a swizzle are pairs, if a row
-/// has a line of banks.
+/// As [`swizzle`], for lanes that read rows 0, 2, 4 and so on at once: two neighbouring rows have the same swizzle. Only for a power
+/// of two of chunks, and rows of at least 128 bytes; elsewhere it is [`swizzle`]'s, and every other row may conflict.
 pub fn swizzle_of_pairs(chunks: i64, chunk: i64) -> Banks {
     match swizzle(chunks, chunk) {
         Banks::Xor(of) if chunks * chunk >= LINE => {

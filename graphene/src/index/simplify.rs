@@ -90,8 +90,9 @@ impl Expr {
             let right = right.next_if(|_| order.is_ge());
             let both = || left.into_iter().chain(right);
             let coefficient = both().fold(0, |sum: i64, (_, own)| sum.saturating_add(own));
-            if let (Some((product, _)), 1.. | ..=-1) = (both().next(), coefficient) {
-                terms.push(Term { product: product.clone(), coefficient });
+            if coefficient != 0 {
+                let products = both().map(|(product, _)| product.clone());
+                terms.extend(products.take(1).map(|product| Term { product, coefficient }));
             }
         }
     }
@@ -104,6 +105,7 @@ impl Expr {
         self.each_coefficient(|_, own| own.saturating_mul(by))
     }
 
+    /// The product of both, term by term.
     fn multiplied(&self, other: &Expr) -> Expr {
         let each = |(left, a): (&Product, i64), (right, b): (&Product, i64)| {
             let mut product: Product = left.iter().chain(right).cloned().collect();

@@ -1,9 +1,9 @@
 //! Softmax over rows that come in tiles, one after the other (online softmax: Milakov and
 //! Gimelshein, 2018), in the accumulators of matmuls.
 //!
-//! A lane has, of its [rows](Spread), two neighbouring elements of each so many: `[rows,n].[2]`. Of tensor cores it has two rows,
-//! and four lanes have the rest of these: a quad, or those of two quad pairs. Where threads multiply it may have four, which eight
-//! lanes share. For each row, the largest score so far and the sum of the weights so far are kept; where a tile
+//! A lane has two or four [rows](Spread), of each of them two neighbouring elements of every eighth or sixteenth: `[rows,n].[2]`. Of
+//! tensor cores it has two rows, which four lanes share: a quad, or those of two quad pairs. Where threads multiply, a lane has two rows
+//! or four; eight lanes share four. For each row, the largest score so far and the sum of the weights so far are kept; where a tile
 //! brings a larger score, what was summed before is multiplied by the weight that the old one has now.
 
 use super::pointwise::{constant, moved, number, vector};
@@ -53,7 +53,7 @@ impl Spread {
         2 * self.rows()
     }
 
-    /// The columns of one pair of each of them.
+    /// Neighbouring columns that they cover with one pair each.
     pub fn columns(self) -> i64 {
         2 * self.lanes()
     }
@@ -79,7 +79,7 @@ pub struct Softmax {
 const PAIR: i64 = 2;
 
 impl Softmax {
-    /// Registers for the state, by each thread (`one`) of the warps (`warp`) of `all` who share accumulators.
+    /// Registers for the state, in each thread of the warps (`warp`) of `all` who share accumulators.
     pub fn new(
         k: &mut Builder,
         units: Units,

@@ -180,9 +180,10 @@ impl Fmha {
         self.scalar == Scalar::F32 && !self.tf32
     }
 
-    /// How rows of queries are spread over lanes. Threads that multiply read all operands from shared memory, of four rows a
-    /// lane two thirds as often as of two; they read fours of a value's columns.
-    fn spread(&self) -> Spread {
+    /// How rows of queries are spread over lanes. Threads that multiply read all operands from shared memory: of 64 keys and values of
+    /// 64 elements a lane with four rows makes 12 reads where one with two makes 18. Eight lanes read four columns of a value each, so
+    /// that its width has to be a multiple of 32.
+    pub fn spread(&self) -> Spread {
         let fours = self.value_width() % (4 * Spread::FourRows.lanes()) == 0;
         if self.is_by_threads() && fours { Spread::FourRows } else { Spread::TwoRows }
     }

@@ -42,18 +42,12 @@ fn swizzles_of_pairs_leave_no_conflicts_in_every_other_row() {
         let line = 128 / chunk;
         for chunks in [line, 2 * line, 4 * line] {
             for (column, first) in [(0, 0), (chunks - 1, 1), (chunks / 2, 2 * line)] {
-                let (banks, rows) = (swizzle_of_pairs(chunks, chunk), (first..).step_by(2));
-                let most = conflicts(banks, (chunks, chunk), column, rows.take(line as usize));
-                assert_eq!(most, 1, "{chunks} chunks of {chunk} bytes");
-                assert_eq!(
-                    conflicts(
-                        swizzle(chunks, chunk),
-                        (chunks, chunk),
-                        column,
-                        (first..).step_by(2).take(line as usize)
-                    ),
-                    2
-                );
+                let most = |banks: Banks| {
+                    let rows = (first..).step_by(2).take(line as usize);
+                    conflicts(banks, (chunks, chunk), column, rows)
+                };
+                assert_eq!(most(swizzle_of_pairs(chunks, chunk)), 1, "{chunks} of {chunk} bytes");
+                assert_eq!(most(swizzle(chunks, chunk)), 2, "{chunks} of {chunk} bytes");
             }
         }
     }

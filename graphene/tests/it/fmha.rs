@@ -477,11 +477,11 @@ fn attention_in_single_precision_is_right_in_any_order() {
     // Single threads' products take long to simulate: no size that only adds more of the same.
     let small = |sizes: &Sizes| sizes.scores() <= 7500;
     let narrow = Fmha { head_dim: 8, value_dim: 12, ..self::small() };
-    let rows = rows().into_iter().chain([(
-        narrow,
-        Sizes { heads: 2, kv_heads: 2, ..Sizes::of(5, 45) },
-        1,
-    )]);
+    let product = Fmha { head_dim: 64, value_dim: 64, keys: 64, ..self::small() };
+    let rows = rows().into_iter().chain([
+        (narrow, Sizes { heads: 2, kv_heads: 2, ..Sizes::of(5, 45) }, 1),
+        (product, Sizes::of(65, 70), 1),
+    ]);
     let both = |(fmha, sizes, orders): (Fmha, Sizes, u64)| {
         let fmha = single(&fmha);
         [(Fmha { tf32: true, ..fmha.clone() }, sizes, orders), (fmha, sizes, orders)]

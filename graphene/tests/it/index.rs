@@ -2,6 +2,8 @@
 //!
 //! Trees of operators are drawn at random and computed twice, naively and through [`Expr`].
 
+use std::collections::BTreeMap;
+
 use graphene_ir::index::{Cond, Expr, Factor, Op, Relation, Var};
 
 use crate::support::holds;
@@ -285,4 +287,72 @@ fn expressions_print_as_c() {
     check(&(m.clone() * &m - &t), "@m*@m - @t");
     check(&Expr::from(-3), "-3");
     check(&Expr::from(0), "0");
+}
+
+/// Terms by their factors: what an expression is.
+type Terms = BTreeMap<Vec<Factor>, i64>;
+
+fn sum_of(left: &Terms, right: &Terms) -> Terms {
+    let mut sum = left.clone();
+    for (product, coefficient) in right {
+        *sum.entry(product.clone()).or_default() += coefficient;
+    }
+    sum.retain(|_, coefficient| *coefficient != 0);
+    sum
+}
+
+fn product_of(left: &Terms, right: &Terms) -> Terms {
+    let pairs = left.iter().flat_map(|a| right.iter().map(move |b| (a, b)));
+    let each = pairs.map(|((a, by), (b, with))| {
+        let mut factors = [&a[..], b].concat();
+        factors.sort();
+        Terms::from([(factors, by * with)])
+    });
+    each.fold(Terms::new(), |sum, one| sum_of(&sum, &one))
+}
+
+#[test]
+fn expressions_are_sorted_lists_of_terms() {
+    let (vars, mut random) = (&variables()[1..], Random::new(11));
+    let half = Factor::Of(Op::Div, Expr::from(&vars[1]) + 1, Expr::from(2));
+    let mut all: Vec<(Expr, Terms)> = vec![(Expr::default(), Terms::new())];
+    for _ in 0..600 {
+        let pair = match random.below(6) {
+            0 => {
+                let number = random.within(-3, 3);
+                let terms = (number != 0).then(|| (Vec::new(), number));
+                (Expr::from(number), terms.into_iter().collect())
+            }
+            1 => (half.clone().into(), Terms::from([(vec![half.clone()], 1)])),
+            2 => {
+                let var = random.pick(vars).clone();
+                (Expr::from(&var), Terms::from([(vec![Factor::Var(var)], 1)]))
+            }
+            op => {
+                let [(a, own), (b, other)] = [0, 1].map(|_| random.pick(&all).clone());
+                let small = own.len() * other.len() <= 12;
+                match op {
+                    5 if small => (a * b, product_of(&own, &other)),
+                    _ => (a + b, sum_of(&own, &other)),
+                }
+            }
+        };
+        if pair.1.values().all(|coefficient| coefficient.abs() < 1 << 20) {
+            all.push(pair);
+        }
+    }
+    for (expr, terms) in &all {
+        let own = terms.iter().map(|(product, &coefficient)| (&product[..], coefficient));
+        assert!(expr.terms().eq(own), "{expr}: {terms:?}");
+        let constant = match terms.len() {
+            0 => Some(0),
+            1 => terms.get(&Vec::new()).copied(),
+            _ => None,
+        };
+        assert_eq!(expr.constant(), constant, "{expr}");
+        for (other, of_other) in &all {
+            assert_eq!(expr == other, terms == of_other, "{expr} and {other}");
+            assert_eq!(expr.cmp(other), terms.cmp(of_other), "{expr} and {other}");
+        }
+    }
 }

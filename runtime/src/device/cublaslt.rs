@@ -23,12 +23,20 @@ const CANDIDATES: usize = 16;
 /// Launches of a candidate that are timed together, at most.
 const REPEATS: usize = 200;
 
-/// Microseconds that the launches of a candidate take together, about, where fewer than [`REPEATS`] do, and how often they are
-/// timed: of all, to find the fastest, and of these. A new shape is bound while a request waits.
-const FIRST: (f64, usize) = (1000.0, 1);
-const FINAL: (f64, usize) = (2000.0, 3);
+/// How long a candidate is timed.
+#[derive(Clone, Copy)]
+struct Pass {
+    /// Microseconds that its launches take together, about, where fewer than [`REPEATS`] do.
+    microseconds: f64,
+    /// How often they are timed; the least counts.
+    rounds: usize,
+}
 
-/// So many of them, the fastest, are timed again so often, in turn.
+/// All candidates. It is short, for a request waits while a new shape is bound.
+const FIRST_PASS: Pass = Pass { microseconds: 1000.0, rounds: 2 };
+
+/// The fastest of these, so many, so often in turn.
+const FINAL_PASS: Pass = Pass { microseconds: 2000.0, rounds: 3 };
 const FINALISTS: usize = 4;
 const FINALS: usize = 2;
 
@@ -216,11 +224,17 @@ fn fastest(launched: &Arc<Used<Launched>>, stream: &Stream) -> Result<Choice> {
     let aligned = launched.operands.aligned();
     let found = launched.described.algorithms(&launched.handle, WORKSPACE, aligned, CANDIDATES)?;
     let mut timed = Vec::new();
+    // The device wakes up on the heuristic's first one, which would seem slower than it is.
+    if let Some(first) = found.first() {
+        let _ = run(launched, first).and_then(|()| time(launched, stream, first, FIRST_PASS));
+    }
     let mut error = Error::Unsupported { what: "a matmul that cuBLASLt has no algorithm for" };
     for algorithm in found {
         // The heuristic may propose what the library then refuses to run. The first run, outside of a recording, also
         // loads what it needs.
-        match run(launched, &algorithm).and_then(|()| time(launched, stream, &algorithm, FIRST)) {
+        match run(launched, &algorithm)
+            .and_then(|()| time(launched, stream, &algorithm, FIRST_PASS))
+        {
             Ok(microseconds) => timed.push(Choice { algorithm, microseconds }),
             Err(refused) => error = refused,
         }
@@ -234,7 +248,7 @@ fn fastest(launched: &Arc<Used<Launched>>, stream: &Stream) -> Result<Choice> {
     }
     for _ in 0..FINALS {
         for choice in &mut timed {
-            if let Ok(again) = time(launched, stream, &choice.algorithm, FINAL) {
+            if let Ok(again) = time(launched, stream, &choice.algorithm, FINAL_PASS) {
                 choice.microseconds = choice.microseconds.min(again);
             }
         }
@@ -247,14 +261,14 @@ fn time(
     launched: &Arc<Used<Launched>>,
     stream: &Stream,
     algorithm: &Algorithm,
-    (round, rounds): (f64, usize),
+    pass: Pass,
 ) -> Result<f64> {
     let once = stream.time(|| run(launched, algorithm))?;
-    let repeats = (round / once.max(1.0)).clamp(2.0, REPEATS as f64) as usize;
+    let repeats = (pass.microseconds / once.max(1.0)).clamp(2.0, REPEATS as f64) as usize;
     let graph = stream.capture(|| (0..repeats).try_for_each(|_| run(launched, algorithm)))?;
     graph.launch()?;
     let mut least = f64::INFINITY;
-    for _ in 0..rounds {
+    for _ in 0..pass.rounds {
         least = least.min(stream.time(|| graph.launch())? / repeats as f64);
     }
     Ok(least)

@@ -116,11 +116,11 @@ pub(crate) fn tolerance(expected: &Tensor, rtol: f64, atol: f64) -> (f64, f64) {
 pub(crate) fn summarise() -> usize {
     let Some(gpu) = gpu() else { return 0 };
     let [runs, with_host] = *gpu.runs.lock().unwrap_or_else(PoisonError::into_inner);
-    println!("on the GPU: {runs} runs, {with_host} of them with steps on the host:");
+    eprintln!("on the GPU: {runs} runs, {with_host} of them with steps on the host:");
     let on_host = gpu.on_host.lock().unwrap_or_else(PoisonError::into_inner);
     let mut rows: Vec<_> = on_host.iter().collect();
     rows.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
-    rows.iter().for_each(|(why, count)| println!("{count:5} {why}"));
+    rows.iter().for_each(|(why, count)| eprintln!("{count:5} {why}"));
     // What cannot be removed is left to the system.
     let _ = std::fs::remove_dir_all(&gpu.folder);
     with_host

@@ -46,7 +46,7 @@ impl<'a> Block<'a> {
         let Given { fmha, block, .. } = *given;
         let [thread] = k.indices(block, ["mover"])?;
         let lane = Lane::of(k, block, fmha.spread())?;
-        // A lane of several that share rows has pairs of keys.
+        // Eight lanes read every other key at once, so that pairs of keys have one swizzle; of four lanes none conflicts either way.
         let of_keys = match fmha.spread() {
             Spread::FourRows => swizzle_of_pairs,
             Spread::TwoRows => swizzle,

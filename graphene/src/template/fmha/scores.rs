@@ -31,7 +31,7 @@ pub(super) struct Spot<'a> {
     pub(super) first: Expr,
     /// The query of the first of the own lane's rows.
     pub(super) row: Expr,
-    /// The pair of columns that the own lane has of those that one of each lane make.
+    /// The number of the own lane's pair among the pairs of the lanes that share a row.
     pub(super) column: Expr,
     /// The number of the tile of keys.
     pub(super) tile: Expr,
