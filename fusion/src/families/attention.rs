@@ -10,7 +10,10 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::Op;
 use graphene_ir::arch::Feature;
+use graphene_ir::schedule::Spread;
 use graphene_ir::target::Target;
+use graphene_ir::template::fmha::Fmha;
+use graphene_ir::tensor::Scalar;
 
 /// Queries of a warpgroup of attention.
 const QUERIES: i64 = 64;
@@ -18,6 +21,10 @@ const QUERIES: i64 = 64;
 const KEYS: [i64; 5] = [128, 112, 96, 80, 64];
 /// The variant of attention by one query of each head, of which several share keys.
 pub(crate) const DECODE: &str = "decode";
+/// The variant of attention by threads of so few keys that tiles of more would be mostly empty.
+pub(crate) const FEW_KEYS: &str = "few keys";
+/// The most keys of it: those of its tiles.
+pub(crate) const KEYS_OF_FEW: i64 = 32;
 
 /// Attention of one query of each head by threads. Blocks of a cluster share the keys of a head, so that few heads keep many
 /// cores busy.
@@ -51,6 +58,7 @@ const HEADS_OF_DECODE: i64 = 4;
 /// The variants of attention: see [`variants`](super::tiles::variants).
 pub(crate) fn variants_of_attention(target: &Target, body: &Graph) -> Option<Variants> {
     let mut first = variants_of_one_query(target, body).unwrap_or_default();
+    first.extend(few_keys(target, body));
     let Some(([batch, heads, queries], small)) = queries_of_attention(target, body) else {
         return (!first.is_empty()).then(|| Variants::ending(first, ANY));
     };
@@ -118,6 +126,31 @@ fn variants_by_estimates(
         last.when = When::Always;
     }
     variants
+}
+
+/// Attention by threads with tiles of more keys, where they pay: of them a lane of four rows reads fewer elements for each
+/// multiply-add, and two blocks fit a multiprocessor.
+pub(crate) fn with_more_keys(target: &Target, fmha: &Fmha) -> Option<Fmha> {
+    let more = Fmha { keys: 64, ..fmha.clone() };
+    let pays = more.spread() == Spread::FourRows;
+    (pays && 2 * more.ampere_bytes() <= target.shared_memory_per_block).then_some(more)
+}
+
+/// Attention of few keys, if others have tiles of more.
+fn few_keys(target: &Target, body: &Graph) -> Option<Variant> {
+    let (_, node) = body.nodes().find(|(_, node)| matches!(node.op(), Op::Attention(_)))?;
+    let (keys, values) = (body.ty(node.input(1)?), body.ty(node.input(2)?));
+    let [head_dim, value_dim] = [&keys.shape, &values.shape].map(|shape| shape.last()?.known());
+    let fmha = Fmha {
+        scalar: Scalar::F32,
+        tf32: target.tf32,
+        consumers: 1,
+        head_dim: head_dim?,
+        value_dim: value_dim?,
+        ..Fmha::default()
+    };
+    with_more_keys(target, &fmha).filter(|_| keys.dtype == DType::F32)?;
+    Some(Variant::named(FEW_KEYS, at_most(keys.shape.get(2)?.clone(), KEYS_OF_FEW)?))
 }
 
 /// Attention of one query by threads, at the sizes at which it pays.

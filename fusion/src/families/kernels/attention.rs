@@ -7,12 +7,13 @@ use super::{
 use crate::base::parameters::Parameters;
 use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;
-use crate::families::attention::{DECODE, Decode, decode_named, heads_of_a_group};
+use crate::families::attention::{
+    DECODE, Decode, FEW_KEYS, KEYS_OF_FEW, decode_named, heads_of_a_group, with_more_keys,
+};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::op::Op;
 use graphene_ir::arch::{Arch, Feature};
 use graphene_ir::kernel::Number;
-use graphene_ir::schedule::Spread;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
 
@@ -150,7 +151,7 @@ fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
     let consumers = if hopper { consumers } else { 1 };
     let most = match (hopper, fmha.scalar) {
         (true, _) => keys,
-        (false, Scalar::F32) => 32,
+        (false, Scalar::F32) => KEYS_OF_FEW,
         // What registers lack for wider heads is least with fewer keys.
         (false, _) if fmha.head_dim.max(fmha.value_dim) > 128 => 32,
         (false, _) => 64,
@@ -160,10 +161,9 @@ fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
     // Where it is written for an architecture before the target's, it has no more than that.
     let arch = if hopper { Arch::Sm90a } else { fmha.arch };
     let budget = site.target.shared_memory_per_block.min(arch.shared_memory().unsigned_abs());
-    // Of more keys, a lane of four rows reads fewer elements for each multiply-add; two blocks shall fit a multiprocessor.
-    let more = Fmha { keys: 64, ..fmha.clone() };
-    let two_fit = 2 * bytes(&more) <= site.target.shared_memory_per_block;
-    if !hopper && more.spread() == Spread::FourRows && two_fit && bytes(&more) <= budget {
+    if let Some(more) = with_more_keys(site.target, &fmha).filter(|_| name != FEW_KEYS)
+        && bytes(&more) <= budget
+    {
         fmha = more;
     }
     while fmha.keys > 16 && bytes(&fmha) > budget {
