@@ -27,21 +27,21 @@ pub struct Expr(Terms);
 enum Terms {
     /// A number alone.
     Constant(i64),
-    /// Any other sum, in the order of the products.
+    /// Any other sum, in the order of the terms' factors.
     Sum(Arc<Vec<Term>>),
 }
 
-/// Factors in their order, and by what their product is multiplied.
+/// Factors in their order, and their coefficient.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Term {
-    product: Product,
+    product: Factors,
     coefficient: i64,
 }
 
-type Product = SmallVec<[Factor; 1]>;
+type Factors = SmallVec<[Factor; 1]>;
 
-/// The product of a constant.
-static NO_FACTORS: Product = SmallVec::new_const();
+/// Those of a constant.
+static NO_FACTORS: Factors = SmallVec::new_const();
 
 /// What a term of an [`Expr`] is made of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,10 +117,10 @@ impl Expr {
 
     /// The terms: their factors, and their coefficients.
     pub fn terms(&self) -> impl Iterator<Item = (&[Factor], i64)> {
-        self.products().map(|(product, coefficient)| (&product[..], coefficient))
+        self.in_order().map(|(product, coefficient)| (&product[..], coefficient))
     }
 
-    fn products(&self) -> impl Iterator<Item = (&Product, i64)> {
+    fn in_order(&self) -> impl Iterator<Item = (&Factors, i64)> {
         let (constant, sum) = match &self.0 {
             Terms::Constant(0) => (None, &[][..]),
             Terms::Constant(value) => (Some((&NO_FACTORS, *value)), &[][..]),
@@ -327,7 +327,7 @@ impl PartialOrd for Expr {
 /// As of the lists of terms, of which a constant has one, and 0 none.
 impl Ord for Expr {
     fn cmp(&self, other: &Expr) -> Ordering {
-        self.products().cmp(other.products())
+        self.in_order().cmp(other.in_order())
     }
 }
 

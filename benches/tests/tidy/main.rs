@@ -18,7 +18,7 @@ const PACKAGES: &[(&str, &str, &[&str], &[&str])] = &[
         "runtime",
         "graphene-runtime",
         &["graphene-fusion", "graphene-frontend", "graphene-ir"],
-        &["cudarc", "gemm", "loom", "smallvec"],
+        &["cudarc", "gemm", "loom"],
     ),
     (
         "runtime/cli",

@@ -232,7 +232,7 @@ fn variants_of_attention_go_by_its_tiles() {
     };
     assert_eq!(
         names(&text.replace("f16", "f32"), "sm_90a"),
-        ["decode8", "decode2", "decode1", "any"]
+        ["decode8", "decode2", "decode1", "few keys", "any"]
     );
     assert_eq!(names(text, "sm_80"), ["decode1", "any"]);
     let of = |name: &str, size: &str| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use super::{Expr, Factor, Op, Product, Term, Terms, Var};
+use super::{Expr, Factor, Factors, Op, Term, Terms, Var};
 use crate::convert::from;
 
 /// The least and greatest value that are known; `None` where there is no bound.
@@ -66,7 +66,7 @@ impl Expr {
         factors.into_iter().fold(Expr::from(1), Expr::mul)
     }
 
-    /// The sum of terms of different products, in their order, no coefficient of which is 0.
+    /// The sum of terms of different factors, in their order, no coefficient of which is 0.
     fn of(terms: Vec<Term>) -> Expr {
         Expr(match &terms[..] {
             [] => Terms::Constant(0),
@@ -77,7 +77,7 @@ impl Expr {
 
     /// The sum of both.
     fn merged(&self, other: &Expr) -> Expr {
-        let (mut left, mut right) = (self.products().peekable(), other.products().peekable());
+        let (mut left, mut right) = (self.in_order().peekable(), other.in_order().peekable());
         let mut terms = Vec::with_capacity(left.size_hint().0 + right.size_hint().0);
         loop {
             let order = match (left.peek(), right.peek()) {
@@ -91,13 +91,13 @@ impl Expr {
             let both = || left.into_iter().chain(right);
             let coefficient = both().fold(0, |sum: i64, (_, own)| sum.saturating_add(own));
             if coefficient != 0 {
-                let products = both().map(|(product, _)| product.clone());
-                terms.extend(products.take(1).map(|product| Term { product, coefficient }));
+                let factors = both().map(|(product, _)| product.clone());
+                terms.extend(factors.take(1).map(|product| Term { product, coefficient }));
             }
         }
     }
 
-    /// The product with a number.
+    /// Multiplied by a number.
     fn scaled(self, by: i64) -> Expr {
         if by == 1 {
             return self;
@@ -105,14 +105,14 @@ impl Expr {
         self.each_coefficient(|_, own| own.saturating_mul(by))
     }
 
-    /// The product of both, term by term.
+    /// Multiplied term by term.
     fn multiplied(&self, other: &Expr) -> Expr {
-        let each = |(left, a): (&Product, i64), (right, b): (&Product, i64)| {
-            let mut product: Product = left.iter().chain(right).cloned().collect();
+        let each = |(left, a): (&Factors, i64), (right, b): (&Factors, i64)| {
+            let mut product: Factors = left.iter().chain(right).cloned().collect();
             product.sort();
             Term { product, coefficient: a.saturating_mul(b) }
         };
-        let pairs = self.products().flat_map(|own| other.products().map(move |by| each(own, by)));
+        let pairs = self.in_order().flat_map(|own| other.in_order().map(move |by| each(own, by)));
         let mut terms: Vec<Term> = pairs.collect();
         terms.sort_by(|a, b| a.product.cmp(&b.product));
         terms.dedup_by(|next, kept| {
@@ -127,8 +127,8 @@ impl Expr {
     }
 
     /// The sum with other coefficients, without what becomes 0.
-    fn each_coefficient(&self, of: impl Fn(&Product, i64) -> i64) -> Expr {
-        let terms = self.products().filter_map(|(product, own)| match of(product, own) {
+    fn each_coefficient(&self, of: impl Fn(&Factors, i64) -> i64) -> Expr {
+        let terms = self.in_order().filter_map(|(product, own)| match of(product, own) {
             0 => None,
             coefficient => Some(Term { product: product.clone(), coefficient }),
         });
@@ -268,7 +268,7 @@ impl Expr {
 
     /// The whole part by `by`, and what is left, so that `self = whole * by + rest`; the constant of the rest lies in `0..by`.
     fn split(&self, by: i64) -> (Expr, Expr) {
-        let parts = |product: &Product, coefficient: i64| {
+        let parts = |product: &Factors, coefficient: i64| {
             if product.is_empty() {
                 (coefficient.div_euclid(by), coefficient.rem_euclid(by))
             } else if coefficient % by == 0 {
