@@ -172,9 +172,7 @@ fn attention() -> Vec<Given> {
         keys: 16,
         ..Fmha::default()
     };
-    // Of 32 elements a value's lanes have four rows.
-    let causal =
-        Fmha { causal: true, mask: Mask::Dense(Scalar::F32), value_dim: 32, ..small.clone() };
+    let causal = Fmha { causal: true, mask: Mask::Dense(Scalar::F32), ..small.clone() };
     let filled = Fmha {
         scalar: Scalar::F16,
         mask: Mask::PerKey(Scalar::U8),
