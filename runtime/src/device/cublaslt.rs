@@ -32,13 +32,15 @@ struct Pass {
     rounds: usize,
 }
 
-/// All candidates. It is short, for a request waits while a new shape is bound.
+/// How long each candidate is timed at first. It is short, for a request waits while a new shape is bound.
 const FIRST_PASS: Pass = Pass { microseconds: 1000.0, rounds: 2 };
 
-/// The fastest of these, so many, so often in turn.
-const FINAL_PASS: Pass = Pass { microseconds: 2000.0, rounds: 3 };
+/// So many of them, the fastest, are timed again so often, in turn.
 const FINALISTS: usize = 4;
 const FINALS: usize = 2;
+
+/// How long each of these is timed, each time.
+const FINAL_PASS: Pass = Pass { microseconds: 2000.0, rounds: 3 };
 
 /// Bytes at multiples of which the library knows of algorithms that need it.
 const ALIGNMENT: u64 = 256;
