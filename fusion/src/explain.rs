@@ -54,7 +54,7 @@ pub fn explain(planned: &Planned, target: &Target, hints: &Bindings) -> Vec<Line
                 let cost = move_cost(target, bytes as f64);
                 groups.seconds_known().then(|| cost.seconds())
             };
-            let maker = match program.steps()[from.index()].origin {
+            let maker = match program.step(from).origin {
                 Origin::Group(group) => Some(group),
                 Origin::Before(_) | Origin::Output(_) => copied.get(&buffer).copied(),
             };

@@ -42,7 +42,7 @@ use crate::threads;
 use crate::weight::elements;
 use cache::Key;
 use graphene_frontend::tensor::Tensor;
-use graphene_fusion::kernels::{Launch, StepOperand, launches};
+use graphene_fusion::kernels::{Launch, StepOperand, first_alike, launches};
 use graphene_fusion::program::{self, Program, Step, StepId};
 use graphene_fusion::view::Mode;
 use graphene_ir::arch::Arch;
@@ -70,10 +70,11 @@ pub struct Kernels {
     cached: usize,
 }
 
-/// A variant of a step: which image, and what it is launched with.
+/// A variant of a step: which image, and what it is launched with, which steps that are alike share.
+#[derive(Clone)]
 struct Made {
     image: usize,
-    launch: Launch,
+    launch: Arc<Launch>,
 }
 
 /// A program whose kernels and weights are on a device, once for all that is bound of it. Cloning shares it, and threads
@@ -97,7 +98,7 @@ pub struct Module {
 /// A variant of a step on the device.
 struct Loaded {
     kernel: Arc<Kernel>,
-    launch: Launch,
+    launch: Arc<Launch>,
     /// The weights that the launch has one after the other.
     stacks: Vec<Buffer>,
 }
@@ -142,9 +143,19 @@ impl Kernels {
         let made = made?;
         let mut images: Vec<Emitted> = Vec::new();
         let mut known: HashMap<[String; 2], usize> = HashMap::new();
-        let mut steps = Vec::with_capacity(made.len());
+        let mut steps: Vec<Vec<Made>> = Vec::with_capacity(made.len());
         let mut hosts = Vec::with_capacity(made.len());
-        for (variants, host) in made {
+        for source in made {
+            let (variants, host) = match source {
+                Source::Kernels(variants) => (variants, None),
+                Source::As(step) => {
+                    hosts.push(None);
+                    steps.push(steps[step.index()].clone());
+                    continue;
+                }
+                Source::Host(host) => (Vec::new(), Some(host)),
+                Source::None => (Vec::new(), None),
+            };
             hosts.push(host);
             let each = |(launch, emitted): (Launch, Emitted)| {
                 // What a source asks of its host may differ, such as the windows of tensor maps.
@@ -153,7 +164,7 @@ impl Kernels {
                     images.push(emitted);
                     images.len() - 1
                 });
-                Made { image, launch }
+                Made { image, launch: Arc::new(launch) }
             };
             steps.push(variants.into_iter().map(each).collect());
         }
@@ -178,29 +189,52 @@ impl Kernels {
         })
     }
 
-    /// The kernels of all steps' variants, step by step, and code for the CPU where there are none.
+    /// What all steps' kernels are made of, step by step, and code for the CPU where there are none. Of steps that are alike the
+    /// first one's are made.
     fn sources(
         program: &Program,
         routines: &[Option<Routine>],
         target: &Target,
     ) -> Result<Vec<Source>> {
-        let make = |number: usize| {
-            let (step, routine) = (&program.steps()[number], &routines[number]);
+        let is_made = |id: StepId| {
+            let (step, routine) = (program.step(id), &routines[id.index()]);
             let called = routine.as_ref().is_some_and(|routine| !routine.has_kernel(step));
-            if called || writes_nothing(step) {
-                return Ok((Vec::new(), None));
+            !called && !writes_nothing(step)
+        };
+        let first = first_alike(program);
+        let make = |number: usize| {
+            let id = StepId::from_index(number);
+            let (step, routine) = (program.step(id), &routines[number]);
+            if !is_made(id) {
+                return Ok(Source::None);
             }
             let refusal = match made(program, step, target) {
-                Ok(variants) => return Ok((variants, None)),
+                Ok(variants) => return Ok(Source::Kernels(variants)),
                 Err(Error::Refused(refusal)) => refusal,
                 Err(error) => return Err(error.at(&step.name)),
             };
             match (OnHost::new(step, &refusal), routine) {
+                (Some(host), _) => Ok(Source::Host(host)),
+                (None, Some(_)) => Ok(Source::None),
                 (None, None) => Err(Error::Refused(refusal).at(&step.name)),
-                (host, _) => Ok((Vec::new(), host)),
             }
         };
-        threads::map(routines.len(), make).into_iter().collect()
+        let own: Vec<usize> =
+            (0..first.len()).filter(|&number| first[number].index() == number).collect();
+        let mut made = threads::map(own.len(), |i| make(own[i])).into_iter();
+        let mut sources: Vec<Source> = Vec::with_capacity(first.len());
+        for (number, &first) in first.iter().enumerate() {
+            let source = match sources.get(first.index()) {
+                Some(Source::Kernels(_)) if is_made(StepId::from_index(number)) => {
+                    Source::As(first)
+                }
+                // The first one may be a call, or each its own code for the CPU.
+                Some(_) => make(number)?,
+                None => made.next().expect("each first step is made")?,
+            };
+            sources.push(source);
+        }
+        Ok(sources)
     }
 
     /// The steps that fall back to the CPU, by name, and why.
@@ -227,8 +261,17 @@ impl Kernels {
     }
 }
 
-/// The kernels of a step's variants; where there are none, its code for the CPU.
-type Source = (Vec<(Launch, Emitted)>, Option<OnHost>);
+/// What a step's kernels are compiled from.
+enum Source {
+    /// Of its variants.
+    Kernels(Vec<(Launch, Emitted)>),
+    /// They are those of an earlier step.
+    As(StepId),
+    /// None: its code for the CPU.
+    Host(OnHost),
+    /// None: a library is called, or nothing is written.
+    None,
+}
 
 /// Whether no element is written, whatever the sizes: what a model makes of a batch of none.
 fn writes_nothing(step: &Step) -> bool {
@@ -437,7 +480,7 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
-    use super::Kernels;
+    use super::{Kernels, Source};
     use graphene_frontend::dim::{Bindings, Dim};
     use graphene_frontend::dtype::DType;
     use graphene_frontend::graph::Graph;
@@ -459,9 +502,11 @@ mod tests {
             let program = planned.expect("it is planned").program;
             let routines: Vec<_> = program.steps().iter().map(|_| None).collect();
             let steps = Kernels::sources(&program, &routines, &target).expect("the host takes it");
-            let [(kernels, host)] = &steps[..] else { panic!("one step") };
-            assert!(kernels.is_empty());
-            host.as_ref().map(|host| host.why.clone())
+            match &steps[..] {
+                [Source::Host(host)] => Some(host.why.clone()),
+                [Source::None] => None,
+                _ => panic!("one step without a kernel"),
+            }
         };
         assert_eq!(made(0), None);
         assert_eq!(made(3).as_deref(), Some("no template computes with f64"));

@@ -44,6 +44,11 @@ impl BufferKind {
 }
 
 impl Buffer {
+    /// Whether it is there before the program runs.
+    pub fn is_weight(&self) -> bool {
+        matches!(self.kind, BufferKind::Weight(_))
+    }
+
     /// Whether it is a weight made of others.
     pub fn is_derived(&self) -> bool {
         matches!(self.kind, BufferKind::Weight(Weight::Derived(_)))
@@ -190,6 +195,11 @@ impl Program {
     /// The steps, in the order in which they run.
     pub fn steps(&self) -> &[Step] {
         &self.steps
+    }
+
+    /// The step.
+    pub fn step(&self, id: StepId) -> &Step {
+        &self.steps[id.index()]
     }
 
     /// The names of all steps, in their order.

@@ -20,6 +20,7 @@
 //!
 //! `kernels/function.rs` makes [functions](graphene_ir::function) of what templates apply to elements.
 
+mod alike;
 mod attention;
 mod conv;
 mod function;
@@ -36,6 +37,7 @@ mod runs;
 mod scan;
 pub(crate) mod sums;
 
+pub use alike::first_alike;
 pub(crate) use conv::lies_channels_last;
 pub(crate) use function::Numbers;
 pub(crate) use matmul_layout::MatMulLayout;
@@ -43,7 +45,7 @@ pub(crate) use runs::has_call;
 pub use runs::{Launched, Runs, runs};
 
 use crate::base::groups::Family;
-use crate::base::program::{BufferKind, Operand, Program, Step};
+use crate::base::program::{Operand, Program, Step};
 use crate::base::sizes::tiles;
 use crate::base::view::View;
 use graphene_frontend::dim::{Dim, DimError};
@@ -233,7 +235,7 @@ impl<'a> Site<'a> {
     fn is_weight(&self, operand: StepOperand) -> bool {
         let StepOperand::Input(number) = operand else { return false };
         let buffer = self.step.inputs[number].buffer;
-        matches!(self.program.buffers()[buffer.index()].kind, BufferKind::Weight(_))
+        self.program.buffer(buffer).is_weight()
     }
 
     /// The operand that an input of the body is.

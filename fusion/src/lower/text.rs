@@ -4,12 +4,12 @@ use crate::base::cost::bytes_text;
 use crate::base::groups::{Boundary, Executor, Family, GroupId, Groups, Reason, group_name};
 use crate::base::program::{Origin, Program, Step, StepId};
 use crate::base::sizes::planning_sizes;
-use crate::families::kernels::{Launched, Refusal, Runs, runs};
+use crate::families::kernels::{Launched, Refusal, Runs, first_alike, runs};
 use graphene_frontend::dot::dot;
 use graphene_frontend::{Bindings, Graph};
 use graphene_ir::simulate::Traffic;
 use graphene_ir::target::{Kind, Target};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Steps of warps of a kernel for which it is worth counting what is requested.
 const STEPS: u64 = 1 << 21;
@@ -31,7 +31,7 @@ impl Groups {
         hints: &Bindings,
     ) -> String {
         let sizes = planning_sizes(graph, hints);
-        let mut launches = Launches { program, target, sizes: &sizes, requested: Vec::new() };
+        let mut launches = Launches::new(program, target, &sizes);
         let mut text = String::new();
         for (i, group) in self.groups.iter().enumerate() {
             let id = GroupId::from_index(i);
@@ -99,11 +99,19 @@ struct Launches<'a> {
     program: &'a Program,
     target: &'a Target,
     sizes: &'a Bindings,
+    /// For each step the first that is alike, and what those run.
+    first: Vec<StepId>,
+    run: BTreeMap<StepId, Result<Runs, Refusal>>,
     /// What kernels request at some sizes of theirs: steps share kernels.
     requested: Vec<(Launched, Option<Traffic>)>,
 }
 
-impl Launches<'_> {
+impl<'a> Launches<'a> {
+    fn new(program: &'a Program, target: &'a Target, sizes: &'a Bindings) -> Self {
+        let first = first_alike(program);
+        Self { program, target, sizes, first, run: BTreeMap::new(), requested: Vec::new() }
+    }
+
     /// Adds a line for each step of the program that is a copy there for this, and what it launches. Returns the steps.
     fn copies(&mut self, origin: Origin, purpose: &str, text: &mut String) -> Vec<StepId> {
         let steps = self.program.step_ids().zip(self.program.steps());
@@ -117,7 +125,7 @@ impl Launches<'_> {
     }
 
     /// Who executes a group's step: where that may be a library, whoever its launch turns out to be by.
-    fn executor(&self, step: Option<StepId>, of_group: Executor) -> Executor {
+    fn executor(&mut self, step: Option<StepId>, of_group: Executor) -> Executor {
         let (Executor::Library, Some(step)) = (of_group, step) else { return of_group };
         match self.runs(step) {
             Ok(Runs::Nothing | Runs::Kernel(_)) => Executor::Template,
@@ -126,8 +134,10 @@ impl Launches<'_> {
         }
     }
 
-    fn runs(&self, step: StepId) -> Result<Runs, Refusal> {
-        runs(self.program, &self.program.steps()[step.index()], self.target, self.sizes)
+    fn runs(&mut self, step: StepId) -> &Result<Runs, Refusal> {
+        let &mut Self { program, target, sizes, ref first, ref mut run, .. } = self;
+        let first = first[step.index()];
+        run.entry(first).or_insert_with(|| runs(program, program.step(first), target, sizes))
     }
 
     /// A line of what a step launches; none on a CPU.
@@ -135,7 +145,7 @@ impl Launches<'_> {
         if self.target.kind == Kind::Cpu {
             return String::new();
         }
-        let what = match self.runs(step) {
+        let what = match self.runs(step).clone() {
             Ok(Runs::Nothing) => "nothing".to_owned(),
             Ok(Runs::Call) => "a call of a library".to_owned(),
             Ok(Runs::Kernel(launched)) => {

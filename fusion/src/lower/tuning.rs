@@ -10,7 +10,7 @@ use crate::base::groups::Family;
 pub use crate::base::parameters::{
     FmhaParameters, GemmParameters, MlpParameters, NoParameters, Parameters,
 };
-use crate::base::program::{BufferKind, Operand, Program, Step};
+use crate::base::program::{Operand, Program, Step};
 use crate::base::variants::Variants;
 use crate::families::kernels::launches;
 use graphene_frontend::{Op, Symbol};
@@ -56,7 +56,7 @@ pub fn fingerprint(program: &Program, step: &Step, target: &Target) -> String {
     for (what, operands) in [("reads", &step.inputs), ("writes", &step.outputs)] {
         for Operand { buffer, view } in operands {
             let buffer = program.buffer(*buffer);
-            let weight = matches!(buffer.kind, BufferKind::Weight(_));
+            let weight = buffer.is_weight();
             let _ = writeln!(text, "{what} {} {view} {weight}", buffer.dtype);
         }
     }

@@ -8,7 +8,8 @@ use crate::{fixtures, kernels::TARGETS, zoo};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
-use graphene_fusion::kernels::{Launch, launches};
+use graphene_fusion::kernels::{Launch, Refusal, first_alike, launches};
+use graphene_fusion::program::StepId;
 use graphene_fusion::{Granularity, plan_in};
 use graphene_ir::arch::{Arch, Feature};
 use graphene_ir::atom;
@@ -17,6 +18,7 @@ use graphene_ir::target::Target;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::{env, fs};
 
 /// What is computed in: a model's own elements or others, and whether matmuls of single precision are of TF32.
@@ -35,11 +37,16 @@ fn refused(suite: &str, models: impl Iterator<Item = (String, Graph)>) -> Vec<St
             let target = Target { tf32, ..target.parse().unwrap() };
             let hints = Bindings::new();
             let planned = plan_in(&graph, &target, Granularity::Fused, &hints, elements).unwrap();
-            for step in planned.program.steps() {
+            let first = first_alike(&planned.program);
+            let mut made: Vec<Rc<Result<Vec<Launch>, Refusal>>> = Vec::new();
+            for (number, step) in planned.program.steps().iter().enumerate() {
                 let place = format!("{name} on {target} in {elements:?} {tf32}: {}", step.name);
-                match launches(&planned.program, step, &target) {
+                let first = made.get(first[number].index()).cloned();
+                let own = || Rc::new(launches(&planned.program, step, &target));
+                made.push(first.unwrap_or_else(own));
+                match &*made[number] {
                     Ok(launches) => {
-                        emitted.iter_mut().for_each(|all| all.add(&place, &launches));
+                        emitted.iter_mut().for_each(|all| all.add(&place, launches));
                     }
                     Err(refusal) => refused.push(format!("{place}: {refusal}")),
                 }
@@ -110,7 +117,8 @@ fn bert_base_has_kernels_on_every_target() {
             let (target, hints) = (name.parse().unwrap(), Bindings::new());
             let planned = plan_in(&graph, &target, Granularity::Fused, &hints, elements).unwrap();
             let mut found: BTreeSet<String> = BTreeSet::new();
-            for step in planned.program.steps() {
+            let first: BTreeSet<StepId> = first_alike(&planned.program).into_iter().collect();
+            for step in first.into_iter().map(|id| planned.program.step(id)) {
                 let place = format!("{} on {name} in {elements:?}", step.name);
                 let launches = launches(&planned.program, step, &target);
                 let launches = launches.unwrap_or_else(|why| panic!("{place}: {why}"));
@@ -134,6 +142,40 @@ fn bert_base_has_kernels_on_every_target() {
             }
         }
     }
+}
+
+/// Steps that are said to be alike have the same launches, and the layers of a model are alike.
+#[test]
+fn steps_that_are_alike_have_the_same_kernels() {
+    let models = ["bert-tiny", "lstm", "fmha"].map(fixtures::imported);
+    let exports = ["resnet-18", "llama"].map(zoo::exported);
+    let (mut alike, mut steps) = (0, 0);
+    for graph in models.into_iter().chain(exports) {
+        for (target, elements) in [("sm_80", None), ("sm_90a", Some(DType::F16))] {
+            let (target, hints) = (target.parse().unwrap(), Bindings::new());
+            let planned = plan_in(&graph, &target, Granularity::Fused, &hints, elements).unwrap();
+            let program = &planned.program;
+            for (id, first) in program.step_ids().zip(first_alike(program)) {
+                let [own, others] = [id, first].map(|id| {
+                    launches(program, program.step(id), &target)
+                        .map_err(|refusal| refusal.to_string())
+                });
+                assert_eq!(format!("{own:?}"), format!("{others:?}"), "{}", program.step(id).name);
+                alike += usize::from(id != first);
+                steps += 1;
+            }
+        }
+    }
+    assert!(4 * alike > steps && alike < steps, "{alike} of {steps}");
+    let planned = plan_in(
+        &zoo::named("bert-base"),
+        &"sm_90a".parse().unwrap(),
+        Granularity::Fused,
+        &Bindings::new(),
+        Some(DType::F16),
+    );
+    let first: BTreeSet<StepId> = first_alike(&planned.unwrap().program).into_iter().collect();
+    assert!(first.len() < 24, "{} of a layer and what is around all", first.len());
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn check(what: &str, planned: &Planned, target: &str, hints: &Bindings) -> usize
     let cost = |group: GroupId| planned.groups.groups()[group.index()].cost;
     for line in &lines {
         let gain = line.gain.unwrap_or_else(|| panic!("{what} on {target}: {line}"));
-        let origin = |step: StepId| planned.program.steps()[step.index()].origin;
+        let origin = |step: StepId| planned.program.step(step).origin;
         let (Origin::Group(from), Origin::Group(to)) = (origin(line.from), origin(line.to)) else {
             continue;
         };

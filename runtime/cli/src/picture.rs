@@ -154,9 +154,7 @@ fn steps(program: &Program, bindings: &Bindings) -> Vec<Step> {
                 view,
             }
         };
-        let is_weight = |operand: &&Operand| {
-            matches!(program.buffer(operand.buffer).kind, BufferKind::Weight(_))
-        };
+        let is_weight = |operand: &&Operand| program.buffer(operand.buffer).is_weight();
         let reads = step.inputs.iter().filter(|operand| !is_weight(operand));
         let reads = reads.map(|operand| value(operand, &writers[operand.buffer.index()])).collect();
         let writes = step.outputs.iter().map(|operand| value(operand, &[])).collect();

@@ -18,7 +18,7 @@ use graphene_frontend::graph::ValueId;
 use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::groups::Executor;
-use graphene_fusion::program::{BufferId, BufferKind, Program, Step};
+use graphene_fusion::program::{BufferId, Program, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
@@ -119,8 +119,7 @@ impl Packing {
         let mut numbers = Vec::with_capacity(wanted.len());
         for (step, of_inputs) in program.steps().iter().zip(wanted) {
             for (operand, matrices) in step.inputs.iter().zip(&of_inputs) {
-                let is_weight =
-                    matches!(program.buffer(operand.buffer).kind, BufferKind::Weight(_));
+                let is_weight = program.buffer(operand.buffer).is_weight();
                 kept[operand.buffer.index()] |= is_weight && matrices.is_empty();
             }
             let of_inputs = of_inputs.into_iter();
@@ -294,7 +293,7 @@ fn weight_operand(program: &Program, step: &Step, input: usize) -> Option<BoundO
     let operand = &step.inputs[input];
     let buffer = program.buffer(operand.buffer);
     let number = matches!(buffer.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I32);
-    if !number || !matches!(buffer.kind, BufferKind::Weight(_)) {
+    if !number || !buffer.is_weight() {
         return None;
     }
     let weight = bind_operand(operand, &Bindings::default()).ok()?;

@@ -122,7 +122,7 @@ impl Executable {
         (given, emitted, cubin): (Launch, Emitted, Cubin),
     ) -> Result<Call> {
         let kernel = Arc::new(self.stream.device().load(&cubin, &emitted.launch)?);
-        let loaded = Loaded { kernel, launch: given, stacks: Vec::new() };
+        let loaded = Loaded { kernel, launch: Arc::new(given), stacks: Vec::new() };
         launch(&self.stream, &loaded, step, &self.buffers, self.plan.bindings())
     }
 

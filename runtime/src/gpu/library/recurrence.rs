@@ -4,7 +4,7 @@ use super::{alone, scalar};
 use crate::device::cudnn::{Cell, Layer};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::op::{Op, RnnAttrs, RnnCell, RnnDirection, Unary};
-use graphene_fusion::program::{BufferKind, Program, Step};
+use graphene_fusion::program::{Program, Step};
 use graphene_ir::tensor::Scalar;
 
 /// A recurrent layer, and which of the step's operands are its.
@@ -56,7 +56,7 @@ pub(super) fn recurrent(program: &Program, step: &Step) -> Option<Recurrence> {
     let weights = WEIGHTS.map(input);
     let is_weight = |number: usize| {
         let buffer = program.buffer(step.inputs[number].buffer);
-        matches!(buffer.kind, BufferKind::Weight(_))
+        buffer.is_weight()
     };
     let known = weights.iter().flatten().all(|&number| is_weight(number));
     let places = WEIGHTS.into_iter().chain(INITIAL);
