@@ -42,7 +42,7 @@ use crate::threads;
 use crate::weight::elements;
 use cache::Key;
 use graphene_frontend::tensor::Tensor;
-use graphene_fusion::kernels::{Launch, StepOperand, first_alike, launches};
+use graphene_fusion::kernels::{Launch, Refusal, StepOperand, first_alike, launches};
 use graphene_fusion::program::{self, Program, Step, StepId};
 use graphene_fusion::view::Mode;
 use graphene_ir::arch::Arch;
@@ -51,9 +51,11 @@ use graphene_ir::target::Target;
 use host::OnHost;
 use library::{Libraries, is_left};
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// The machine code of a program's kernels. It needs no GPU to be made.
 pub struct Kernels {
@@ -137,9 +139,12 @@ impl Kernels {
         program.without_unreachable();
         // Which NVRTC it is is asked while sources are made: keys of the cache hold it.
         let asked = || cache.map_or(Ok(""), |_| compiler());
-        let sources = || Self::sources(&program, &routines, target);
-        let (asked, made) = cpu::on_threads(|| threads::join(asked, sources));
-        asked?;
+        let (asked, made) = thread::scope(|scope| {
+            let asked = scope.spawn(asked);
+            let made = cpu::on_threads(|| Self::sources(&program, &routines, target));
+            (asked.join(), made)
+        });
+        asked.unwrap_or_else(|panic| resume_unwind(panic))?;
         let made = made?;
         let mut images: Vec<Emitted> = Vec::new();
         let mut known: HashMap<[String; 2], usize> = HashMap::new();
@@ -148,13 +153,13 @@ impl Kernels {
         for source in made {
             let (variants, host) = match source {
                 Source::Kernels(variants) => (variants, None),
-                Source::As(step) => {
+                Source::Shared(step) => {
                     hosts.push(None);
                     steps.push(steps[step.index()].clone());
                     continue;
                 }
                 Source::Host(host) => (Vec::new(), Some(host)),
-                Source::None => (Vec::new(), None),
+                Source::Nothing => (Vec::new(), None),
             };
             hosts.push(host);
             let each = |(launch, emitted): (Launch, Emitted)| {
@@ -189,8 +194,8 @@ impl Kernels {
         })
     }
 
-    /// What all steps' kernels are made of, step by step, and code for the CPU where there are none. Of steps that are alike the
-    /// first one's are made.
+    /// What all steps' kernels are compiled from, step by step, and code for the CPU where there are none. Of steps that are alike
+    /// the first one's are made.
     fn sources(
         program: &Program,
         routines: &[Option<Routine>],
@@ -202,39 +207,41 @@ impl Kernels {
             !called && !writes_nothing(step)
         };
         let first = first_alike(program);
-        let make = |number: usize| {
-            let id = StepId::from_index(number);
-            let (step, routine) = (program.step(id), &routines[number]);
+        // Where no kernel is made for the first one, those like it are on their own.
+        let is_own = |id: &StepId| {
+            let first = first[id.index()];
+            is_made(*id) && (first == *id || !is_made(first))
+        };
+        let own: Vec<StepId> = program.step_ids().filter(is_own).collect();
+        let made = threads::map(own.len(), |i| match made(program, program.step(own[i]), target) {
+            Err(Error::Refused(refusal)) => Ok(Err(refusal)),
+            other => other.map(Ok),
+        });
+        let mut made: BTreeMap<StepId, _> = own.into_iter().zip(made).collect();
+        let mut refused: BTreeMap<StepId, Refusal> = BTreeMap::new();
+        let source = |id: StepId| {
+            let (step, first) = (program.step(id), first[id.index()]);
             if !is_made(id) {
-                return Ok(Source::None);
+                return Ok(Source::Nothing);
             }
-            let refusal = match made(program, step, target) {
-                Ok(variants) => return Ok(Source::Kernels(variants)),
-                Err(Error::Refused(refusal)) => refusal,
-                Err(error) => return Err(error.at(&step.name)),
+            match made.remove(&id).transpose().map_err(|error: Error| error.at(&step.name))? {
+                Some(Ok(variants)) => return Ok(Source::Kernels(variants)),
+                Some(Err(refusal)) => {
+                    refused.insert(id, refusal);
+                }
+                None => {}
+            }
+            let Some(refusal) = refused.get(&id).or_else(|| refused.get(&first)) else {
+                return Ok(Source::Shared(first));
             };
-            match (OnHost::new(step, &refusal), routine) {
+            match (OnHost::new(step, refusal), &routines[id.index()]) {
                 (Some(host), _) => Ok(Source::Host(host)),
-                (None, Some(_)) => Ok(Source::None),
-                (None, None) => Err(Error::Refused(refusal).at(&step.name)),
+                // Beside a call.
+                (None, Some(_)) => Ok(Source::Nothing),
+                (None, None) => Err(Error::Refused(refusal.clone()).at(&step.name)),
             }
         };
-        let own: Vec<usize> =
-            (0..first.len()).filter(|&number| first[number].index() == number).collect();
-        let mut made = threads::map(own.len(), |i| make(own[i])).into_iter();
-        let mut sources: Vec<Source> = Vec::with_capacity(first.len());
-        for (number, &first) in first.iter().enumerate() {
-            let source = match sources.get(first.index()) {
-                Some(Source::Kernels(_)) if is_made(StepId::from_index(number)) => {
-                    Source::As(first)
-                }
-                // The first one may be a call, or each its own code for the CPU.
-                Some(_) => make(number)?,
-                None => made.next().expect("each first step is made")?,
-            };
-            sources.push(source);
-        }
-        Ok(sources)
+        program.step_ids().map(source).collect()
     }
 
     /// The steps that fall back to the CPU, by name, and why.
@@ -263,14 +270,14 @@ impl Kernels {
 
 /// What a step's kernels are compiled from.
 enum Source {
-    /// Of its variants.
+    /// Those of its variants.
     Kernels(Vec<(Launch, Emitted)>),
-    /// They are those of an earlier step.
-    As(StepId),
-    /// None: its code for the CPU.
+    /// The same kernels as those of an earlier step.
+    Shared(StepId),
+    /// No kernel: it is computed on the CPU.
     Host(OnHost),
-    /// None: a library is called, or nothing is written.
-    None,
+    /// No kernel: a library computes it, or it writes nothing.
+    Nothing,
 }
 
 /// Whether no element is written, whatever the sizes: what a model makes of a batch of none.
@@ -483,7 +490,7 @@ mod tests {
     use super::{Kernels, Source};
     use graphene_frontend::dim::{Bindings, Dim};
     use graphene_frontend::dtype::DType;
-    use graphene_frontend::graph::Graph;
+    use graphene_frontend::graph::{Graph, ValueId};
     use graphene_frontend::op::{Binary, Op};
     use graphene_frontend::types::TensorType;
     use graphene_fusion::{Granularity, plan};
@@ -504,11 +511,38 @@ mod tests {
             let steps = Kernels::sources(&program, &routines, &target).expect("the host takes it");
             match &steps[..] {
                 [Source::Host(host)] => Some(host.why.clone()),
-                [Source::None] => None,
+                [Source::Nothing] => None,
                 _ => panic!("one step without a kernel"),
             }
         };
         assert_eq!(made(0), None);
         assert_eq!(made(3).as_deref(), Some("no template computes with f64"));
+    }
+
+    /// Steps that are alike share their kernels; of those without kernels each has its own code for the host.
+    #[test]
+    fn steps_that_are_alike_share_kernels() {
+        let made = |dtype: DType| {
+            let mut graph = Graph::new();
+            let ty = TensorType::new(dtype, vec![Dim::from(3)]);
+            let [x, y] = ["x", "y"].map(|name| graph.add_input(name, ty.clone()).expect("a type"));
+            let mut sum = |name: &str, inputs: [ValueId; 2]| {
+                let sum = graph.add(name, Op::Binary(Binary::Add), &inputs.map(Some));
+                sum.expect("a sum").value()
+            };
+            let first = sum("first", [x, y]);
+            let second = sum("second", [first, y]);
+            graph.add_output("z", second);
+            let target = "sm_90a".parse().expect("a target");
+            let planned = plan(&graph, &target, Granularity::PerOp, &Bindings::new());
+            let program = planned.expect("it is planned").program;
+            Kernels::sources(&program, &[None, None], &target).expect("there are sources")
+        };
+        let sources = made(DType::F32);
+        let [Source::Kernels(kernels), Source::Shared(first)] = &sources[..] else {
+            panic!("kernels of the first step, which the second shares")
+        };
+        assert_eq!((kernels.len(), first.index()), (1, 0));
+        assert!(matches!(made(DType::F64)[..], [Source::Host(_), Source::Host(_)]));
     }
 }

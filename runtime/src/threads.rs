@@ -413,23 +413,3 @@ pub(crate) fn map<R: Send>(len: usize, value: impl Fn(usize) -> R + Sync) -> Vec
     }
     values.into_iter().flatten().collect()
 }
-
-/// Runs two functions, side by side if there are threads.
-pub(crate) fn join<A: Send, B: Send>(
-    a: impl FnOnce() -> A + Send,
-    b: impl FnOnce() -> B + Send,
-) -> (A, B) {
-    let (a, b) = (Mutex::new((Some(a), None)), Mutex::new((Some(b), None)));
-    fn call<F: FnOnce() -> R, R>(both: &Mutex<(Option<F>, Option<R>)>) {
-        let mut both = both.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = both.0.take() {
-            both.1 = Some(function());
-        }
-    }
-    for_each(2, |part| if part == 0 { call(&a) } else { call(&b) });
-    let result = |both: Option<_>| both.expect("each part has been run");
-    (
-        result(a.into_inner().unwrap_or_else(PoisonError::into_inner).1),
-        b.into_inner().unwrap_or_else(PoisonError::into_inner).1.expect("each part has been run"),
-    )
-}

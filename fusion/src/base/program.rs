@@ -44,7 +44,7 @@ impl BufferKind {
 }
 
 impl Buffer {
-    /// Whether it is there before the program runs.
+    /// Whether it is read-only for the life of the program.
     pub fn is_weight(&self) -> bool {
         matches!(self.kind, BufferKind::Weight(_))
     }

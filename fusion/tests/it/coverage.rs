@@ -151,7 +151,9 @@ fn steps_that_are_alike_have_the_same_kernels() {
     let exports = ["resnet-18", "llama"].map(zoo::exported);
     let (mut alike, mut steps) = (0, 0);
     for graph in models.into_iter().chain(exports) {
-        for (target, elements) in [("sm_80", None), ("sm_90a", Some(DType::F16))] {
+        let half = Some(DType::F16);
+        for (target, elements) in [("sm_75", half), ("sm_80", None), ("sm_90a", Some(DType::BF16))]
+        {
             let (target, hints) = (target.parse().unwrap(), Bindings::new());
             let planned = plan_in(&graph, &target, Granularity::Fused, &hints, elements).unwrap();
             let program = &planned.program;
@@ -175,7 +177,11 @@ fn steps_that_are_alike_have_the_same_kernels() {
         Some(DType::F16),
     );
     let first: BTreeSet<StepId> = first_alike(&planned.unwrap().program).into_iter().collect();
-    assert!(first.len() < 24, "{} of a layer and what is around all", first.len());
+    assert!(
+        first.len() < 24,
+        "{} different steps: those of a layer and around layers",
+        first.len()
+    );
 }
 
 #[test]

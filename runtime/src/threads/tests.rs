@@ -1,7 +1,7 @@
 //! Threads: each part once, turns, panics.
 
 use super::{
-    Threads, Turn, alone, chunks, chunks_mut, count, each, for_each_slot, items_mut, join, map,
+    Threads, Turn, alone, chunks, chunks_mut, count, each, for_each_slot, items_mut, map,
     try_for_each,
 };
 use crate::error::Error;
@@ -54,7 +54,6 @@ fn slices_are_taken_apart() {
             assert!(firsts.iter().enumerate().all(|(i, &first)| first == i * size));
         }
         assert_eq!(map(100, |i| i * i), (0..100).map(|i| i * i).collect::<Vec<_>>());
-        assert_eq!(join(|| 1, || "b"), (1, "b"));
     });
 }
 

@@ -1,13 +1,13 @@
 //! Steps that have the same kernels, as those of a model's layers do.
 
-use crate::base::program::{Operand, Program, Step, StepId};
+use crate::base::program::{Buffer, Operand, Program, Step, StepId};
 use graphene_frontend::Graph;
 use std::collections::HashMap;
 
 /// For each step of a program the first one that is alike: it computes the same, up to names, from and to operands that lie
 /// the same way. [`launches`](super::launches) of the first are right for all of them, so that they need to be made once.
 pub fn first_alike(program: &Program) -> Vec<StepId> {
-    // Steps that no others are like, by what is compared fast.
+    // Steps that none before them is like, by what is compared fast.
     let mut firsts: HashMap<_, Vec<StepId>> = HashMap::new();
     let steps = program.step_ids().zip(program.steps()).map(|(id, step)| {
         let key = (step.family, step.body.len(), step.inputs.len(), step.outputs.len());
@@ -21,36 +21,95 @@ pub fn first_alike(program: &Program) -> Vec<StepId> {
     steps.collect()
 }
 
-/// All that kernels are made of is the same: whatever a [`Site`](super::Site) tells of a step.
+/// Whether all that kernels are made of is the same. A field that steps or buffers get has its place here: the kernels' or not.
 fn are_alike(program: &Program, a: &Step, b: &Step) -> bool {
-    let operands = |step: &Step| -> Vec<_> {
-        let all: Vec<&Operand> = step.inputs.iter().chain(&step.outputs).collect();
-        let of = |operand: &&Operand| {
-            let buffer = program.buffer(operand.buffer);
-            // Which operands are of one buffer, but not of which.
-            let first = all.iter().position(|other| other.buffer == operand.buffer);
-            (first, buffer.dtype, buffer.elements.clone(), buffer.is_weight())
-        };
-        all.iter().map(of).collect()
+    let Step {
+        family,
+        executor,
+        variants,
+        body,
+        inputs,
+        outputs,
+        // Binding's alone.
+        origin: _,
+        name: _,
+        nodes: _,
+        in_place: _,
+    } = a;
+    let lie_alike = |a: &[Operand], b: &[Operand]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| lie_alike(program, a, b))
     };
-    let views = |step: &Step| -> Vec<_> {
-        step.inputs.iter().chain(&step.outputs).map(|operand| operand.view.clone()).collect()
-    };
-    (a.executor, &a.variants, &a.in_place) == (b.executor, &b.variants, &b.in_place)
-        && compute_the_same(&a.body, &b.body)
-        && views(a) == views(b)
-        && operands(a) == operands(b)
+    (family, executor, variants) == (&b.family, &b.executor, &b.variants)
+        && compute_the_same(body, &b.body)
+        && lie_alike(inputs, &b.inputs)
+        && lie_alike(outputs, &b.outputs)
+}
+
+fn lie_alike(program: &Program, a: &Operand, b: &Operand) -> bool {
+    let [of_a, of_b] = [a, b].map(|operand| program.buffer(operand.buffer));
+    // Of its kind, kernels know whether it is a weight; names are for reports.
+    let Buffer { name: _, dtype, elements, kind: _ } = of_a;
+    a.view == b.view
+        && (dtype, elements) == (&of_b.dtype, &of_b.elements)
+        && of_a.is_weight() == of_b.is_weight()
 }
 
 /// Up to names.
 fn compute_the_same(a: &Graph, b: &Graph) -> bool {
-    let mut nodes = a.nodes().zip(b.nodes()).map(|((_, a), (_, b))| (a, b));
     let outputs =
         |graph: &Graph| -> Vec<_> { graph.outputs().iter().map(|&(_, value)| value).collect() };
+    // Numbers that are equal may differ in sign, which texts show.
+    let mut nodes = a.nodes().zip(b.nodes()).map(|((_, a), (_, b))| (a, b));
     a.len() == b.len()
         && a.inputs() == b.inputs()
         && outputs(a) == outputs(b)
         && nodes.all(|(a, b)| {
-            (a.inputs(), a.outputs()) == (b.inputs(), b.outputs()) && a.op() == b.op()
+            (a.inputs(), a.outputs(), a.op()) == (b.inputs(), b.outputs(), b.op())
+                && format!("{:?}", a.op()) == format!("{:?}", b.op())
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_alike;
+    use crate::partition::Granularity;
+    use crate::plan;
+    use graphene_frontend::dim::{Bindings, Dim};
+    use graphene_frontend::{DType, Graph, Op, Tensor, TensorType};
+
+    /// The third matmul repeats the first; each other step differs from all in one thing.
+    #[test]
+    fn steps_that_differ_in_anything_are_not_alike() {
+        let mut graph = Graph::new();
+        let mut input = |name: &str, dtype, columns: i64| {
+            let ty = TensorType::new(dtype, vec![Dim::from(8), Dim::from(columns)]);
+            graph.add_input(name, ty).expect("a type")
+        };
+        let [a, b] = ["a", "b"].map(|name| input(name, DType::F32, 8));
+        let (half, narrow) = (input("half", DType::F16, 8), input("narrow", DType::F32, 4));
+        let weight = Tensor::zeros(DType::F32, vec![8, 8]).expect("so few elements");
+        let weight = graph.add_constant("weight", weight);
+        let mut add = |name: &str, op: Op, inputs: &[_]| {
+            let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+            let value = graph.add(name, op, &inputs).expect("it takes these").value();
+            graph.add_output(name, value);
+            value
+        };
+        let first = add("first", Op::MatMul, &[a, b]);
+        add("by a weight", Op::MatMul, &[a, weight]);
+        add("repeated", Op::MatMul, &[first, b]);
+        add("of other elements", Op::MatMul, &[half, half]);
+        add("of other sizes", Op::MatMul, &[a, narrow]);
+        add("of rows", Op::Softmax { axis: 1, log: false }, &[a]);
+        add("of columns", Op::Softmax { axis: 0, log: false }, &[a]);
+        let target = "sm_90a".parse().expect("a target");
+        let planned = plan(&graph, &target, Granularity::PerOp, &Bindings::new());
+        let program = planned.expect("it is planned").program;
+        let alike = program.step_ids().zip(first_alike(&program)).filter(|(id, first)| id != first);
+        let alike: Vec<_> = alike
+            .map(|(id, first)| [id, first].map(|id| program.step(id).nodes.join(" ")))
+            .collect();
+        assert_eq!(alike, [["repeated", "first"]]);
+        assert_eq!(program.steps().len(), 7);
+    }
 }

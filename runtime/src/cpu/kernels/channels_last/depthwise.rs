@@ -128,13 +128,17 @@ impl Kernel for Tile<'_, '_, '_> {
     fn run<S: Simd, const FMA: bool>(self, simd: S) {
         let Moves { kernel: [_, taps], strides: [_, step], dilations: [_, dilation], .. } =
             self.x.moves;
-        match (taps, step, dilation) {
-            (3, 1, 1) => self.lines::<S, FMA, 3, 1>(simd),
-            (5, 1, 1) => self.lines::<S, FMA, 5, 1>(simd),
-            (5, 2, 1) => self.lines::<S, FMA, 5, 2>(simd),
-            (7, 1, 1) => self.lines::<S, FMA, 7, 1>(simd),
-            _ => self.lines::<S, FMA, 0, 0>(simd),
+        // Without vectors nothing is gained by knowing the taps when this is compiled.
+        if const { S::F32_LANES > 1 } {
+            match (taps, step, dilation) {
+                (3, 1, 1) => return self.lines::<S, FMA, 3, 1>(simd),
+                (5, 1, 1) => return self.lines::<S, FMA, 5, 1>(simd),
+                (5, 2, 1) => return self.lines::<S, FMA, 5, 2>(simd),
+                (7, 1, 1) => return self.lines::<S, FMA, 7, 1>(simd),
+                _ => {}
+            }
         }
+        self.lines::<S, FMA, 0, 0>(simd);
     }
 }
 
@@ -197,50 +201,44 @@ impl Tile<'_, '_, '_> {
             let inside = start >= 0
                 && ahead < self.x.inner[1] as isize
                 && end + ahead * self.x.distances[2] <= last;
-            column = match columns - first {
-                left if TAPS > 0 && (whole || left >= TOGETHER && inside) => {
-                    let count = left.min(TOGETHER);
-                    let at = (first, count, channel);
-                    match inside {
-                        true => self.known::<S, FMA, V, TAPS, STEP, true>(simd, line, at, panel),
-                        false => self.known::<S, FMA, V, TAPS, STEP, false>(simd, line, at, panel),
-                    }
-                    first + count
+            let left = columns - first;
+            if !whole && !(inside && left >= TOGETHER) {
+                let sums = self.single::<S, V>(simd, line, (column, channel), panel);
+                self.leave::<S, FMA, V>(simd, line.at + column, channel, sums);
+                column += 1;
+                continue;
+            }
+            let (at, count) = ((first, channel), left.min(TOGETHER));
+            let place = (line.at + first, count, channel);
+            if const { TAPS > 0 } {
+                if inside {
+                    let sums = self.known::<S, V, TAPS, STEP, true>(simd, line, at, panel);
+                    self.leave_all::<S, FMA, V>(simd, place, sums);
+                } else {
+                    let sums = self.known::<S, V, TAPS, STEP, false>(simd, line, at, panel);
+                    self.leave_all::<S, FMA, V>(simd, place, sums);
                 }
-                left if left >= TOGETHER && inside => {
-                    self.inside::<S, FMA, V>(simd, line, (first, channel), panel);
-                    first + TOGETHER
-                }
-                left if whole => {
-                    let count = left.min(TOGETHER);
-                    self.edge::<S, FMA, V>(simd, line, (first, count, channel), panel);
-                    first + count
-                }
-                _ => {
-                    self.single::<S, FMA, V>(simd, line, (column, channel), panel);
-                    column + 1
-                }
-            };
+            } else if inside && left >= TOGETHER {
+                let sums = self.inside::<S, V>(simd, line, at, panel);
+                self.leave_all::<S, FMA, V>(simd, place, sums);
+            } else {
+                let sums = self.edge::<S, V>(simd, line, at, panel);
+                self.leave_all::<S, FMA, V>(simd, place, sums);
+            }
+            column = first + count;
         }
     }
 
-    /// At most [`TOGETHER`] windows side by side, of so many columns and so far from each other; `INSIDE` says that all columns
-    /// that they stand on are the image's. Vectors of channels may be read whole.
+    /// [`TOGETHER`] windows side by side, of so many columns and so far from each other; `INSIDE` says that all columns
+    /// that they stand on are the image's. Beyond the row's last window, sums are of no use. Vectors of channels may be read whole.
     #[inline(always)]
-    fn known<
-        S: Simd,
-        const FMA: bool,
-        const V: usize,
-        const TAPS: usize,
-        const STEP: usize,
-        const INSIDE: bool,
-    >(
-        &mut self,
+    fn known<S: Simd, const V: usize, const TAPS: usize, const STEP: usize, const INSIDE: bool>(
+        &self,
         simd: S,
         line: Line,
-        (column, count, channel): (usize, usize, usize),
+        (column, channel): (usize, usize),
         panel: &[[S::f32s; V]],
-    ) {
+    ) -> [[S::f32s; V]; TOGETHER] {
         const MOST: usize = 11;
         let x = self.x;
         let (elements, outside) = (&*x.data, [0.0; packed::WIDEST]);
@@ -263,18 +261,18 @@ impl Tile<'_, '_, '_> {
                 });
             });
         }
-        self.leave_all::<S, FMA, V>(simd, line.at + column, count, channel, sums);
+        sums
     }
 
     /// Some windows side by side, all columns that they stand on the image's. Vectors of channels may be read whole.
     #[inline(always)]
-    fn inside<S: Simd, const FMA: bool, const V: usize>(
-        &mut self,
+    fn inside<S: Simd, const V: usize>(
+        &self,
         simd: S,
         line: Line,
         (column, channel): (usize, usize),
         panel: &[[S::f32s; V]],
-    ) {
+    ) -> [[S::f32s; V]; TOGETHER] {
         let x = self.x;
         let (moves, elements) = (&x.moves, &*x.data);
         let start = vectors::<S, V>(&self.bias[channel..]);
@@ -294,18 +292,18 @@ impl Tile<'_, '_, '_> {
                 d = add(simd, d, &from[3 * apart..], w);
             }
         }
-        self.leave_all::<S, FMA, V>(simd, line.at + column, TOGETHER, channel, [a, b, c, d]);
+        [a, b, c, d]
     }
 
-    /// At most [`TOGETHER`] windows side by side, wherever they stand. Vectors of channels may be read whole.
+    /// The same wherever the windows stand; beyond the row's last one, sums are of no use. Vectors of channels may be read whole.
     #[inline(always)]
-    fn edge<S: Simd, const FMA: bool, const V: usize>(
-        &mut self,
+    fn edge<S: Simd, const V: usize>(
+        &self,
         simd: S,
         line: Line,
-        (column, count, channel): (usize, usize, usize),
+        (column, channel): (usize, usize),
         panel: &[[S::f32s; V]],
-    ) {
+    ) -> [[S::f32s; V]; TOGETHER] {
         let x = self.x;
         let moves = &x.moves;
         let start = vectors::<S, V>(&self.bias[channel..]);
@@ -322,18 +320,18 @@ impl Tile<'_, '_, '_> {
                 d = x.add_inside(simd, d, (base, first + 3 * stride), w);
             }
         }
-        self.leave_all::<S, FMA, V>(simd, line.at + column, count, channel, [a, b, c, d]);
+        [a, b, c, d]
     }
 
     /// A window, wherever it stands.
     #[inline(always)]
-    fn single<S: Simd, const FMA: bool, const V: usize>(
-        &mut self,
+    fn single<S: Simd, const V: usize>(
+        &self,
         simd: S,
         line: Line,
         (column, channel): (usize, usize),
         panel: &[[S::f32s; V]],
-    ) {
+    ) -> [S::f32s; V] {
         let (x, width) = (self.x, V * S::F32_LANES);
         let moves = &x.moves;
         let mut sums = vectors::<S, V>(&self.bias[channel..]);
@@ -355,7 +353,7 @@ impl Tile<'_, '_, '_> {
                 }
             }
         }
-        self.leave::<S, FMA, V>(simd, line.at + column, channel, sums);
+        sums
     }
 
     /// The rows of windows that are inside, and their elements of the filters.
@@ -372,9 +370,7 @@ impl Tile<'_, '_, '_> {
     fn leave_all<S: Simd, const FMA: bool, const V: usize>(
         &mut self,
         simd: S,
-        first: usize,
-        count: usize,
-        channel: usize,
+        (first, count, channel): (usize, usize, usize),
         sums: [[S::f32s; V]; TOGETHER],
     ) {
         unrolled!(i in [0 1 2 3] => if i < count {
