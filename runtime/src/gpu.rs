@@ -519,7 +519,7 @@ mod tests {
         assert_eq!(made(3).as_deref(), Some("no template computes with f64"));
     }
 
-    /// Steps that are alike share their kernels; of those without kernels each has its own code for the host.
+    /// Steps that are alike share their kernels; of those that fall back to the CPU each has code of its own.
     #[test]
     fn steps_that_are_alike_share_kernels() {
         let made = |dtype: DType| {
