@@ -202,7 +202,7 @@ impl Tile<'_, '_, '_> {
                 && ahead < self.x.inner[1] as isize
                 && end + ahead * self.x.distances[2] <= last;
             let left = columns - first;
-            if !whole && !(inside && left >= TOGETHER) {
+            if !(whole || inside && left >= TOGETHER) {
                 let sums = self.single::<S, V>(simd, line, (column, channel), panel);
                 self.leave::<S, FMA, V>(simd, line.at + column, channel, sums);
                 column += 1;
