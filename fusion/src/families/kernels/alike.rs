@@ -21,7 +21,7 @@ pub fn first_alike(program: &Program) -> Vec<StepId> {
     steps.collect()
 }
 
-/// Whether all that kernels are made of is the same. A field that steps or buffers get has its place here: the kernels' or not.
+/// Whether all that kernels are made of is the same. Fields are named one by one, so that a new one has to be looked at here.
 fn are_alike(program: &Program, a: &Step, b: &Step) -> bool {
     let Step {
         family,
@@ -58,13 +58,13 @@ fn lie_alike(program: &Program, a: &Operand, b: &Operand) -> bool {
 fn compute_the_same(a: &Graph, b: &Graph) -> bool {
     let outputs =
         |graph: &Graph| -> Vec<_> { graph.outputs().iter().map(|&(_, value)| value).collect() };
-    // Numbers that are equal may differ in sign, which texts show.
     let mut nodes = a.nodes().zip(b.nodes()).map(|((_, a), (_, b))| (a, b));
     a.len() == b.len()
         && a.inputs() == b.inputs()
         && outputs(a) == outputs(b)
         && nodes.all(|(a, b)| {
             (a.inputs(), a.outputs(), a.op()) == (b.inputs(), b.outputs(), b.op())
+                // 0 and -0 are equal numbers; texts tell them apart.
                 && format!("{:?}", a.op()) == format!("{:?}", b.op())
         })
 }
