@@ -39,7 +39,7 @@ def rows():
     for sizes in TOKENS:
         yield f"bert-base {sizes['batch']}x{sizes['sequence']}", "bert-base", sizes
     yield "bert-base-tiny 1x32", "bert-base-tiny", {"batch": 1, "sequence": 32}
-    for name in ["distilroberta", "albert-base", "bert-base-int8", "bert-base-qdq"]:
+    for name in ["distilroberta", "albert-base", "bert-base-int8", "bert-base-int7", "bert-base-qdq"]:
         yield f"{name} 1x128", name, TOKENS[1]
     yield "mlp 1", "mlp", {"batch": 1}
     for batch in [1, 32]:

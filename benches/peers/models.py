@@ -202,8 +202,8 @@ def whisper(out):
     export(Encoder(), (torch.randn(2, 80, 3000),), out, ["features"], ["states"], axes)
 
 
-def dynamic_int8(name):
-    """Weights of 8 bits, activations quantised as they come."""
+def dynamic_int8(name, reduced=False):
+    """Weights of 8 bits, or of 7 if `reduced`, activations quantised as they come."""
 
     def write(out):
         from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -211,7 +211,8 @@ def dynamic_int8(name):
         with tempfile.TemporaryDirectory() as folder:
             plain = Path(folder) / "plain.onnx"
             MODELS[name](plain)
-            quantize_dynamic(plain, out, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Gemm"])
+            quantize_dynamic(plain, out, weight_type=QuantType.QInt8, reduce_range=reduced,
+                             op_types_to_quantize=["MatMul", "Gemm"])
 
     return write
 
@@ -290,6 +291,7 @@ MODELS = {
     "detr-resnet50": detr,
     "tagger": tagger,
     "bert-base-int8": dynamic_int8("bert-base"),
+    "bert-base-int7": dynamic_int8("bert-base", reduced=True),
     "bert-base-qdq": qdq("bert-base", TOKENS),
     "resnet18-qdq": qdq("resnet18", IMAGE),
     "resnet50-qdq": qdq("resnet50", IMAGE),

@@ -1,8 +1,8 @@
 //! Matmuls by prepacked weights of bf16, summed in single precision.
 //!
-//! [`PackedBf16`] has two neighbours of a column in a word, as `vdpbf16ps` multiplies them. Machines with that instruction
-//! round A to bf16 as well, block by block. Others make single precision of B again, panel by panel, and multiply by what
-//! [`packed`](super::packed) does; A is not rounded then.
+//! [`PackedBf16`] has two neighbours of a column in a word, as AMX's `tdpbf16ps` multiplies them, and AVX-512's `vdpbf16ps`.
+//! Machines with these round A to bf16 as well, block by block. Others make single precision of B again, panel by panel, and
+//! multiply by what [`packed`](super::packed) does; A is not rounded then.
 
 mod units;
 
@@ -17,7 +17,7 @@ use half::bf16;
 use pulp::Simd;
 use std::fmt;
 use std::ops::Range;
-use units::{Unit, narrow_row};
+use units::{TALL, Unit, Vectors};
 
 /// Neighbours in a column that are multiplied at a time.
 const DEEP: usize = 2;
@@ -55,12 +55,12 @@ impl fmt::Debug for PackedBf16 {
 impl PackedBf16 {
     /// How such matrices are multiplied by, for profiles: by the instruction for it, or made single precision of panel by panel.
     pub(crate) fn algorithm() -> &'static str {
-        if Unit::best().is_some() { "AVX512-BF16" } else { "widened" }
+        Unit::best().map_or("widened", Unit::name)
     }
 
     /// The bytes that a matrix of these sizes takes; `None` if they are too many to count.
     pub(crate) fn bytes(depth: usize, columns: usize) -> Option<usize> {
-        depth.div_ceil(DEEP).checked_mul(columns.div_ceil(LANES))?.checked_mul(size_of::<Line>())
+        groups(depth).checked_mul(columns.div_ceil(LANES))?.checked_mul(size_of::<Line>())
     }
 
     /// The bytes that it takes.
@@ -94,7 +94,7 @@ impl PackedBf16 {
 
     /// The panel that begins at a column which is a multiple of a panel's.
     fn panel(&self, column: usize) -> Panel<'_> {
-        let (groups, across) = (self.depth.div_ceil(DEEP), self.columns.div_ceil(LANES));
+        let (groups, across) = (groups(self.depth), self.columns.div_ceil(LANES));
         let first = column / LANES;
         let wide = LINES.min(across - first);
         let (lines, after) = self.lines()[first * groups..].split_at(wide * groups);
@@ -126,7 +126,7 @@ impl Kernel for Pack<'_> {
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, _: S) {
         let Self { b, depth, columns, lines } = self;
-        let panels = lines.chunks_mut((LINES * depth.div_ceil(DEEP)).max(1));
+        let panels = lines.chunks_mut((LINES * groups(depth)).max(1));
         for (first, panel) in (0..columns).step_by(LINES * LANES).zip(panels) {
             let own = (LINES * LANES).min(columns - first);
             let wide = own.div_ceil(LANES);
@@ -169,15 +169,25 @@ pub(crate) fn memory(rows: usize, b: &PackedBf16) -> usize {
 
 fn memory_of(unit: Option<Unit>, rows: usize, depth: usize) -> usize {
     match unit {
-        Some(_) => rows.min(HEIGHT) * pitch(depth),
+        Some(unit) => rows.min(HEIGHT).next_multiple_of(unit.rows()) * pitch(depth),
         None => Panels::len(depth, Packed::COLUMNS) / LANES,
     }
 }
 
+/// Words of a column that the best unit multiplies at once.
+fn step() -> usize {
+    Unit::best().map_or(1, Unit::deep)
+}
+
+/// Words of a column of this depth: steps are filled up with zeros.
+fn groups(depth: usize) -> usize {
+    depth.div_ceil(DEEP).next_multiple_of(step())
+}
+
 /// Words of a column that are gone through at a time: blocks are about as deep as each other.
 fn deep(depth: usize) -> usize {
-    let groups = depth.div_ceil(DEEP);
-    groups.div_ceil(groups.div_ceil(DEPTH).max(1)).max(1)
+    let groups = groups(depth);
+    groups.div_ceil(groups.div_ceil(DEPTH).max(1)).next_multiple_of(step()).max(1)
 }
 
 /// Lines from one row of a block of A to the next. One more than there need be: rows do not crowd the same places of a cache.
@@ -284,9 +294,9 @@ struct MatMul<'a, 'b, 'c> {
 
 impl MatMul<'_, '_, '_> {
     #[inline(always)]
-    fn run(mut self, unit: Unit) {
+    fn run(mut self, unit: Vectors) {
         let ((height, _), depth) = (self.c.sizes(), self.b.depth);
-        let (groups, deep) = (depth.div_ceil(DEEP), deep(depth));
+        let (groups, deep) = (groups(depth), deep(depth));
         for top in (0..height).step_by(HEIGHT) {
             let rows = top..height.min(top + HEIGHT);
             for start in (0..groups).step_by(deep) {
@@ -295,7 +305,7 @@ impl MatMul<'_, '_, '_> {
                 for (row, to) in rows.clone().zip(self.left.chunks_exact_mut(pitch(depth))) {
                     let first = self.a.at.offset + row * self.a.at.row as usize;
                     let row = &self.a.data[first..][numbers.clone()];
-                    narrow_row(unit, row, to);
+                    unit.narrow_row(row, to);
                 }
                 self.panels(unit, rows.clone(), own);
             }
@@ -304,7 +314,7 @@ impl MatMul<'_, '_, '_> {
 
     /// Some rows times all panels, over these words of a column.
     #[inline(always)]
-    fn panels(&mut self, unit: Unit, rows: Range<usize>, own: Range<usize>) {
+    fn panels(&mut self, unit: Vectors, rows: Range<usize>, own: Range<usize>) {
         let (_, columns) = self.c.sizes();
         for to in (0..columns).step_by(LINES * LANES) {
             let Panel { lines, wide, after } = self.b.panel(self.column + to);
@@ -322,13 +332,16 @@ impl MatMul<'_, '_, '_> {
     #[inline(always)]
     fn panel<const V: usize>(
         &mut self,
-        unit: Unit,
+        unit: Vectors,
         rows: Range<usize>,
         adds: bool,
         (lines, next): (&[Line], &[u32]),
         to: usize,
     ) {
         let (panel, _) = lines.as_chunks::<V>();
+        if unit.has_tiles() {
+            return self.tall::<V>(unit, rows, adds, panel, to);
+        }
         // Words that are asked for with each row of the panel.
         let each = (lines.len() * LANES).div_ceil(rows.len().div_ceil(8));
         let pace = if next.is_empty() { 0 } else { each.div_ceil(panel.len()) };
@@ -351,7 +364,7 @@ impl MatMul<'_, '_, '_> {
     #[inline(always)]
     fn block<const H: usize, const V: usize>(
         &mut self,
-        unit: Unit,
+        unit: Vectors,
         (first, row, to): (usize, usize, usize),
         left: usize,
         adds: bool,
@@ -365,7 +378,41 @@ impl MatMul<'_, '_, '_> {
         });
         let mut sums = [[[0.0; LANES]; V]; H];
         unit.dots(rows, panel, next, &mut sums);
-        for (sums, row) in sums.iter().take(count).zip(row..) {
+        self.leave(&sums[..count], row, to, adds);
+        count
+    }
+
+    /// All rows of a block of A times a panel, by tiles. What fills up the last ones is left out.
+    #[inline(always)]
+    fn tall<const V: usize>(
+        &mut self,
+        unit: Vectors,
+        rows: Range<usize>,
+        adds: bool,
+        panel: &[[Line; V]],
+        to: usize,
+    ) {
+        let pitch = pitch(self.b.depth);
+        for row in rows.clone().step_by(2 * TALL) {
+            let count = (rows.end - row).min(2 * TALL);
+            let left = cast_slice(&self.left[(row - rows.start) * pitch..]);
+            let mut sums = [[[0.0; LANES]; V]; 2 * TALL];
+            let own = &mut sums[..count.next_multiple_of(TALL)];
+            unit.tall((left, pitch * LANES), panel, own);
+            self.leave(&sums[..count], row, to, adds);
+        }
+    }
+
+    /// Leaves sums in rows of C from this one on, or adds them to these.
+    #[inline(always)]
+    fn leave<const V: usize>(
+        &mut self,
+        sums: &[[[f32; LANES]; V]],
+        row: usize,
+        to: usize,
+        adds: bool,
+    ) {
+        for (sums, row) in sums.iter().zip(row..) {
             let (whole, rest) = self.c.row(row)[to..].as_chunks_mut::<LANES>();
             for (sums, to) in sums.iter().zip(&mut *whole) {
                 leave(to, sums, adds);
@@ -374,7 +421,6 @@ impl MatMul<'_, '_, '_> {
                 leave(rest, sums, adds);
             }
         }
-        count
     }
 }
 

@@ -28,7 +28,7 @@ use chain::Sums;
 use pulp::Simd;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use units::{Dots, TALL, Unit, Work};
+use units::{Dots, TALL, Unit, Work, small};
 
 /// Neighbours in a column that are multiplied at a time.
 const DEEP: usize = 4;
@@ -81,6 +81,8 @@ enum Elements {
         offsets: Vec<i32>,
         /// Whether anything was.
         moved: bool,
+        /// Whether the bytes are [`small`].
+        small: bool,
     },
     /// Row by row, where those of a column differ by more than a byte holds.
     Wide(Vec<i32>),
@@ -212,7 +214,8 @@ impl PackedIntegers {
             }
         }
         let moved = offsets.iter().any(|&offset| offset != 0);
-        let elements = Elements::Bytes { lines, sums, offsets, moved };
+        let small = small(&lines);
+        let elements = Elements::Bytes { lines, sums, offsets, moved, small };
         Ok(Self { depth, columns, elements })
     }
 
@@ -221,9 +224,15 @@ impl PackedIntegers {
         matches!(self.elements, Elements::Bytes { moved: true, .. })
     }
 
+    /// The unit to multiply by it with, of a machine that has this one.
+    fn unit(&self, unit: Unit) -> Unit {
+        let small = matches!(self.elements, Elements::Bytes { small: true, .. });
+        if small { unit.for_small() } else { unit }
+    }
+
     fn right(&self) -> Result<Right<'_>> {
         match &self.elements {
-            &Elements::Bytes { ref lines, ref sums, ref offsets, moved } => {
+            &Elements::Bytes { ref lines, ref sums, ref offsets, moved, .. } => {
                 Ok(Right { lines, sums, offsets: moved.then_some(&offsets[..]) })
             }
             Elements::Wide(_) => Err(Error::Unsupported { what: "a matrix of wide integers" }),
@@ -552,6 +561,7 @@ fn multiply_with(
             MatrixMut { data: c, at: at(n) },
         );
     };
+    let unit = b.unit(unit);
     let most = m.saturating_mul(n).saturating_mul(k) / SHARE;
     let wanted = if threads::count() == 1 { 1 } else { most.min(TASKS * threads::count()) };
     let (tall, wide) = tile([m, n], wanted);
@@ -600,7 +610,8 @@ pub(crate) fn multiply_tile(
     if right.offsets.is_some() && matches!(to, To::Finished(_)) {
         return Err(Error::Unsupported { what: "sums of moved elements in a chain" });
     }
-    Unit::best().run(MatMul { left, right, row, column, columns: b.columns, to });
+    let unit = b.unit(Unit::best());
+    unit.run(MatMul { left, right, row, column, columns: b.columns, to });
     Ok(())
 }
 

@@ -6,8 +6,8 @@
 //! any type; [`matmul`] multiplies matrices, which `matrix` describes, and on it stand
 //! [`attention`] and [`conv`]; `packed` multiplies by matrices that were prepacked, and on it stand `rnn` and, for
 //! images whose channels are side by side, `channels_last`; `bf16` does by weights of half as many bytes what `packed`
-//! does; `int8` multiplies integers that fit into bytes; [`pool`] folds windows. Every kernel checks the sizes and
-//! strides that it is given before it touches an element.
+//! does; `int8` multiplies integers that fit into bytes; both use `amx` where the machine has it; [`pool`] folds windows.
+//! Every kernel checks the sizes and strides that it is given before it touches an element.
 
 pub mod arg;
 pub mod attention;
@@ -24,6 +24,8 @@ pub mod real;
 pub mod reduce;
 pub mod softmax;
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 pub(crate) mod bf16;
 pub(crate) mod channels_last;
 pub(crate) mod cumulative;

@@ -2,6 +2,7 @@
 
 use super::Packing;
 use crate::cpu::Module;
+use crate::cpu::kernels::bf16::PackedBf16;
 use crate::error::Error;
 use bytes::Bytes;
 use graphene_frontend::dim::{Bindings, Dim};
@@ -139,7 +140,7 @@ fn weights_may_be_rounded_to_bf16() {
             let outputs = executable.run(std::slice::from_ref(&x)).expect("it runs");
             (outputs[0].as_slice::<f32>().expect("floats").to_vec(), bytes)
         });
-        assert_eq!(half, 40 * 48 * 2);
+        assert_eq!(Some(half as usize), PackedBf16::bytes(40, 40));
         assert!(all >= 40 * 40 * 4, "{all}");
         assert_ne!(narrow, single, "nothing was rounded");
         let (want, bounds) = magnitudes_within(w_numbers, layers, x_numbers);
@@ -160,7 +161,7 @@ fn weights_of_bf16_stay_so() {
     let want = evaluate(&graph, std::slice::from_ref(&x)).expect("the reference runs it");
     let planned = plan(&graph, &Target::cpu(2), Granularity::Fused, &Bindings::new());
     let module = Module::compile(planned.expect("it is planned").program).expect("it is compiled");
-    assert_eq!(module.own_bytes(), 40 * 48 * 2);
+    assert_eq!(Some(module.own_bytes() as usize), PackedBf16::bytes(40, 40));
     let mut executable = module.executable(&Bindings::new()).expect("it is bound");
     let got = executable.run(std::slice::from_ref(&x)).expect("it runs");
     let [got, want] = [&got[0], &want[0]].map(|y| y.as_slice::<half::bf16>().expect("bf16"));

@@ -1,4 +1,4 @@
-//! Matmuls by weights of bf16 beside a model of their roundings, with the machine's instruction and without.
+//! Matmuls by weights of bf16 beside a model of their roundings, with each of the machine's instructions and without.
 
 use super::{Line, PackedBf16, Unit, memory_of, multiply_by};
 use crate::cpu::kernels::matrix::{Matrix, Strides};
@@ -12,9 +12,9 @@ use half::bf16;
 /// The largest relative change by which a number becomes one of single precision.
 const UNIT: f64 = 1.0 / (1 << 24) as f64;
 
-/// With the instruction, if the machine has it, and without.
+/// With the instructions that the machine has, and without.
 fn units() -> impl Iterator<Item = Option<Unit>> {
-    Unit::best().map(Some).into_iter().chain([None])
+    Unit::all().map(Some).chain([None])
 }
 
 fn element(x: &[f32], at: Strides<'_>, i: usize, j: usize) -> f32 {
@@ -33,18 +33,31 @@ fn run(
     multiply_by(unit, k, a, b, column, c, &mut memory)
 }
 
-/// What the instruction makes of a column of `k` numbers, in its order and with its roundings. Blocks of the depth are added
-/// up by themselves.
-fn model(k: usize, a: impl Fn(usize) -> f32, b: impl Fn(usize) -> f32) -> f32 {
-    let groups = k.div_ceil(super::DEEP);
+/// What a unit's instruction makes of a column of `k` numbers, in its order and with its roundings. Blocks of the depth are
+/// added up by themselves.
+fn model(unit: Unit, k: usize, a: impl Fn(usize) -> f32, b: impl Fn(usize) -> f32) -> f32 {
+    let groups = super::groups(k);
     let deep = super::deep(k);
-    let product = |k: usize, sum: f32| bf16::from_f32(a(k)).to_f32().mul_add(b(k), sum);
-    let blocks = (0..groups).step_by(deep).map(|first| {
-        (first..groups.min(first + deep)).fold(0.0_f32, |sum, group| {
-            let sum = if 2 * group + 1 < k { product(2 * group + 1, sum) } else { sum };
-            product(2 * group, sum)
-        })
-    });
+    let product = |sum: f32, at: usize| match at < k {
+        true => bf16::from_f32(a(at)).to_f32().mul_add(b(at), sum),
+        false => sum,
+    };
+    let of_block = |first: usize| {
+        let mut own = first..groups.min(first + deep);
+        if unit.deep() == 1 {
+            return own.fold(0.0, |sum, group| product(product(sum, 2 * group + 1), 2 * group));
+        }
+        let mut sum = 0.0_f32;
+        while !own.is_empty() {
+            let tile = own.start..own.start + unit.deep();
+            let [even, odd] =
+                [0, 1].map(|half| tile.clone().map(|group| 2 * group + half).fold(0.0, product));
+            sum += even + odd;
+            own.start = tile.end;
+        }
+        sum
+    };
+    let blocks = (0..groups).step_by(deep).map(of_block);
     blocks.reduce(|sum, block| sum + block).unwrap_or(0.0)
 }
 
@@ -69,8 +82,8 @@ fn matmuls_are_rounded_as_the_model_says() {
                     for (place, &got) in c.iter().enumerate() {
                         let of_a = |k| element(&a, a_at, place / n, k);
                         let of_b = |k| element(&rounded, b_at, k, place % n);
-                        if unit.is_some() {
-                            let want = model(k, of_a, of_b);
+                        if let Some(unit) = unit {
+                            let want = model(unit, k, of_a, of_b);
                             assert_eq!(got, want, "{m}x{n}x{k} at {place}");
                             continue;
                         }

@@ -1,47 +1,101 @@
-//! Dot products of bf16 by AVX-512, where the machine has instructions for them.
+//! Dot products of bf16 by AMX and AVX-512, where the machine has instructions for them.
 
 #![allow(unsafe_code)]
 
 use super::{LANES, Line, MatMul};
 
+/// Rows of AMX's tiles.
+pub(super) const TALL: usize = 16;
+
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Unit, narrow_row};
+pub(super) use x86::{Unit, Vectors};
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use none::{Unit, narrow_row};
+pub(super) use none::{Unit, Vectors};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{LANES, Line, MatMul};
+    use super::{LANES, Line, MatMul, TALL};
+    use crate::cpu::kernels::amx::{Amx, Tiles};
     use crate::cpu::kernels::prefetch::prefetch;
     use bytemuck::Zeroable;
     use std::arch::x86_64::{
         __m512, __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_set1_epi32,
     };
 
-    /// Proof that the machine has AVX-512 with instructions for bf16.
+    /// Proof that the machine has AVX-512 with instructions for bf16; beside it AMX with such.
     #[derive(Clone, Copy, Debug)]
-    pub(in super::super) struct Unit(());
+    pub(in super::super) struct Unit(Option<Amx>);
 
     impl Unit {
-        /// That of this machine.
-        pub(in super::super) fn best() -> Option<Self> {
+        /// Those of this machine, the best one first.
+        pub(in super::super) fn all() -> impl Iterator<Item = Self> {
             let has = is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512bf16");
-            has.then_some(Self(()))
+            let with_tiles = Amx::for_bf16().filter(|_| has).map(|amx| Self(Some(amx)));
+            with_tiles.into_iter().chain(has.then_some(Self(None)))
+        }
+
+        /// The best one.
+        pub(in super::super) fn best() -> Option<Self> {
+            Self::all().next()
+        }
+
+        /// The name in profiles.
+        pub(in super::super) fn name(self) -> &'static str {
+            if self.0.is_some() { "AMX-BF16" } else { "AVX512-BF16" }
+        }
+
+        /// Words of a column that it multiplies at once.
+        pub(in super::super) fn deep(self) -> usize {
+            if self.0.is_some() { LANES } else { 1 }
+        }
+
+        /// Rows of A that it multiplies at once: memory has as many times some.
+        pub(in super::super) fn rows(self) -> usize {
+            if self.0.is_some() { TALL } else { 1 }
         }
 
         /// Multiplies with its instructions.
         pub(in super::super) fn run(self, work: MatMul<'_, '_, '_>) {
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-            fn run(unit: Unit, work: MatMul<'_, '_, '_>) {
-                work.run(unit);
+            fn run(vectors: Vectors, work: MatMul<'_, '_, '_>) {
+                work.run(vectors);
             }
-            // SAFETY: the machine has these, as `best` found.
-            unsafe { run(self, work) }
+            // SAFETY: the machine has these, as `all` found.
+            let run = |tiles| unsafe { run(Vectors(tiles), work) };
+            match self.0 {
+                Some(amx) => amx.run(|tiles| run(Some(tiles))),
+                None => run(None),
+            }
+        }
+    }
+
+    /// Proof that its instructions may be used, and that tiles have their full size.
+    #[derive(Clone, Copy)]
+    pub(in super::super) struct Vectors(Option<Tiles>);
+
+    impl Vectors {
+        /// Whether [`tall`](Self::tall) multiplies.
+        #[inline(always)]
+        pub(in super::super) fn has_tiles(self) -> bool {
+            self.0.is_some()
+        }
+
+        /// The sums of 16 or 32 rows of words, so many from one to the next, times the columns of a panel, by tiles.
+        #[inline(always)]
+        pub(in super::super) fn tall<const V: usize>(
+            self,
+            left: (&[u32], usize),
+            panel: &[[Line; V]],
+            to: &mut [[[f32; LANES]; V]],
+        ) {
+            if let Some(tiles) = self.0 {
+                tiles.of_bf16(left, panel, to);
+            }
         }
 
         /// The sums of rows of words times the columns of a panel. Of a word the upper half is multiplied and added first,
@@ -67,7 +121,7 @@ mod x86 {
                 }
                 let b = own.map(bytemuck::cast::<Line, __m512i>);
                 for (row, sums) in rows.iter().zip(&mut sums) {
-                    // SAFETY: every row has as many words as the panel has rows, and the machine AVX-512, as `best` found.
+                    // SAFETY: every row has as many words as the panel has rows, and the machine AVX-512, as `all` found.
                     let a = unsafe { _mm512_set1_epi32(*row.get_unchecked(k) as i32) };
                     for (sum, &b) in sums.iter_mut().zip(&b) {
                         // SAFETY: likewise, with instructions for bf16; types of one size, any bits of which are values.
@@ -79,6 +133,28 @@ mod x86 {
                 *to = bytemuck::cast(*sum);
             }
         }
+
+        /// A row rounded to bf16, ties to even, in pairs; what fills up its last line is zero.
+        #[inline(always)]
+        pub(in super::super) fn narrow_row(self, row: &[f32], to: &mut [Line]) {
+            let (chunks, rest) = row.as_chunks::<{ 2 * LANES }>();
+            for (chunk, to) in chunks.iter().zip(&mut *to) {
+                *to = self.narrow(chunk);
+            }
+            if !rest.is_empty() {
+                let mut last = [0.0; 2 * LANES];
+                last[..rest.len()].copy_from_slice(rest);
+                to[chunks.len()] = self.narrow(&last);
+            }
+        }
+
+        #[inline(always)]
+        fn narrow(self, numbers: &[f32; 2 * LANES]) -> Line {
+            let [first, second]: [__m512; 2] = bytemuck::cast(*numbers);
+            // SAFETY: the machine has the instruction, as `all` found; types of one size, any bits of which are values.
+            let words: __m512i = unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(second, first)) };
+            bytemuck::cast(words)
+        }
     }
 
     /// Words as pairs of numbers.
@@ -86,28 +162,6 @@ mod x86 {
     fn pairs(words: __m512i) -> __m512bh {
         // SAFETY: both are 64 bytes, of which any are a value.
         unsafe { std::mem::transmute(words) }
-    }
-
-    /// A row rounded to bf16, ties to even, in pairs; what fills up its last line is zero.
-    #[inline(always)]
-    pub(in super::super) fn narrow_row(unit: Unit, row: &[f32], to: &mut [Line]) {
-        let (chunks, rest) = row.as_chunks::<{ 2 * LANES }>();
-        for (chunk, to) in chunks.iter().zip(&mut *to) {
-            *to = narrow(unit, chunk);
-        }
-        if !rest.is_empty() {
-            let mut last = [0.0; 2 * LANES];
-            last[..rest.len()].copy_from_slice(rest);
-            to[chunks.len()] = narrow(unit, &last);
-        }
-    }
-
-    #[inline(always)]
-    fn narrow(_: Unit, numbers: &[f32; 2 * LANES]) -> Line {
-        let [first, second]: [__m512; 2] = bytemuck::cast(*numbers);
-        // SAFETY: the machine has the instruction, as `best` found; types of one size, any bits of which are values.
-        let words: __m512i = unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(second, first)) };
-        bytemuck::cast(words)
     }
 }
 
@@ -119,13 +173,45 @@ mod none {
     #[derive(Clone, Copy, Debug)]
     pub(in super::super) enum Unit {}
 
+    /// Nor these.
+    pub(in super::super) type Vectors = Unit;
+
     impl Unit {
+        pub(in super::super) fn all() -> impl Iterator<Item = Self> {
+            std::iter::empty()
+        }
+
         pub(in super::super) fn best() -> Option<Self> {
             None
         }
 
+        pub(in super::super) fn name(self) -> &'static str {
+            match self {}
+        }
+
+        pub(in super::super) fn deep(self) -> usize {
+            match self {}
+        }
+
+        pub(in super::super) fn rows(self) -> usize {
+            match self {}
+        }
+
         pub(in super::super) fn run(self, work: MatMul<'_, '_, '_>) {
             work.run(self);
+        }
+
+        pub(in super::super) fn has_tiles(self) -> bool {
+            match self {}
+        }
+
+        pub(in super::super) fn tall<const V: usize>(
+            self,
+            _: (&[u32], usize),
+            _: &[[Line; V]],
+            _: &mut [[[f32; LANES]; V]],
+        ) {
+            match self {}
         }
 
         pub(in super::super) fn dots<const H: usize, const V: usize>(
@@ -137,9 +223,9 @@ mod none {
         ) {
             match self {}
         }
-    }
 
-    pub(in super::super) fn narrow_row(unit: Unit, _: &[f32], _: &mut [Line]) {
-        match unit {}
+        pub(in super::super) fn narrow_row(self, _: &[f32], _: &mut [Line]) {
+            match self {}
+        }
     }
 }

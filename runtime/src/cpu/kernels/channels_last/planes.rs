@@ -1,4 +1,4 @@
-//! Images of few channels whose rows lie whole, as a network's first convolution has them: eight neighbouring windows are
+//! Images of few channels whose rows lie whole, as a network's first convolution has them: some neighbouring windows are
 //! summed for vectors of filters, and read the planes as they are.
 
 use super::{Images, Moves, vectors};
@@ -11,8 +11,10 @@ use crate::error::{Error, Result};
 use crate::threads::{self, chunks_mut};
 use pulp::Simd;
 
-/// Windows that are summed at a time: with three vectors of filters their sums fill three quarters of 32 registers.
-const TOGETHER: usize = 8;
+/// Windows that are summed at a time, at most: with three vectors of filters their sums fill three quarters of 32 registers. Half
+/// of them do so of 16.
+const MOST: usize = 8;
+const FEWER: usize = MOST / 2;
 
 /// Elements that a thread copies at least.
 const COPIED: usize = 1 << 13;
@@ -31,9 +33,9 @@ impl Planes {
     pub(super) fn fit(x: &Images<'_>, moves: &Moves) -> bool {
         let [_, channels, _, _] = x.shape;
         let steps = matches!(moves.strides[1], 1 | 2 | 4);
-        let windows = steps && moves.kernel[1] > 1 && moves.outer[1] >= TOGETHER;
+        let windows = steps && moves.kernel[1] > 1 && moves.outer[1] >= MOST;
         let whole = x.strides[3] == 1 && x.strides[1] != 1;
-        windows && whole && channels < super::FEW && packed::lanes() == 16
+        windows && whole && channels < super::FEW && packed::lanes() >= 8
     }
 
     /// # Errors
@@ -104,18 +106,29 @@ impl Kernel for Tile<'_, '_, '_> {
 
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, simd: S) {
-        match self.x.moves.strides[1] {
-            1 => self.lines::<S, FMA, 1, { TOGETHER }>(simd),
-            2 => self.lines::<S, FMA, 2, { 2 * TOGETHER - 1 }>(simd),
-            _ => self.lines::<S, FMA, 4, { 4 * TOGETHER - 3 }>(simd),
+        if const { S::REGISTER_COUNT < 32 } {
+            match self.x.moves.strides[1] {
+                1 => self.lines::<S, FMA, FEWER, 1, FEWER>(simd),
+                2 => self.lines::<S, FMA, FEWER, 2, { 2 * FEWER - 1 }>(simd),
+                _ => self.lines::<S, FMA, FEWER, 4, { 4 * FEWER - 3 }>(simd),
+            }
+        } else {
+            match self.x.moves.strides[1] {
+                1 => self.lines::<S, FMA, MOST, 1, MOST>(simd),
+                2 => self.lines::<S, FMA, MOST, 2, { 2 * MOST - 1 }>(simd),
+                _ => self.lines::<S, FMA, MOST, 4, { 4 * MOST - 3 }>(simd),
+            }
         }
     }
 }
 
 impl Tile<'_, '_, '_> {
-    /// All rows of windows, which step over `STEP` columns and together stand on `SPAN` of them.
+    /// All rows of windows, which step over `STEP` columns; `N` of them stand on `SPAN` columns together.
     #[inline(always)]
-    fn lines<S: Simd, const FMA: bool, const STEP: usize, const SPAN: usize>(mut self, simd: S) {
+    fn lines<S: Simd, const FMA: bool, const N: usize, const STEP: usize, const SPAN: usize>(
+        mut self,
+        simd: S,
+    ) {
         let [rows, columns] = self.x.moves.outer;
         let (height, _) = self.y.sizes();
         let width = packed::width(S::F32_LANES);
@@ -124,9 +137,9 @@ impl Tile<'_, '_, '_> {
             let number = (self.first + at) / columns;
             let image = number / rows * self.x.channels * plane;
             let line = image + number % rows * self.x.moves.strides[0] * self.x.shape[1];
-            for column in (0..columns).step_by(TOGETHER) {
+            for column in (0..columns).step_by(N) {
                 // The last windows are summed together with some before them, a second time.
-                let column = column.min(columns - TOGETHER);
+                let column = column.min(columns - N);
                 let (from, window) = (line + column * STEP, at + column);
                 for filter in (0..self.w.columns).step_by(width) {
                     let vectors = width.min(self.w.columns - filter).div_ceil(S::F32_LANES);
@@ -135,10 +148,12 @@ impl Tile<'_, '_, '_> {
                     let (panel, _) = S::as_simd_f32s(panel);
                     let at = (from, window, filter);
                     match vectors {
-                        1 => self.group::<S, FMA, STEP, SPAN, 1>(simd, at, panel),
-                        2 => self.group::<S, FMA, STEP, SPAN, 2>(simd, at, panel),
+                        1 => self.group::<S, FMA, N, STEP, SPAN, 1>(simd, at, panel),
+                        2 => self.group::<S, FMA, N, STEP, SPAN, 2>(simd, at, panel),
                         _ => {
-                            self.group::<S, FMA, STEP, SPAN, { packed::VECTORS }>(simd, at, panel);
+                            self.group::<S, FMA, N, STEP, SPAN, { packed::VECTORS }>(
+                                simd, at, panel,
+                            );
                         }
                     }
                 }
@@ -148,7 +163,14 @@ impl Tile<'_, '_, '_> {
 
     /// Some windows, from this place of the first plane on, for some filters.
     #[inline(always)]
-    fn group<S: Simd, const FMA: bool, const STEP: usize, const SPAN: usize, const V: usize>(
+    fn group<
+        S: Simd,
+        const FMA: bool,
+        const N: usize,
+        const STEP: usize,
+        const SPAN: usize,
+        const V: usize,
+    >(
         &mut self,
         simd: S,
         (from, window, filter): (usize, usize, usize),
@@ -162,13 +184,13 @@ impl Tile<'_, '_, '_> {
             channels: *channels,
             plane: rows * columns,
         };
-        let mut sums = [vectors::<S, V>(&self.bias[filter..]); TOGETHER];
+        let mut sums = [vectors::<S, V>(&self.bias[filter..]); N];
         for (number, panel) in panel.chunks_exact(row.taps * row.channels).enumerate() {
             let x = &data[from + number * moves.dilations[0] * columns..];
-            sums = add::<S, STEP, SPAN, V>(simd, sums, x, &row, panel);
+            sums = add::<S, N, STEP, SPAN, V>(simd, sums, x, &row, panel);
         }
-        const { assert!(TOGETHER == 8) }
-        unrolled!(i in [0 1 2 3 4 5 6 7] => {
+        const { assert!(N <= 8) }
+        unrolled!(i in [0 1 2 3 4 5 6 7] => if i < N {
             let number = (self.first + window + i) * self.w.columns + filter;
             let row = self.y.row(window + i);
             let end = row.len().min(filter + V * S::F32_LANES);
@@ -188,13 +210,13 @@ struct Row {
 
 /// Sums and those of a row's elements times weights. They are given and taken by value, so that they stay in registers.
 #[inline(always)]
-fn add<S: Simd, const STEP: usize, const SPAN: usize, const V: usize>(
+fn add<S: Simd, const N: usize, const STEP: usize, const SPAN: usize, const V: usize>(
     simd: S,
-    sums: [[S::f32s; V]; TOGETHER],
+    sums: [[S::f32s; V]; N],
     x: &[f32],
     row: &Row,
     panel: &[[S::f32s; V]],
-) -> [[S::f32s; V]; TOGETHER] {
+) -> [[S::f32s; V]; N] {
     let mut own = sums;
     let mut weights = panel.iter();
     for tap in 0..row.taps {

@@ -208,6 +208,7 @@ pub(super) fn multiply_windows_with(
     check_size("lines of a panel", images.lines(), lines.len())?;
     let right = packed.right()?;
     let columns = packed.columns;
+    let unit = packed.unit(unit);
     unit.run(Sums { images, part, right, columns, filters, rows, bias, lines, to });
     Ok(())
 }

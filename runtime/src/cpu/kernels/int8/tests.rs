@@ -29,7 +29,8 @@ fn element(x: &[i32], at: Strides<'_>, i: usize, j: usize) -> i32 {
 }
 
 /// Ranges of elements of A and B, and whether the elements of B fit into bytes.
-const RANGES: [([i32; 2], [i32; 2], bool); 9] = [
+const RANGES: [([i32; 2], [i32; 2], bool); 10] = [
+    ([0, 255], [-64, 64], true),
     ([0, 255], [-128, 127], true),
     ([0, 255], [-127, 127], true),
     ([-128, 127], [-128, 127], true),
@@ -97,6 +98,24 @@ fn the_largest_terms_are_exact() {
     }
 }
 
+/// The largest neighbours whose products 16 bits hold by twos, and the least that they do not hold, are exact alike.
+#[test]
+fn neighbours_are_exact_up_to_the_last_that_are_small_and_beyond() {
+    let pairs = [[127, 1], [64, 64], [-128, 0], [-127, -1], [-128, 127], [127, 2], [-128, -1]];
+    for (unit, pair) in Unit::all().flat_map(|unit| pairs.map(|pair| (unit, pair))) {
+        let (m, n, k) = (3, 16, 8);
+        let (a, b) = (vec![255; m * k], (0..k * n).map(|i| pair[i / n % 2]).collect::<Vec<i32>>());
+        let at = |row: usize| strides(0, row as isize, 1);
+        let packed = PackedIntegers::new(Matrix { data: &b, at: at(n) }, k, n).unwrap();
+        let is_small = matches!(packed.elements, Elements::Bytes { small: true, .. });
+        assert_eq!(is_small, ![[127, 2], [-128, -1]].contains(&pair), "{pair:?}");
+        let mut c = vec![7; m * n];
+        multiply_with(unit, k, Matrix { data: &a, at: at(k) }, &packed, &mut c).unwrap();
+        let want = 255 * (pair[0] + pair[1]) * k as i32 / 2;
+        assert_eq!(c, vec![want; m * n], "{unit:?} {pair:?}");
+    }
+}
+
 /// Convolutions whose channels are not innermost, with a border, channels that are no whole words, and filters with -128, without
 /// it, and moved.
 #[test]
@@ -115,7 +134,7 @@ fn windows_are_multiplied_exactly() {
     let x: Vec<u8> = numbers(channels * plane, 3, [0, 255]).into_iter().map(|x| x as u8).collect();
     let bias = numbers(filters, 7, [-500, 500]);
     let zeros = [(0, false), (128, false), (255, false), (-128, true), (3, true)];
-    let of_filters = [[-127, 127], [-128, 127], [0, 254], [0, 255]];
+    let of_filters = [[-64, 64], [-127, 127], [-128, 127], [0, 254], [0, 255]];
     for (unit, range, (zero, signed)) in Unit::all().flat_map(|unit| {
         of_filters
             .into_iter()

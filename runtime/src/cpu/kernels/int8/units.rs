@@ -1,19 +1,19 @@
-//! Dot products of bytes by the machine's units: AMX's tiles, vectors with VNNI, those of AVX2, and any.
+//! Dot products of bytes by the machine's units: AMX's tiles, vectors of AVX-512 and of AVX2 with VNNI, those of AVX2, and any.
 
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
-mod amx;
-#[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod unsplit;
 mod vectors;
 
 use super::chain::{Finish, Sums};
 use super::{DEEP, LANES, Line};
 #[cfg(target_arch = "x86_64")]
-use crate::cpu::kernels::prefetch::prefetch;
+use crate::cpu::kernels::amx::{Amx, Tiles};
 #[cfg(target_arch = "x86_64")]
-use amx::Amx;
+use crate::cpu::kernels::prefetch::prefetch;
 #[cfg(target_arch = "x86_64")]
 use bytemuck::Zeroable;
 #[cfg(target_arch = "x86_64")]
@@ -21,9 +21,11 @@ use pulp::x86::V3;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m512i, _mm512_dpbusd_epi32, _mm512_set1_epi32};
 
+#[cfg(target_arch = "x86_64")]
+use unsplit::{AvxVnni, Unsplit};
 pub(super) use vectors::Vectors;
 
-/// Rows of a tile.
+/// Rows of AMX's tiles.
 pub(super) const TALL: usize = 16;
 
 /// A unit that multiplies bytes.
@@ -31,12 +33,18 @@ pub(super) const TALL: usize = 16;
 pub(super) enum Unit {
     /// Tiles, beside vectors with VNNI.
     #[cfg(target_arch = "x86_64")]
-    Amx(Amx),
+    Amx(Amx, Vnni),
     /// AVX-512 with VNNI.
     #[cfg(target_arch = "x86_64")]
     Vnni(Vnni),
+    /// AVX2 with VNNI.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni(AvxVnni),
     #[cfg(target_arch = "x86_64")]
     Avx2(V3),
+    /// AVX2 for columns that are [`small`].
+    #[cfg(target_arch = "x86_64")]
+    Avx2Small(V3),
     /// What the compiler makes of plain loops.
     Any,
 }
@@ -45,10 +53,11 @@ impl Unit {
     /// Those of this machine, the best one first.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn all() -> impl Iterator<Item = Self> {
-        let amx = Amx::new().map(Self::Amx);
-        let some =
-            [amx, Vnni::new().map(Self::Vnni), V3::try_new().map(Self::Avx2), Some(Self::Any)];
-        some.into_iter().flatten()
+        let vnni = Vnni::new();
+        let amx = Amx::for_bytes().zip(vnni).map(|(amx, vnni)| Self::Amx(amx, vnni));
+        let of_avx2 = [AvxVnni::new().map(Self::AvxVnni), V3::try_new().map(Self::Avx2)];
+        let some = [amx, vnni.map(Self::Vnni)].into_iter().chain(of_avx2).chain([Some(Self::Any)]);
+        some.flatten()
     }
 
     /// The one of other machines.
@@ -62,15 +71,26 @@ impl Unit {
         Self::all().next().unwrap_or(Self::Any)
     }
 
+    /// The one to take instead of it for columns that are [`small`].
+    pub(super) fn for_small(self) -> Self {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(v3) => Self::Avx2Small(v3),
+            other => other,
+        }
+    }
+
     /// The name in profiles.
     pub(super) fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Amx(_) => "AMX",
+            Self::Amx(..) => "AMX",
             #[cfg(target_arch = "x86_64")]
             Self::Vnni(_) => "VNNI",
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(_) => "AVX2",
+            Self::AvxVnni(_) => "AVX-VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) | Self::Avx2Small(_) => "AVX2",
             Self::Any => "portable",
         }
     }
@@ -79,7 +99,7 @@ impl Unit {
     pub(super) fn deep(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Amx(_) => LANES,
+            Self::Amx(..) => LANES,
             _ => 1,
         }
     }
@@ -88,14 +108,30 @@ impl Unit {
     pub(super) fn run(self, work: impl Work) {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Amx(amx) => amx.run(work),
+            Self::Amx(amx, vnni) => amx.run(|tiles| vnni.run(WithTiles(tiles, work))),
             #[cfg(target_arch = "x86_64")]
             Self::Vnni(vnni) => vnni.run(work),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(v3) => avx2::run(v3, work),
+            Self::AvxVnni(vnni) => vnni.run(work),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(v3) => avx2::run(v3, work, v3),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2Small(v3) => avx2::run(v3, work, Unsplit(v3)),
             Self::Any => work.run(Plain),
         }
     }
+}
+
+/// Whether 16 bits hold each sum of two products of these neighbours in a column and bytes from 0 to 255, as for all weights of 7
+/// bits.
+pub(super) fn small(lines: &[Line]) -> bool {
+    const MOST: i16 = i16::MAX / 255;
+    lines.iter().all(|line| {
+        let (pairs, _) = line.0.as_chunks::<2>();
+        let sum = |of: fn(i16, i16) -> i16, [a, b]: [i8; 2]| of(a.into(), 0) + of(b.into(), 0);
+        let fits = |&pair: &[i8; 2]| sum(i16::max, pair) <= MOST && sum(i16::min, pair) >= -MOST;
+        pairs.iter().all(fits)
+    })
 }
 
 /// What is done with a unit's dot products. `run` and all that it calls must be `#[inline(always)]`.
@@ -310,6 +346,63 @@ impl Dots for Vnni {
         }
         // SAFETY: the machine has these, as `new` found.
         unsafe { run(self, finish, sums) }
+    }
+}
+
+/// Works with tiles, too.
+#[cfg(target_arch = "x86_64")]
+struct WithTiles<W>(Tiles, W);
+
+#[cfg(target_arch = "x86_64")]
+impl<W: Work> Work for WithTiles<W> {
+    #[inline(always)]
+    fn run<D: Dots>(self, _: D) {
+        self.1.run(Tiled(self.0));
+    }
+}
+
+/// Tiles; vectors are those of VNNI.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+struct Tiled(Tiles);
+
+#[cfg(target_arch = "x86_64")]
+impl Dots for Tiled {
+    const ROWS: usize = TALL;
+
+    #[inline(always)]
+    fn dots<const H: usize, const V: usize>(
+        self,
+        rows: [&[u32]; H],
+        panel: &[[Line; V]],
+        to: &mut [[[i32; LANES]; V]; H],
+    ) {
+        Vnni(()).dots(rows, panel, to);
+    }
+
+    #[inline(always)]
+    fn tall<const V: usize>(
+        self,
+        left: (&[u32], usize),
+        panel: &[[Line; V]],
+        to: &mut [[[i32; LANES]; V]],
+    ) {
+        self.0.of_bytes(left, panel, to);
+    }
+
+    #[inline(always)]
+    fn turned<const H: usize, const W: usize>(
+        self,
+        columns: Words<'_>,
+        panel: &[[Line; W]],
+        to: &mut [[[i32; LANES]; W]; H],
+    ) {
+        Vnni(()).turned(columns, panel, to);
+    }
+
+    #[inline(always)]
+    fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>) {
+        Vnni(()).finish(finish, sums);
     }
 }
 

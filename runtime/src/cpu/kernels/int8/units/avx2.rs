@@ -8,19 +8,19 @@ use std::arch::x86_64::{
     __m128i, __m256, __m256i, _CMP_ORD_Q, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT,
 };
 
-/// Works with its instructions.
-pub(super) fn run(v3: V3, work: impl Work) {
-    v3.vectorize(WithAvx2(v3, work));
+/// Works with its instructions, dot products being computed in this way.
+pub(super) fn run(v3: V3, work: impl Work, dots: impl Dots) {
+    v3.vectorize(WithAvx2(work, dots));
 }
 
-struct WithAvx2<W>(V3, W);
+struct WithAvx2<W, D>(W, D);
 
-impl<W: Work> pulp::NullaryFnOnce for WithAvx2<W> {
+impl<W: Work, D: Dots> pulp::NullaryFnOnce for WithAvx2<W, D> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        self.1.run(self.0);
+        self.0.run(self.1);
     }
 }
 
