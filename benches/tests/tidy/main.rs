@@ -89,6 +89,7 @@ const MAY_BE_UNSAFE: &[&str] = &[
     "runtime/capi/src/pool.rs",
     "runtime/capi/src/raw.rs",
     "runtime/capi/src/status.rs",
+    "runtime/src/cpu/kernels/amx.rs",
     "runtime/src/cpu/kernels/bf16/units.rs",
     "runtime/src/cpu/kernels/gemm.rs",
     "runtime/src/cpu/kernels/int8/units.rs",

@@ -167,7 +167,8 @@ impl MatMul {
         let [_, n, k] = Self::SIZES;
         let at = Strides { offset: 0, batch: &[], row: n as isize, column: 1 };
         let bf16 = PackedBf16::new(Matrix { data: &vec![0.5; k * n], at }, k, n);
-        let bytes = PackedIntegers::new(Matrix { data: &vec![3; k * n], at }, k, n);
+        // Weights of 8 bits: some units multiply by smaller ones faster.
+        let bytes = PackedIntegers::new(Matrix { data: &vec![127; k * n], at }, k, n);
         let whole = "a small matrix is whole";
         Self { bf16: bf16.expect(whole), bytes: bytes.expect(whole) }
     }
@@ -242,7 +243,7 @@ mod tests {
         let matmul = MatMul::new();
         let [m, n, k] = MatMul::SIZES;
         assert_eq!(matmul.of_bytes(2), (2 * 2 * m * n * k) as f64);
-        assert_eq!(matmul.sums_of_bytes(1), vec![5 * 3 * k as i32; m * n]);
+        assert_eq!(matmul.sums_of_bytes(1), vec![5 * 127 * k as i32; m * n]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use bytemuck::Pod;
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, __get_cpuid_max};
+use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 /// Rows of a tile, and its words in a row.
@@ -13,11 +14,11 @@ pub(super) const TALL: usize = 16;
 /// Bytes of a row.
 const ROW: usize = TALL * size_of::<u32>();
 
-/// What an instruction multiplies: Intel's manual, CPUID, leaf 7, has bits of EDX for each.
+/// Instructions that multiply tiles, by their bits of EDX in CPUID's leaf 7 (Intel's manual).
 #[derive(Clone, Copy)]
-enum Product {
-    Bytes = 1 << 25,
-    Bf16 = 1 << 22,
+enum Instruction {
+    Tdpbusd = 1 << 25,
+    Tdpbf16ps = 1 << 22,
 }
 
 /// The bit of EDX for tiles.
@@ -28,31 +29,31 @@ const TILES: u32 = 1 << 24;
 pub(super) struct Amx(());
 
 impl Amx {
-    /// That for bytes.
+    /// AMX with its instruction for bytes.
     pub(super) fn for_bytes() -> Option<Self> {
-        static FOUND: LazyLock<Option<Amx>> = LazyLock::new(|| Amx::new(Product::Bytes));
+        static FOUND: LazyLock<Option<Amx>> = LazyLock::new(|| Amx::new(Instruction::Tdpbusd));
         *FOUND
     }
 
-    /// That for numbers of bf16.
+    /// AMX with its instruction for numbers of bf16.
     pub(super) fn for_bf16() -> Option<Self> {
-        static FOUND: LazyLock<Option<Amx>> = LazyLock::new(|| Amx::new(Product::Bf16));
+        static FOUND: LazyLock<Option<Amx>> = LazyLock::new(|| Amx::new(Instruction::Tdpbf16ps));
         *FOUND
     }
 
-    fn new(product: Product) -> Option<Self> {
-        let need = TILES | product as u32;
+    fn new(instruction: Instruction) -> Option<Self> {
+        let need = TILES | instruction as u32;
         let has = __get_cpuid_max(0).0 >= 7 && __cpuid_count(7, 0).edx & need == need;
         (has && may_use_tiles()).then_some(Self(()))
     }
 
     /// Works with all tile registers of their full size.
     #[inline(always)]
-    pub(super) fn run(self, work: impl FnOnce(Tiles)) {
+    pub(super) fn run(self, work: impl for<'a> FnOnce(Tiles<'a>)) {
         let shape = Shape::FULL;
         // SAFETY: the machine has AMX and the process may use it, as `new` found; the operand is what the instruction reads.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const shape, options(nostack, readonly)) };
-        work(Tiles(()));
+        work(Tiles(PhantomData));
         // SAFETY: likewise; nobody reads the tiles any more.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
@@ -110,77 +111,101 @@ fn may_use_tiles() -> bool {
     false
 }
 
-/// Runs instructions on a tile of memory, whose rows are so many bytes apart.
-macro_rules! tile {
-    ($at:expr, $apart:expr, $($text:expr),+) => {
-        // SAFETY: registers have their full size, as `Tiles` proves; a tile at the address is within a slice, as was made sure
-        // of.
-        unsafe { asm!($($text),+, at = in(reg) $at, of = in(reg) $apart, options(nostack)) }
+// The compiler has no tile in a register of its own: nothing here uses its types for them. So they are still there for the next
+// instruction, which stays behind this one as long as neither is said to be pure.
+
+/// Loads a tile of memory, whose rows are so many bytes apart, into this register.
+macro_rules! load_tile {
+    ($at:expr, $apart:expr, $register:tt) => {
+        // SAFETY: registers have their full size, as `Tiles` proves; a tile at the address is within a slice, as `begin` checks.
+        unsafe {
+            asm!(
+                concat!("tileloadd ", $register, ", [{at} + {of}*1]"),
+                at = in(reg) $at,
+                of = in(reg) $apart,
+                out($register) _,
+                options(nostack, readonly)
+            );
+        }
     };
 }
 
-/// Adds products of tiles of A and those of a panel to 2 × 3 tiles of sums, or as many as there are, by this instruction. Of the
-/// last two registers one holds a tile of A, the other one of the panel: few loads of A, whose rows lie apart, are the fastest.
-macro_rules! add_products {
+/// Stores a register in memory, the rows so many bytes apart.
+macro_rules! store_tile {
+    ($at:expr, $apart:expr, $register:literal) => {
+        // SAFETY: registers have their full size, as `Tiles` proves; there are 16 or 32 rows, as `begin` checks.
+        unsafe {
+            asm!(
+                concat!("tilestored [{at} + {of}*1], ", $register),
+                at = in(reg) $at,
+                of = in(reg) $apart,
+                options(nostack)
+            );
+        }
+    };
+}
+
+/// Adds the dot products of the last two registers' tiles to this register's, by this instruction.
+macro_rules! multiply {
+    ($instruction:literal, $sums:tt) => {
+        // SAFETY: registers have their full size, as `Tiles` proves.
+        unsafe {
+            asm!(
+                concat!($instruction, " ", $sums, ", tmm6, tmm7"),
+                out($sums) _,
+                options(nostack, nomem)
+            );
+        }
+    };
+}
+
+/// Adds the dot products of tiles of A and those of a panel to 2 × 3 tiles of sums, or as many as there are, by this instruction.
+/// Of the last two registers one holds a tile of A, the other one of the panel: few loads of A, whose rows lie apart, are the
+/// fastest.
+macro_rules! accumulate {
     ($instruction:literal, $left:expr, $pitch:expr, $panel:expr, $columns:expr, $both:expr) => {{
         let (of_a, of_b) = ($pitch * size_of::<u32>(), $columns * ROW);
         for (step, lines) in $panel.chunks_exact(TALL).enumerate() {
             let a = $left[step * TALL..].as_ptr();
             let below = a.wrapping_add(TALL * $pitch);
-            macro_rules! load_b {
-                ($v:literal) => {
-                    let b = lines.as_flattened()[$v..].as_ptr();
-                    tile!(b, of_b, "tileloadd tmm7, [{at} + {of}*1]");
-                };
-            }
-            macro_rules! multiply {
-                ($sums:literal) => {
-                    // SAFETY: registers have their full size, as `Tiles` proves.
-                    unsafe {
-                        asm!(
-                            concat!($instruction, " ", $sums, ", tmm6, tmm7"),
-                            options(nostack, nomem)
-                        );
-                    }
-                };
-            }
-            tile!(a, of_a, "tileloadd tmm6, [{at} + {of}*1]");
-            load_b!(0);
-            multiply!("tmm0");
+            let lines = lines.as_flattened();
+            load_tile!(a, of_a, "tmm6");
+            load_tile!(lines.as_ptr(), of_b, "tmm7");
+            multiply!($instruction, "tmm0");
             if $columns > 1 {
-                load_b!(1);
-                multiply!("tmm1");
+                load_tile!(lines[1..].as_ptr(), of_b, "tmm7");
+                multiply!($instruction, "tmm1");
             }
             if $columns > 2 {
-                load_b!(2);
-                multiply!("tmm2");
+                load_tile!(lines[2..].as_ptr(), of_b, "tmm7");
+                multiply!($instruction, "tmm2");
             }
             if $both {
-                tile!(below, of_a, "tileloadd tmm6, [{at} + {of}*1]");
+                load_tile!(below, of_a, "tmm6");
                 // The last column's tile is still there.
                 match $columns {
-                    1 => multiply!("tmm3"),
-                    2 => multiply!("tmm4"),
-                    _ => multiply!("tmm5"),
+                    1 => multiply!($instruction, "tmm3"),
+                    2 => multiply!($instruction, "tmm4"),
+                    _ => multiply!($instruction, "tmm5"),
                 }
                 if $columns > 1 {
-                    load_b!(0);
-                    multiply!("tmm3");
+                    load_tile!(lines.as_ptr(), of_b, "tmm7");
+                    multiply!($instruction, "tmm3");
                 }
                 if $columns > 2 {
-                    load_b!(1);
-                    multiply!("tmm4");
+                    load_tile!(lines[1..].as_ptr(), of_b, "tmm7");
+                    multiply!($instruction, "tmm4");
                 }
             }
         }
     }};
 }
 
-/// Proof that all tile registers have their full size.
+/// Proof that all tile registers of this thread have their full size.
 #[derive(Clone, Copy)]
-pub(super) struct Tiles(());
+pub(super) struct Tiles<'a>(PhantomData<(&'a (), *const ())>);
 
-impl Tiles {
+impl Tiles<'_> {
     /// Dot products, modulo 2³², of 16 or 32 rows of bytes from 0 to 255, each so many words after the one before, and the
     /// columns of lines of bytes from -128 to 127.
     #[inline(always)]
@@ -191,13 +216,13 @@ impl Tiles {
         to: &mut [[[i32; TALL]; V]],
     ) {
         let both = self.begin((left, pitch), panel, to.len());
-        add_products!("tdpbusd", left, pitch, panel, V, both);
+        accumulate!("tdpbusd", left, pitch, panel, V, both);
         self.store(both, to);
     }
 
-    /// The same of words of two numbers of bf16. Of 16 words the sums of what is in their lower halves, and of what is in
-    /// their upper ones, are added to each other and to those before; all are rounded to nearest, and numbers and sums below
-    /// the least normal one count as zero.
+    /// The same of words of two numbers of bf16. Of 16 words the dot product of the lower 16 bits and that of the upper ones
+    /// are added to each other and then to the sum before; each addition is rounded to nearest, and numbers and sums below the
+    /// least normal one count as zero.
     #[inline(always)]
     pub(super) fn of_bf16<L: Pod, const V: usize>(
         self,
@@ -206,7 +231,7 @@ impl Tiles {
         to: &mut [[[f32; TALL]; V]],
     ) {
         let both = self.begin((left, pitch), panel, to.len());
-        add_products!("tdpbf16ps", left, pitch, panel, V, both);
+        accumulate!("tdpbf16ps", left, pitch, panel, V, both);
         self.store(both, to);
     }
 
@@ -221,7 +246,8 @@ impl Tiles {
         const { assert!(size_of::<L>() == ROW && V >= 1 && V <= 3, "2 × 3 tiles at most") }
         assert!(rows == TALL || rows == 2 * TALL, "2 × 3 tiles at most");
         assert!(panel.len().is_multiple_of(TALL), "tiles of 16 lines");
-        assert!(left.len() >= (rows - 1) * pitch + panel.len(), "rows as long as a panel is deep");
+        let end = (rows - 1).checked_mul(pitch).and_then(|last| last.checked_add(panel.len()));
+        assert!(end.is_some_and(|end| end <= left.len()), "rows as long as a panel is deep");
         // SAFETY: registers have their full size, as `self` proves.
         unsafe {
             asm!(
@@ -231,6 +257,12 @@ impl Tiles {
                 "tilezero tmm3",
                 "tilezero tmm4",
                 "tilezero tmm5",
+                out("tmm0") _,
+                out("tmm1") _,
+                out("tmm2") _,
+                out("tmm3") _,
+                out("tmm4") _,
+                out("tmm5") _,
                 options(nostack, nomem)
             );
         }
@@ -246,15 +278,17 @@ impl Tiles {
         macro_rules! column {
             ($v:literal, $above:literal, $below:literal) => {
                 if V > $v {
-                    tile!(to.as_flattened_mut()[$v..].as_mut_ptr(), of, $above);
+                    let at = to.as_flattened_mut()[$v..].as_mut_ptr();
+                    store_tile!(at, of, $above);
                     if both {
-                        tile!(to[TALL..].as_flattened_mut()[$v..].as_mut_ptr(), of, $below);
+                        let at = to[TALL..].as_flattened_mut()[$v..].as_mut_ptr();
+                        store_tile!(at, of, $below);
                     }
                 }
             };
         }
-        column!(0, "tilestored [{at} + {of}*1], tmm0", "tilestored [{at} + {of}*1], tmm3");
-        column!(1, "tilestored [{at} + {of}*1], tmm1", "tilestored [{at} + {of}*1], tmm4");
-        column!(2, "tilestored [{at} + {of}*1], tmm2", "tilestored [{at} + {of}*1], tmm5");
+        column!(0, "tmm0", "tmm3");
+        column!(1, "tmm1", "tmm4");
+        column!(2, "tmm2", "tmm5");
     }
 }

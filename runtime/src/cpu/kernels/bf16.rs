@@ -17,7 +17,7 @@ use half::bf16;
 use pulp::Simd;
 use std::fmt;
 use std::ops::Range;
-use units::{TALL, Unit, Vectors};
+use units::{Instructions, TALL, Tiles, Unit};
 
 /// Neighbours in a column that are multiplied at a time.
 const DEEP: usize = 2;
@@ -38,7 +38,8 @@ const _: () = assert!(Packed::COLUMNS == LINES * LANES);
 #[repr(C, align(64))]
 pub(crate) struct Line([u32; LANES]);
 
-/// A matrix in panels of columns, as [`Packed`], of bf16. What fills up the last row and the last panel is zero.
+/// A matrix in panels of columns, as [`Packed`], of bf16. What fills up its depth, to as much as the machine multiplies at once,
+/// and the last panel is zero.
 #[derive(PartialEq)]
 pub(crate) struct PackedBf16 {
     depth: usize,
@@ -176,7 +177,7 @@ fn memory_of(unit: Option<Unit>, rows: usize, depth: usize) -> usize {
 
 /// Words of a column that the best unit multiplies at once.
 fn step() -> usize {
-    Unit::best().map_or(1, Unit::deep)
+    Unit::best().map_or(1, Unit::step)
 }
 
 /// Words of a column of this depth: steps are filled up with zeros.
@@ -231,7 +232,10 @@ fn multiply_by(
         memory.ok_or(Error::Mismatch { what: "lines of memory", expected: need, found })?;
     in_rows(k, m, a, |a| match unit {
         _ if k == 0 => (0..m).for_each(|row| c.row(row).fill(0.0)),
-        Some(unit) => unit.run(MatMul { a, b, column, c, left: memory }),
+        Some(unit) => {
+            let [groups, deep, pitch] = [groups(k), deep(k), pitch(k)];
+            unit.run(MatMul { a, b, groups, deep, pitch, column, c, left: memory });
+        }
         None => widened(a, b, column, c.whole(), cast_slice_mut(memory)),
     })
 }
@@ -286,6 +290,10 @@ impl Kernel for Widen<'_> {
 struct MatMul<'a, 'b, 'c> {
     a: Matrix<'a, f32>,
     b: &'a PackedBf16,
+    /// Words of a column, those of a block of them, and lines from one row of a block of A to the next.
+    groups: usize,
+    deep: usize,
+    pitch: usize,
     column: usize,
     c: &'b mut TileMut<'c, f32>,
     /// Memory for a block of A.
@@ -294,15 +302,15 @@ struct MatMul<'a, 'b, 'c> {
 
 impl MatMul<'_, '_, '_> {
     #[inline(always)]
-    fn run(mut self, unit: Vectors) {
+    fn run(mut self, unit: Instructions<'_>) {
         let ((height, _), depth) = (self.c.sizes(), self.b.depth);
-        let (groups, deep) = (groups(depth), deep(depth));
+        let (groups, deep) = (self.groups, self.deep);
         for top in (0..height).step_by(HEIGHT) {
             let rows = top..height.min(top + HEIGHT);
             for start in (0..groups).step_by(deep) {
                 let own = start..groups.min(start + deep);
                 let numbers = own.start * DEEP..depth.min(own.end * DEEP);
-                for (row, to) in rows.clone().zip(self.left.chunks_exact_mut(pitch(depth))) {
+                for (row, to) in rows.clone().zip(self.left.chunks_exact_mut(self.pitch)) {
                     let first = self.a.at.offset + row * self.a.at.row as usize;
                     let row = &self.a.data[first..][numbers.clone()];
                     unit.narrow_row(row, to);
@@ -314,7 +322,7 @@ impl MatMul<'_, '_, '_> {
 
     /// Some rows times all panels, over these words of a column.
     #[inline(always)]
-    fn panels(&mut self, unit: Vectors, rows: Range<usize>, own: Range<usize>) {
+    fn panels(&mut self, unit: Instructions<'_>, rows: Range<usize>, own: Range<usize>) {
         let (_, columns) = self.c.sizes();
         for to in (0..columns).step_by(LINES * LANES) {
             let Panel { lines, wide, after } = self.b.panel(self.column + to);
@@ -332,15 +340,15 @@ impl MatMul<'_, '_, '_> {
     #[inline(always)]
     fn panel<const V: usize>(
         &mut self,
-        unit: Vectors,
+        unit: Instructions<'_>,
         rows: Range<usize>,
         adds: bool,
         (lines, next): (&[Line], &[u32]),
         to: usize,
     ) {
         let (panel, _) = lines.as_chunks::<V>();
-        if unit.has_tiles() {
-            return self.tall::<V>(unit, rows, adds, panel, to);
+        if let Some(tiles) = unit.tiles() {
+            return self.tall::<V>(tiles, rows, adds, panel, to);
         }
         // Words that are asked for with each row of the panel.
         let each = (lines.len() * LANES).div_ceil(rows.len().div_ceil(8));
@@ -364,48 +372,49 @@ impl MatMul<'_, '_, '_> {
     #[inline(always)]
     fn block<const H: usize, const V: usize>(
         &mut self,
-        unit: Vectors,
+        unit: Instructions<'_>,
         (first, row, to): (usize, usize, usize),
         left: usize,
         adds: bool,
         panel: &[[Line; V]],
         next: (&[u32], usize),
     ) -> usize {
-        let (count, pitch) = (left.min(H), pitch(self.b.depth));
+        let (count, pitch) = (left.min(H), self.pitch);
         let rows: [&[u32]; H] = std::array::from_fn(|i| {
             let at = (first + i.min(count - 1)) * pitch;
             &cast_slice::<Line, u32>(&self.left[at..at + pitch])[..panel.len()]
         });
         let mut sums = [[[0.0; LANES]; V]; H];
         unit.dots(rows, panel, next, &mut sums);
-        self.leave(&sums[..count], row, to, adds);
+        self.store(&sums[..count], row, to, adds);
         count
     }
 
-    /// All rows of a block of A times a panel, by tiles. What fills up the last ones is left out.
+    /// All rows of a block of A times a panel, by tiles; what fills up the last ones is left out. Even one row takes no longer
+    /// than by vectors: reading the panel takes as long.
     #[inline(always)]
     fn tall<const V: usize>(
         &mut self,
-        unit: Vectors,
+        tiles: Tiles<'_>,
         rows: Range<usize>,
         adds: bool,
         panel: &[[Line; V]],
         to: usize,
     ) {
-        let pitch = pitch(self.b.depth);
+        let pitch = self.pitch;
         for row in rows.clone().step_by(2 * TALL) {
             let count = (rows.end - row).min(2 * TALL);
             let left = cast_slice(&self.left[(row - rows.start) * pitch..]);
             let mut sums = [[[0.0; LANES]; V]; 2 * TALL];
             let own = &mut sums[..count.next_multiple_of(TALL)];
-            unit.tall((left, pitch * LANES), panel, own);
-            self.leave(&sums[..count], row, to, adds);
+            tiles.of_bf16((left, pitch * LANES), panel, own);
+            self.store(&sums[..count], row, to, adds);
         }
     }
 
-    /// Leaves sums in rows of C from this one on, or adds them to these.
+    /// Stores sums in rows of C from this one on, or adds them to these.
     #[inline(always)]
-    fn leave<const V: usize>(
+    fn store<const V: usize>(
         &mut self,
         sums: &[[[f32; LANES]; V]],
         row: usize,
@@ -415,18 +424,18 @@ impl MatMul<'_, '_, '_> {
         for (sums, row) in sums.iter().zip(row..) {
             let (whole, rest) = self.c.row(row)[to..].as_chunks_mut::<LANES>();
             for (sums, to) in sums.iter().zip(&mut *whole) {
-                leave(to, sums, adds);
+                store(to, sums, adds);
             }
             if let Some(sums) = sums.get(whole.len()) {
-                leave(rest, sums, adds);
+                store(rest, sums, adds);
             }
         }
     }
 }
 
-/// Leaves sums in a row, or adds them to it: those that it has place for.
+/// Stores sums in a row, or adds them to it: those that it has place for.
 #[inline(always)]
-fn leave(to: &mut [f32], sums: &[f32; LANES], adds: bool) {
+fn store(to: &mut [f32], sums: &[f32; LANES], adds: bool) {
     match adds {
         true => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to += sum),
         false => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = sum),

@@ -28,7 +28,7 @@ use chain::Sums;
 use pulp::Simd;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use units::{Dots, TALL, Unit, Work, small};
+use units::{Dots, TALL, Unit, Work, pairs_fit};
 
 /// Neighbours in a column that are multiplied at a time.
 const DEEP: usize = 4;
@@ -60,7 +60,7 @@ pub(crate) struct Line([i8; LANES * DEEP]);
 
 /// The words of a row, or the lines of a column, of this depth: a unit's tiles are filled up with zeros.
 fn groups(depth: usize) -> usize {
-    depth.div_ceil(DEEP).next_multiple_of(Unit::best().deep())
+    depth.div_ceil(DEEP).next_multiple_of(Unit::best().step())
 }
 
 /// A matrix of integers to multiply by.
@@ -81,8 +81,8 @@ enum Elements {
         offsets: Vec<i32>,
         /// Whether anything was.
         moved: bool,
-        /// Whether the bytes are [`small`].
-        small: bool,
+        /// Whether [pairs](pairs_fit) of the bytes fit.
+        fits: bool,
     },
     /// Row by row, where those of a column differ by more than a byte holds.
     Wide(Vec<i32>),
@@ -97,7 +97,7 @@ impl fmt::Debug for PackedIntegers {
 impl PackedIntegers {
     /// The bytes that a matrix of these sizes takes at most; `None` if they are too many to count.
     pub(crate) fn bytes(depth: usize, columns: usize) -> Option<usize> {
-        let depth = depth.checked_add(2)?.checked_next_multiple_of(DEEP * Unit::best().deep())?;
+        let depth = depth.checked_add(2)?.checked_next_multiple_of(DEEP * Unit::best().step())?;
         columns.checked_next_multiple_of(LANES)?.checked_mul(depth)?.checked_mul(size_of::<i32>())
     }
 
@@ -214,8 +214,8 @@ impl PackedIntegers {
             }
         }
         let moved = offsets.iter().any(|&offset| offset != 0);
-        let small = small(&lines);
-        let elements = Elements::Bytes { lines, sums, offsets, moved, small };
+        let fits = pairs_fit(&lines);
+        let elements = Elements::Bytes { lines, sums, offsets, moved, fits };
         Ok(Self { depth, columns, elements })
     }
 
@@ -226,8 +226,8 @@ impl PackedIntegers {
 
     /// The unit to multiply by it with, of a machine that has this one.
     fn unit(&self, unit: Unit) -> Unit {
-        let small = matches!(self.elements, Elements::Bytes { small: true, .. });
-        if small { unit.for_small() } else { unit }
+        let fits = matches!(self.elements, Elements::Bytes { fits: true, .. });
+        if fits { unit.for_pairs_that_fit() } else { unit }
     }
 
     fn right(&self) -> Result<Right<'_>> {

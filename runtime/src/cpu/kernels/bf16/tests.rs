@@ -44,12 +44,12 @@ fn model(unit: Unit, k: usize, a: impl Fn(usize) -> f32, b: impl Fn(usize) -> f3
     };
     let of_block = |first: usize| {
         let mut own = first..groups.min(first + deep);
-        if unit.deep() == 1 {
+        if unit.step() == 1 {
             return own.fold(0.0, |sum, group| product(product(sum, 2 * group + 1), 2 * group));
         }
         let mut sum = 0.0_f32;
         while !own.is_empty() {
-            let tile = own.start..own.start + unit.deep();
+            let tile = own.start..own.start + unit.step();
             let [even, odd] =
                 [0, 1].map(|half| tile.clone().map(|group| 2 * group + half).fold(0.0, product));
             sum += even + odd;
@@ -65,9 +65,21 @@ fn model(unit: Unit, k: usize, a: impl Fn(usize) -> f32, b: impl Fn(usize) -> f3
 /// instruction exactly what it is said to make, without it as far off as sums in single precision may be.
 #[test]
 fn matmuls_are_rounded_as_the_model_says() {
-    for (m, k) in
-        [(1, 1), (1, 300), (2, 7), (3, 64), (4, 5), (5, 1601), (8, 33), (97, 3), (130, 20), (3, 0)]
-    {
+    for (m, k) in [
+        (1, 1),
+        (1, 300),
+        (2, 7),
+        (3, 64),
+        (4, 5),
+        (5, 1601),
+        (8, 33),
+        (97, 3),
+        (130, 20),
+        (3, 0),
+        (17, 70),
+        (33, 100),
+        (40, 1601),
+    ] {
         for n in [1, 15, 17, 32, 47, 49, 130] {
             for (a_at, b_at) in orders(m, n, k) {
                 let a = numbers(8 + (k + 2) * m, 1);

@@ -8,20 +8,26 @@ use super::{LANES, Line, MatMul};
 pub(super) const TALL: usize = 16;
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Unit, Vectors};
+pub(super) use {
+    crate::cpu::kernels::amx::Tiles,
+    x86::{Instructions, Unit},
+};
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use none::{Unit, Vectors};
+pub(super) use none::{Instructions, Tiles, Unit};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{LANES, Line, MatMul, TALL};
-    use crate::cpu::kernels::amx::{Amx, Tiles};
+    use crate::cpu::kernels::amx::{self, Amx, Tiles};
     use crate::cpu::kernels::prefetch::prefetch;
     use bytemuck::Zeroable;
     use std::arch::x86_64::{
         __m512, __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_set1_epi32,
     };
+    use std::sync::LazyLock;
+
+    const _: () = assert!(TALL == amx::TALL);
 
     /// Proof that the machine has AVX-512 with instructions for bf16; beside it AMX with such.
     #[derive(Clone, Copy, Debug)]
@@ -41,7 +47,8 @@ mod x86 {
 
         /// The best one.
         pub(in super::super) fn best() -> Option<Self> {
-            Self::all().next()
+            static BEST: LazyLock<Option<Unit>> = LazyLock::new(|| Unit::all().next());
+            *BEST
         }
 
         /// The name in profiles.
@@ -50,11 +57,11 @@ mod x86 {
         }
 
         /// Words of a column that it multiplies at once.
-        pub(in super::super) fn deep(self) -> usize {
+        pub(in super::super) fn step(self) -> usize {
             if self.0.is_some() { LANES } else { 1 }
         }
 
-        /// Rows of A that it multiplies at once: memory has as many times some.
+        /// Rows of A that it multiplies at once: A's memory is padded to a multiple of them.
         pub(in super::super) fn rows(self) -> usize {
             if self.0.is_some() { TALL } else { 1 }
         }
@@ -62,11 +69,11 @@ mod x86 {
         /// Multiplies with its instructions.
         pub(in super::super) fn run(self, work: MatMul<'_, '_, '_>) {
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-            fn run(vectors: Vectors, work: MatMul<'_, '_, '_>) {
-                work.run(vectors);
+            fn run(instructions: Instructions<'_>, work: MatMul<'_, '_, '_>) {
+                work.run(instructions);
             }
             // SAFETY: the machine has these, as `all` found.
-            let run = |tiles| unsafe { run(Vectors(tiles), work) };
+            let run = |tiles: Option<Tiles<'_>>| unsafe { run(Instructions(tiles), work) };
             match self.0 {
                 Some(amx) => amx.run(|tiles| run(Some(tiles))),
                 None => run(None),
@@ -74,28 +81,15 @@ mod x86 {
         }
     }
 
-    /// Proof that its instructions may be used, and that tiles have their full size.
+    /// Proof that a unit's instructions may be used; with tiles where it has them.
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Vectors(Option<Tiles>);
+    pub(in super::super) struct Instructions<'a>(Option<Tiles<'a>>);
 
-    impl Vectors {
-        /// Whether [`tall`](Self::tall) multiplies.
+    impl<'a> Instructions<'a> {
+        /// What multiplies 16 or 32 rows at once.
         #[inline(always)]
-        pub(in super::super) fn has_tiles(self) -> bool {
-            self.0.is_some()
-        }
-
-        /// The sums of 16 or 32 rows of words, so many from one to the next, times the columns of a panel, by tiles.
-        #[inline(always)]
-        pub(in super::super) fn tall<const V: usize>(
-            self,
-            left: (&[u32], usize),
-            panel: &[[Line; V]],
-            to: &mut [[[f32; LANES]; V]],
-        ) {
-            if let Some(tiles) = self.0 {
-                tiles.of_bf16(left, panel, to);
-            }
+        pub(in super::super) fn tiles(self) -> Option<Tiles<'a>> {
+            self.0
         }
 
         /// The sums of rows of words times the columns of a panel. Of a word the upper half is multiplied and added first,
@@ -173,8 +167,9 @@ mod none {
     #[derive(Clone, Copy, Debug)]
     pub(in super::super) enum Unit {}
 
-    /// Nor these.
-    pub(in super::super) type Vectors = Unit;
+    /// Nor its instructions.
+    pub(in super::super) type Instructions<'a> = Unit;
+    pub(in super::super) type Tiles<'a> = Unit;
 
     impl Unit {
         pub(in super::super) fn all() -> impl Iterator<Item = Self> {
@@ -189,7 +184,7 @@ mod none {
             match self {}
         }
 
-        pub(in super::super) fn deep(self) -> usize {
+        pub(in super::super) fn step(self) -> usize {
             match self {}
         }
 
@@ -201,11 +196,12 @@ mod none {
             work.run(self);
         }
 
-        pub(in super::super) fn has_tiles(self) -> bool {
+        /// What multiplies 16 or 32 rows at once.
+        pub(in super::super) fn tiles(self) -> Option<Self> {
             match self {}
         }
 
-        pub(in super::super) fn tall<const V: usize>(
+        pub(in super::super) fn of_bf16<const V: usize>(
             self,
             _: (&[u32], usize),
             _: &[[Line; V]],

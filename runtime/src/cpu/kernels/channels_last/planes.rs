@@ -11,10 +11,11 @@ use crate::error::{Error, Result};
 use crate::threads::{self, chunks_mut};
 use pulp::Simd;
 
-/// Windows that are summed at a time, at most: with three vectors of filters their sums fill three quarters of 32 registers. Half
-/// of them do so of 16.
+/// Windows that are summed at a time by 32 registers: with three vectors of filters their sums fill three quarters of them.
 const MOST: usize = 8;
-const FEWER: usize = MOST / 2;
+
+/// The same by 16 registers, with two vectors of filters.
+const FEWER: usize = 6;
 
 /// Elements that a thread copies at least.
 const COPIED: usize = 1 << 13;
@@ -189,7 +190,7 @@ impl Tile<'_, '_, '_> {
             let x = &data[from + number * moves.dilations[0] * columns..];
             sums = add::<S, N, STEP, SPAN, V>(simd, sums, x, &row, panel);
         }
-        const { assert!(N <= 8) }
+        const { assert!(N <= MOST && MOST == 8) }
         unrolled!(i in [0 1 2 3 4 5 6 7] => if i < N {
             let number = (self.first + window + i) * self.w.columns + filter;
             let row = self.y.row(window + i);

@@ -98,17 +98,17 @@ fn the_largest_terms_are_exact() {
     }
 }
 
-/// The largest neighbours whose products 16 bits hold by twos, and the least that they do not hold, are exact alike.
+/// The largest pairs of neighbours whose sums of two products 16 bits hold, and the least that do not fit, are exact alike.
 #[test]
-fn neighbours_are_exact_up_to_the_last_that_are_small_and_beyond() {
+fn pairs_are_exact_up_to_the_largest_that_fit_and_beyond() {
     let pairs = [[127, 1], [64, 64], [-128, 0], [-127, -1], [-128, 127], [127, 2], [-128, -1]];
     for (unit, pair) in Unit::all().flat_map(|unit| pairs.map(|pair| (unit, pair))) {
         let (m, n, k) = (3, 16, 8);
         let (a, b) = (vec![255; m * k], (0..k * n).map(|i| pair[i / n % 2]).collect::<Vec<i32>>());
         let at = |row: usize| strides(0, row as isize, 1);
         let packed = PackedIntegers::new(Matrix { data: &b, at: at(n) }, k, n).unwrap();
-        let is_small = matches!(packed.elements, Elements::Bytes { small: true, .. });
-        assert_eq!(is_small, ![[127, 2], [-128, -1]].contains(&pair), "{pair:?}");
+        let fits = matches!(packed.elements, Elements::Bytes { fits: true, .. });
+        assert_eq!(fits, ![[127, 2], [-128, -1]].contains(&pair), "{pair:?}");
         let mut c = vec![7; m * n];
         multiply_with(unit, k, Matrix { data: &a, at: at(k) }, &packed, &mut c).unwrap();
         let want = 255 * (pair[0] + pair[1]) * k as i32 / 2;
@@ -216,8 +216,8 @@ fn step(
 }
 
 /// Finishes sums by every step with every operand, on a part of the columns, and compares with those steps one by one.
-fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize, least: i32) {
-    let (a, mut b) = (numbers(m * k, 3, [-9, 240]), numbers(k * n, 5, [-127, 127]));
+fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize, [least, most]: [i32; 2]) {
+    let (a, mut b) = (numbers(m * k, 3, [-9, 240]), numbers(k * n, 5, [-most, most]));
     b[k * n / 2] = least;
     let packed =
         PackedIntegers::new(Matrix { data: &b, at: strides(0, n as isize, 1) }, k, n).unwrap();
@@ -268,7 +268,7 @@ fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize, least: i32) {
         let (first, columns) = ([0, first], n);
         let to = To::Finished(Finish { bias: Some(&bias), steps: &steps, first, columns, to });
         let (left, right, column) = (left.rows(), packed.right().unwrap(), first[1]);
-        unit.run(MatMul { left, right, row: 0, column, columns: n, to });
+        packed.unit(unit).run(MatMul { left, right, row: 0, column, columns: n, to });
     }
     for (place, (&byte, &real)) in whole.iter().zip(&single).enumerate() {
         let (row, column) = (place / width, first + place % width);
@@ -290,11 +290,12 @@ fn check_finished(unit: Unit, [m, n, k]: [usize; 3], first: usize, least: i32) {
 
 #[test]
 fn sums_are_finished_as_step_by_step() {
-    for (unit, least) in Unit::all().flat_map(|unit| [-127, -128].map(|least| (unit, least))) {
+    let ranges = [[-127, 127], [-128, 127], [-64, 63]];
+    for (unit, range) in Unit::all().flat_map(|unit| ranges.map(|range| (unit, range))) {
         for sizes in [[1, 1, 3], [7, 50, 40], [13, 33, 8], [35, 112, 65], [64, 16, 4]] {
-            check_finished(unit, sizes, 0, least);
+            check_finished(unit, sizes, 0, range);
         }
-        check_finished(unit, [19, 100, 20], 48, least);
+        check_finished(unit, [19, 100, 20], 48, range);
     }
 }
 
@@ -326,6 +327,7 @@ fn quotients_are_rounded_as_those_of_divisions() {
         let to =
             To::Finished(Finish { bias: None, steps: &steps, first: [0; 2], columns: COLUMNS, to });
         let (left, right) = (left.rows(), packed.right().unwrap());
+        let unit = packed.unit(unit);
         unit.run(MatMul { left, right, row: 0, column: 0, columns: COLUMNS, to });
         for (place, quotient) in quotients.into_iter().enumerate() {
             let product = (a[place / COLUMNS] * b[place % COLUMNS]) as f32;

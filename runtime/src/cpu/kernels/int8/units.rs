@@ -11,7 +11,7 @@ mod vectors;
 use super::chain::{Finish, Sums};
 use super::{DEEP, LANES, Line};
 #[cfg(target_arch = "x86_64")]
-use crate::cpu::kernels::amx::{Amx, Tiles};
+use crate::cpu::kernels::amx::{self, Amx, Tiles};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::kernels::prefetch::prefetch;
 #[cfg(target_arch = "x86_64")]
@@ -28,6 +28,9 @@ pub(super) use vectors::Vectors;
 /// Rows of AMX's tiles.
 pub(super) const TALL: usize = 16;
 
+#[cfg(target_arch = "x86_64")]
+const _: () = assert!(TALL == amx::TALL);
+
 /// A unit that multiplies bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unit {
@@ -42,9 +45,9 @@ pub(super) enum Unit {
     AvxVnni(AvxVnni),
     #[cfg(target_arch = "x86_64")]
     Avx2(V3),
-    /// AVX2 for columns that are [`small`].
+    /// AVX2 for columns whose [pairs fit](pairs_fit).
     #[cfg(target_arch = "x86_64")]
-    Avx2Small(V3),
+    Avx2Unsplit(V3),
     /// What the compiler makes of plain loops.
     Any,
 }
@@ -71,12 +74,14 @@ impl Unit {
         Self::all().next().unwrap_or(Self::Any)
     }
 
-    /// The one to take instead of it for columns that are [`small`].
-    pub(super) fn for_small(self) -> Self {
+    /// The one to take instead of it for columns whose [pairs fit](pairs_fit).
+    pub(super) fn for_pairs_that_fit(self) -> Self {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(v3) => Self::Avx2Small(v3),
-            other => other,
+            Self::Avx2(v3) => Self::Avx2Unsplit(v3),
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(..) | Self::Vnni(_) | Self::AvxVnni(_) | Self::Avx2Unsplit(_) => self,
+            Self::Any => self,
         }
     }
 
@@ -90,13 +95,13 @@ impl Unit {
             #[cfg(target_arch = "x86_64")]
             Self::AvxVnni(_) => "AVX-VNNI",
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(_) | Self::Avx2Small(_) => "AVX2",
+            Self::Avx2(_) | Self::Avx2Unsplit(_) => "AVX2",
             Self::Any => "portable",
         }
     }
 
     /// Words of a column that it multiplies at once.
-    pub(super) fn deep(self) -> usize {
+    pub(super) fn step(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Amx(..) => LANES,
@@ -108,7 +113,7 @@ impl Unit {
     pub(super) fn run(self, work: impl Work) {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Amx(amx, vnni) => amx.run(|tiles| vnni.run(WithTiles(tiles, work))),
+            Self::Amx(amx, vnni) => amx.run(|tiles| vnni.run(WithTiles(Tiled(tiles, vnni), work))),
             #[cfg(target_arch = "x86_64")]
             Self::Vnni(vnni) => vnni.run(work),
             #[cfg(target_arch = "x86_64")]
@@ -116,15 +121,15 @@ impl Unit {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(v3) => avx2::run(v3, work, v3),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2Small(v3) => avx2::run(v3, work, Unsplit(v3)),
+            Self::Avx2Unsplit(v3) => avx2::run(v3, work, Unsplit(v3)),
             Self::Any => work.run(Plain),
         }
     }
 }
 
-/// Whether 16 bits hold each sum of two products of these neighbours in a column and bytes from 0 to 255, as for all weights of 7
-/// bits.
-pub(super) fn small(lines: &[Line]) -> bool {
+/// Whether 16 bits hold the sum of two products of each pair of neighbours in a column and bytes from 0 to 255, as for all
+/// weights of 7 bits.
+pub(super) fn pairs_fit(lines: &[Line]) -> bool {
     const MOST: i16 = i16::MAX / 255;
     lines.iter().all(|line| {
         let (pairs, _) = line.0.as_chunks::<2>();
@@ -351,23 +356,23 @@ impl Dots for Vnni {
 
 /// Works with tiles, too.
 #[cfg(target_arch = "x86_64")]
-struct WithTiles<W>(Tiles, W);
+struct WithTiles<'a, W>(Tiled<'a>, W);
 
 #[cfg(target_arch = "x86_64")]
-impl<W: Work> Work for WithTiles<W> {
+impl<W: Work> Work for WithTiles<'_, W> {
     #[inline(always)]
     fn run<D: Dots>(self, _: D) {
-        self.1.run(Tiled(self.0));
+        self.1.run(self.0);
     }
 }
 
-/// Tiles; vectors are those of VNNI.
+/// Tiles, and vectors with VNNI.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
-struct Tiled(Tiles);
+struct Tiled<'a>(Tiles<'a>, Vnni);
 
 #[cfg(target_arch = "x86_64")]
-impl Dots for Tiled {
+impl Dots for Tiled<'_> {
     const ROWS: usize = TALL;
 
     #[inline(always)]
@@ -377,7 +382,7 @@ impl Dots for Tiled {
         panel: &[[Line; V]],
         to: &mut [[[i32; LANES]; V]; H],
     ) {
-        Vnni(()).dots(rows, panel, to);
+        self.1.dots(rows, panel, to);
     }
 
     #[inline(always)]
@@ -397,12 +402,12 @@ impl Dots for Tiled {
         panel: &[[Line; W]],
         to: &mut [[[i32; LANES]; W]; H],
     ) {
-        Vnni(()).turned(columns, panel, to);
+        self.1.turned(columns, panel, to);
     }
 
     #[inline(always)]
     fn finish(self, finish: &mut Finish<'_>, sums: &Sums<'_>) {
-        Vnni(()).finish(finish, sums);
+        self.1.finish(finish, sums);
     }
 }
 

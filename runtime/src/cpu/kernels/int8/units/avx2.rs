@@ -1,5 +1,6 @@
 //! Dot products of bytes and their epilogue by AVX2, of whose vectors two have 16 numbers.
 
+use super::unsplit::Multiplies;
 use super::{Dots, Finish, LANES, Line, Sums, Vectors, Words, Work};
 use crate::cpu::kernels::table::Table;
 use bytemuck::Zeroable;
@@ -83,15 +84,6 @@ impl Split {
     }
 }
 
-/// Adds four terms to each of eight sums, which 16 bits hold by twos: of magnitudes up to 128, and bytes that are not both
-/// -128 and positive.
-#[inline(always)]
-fn add_terms(v3: V3, sum: &mut __m256i, magnitudes: __m256i, bytes: __m256i) {
-    let pairs = v3.avx2._mm256_maddubs_epi16(magnitudes, bytes);
-    let fours = v3.avx2._mm256_madd_epi16(pairs, v3.avx._mm256_set1_epi16(1));
-    *sum = v3.avx2._mm256_add_epi32(*sum, fours);
-}
-
 /// `pmaddubsw` multiplies bytes of 0 to 255 by bytes of -128 to 127, and cuts sums of two to 16 bits. So one side is taken by its
 /// magnitudes, of at most 128, and where it is negative the other is negated: `x·y = |x|·(-1 - y) + |x|`, for `-1 - y` is a byte
 /// where -128 has no negative. What is left to add, the magnitudes of negative bytes, is the same for all sums of a row. Two
@@ -125,7 +117,7 @@ impl Dots for V3 {
                     let lines = lines.map(bytemuck::cast::<Line, [__m256i; 2]>);
                     for (&b, sum) in lines.as_flattened().iter().zip(sums.as_flattened_mut()) {
                         let b = avx2._mm256_xor_si256(b, negative);
-                        add_terms(self, sum, magnitudes, b);
+                        *sum = self.add_terms(*sum, magnitudes, b);
                     }
                 }
             }
@@ -153,7 +145,7 @@ impl Dots for V3 {
                 let turned = avx2._mm256_xor_si256(negative, avx._mm256_set1_epi8(i8::MIN));
                 let lines = lines.map(bytemuck::cast::<Line, [__m256i; 2]>);
                 for (&a, sum) in lines.as_flattened().iter().zip(sums.as_flattened_mut()) {
-                    add_terms(self, sum, magnitudes, avx2._mm256_xor_si256(a, turned));
+                    *sum = self.add_terms(*sum, magnitudes, avx2._mm256_xor_si256(a, turned));
                 }
             }
             // All eights are the same word twice.

@@ -8,13 +8,13 @@ use std::arch::x86_64::{__m256i, _mm256_dpbusd_avx_epi32};
 
 /// Instructions that multiply bytes. All functions must be `#[inline(always)]`.
 pub(super) trait Multiplies: Copy {
-    /// Whether the sums of one row are too few for these to overlap.
+    /// Whether two rows are summed at a time, because the sums of one are too few to hide how long an instruction takes.
     const BY_TWOS: bool;
 
     fn vectors(self) -> V3;
 
     /// Adds four terms to each of eight sums: of the bytes from 0 to 255 in `a` and those from -128 to 127 in `b`.
-    fn add(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i;
+    fn add_terms(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i;
 }
 
 /// Proof that the machine has AVX-VNNI, and AVX2.
@@ -45,7 +45,7 @@ impl Multiplies for AvxVnni {
     }
 
     #[inline(always)]
-    fn add(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+    fn add_terms(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: the machine has AVX-VNNI, as `new` found.
         unsafe { _mm256_dpbusd_avx_epi32(sum, a, b) }
     }
@@ -61,7 +61,7 @@ impl Multiplies for V3 {
     }
 
     #[inline(always)]
-    fn add(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+    fn add_terms(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
         let pairs = self.avx2._mm256_maddubs_epi16(a, b);
         let fours = self.avx2._mm256_madd_epi16(pairs, self.avx._mm256_set1_epi16(1));
         self.avx2._mm256_add_epi32(sum, fours)
@@ -88,16 +88,16 @@ impl<M: Multiplies> Unsplit<M> {
         for (k, lines) in panel.iter().enumerate() {
             let a = rows.map(|row| avx._mm256_set1_epi32(row[k] as i32));
             for (line, sums) in lines.iter().zip(&mut sums) {
-                let halves: [__m256i; 2] = bytemuck::cast(*line);
-                for (b, sums) in halves.into_iter().zip(sums) {
+                let vectors: [__m256i; 2] = bytemuck::cast(*line);
+                for (b, sums) in vectors.into_iter().zip(sums) {
                     for (sum, a) in sums.iter_mut().zip(a) {
-                        *sum = self.0.add(*sum, a, b);
+                        *sum = self.0.add_terms(*sum, a, b);
                     }
                 }
             }
         }
         for (i, to) in to.iter_mut().enumerate() {
-            *to = sums.map(|halves| bytemuck::cast(halves.map(|sums| sums[i])));
+            *to = sums.map(|line| bytemuck::cast(line.map(|sums| sums[i])));
         }
     }
 }
@@ -139,9 +139,9 @@ impl<M: Multiplies> Dots for Unsplit<M> {
             for (lines, words) in panel.iter().zip(columns.rows::<H>()) {
                 let b = avx._mm256_set1_epi32(words[column] as i32);
                 for (line, sums) in lines.iter().zip(&mut sums) {
-                    let halves: [__m256i; 2] = bytemuck::cast(*line);
-                    for (a, sum) in halves.into_iter().zip(sums) {
-                        *sum = self.0.add(*sum, a, b);
+                    let vectors: [__m256i; 2] = bytemuck::cast(*line);
+                    for (a, sum) in vectors.into_iter().zip(sums) {
+                        *sum = self.0.add_terms(*sum, a, b);
                     }
                 }
             }
