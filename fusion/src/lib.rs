@@ -3,10 +3,10 @@
 //! The pipeline, one public function a stage:
 //!
 //! 1. [`rewrite`]: an equal, simpler graph, of one without indices that count (`ranges`); [`convert`] gives it half precision
-//!    where that is asked for; `split` makes two of a long reduction whose results are few; `integers` computes on a CPU
-//!    with bytes what models write between conversions to reals and back, `rotary` on a GPU each half of rotary embeddings;
-//!    there `gates` makes two matmuls of one whose parts are multiplied, `resize` views of what grows by whole factors, and
-//!    `lookups` rows of tables of all that is taken by indices.
+//!    where that is asked for. On a CPU `integers` computes with bytes what models write between conversions to reals and back;
+//!    on a GPU `reals` does so with reals, `split` makes two of a long reduction whose results are few, and two matmuls of one
+//!    whose parts are multiplied (`gates`), `rotary` computes each half of rotary embeddings, `resize` makes views of what
+//!    grows by whole factors, and `lookups` rows of tables of all that is taken by indices.
 //! 2. [`partition`]: every operation into exactly one group. `fusion_graph` sees operations through changes of view, `legal`
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
@@ -54,6 +54,7 @@ use rewrite::integers::integer_arithmetic;
 use rewrite::lookups;
 use rewrite::precision::half_weights;
 use rewrite::ranges::without_ranges;
+use rewrite::reals::as_reals;
 use rewrite::resize::without_resizes;
 use rewrite::rotary::split_rotations;
 use rewrite::split::split_reductions;
@@ -126,7 +127,7 @@ fn plan_by(
         (Granularity::PerOp, Kind::Cuda { .. }) => tidy(&library::spelled(&graph, attention)?)?,
         (Granularity::Fused, Kind::Cpu) => integer_arithmetic(graph)?,
         (Granularity::Fused, Kind::Cuda { .. }) => {
-            let graph = split_rotations(&split_reductions(&graph, target)?)?;
+            let graph = split_rotations(&split_reductions(&as_reals(&graph)?, target, hints)?)?;
             tidy(&split_gates(&graph)?)?
         }
     };

@@ -46,6 +46,7 @@ named! {
         I64 = "i64",
         U32 = "u32",
         U8 = "u8",
+        I8 = "i8",
         /// A barrier in shared memory that counts arrivals and bytes, of 8 bytes (PTX `mbarrier`).
         Mbar = "mbar",
     }
@@ -129,6 +130,7 @@ impl Scalar {
             Scalar::I64 => ("long long", 8, false),
             Scalar::U32 => ("unsigned", 4, false),
             Scalar::U8 => ("unsigned char", 1, false),
+            Scalar::I8 => ("signed char", 1, false),
             Scalar::Mbar => ("unsigned long long", 8, false),
         }
     }
@@ -158,6 +160,7 @@ impl Scalar {
             Scalar::I64 => value.trunc(),
             Scalar::U32 => f64::from(value as i64 as u32),
             Scalar::U8 => f64::from(value as i64 as u8),
+            Scalar::I8 => f64::from(value as i64 as i8),
             Scalar::Mbar => value,
         }
     }

@@ -157,6 +157,8 @@ fn templates(arch: Arch) -> Vec<(&'static str, Make)> {
     let epilogue = Epilogue::layer(true, Some(Unary::Gelu), true);
     let matmul = MatMul { b_transposed: true, epilogue, ..MatMul::default() };
     let simt = Multistage { matmul: single(&matmul), arch, stages: 2, ..Multistage::simt() };
+    let whole = MatMul { scalar: Scalar::I32, ..MatMul::default() };
+    let integers = Multistage { matmul: whole, ..simt.clone() };
     let mma = Multistage { matmul, arch, stages: 2, ..Multistage::mma() };
     let moves = Multistage { edges: Edges::Moves, ..mma.clone() };
     let fmha = Fmha { arch, consumers: 1, keys: 64, ..Fmha::default() };
@@ -191,6 +193,7 @@ fn templates(arch: Arch) -> Vec<(&'static str, Make)> {
         ("mma", lazily(move || mma.kernel())),
         ("mma_moves", lazily(move || moves.kernel())),
         ("simt", lazily(move || simt.kernel())),
+        ("simt_integers", lazily(move || integers.kernel())),
         ("fmha", lazily(move || fmha.ampere())),
         ("fmha_single", lazily(move || of_single.ampere())),
         ("fmha_decode", lazily(move || decode.decode())),

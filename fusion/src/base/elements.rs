@@ -12,7 +12,7 @@ pub(crate) fn is_real(dtype: DType) -> bool {
 
 /// Whether a GPU's threads multiply such elements, rather than its matrix units.
 pub(crate) fn is_by_threads(target: &Target, dtype: DType) -> bool {
-    dtype == DType::F32 && !target.tf32
+    dtype == DType::I32 || dtype == DType::F32 && !target.tf32
 }
 
 /// Whether templates compute expressions of these elements beside matmuls and rows.
@@ -36,6 +36,7 @@ pub(crate) fn splat(tensor: &Tensor) -> Option<f64> {
         DType::I32 => same::<i32>(tensor, f64::from),
         DType::I64 => same::<i64>(tensor, |x| x as f64),
         DType::U8 => same::<u8>(tensor, f64::from),
+        DType::I8 => same::<i8>(tensor, f64::from),
         DType::Bool => {
             let (first, rest) = tensor.bytes().split_first()?;
             rest.iter().all(|x| x == first).then(|| f64::from(*first))

@@ -112,7 +112,8 @@ pub(crate) fn matmul_in_single(
 ) -> Option<When> {
     let b = graph.ty(graph.node(id).input(1)?);
     let [depth, _] = &b.shape[..] else { return None };
-    let depth = depth.known().filter(|_| is_by_threads(target, b.dtype))?;
+    let single = b.dtype == DType::F32 && is_by_threads(target, b.dtype);
+    let depth = depth.known().filter(|_| single)?;
     let (most, least) = MANY_MULTIPLY_ADDS;
     let few = FEW_ROWS.iter().find(|(_, least)| depth >= *least);
     let few = few.and_then(|&(most, _)| at_most(rows.clone(), most));

@@ -231,6 +231,11 @@ impl<'a> Site<'a> {
         Ok(TypedOperand { operand, scalar, view })
     }
 
+    /// Whether single threads multiply such elements.
+    fn is_by_threads(&self, scalar: Scalar) -> bool {
+        scalar == Scalar::I32 || scalar == Scalar::F32 && !self.target.tf32
+    }
+
     /// Whether an operand is there before the program runs.
     fn is_weight(&self, operand: StepOperand) -> bool {
         let StepOperand::Input(number) = operand else { return false };
@@ -309,6 +314,7 @@ pub(crate) fn scalar(dtype: DType) -> Result<Scalar, Refusal> {
         DType::I64 => Ok(Scalar::I64),
         DType::U32 => Ok(Scalar::U32),
         DType::U8 | DType::Bool => Ok(Scalar::U8),
+        DType::I8 => Ok(Scalar::I8),
         other => Err(Refusal::Elements(other)),
     }
 }

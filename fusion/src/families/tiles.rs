@@ -287,7 +287,7 @@ pub(crate) struct MatMuls {
     pub(crate) counted: bool,
     /// Bytes of an operand's depth, if they are known and it may be split: of one matmul, or of two gated ones.
     pub(crate) depth: Option<i64>,
-    /// Whether they are of single precision that is not rounded, which single threads multiply.
+    /// Whether they are of integers, or of single precision that is not rounded, which single threads multiply.
     pub(crate) by_threads: bool,
     /// Operations of the vector units for each element of what follows.
     pub(crate) follows: f64,
@@ -313,7 +313,8 @@ impl MatMuls {
         let (node, made) = (graph.node(first), graph.ty(first.value()));
         let (a, b) = (graph.ty(node.input(0)?), graph.ty(node.input(1)?));
         let shared = b.rank() == 2;
-        let depth = a.shape.last().and_then(Dim::known).filter(|_| alone || gated);
+        let splits = (alone || gated) && made.dtype != DType::I32;
+        let depth = a.shape.last().and_then(Dim::known).filter(|_| splits);
         let outer = &made.shape[..made.rank().saturating_sub(2)];
         let known = outer.iter().filter_map(Dim::known).filter(|_| !shared);
         Some(Self {

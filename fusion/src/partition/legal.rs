@@ -9,6 +9,7 @@
 //! Executors compile what is legal here, on every target: what one of them cannot compute, a check refuses. An
 //! operation that no template takes alone shares no launch (`executor`), so checks ask no more about its elements.
 
+use crate::base::elements::is_real;
 use crate::base::groups::{Family, Reason};
 use crate::families::kernels::sums::sum_of;
 use crate::partition::fusion_graph::{FusionGraph, Read, Role, Row, ShapeId};
@@ -166,19 +167,16 @@ fn stores_what_waits(
     Ok(())
 }
 
-/// Whether what is read is one number, and not one that stands in a body: templates for GPUs have no such operand.
+/// Whether what is read is one number, and not one that stands in a body: convolutions for GPUs have no such operand.
 fn is_number(net: &FusionGraph<'_>, read: &Read) -> bool {
     let single = net.known(read.shape).iter().all(|size| *size == Some(1));
     single && !(read.direct && net.graph.constant(read.root).is_some())
 }
 
-/// Whether templates for GPUs meet what is read where a matmul's results are: a row, or a column, or a matrix without
-/// gaps.
+/// Whether templates for GPUs meet what is read where a matmul's results are: a number, a row, or a column, or a matrix
+/// without gaps.
 fn is_met(net: &FusionGraph<'_>, read: &Read, matmul: OpId) -> bool {
     let (own, all) = (net.known(read.shape), net.known(net[matmul].shape));
-    if is_number(net, read) {
-        return all.last() == Some(&Some(1));
-    }
     let Some((last, outer)) = own.split_last() else { return true };
     if outer.iter().all(|size| *size == Some(1)) {
         return true;
@@ -247,7 +245,8 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
             let (a, b) = (&net[op].reads[0], &net[op].reads[1]);
             refuse_if(is_inner(set, b.from) || net.known(b.shape).len() != 2, Reason::Weights)?;
             refuse_if(latest != shapes.len().checked_sub(1), Reason::Chain)?;
-            refuse_if(*dtype.get_or_insert(net[op].dtype) != net[op].dtype, Reason::Type)?;
+            let own = net[op].dtype;
+            refuse_if(*dtype.get_or_insert(own) != own || !is_real(own), Reason::Type)?;
             let depth = net.known(a.shape).last().copied().flatten().ok_or(Reason::Width)?;
             widths.push(depth);
             turned[usize::from(b.row_major)] = true;
@@ -392,6 +391,10 @@ fn embeddings(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         };
     }
     let of_rows = rows_agree(rules, set)?;
+    let reduces = |op: OpId| net[op].family == Family::Reduction;
+    if rules.target.kind != Kind::Cpu && set.iter().any(reduces) {
+        return Err(Reason::Mixed(Family::Gather, Family::Reduction));
+    }
     if of_rows.full != shape || of_rows.first + row(first).len() != net.sizes(shape).len() {
         return Err(Reason::Shape);
     }

@@ -1,4 +1,4 @@
-//! What quantised models compute on bytes, as integers.
+//! What quantised models compute on bytes, as integers, on a CPU.
 //!
 //! Exporters write a quantised convolution as one of reals between conversions: `DequantizeLinear`, `Conv`,
 //! `QuantizeLinear`. Where images are bytes `q` less a zero point `z` times a scale `s`, and weights integers `n` times a
@@ -81,7 +81,7 @@ fn divisors(graph: &Graph) -> HashMap<NodeId, f32> {
 }
 
 /// The number of single precision that a constant of one element is.
-fn number(graph: &Graph, value: ValueId) -> Option<f32> {
+pub(super) fn number(graph: &Graph, value: ValueId) -> Option<f32> {
     number_of(graph, value).map(|number| number as f32)
 }
 
@@ -191,7 +191,7 @@ fn chosen(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<Val
 }
 
 /// The number that an operation makes of another one beside a constant, if it keeps the order of numbers.
-fn in_order(op: &Op, x: f32, constant: Option<f32>) -> Option<f32> {
+pub(super) fn in_order(op: &Op, x: f32, constant: Option<f32>) -> Option<f32> {
     let positive = constant.filter(|by| by.is_normal() && *by > 0.0);
     Some(match op {
         Op::Unary(Unary::Round) => x.round_ties_even(),

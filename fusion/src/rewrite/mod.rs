@@ -13,6 +13,7 @@ mod language;
 pub(crate) mod lookups;
 pub(crate) mod precision;
 pub(crate) mod ranges;
+pub(crate) mod reals;
 pub(crate) mod resize;
 pub(crate) mod rotary;
 mod rule;

@@ -3,8 +3,8 @@
 
 use crate::base::cost::read_time;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
-use crate::base::sizes::ceil;
-use graphene_frontend::{DType, Dim, Graph, Node, Op, ReduceOp, ValueId};
+use crate::base::sizes::{ceil, planning_sizes};
+use graphene_frontend::{Bindings, DType, Dim, Graph, Node, Op, ReduceOp, ValueId};
 use graphene_ir::target::Target;
 
 /// Bytes that are worth a block of their own.
@@ -13,31 +13,41 @@ const PART: i64 = 16 << 10;
 /// Columns of a block, where the last axis is not reduced.
 const COLUMNS: i64 = 128;
 
-/// A reduction's axis, and into how many parts it is cut.
+/// How a reduction is made two.
 #[derive(Clone, Copy)]
-struct Split {
-    axis: usize,
-    /// The size of each part along the axis.
-    size: i64,
-    parts: i64,
+enum Split {
+    /// An axis is cut into so many parts.
+    Parts {
+        axis: usize,
+        /// The size of each part along the axis.
+        size: i64,
+        parts: i64,
+    },
+    /// The first reduces rows, the axes from this one on, where the sizes of others are symbols.
+    Rows(usize),
 }
 
 /// The graph with such reductions as two, where that is faster on the target, a GPU, by the cost of reading. Partial results of
 /// half precision are held in single precision.
-pub(crate) fn split_reductions(graph: &Graph, target: &Target) -> Rebuilt<Graph> {
+pub(crate) fn split_reductions(graph: &Graph, target: &Target, hints: &Bindings) -> Rebuilt<Graph> {
+    let planned = planning_sizes(graph, hints);
     rebuilt(graph, |at, _, inputs| {
-        split(graph, at.node, target).map(|split| in_two(at, inputs[0], split)).transpose()
+        split(graph, at.node, target, &planned)
+            .map(|split| in_two(at, inputs[0], split))
+            .transpose()
     })
 }
 
-fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
+fn split(graph: &Graph, node: &Node, target: &Target, planned: &Bindings) -> Option<Split> {
     let Op::Reduce { axes, .. } = node.op() else { return None };
     let ty = graph.ty(node.inputs()[0]?);
     let last = *axes.last()?;
     if !matches!(ty.dtype, DType::F32 | DType::F16 | DType::BF16) {
         return None;
     }
-    let sizes: Vec<i64> = ty.shape.iter().map(Dim::known).collect::<Option<_>>()?;
+    let known = |dims: &[Dim]| dims.iter().all(|dim| dim.known().is_some());
+    let sizes = ty.shape.iter().map(|dim| dim.eval(planned).ok());
+    let sizes: Vec<i64> = sizes.collect::<Option<_>>()?;
     let elements = sizes.iter().try_fold(1_i64, |all, &size| all.checked_mul(size))?;
     let results = elements / axes.iter().map(|&axis| sizes[axis].max(1)).product::<i64>();
     let blocks = if last + 1 == sizes.len() { results } else { ceil(results, COLUMNS) };
@@ -48,23 +58,39 @@ fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
     let size = ty.dtype.size() as i64;
     let bytes = elements.checked_mul(size)?;
     let most = (2 * cores / blocks).min(bytes / blocks / PART);
+    if !known(&ty.shape) {
+        let rows =
+            axes.iter().rev().zip((0..sizes.len()).rev()).take_while(|(own, axis)| *own == axis);
+        let first = rows.map(|row| row.1).take_while(|axis| known(&ty.shape[*axis..])).last()?;
+        let before = axes.iter().filter(|axis| **axis < first);
+        let parts: i64 = before.map(|&axis| sizes[axis]).product();
+        return (parts > 1 && bytes / blocks >= PART).then_some(Split::Rows(first));
+    }
     let parts = |axis: usize| (2..=most).rev().find(|parts| sizes[axis] % parts == 0);
     let (parts, axis) = axes.iter().filter_map(|&axis| Some((parts(axis)?, axis))).max()?;
     let read = |blocks: i64| read_time(target, bytes as f64, blocks as f64);
     let (whole, parted) = (read(blocks), read(blocks * parts) + target.launch_cost);
-    (parted < whole).then(|| Split { axis, size: sizes[axis] / parts, parts })
+    (parted < whole).then(|| Split::Parts { axis, size: sizes[axis] / parts, parts })
 }
 
-fn in_two(
-    mut at: InPlace<'_>,
-    x: Option<ValueId>,
-    Split { axis, size, parts }: Split,
-) -> Rebuilt<ValueId> {
+fn in_two(mut at: InPlace<'_>, x: Option<ValueId>, split: Split) -> Rebuilt<ValueId> {
     let (Op::Reduce { op, axes, .. }, Some(x)) = (at.node.op(), x) else {
         unreachable!("only reductions are split");
     };
     let out = &at.node.outputs()[0];
     let rounds = out.dtype != DType::F32 && !matches!(op, ReduceOp::Max | ReduceOp::Min);
+    let (axis, size, parts) = match split {
+        Split::Parts { axis, size, parts } => (axis, size, parts),
+        Split::Rows(first) => {
+            let x = if rounds { at.cast(DType::F32, x)? } else { x };
+            let rank = at.graph.ty(x).rank();
+            let of_rows = Op::Reduce { op: *op, axes: (first..rank).collect(), keep: true };
+            let x = at.add(of_rows, &[x])?;
+            let x = at.add(Op::Reduce { op: *op, axes: axes.clone(), keep: true }, &[x])?;
+            let x = if rounds { at.cast(out.dtype, x)? } else { x };
+            return at.add(Op::Reshape(out.shape.clone()), &[x]);
+        }
+    };
     let mut shape = at.graph.ty(x).shape.clone();
     shape.splice(axis..=axis, [Dim::from(parts), Dim::from(size)]);
     let x = at.add(Op::Reshape(shape), &[x])?;

@@ -17,6 +17,7 @@ mod library;
 mod lookups;
 mod lowering;
 mod precision;
+mod quantised;
 mod reductions;
 mod resize;
 mod spellings;

@@ -10,6 +10,11 @@ use crate::{Binary, Kind, Number, Scalar, Unary, emit::Prelude};
 #[rustfmt::skip]
 pub(super) const ATOMS: &[Atom] = &[
     row("fma.f32", "[].fp32.RF <- MatMul+=<<<[]>>>([].fp32.RF, [].fp32.RF)", |_, c| fma("__fmaf_rn", c)),
+    // As integers of 32 bits wrap (PTX, `mad.lo.s32`).
+    row("mad.s32", "[].i32.RF <- MatMul+=<<<[]>>>([].i32.RF, [].i32.RF)", |_, c| {
+        let [d, a, b] = [D, A, B].map(|operand| format!("(unsigned)({})", element(c, operand)));
+        set(c, &format!("(int)({d} + {a} * {b})"))
+    }),
     row("hfma", "[].fp16.RF <- MatMul+=<<<[]>>>([].fp16.RF, [].fp16.RF)", |_, c| fma(c.prelude(Prelude::Hfma), c)),
     row("hfma.global", "[].fp16.GL <- MatMul+=<<<[]>>>([].fp16.GL, [].fp16.GL)", |_, c| fma(c.prelude(Prelude::Hfma), c)),
     row("hfma2", "[2:1].fp16.RF <- MatMul+=<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
@@ -63,7 +68,7 @@ const fn row(name: &'static str, pattern: &'static str, cuda: Text) -> Atom {
 
 /// What each lane's elements become.
 fn compute(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let single = site.operand(D).scalar == Scalar::F32;
+    let scalar = site.operand(D).scalar;
     each(site, warp, |warp, lane, at| {
         let mut read = |operand| warp.read((lane, operand, at));
         let value = match &site.spec.kind {
@@ -71,9 +76,13 @@ fn compute(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
             // fused operation.
             Kind::MatMul { .. } => {
                 let (a, b, d) = (read(A)?, read(B)?, read(D)?);
-                match single {
-                    true => f64::from((a as f32).mul_add(b as f32, d as f32)),
-                    false => a.mul_add(b, d),
+                match scalar {
+                    Scalar::F32 => f64::from((a as f32).mul_add(b as f32, d as f32)),
+                    Scalar::I32 => {
+                        let [a, b, d] = [a, b, d].map(|number| number as i32);
+                        f64::from(a.wrapping_mul(b).wrapping_add(d))
+                    }
+                    _ => a.mul_add(b, d),
                 }
             }
             Kind::Unary(op) => op.value(read(A)?),

@@ -26,13 +26,15 @@ pub(super) const ATOMS: &[Atom] = &[
         let floats = [D, A].iter().all(|&side| s.operand(side).scalar.is_float());
         given(floats, "it converts floating point only")
     }),
-    scalar("cvt.from", "[].fp32.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)", |_| Ok(())),
+    scalar("cvt.from", "[].fp32.RF <- Move<<<[]>>>([].i32|i64|u32|u8|i8.RF)", |_| Ok(())),
     // Towards 0; what the type does not hold, such as NaN, becomes any of its values.
-    scalar("cvt.to", "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].fp32.RF)", |_| Ok(())),
+    scalar("cvt.to", "[].i32|i64|u32|u8|i8.RF <- Move<<<[]>>>([].fp32.RF)", |_| Ok(())),
     // What the type does not hold wraps.
-    scalar("cvt.integer", "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)", |s| {
-        given(same(s).is_err(), "it converts")
-    }),
+    scalar(
+        "cvt.integer",
+        "[].i32|i64|u32|u8|i8.RF <- Move<<<[]>>>([].i32|i64|u32|u8|i8.RF)",
+        |s| given(same(s).is_err(), "it converts"),
+    ),
     Atom::new("cvt.rn.x2", "[2:1].fp16|bf16.RF <- Move<<<[]>>>([2].fp32.RF)", copy, |s, c| {
         let scalar = if s.operand(D).scalar == Scalar::F16 { "f16x2" } else { "bf16x2" };
         let pair = [("f", c.element(A, &[1])), ("f", c.element(A, &[0]))];
@@ -71,7 +73,7 @@ fn scalar_text(site: &Site<'_>, code: &Code<'_>) -> String {
         _ if a == b => return format!("{to} = {from};"),
         _ if !a.is_float() && !b.is_float() => format!("({from})"),
         // By way of a signed integer: a negative number wraps, where a conversion to an unsigned type gives 0.
-        Scalar::U8 => format!("int(float({from}))"),
+        Scalar::U8 | Scalar::I8 => format!("int(float({from}))"),
         Scalar::U32 => format!("({})float({from})", Scalar::I64.c_name()),
         _ => format!("float({from})"),
     };

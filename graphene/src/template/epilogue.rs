@@ -19,7 +19,8 @@ use crate::schedule::{
     computed, each, fetch_inside, load_inside, neighbours, store_inside, vector, widen,
 };
 use crate::{
-    Builder, Expr, Function, Fused, Operand, Result, Scalar, TensorId, Tiler, Unary, View, needs,
+    Builder, Expr, Function, Fused, Layout, Operand, Result, Scalar, TensorId, Tiler, Unary, View,
+    needs,
 };
 
 /// What becomes of the sums.
@@ -53,6 +54,8 @@ named! {
         Column = "column",
         /// `[m,n]`, such as a residual.
         Whole = "R",
+        /// One element, the same for all of the result.
+        Number = "number",
     }
 }
 
@@ -60,7 +63,17 @@ impl Span {
     /// The operand of this number, such that it is broadcast to `[m,n]`.
     pub(super) fn broadcast(self, number: usize) -> Fused {
         let operand = Fused::input(number);
-        if self == Span::Column { operand.dims([Some(0), None]) } else { operand }
+        if self.is_of_rows() { operand.dims([Some(0), None]) } else { operand }
+    }
+
+    /// Whether there is one element for each row; one number is that of every row.
+    pub(super) fn is_of_rows(self) -> bool {
+        matches!(self, Span::Column | Span::Number)
+    }
+
+    /// How the elements for so many rows lie, of an operand that has one for each.
+    pub(super) fn of_rows(self, rows: &Expr) -> View {
+        View::buffer(&[Layout::of(rows, i64::from(self != Span::Number))])
     }
 }
 
@@ -197,7 +210,7 @@ impl Attached {
             let registers = ceil(n * k.tensor_of(from)?.scalar.bytes(), 4);
             Ok(match span {
                 Span::Row => registers,
-                Span::Column => 0,
+                Span::Column | Span::Number => 0,
                 Span::Whole => registers * runs,
             })
         };
@@ -210,7 +223,7 @@ impl Attached {
             let n = match span {
                 Span::Row => row,
                 Span::Whole => whole,
-                Span::Column => return Ok(None),
+                Span::Column | Span::Number => return Ok(None),
             };
             let scalar = k.tensor_of(from)?.scalar;
             vector(k, "met", n, scalar).map(Some)
@@ -231,7 +244,7 @@ impl Attached {
             let Some(buffer) = buffer.filter(|_| span == wanted) else { continue };
             let from = match span {
                 Span::Row => tile_of(k, from, "term", &[Tiler::Size(run.n)], [&run.column])?,
-                Span::Whole | Span::Column => run.of(k, from, "term")?,
+                Span::Whole | Span::Column | Span::Number => run.of(k, from, "term")?,
             };
             let to = neighbours(k, buffer, [number.clone()], run.n, "part")?;
             fetch_inside(k, to, from, self.wide)?;
@@ -270,11 +283,11 @@ impl Attached {
         if function == Function::identity() {
             return Ok(vec![sums]);
         }
-        let mut ins = vec![sums];
+        let mut ins = vec![widen(k, sums)?];
         for (&(span, from), held) in self.operands.iter().zip(&run.held) {
             ins.push(match (span, held) {
                 (_, Some(held)) => *held,
-                (Span::Column, None) => {
+                (Span::Column | Span::Number, None) => {
                     let term = tile_of(k, from, "term", &[Tiler::Size(1)], [&run.row])?;
                     let number = load_inside(k, term, self.wide)?;
                     let all = vector(k, "all", n, Scalar::F32)?;
@@ -287,7 +300,9 @@ impl Attached {
                 }
             });
         }
-        ins.extend(run.held[self.operands.len()..].iter().flatten());
+        for &sums in run.held[self.operands.len()..].iter().flatten() {
+            ins.push(widen(k, sums)?);
+        }
         computed(k, &function, ("result", n, Scalar::F32), &ins)
     }
 

@@ -13,7 +13,7 @@ use crate::{
 parameters! {
     /// `C[m,n] = f(A[m,k]·B[k,n] + …)`: what is computed, however a template does it.
     pub struct MatMul {
-        /// The type of A and B; matmuls accumulate in single precision.
+        /// The type of A and B; matmuls accumulate in single precision, of integers in integers that wrap.
         pub scalar: Scalar = Scalar::F16,
         /// Whether A is column-major, that is, M is contiguous.
         pub a_transposed: bool = false,
@@ -97,7 +97,7 @@ impl MatMul {
         // The results are C, C_2, ….
         let (operands, results) = self.epilogue.declare(k, self.scalar, 0, |span| match span {
             Some(Span::Row) => (Span::Row.name(), line(&n)),
-            Some(Span::Column) => (Span::Column.name(), line(&m)),
+            Some(span @ (Span::Column | Span::Number)) => (span.name(), span.of_rows(&(&m).into())),
             Some(Span::Whole) => (Span::Whole.name(), whole.clone()),
             None => ("C", whole.clone()),
         })?;
@@ -182,7 +182,7 @@ impl Declared {
         let (m, n) = (&place.m, &place.n);
         let operands = self.epilogue.operands.iter().map(|&(span, of)| match span {
             Span::Row => tile_of(k, of, "bias_tile", &[Tiler::Size(columns)], [n]),
-            Span::Column => tile_of(k, of, "column_tile", &[Tiler::Size(rows)], [m]),
+            Span::Column | Span::Number => tile_of(k, of, "column_tile", &[Tiler::Size(rows)], [m]),
             Span::Whole => place.view(k, of, "R_tile", &whole, [m, n]),
         });
         let operands = operands.collect::<Result<_>>()?;

@@ -193,7 +193,7 @@ impl Mlp {
         let kept = usize::from(l + 1 < self.layers.len());
         let shape = |span| match span {
             Some(Span::Row) => (Span::Row.name(), Layout::rows([*times, *width]).into()),
-            Some(Span::Column) => (Span::Column.name(), Layout::rows([m.clone()]).into()),
+            Some(span @ (Span::Column | Span::Number)) => (span.name(), span.of_rows(m)),
             Some(Span::Whole) => (Span::Whole.name(), whole.clone().into()),
             None => ("Y", whole.clone().into()),
         };

@@ -38,7 +38,8 @@ parameters! {
         pub arch: Arch = Arch::Sm80,
         /// How A and B move; if by elements, results move so, too.
         pub edges: Edges = Edges::Bulk,
-        /// Who multiplies: threads, single precision only, of which a warp has 8 by 4, with multiples of 4 rows and columns each.
+        /// Who multiplies: threads, single precision or integers of 32 bits, of which a warp has 8 by 4, with multiples of 4 rows and
+        /// columns each.
         pub by: By = By::Warps,
         /// Rows and columns of a block's tile: each a multiple of 16, or of a warp's threads' rows or columns, for each warp
         /// along it.
@@ -98,7 +99,8 @@ impl Multistage {
         if let By::Threads(thread) = self.by {
             let fours = |&n| MultipleOf(4).check("rows and columns a thread", n);
             thread.iter().try_for_each(fours)?;
-            needs(scalar == Scalar::F32, "fp32 operands by threads", scalar)?;
+            let taken = matches!(scalar, Scalar::F32 | Scalar::I32);
+            needs(taken, "operands of fp32 or i32 by threads", scalar)?;
         }
         let sums = in_registers(tile[0] * tile[1], 32 * self.warps);
         needs(sums, "accumulators that fit registers", tile)?;
@@ -106,7 +108,8 @@ impl Multistage {
         if self.split > 1 {
             arch.needs(&[Feature::Cluster])?;
         }
-        needs(self.split == 1 || self.matmul.terms == 1, "one term for split-K", self.matmul.terms)
+        let parts = self.split == 1 || self.matmul.terms == 1 && scalar != Scalar::I32;
+        needs(parts, "one term of reals for split-K", self)
     }
 
     /// The kernel, with symbols M, N, a K for each term (K, K_2, …), and the batch's size if batched.

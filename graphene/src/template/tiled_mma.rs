@@ -26,7 +26,7 @@ pub enum By {
     Warps,
     /// Warpgroups, by tensor cores that read both operands in shared memory: fp16 or bf16, of rows of 32 bytes or more.
     Warpgroups,
-    /// Threads, by fused multiply-adds in single precision: so many rows and columns each.
+    /// Threads, by multiply-adds, fused ones in single precision or of integers of 32 bits: so many rows and columns each.
     Threads([i64; 2]),
 }
 
@@ -40,7 +40,7 @@ impl By {
 
     /// Whether threads multiply and add such elements.
     pub(super) fn is_threads(scalar: Scalar, tf32: bool) -> bool {
-        scalar == Scalar::F32 && !tf32
+        scalar == Scalar::I32 || scalar == Scalar::F32 && !tf32
     }
 
     /// Bytes of an operand that are read together along the contiguous axis. Of single precision across K, a warp reads eight
@@ -85,7 +85,8 @@ pub(super) fn features(arch: Arch, scalar: Scalar, tf32: bool) -> &'static [Feat
         Scalar::F16 if arch.multiplies_by_quad_pairs() => &[Feature::QuadPairs],
         Scalar::F16 => &[Feature::Ldmatrix, Feature::MmaK8],
         Scalar::F32 if tf32 => &[Feature::MmaTf32],
-        Scalar::F32 | Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => &[],
+        Scalar::F32 | Scalar::I32 | Scalar::I64 => &[],
+        Scalar::U32 | Scalar::U8 | Scalar::I8 | Scalar::Mbar => &[],
     }
 }
 

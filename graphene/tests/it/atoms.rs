@@ -17,9 +17,8 @@ fn numbers(kernel: &Kernel) -> Inputs {
     inputs(kernel, &[], |n, i| {
         let size = ((7 * i + 5 * n) % 12 + 1) as f64;
         let signed = match kernel.tensor(kernel.params[n]).scalar {
-            Scalar::F16 | Scalar::Bf16 | Scalar::F32 | Scalar::I32 | Scalar::I64 => {
-                (i / 5 + n).is_multiple_of(2)
-            }
+            Scalar::F16 | Scalar::Bf16 | Scalar::F32 => (i / 5 + n).is_multiple_of(2),
+            Scalar::I32 | Scalar::I64 | Scalar::I8 => (i / 5 + n).is_multiple_of(2),
             Scalar::U32 | Scalar::U8 | Scalar::Mbar => false,
         };
         if signed { -size } else { size }
@@ -92,7 +91,7 @@ const EXPECTED: &[(&[&str], &str, Expected)] = &[
     (&["mov", "cvt", "cvt_x2", "cvt_from", "cvt_to", "cvt_integer"], "after", |x, i| x.at("a", i)),
     (&["constant"], "after", |_, _| 0.5),
     (&["index"], "out", |_, i| 3.0 * i as f64 + 1.0),
-    (&["multiply_add", "hfma", "hfma2"], "after", |x, i| {
+    (&["multiply_add", "multiply_add_i32", "hfma", "hfma2"], "after", |x, i| {
         x.at("a", i) * x.at("b", i) + x.at("before", i)
     }),
     (&["unary"], "after", |x, i| gelu(x.at("a", i))),

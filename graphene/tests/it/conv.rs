@@ -191,6 +191,7 @@ fn check(
             arguments.push(match input.span {
                 Span::Column | Span::Row => data(&inputs, "bias")[at[1]],
                 Span::Whole => data(&inputs, "R")[place],
+                Span::Number => data(&inputs, "number")[0],
             });
         }
         let all: f64 = arguments.iter().map(|argument| argument.abs()).sum();

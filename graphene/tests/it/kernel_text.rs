@@ -338,7 +338,7 @@ fn errors_say_where_and_what() {
         ("%b:[0:1].fp16.SH", "6:4: a size must be at least 1, not 0"),
         (
             "%b:[64:1].fp17.SH",
-            "6:11: expected a scalar type (fp16, bf16, fp32, i32, i64, u32, u8, mbar), found `fp17`",
+            "6:11: expected a scalar type (fp16, bf16, fp32, i32, i64, u32, u8, i8, mbar), found `fp17`",
         ),
         ("%b:[64:1].fp16.GL", "6:1: global memory is a parameter, not allocated"),
         ("%b:[64:1].fp16.RF.S<1,2,3>", "6:1: only shared memory is swizzled"),

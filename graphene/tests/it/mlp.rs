@@ -61,14 +61,7 @@ fn expected(mlp: &Mlp, rows: usize, given: &Inputs) -> Vec<(Scalar, Vec<Near>)> 
             .epilogue
             .operands
             .iter()
-            .map(|&input| {
-                let name = match input.span {
-                    Span::Row => "bias",
-                    Span::Column => "column",
-                    Span::Whole => "R",
-                };
-                (input, data(given, &names.next(name)).to_vec())
-            })
+            .map(|&input| (input, data(given, &names.next(input.span.name())).to_vec()))
             .collect();
         for time in 0..layer.times as usize {
             let mut outs = vec![Vec::new(); layer.epilogue.outputs.len()];
@@ -92,6 +85,7 @@ fn expected(mlp: &Mlp, rows: usize, given: &Inputs) -> Vec<(Scalar, Vec<Near>)> 
                         Span::Row => time * width + column,
                         Span::Column => row,
                         Span::Whole => place,
+                        Span::Number => 0,
                     };
                     ins.push((operand[at], 0.0));
                 }

@@ -33,19 +33,20 @@ pub(crate) fn layer() -> Epilogue {
     Epilogue::layer(true, Some(Unary::Gelu), true)
 }
 
-/// Two results, one in single precision: (x + bias)·column + r, and relu(x - column).
+/// Two results, one in single precision: (x + bias)·column + r, and relu(x - column)·number.
 pub(crate) fn two_results() -> Epilogue {
-    let [sum, row, column, whole] = [0, 1, 2, 3].map(Function::input);
+    let [sum, row, column, whole, number] = [0, 1, 2, 3, 4].map(Function::input);
     let first = (sum.clone() + row) * column.clone() + whole;
-    let function = Function::all([first, (sum - column).unary(Unary::Relu)]);
-    let mut epilogue = Epilogue::new(function, [Span::Row, Span::Column, Span::Whole]);
+    let second = (sum - column).unary(Unary::Relu) * number;
+    let spans = [Span::Row, Span::Column, Span::Whole, Span::Number];
+    let mut epilogue = Epilogue::new(Function::all([first, second]), spans);
     epilogue.outputs[1] = Some(Scalar::F32);
     epilogue.operands[1] = Input { span: Span::Column, scalar: Some(Scalar::F32) };
     epilogue
 }
 
 /// Operands in -1..1 of as many bits as the type has: its elements exactly, and such that their
-/// sums must be rounded.
+/// sums must be rounded. Of integers, whole ones.
 fn operands(matmul: &MatMul, kernel: &Kernel, sizes: Sizes) -> Inputs {
     let Sizes { m, n, k, batch, blocks } = sizes;
     let symbols = [
@@ -63,12 +64,16 @@ fn operands(matmul: &MatMul, kernel: &Kernel, sizes: Sizes) -> Inputs {
     let one = match matmul.scalar {
         Scalar::F16 => 1 << 10,
         Scalar::Bf16 => 1 << 7,
+        // Of which single precision does not hold the sums.
+        Scalar::I32 => 1 << 12,
         _ => 1 << 23,
     };
     let mut random = Random::new(1);
-    let values: Vec<f64> =
-        (0..65_521).map(|_| random.within(-one, one) as f64 / one as f64).collect();
-    inputs(kernel, &symbols, |param, i| values[(10_007 * param + i) % 65_521])
+    let values: Vec<f64> = (0..65_521).map(|_| random.within(-one, one) as f64).collect();
+    inputs(kernel, &symbols, |param, i| {
+        let whole = kernel.tensor(kernel.params[param]).scalar == Scalar::I32;
+        values[(10_007 * param + i) % 65_521] / if whole { 1.0 } else { one as f64 }
+    })
 }
 
 /// `C`, `C_2`, …
@@ -113,12 +118,13 @@ fn expected(
             count += k;
         }
         let mut arguments = vec![sum[0]];
-        let mut spans = [0; 3];
+        let mut spans = [0; 4];
         for input in &epilogue.operands {
             let (kind, name, at) = match input.span {
                 Span::Row => (0, "bias", column),
                 Span::Column => (1, "column", row),
                 Span::Whole => (2, "R", at),
+                Span::Number => (3, "number", 0),
             };
             arguments.push(data(inputs, &numbered(name, spans[kind]))[at]);
             spans[kind] += 1;
@@ -145,7 +151,9 @@ fn expected(
             // Products of two sums may be small: fp16 has no smaller steps than 2⁻²⁴.
             let small = matmul.gated && scalar.unwrap_or(matmul.scalar) == Scalar::F16;
             let least = if small { 2f64.powi(-25) } else { 0.0 };
-            results[i].push((*y, half * y.abs() + (1.0 + half) * error + least));
+            let whole = scalar.unwrap_or(matmul.scalar) == Scalar::I32;
+            let bound = if whole { 0.0 } else { half * y.abs() + (1.0 + half) * error + least };
+            results[i].push((*y, bound));
         }
     }
     results

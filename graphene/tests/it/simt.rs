@@ -3,6 +3,8 @@
 
 use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
+use graphene_ir::function::Function;
+use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::multistage::{By, Multistage};
 use graphene_ir::tensor::Scalar;
@@ -39,6 +41,32 @@ pub(crate) fn rows() -> Vec<(Multistage, Sizes, u64)> {
         (Multistage::simt(), Sizes::of([132, 68, 36], 1), 0),
         (Multistage { matmul: MatMul { terms: 2, ..plain.clone() }, ..small() }, deep, 2),
     ];
+    // Of integers: the sums themselves, and what becomes of them in single precision.
+    let whole = MatMul { scalar: Scalar::I32, ..plain.clone() };
+    let mut scaled = Epilogue::new(Function::input(0) * Function::input(1), [Span::Row]);
+    (scaled.operands[0].scalar, scaled.outputs[0]) = (Some(Scalar::F32), Some(Scalar::F32));
+    let gated = Multistage { by: By::Threads([4, 8]), tile: [64, 64], warps: 4, ..small() };
+    let mut both = Epilogue::new(Function::input(0) * 2f64.powi(-24) * Function::input(1), []);
+    both.outputs[0] = Some(Scalar::F32);
+    let both = MatMul { epilogue: both, gated: true, ..whole.clone() };
+    rows.extend([
+        (Multistage { matmul: whole.clone(), ..small() }, Sizes::of([36, 68, 100], 1), 1),
+        (
+            Multistage {
+                matmul: MatMul { b_transposed: true, ..whole.clone() },
+                edges: Edges::Moves,
+                ..small()
+            },
+            Sizes::of([35, 37, 45], 1),
+            1,
+        ),
+        (
+            Multistage { matmul: MatMul { epilogue: scaled, ..whole }, ..small() },
+            Sizes::of([36, 68, 28], 1),
+            1,
+        ),
+        (Multistage { matmul: both, ..gated }, Sizes::of([36, 20, 12], 1), 1),
+    ]);
     // K in parts: equal ones, of which the last is shorter, or there is none; with what follows, single elements, a batch.
     let layers = MatMul { epilogue: layer(), ..plain.clone() };
     let wide = Multistage {
@@ -99,7 +127,9 @@ fn simt_kernels_verify_read_back_and_become_cuda() {
     for (simt, ..) in rows() {
         let kernel = simt.kernel().unwrap();
         check_text(&format!("{simt:?}"), &kernel);
-        assert!(emit(&kernel).unwrap().source.contains("__fmaf_rn"), "{simt:?}");
+        let integers = simt.matmul.scalar == Scalar::I32;
+        let multiplies = if integers { "(unsigned)" } else { "__fmaf_rn" };
+        assert!(emit(&kernel).unwrap().source.contains(multiplies), "{simt:?}");
     }
 }
 
@@ -118,6 +148,8 @@ fn simt_parameters_that_no_kernel_has_are_refused() {
         split(9),
         Multistage { arch: Arch::Sm80, ..split(2) },
         Multistage { matmul: MatMul { terms: 2, ..small().matmul }, ..split(2) },
+        Multistage { matmul: MatMul { scalar: Scalar::I32, ..small().matmul }, ..split(2) },
+        Multistage { matmul: MatMul { scalar: Scalar::I8, ..small().matmul }, ..small() },
     ] {
         assert!(simt.kernel().is_err(), "{simt:?}");
     }

@@ -39,6 +39,11 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     operands.last = operands.lie_channels_last(&windows)?;
     let windows = if operands.last { windows.of_channels(shape) } else { windows };
     let (scalar, image) = operands.image(&windows)?;
+    // What slides over windows adds in single precision, and so are biases added.
+    let by_tiles = windows.fold.is_none() && windows.channels[1] / windows.group >= TILED;
+    if !scalar.is_float() && !(scalar == Scalar::I32 && by_tiles && windows.bias.is_none()) {
+        return Err(Refusal::Integers);
+    }
     if let Some(w) = windows.weights {
         operands.weights(w, scalar, windows.group)?;
     }
@@ -107,7 +112,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     Ok(vec![site.launch(kernel?, &dims, operands.pointers)])
 }
 
-/// The kernel of a convolution by tiles. By single threads they are the variant's; by tensor cores, for half and for single
+/// The kernel of a convolution by tiles. By single threads, of integers, too, they are the variant's; by tensor cores, for half and for single
 /// precision that may be rounded to TF32, the largest of which there is one for each core.
 fn tiled(
     site: &Site<'_>,
@@ -116,7 +121,8 @@ fn tiled(
     columns: &Dim,
     variant: &Variant,
 ) -> graphene_ir::Result<Made> {
-    let single = convolution.scalar == Scalar::F32;
+    let (single, threads) =
+        (convolution.scalar == Scalar::F32, site.is_by_threads(convolution.scalar));
     let conv = Conv {
         convolution: convolution.clone(),
         arch: site.arch,
@@ -124,7 +130,7 @@ fn tiled(
         pixels,
         ..Conv::default()
     };
-    if single && !site.target.tf32 {
+    if threads {
         let [.., (_, least)] = TILES_OF_CHANNELS;
         let of_name = TILES_OF_CHANNELS.into_iter().find(|(name, _)| *name == variant.name);
         let tile = of_name.map_or(least, |(_, tile)| tile);
@@ -317,9 +323,6 @@ impl<'a> Operands<'a> {
         self.pointers.push(image.pointer());
         if self.last {
             return Ok((scalar, None));
-        }
-        if !scalar.is_float() {
-            return Err(Refusal::Integers);
         }
         if view.is_packed() {
             return Ok((scalar, None));

@@ -75,7 +75,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
 
     let scalar = operands.scalar.ok_or(Refusal::Operation("a matmul of nothing"))?;
-    if !scalar.is_float() {
+    if !(scalar.is_float() || scalar == Scalar::I32) {
         return Err(Refusal::Integers);
     }
     let [a_transposed, b_transposed] = terms[0].sides;
@@ -145,7 +145,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         let cut = Cut::of(variant, sized.as_deref().unwrap_or_default(), weights)?;
         let kernel = kernel(site, &matmul, edges, &cut, &mut dims)?;
         let pointers = operands.pointers.clone();
-        Ok(match scalar == Scalar::F32 && !site.target.tf32 && cut.split == 1 {
+        Ok(match site.is_by_threads(scalar) && cut.split == 1 {
             true => site.launch_behind(kernel, &dims, pointers),
             false => site.launch(kernel, &dims, pointers),
         })
@@ -255,7 +255,7 @@ impl Cut {
     }
 }
 
-/// The kernel of a variant, by tensor cores for half and for single precision that may be rounded to TF32, else by
+/// The kernel of a variant, by tensor cores for half and for single precision that may be rounded to TF32, else (integers, too) by
 /// single threads. Hopper's warpgroups take single precision along K only; of what lies otherwise, warps make tiles of
 /// the same sizes or smaller, and several variants may be one kernel.
 fn kernel(
@@ -266,13 +266,13 @@ fn kernel(
     dims: &mut Dims,
 ) -> Result<Made, Refusal> {
     let (matmul, arch, [rows, columns]) = (matmul.clone(), site.arch, cut.tile);
-    let (single, tf32) = (matmul.scalar == Scalar::F32, site.target.tf32);
+    let (single, threads) = (matmul.scalar == Scalar::F32, site.is_by_threads(matmul.scalar));
     let along = !matmul.a_transposed && !matmul.b_transposed;
-    let warpgroups = arch.has(Feature::Wgmma) && (!single || tf32 && along);
+    let warpgroups = arch.has(Feature::Wgmma) && !threads && (!single || along);
     if cut.found.is_some() && !warpgroups {
         return Err(Refusal::Operation("parameters of warpgroups, which make no such matmuls"));
     }
-    let kernel = match (warpgroups, single && !tf32) {
+    let kernel = match (warpgroups, threads) {
         (_, true) => {
             let by = By::Threads(match (rows, matmul.gated) {
                 (128, _) => [8, 8],
@@ -379,7 +379,8 @@ impl<'a> Operands<'a> {
             // Of one column, what each row has is all that there is.
             (row, _, None) if self.batched && *row == 1 && *columns == 1 => Span::Whole,
             (row, column, None) if *row == 1 && *column == 0 && !self.batched => Span::Column,
-            _ => return Err(Refusal::Layout("an addend that is no row, column or matrix")),
+            (row, column, None) if *row == 0 && *column == 0 => Span::Number,
+            _ => return Err(Refusal::Layout("an addend that is no row, column, matrix or number")),
         };
         self.push(operand, &matrix.offset);
         self.whole &= self.by_elements() || Some(scalar) == self.scalar;

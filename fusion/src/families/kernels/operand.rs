@@ -114,9 +114,14 @@ impl Axes {
         let last = self.sizes.len() - 1;
         let fits = |vector: i64| {
             let whole = |dim: &Dim| is_multiple(dim, vector);
+            // Along an axis of one element nothing begins.
+            let begins = |strides: &[Dim]| {
+                let mut outer = strides.iter().zip(&self.sizes[..last]);
+                outer.all(|(stride, size)| *size == 1 || whole(stride))
+            };
             whole(&self.sizes[last])
                 && self.strides.iter().zip(offsets).all(|(strides, offset)| {
-                    strides[last] != 1 || (whole(offset) && strides[..last].iter().all(whole))
+                    strides[last] != 1 || (whole(offset) && begins(strides))
                 })
         };
         halved(most, fits)

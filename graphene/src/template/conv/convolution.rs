@@ -2,7 +2,7 @@
 
 use crate::schedule::{coordinates, each};
 use crate::template::access::{Stride, product, sizes};
-use crate::template::epilogue::{Attached, Epilogue, Run, Span};
+use crate::template::epilogue::{Attached, Epilogue, Input, Run, Span};
 use crate::template::matmul::{Declared, Edges, tile_of};
 use crate::{
     Builder, Expr, Fused, Kind, Layout, Number, Result, Scalar, TensorId, Tiler, Var, View, Window,
@@ -96,7 +96,9 @@ impl Convolution {
         let operands = self.epilogue.operands.iter().zip(first..);
         let operands = operands.map(|(operand, number)| match operand.span {
             Span::Whole => Fused::input(number).split(0, self.group).dims([1, 2, 0, 3].map(Some)),
-            Span::Column | Span::Row => Fused::input(number).dims([Some(0), Some(1), None, None]),
+            Span::Column | Span::Row | Span::Number => {
+                Fused::input(number).dims([Some(0), Some(1), None, None])
+            }
         });
         let sums = sums.split(2, sizes.pixels.clone());
         let parts: Vec<Fused> = std::iter::once(sums).chain(operands).collect();
@@ -114,7 +116,8 @@ impl Convolution {
         let windows = !self.axes.is_empty() && self.axes.iter().all(fits);
         needs(windows, "axes, with windows, strides and dilations of 1 or more", &self.axes)?;
         let operands = &self.epilogue.operands;
-        let spans = operands.iter().all(|input| input.span != Span::Row);
+        let known = |input: &Input| matches!(input.span, Span::Column | Span::Whole);
+        let spans = operands.iter().all(known);
         needs(spans, "epilogue operands by channel or of the results' shape", operands)?;
         needs(self.image != Stride::Broadcast, "images that do not broadcast", self.image)?;
         self.epilogue.check(1)
@@ -164,7 +167,7 @@ impl Convolution {
     fn declare(&self, k: &mut Builder, shapes: [View; 2], edges: Edges) -> Result<Attached> {
         let [channels, whole] = shapes;
         let (operands, results) = self.epilogue.declare(k, self.scalar, 0, |span| match span {
-            Some(Span::Column | Span::Row) => ("bias", channels.clone()),
+            Some(Span::Column | Span::Row | Span::Number) => ("bias", channels.clone()),
             Some(Span::Whole) => ("R", whole.clone()),
             None => ("Y", whole.clone()),
         })?;

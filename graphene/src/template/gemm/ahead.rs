@@ -63,7 +63,7 @@ impl Store<'_> {
         let epilogue = &self.context.declared.epilogue;
         for (number, &(span, from)) in epilogue.operands.iter().enumerate() {
             let scalar = k.tensor_of(from)?.scalar;
-            let (own, column) = (copied != Some(number), span == Span::Column);
+            let (own, column) = (copied != Some(number), span.is_of_rows());
             let n = if column { 1 } else { 2 };
             let words = ceil(n * scalar.bytes(), 4);
             let runs = |panels: i64| match column {

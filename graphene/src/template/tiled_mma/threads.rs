@@ -6,8 +6,8 @@ use crate::schedule::neighbours;
 use crate::template::split_k::{PAIR, Visit};
 use crate::template::{matmul::registers, stage::Side};
 use crate::{
-    Builder, Expr, Layout, Memory, MultipleOf, Operand, Result, Scalar, TensorId, ThreadsId, Tiler,
-    Var, needs,
+    Builder, Expr, Layout, Memory, MultipleOf, Operand, Result, TensorId, ThreadsId, Tiler, Var,
+    needs,
 };
 
 /// A warp's threads, along rows and columns.
@@ -87,7 +87,7 @@ impl Threads {
     fn near(&self, k: &mut Builder, i: usize, from: TensorId, four: &Expr) -> Result<TensorId> {
         let (side, own) = (self.sides[i], self.part[i]);
         let strides = if side.transposed { [1, own] } else { [WIDE, 1] };
-        let near = registers(k, "near", &[&[(own, strides[0]), (WIDE, strides[1])]], Scalar::F32)?;
+        let near = registers(k, "near", &[&[(own, strides[0]), (WIDE, strides[1])]], side.scalar)?;
         let pieces = if side.transposed { [WIDE, 1] } else { [1, WIDE] }.map(Tiler::Size);
         let to = k.tile(near, "near_pieces", &pieces)?;
         let (outer, inner) = if side.transposed { (own / WIDE, WIDE) } else { (own, 1) };
@@ -114,7 +114,8 @@ impl TiledMma for Threads {
     }
 
     fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
-        k.allocate("acc", Layout::rows(self.part), Scalar::F32, Memory::Registers, None)
+        let scalar = self.sides[0].scalar;
+        k.allocate("acc", Layout::rows(self.part), scalar, Memory::Registers, None)
     }
 
     fn reset(&self, k: &mut Builder, acc: TensorId) -> Result {

@@ -75,7 +75,7 @@ impl Matmul {
             Scalar::F32 => sys::cudaDataType::CUDA_R_32F,
             Scalar::F16 => sys::cudaDataType::CUDA_R_16F,
             Scalar::Bf16 => sys::cudaDataType::CUDA_R_16BF,
-            Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
+            Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::I8 | Scalar::Mbar => {
                 return Err(Error::Unsupported { what: "a cuBLASLt matmul of integers" });
             }
         };

@@ -46,7 +46,7 @@ fn data_type(scalar: Scalar) -> Result<sys::cudnnDataType_t> {
         Scalar::F32 => Ok(sys::cudnnDataType_t::CUDNN_DATA_FLOAT),
         Scalar::F16 => Ok(sys::cudnnDataType_t::CUDNN_DATA_HALF),
         Scalar::Bf16 => Ok(sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16),
-        Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
+        Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::I8 | Scalar::Mbar => {
             Err(Error::Unsupported { what: "integers by cuDNN" })
         }
     }

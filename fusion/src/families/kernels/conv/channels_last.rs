@@ -210,7 +210,7 @@ pub(super) fn kernel(
         let Convolution { scalar, epilogue, .. } = convolution;
         let row = |input: Input| match input.span {
             Span::Column => Input { span: Span::Row, ..input },
-            Span::Row | Span::Whole => input,
+            Span::Row | Span::Whole | Span::Number => input,
         };
         let operands = epilogue.operands.into_iter().map(row).collect();
         let matmul =

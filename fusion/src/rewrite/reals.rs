@@ -1,0 +1,222 @@
+//! What quantised models compute between bytes and reals, on a GPU, as reals alone.
+//!
+//! A kernel there computes with reals or with integers, so that each conversion between them would end a launch. Both of these are
+//! exact in single precision: a byte less a zero point, and what is rounded and clamped to where bytes are, which is the number
+//! that the byte is (but for the sign of zero). So images between two operators stay reals, and conversions are part of what
+//! makes them.
+
+use super::integers::{in_order, number};
+use super::tidy::pruned;
+use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
+use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::{DType, Dim, Graph, Tensor, ValueId};
+
+/// Up to which magnitude sums of two whole numbers of a type are exact, of those types in which bytes are quantised.
+fn exact(dtype: DType) -> Option<f32> {
+    match dtype {
+        DType::F32 => Some(8_388_608.0),
+        DType::F16 => Some(1024.0),
+        _ => None,
+    }
+}
+
+/// The graph with reals in place of what is dequantised from bytes, and in place of bytes that are only dequantised or widened;
+/// and without what changes no whole number, as where something is quantised twice. Convolutions of integers have biases of their
+/// own no more.
+pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
+    let result = rebuilt(graph, |mut at, _, inputs| match (at.node.op(), inputs) {
+        (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => difference(&mut at, x),
+        (Op::Cast { to: DType::I32, .. }, &[Some(x)]) => {
+            bytes(&mut at, x, By::Reals)?.map(|real| at.cast(DType::I32, real)).transpose()
+        }
+        (Op::Binary(Binary::Sub), &[Some(a), Some(b)]) if at.graph.ty(a).dtype == DType::I32 => {
+            let [a, b] = [bytes(&mut at, a, By::Reals)?, bytes(&mut at, b, By::Reals)?];
+            let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
+            let real = less(&mut at, a, b)?;
+            at.cast(DType::I32, real).map(Some)
+        }
+        // Kernels of convolutions add biases in single precision.
+        (Op::Conv(attrs), &[Some(x), Some(w), Some(bias)])
+            if at.graph.ty(x).dtype == DType::I32 =>
+        {
+            let (sum, axes) = (Op::Conv(attrs.clone()), attrs.strides.len());
+            let sum = at.add(sum, &[x, w])?;
+            let mut shape = at.graph.ty(bias).shape.clone();
+            shape.extend(vec![Dim::from(1); axes]);
+            let bias = at.add(Op::Reshape(shape), &[bias])?;
+            at.binary(Binary::Add, sum, bias).map(Some)
+        }
+        (op, &[Some(x), ..]) => Ok(kept(at.graph, op, x, inputs.get(1).copied().flatten())),
+        _ => Ok(None),
+    })?;
+    pruned(&result)
+}
+
+/// Integers in single precision, if they are bytes, or bytes less bytes.
+fn difference(at: &mut InPlace<'_>, integers: ValueId) -> Rebuilt<Option<ValueId>> {
+    match at.graph.operation(integers) {
+        (op @ (Op::Reshape(_) | Op::Transpose(_)), &[Some(x)]) => {
+            let op = op.clone();
+            difference(at, x)?.map(|real| at.add(op, &[real])).transpose()
+        }
+        (Op::Binary(Binary::Sub), &[Some(a), Some(b)]) => {
+            let [a, b] = [bytes(at, a, By::Conversion)?, bytes(at, b, By::Conversion)?];
+            let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
+            less(at, a, b).map(Some)
+        }
+        (Op::Cast { to: DType::I32, .. }, &[Some(x)]) if is_exact(at.graph, x) => single(at, x),
+        _ => bytes(at, integers, By::Conversion),
+    }
+}
+
+/// Reals in single precision.
+fn single(at: &mut InPlace<'_>, reals: ValueId) -> Rebuilt<Option<ValueId>> {
+    match at.graph.ty(reals).dtype {
+        DType::F32 => Ok(Some(reals)),
+        _ => at.cast(DType::F32, reals).map(Some),
+    }
+}
+
+/// One number less another.
+fn less(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<ValueId> {
+    let known = kept(at.graph, &Op::Binary(Binary::Sub), a, Some(b));
+    known.map_or_else(|| at.binary(Binary::Sub, a, b), Ok)
+}
+
+/// Whether reals are whole numbers, and small enough for sums of two of them.
+fn is_exact(graph: &Graph, reals: ValueId) -> bool {
+    let most = exact(graph.ty(reals).dtype);
+    let both = most.zip(whole(graph, reals));
+    both.is_some_and(|(most, [low, high])| low > -most && high < most)
+}
+
+/// How bytes become numbers in single precision.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// They are converted, if they were none.
+    Conversion,
+    /// As the numbers that they were, or are known to be; others do not.
+    Reals,
+}
+
+/// Integers in single precision, if they are bytes.
+fn bytes(at: &mut InPlace<'_>, integers: ValueId, by: By) -> Rebuilt<Option<ValueId>> {
+    let dtype = at.graph.ty(integers).dtype;
+    match at.graph.operation(integers) {
+        (op @ (Op::Reshape(_) | Op::Transpose(_)), &[Some(x)]) => {
+            let op = op.clone();
+            bytes(at, x, by)?.map(|real| at.add(op, &[real])).transpose()
+        }
+        (Op::Cast { .. }, &[Some(x)]) if is_clamped(at.graph, x, dtype) => single(at, x),
+        (Op::Cast { to: DType::I32, .. }, &[Some(x)]) if is_byte(at.graph.ty(x).dtype) => {
+            bytes(at, x, by)
+        }
+        (Op::Constant(tensor), _) => {
+            let shape = tensor.shape().to_vec();
+            let number = number(at.graph, integers).filter(|x| (-128.0..=255.0).contains(x));
+            let real = |number| Tensor::from_vec(shape, vec![number]).expect("one number");
+            Ok(number.map(|number| at.constant(real(number))))
+        }
+        _ if is_byte(dtype) && by == By::Conversion => at.cast(DType::F32, integers).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn is_byte(dtype: DType) -> bool {
+    matches!(dtype, DType::U8 | DType::I8)
+}
+
+/// The numbers that bytes are.
+fn range_of(dtype: DType) -> [f32; 2] {
+    if dtype == DType::U8 { [0.0, 255.0] } else { [-128.0, 127.0] }
+}
+
+/// Whether reals are whole numbers, and bytes: such ones, or of either type where integers are wider.
+fn is_clamped(graph: &Graph, reals: ValueId, dtype: DType) -> bool {
+    let [least, most] = match dtype {
+        DType::I32 => [-128.0, 255.0],
+        _ if is_byte(dtype) => range_of(dtype),
+        _ => return false,
+    };
+    whole(graph, reals).is_some_and(|[low, high]| low >= least && high <= most)
+}
+
+/// The whole number that an operation gives, if it is one that it is given: rounded, clamped to where it is, or with that
+/// added which was taken away before, or the other way round.
+fn kept(graph: &Graph, op: &Op, x: ValueId, by: Option<ValueId>) -> Option<ValueId> {
+    let most = exact(graph.ty(x).dtype)?;
+    let by = by.and_then(|by| number(graph, by));
+    let back = match op {
+        Op::Binary(Binary::Sub) => Binary::Add,
+        Op::Binary(Binary::Add) => Binary::Sub,
+        Op::Unary(Unary::Round | Unary::Relu) | Op::Binary(Binary::Min | Binary::Max) => {
+            let range = whole(graph, x)?;
+            return (range.map(|end| in_order(op, end, by)) == range.map(Some)).then_some(x);
+        }
+        _ => return None,
+    };
+    let [before, moved] = graph.operands(x, &Op::Binary(back))?;
+    let by = by.filter(|by| number(graph, moved) == Some(*by))?;
+    (by.abs() < most && is_exact(graph, before)).then_some(before)
+}
+
+/// Operations that are looked through for a range: those of two quantisations, and some more.
+const DEEPEST: usize = 16;
+
+/// Between which numbers a value is, if it is a whole number of a type in which bytes are quantised.
+fn whole(graph: &Graph, value: ValueId) -> Option<[f32; 2]> {
+    let Range { ends, whole } = Range::of(graph, value, DEEPEST);
+    (whole && exact(graph.ty(value).dtype).is_some()).then_some(ends)
+}
+
+/// Between which numbers a value is, and whether it is known to be a whole one.
+#[derive(Clone, Copy)]
+struct Range {
+    ends: [f32; 2],
+    whole: bool,
+}
+
+impl Range {
+    const ALL: Range = Range { ends: [f32::NEG_INFINITY, f32::INFINITY], whole: false };
+
+    fn of(graph: &Graph, value: ValueId, depth: usize) -> Range {
+        let made = depth.checked_sub(1).and_then(|depth| Self::made(graph, value, depth));
+        made.unwrap_or(Self::ALL)
+    }
+
+    /// What is told by the operation that makes a value.
+    fn made(graph: &Graph, value: ValueId, depth: usize) -> Option<Range> {
+        let (op, inputs) = graph.operation(value);
+        let (x, by) = ((*inputs.first()?)?, inputs.get(1).copied().flatten());
+        let constant = by.and_then(|by| number(graph, by));
+        match op {
+            Op::Reshape(_) | Op::Transpose(_) => Some(Self::of(graph, x, depth)),
+            Op::Cast { to: DType::F32, .. } => {
+                let dtype = graph.ty(x).dtype;
+                match is_byte(dtype) {
+                    true => Some(Range { ends: range_of(dtype), whole: true }),
+                    false => exact(dtype).map(|_| Self::of(graph, x, depth)),
+                }
+            }
+            Op::Binary(op @ (Binary::Add | Binary::Sub)) if constant.is_none() => {
+                // Sums of sums would be looked through again and again.
+                let (x, by) = (Self::of(graph, x, depth / 2), Self::of(graph, by?, depth / 2));
+                let ([low, high], [least, most]) = (x.ends, by.ends);
+                let ends = match op {
+                    Binary::Add => [low + least, high + most],
+                    _ => [low - most, high - least],
+                };
+                Some(Range { ends, whole: x.whole && by.whole })
+            }
+            Op::Unary(Unary::Round | Unary::Relu)
+            | Op::Binary(Binary::Add | Binary::Sub | Binary::Min | Binary::Max) => {
+                let x = Self::of(graph, x, depth);
+                let [low, high] = x.ends.map(|end| in_order(op, end, constant));
+                let stays = x.whole && constant.is_none_or(|by| by.fract() == 0.0);
+                let whole = stays || *op == Op::Unary(Unary::Round);
+                Some(Range { ends: [low?, high?], whole })
+            }
+            _ => None,
+        }
+    }
+}

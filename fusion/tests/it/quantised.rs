@@ -1,0 +1,230 @@
+//! Quantised models on a GPU: what is between two operators is real numbers, and what is multiplied as integers has kernels.
+
+use crate::kernels::{TARGETS, check_graph, check_text, tensor};
+use crate::sizes;
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::eval::evaluate_with;
+use graphene_frontend::text::parse;
+use graphene_fusion::groups::Family;
+use graphene_fusion::{Granularity, plan};
+
+/// Quantises `x`, a value of this number, in lines from the number `at` on, and dequantises it; the last line's number.
+fn quantised(
+    x: usize,
+    at: usize,
+    shape: &str,
+    [byte, zero, low, high]: [&str; 4],
+) -> (String, usize) {
+    let [scale, z, l, h, i] = [at, at + 1, at + 2, at + 3, at + 4];
+    let text = format!(
+        r#"
+        %{scale} = Constant(0.046875) : f32[] "scale"
+        %{z} = Constant({zero}.0) : f32[] "zero"
+        %{l} = Constant({low}.0) : f32[] "low"
+        %{h} = Constant({high}.0) : f32[] "high"
+        %{i} = Constant({zero}) : i32[] "whole zero"
+        %{} = Div(%{x}, %{scale}) : f32[{shape}] "quotient"
+        %{} = Round(%{}) : f32[{shape}] "rounded"
+        %{} = Add(%{}, %{z}) : f32[{shape}] "moved"
+        %{} = Max(%{}, %{l}) : f32[{shape}] "not low"
+        %{} = Min(%{}, %{h}) : f32[{shape}] "not high"
+        %{} = Cast(%{}) {{to: {byte}, saturate: true}} : {byte}[{shape}] "bytes"
+        %{} = Cast(%{}) {{to: i32, saturate: true}} : i32[{shape}] "wide"
+        %{} = Sub(%{}, %{i}) : i32[{shape}] "centered"
+        %{} = Cast(%{}) {{to: f32, saturate: true}} : f32[{shape}] "real"
+        %{} = Mul(%{}, %{scale}) : f32[{shape}] "dequantised""#,
+        at + 5,
+        at + 6,
+        at + 5,
+        at + 7,
+        at + 6,
+        at + 8,
+        at + 7,
+        at + 9,
+        at + 8,
+        at + 10,
+        at + 9,
+        at + 11,
+        at + 10,
+        at + 12,
+        at + 11,
+        at + 13,
+        at + 12,
+        at + 14,
+        at + 13,
+    );
+    (text, at + 14)
+}
+
+const U8: [&str; 4] = ["u8", "117", "0", "255"];
+const I8: [&str; 4] = ["i8", "0", "-128", "127"];
+
+/// The families of what is planned for a GPU, which gives what the model gives, bit for bit, and whose steps have kernels.
+#[track_caller]
+fn check(text: &str, expected: &[Family]) {
+    let graph = parse(text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let bindings = sizes(&[("b", 2)]);
+    let inputs: Vec<_> = (graph.inputs().iter().enumerate())
+        .map(|(seed, &id)| {
+            let ty = graph.ty(id.value());
+            let shape = ty.shape.iter().map(|dim| dim.eval(&bindings).unwrap() as usize);
+            let shape: Vec<usize> = shape.collect();
+            let len = shape.iter().product();
+            // Many are clamped; some are halfway between two steps.
+            let data: Vec<f64> =
+                (0..len).map(|i| ((i * 37 + seed) % 769) as f64 * 0.0234375 - 9.0).collect();
+            tensor(ty.dtype, shape, &data)
+        })
+        .collect();
+    for target in TARGETS {
+        let target = target.parse().unwrap();
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let families: Vec<Family> = planned.program.steps().iter().map(|s| s.family).collect();
+        assert_eq!(families, expected, "{target}\n{}", planned.program);
+        let of = |graph| evaluate_with(graph, &inputs, &bindings).unwrap();
+        let (found, wanted) = (of(&planned.graph), of(&graph));
+        assert_eq!(found[0].bytes(), wanted[0].bytes(), "{target}\n{}", planned.program);
+    }
+    let refused = check_graph(text, &graph, &TARGETS, &[bindings]);
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// Quantised twice, once as the convolution's result and once as what follows it: one launch.
+#[test]
+fn what_is_quantised_after_a_convolution_is_part_of_it() {
+    for bytes in [U8, I8] {
+        let shape = "b, 12, 4, 4";
+        let (once, at) = quantised(2, 3, shape, bytes);
+        let (twice, last) = quantised(at + 1, at + 2, shape, bytes);
+        check(
+            &format!(
+                r#"
+        symbols b
+        %0 = Input : f32[{shape}] "x"
+        %1 = Input : f32[12, 12, 1, 1] "w"
+        %2 = Conv(%0, %1) {{strides: [1, 1], dilations: [1, 1], pads_before: [0, 0], pads_after: [0, 0], group: 1}} : f32[{shape}] "conv"{once}
+        %{} = Relu(%{at}) : f32[{shape}] "relu"{twice}
+        return "y" = %{last}
+    "#,
+                at + 1
+            ),
+            &[Family::Convolution],
+        );
+    }
+}
+
+/// What is quantised once more by the same scale, after a change of view, is what it was: what follows that is a multiplication.
+#[test]
+fn what_is_quantised_already_stays() {
+    let (once, at) = quantised(1, 2, "b, 64", U8);
+    let (twice, last) = quantised(at + 1, at + 2, "64, b", U8);
+    check(
+        &format!(
+            r#"
+        symbols b
+        %0 = Input : f32[b, 64] "x"
+        %1 = Tanh(%0) : f32[b, 64] "tanh"{once}
+        %{} = Transpose(%{at}) {{perm: [1, 0]}} : f32[64, b] "turned"{twice}
+        return "y" = %{last}
+    "#,
+            at + 1
+        ),
+        &[Family::Pointwise, Family::Pointwise],
+    );
+}
+
+#[test]
+fn matmuls_of_integers_take_what_follows() {
+    for (symbols, b, w) in [("s", "", "32, 48"), ("b, s", "b, ", "b, 32, 48")] {
+        check_text(&format!(
+            r#"
+            symbols {symbols}
+            %0 = Input : i32[{b}s, 32] "x"
+            %1 = Input : i32[{w}] "w"
+            %2 = Input : f32[] "scale"
+            %3 = Input : f32[48] "bias"
+            %4 = MatMul(%0, %1) : i32[{b}s, 48] "product"
+            %5 = Cast(%4) {{to: f32, saturate: true}} : f32[{b}s, 48] "real"
+            %6 = Mul(%5, %2) : f32[{b}s, 48] "scaled"
+            %7 = Add(%6, %3) : f32[{b}s, 48] "biased"
+            %8 = Gelu(%7) : f32[{b}s, 48] "activated"
+            return "y" = %8
+        "#
+        ));
+    }
+}
+
+#[test]
+fn integers_are_multiplied_on_the_device() {
+    let attrs =
+        "{strides: [1, 1], dilations: [1, 1], pads_before: [1, 1], pads_after: [1, 1], group: 1}";
+    for (text, expected) in [
+        (
+            r#"
+            %0 = Input : i32[b, 40] "x"
+            %1 = Input : i32[40, 20] "w"
+            %2 = MatMul(%0, %1) : i32[b, 20] "y""#,
+            &[Family::MatMul][..],
+        ),
+        (
+            r#"
+            %0 = Input : i32[b, 6, 5, 5] "x"
+            %1 = Input : i32[16, 6, 3, 3] "w"
+            %2 = Conv(%0, %1) ATTRS : i32[b, 16, 5, 5] "y""#,
+            &[Family::Convolution],
+        ),
+        (
+            r#"
+            %0 = Input : i32[b, 6, 5, 5] "x"
+            %1 = Input : i32[16, 6, 3, 3] "w"
+            %2 = Input : i32[16] "bias"
+            %3 = Conv(%0, %1, %2) ATTRS : i32[b, 16, 5, 5] "y""#,
+            &[Family::Convolution, Family::Pointwise],
+        ),
+    ] {
+        let last = text.trim().lines().count() - 1;
+        let text = format!("symbols b\n{text}\nreturn \"y\" = %{last}");
+        check(&text.replace("ATTRS", attrs), expected);
+    }
+}
+
+/// As `DynamicQuantizeLinear` before `MatMulInteger`: the range is found row by row, then of all rows; what is quantised becomes
+/// integers without bytes between.
+#[test]
+fn ranges_are_found_by_rows_and_bytes_become_integers() {
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 128, 256] "x"
+        %1 = Constant(0.0) : f32[] "zero"
+        %2 = Constant(255.0) : f32[] "top"
+        %3 = Input : i32[256, 64] "w"
+        %4 = ReduceMin(%0) {axes: [0, 1, 2], keep: false} : f32[] "least"
+        %5 = Min(%4, %1) : f32[] "low"
+        %6 = ReduceMax(%0) {axes: [0, 1, 2], keep: false} : f32[] "most"
+        %7 = Max(%6, %1) : f32[] "high"
+        %8 = Sub(%7, %5) : f32[] "extent"
+        %9 = Div(%8, %2) : f32[] "scale"
+        %10 = Div(%5, %9) : f32[] "below"
+        %11 = Sub(%1, %10) : f32[] "offset"
+        %12 = Max(%11, %1) : f32[] "not low"
+        %13 = Min(%12, %2) : f32[] "not high"
+        %14 = Round(%13) : f32[] "rounded"
+        %15 = Cast(%14) {to: u8, saturate: true} : u8[] "zero point"
+        %16 = Div(%0, %9) : f32[b, 128, 256] "quotient"
+        %17 = Round(%16) : f32[b, 128, 256] "whole"
+        %18 = Cast(%15) {to: f32, saturate: true} : f32[] "real zero point"
+        %19 = Add(%17, %18) : f32[b, 128, 256] "moved"
+        %20 = Max(%19, %1) : f32[b, 128, 256] "at least"
+        %21 = Min(%20, %2) : f32[b, 128, 256] "at most"
+        %22 = Cast(%21) {to: u8, saturate: true} : u8[b, 128, 256] "bytes"
+        %23 = Cast(%22) {to: i32, saturate: true} : i32[b, 128, 256] "wide"
+        %24 = Cast(%15) {to: i32, saturate: true} : i32[] "whole zero point"
+        %25 = Sub(%23, %24) : i32[b, 128, 256] "centered"
+        %26 = MatMul(%25, %3) : i32[b, 128, 64] "product"
+        %27 = Cast(%26) {to: f32, saturate: true} : f32[b, 128, 64] "real"
+        %28 = Mul(%27, %9) : f32[b, 128, 64] "y"
+        return "y" = %28
+    "#;
+    use Family::{MatMul, Pointwise, Reduction};
+    check(text, &[Reduction, Reduction, Reduction, Pointwise, Pointwise, MatMul]);
+}
