@@ -41,7 +41,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let (scalar, image) = operands.image(&windows)?;
     // What slides over windows adds in single precision, and so are biases added.
     let by_tiles = windows.fold.is_none() && windows.channels[1] / windows.group >= TILED;
-    if !scalar.is_float() && !(scalar == Scalar::I32 && by_tiles && windows.bias.is_none()) {
+    let integers = scalar == Scalar::I32 && by_tiles && windows.bias.is_none();
+    if !(scalar.is_float() || integers) {
         return Err(Refusal::Integers);
     }
     if let Some(w) = windows.weights {
