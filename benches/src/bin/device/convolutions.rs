@@ -78,7 +78,7 @@ impl Case {
         }
         for operand in &convolution.epilogue.operands {
             match operand.span {
-                Span::Row | Span::Column => input("bias", made)?,
+                Span::Row | Span::Column | Span::Number => input("bias", made)?,
                 Span::Whole => input("R", all)?,
             }
         }
@@ -181,7 +181,7 @@ impl Case {
             let mut arguments = vec![sum];
             for operand in &epilogue.operands {
                 arguments.push(match operand.span {
-                    Span::Row | Span::Column => self.input("bias")[channel],
+                    Span::Row | Span::Column | Span::Number => self.input("bias")[channel],
                     Span::Whole => self.input("R")[place],
                 });
             }

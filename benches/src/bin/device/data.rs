@@ -14,6 +14,7 @@ pub(crate) fn encode(values: &[f64], scalar: Scalar) -> Vec<u8> {
             Scalar::I64 => (*value as i64).to_le_bytes().to_vec(),
             Scalar::U32 => (*value as u32).to_le_bytes().to_vec(),
             Scalar::U8 => vec![*value as u8],
+            Scalar::I8 => (*value as i8).to_le_bytes().to_vec(),
             Scalar::Mbar => (*value as u64).to_le_bytes().to_vec(),
         }
     };
@@ -37,6 +38,7 @@ pub(crate) fn decode(bytes: &[u8], scalar: Scalar) -> Vec<f64> {
             Scalar::I64 => word(bytes) as i64 as f64,
             Scalar::U32 => f64::from(word(bytes) as u32),
             Scalar::U8 => f64::from(word(bytes) as u8),
+            Scalar::I8 => f64::from(word(bytes) as u8 as i8),
             Scalar::Mbar => word(bytes) as f64,
         })
         .collect()
@@ -65,7 +67,7 @@ impl Random {
         let small = (self.next() % 65) as f64;
         match scalar {
             Scalar::F16 | Scalar::Bf16 | Scalar::F32 => (small - 32.0) / 16.0,
-            Scalar::I32 | Scalar::I64 => small - 32.0,
+            Scalar::I32 | Scalar::I64 | Scalar::I8 => small - 32.0,
             Scalar::U32 | Scalar::U8 | Scalar::Mbar => small,
         }
     }

@@ -114,6 +114,7 @@ impl Case {
                 Span::Row => input("bias".to_owned(), n)?,
                 Span::Column => input("column".to_owned(), m)?,
                 Span::Whole => input("R".to_owned(), batch * m * n)?,
+                Span::Number => input("number".to_owned(), 1)?,
             }
         }
         let c = stream.upload(&vec![0xff; batch * m * n * scalar.bytes() as usize])?;
@@ -203,6 +204,7 @@ impl Case {
                     Span::Row => values[j],
                     Span::Column => values[i],
                     Span::Whole => values[place],
+                    Span::Number => values[0],
                 };
                 arguments.push((value, 0.0));
             }

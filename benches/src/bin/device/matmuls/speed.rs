@@ -282,11 +282,7 @@ impl Case {
     /// The same with what follows, of the operands that there are.
     pub(super) fn followed(&self, follows: &Follows) -> Case {
         let matmul = MatMul { epilogue: follows.epilogue.clone(), ..self.matmul.clone() };
-        let names = follows.epilogue.operands.iter().map(|operand| match operand.span {
-            Span::Row => "bias",
-            Span::Column => "column",
-            Span::Whole => "R",
-        });
+        let names = follows.epilogue.operands.iter().map(|operand| operand.span.name());
         let wanted: Vec<&str> = ["A", "B"].into_iter().chain(names).collect();
         let named = |name: &str| self.ins.iter().find(|row| row.0 == name);
         let ins: Vec<(String, Rc<Vec<f64>>, Buffer)> =
