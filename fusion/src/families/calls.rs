@@ -10,7 +10,7 @@
 //! less time than cuDNN at all of these sizes; matmuls in single precision, at the sizes of `FEW_ROWS`.
 //! Other cells, bf16, softmax of other sizes and other architectures follow these measurements, untimed; all else is ours.
 
-use crate::base::elements::is_by_threads;
+use crate::base::elements::{is_by_threads, is_real};
 use crate::base::groups::Family;
 use crate::base::sizes::ceil;
 use crate::base::variants::{LIBRARY, Variants, When};
@@ -80,7 +80,9 @@ fn when(target: &Target, family: Family, body: &Graph) -> Option<When> {
             _ => None,
         }),
         Family::Convolution => nodes.find_map(|(id, node)| match node.op() {
-            Op::Conv(attrs) if is_conv_call(body, id) => convolution(target, body, node, attrs),
+            Op::Conv(attrs) if is_real(body.ty(id.value()).dtype) && is_conv_call(body, id) => {
+                convolution(target, body, node, attrs)
+            }
             _ => None,
         }),
         Family::Normalization => {

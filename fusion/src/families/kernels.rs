@@ -38,7 +38,7 @@ mod scan;
 pub(crate) mod sums;
 
 pub use alike::first_alike;
-pub(crate) use conv::lies_channels_last;
+pub(crate) use conv::{adds_integers, lies_channels_last};
 pub(crate) use function::Numbers;
 pub(crate) use matmul_layout::MatMulLayout;
 pub(crate) use runs::has_call;

@@ -9,7 +9,7 @@ use crate::base::elements::{is_plain, is_real};
 use crate::base::groups::{Executor, Family};
 use crate::base::sizes::planning_sizes;
 use crate::families::executor::executor;
-use crate::families::kernels::Numbers;
+use crate::families::kernels::{Numbers, adds_integers};
 use crate::families::layout::{Layouts, is_view};
 use crate::partition::set::{OpId, Set};
 use crate::rewrite::integers::multiplies_narrow;
@@ -32,13 +32,13 @@ pub(crate) enum Role {
         plain: bool,
         numbers: Numbers,
     },
-    /// A matrix product of reals; on a GPU also of integers of 32 bits.
+    /// A matmul of reals; on a GPU also of integers of 32 bits.
     MatMul,
     /// A function of rows: a reduction, softmax or normalisation over trailing axes.
     Row(Row),
     /// Rows of a table of reals by indices.
     Lookup,
-    /// A convolution of the same.
+    /// A convolution of reals; on a GPU also of integers of 32 bits.
     Convolution,
     /// A matmul or a convolution of integers by a constant of bytes.
     Integers,
@@ -312,7 +312,6 @@ impl<'a> FusionGraph<'a> {
         let is_narrow = || node.input(1).is_some_and(|w| multiplies_narrow(self.graph, node, w));
         let first_is_real = ty(0).is_some_and(|ty| is_real(ty.dtype));
         let whole = target.kind != Kind::Cpu && ty(0).is_some_and(|ty| ty.dtype == DType::I32);
-        let is_multiplied = first_is_real || whole;
         match node.op() {
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => {
                 let inputs = node.inputs().iter().flatten();
@@ -324,8 +323,10 @@ impl<'a> FusionGraph<'a> {
                 };
                 Role::Point { plain: plain && numbers.single, numbers }
             }
-            Op::MatMul if is_multiplied => Role::MatMul,
-            Op::Conv(_) if is_multiplied => Role::Convolution,
+            Op::MatMul if first_is_real || whole => Role::MatMul,
+            Op::Conv(conv) if first_is_real || whole && adds_integers(self.graph, node, conv) => {
+                Role::Convolution
+            }
             Op::MatMul | Op::Conv(_) if target.kind == Kind::Cpu && is_narrow() => Role::Integers,
             Op::Gather { axis: 0 } if first_is_real => Role::Lookup,
             op if first_is_real => match row_axis(op, ty(0).map_or(0, TensorType::rank)) {

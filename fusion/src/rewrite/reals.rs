@@ -1,9 +1,9 @@
 //! What quantised models compute between bytes and reals, on a GPU, as reals alone.
 //!
-//! A kernel there computes with reals or with integers, so that each conversion between them would end a launch. Both of these are
-//! exact in single precision: a byte less a zero point, and what is rounded and clamped to where bytes are, which is the number
-//! that the byte is (but for the sign of zero). So images between two operators stay reals, and conversions are part of what
-//! makes them.
+//! A kernel there computes with reals or with integers, so each conversion between them would end a launch. Two computations are
+//! exact in single precision: a byte less a zero point, and rounding and clamping to where bytes are, which gives the number that
+//! the byte is (but for the sign of zero). So images between two operators stay reals, and conversions are part of what makes
+//! them.
 
 use super::integers::{in_order, number};
 use super::tidy::pruned;
@@ -11,7 +11,7 @@ use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::op::{Binary, Op, Unary};
 use graphene_frontend::{DType, Dim, Graph, Tensor, ValueId};
 
-/// Up to which magnitude sums of two whole numbers of a type are exact, of those types in which bytes are quantised.
+/// Whole numbers up to this magnitude have exact sums and differences, of the types in which bytes are quantised.
 fn exact(dtype: DType) -> Option<f32> {
     match dtype {
         DType::F32 => Some(8_388_608.0),
@@ -21,8 +21,8 @@ fn exact(dtype: DType) -> Option<f32> {
 }
 
 /// The graph with reals in place of what is dequantised from bytes, and in place of bytes that are only dequantised or widened;
-/// and without what changes no whole number, as where something is quantised twice. Convolutions of integers have biases of their
-/// own no more.
+/// and without what changes no whole number, as where something is quantised twice. Biases of convolutions of integers become
+/// additions.
 pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
     let result = rebuilt(graph, |mut at, _, inputs| match (at.node.op(), inputs) {
         (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => difference(&mut at, x),
@@ -59,7 +59,10 @@ fn difference(at: &mut InPlace<'_>, integers: ValueId) -> Rebuilt<Option<ValueId
             let op = op.clone();
             difference(at, x)?.map(|real| at.add(op, &[real])).transpose()
         }
-        (Op::Binary(Binary::Sub), &[Some(a), Some(b)]) => {
+        // Integers of fewer bits wrap.
+        (Op::Binary(Binary::Sub), &[Some(a), Some(b)])
+            if at.graph.ty(integers).dtype == DType::I32 =>
+        {
             let [a, b] = [bytes(at, a, By::Conversion)?, bytes(at, b, By::Conversion)?];
             let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
             less(at, a, b).map(Some)
@@ -90,12 +93,12 @@ fn is_exact(graph: &Graph, reals: ValueId) -> bool {
     both.is_some_and(|(most, [low, high])| low > -most && high < most)
 }
 
-/// How bytes become numbers in single precision.
+/// What becomes of bytes that were not made from reals.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
-    /// They are converted, if they were none.
+    /// They are converted.
     Conversion,
-    /// As the numbers that they were, or are known to be; others do not.
+    /// Nothing: reals are wanted to be made integers again.
     Reals,
 }
 
@@ -107,7 +110,7 @@ fn bytes(at: &mut InPlace<'_>, integers: ValueId, by: By) -> Rebuilt<Option<Valu
             let op = op.clone();
             bytes(at, x, by)?.map(|real| at.add(op, &[real])).transpose()
         }
-        (Op::Cast { .. }, &[Some(x)]) if is_clamped(at.graph, x, dtype) => single(at, x),
+        (Op::Cast { .. }, &[Some(x)]) if is_clamped(at.graph, x, dtype, by) => single(at, x),
         (Op::Cast { to: DType::I32, .. }, &[Some(x)]) if is_byte(at.graph.ty(x).dtype) => {
             bytes(at, x, by)
         }
@@ -131,21 +134,26 @@ fn range_of(dtype: DType) -> [f32; 2] {
     if dtype == DType::U8 { [0.0, 255.0] } else { [-128.0, 127.0] }
 }
 
-/// Whether reals are whole numbers, and bytes: such ones, or of either type where integers are wider.
-fn is_clamped(graph: &Graph, reals: ValueId, dtype: DType) -> bool {
+/// Whether reals are whole numbers, and bytes: such ones, or of either type where integers are wider. As integers, NaN is 0 with
+/// bytes between or without; as a real it would stay.
+fn is_clamped(graph: &Graph, reals: ValueId, dtype: DType, by: By) -> bool {
     let [least, most] = match dtype {
         DType::I32 => [-128.0, 255.0],
         _ if is_byte(dtype) => range_of(dtype),
         _ => return false,
     };
-    whole(graph, reals).is_some_and(|[low, high]| low >= least && high <= most)
+    let range = Range::of(graph, reals, DEEPEST);
+    let is_number = by == By::Reals || !range.quotient;
+    whole(graph, reals).is_some_and(|[low, high]| is_number && low >= least && high <= most)
 }
 
-/// The whole number that an operation gives, if it is one that it is given: rounded, clamped to where it is, or with that
-/// added which was taken away before, or the other way round.
+/// The whole number that an operation gives, if it is one that it is given: rounded, clamped to where it is, or with an addition
+/// and a subtraction of the same number, which undo each other.
 fn kept(graph: &Graph, op: &Op, x: ValueId, by: Option<ValueId>) -> Option<ValueId> {
     let most = exact(graph.ty(x).dtype)?;
-    let by = by.and_then(|by| number(graph, by));
+    // The result has the shape of x.
+    let rank = |value: ValueId| graph.ty(value).rank();
+    let by = by.filter(|by| rank(*by) <= rank(x)).and_then(|by| number(graph, by));
     let back = match op {
         Op::Binary(Binary::Sub) => Binary::Add,
         Op::Binary(Binary::Add) => Binary::Sub,
@@ -156,8 +164,9 @@ fn kept(graph: &Graph, op: &Op, x: ValueId, by: Option<ValueId>) -> Option<Value
         _ => return None,
     };
     let [before, moved] = graph.operands(x, &Op::Binary(back))?;
-    let by = by.filter(|by| number(graph, moved) == Some(*by))?;
-    (by.abs() < most && is_exact(graph, before)).then_some(before)
+    let by = by.filter(|by| by.fract() == 0.0 && number(graph, moved) == Some(*by))?;
+    let same = rank(moved) <= rank(before) && by.abs() < most;
+    (same && is_exact(graph, before)).then_some(before)
 }
 
 /// Operations that are looked through for a range: those of two quantisations, and some more.
@@ -165,19 +174,23 @@ const DEEPEST: usize = 16;
 
 /// Between which numbers a value is, if it is a whole number of a type in which bytes are quantised.
 fn whole(graph: &Graph, value: ValueId) -> Option<[f32; 2]> {
-    let Range { ends, whole } = Range::of(graph, value, DEEPEST);
+    let Range { ends, whole, .. } = Range::of(graph, value, DEEPEST);
     (whole && exact(graph.ty(value).dtype).is_some()).then_some(ends)
 }
 
-/// Between which numbers a value is, and whether it is known to be a whole one.
+/// Between which numbers a value is, what is known of it.
 #[derive(Clone, Copy)]
 struct Range {
     ends: [f32; 2],
+    /// It is a whole number.
     whole: bool,
+    /// It is made of a quotient whose divisor may be 0, and may be NaN.
+    quotient: bool,
 }
 
 impl Range {
-    const ALL: Range = Range { ends: [f32::NEG_INFINITY, f32::INFINITY], whole: false };
+    const ALL: Range =
+        Range { ends: [f32::NEG_INFINITY, f32::INFINITY], whole: false, quotient: false };
 
     fn of(graph: &Graph, value: ValueId, depth: usize) -> Range {
         let made = depth.checked_sub(1).and_then(|depth| Self::made(graph, value, depth));
@@ -189,34 +202,45 @@ impl Range {
         let (op, inputs) = graph.operation(value);
         let (x, by) = ((*inputs.first()?)?, inputs.get(1).copied().flatten());
         let constant = by.and_then(|by| number(graph, by));
-        match op {
-            Op::Reshape(_) | Op::Transpose(_) => Some(Self::of(graph, x, depth)),
+        let made = match op {
+            Op::Reshape(_) | Op::Transpose(_) => Self::of(graph, x, depth),
             Op::Cast { to: DType::F32, .. } => {
                 let dtype = graph.ty(x).dtype;
                 match is_byte(dtype) {
-                    true => Some(Range { ends: range_of(dtype), whole: true }),
-                    false => exact(dtype).map(|_| Self::of(graph, x, depth)),
+                    true => Range { ends: range_of(dtype), whole: true, ..Self::ALL },
+                    false => exact(dtype).map(|_| Self::of(graph, x, depth))?,
                 }
             }
+            Op::Binary(Binary::Div) => {
+                Range { quotient: constant.is_none_or(|by| by == 0.0), ..Self::ALL }
+            }
             Op::Binary(op @ (Binary::Add | Binary::Sub)) if constant.is_none() => {
-                // Sums of sums would be looked through again and again.
+                // Both are looked through; half of the depth each bounds that.
                 let (x, by) = (Self::of(graph, x, depth / 2), Self::of(graph, by?, depth / 2));
                 let ([low, high], [least, most]) = (x.ends, by.ends);
                 let ends = match op {
                     Binary::Add => [low + least, high + most],
                     _ => [low - most, high - least],
                 };
-                Some(Range { ends, whole: x.whole && by.whole })
+                Range { ends, whole: x.whole && by.whole, quotient: x.quotient || by.quotient }
             }
             Op::Unary(Unary::Round | Unary::Relu)
             | Op::Binary(Binary::Add | Binary::Sub | Binary::Min | Binary::Max) => {
                 let x = Self::of(graph, x, depth);
                 let [low, high] = x.ends.map(|end| in_order(op, end, constant));
-                let stays = x.whole && constant.is_none_or(|by| by.fract() == 0.0);
-                let whole = stays || *op == Op::Unary(Unary::Round);
-                Some(Range { ends: [low?, high?], whole })
+                let is_whole = constant.is_none_or(|by| by.fract() == 0.0);
+                let whole = x.whole && is_whole || *op == Op::Unary(Unary::Round);
+                // Of half precision only such numbers are clamped and moved exactly.
+                if !is_whole && graph.ty(value).dtype != DType::F32 {
+                    return None;
+                }
+                Range { ends: [low?, high?], whole, ..x }
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        // Rounding would move ends that are larger.
+        let most = exact(graph.ty(value).dtype)?;
+        let fits = |end: &f32| end.is_infinite() || end.abs() <= most;
+        Some(if made.ends.iter().all(fits) { made } else { Range { ends: Self::ALL.ends, ..made } })
     }
 }

@@ -10,6 +10,9 @@ use graphene_ir::target::Target;
 /// Bytes that are worth a block of their own.
 const PART: i64 = 16 << 10;
 
+/// Bytes of a row that is worth a result of its own.
+const LEAST_ROW: i64 = 512;
+
 /// Columns of a block, where the last axis is not reduced.
 const COLUMNS: i64 = 128;
 
@@ -27,8 +30,8 @@ enum Split {
     Rows(usize),
 }
 
-/// The graph with such reductions as two, where that is faster on the target, a GPU, by the cost of reading. Partial results of
-/// half precision are held in single precision.
+/// The graph with such reductions as two, where that is faster on the target, a GPU: by the cost of reading, or, where sizes are
+/// symbols, where one block would read much. Partial results of half precision are held in single precision.
 pub(crate) fn split_reductions(graph: &Graph, target: &Target, hints: &Bindings) -> Rebuilt<Graph> {
     let planned = planning_sizes(graph, hints);
     rebuilt(graph, |at, _, inputs| {
@@ -38,8 +41,19 @@ pub(crate) fn split_reductions(graph: &Graph, target: &Target, hints: &Bindings)
     })
 }
 
+/// What reduces the results of parts, if something does.
+fn of_parts(op: ReduceOp) -> Option<ReduceOp> {
+    match op {
+        ReduceOp::SumSquare => Some(ReduceOp::Sum),
+        ReduceOp::LogSum => None,
+        ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min => Some(op),
+        ReduceOp::L1 | ReduceOp::L2 | ReduceOp::LogSumExp => Some(op),
+    }
+}
+
 fn split(graph: &Graph, node: &Node, target: &Target, planned: &Bindings) -> Option<Split> {
-    let Op::Reduce { axes, .. } = node.op() else { return None };
+    let Op::Reduce { axes, op, .. } = node.op() else { return None };
+    of_parts(*op)?;
     let ty = graph.ty(node.inputs()[0]?);
     let last = *axes.last()?;
     if !matches!(ty.dtype, DType::F32 | DType::F16 | DType::BF16) {
@@ -64,7 +78,9 @@ fn split(graph: &Graph, node: &Node, target: &Target, planned: &Bindings) -> Opt
         let first = rows.map(|row| row.1).take_while(|axis| known(&ty.shape[*axis..])).last()?;
         let before = axes.iter().filter(|axis| **axis < first);
         let parts: i64 = before.map(|&axis| sizes[axis]).product();
-        return (parts > 1 && bytes / blocks >= PART).then_some(Split::Rows(first));
+        let row = sizes[first..].iter().product::<i64>() * size;
+        let pays = parts > 1 && row >= LEAST_ROW && bytes / blocks >= PART;
+        return pays.then_some(Split::Rows(first));
     }
     let parts = |axis: usize| (2..=most).rev().find(|parts| sizes[axis] % parts == 0);
     let (parts, axis) = axes.iter().filter_map(|&axis| Some((parts(axis)?, axis))).max()?;
@@ -77,6 +93,7 @@ fn in_two(mut at: InPlace<'_>, x: Option<ValueId>, split: Split) -> Rebuilt<Valu
     let (Op::Reduce { op, axes, .. }, Some(x)) = (at.node.op(), x) else {
         unreachable!("only reductions are split");
     };
+    let joined = of_parts(*op).expect("only reductions of which there is one are split");
     let out = &at.node.outputs()[0];
     let rounds = out.dtype != DType::F32 && !matches!(op, ReduceOp::Max | ReduceOp::Min);
     let (axis, size, parts) = match split {
@@ -86,7 +103,7 @@ fn in_two(mut at: InPlace<'_>, x: Option<ValueId>, split: Split) -> Rebuilt<Valu
             let rank = at.graph.ty(x).rank();
             let of_rows = Op::Reduce { op: *op, axes: (first..rank).collect(), keep: true };
             let x = at.add(of_rows, &[x])?;
-            let x = at.add(Op::Reduce { op: *op, axes: axes.clone(), keep: true }, &[x])?;
+            let x = at.add(Op::Reduce { op: joined, axes: axes.clone(), keep: true }, &[x])?;
             let x = if rounds { at.cast(out.dtype, x)? } else { x };
             return at.add(Op::Reshape(out.shape.clone()), &[x]);
         }
@@ -99,7 +116,7 @@ fn in_two(mut at: InPlace<'_>, x: Option<ValueId>, split: Split) -> Rebuilt<Valu
     let x = at.add(Op::Reduce { op: *op, axes: within, keep: false }, &[x])?;
     // Kept axes let a launch round its own results.
     let place = axis - axes.iter().filter(|&&own| own < axis).count();
-    let x = at.add(Op::Reduce { op: *op, axes: vec![place], keep: true }, &[x])?;
+    let x = at.add(Op::Reduce { op: joined, axes: vec![place], keep: true }, &[x])?;
     let x = if rounds { at.cast(out.dtype, x)? } else { x };
     at.add(Op::Reshape(out.shape.clone()), &[x])
 }

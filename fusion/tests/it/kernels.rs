@@ -1125,7 +1125,7 @@ fn masks_of_positions_are_compared_as_integers() {
 #[test]
 fn matmuls_take_one_number_that_is_not_known_beforehand() {
     for number in ["f32[]", "f32[1]", "f32[1, 1, 1]"] {
-        check_text(&format!(
+        let text = format!(
             r#"
             symbols b, s
             %0 = Input : f32[b, s, 8] "x"
@@ -1136,7 +1136,11 @@ fn matmuls_take_one_number_that_is_not_known_beforehand() {
             %5 = Tanh(%4) : f32[b, s, 16] "tanh"
             return "y" = %5
         "#
-        ));
+        );
+        check_text(&text);
+        let (graph, target) = (parse(&text, &[]).unwrap(), "sm_90a".parse().unwrap());
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        assert_eq!(planned.program.steps().len(), 1, "{}", planned.program);
     }
 }
 

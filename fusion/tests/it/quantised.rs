@@ -181,10 +181,26 @@ fn integers_are_multiplied_on_the_device() {
             %3 = Conv(%0, %1, %2) ATTRS : i32[b, 16, 5, 5] "y""#,
             &[Family::Convolution, Family::Pointwise],
         ),
+        // What has fewer than eight output channels a group has no kernel, and shares no launch.
+        (
+            r#"
+            %0 = Input : i32[b, 6, 5, 5] "x"
+            %1 = Input : i32[4, 6, 3, 3] "w"
+            %2 = Conv(%0, %1) ATTRS : i32[b, 4, 5, 5] "conv"
+            %3 = Cast(%2) {to: f32, saturate: true} : f32[b, 4, 5, 5] "y""#,
+            &[],
+        ),
     ] {
         let last = text.trim().lines().count() - 1;
         let text = format!("symbols b\n{text}\nreturn \"y\" = %{last}");
-        check(&text.replace("ATTRS", attrs), expected);
+        let text = text.replace("ATTRS", attrs);
+        if !expected.is_empty() {
+            check(&text, expected);
+            continue;
+        }
+        let (graph, target) = (parse(&text, &[]).unwrap(), "sm_90a".parse().unwrap());
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        assert_eq!(planned.program.steps().len(), 2, "{}", planned.program);
     }
 }
 
@@ -227,4 +243,42 @@ fn ranges_are_found_by_rows_and_bytes_become_integers() {
     "#;
     use Family::{MatMul, Pointwise, Reduction};
     check(text, &[Reduction, Reduction, Reduction, Pointwise, Pointwise, MatMul]);
+}
+
+/// Integers of eight bits wrap, and a quotient by 0 that becomes a byte is 0: neither stays a real number.
+#[test]
+fn what_bytes_change_is_left_to_them() {
+    use Family::Pointwise;
+    check(
+        r#"
+        symbols b
+        %0 = Input : u8[b, 64] "x"
+        %1 = Input : u8[b, 64] "y"
+        %2 = Sub(%0, %1) : u8[b, 64] "wrapped"
+        %3 = Cast(%2) {to: f32, saturate: true} : f32[b, 64] "z"
+        return "z" = %3
+    "#,
+        &[Pointwise, Pointwise],
+    );
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 64] "x"
+        %1 = Input : f32[b, 64] "scale"
+        %2 = Constant(0.0) : f32[] "low"
+        %3 = Constant(255.0) : f32[] "high"
+        %4 = Div(%0, %1) : f32[b, 64] "quotient"
+        %5 = Round(%4) : f32[b, 64] "rounded"
+        %6 = Max(%5, %2) : f32[b, 64] "not low"
+        %7 = Min(%6, %3) : f32[b, 64] "not high"
+        %8 = Cast(%7) {to: u8, saturate: true} : u8[b, 64] "bytes"
+        %9 = Cast(%8) {to: f32, saturate: true} : f32[b, 64] "y"
+        return "y" = %9
+    "#;
+    let (graph, target) = (parse(text, &[]).unwrap(), "sm_90a".parse().unwrap());
+    let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+    let bindings = sizes(&[("b", 1)]);
+    let inputs =
+        [0, 1].map(|_| tensor(graph.ty(graph.inputs()[0].value()).dtype, vec![1, 64], &[0.0; 64]));
+    let of = |graph| evaluate_with(graph, &inputs, &bindings).unwrap();
+    assert_eq!(of(&planned.graph)[0].bytes(), of(&graph)[0].bytes(), "{}", planned.program);
 }

@@ -3,6 +3,7 @@
 use crate::fixtures;
 use crate::kernels::{TARGETS, check_text, elements, numbers, tensor};
 use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::text::parse;
 use graphene_fusion::groups::{Executor, Family};
@@ -178,4 +179,46 @@ fn long_reductions_of_few_results_are_two_launches() {
     check_blocks("ReduceSum", "f32[512, 65536]", "1", "f32[512]", false, &[512], 0.0);
     check_blocks("ReduceSum", "f32[2, 4096]", "1", "f32[2]", false, &[2], 0.0);
     check_blocks("ReduceMax", "f32[1, 262147]", "1", "f32[1]", false, &[1], 0.0);
+}
+
+/// Of symbols rows are reduced first, then their results; a sum of squares is summed, and a logarithm of a sum is not split. Strides
+/// of axes of one element are no symbols, which would have to be multiples of a vector.
+#[test]
+fn reductions_of_symbols_are_split_by_rows() {
+    for (op, expected) in [
+        ("ReduceSum", 2),
+        ("ReduceSumSquare", 2),
+        ("ReduceMean", 2),
+        ("ReduceMin", 2),
+        ("ReduceL2", 2),
+        ("ReduceLogSum", 1),
+    ] {
+        let text = format!(
+            r#"
+            symbols b
+            %0 = Input : f32[b, 128, 256] "x"
+            %1 = Abs(%0) : f32[b, 128, 256] "positive"
+            %2 = {op}(%1) {{axes: [0, 1, 2], keep: false}} : f32[] "y"
+            return "y" = %2
+        "#
+        );
+        check_text(&text);
+        let (graph, target) = (parse(&text, &[]).unwrap(), "sm_90a".parse().unwrap());
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let steps = planned.program.steps();
+        let reductions = steps.iter().filter(|step| step.family == Family::Reduction);
+        assert_eq!(reductions.count(), expected, "{}", planned.program);
+        let inputs = [tensor(DType::F32, vec![2, 128, 256], &elements(DType::F32, 65536, 1))];
+        let bindings = crate::sizes(&[("b", 2)]);
+        let of = |graph| numbers(&evaluate_with(graph, &inputs, &bindings).unwrap()[0])[0];
+        let (found, wanted) = (of(&planned.graph), of(&graph));
+        assert!((found - wanted).abs() <= 1e-5 * wanted.abs(), "{op}: {found}, not {wanted}");
+        for launch in
+            steps.iter().flat_map(|step| launches(&planned.program, step, &target)).flatten()
+        {
+            let strides =
+                launch.kernel.symbols.iter().filter(|symbol| symbol.name().contains("stride"));
+            assert_eq!(strides.count(), 0, "{}", launch.kernel);
+        }
+    }
 }

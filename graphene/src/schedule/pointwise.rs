@@ -110,7 +110,8 @@ fn narrowed(k: &mut Builder, from: TensorId, to: TensorId) -> Result<TensorId> {
 /// Rounds registers `[n]` of single precision, two at a time where one instruction does that.
 pub fn round(k: &mut Builder, to: TensorId, from: TensorId) -> Result {
     let (n, scalar) = (count(k, to)?, k.tensor_of(to)?.scalar);
-    let pairs = scalar.is_float() && n % 2 == 0 && k.arch().has(Feature::PackedCvt);
+    let single = k.tensor_of(from)?.scalar == Scalar::F32;
+    let pairs = single && scalar.is_float() && n % 2 == 0 && k.arch().has(Feature::PackedCvt);
     moves(k, [to, from], ["narrow_pairs", "wide_pairs"], if pairs { 2 } else { 1 })
 }
 

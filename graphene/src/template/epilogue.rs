@@ -303,7 +303,14 @@ impl Attached {
         for &sums in run.held[self.operands.len()..].iter().flatten() {
             ins.push(widen(k, sums)?);
         }
-        computed(k, &function, ("result", n, Scalar::F32), &ins)
+        let mut outs = computed(k, &function, ("result", n, Scalar::F32), &ins)?;
+        if ins[0] != sums {
+            // Single precision does not hold all sums of integers: those that are results themselves stay as they are.
+            let own = |result: &usize| self.function.output(*result) == Function::identity();
+            let sums_of = outs.iter_mut().zip(of).filter(|(_, result)| own(result));
+            sums_of.for_each(|(out, _)| *out = sums);
+        }
+        Ok(outs)
     }
 
     /// Finishes a run's sums, and stores all results of them.

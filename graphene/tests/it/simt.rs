@@ -45,6 +45,15 @@ pub(crate) fn rows() -> Vec<(Multistage, Sizes, u64)> {
     let whole = MatMul { scalar: Scalar::I32, ..plain.clone() };
     let mut scaled = Epilogue::new(Function::input(0) * Function::input(1), [Span::Row]);
     (scaled.operands[0].scalar, scaled.outputs[0]) = (Some(Scalar::F32), Some(Scalar::F32));
+    // The sum as it is, which single precision would round, and in single precision.
+    let mut both_types = Epilogue::new(Function::all([Function::input(0), Function::input(0)]), []);
+    both_types.outputs[1] = Some(Scalar::F32);
+    let mut real = Epilogue::default();
+    real.outputs[0] = Some(Scalar::F32);
+    for epilogue in [both_types, real] {
+        let matmul = MatMul { b_transposed: true, epilogue, ..whole.clone() };
+        rows.push((Multistage { matmul, ..small() }, Sizes::of([36, 68, 100], 1), 1));
+    }
     let gated = Multistage { by: By::Threads([4, 8]), tile: [64, 64], warps: 4, ..small() };
     let mut both = Epilogue::new(Function::input(0) * 2f64.powi(-24) * Function::input(1), []);
     both.outputs[0] = Some(Scalar::F32);
@@ -128,7 +137,7 @@ fn simt_kernels_verify_read_back_and_become_cuda() {
         let kernel = simt.kernel().unwrap();
         check_text(&format!("{simt:?}"), &kernel);
         let integers = simt.matmul.scalar == Scalar::I32;
-        let multiplies = if integers { "(unsigned)" } else { "__fmaf_rn" };
+        let multiplies = if integers { "= (int)((unsigned)(" } else { "__fmaf_rn" };
         assert!(emit(&kernel).unwrap().source.contains(multiplies), "{simt:?}");
     }
 }

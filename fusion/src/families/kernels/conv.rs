@@ -39,10 +39,11 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     operands.last = operands.lie_channels_last(&windows)?;
     let windows = if operands.last { windows.of_channels(shape) } else { windows };
     let (scalar, image) = operands.image(&windows)?;
-    // What slides over windows adds in single precision, and so are biases added.
-    let by_tiles = windows.fold.is_none() && windows.channels[1] / windows.group >= TILED;
-    let integers = scalar == Scalar::I32 && by_tiles && windows.bias.is_none();
-    if !(scalar.is_float() || integers) {
+    let added = body.nodes().any(|(_, node)| match node.op() {
+        Op::Conv(conv) => scalar == Scalar::I32 && adds_integers(body, node, conv),
+        _ => false,
+    });
+    if !(scalar.is_float() || added) {
         return Err(Refusal::Integers);
     }
     if let Some(w) = windows.weights {
@@ -111,6 +112,14 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         }
     };
     Ok(vec![site.launch(kernel?, &dims, operands.pointers)])
+}
+
+/// Whether a convolution of integers has a kernel: one by tiles. What slides over windows, and what adds biases, computes in single
+/// precision, which does not hold all sums.
+pub(crate) fn adds_integers(graph: &Graph, node: &Node, conv: &ConvAttrs) -> bool {
+    let made = node.input(1).and_then(|w| graph.ty(w).shape[0].known());
+    let made_of_group = made.zip(number(conv.group).ok()).map(|(made, group)| made / group);
+    node.input(2).is_none() && made_of_group.is_some_and(|made| made >= TILED)
 }
 
 /// The kernel of a convolution by tiles. By single threads, of integers, too, they are the variant's; by tensor cores, for half and for single

@@ -234,10 +234,11 @@ fn cast(x: Function, from: DType, to: DType) -> Result<Function, Refusal> {
         DType::F16 | DType::BF16 => x.rounded(scalar(to)?),
         DType::Bool if from == DType::Bool => x,
         DType::Bool => x.binary(Of2::Unequal, 0.0),
-        // Towards zero; what single precision holds beyond its digits is an integer already.
+        // Towards zero; what single precision holds beyond its digits is an integer already. NaN is 0, as where it is stored.
         _ if integer(to) && from.is_float() => {
             let sign = x.clone().unary(Of1::Sign);
-            x.unary(Of1::Abs).unary(Of1::Floor) * sign
+            let whole = x.clone().unary(Of1::Abs).unary(Of1::Floor) * sign;
+            x.unary(Of1::IsNan).select(0.0, whole)
         }
         _ if integer(to) && from == DType::Bool => x,
         _ => return Err(Refusal::Integers),

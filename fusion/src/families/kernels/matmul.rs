@@ -383,7 +383,7 @@ impl<'a> Operands<'a> {
             _ => return Err(Refusal::Layout("an addend that is no row, column, matrix or number")),
         };
         self.push(operand, &matrix.offset);
-        self.whole &= self.by_elements() || Some(scalar) == self.scalar;
+        self.whole &= self.by_elements() || self.is_as_wide(scalar);
         Ok(Input { span, scalar: Some(scalar) })
     }
 
@@ -394,8 +394,13 @@ impl<'a> Operands<'a> {
             return Err(Refusal::Layout("a result that is not packed"));
         }
         self.push(operand, &view.offset);
-        self.whole &= self.by_elements() || Some(scalar) == self.scalar;
+        self.whole &= self.by_elements() || self.is_as_wide(scalar);
         Ok(Some(scalar))
+    }
+
+    /// Whether elements have as many bytes as those that are multiplied.
+    fn is_as_wide(&self, scalar: Scalar) -> bool {
+        self.scalar.is_none_or(|own| own.bytes() == scalar.bytes())
     }
 
     /// Whether addends and results of other types are read to and written from registers, element by element, as

@@ -95,7 +95,7 @@ impl Axes {
             let stride = &self.strides[operand][axis];
             strides.push(if *stride == 0 {
                 Stride::Broadcast
-            } else if *stride == packed {
+            } else if *stride == packed || *size == 1 {
                 packed = &packed * size;
                 Stride::Packed
             } else {
@@ -114,7 +114,7 @@ impl Axes {
         let last = self.sizes.len() - 1;
         let fits = |vector: i64| {
             let whole = |dim: &Dim| is_multiple(dim, vector);
-            // Along an axis of one element nothing begins.
+            // An axis of one element is not stepped along.
             let begins = |strides: &[Dim]| {
                 let mut outer = strides.iter().zip(&self.sizes[..last]);
                 outer.all(|(stride, size)| *size == 1 || whole(stride))

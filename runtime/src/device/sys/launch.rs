@@ -41,7 +41,7 @@ pub(in crate::device) fn encode(map: &Map) -> Result<sys::CUtensorMap> {
         Scalar::I32 => Type::CU_TENSOR_MAP_DATA_TYPE_INT32,
         Scalar::I64 => Type::CU_TENSOR_MAP_DATA_TYPE_INT64,
         Scalar::U32 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT32,
-        // They are copied as they are.
+        // There is no type of signed bytes; they are copied as they are.
         Scalar::U8 | Scalar::I8 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
         Scalar::Mbar => return Err(Error::Unsupported { what: "a tensor map of barriers" }),
     };
