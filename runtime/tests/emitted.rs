@@ -157,7 +157,7 @@ fn templates(arch: Arch) -> Vec<(&'static str, Make)> {
     let epilogue = Epilogue::layer(true, Some(Unary::Gelu), true);
     let matmul = MatMul { b_transposed: true, epilogue, ..MatMul::default() };
     let simt = Multistage { matmul: single(&matmul), arch, stages: 2, ..Multistage::simt() };
-    let whole = MatMul { scalar: Scalar::I32, ..MatMul::default() };
+    let whole = MatMul { scalar: Scalar::I32, b_transposed: true, ..MatMul::default() };
     let integers = Multistage { matmul: whole, ..simt.clone() };
     let mma = Multistage { matmul, arch, stages: 2, ..Multistage::mma() };
     let moves = Multistage { edges: Edges::Moves, ..mma.clone() };
