@@ -52,6 +52,7 @@ use graphene_frontend::dim::{Dim, DimError};
 use graphene_frontend::{DType, ValueId};
 use graphene_ir::schedule::dependent;
 use graphene_ir::target::Target;
+use graphene_ir::template::multistage::By;
 use graphene_ir::{Arch, Feature, Kernel, Scalar};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -233,7 +234,7 @@ impl<'a> Site<'a> {
 
     /// Whether single threads multiply such elements.
     fn is_by_threads(&self, scalar: Scalar) -> bool {
-        scalar == Scalar::I32 || scalar == Scalar::F32 && !self.target.tf32
+        By::is_threads(scalar, self.target.tf32)
     }
 
     /// Whether an operand is there before the program runs.

@@ -67,7 +67,11 @@ fn difference(at: &mut InPlace<'_>, integers: ValueId) -> Rebuilt<Option<ValueId
             let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
             less(at, a, b).map(Some)
         }
-        (Op::Cast { to: DType::I32, .. }, &[Some(x)]) if is_exact(at.graph, x) => single(at, x),
+        (Op::Cast { to: DType::I32, .. }, &[Some(x)])
+            if is_exact(at.graph, x) && !Range::of(at.graph, x, DEEPEST).quotient =>
+        {
+            single(at, x)
+        }
         _ => bytes(at, integers, By::Conversion),
     }
 }
@@ -142,9 +146,9 @@ fn is_clamped(graph: &Graph, reals: ValueId, dtype: DType, by: By) -> bool {
         _ if is_byte(dtype) => range_of(dtype),
         _ => return false,
     };
-    let range = Range::of(graph, reals, DEEPEST);
-    let is_number = by == By::Reals || !range.quotient;
-    whole(graph, reals).is_some_and(|[low, high]| is_number && low >= least && high <= most)
+    let Range { ends: [low, high], whole, quotient } = Range::of(graph, reals, DEEPEST);
+    let known = exact(graph.ty(reals).dtype).is_some() && whole && low >= least && high <= most;
+    known && (by == By::Reals || !quotient)
 }
 
 /// The whole number that an operation gives, if it is one that it is given: rounded, clamped to where it is, or with an addition
@@ -178,13 +182,13 @@ fn whole(graph: &Graph, value: ValueId) -> Option<[f32; 2]> {
     (whole && exact(graph.ty(value).dtype).is_some()).then_some(ends)
 }
 
-/// Between which numbers a value is, what is known of it.
+/// Between which numbers a value is, and what else is known of it.
 #[derive(Clone, Copy)]
 struct Range {
     ends: [f32; 2],
     /// It is a whole number.
     whole: bool,
-    /// It is made of a quotient whose divisor may be 0, and may be NaN.
+    /// It may be NaN: it is made of a quotient whose divisor may be 0.
     quotient: bool,
 }
 

@@ -8,51 +8,34 @@ use graphene_frontend::text::parse;
 use graphene_fusion::groups::Family;
 use graphene_fusion::{Granularity, plan};
 
-/// Quantises `x`, a value of this number, in lines from the number `at` on, and dequantises it; the last line's number.
+/// Lines that quantise value number `x` and dequantise it, numbered from `at` on; the last line's number.
 fn quantised(
     x: usize,
     at: usize,
     shape: &str,
     [byte, zero, low, high]: [&str; 4],
 ) -> (String, usize) {
-    let [scale, z, l, h, i] = [at, at + 1, at + 2, at + 3, at + 4];
-    let text = format!(
+    let mut text = format!(
         r#"
-        %{scale} = Constant(0.046875) : f32[] "scale"
-        %{z} = Constant({zero}.0) : f32[] "zero"
-        %{l} = Constant({low}.0) : f32[] "low"
-        %{h} = Constant({high}.0) : f32[] "high"
-        %{i} = Constant({zero}) : i32[] "whole zero"
-        %{} = Div(%{x}, %{scale}) : f32[{shape}] "quotient"
-        %{} = Round(%{}) : f32[{shape}] "rounded"
-        %{} = Add(%{}, %{z}) : f32[{shape}] "moved"
-        %{} = Max(%{}, %{l}) : f32[{shape}] "not low"
-        %{} = Min(%{}, %{h}) : f32[{shape}] "not high"
-        %{} = Cast(%{}) {{to: {byte}, saturate: true}} : {byte}[{shape}] "bytes"
-        %{} = Cast(%{}) {{to: i32, saturate: true}} : i32[{shape}] "wide"
-        %{} = Sub(%{}, %{i}) : i32[{shape}] "centered"
-        %{} = Cast(%{}) {{to: f32, saturate: true}} : f32[{shape}] "real"
-        %{} = Mul(%{}, %{scale}) : f32[{shape}] "dequantised""#,
-        at + 5,
-        at + 6,
-        at + 5,
-        at + 7,
-        at + 6,
-        at + 8,
-        at + 7,
-        at + 9,
-        at + 8,
-        at + 10,
-        at + 9,
-        at + 11,
-        at + 10,
-        at + 12,
-        at + 11,
-        at + 13,
-        at + 12,
-        at + 14,
-        at + 13,
+        %+0 = Constant(0.046875) : f32[] "scale"
+        %+1 = Constant({zero}.0) : f32[] "zero"
+        %+2 = Constant({low}.0) : f32[] "low"
+        %+3 = Constant({high}.0) : f32[] "high"
+        %+4 = Constant({zero}) : i32[] "whole zero"
+        %+5 = Div(%{x}, %+0) : f32[{shape}] "quotient"
+        %+6 = Round(%+5) : f32[{shape}] "rounded"
+        %+7 = Add(%+6, %+1) : f32[{shape}] "moved"
+        %+8 = Max(%+7, %+2) : f32[{shape}] "not low"
+        %+9 = Min(%+8, %+3) : f32[{shape}] "not high"
+        %+10 = Cast(%+9) {{to: {byte}, saturate: true}} : {byte}[{shape}] "bytes"
+        %+11 = Cast(%+10) {{to: i32, saturate: true}} : i32[{shape}] "wide"
+        %+12 = Sub(%+11, %+4) : i32[{shape}] "centered"
+        %+13 = Cast(%+12) {{to: f32, saturate: true}} : f32[{shape}] "real"
+        %+14 = Mul(%+13, %+0) : f32[{shape}] "dequantised""#
     );
+    for line in (0..=14).rev() {
+        text = text.replace(&format!("%+{line}"), &format!("%{}", at + line));
+    }
     (text, at + 14)
 }
 
@@ -181,27 +164,47 @@ fn integers_are_multiplied_on_the_device() {
             %3 = Conv(%0, %1, %2) ATTRS : i32[b, 16, 5, 5] "y""#,
             &[Family::Convolution, Family::Pointwise],
         ),
-        // What has fewer than eight output channels a group has no kernel, and shares no launch.
-        (
-            r#"
-            %0 = Input : i32[b, 6, 5, 5] "x"
-            %1 = Input : i32[4, 6, 3, 3] "w"
-            %2 = Conv(%0, %1) ATTRS : i32[b, 4, 5, 5] "conv"
-            %3 = Cast(%2) {to: f32, saturate: true} : f32[b, 4, 5, 5] "y""#,
-            &[],
-        ),
     ] {
         let last = text.trim().lines().count() - 1;
         let text = format!("symbols b\n{text}\nreturn \"y\" = %{last}");
         let text = text.replace("ATTRS", attrs);
-        if !expected.is_empty() {
-            check(&text, expected);
-            continue;
-        }
-        let (graph, target) = (parse(&text, &[]).unwrap(), "sm_90a".parse().unwrap());
-        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
-        assert_eq!(planned.program.steps().len(), 2, "{}", planned.program);
+        check(&text, expected);
     }
+}
+
+/// Convolutions of integers of fewer than eight output channels a group have no kernel, and share no launch.
+#[test]
+fn convolutions_without_a_kernel_are_alone() {
+    let text = r#"
+        symbols b
+        %0 = Input : i32[b, 6, 5, 5] "x"
+        %1 = Input : i32[4, 6, 3, 3] "w"
+        %2 = Conv(%0, %1) {strides: [1, 1], dilations: [1, 1], pads_before: [1, 1], pads_after: [1, 1], group: 1} : i32[b, 4, 5, 5] "conv"
+        %3 = Cast(%2) {to: f32, saturate: true} : f32[b, 4, 5, 5] "y"
+        return "y" = %3
+    "#;
+    let (graph, target) = (parse(text, &[]).unwrap(), "sm_90a".parse().unwrap());
+    let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+    let families: Vec<Family> = planned.program.steps().iter().map(|s| s.family).collect();
+    assert_eq!(families, [Family::Convolution, Family::Pointwise], "{}", planned.program);
+}
+
+/// What finds the range of rows shares a launch with a normalisation, but with no table's rows.
+#[test]
+fn ranges_of_rows_of_tables_have_kernels() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : f32[2, 24] "table"
+        %1 = Input : i64[b, s] "ids"
+        %2 = Input : f32[24] "scale"
+        %3 = Input : f32[24] "shift"
+        %4 = Gather(%0, %1) {axis: 0} : f32[b, s, 24] "rows"
+        %5 = LayerNorm(%4, %2, %3) {axis: 2, epsilon: 0.00001} : f32[b, s, 24], f32[b, s, 1], f32[b, s, 1] "normal"
+        %6 = ReduceMax(%5) {axes: [2], keep: true} : f32[b, s, 1] "most"
+        return "y" = %5, "most" = %6
+    "#,
+    );
 }
 
 /// As `DynamicQuantizeLinear` before `MatMulInteger`: the range is found row by row, then of all rows; what is quantised becomes
@@ -260,6 +263,13 @@ fn what_bytes_change_is_left_to_them() {
     "#,
         &[Pointwise, Pointwise],
     );
+    for of_bytes in ["8", "10"] {
+        check_zeros(of_bytes);
+    }
+}
+
+/// As `DynamicQuantizeLinear` and `DequantizeLinear` of zeros, whose scale is 0: of bytes, or of bytes less others.
+fn check_zeros(value: &str) {
     let text = r#"
         symbols b
         %0 = Input : f32[b, 64] "x"
@@ -271,10 +281,13 @@ fn what_bytes_change_is_left_to_them() {
         %6 = Max(%5, %2) : f32[b, 64] "not low"
         %7 = Min(%6, %3) : f32[b, 64] "not high"
         %8 = Cast(%7) {to: u8, saturate: true} : u8[b, 64] "bytes"
-        %9 = Cast(%8) {to: f32, saturate: true} : f32[b, 64] "y"
-        return "y" = %9
+        %9 = Cast(%8) {to: i32, saturate: true} : i32[b, 64] "wide"
+        %10 = Sub(%9, %9) : i32[b, 64] "centered"
+        %11 = Cast(%VALUE) {to: f32, saturate: true} : f32[b, 64] "y"
+        return "y" = %11
     "#;
-    let (graph, target) = (parse(text, &[]).unwrap(), "sm_90a".parse().unwrap());
+    let text = text.replace("VALUE", value);
+    let (graph, target) = (parse(&text, &[]).unwrap(), "sm_90a".parse().unwrap());
     let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
     let bindings = sizes(&[("b", 1)]);
     let inputs =

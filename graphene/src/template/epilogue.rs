@@ -270,7 +270,7 @@ impl Attached {
         Ok(())
     }
 
-    /// These results of a run's sums, in registers and in single precision.
+    /// These results of a run's sums, in registers and in single precision, but for sums of integers that are results themselves.
     pub(super) fn finished(
         &self,
         k: &mut Builder,

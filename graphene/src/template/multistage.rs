@@ -1,6 +1,6 @@
 //! Matmuls `C[m,n] = f(A[m,k]·B[k,n])` in which each block computes one tile of C, for Ampere and newer: its threads copy
 //! tiles of A and B into stages of shared memory while its warps, by their tensor cores, or its threads, by IEEE fused
-//! multiply-adds, multiply those that are there, each its own part of the tile.
+//! multiply-adds or those of integers, multiply those that are there, each its own part of the tile.
 //!
 //! Levels:
 //!
@@ -32,7 +32,8 @@ use crate::{
 parameters! {
     /// The parameters of a matmul. By warps by default.
     pub struct Multistage {
-        /// What is computed: of fp16 or bf16, or of single precision, which warps round to TF32: to nearest, ties away from 0.
+        /// What is computed: of fp16 or bf16; of single precision, which warps round to TF32 (to nearest, ties away from 0); by
+        /// threads also of integers of 32 bits.
         pub matmul: MatMul = MatMul::default(),
         /// What the kernel is written for; it runs on newer ones, too.
         pub arch: Arch = Arch::Sm80,

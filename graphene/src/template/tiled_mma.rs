@@ -38,8 +38,8 @@ impl By {
         if By::is_threads(sides[0].scalar, tf32) { By::Threads(part()) } else { By::Warps }
     }
 
-    /// Whether threads multiply and add such elements.
-    pub(super) fn is_threads(scalar: Scalar, tf32: bool) -> bool {
+    /// Whether threads multiply and add such elements; `tf32`: single precision may be rounded to TF32.
+    pub fn is_threads(scalar: Scalar, tf32: bool) -> bool {
         scalar == Scalar::I32 || scalar == Scalar::F32 && !tf32
     }
 

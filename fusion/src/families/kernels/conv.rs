@@ -122,8 +122,8 @@ pub(crate) fn adds_integers(graph: &Graph, node: &Node, conv: &ConvAttrs) -> boo
     node.input(2).is_none() && made_of_group.is_some_and(|made| made >= TILED)
 }
 
-/// The kernel of a convolution by tiles. By single threads, of integers, too, they are the variant's; by tensor cores, for half and for single
-/// precision that may be rounded to TF32, the largest of which there is one for each core.
+/// The kernel of a convolution by tiles. By single threads, which multiply integers, too, they are the variant's; by tensor cores,
+/// for half and for single precision that may be rounded to TF32, the largest of which there is one for each core.
 fn tiled(
     site: &Site<'_>,
     convolution: Convolution,

@@ -255,7 +255,7 @@ impl Cut {
     }
 }
 
-/// The kernel of a variant, by tensor cores for half and for single precision that may be rounded to TF32, else (integers, too) by
+/// The kernel of a variant, by tensor cores for half and for single precision that may be rounded to TF32; else, and for integers, by
 /// single threads. Hopper's warpgroups take single precision along K only; of what lies otherwise, warps make tiles of
 /// the same sizes or smaller, and several variants may be one kernel.
 fn kernel(

@@ -13,7 +13,7 @@ parameters! {
     /// `y[i,o,p] = f(Σ w[o,c,q]·x[i,c,p·stride + q·dilation - pad])`: what is computed, however a template
     /// does it. What lies outside of an image is 0. By default 64 channels to 64 by windows of 3×3.
     pub struct Convolution {
-        /// The type of images and weights; matmuls accumulate in single precision.
+        /// The type of images and weights; matmuls accumulate in single precision, of integers in integers that wrap.
         pub scalar: Scalar = Scalar::F16,
         /// Channels that are read, and that are made: each a multiple of `group`.
         pub channels: [i64; 2] = [64, 64],
