@@ -14,7 +14,9 @@ use graphene_fusion::groups::Family;
 use graphene_fusion::kernels::{Launch, Refusal, StepOperand, launches};
 use graphene_fusion::program::{Operand, Program, Step};
 use graphene_fusion::{Granularity, plan};
+use graphene_ir::Var;
 use graphene_ir::emit::emit;
+use graphene_ir::launch::Condition;
 use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
 use graphene_ir::target::Target;
 use graphene_ir::verify::verify;
@@ -94,8 +96,39 @@ fn shape(operand: &Operand, bindings: &Bindings) -> Vec<usize> {
     operand.view.shape().iter().map(|dim| size(dim).unwrap()).collect()
 }
 
-/// Runs a launch in the simulator, which must have nothing against it and count the bytes that plans say the kernel requests.
-/// Gives the elements of the step's inputs, and what came of it.
+/// Asserts what a kernel's text asks of its launch, with every buffer on a boundary of a device's allocations: of the distances
+/// between rows, for one, that vectors read them.
+fn assert_conditions(
+    name: &str,
+    program: &Program,
+    step: &Step,
+    launch: &Launch,
+    inputs: &Inputs,
+    bindings: &Bindings,
+) {
+    let symbol = |var: &Var| inputs.symbols.get(var.name()).copied();
+    for condition in emit(&launch.kernel).unwrap().launch.conditions {
+        let (value, divisor) = match &condition {
+            Condition::Multiple(of, divisor) => (of.value(&symbol).unwrap(), *divisor),
+            Condition::Aligned(tensor, divisor) => {
+                let params = launch.kernel.params.iter();
+                let at = params.clone().position(|&own| launch.kernel.tensor_name(own) == tensor);
+                let pointer = &launch.pointers[at.unwrap()];
+                let operand = match pointer.operand {
+                    StepOperand::Input(number) => &step.inputs[number],
+                    StepOperand::Output(number) => &step.outputs[number],
+                    StepOperand::Stack(_) | StepOperand::Scratch(_) => continue,
+                };
+                let bytes = program.buffer(operand.buffer).dtype.size() as i64;
+                (pointer.offset.eval(bindings).unwrap() * bytes, *divisor)
+            }
+        };
+        assert_eq!(value % divisor, 0, "{name}: {condition}\n{}", launch.kernel);
+    }
+}
+
+/// Runs a launch in the simulator, which must have nothing against it and count the bytes that plans say the kernel requests;
+/// what the kernel asks of its launch holds. Gives the elements of the step's inputs, and what came of it.
 pub(crate) fn simulated(
     name: &str,
     program: &Program,
@@ -143,6 +176,7 @@ pub(crate) fn simulated(
         };
         inputs.buffers.insert(launch.kernel.tensor_name(param).to_owned(), given);
     }
+    assert_conditions(name, program, step, launch, &inputs, bindings);
     let outcome = simulate(&launch.kernel, &inputs, &Options::default()).unwrap();
     let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
     assert!(findings.is_empty(), "{name}: {findings:#?}");
