@@ -10,7 +10,7 @@ use graphene_ir::template::multistage::{By, Multistage};
 use graphene_ir::tensor::Scalar;
 
 use crate::products::{Sizes, check_product, layer, two_results};
-use crate::support::{OLDER, check_features, check_text};
+use crate::support::{OLDER, check_clean, check_features, check_text, inputs, run};
 
 fn small() -> Multistage {
     Multistage {
@@ -183,4 +183,37 @@ fn simt_products_are_right_in_any_order_and_free_of_bank_conflicts() {
         let outcome = check_product(&name, &simt.matmul, &kernel, sizes, random_orders, |x| x);
         assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
     }
+}
+
+/// Sums of integers that 32 bits do not hold are those modulo 2³², as an evaluation in integers has them.
+#[test]
+fn sums_of_integers_wrap() {
+    let epilogue =
+        Epilogue { outputs: vec![None, Some(Scalar::F32)], ..Epilogue::new(two_sums(), []) };
+    let matmul = MatMul { scalar: Scalar::I32, epilogue, ..small().matmul };
+    let kernel = Multistage { matmul, ..small() }.kernel().unwrap();
+    let (m, n, k) = (36, 36, 20);
+    let element = |param: usize, i: usize| (i * 7_919 + param * 104_729) as i32 % 65_521 - 32_000;
+    let symbols = [("M", m), ("N", n), ("K", k)];
+    let given = inputs(&kernel, &symbols, |param, i| f64::from(element(param, i) * 3));
+    let outcome = run(&kernel, &given, None);
+    check_clean("sums that wrap", &outcome);
+    let mut wrapped = 0;
+    for at in 0..(m * n) as usize {
+        let (row, column, deep) = (at / n as usize, at % n as usize, k as usize);
+        let product = |i: usize| {
+            let (a, b) = (element(0, row * deep + i), element(1, column * deep + i));
+            i64::from(a * 3) * i64::from(b * 3)
+        };
+        let sum: i64 = (0..deep).map(product).sum();
+        wrapped += usize::from(i32::try_from(sum).is_err());
+        let found = ["C", "C_2"].map(|name| outcome.buffers[name][at].unwrap());
+        assert_eq!(found, [f64::from(sum as i32), f64::from(sum as i32 as f32)], "{at}");
+    }
+    assert!(wrapped > 100, "{wrapped} sums wrap");
+}
+
+/// A sum, twice.
+fn two_sums() -> Function {
+    Function::all([Function::input(0), Function::input(0)])
 }
