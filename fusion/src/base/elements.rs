@@ -3,6 +3,8 @@
 use graphene_frontend::tensor::{Element, Tensor};
 use graphene_frontend::{DType, Graph, ValueId};
 use graphene_ir::target::Target;
+use graphene_ir::template::multistage::By;
+use graphene_ir::tensor::Scalar;
 use half::{bf16, f16};
 
 /// The element types with which templates compute matmuls and rows: in f32.
@@ -12,7 +14,13 @@ pub(crate) fn is_real(dtype: DType) -> bool {
 
 /// Whether a GPU's threads multiply such elements, rather than its matrix units.
 pub(crate) fn is_by_threads(target: &Target, dtype: DType) -> bool {
-    dtype == DType::I32 || dtype == DType::F32 && !target.tf32
+    let scalar = match dtype {
+        DType::I32 => Scalar::I32,
+        DType::F32 => Scalar::F32,
+        // No threads do in any other type.
+        _ => return false,
+    };
+    By::is_threads(scalar, target.tf32)
 }
 
 /// Whether templates compute expressions of these elements beside matmuls and rows.
