@@ -96,8 +96,7 @@ fn shape(operand: &Operand, bindings: &Bindings) -> Vec<usize> {
     operand.view.shape().iter().map(|dim| size(dim).unwrap()).collect()
 }
 
-/// Asserts what a kernel's text asks of its launch, with every buffer on a boundary of a device's allocations: of the distances
-/// between rows, for one, that vectors read them.
+/// A launch's conditions hold: pointers are aligned, where buffers are, and what has to be is a multiple of a vector.
 fn assert_conditions(
     name: &str,
     program: &Program,
@@ -106,29 +105,34 @@ fn assert_conditions(
     inputs: &Inputs,
     bindings: &Bindings,
 ) {
-    let symbol = |var: &Var| inputs.symbols.get(var.name()).copied();
-    for condition in emit(&launch.kernel).unwrap().launch.conditions {
+    let (kernel, symbol) = (&launch.kernel, |var: &Var| inputs.symbols.get(var.name()).copied());
+    for condition in emit(kernel).unwrap().launch.conditions {
         let (value, divisor) = match &condition {
             Condition::Multiple(of, divisor) => (of.value(&symbol).unwrap(), *divisor),
             Condition::Aligned(tensor, divisor) => {
-                let params = launch.kernel.params.iter();
-                let at = params.clone().position(|&own| launch.kernel.tensor_name(own) == tensor);
+                let at = kernel.params.iter().position(|&own| kernel.tensor_name(own) == tensor);
                 let pointer = &launch.pointers[at.unwrap()];
                 let operand = match pointer.operand {
                     StepOperand::Input(number) => &step.inputs[number],
                     StepOperand::Output(number) => &step.outputs[number],
-                    StepOperand::Stack(_) | StepOperand::Scratch(_) => continue,
+                    StepOperand::Stack(_) | StepOperand::Scratch(_) => {
+                        assert!(
+                            pointer.offset == 0,
+                            "{name}: %{tensor} begins where a buffer does"
+                        );
+                        continue;
+                    }
                 };
                 let bytes = program.buffer(operand.buffer).dtype.size() as i64;
                 (pointer.offset.eval(bindings).unwrap() * bytes, *divisor)
             }
         };
-        assert_eq!(value % divisor, 0, "{name}: {condition}\n{}", launch.kernel);
+        assert_eq!(value % divisor, 0, "{name}: {condition}\n{kernel}");
     }
 }
 
 /// Runs a launch in the simulator, which must have nothing against it and count the bytes that plans say the kernel requests;
-/// what the kernel asks of its launch holds. Gives the elements of the step's inputs, and what came of it.
+/// the launch's conditions hold. Gives the elements of the step's inputs, and what came of it.
 pub(crate) fn simulated(
     name: &str,
     program: &Program,

@@ -28,6 +28,13 @@ fn split(parts: i64) -> Multistage {
     Multistage { split: parts, arch: Arch::Sm90a, ..small() }
 }
 
+/// A sum of integers as it is, which single precision would round, and in single precision.
+fn both_types() -> Epilogue {
+    let mut both = Epilogue::new(Function::all([Function::input(0), Function::input(0)]), []);
+    both.outputs[1] = Some(Scalar::F32);
+    both
+}
+
 /// All parameters that this file tries; each with sizes, and in how many random orders.
 pub(crate) fn rows() -> Vec<(Multistage, Sizes, u64)> {
     let plain = small().matmul;
@@ -45,12 +52,9 @@ pub(crate) fn rows() -> Vec<(Multistage, Sizes, u64)> {
     let whole = MatMul { scalar: Scalar::I32, ..plain.clone() };
     let mut scaled = Epilogue::new(Function::input(0) * Function::input(1), [Span::Row]);
     (scaled.operands[0].scalar, scaled.outputs[0]) = (Some(Scalar::F32), Some(Scalar::F32));
-    // The sum as it is, which single precision would round, and in single precision.
-    let mut both_types = Epilogue::new(Function::all([Function::input(0), Function::input(0)]), []);
-    both_types.outputs[1] = Some(Scalar::F32);
     let mut real = Epilogue::default();
     real.outputs[0] = Some(Scalar::F32);
-    for epilogue in [both_types, real] {
+    for epilogue in [both_types(), real] {
         let matmul = MatMul { b_transposed: true, epilogue, ..whole.clone() };
         rows.push((Multistage { matmul, ..small() }, Sizes::of([36, 68, 100], 1), 1));
     }
@@ -188,9 +192,7 @@ fn simt_products_are_right_in_any_order_and_free_of_bank_conflicts() {
 /// Sums of integers that 32 bits do not hold are those modulo 2³², as an evaluation in integers has them.
 #[test]
 fn sums_of_integers_wrap() {
-    let epilogue =
-        Epilogue { outputs: vec![None, Some(Scalar::F32)], ..Epilogue::new(two_sums(), []) };
-    let matmul = MatMul { scalar: Scalar::I32, epilogue, ..small().matmul };
+    let matmul = MatMul { scalar: Scalar::I32, epilogue: both_types(), ..small().matmul };
     let kernel = Multistage { matmul, ..small() }.kernel().unwrap();
     let (m, n, k) = (36, 36, 20);
     let element = |param: usize, i: usize| (i * 7_919 + param * 104_729) as i32 % 65_521 - 32_000;
@@ -211,9 +213,4 @@ fn sums_of_integers_wrap() {
         assert_eq!(found, [f64::from(sum as i32), f64::from(sum as i32 as f32)], "{at}");
     }
     assert!(wrapped > 100, "{wrapped} sums wrap");
-}
-
-/// A sum, twice.
-fn two_sums() -> Function {
-    Function::all([Function::input(0), Function::input(0)])
 }
