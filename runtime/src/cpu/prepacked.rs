@@ -1,6 +1,7 @@
 //! Prepacked matrices: what weights are for the kernels that multiply by them.
 
 use super::kernels::bf16::{self, PackedBf16};
+use super::kernels::finish::Epilogue;
 use super::kernels::int8::PackedIntegers;
 use super::kernels::matmul::Matrix;
 use super::kernels::packed::{self, Packed};
@@ -37,7 +38,8 @@ impl PackedWeight {
         matches!(self, Self::Reals(_) | Self::Bf16(_))
     }
 
-    /// C = A·B on the calling thread, as [`packed::multiply`], in memory of as many lines as [`memory`](Self::memory) says.
+    /// C = A·B and what follows on the calling thread, as [`packed::multiply`], in memory of as many lines as
+    /// [`memory`](Self::memory) says.
     ///
     /// # Errors
     /// As for [`packed::multiply`] and [`bf16::multiply`]; [`Error::Unsupported`] for a matrix of integers.
@@ -48,10 +50,15 @@ impl PackedWeight {
         column: usize,
         c: &mut TileMut<'_, f32>,
         memory: &mut [bf16::Line],
+        epilogue: Epilogue<'_>,
     ) -> Result<()> {
         match self {
-            Self::Reals(b) => packed::multiply(k, a, b, column, c),
-            Self::Bf16(b) => bf16::multiply(k, a, b, column, c, memory),
+            Self::Reals(b) => packed::multiply(k, a, b, column, c, epilogue),
+            Self::Bf16(b) => {
+                bf16::multiply(k, a, b, column, c, memory)?;
+                epilogue.apply(c);
+                Ok(())
+            }
             Self::Integers(_) => Err(Error::Unsupported { what: "a matrix of integers" }),
         }
     }

@@ -1,9 +1,13 @@
-//! What becomes of a convolution's sums before they are stored: the epilogues that most of them have, in registers.
+//! What becomes of the sums of convolutions and matmuls before they are stored: the epilogues that most of them have, in
+//! registers.
 
+use super::pointwise::Unary;
 use super::prefetch::prefetch;
-use super::simd::mul_add;
+use super::simd::{Kernel, dispatch, mul_add};
+use super::tile::TileMut;
 use pulp::Simd;
 use std::hint::black_box;
+use std::ops::Range;
 
 /// Elements of a cache line.
 const LINE: usize = 16;
@@ -29,7 +33,19 @@ pub(crate) enum Activation {
     HardSwish,
 }
 
-/// What is done to sums as they are stored.
+impl Activation {
+    /// The function, if it is one of these.
+    pub(crate) fn of(function: Option<Unary>) -> Option<Self> {
+        match function {
+            None => Some(Self::Identity),
+            Some(Unary::Relu) => Some(Self::Relu),
+            Some(Unary::HardSwish) => Some(Self::HardSwish),
+            Some(_) => None,
+        }
+    }
+}
+
+/// What is done to a convolution's sums as they are stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Finish<'a> {
     /// Added first: as many elements as there are results, in the same order.
@@ -88,12 +104,109 @@ pub(super) fn leave_finished<S: Simd, const FMA: bool, const V: usize>(
             }
         }
     }
+    store(simd, row, sums);
+}
+
+/// Leaves sums and a bias in a row, or adds them to it, as [`leave_finished`] does.
+#[inline(always)]
+pub(super) fn leave_with<S: Simd, const V: usize>(
+    simd: S,
+    row: &mut [f32],
+    mut sums: [S::f32s; V],
+    adds: bool,
+    bias: Option<&[f32]>,
+) {
+    if adds {
+        sums = plus::<S, V>(simd, row, sums);
+    }
+    if let Some(bias) = bias {
+        sums = plus::<S, V>(simd, bias, sums);
+    }
+    store(simd, row, sums);
+}
+
+/// Stores sums in a row of as many elements, the last vector's last ones left out.
+#[inline(always)]
+fn store<S: Simd, const V: usize>(simd: S, row: &mut [f32], sums: [S::f32s; V]) {
     let (to, rest) = S::as_mut_simd_f32s(row);
     if rest.is_empty() {
         to[..V].copy_from_slice(&sums);
     } else {
         to[..V - 1].copy_from_slice(&sums[..V - 1]);
         simd.partial_store_f32s(rest, sums[V - 1]);
+    }
+}
+
+/// What is done to a matmul's tile of sums: in registers as they are stored, its function while they are in the first-level
+/// cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Epilogue<'a, T = f32> {
+    /// Added to each row: an element for each of the tile's columns.
+    pub(crate) bias: Option<&'a [T]>,
+    /// Added too: elements of the tile's first row and those after it, and the distance from one of its rows to the next.
+    pub(crate) residual: Option<(&'a [T], usize)>,
+    /// Applied last.
+    pub(crate) function: Option<Unary>,
+}
+
+impl<T> Epilogue<'_, T> {
+    /// Sums are stored as they are.
+    pub(crate) const NONE: Self = Self { bias: None, residual: None, function: None };
+}
+
+impl Epilogue<'_> {
+    /// Stores in rows of the tile what sums are then added to, if there is a residual: it and the bias. Long rows are read
+    /// faster here than a few elements at a time beside the sums.
+    #[inline(always)]
+    pub(super) fn begin(self, tile: &mut TileMut<'_, f32>, rows: Range<usize>) {
+        let Some((residual, pitch)) = self.residual else { return };
+        for number in rows {
+            let row = tile.row(number);
+            let beside = &residual[number * pitch..][..row.len()];
+            match self.bias {
+                Some(bias) => {
+                    let terms = beside.iter().zip(&bias[..row.len()]);
+                    row.iter_mut().zip(terms).for_each(|(to, (&x, &y))| *to = x + y);
+                }
+                None => row.copy_from_slice(beside),
+            }
+        }
+    }
+
+    /// The bias, where it is added to sums as they are stored.
+    #[inline(always)]
+    pub(super) fn late_bias(&self) -> Option<&[f32]> {
+        if self.residual.is_some() { None } else { self.bias }
+    }
+
+    /// Does the same to a tile of sums that is stored already.
+    pub(crate) fn apply(self, tile: &mut TileMut<'_, f32>) {
+        dispatch(Apply(self, tile));
+    }
+}
+
+struct Apply<'a, 'b, 'c>(Epilogue<'a>, &'b mut TileMut<'c, f32>);
+
+impl Kernel for Apply<'_, '_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, simd: S) {
+        let Self(Epilogue { bias, residual, function }, tile) = self;
+        let (rows, columns) = tile.sizes();
+        for number in 0..rows {
+            let row = tile.row(number);
+            if let Some(bias) = bias {
+                row.iter_mut().zip(bias).for_each(|(x, &bias)| *x += bias);
+            }
+            if let Some((residual, pitch)) = residual {
+                let beside = &residual[number * pitch..][..columns];
+                row.iter_mut().zip(beside).for_each(|(x, &beside)| *x += beside);
+            }
+            if let Some(function) = function {
+                function.apply_within(simd, tile, number..number + 1, 0..columns);
+            }
+        }
     }
 }
 
@@ -182,9 +295,8 @@ pub(super) fn hard_swish<const FMA: bool>(x: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Activation, Finish, leave_finished};
+    use super::{Activation, Finish, Unary, leave_finished};
     use crate::cpu::kernels::packed::lanes;
-    use crate::cpu::kernels::pointwise::Unary;
     use crate::cpu::kernels::simd::{Kernel, dispatch};
     use pulp::Simd;
 

@@ -5,6 +5,7 @@
 //! and many no more than their multiplications: what a matmul of any two matrices spends on packing B is spent
 //! once.
 
+use super::finish::{Epilogue, leave_with, unrolled};
 use super::matrix::{Matrix, Strides};
 use super::prefetch::prefetch;
 use super::simd::{Kernel, dispatch};
@@ -237,7 +238,8 @@ impl<'a> Panels<'a> {
             let at = Strides { offset, ..a.at };
             for c in &mut tiles {
                 let deep = 0..self.depth;
-                self.multiply_rows(Matrix { data: a.data, at }, deep, block.column, c);
+                let a = Matrix { data: a.data, at };
+                self.multiply_rows(a, deep, block.column, c, Epilogue::NONE);
             }
         });
     }
@@ -245,23 +247,24 @@ impl<'a> Panels<'a> {
     /// C = A·B on the calling thread, for an A of contiguous rows, none of which lies before another, and a C of as
     /// many rows and B's columns.
     pub(crate) fn multiply(self, a: Matrix<'_, f32>, c: &mut TileMut<'_, f32>) {
-        self.multiply_rows(a, 0..self.depth, 0, c);
+        self.multiply_rows(a, 0..self.depth, 0, c, Epilogue::NONE);
     }
 
-    /// C = A·B of these rows of B and as many columns of A, for the columns of B from `column` on that C has, on the calling
-    /// thread. Rows of A are contiguous and none lies before another.
+    /// C = A·B of these rows of B and as many columns of A, for the columns of B from `column` on that C has, and what follows
+    /// on the sums, on the calling thread. Rows of A are contiguous and none lies before another.
     pub(super) fn multiply_rows(
         self,
         a: Matrix<'_, f32>,
         deep: Range<usize>,
         column: usize,
         c: &mut TileMut<'_, f32>,
+        epilogue: Epilogue<'_>,
     ) {
         debug_assert!(a.at.column == 1 && a.at.row >= 0, "rows of A are contiguous");
         let Matrix { data: a, at } = a;
         match c.sizes().0 {
-            0..=2 => dispatch(MatMul::<true> { a, at, b: self, deep, column, c }),
-            _ => dispatch(MatMul::<false> { a, at, b: self, deep, column, c }),
+            0..=2 => dispatch(MatMul::<true> { a, at, b: self, deep, column, c, epilogue }),
+            _ => dispatch(MatMul::<false> { a, at, b: self, deep, column, c, epilogue }),
         }
     }
 }
@@ -296,7 +299,7 @@ fn pack(b: Matrix<'_, f32>, [depth, columns]: [usize; 2], lanes: usize, to: &mut
     }
 }
 
-/// A panel of a matrix whose columns are contiguous, a square at a time.
+/// A panel of a matrix whose columns are contiguous, four of them at a time.
 struct Turn<'a> {
     b: &'a [f32],
     start: usize,
@@ -312,26 +315,24 @@ impl Kernel for Turn<'_> {
 
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, _: S) {
-        const SIDE: usize = 16;
         let Turn { b, start, across, panel, wide, own, depth } = self;
         let column = |column: usize| {
             let start = start.wrapping_add_signed(column as isize * across);
             &b[start..start + depth]
         };
-        for row in (0..depth).step_by(SIDE) {
-            let rows = SIDE.min(depth - row);
-            for first in (0..wide).step_by(SIDE) {
-                let mut square = [[0.0_f32; SIDE]; SIDE];
-                for j in first..own.min(first + SIDE) {
-                    let from = &column(j)[row..row + rows];
-                    square.iter_mut().zip(from).for_each(|(line, &x)| line[j - first] = x);
-                }
-                let width = SIDE.min(wide - first);
-                for (i, line) in square.iter().enumerate().take(rows) {
-                    panel[(row + i) * wide + first..][..width].copy_from_slice(&line[..width]);
-                }
+        let whole = own - own % 4;
+        for first in (0..whole).step_by(4) {
+            let [a, b, c, d] = std::array::from_fn(|i| column(first + i));
+            let elements = a.iter().zip(b).zip(c).zip(d);
+            for (row, (((&a, &b), &c), &d)) in panel.chunks_exact_mut(wide).zip(elements) {
+                row[first..first + 4].copy_from_slice(&[a, b, c, d]);
             }
         }
+        for first in whole..own {
+            let column = panel.iter_mut().skip(first).step_by(wide).zip(column(first));
+            column.for_each(|(to, &x)| *to = x);
+        }
+        panel.chunks_exact_mut(wide).for_each(|row| row[own..].fill(0.0));
     }
 }
 
@@ -349,7 +350,7 @@ pub(crate) fn multiply_all(
     let most = m.saturating_mul(n).saturating_mul(k) / SHARE;
     let parts = most.min(threads::count());
     if parts < 2 {
-        return multiply(k, a, b, 0, &mut c);
+        return multiply(k, a, b, 0, &mut c, Epilogue::NONE);
     }
     let (rows, columns) = tile([m, n], parts);
     check_reach("the left operand", a.data.len(), a.at.offset, [(m, a.at.row), (k, a.at.column)])?;
@@ -358,7 +359,8 @@ pub(crate) fn multiply_all(
     threads::try_each(1, cut, |_, (block, mut tiles)| {
         let offset = (a.at.offset as isize + block.row as isize * a.at.row) as usize;
         let a = Matrix { at: Strides { offset, ..a.at }, ..a };
-        tiles.iter_mut().try_for_each(|tile| multiply(k, a, b, block.column, tile))
+        let mut tiles = tiles.iter_mut();
+        tiles.try_for_each(|tile| multiply(k, a, b, block.column, tile, Epilogue::NONE))
     })
 }
 
@@ -377,7 +379,8 @@ pub(crate) fn tile([m, n]: [usize; 2], wanted: usize) -> (usize, usize) {
     (m.div_ceil(down).next_multiple_of(8).min(m), columns)
 }
 
-/// C = A·B on the calling thread, with `k` columns in A, for the columns of B from `column` on that C has.
+/// C = A·B on the calling thread, with `k` columns in A, for the columns of B from `column` on that C has, and what follows on
+/// the sums.
 ///
 /// # Errors
 /// As for [`check_tile`].
@@ -387,13 +390,14 @@ pub(crate) fn multiply(
     b: &Packed,
     column: usize,
     c: &mut TileMut<'_, f32>,
+    epilogue: Epilogue<'_>,
 ) -> Result<()> {
     let (m, n) = c.sizes();
     if m == 0 || n == 0 {
         return Ok(());
     }
     check_tile(k, a, [b.depth, b.columns], column, c)?;
-    in_rows(k, m, a, |a| b.panels().multiply_rows(a, 0..k, column, c))
+    in_rows(k, m, a, |a| b.panels().multiply_rows(a, 0..k, column, c, epilogue))
 }
 
 /// Checks that an A of `k` columns times those of B from `column` on that C has can be a tile.
@@ -455,6 +459,7 @@ struct MatMul<'a, 'b, 'c, const FEW: bool> {
     deep: Range<usize>,
     column: usize,
     c: &'b mut TileMut<'c, f32>,
+    epilogue: Epilogue<'a>,
 }
 
 impl<const FEW: bool> Kernel for MatMul<'_, '_, '_, FEW> {
@@ -468,12 +473,13 @@ impl<const FEW: bool> Kernel for MatMul<'_, '_, '_, FEW> {
         let Range { start, end } = self.deep;
         if start == end {
             (0..height).for_each(|row| self.c.row(row).fill(0.0));
-            return;
+            return self.epilogue.apply(self.c);
         }
         let blocks = (end - start).div_ceil(DEPTH);
         let deep = (end - start).div_ceil(blocks);
         for first in (0..height).step_by(HEIGHT) {
             let rows = first..height.min(first + HEIGHT);
+            self.epilogue.begin(self.c, rows.clone());
             for k in (start..end).step_by(deep) {
                 self.panels(simd, rows.clone(), k..end.min(k + deep));
             }
@@ -543,12 +549,8 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
                 }
             }
         }
-        let (width, adds) = (V * S::F32_LANES, k.start > self.deep.start);
-        for (i, [first, second]) in sums.iter().enumerate() {
-            let (to, after) = self.c.row(row + i)[to..].split_at_mut(width);
-            leave(simd, to, first, adds);
-            leave(simd, &mut after[..width], second, adds);
-        }
+        self.leave(simd, row..row + H, k, to, &sums.map(|[first, _]| first));
+        self.leave(simd, row..row + H, k, to + V * S::F32_LANES, &sums.map(|[_, second]| second));
     }
 
     /// The matmuls of some rows of A with a panel.
@@ -619,12 +621,33 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
                 }
             }
         }
-        for (row, sums) in rows.clone().zip(&sums) {
-            let row = self.c.row(row);
-            let end = row.len().min(to + V * S::F32_LANES);
-            leave(simd, &mut row[to..end], sums, k.start > self.deep.start);
-        }
+        self.leave(simd, rows.clone(), k, to, &sums);
         rows.len()
+    }
+
+    /// Leaves sums in rows of C, from a column on, or adds them to what was begun there; with the last ones the epilogue is
+    /// done.
+    #[inline(always)]
+    fn leave<S: Simd, const H: usize, const V: usize>(
+        &mut self,
+        simd: S,
+        rows: Range<usize>,
+        k: &Range<usize>,
+        to: usize,
+        sums: &[[S::f32s; V]; H],
+    ) {
+        let columns = to..self.c.sizes().1.min(to + V * S::F32_LANES);
+        let adds = self.epilogue.residual.is_some() || k.start > self.deep.start;
+        let last = k.end == self.deep.end;
+        let bias = self.epilogue.late_bias().filter(|_| last);
+        let bias = bias.map(|bias| &bias[columns.clone()]);
+        unrolled!(i in [0 1 2 3 4 5 6 7] => if i < H && i < rows.len() {
+            let row = &mut self.c.row(rows.start + i)[columns.clone()];
+            leave_with::<S, V>(simd, row, sums[i], adds, bias);
+        });
+        if let Some(function) = self.epilogue.function.filter(|_| last) {
+            function.apply_within(simd, self.c, rows, columns);
+        }
     }
 }
 

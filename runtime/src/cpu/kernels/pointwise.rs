@@ -6,8 +6,10 @@
 
 use super::finish;
 use super::math;
-use super::simd::{Kernel, dispatch};
+use super::simd::{Kernel, call, dispatch};
+use super::tile::TileMut;
 use pulp::Simd;
+use std::ops::Range;
 
 /// A function of one number.
 trait Map: Copy {
@@ -64,6 +66,39 @@ impl<F: Zip> Kernel for ZipInPlace<'_, F> {
     }
 }
 
+/// A function on part of a tile.
+struct MapTile<'a, 'b> {
+    function: Unary,
+    tile: &'a mut TileMut<'b, f32>,
+    rows: Range<usize>,
+    columns: Range<usize>,
+}
+
+impl MapTile<'_, '_> {
+    #[inline(always)]
+    fn map(self, function: impl Fn(f32) -> f32) {
+        for row in self.rows {
+            for x in &mut self.tile.row(row)[self.columns.clone()] {
+                *x = function(*x);
+            }
+        }
+    }
+}
+
+impl Unary {
+    /// Applies the function to these rows and columns of a tile, on the vector unit that the caller is compiled for.
+    #[inline(always)]
+    pub(super) fn apply_within<S: Simd>(
+        self,
+        simd: S,
+        tile: &mut TileMut<'_, f32>,
+        rows: Range<usize>,
+        columns: Range<usize>,
+    ) {
+        call(simd, MapTile { function: self, tile, rows, columns });
+    }
+}
+
 /// What `Binary` does with one operand fixed.
 #[derive(Clone, Copy)]
 struct Left<F>(F, f32);
@@ -115,6 +150,17 @@ macro_rules! unary {
             /// `x[i] = f(x[i])`.
             pub fn apply_in_place(self, x: &mut [f32]) {
                 match self { $(Self::$name => dispatch(MapInPlace(unary::$name, x)),)* }
+            }
+        }
+
+        impl Kernel for MapTile<'_, '_> {
+            type Output = ();
+
+            #[inline(always)]
+            fn run<S: Simd, const FMA: bool>(self, _: S) {
+                match self.function {
+                    $(Unary::$name => self.map(|x| unary::$name.eval::<FMA>(x)),)*
+                }
             }
         }
     };

@@ -3,8 +3,9 @@
 use super::{Layer, Layers, Left, Read, Write};
 use crate::bind::{BoundOperand, BoundStep};
 use crate::cpu::kernels::matmul::Strides;
+use crate::cpu::kernels::pointwise::Unary;
 use crate::cpu::kernels::view::row_major;
-use crate::cpu::loops::Domain;
+use crate::cpu::loops::{Domain, Lies};
 use crate::error::{Error, Result};
 
 /// What binding adds to [`Layers`].
@@ -25,6 +26,42 @@ pub(super) struct BoundLayer {
     /// The epilogue's elements, row-major over all matrices.
     pub(super) domain: Domain,
     pub(super) matmuls: Vec<BoundMatMul>,
+    /// The epilogue, if the matmul does it to its sums.
+    pub(super) finish: Option<Finish>,
+}
+
+/// What a matmul does to its sums as it stores them. What is added is an input of the step, from a place on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Finish {
+    /// An element for each column.
+    pub(super) bias: Option<(usize, usize)>,
+    /// One for each element of the domain, in order.
+    pub(super) residual: Option<(usize, usize)>,
+    pub(super) function: Option<Unary>,
+}
+
+impl Finish {
+    /// `None` if the epilogue does more than that, or inputs lie otherwise.
+    fn new(layer: &Layer, domain: &Domain, columns: usize) -> Option<Self> {
+        let sum = layer.sum.as_ref()?;
+        let mut finish = Self { bias: None, residual: None, function: sum.function };
+        for &number in &sum.added {
+            let Read::Input(input) = layer.reads[number] else { return None };
+            let (at, each) = match domain.lies(number, columns)? {
+                Lies::Columns(at) => (at, &mut finish.bias),
+                // Of a single row either.
+                Lies::Elements(at) if domain.len == columns && finish.bias.is_none() => {
+                    (at, &mut finish.bias)
+                }
+                Lies::Elements(at) => (at, &mut finish.residual),
+                Lies::Same(_) => return None,
+            };
+            if each.replace((input, at)).is_some() {
+                return None;
+            }
+        }
+        Some(finish)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -81,7 +118,7 @@ impl BoundLayers {
         }
         // Epilogues read what was not copied.
         for (own, layer) in dense.layers.iter_mut().zip(bound.layers) {
-            own.domain = layer.domain;
+            (own.domain, own.finish) = (layer.domain, layer.finish);
         }
         Ok(dense)
     }
@@ -107,7 +144,9 @@ impl BoundLayers {
                     same("shape of an epilogue's output", &shape, &step.outputs[number].shape)?;
                 }
             }
-            bound.push(BoundLayer { columns: shape[shape.len() - 1], domain, matmuls });
+            let columns = shape[shape.len() - 1];
+            let finish = Finish::new(layer, &domain, columns);
+            bound.push(BoundLayer { columns, domain, matmuls, finish });
             shapes.push(shape);
         }
         let (lead, rows) = match shapes.first().map(Vec::as_slice) {
@@ -236,7 +275,7 @@ mod tests {
     use graphene_frontend::dim::{Bindings, Dim};
     use graphene_frontend::dtype::DType;
     use graphene_frontend::graph::Graph;
-    use graphene_frontend::op::{Op, Unary};
+    use graphene_frontend::op::{Binary, Op, Unary};
     use graphene_frontend::tensor::Tensor;
     use graphene_frontend::types::TensorType;
     use graphene_fusion::{Granularity, plan};
@@ -266,6 +305,53 @@ mod tests {
         let plan = bind(&program, &bindings).unwrap();
         let bound = BoundLayers::new(&layers, &plan.steps()[0]).unwrap();
         (bound.matrices(), bound.copied)
+    }
+
+    /// What a matmul of so many rows does to its sums, and whether it adds a bias and a residual; the weights are packed.
+    fn finished(rows: usize, wide: bool) -> Option<(bool, bool, Option<super::Unary>)> {
+        let mut graph = Graph::new();
+        let mut input = |name: &str, shape: &[usize]| {
+            let shape = shape.iter().copied().map(Dim::from).collect();
+            graph.add_input(name, TensorType::new(DType::F32, shape)).unwrap()
+        };
+        let x = input("x", &[rows, 24]);
+        let bias = input("bias", if wide { &[1] } else { &[48] });
+        let residual = input("residual", &[rows, 48]);
+        let w = Tensor::from_vec(vec![24, 48], vec![0.5_f32; 24 * 48]).unwrap();
+        let w = graph.add_constant("w", w);
+        let mut y = graph.add("y", Op::MatMul, &[Some(x), Some(w)]).unwrap().value();
+        for term in [bias, residual] {
+            y = graph.add("y", Op::Binary(Binary::Add), &[Some(y), Some(term)]).unwrap().value();
+        }
+        let y = graph.add("y", Op::Unary(Unary::Relu), &[Some(y)]).unwrap().value();
+        graph.add_output("y", y);
+        let bindings = Bindings::new();
+        let program = plan(&graph, &Target::cpu(2), Granularity::Fused, &bindings);
+        let program = program.unwrap().program;
+        let [step] = program.steps() else { panic!("{program}") };
+        let at = Strides { offset: 0, batch: &[], row: 48, column: 1 };
+        let matrix = Packed::new(Matrix { data: &[0.5; 24 * 48], at }, 24, 48).unwrap();
+        let weight = PackedWeight::Reals(Arc::new(matrix));
+        let mut nodes = step.body.nodes();
+        let (_, matmul) = nodes.find(|(_, node)| matches!(node.op(), Op::MatMul)).unwrap();
+        let mut inputs = step.body.inputs().iter();
+        let number = inputs.position(|id| Some(id.value()) == matmul.inputs()[1]).unwrap();
+        let mut prepacked = vec![Vec::new(); step.body.inputs().len()];
+        prepacked[number] = vec![weight];
+        let layers = Layers::compile(&step.body, &prepacked).unwrap();
+        let plan = bind(&program, &bindings).unwrap();
+        let bound = BoundLayers::new(&layers, &plan.steps()[0]).unwrap();
+        let finish = bound.layers[0].finish?;
+        Some((finish.bias.is_some(), finish.residual.is_some(), finish.function))
+    }
+
+    /// A bias and a residual are told apart by how they lie, and of a single row by their order.
+    #[test]
+    fn sums_are_finished_by_the_matmul() {
+        let all = Some((true, true, Some(super::Unary::Relu)));
+        assert_eq!(finished(16, false), all);
+        assert_eq!(finished(1, false), all);
+        assert_eq!(finished(16, true), None);
     }
 
     #[test]

@@ -161,8 +161,15 @@ impl<'a> Compiler<'a> {
             let prepacked = prepacked.filter(|packed| packed.is_real()).cloned();
             Some(MatMul { a, b, prepacked, place: places.next() })
         });
-        let matmuls = matmuls.collect::<Option<_>>()?;
-        Some(Layer { matmuls, epilogue, reads, writes })
+        let matmuls = matmuls.collect::<Option<Vec<MatMul>>>()?;
+        let result = reads.iter().position(|&read| read == Read::MatMul(0));
+        let sum = match &matmuls[..] {
+            [only] if only.prepacked.is_some() && self.dtype() == DType::F32 => {
+                result.and_then(|result| epilogue.sum(result))
+            }
+            _ => None,
+        };
+        Some(Layer { matmuls, epilogue, reads, writes, sum })
     }
 
     fn dtype(&self) -> DType {

@@ -7,7 +7,7 @@ use crate::cpu::kernels::channels_last::{Form, winograd};
 use crate::cpu::kernels::finish::Activation;
 use crate::cpu::kernels::packed::Packed;
 use crate::cpu::kernels::view::row_major;
-use crate::cpu::loops::{Domain, Loop};
+use crate::cpu::loops::{Domain, Loop, Sum};
 use crate::cpu::prepacked::Prepacked;
 use crate::error::Result;
 use graphene_frontend::dim::Dim;
@@ -136,7 +136,11 @@ impl ConvLayer {
         let (graph, reads) = epilogue(body, &written, read)?;
         let epilogue = Loop::compile(&graph)?;
         let result = reads.iter().position(|&read| matches!(read.into(), ConvRead::Result));
-        let finish = result.and_then(|result| epilogue.finish(result));
+        let finish = result.and_then(|result| {
+            let Sum { added, function } = epilogue.sum(result)?;
+            let activation = Activation::of(function)?;
+            (added.len() <= 1).then(|| (added.first().copied(), activation))
+        });
         let (attrs, dtype) = (attrs.clone(), ty.dtype);
         Some(Self { attrs, operands, dtype, epilogue, reads, finish, channels_last: None })
     }

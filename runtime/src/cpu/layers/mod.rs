@@ -19,7 +19,7 @@ pub(crate) use conv::{ConvLayer, ConvRead, Filters, channels_last};
 pub(crate) use integers::{IntegerLayer, Zero};
 pub(crate) use run::{loop_output, run_layers};
 
-use super::loops::Loop;
+use super::loops::{Loop, Sum};
 use super::prepacked::PackedWeight;
 use graphene_frontend::dtype::DType;
 
@@ -42,6 +42,8 @@ struct Layer {
     reads: Vec<Read>,
     /// What the epilogue writes.
     writes: Vec<Write>,
+    /// The epilogue as what the only matmul does to its sums as it stores them, if it can.
+    sum: Option<Sum>,
 }
 
 #[derive(Clone, PartialEq, Debug)]

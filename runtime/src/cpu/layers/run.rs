@@ -1,9 +1,10 @@
 //! Running layers: tiles, in parallel.
 
-use super::bind::{BoundLayer, BoundLayers, BoundMatMul, Place};
+use super::bind::{BoundLayer, BoundLayers, BoundMatMul, Finish, Place};
 use super::{Layer, Layers, Left, MatMul, Read, Write};
 use crate::cpu::kernels::bf16::Line;
 use crate::cpu::kernels::copy::copy_strided;
+use crate::cpu::kernels::finish::Epilogue;
 use crate::cpu::kernels::gemm::{batch_offset, matmul};
 use crate::cpu::kernels::matmul::{Element, Matrix, Strides, widened};
 use crate::cpu::kernels::packed::{self, Packed};
@@ -53,8 +54,15 @@ const LEAST: usize = 16;
 const TASKS: usize = 4;
 
 /// As [`PackedWeight::multiply`].
-type Multiply<T> =
-    fn(&PackedWeight, usize, Matrix<'_, T>, usize, &mut TileMut<'_, T>, &mut [Line]) -> Result<()>;
+type Multiply<T> = fn(
+    &PackedWeight,
+    usize,
+    Matrix<'_, T>,
+    usize,
+    &mut TileMut<'_, T>,
+    &mut [Line],
+    Epilogue<'_, T>,
+) -> Result<()>;
 
 /// The numbers that a layer multiplies.
 trait Number: Element + Pod + Default {
@@ -248,7 +256,7 @@ where
             let columns = grid.wide.map_or(bound.columns, |[_, wide]| wide);
             space.workspace.fit(&layer.epilogue);
             for (number, matmul) in layer.matmuls.iter().enumerate() {
-                if !self.is_output(layer, matmul) {
+                if bound.finish.is_none() && !self.is_output(layer, matmul) {
                     grow(&mut space.matmuls, number, grid.tall * columns);
                 }
                 if let Some(prepacked) = &matmul.prepacked {
@@ -330,7 +338,7 @@ where
     ) -> Result<()> {
         let (layer, bound) = (&self.layers.layers[number], &self.bound.layers[number]);
         self.matmuls(layer, bound, block, tiles, space)?;
-        if layer.is_matmul() {
+        if layer.is_matmul() || bound.finish.is_some() {
             return Ok(());
         }
         let Space { matmuls, kept, workspace, .. } = space;
@@ -385,6 +393,13 @@ where
     ) -> Result<()> {
         let columns = block.columns.unwrap_or(bound.columns);
         let Space { matmuls, kept, lines, .. } = space;
+        // What is kept of a matmul that is finished as it is stored.
+        let keeping = match layer.writes[..] {
+            [Write::Kept(number)] if bound.finish.is_some() => Some(number),
+            _ => None,
+        };
+        let mut finished =
+            keeping.map_or_else(Vec::new, |number| std::mem::take(&mut kept[number]));
         for (i, (own, at)) in layer.matmuls.iter().zip(&bound.matmuls).enumerate() {
             let a = match (own.a, &at.a) {
                 (Left::Input(number), Some(place)) => {
@@ -403,28 +418,59 @@ where
                     let tile = tiles[output].typed::<T>();
                     let mut tile =
                         tile.ok_or(Error::Unsupported { what: "an unaligned output" })?;
-                    self.matmul((own, at), block, a, &mut tile, lines)?;
+                    self.matmul((own, at), bound, block, a, &mut tile, lines)?;
+                }
+                Some(Write::Kept(_)) | None if keeping.is_some() => {
+                    let mut tile = TileMut::new(&mut finished[..block.rows * columns], columns);
+                    self.matmul((own, at), bound, block, a, &mut tile, lines)?;
                 }
                 Some(Write::Kept(_)) | None => {
                     let beside = sized(&mut matmuls[i], block.rows * columns);
-                    self.matmul((own, at), block, a, &mut TileMut::new(beside, columns), lines)?;
+                    let mut tile = TileMut::new(beside, columns);
+                    self.matmul((own, at), bound, block, a, &mut tile, lines)?;
                     T::round(self.layers.dtype, beside);
                 }
             }
         }
+        if let Some(number) = keeping {
+            kept[number] = finished;
+        }
         Ok(())
+    }
+
+    /// What a matmul does to its sums on a block.
+    fn epilogue(&self, bound: &BoundLayer, block: Block) -> Result<Epilogue<'_, T>> {
+        let Some(Finish { bias, residual, function }) = bound.finish else {
+            return Ok(Epilogue::NONE);
+        };
+        let from = |(input, place): (usize, usize)| -> Result<&[T]> {
+            Ok(&cast_slice(self.inputs.bytes(input)?.0)[place..])
+        };
+        let bias = match bias {
+            Some((input, at)) => Some(from((input, at + block.column))?),
+            None => None,
+        };
+        let row = block.matrix * self.bound.rows + block.row;
+        let first = row * bound.columns + block.column;
+        let residual = match residual {
+            Some((input, at)) => Some((from((input, at + first))?, bound.columns)),
+            None => None,
+        };
+        Ok(Epilogue { bias, residual, function })
     }
 
     fn matmul(
         &self,
         (own, at): (&MatMul, &BoundMatMul),
+        bound: &BoundLayer,
         block: Block,
         a: Matrix<'_, T>,
         c: &mut TileMut<'_, T>,
         lines: &mut [Line],
     ) -> Result<()> {
         if let (Some(prepacked), Some(multiply)) = (&own.prepacked, T::MULTIPLY) {
-            return multiply(prepacked, at.depth, a, block.column, c, lines);
+            let epilogue = self.epilogue(bound, block)?;
+            return multiply(prepacked, at.depth, a, block.column, c, lines, epilogue);
         }
         let b = self.matrix(own.b, &at.b, block.matrix, [0, block.column], at.depth)?;
         matmul(at.depth, a, b, c)

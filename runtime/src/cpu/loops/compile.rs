@@ -4,11 +4,10 @@ use super::held::{held, integer};
 use super::quantise::Quantise;
 use super::tables::tables;
 use super::{Class, Instruction, Loop, Operation, Register, Scalar, Source};
-use crate::cpu::kernels::finish::Activation;
 use crate::cpu::kernels::table::Table;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
-use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::op::{Binary, Op};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Loop {
@@ -39,42 +38,6 @@ impl Loop {
     /// The number of instructions.
     pub(crate) fn len(&self) -> usize {
         self.instructions.len()
-    }
-
-    /// The loop as another input that is added to the one of this number, if one is, and a function of the sum: `None` if
-    /// it does something else.
-    pub(crate) fn finish(&self, result: usize) -> Option<(Option<usize>, Activation)> {
-        let own = Source::Input(result);
-        let single = self.inputs.iter().all(|&(dtype, _)| dtype == DType::F32)
-            && self.instructions.iter().all(|instruction| instruction.dtype == DType::F32);
-        let added =
-            |instruction: &Instruction| match (instruction.operation, &instruction.sources[..]) {
-                (Operation::Binary(Binary::Add), &[a, b]) => match if a == own { b } else { a } {
-                    Source::Input(other) if other != result && (a == own || b == own) => {
-                        Some(other)
-                    }
-                    _ => None,
-                },
-                _ => None,
-            };
-        let function = |instruction: &Instruction, x: Source| match instruction.operation {
-            Operation::Unary(Unary::Relu) if instruction.sources == [x] => Some(Activation::Relu),
-            Operation::Unary(Unary::HardSwish) if instruction.sources == [x] => {
-                Some(Activation::HardSwish)
-            }
-            _ => None,
-        };
-        let (last, found) = match &self.instructions[..] {
-            [only] => match added(only) {
-                Some(other) => (only, (Some(other), Activation::Identity)),
-                None => (only, (None, function(only, own)?)),
-            },
-            [first, last] => {
-                (last, (Some(added(first)?), function(last, Source::Register(first.target))?))
-            }
-            _ => return None,
-        };
-        (single && self.outputs.len() == 1 && last.stored == Some(0)).then_some(found)
     }
 }
 

@@ -43,7 +43,7 @@ impl Even {
 
 /// How an input lies under a domain of rows of some columns, from a place on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Lies {
+pub(crate) enum Lies {
     /// One element for all.
     Same(usize),
     /// One for each column.
@@ -190,7 +190,7 @@ impl Domain {
     }
 
     /// How an input lies under rows of so many columns; `None` if it is otherwise.
-    pub(super) fn lies(&self, input: usize, columns: usize) -> Option<Lies> {
+    pub(crate) fn lies(&self, input: usize, columns: usize) -> Option<Lies> {
         let (at, strides) = &self.inputs[input];
         match (&self.sizes[..], &strides[..]) {
             (_, strides) if strides.iter().all(|&stride| stride == 0) => Some(Lies::Same(*at)),

@@ -17,16 +17,18 @@ mod fast;
 mod held;
 mod quantise;
 mod scalar;
+mod sum;
 mod tables;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use chain::Chain;
-pub(crate) use domain::{Domain, Tile};
+pub(crate) use domain::{Domain, Lies, Tile};
 pub(crate) use elements::{Elements, ElementsMut};
 pub(crate) use execute::{LoopInput, LoopOutput, Workspace};
 pub(crate) use scalar::{apply_unary, round};
+pub(crate) use sum::Sum;
 
 use crate::cpu::kernels::number::packed;
 use crate::cpu::kernels::table::Table;

@@ -6,7 +6,7 @@
 
 use super::depthwise::Channels;
 use super::{Moves, pack_filters, vectors};
-use crate::cpu::kernels::finish::{Finish, leave_finished};
+use crate::cpu::kernels::finish::{Epilogue, Finish, leave_finished};
 use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::packed::{Packed, Panels};
 use crate::cpu::kernels::simd::{Kernel, dispatch};
@@ -151,7 +151,7 @@ impl Part<'_> {
             for (element, sums) in elements.enumerate() {
                 let [mut c, _] = TileMut::new(sums, Packed::COLUMNS).split_columns(own);
                 let deep = element * channels..(element + 1) * channels;
-                self.b.multiply_rows(a, deep, self.column + to, &mut c);
+                self.b.multiply_rows(a, deep, self.column + to, &mut c, Epilogue::NONE);
             }
             dispatch(Windows { part: self, lines, sums, to, own, y });
         }

@@ -1,7 +1,8 @@
 //! Matmuls by packed matrices beside sums in double precision, on every vector unit that the machine has.
 
-use super::{MatMul, Packed, lanes, multiply, multiply_all, tile, width};
+use super::{Epilogue, MatMul, Packed, lanes, multiply, multiply_all, tile, width};
 use crate::cpu::kernels::matrix::{Matrix, Strides};
+use crate::cpu::kernels::pointwise::Unary;
 use crate::cpu::kernels::simd::Kernel;
 use crate::cpu::kernels::tile::TileMut;
 use crate::error::Error;
@@ -59,7 +60,8 @@ fn matmuls_are_right_at_every_remainder() {
                 let packed = Packed::new(Matrix { data: &b, at: b_at }, k, n).unwrap();
                 let mut c = vec![f32::NAN; m * n];
                 let left = Matrix { data: &a[..], at: a_at };
-                multiply(k, left, &packed, 0, &mut TileMut::new(&mut c, n)).unwrap();
+                multiply(k, left, &packed, 0, &mut TileMut::new(&mut c, n), Epilogue::NONE)
+                    .unwrap();
                 for (place, &got) in c.iter().enumerate() {
                     let at = [place / n, place % n, k];
                     let (want, size) = wanted((&a, a_at), (&b, b_at), at);
@@ -72,6 +74,33 @@ fn matmuls_are_right_at_every_remainder() {
     }
 }
 
+/// What follows a matmul, and the same of one element.
+type Following = (bool, bool, Option<Unary>);
+
+/// An epilogue of these parts: a bias of the columns, a residual of rows that are one element longer.
+fn epilogue((bias, residual, function): Following, n: usize, beside: &[f32]) -> Epilogue<'_> {
+    let bias = bias.then(|| &beside[1..]);
+    Epilogue { bias, residual: residual.then(|| (&beside[2..], n + 1)), function }
+}
+
+/// A sum in double precision and its bound, with what follows: no function here is steeper than 1.13.
+fn followed(
+    (mut want, mut size): (f64, f64),
+    (bias, residual, function): Following,
+    beside: [f32; 2],
+) -> (f64, f64) {
+    for (_, x) in [bias, residual].into_iter().zip(beside).filter(|(has, _)| *has) {
+        (want, size) = (want + f64::from(x), size + f64::from(x).abs());
+    }
+    match function {
+        Some(Unary::Relu) => (want.max(0.0), size),
+        Some(Unary::Gelu) => {
+            (0.5 * want * (1.0 + libm::erf(want * std::f64::consts::FRAC_1_SQRT_2)), 1.2 * size)
+        }
+        _ => (want, size),
+    }
+}
+
 /// Matmuls of few rows and of many by this vector unit's instructions, beside [`wanted`].
 fn check_unit<S: Simd, const FMA: bool>(simd: S) {
     check_rows::<S, FMA, true>(simd, &[(1, 5, 1), (1, 30, 200), (2, 800, 257), (2, 2, 96)]);
@@ -80,19 +109,32 @@ fn check_unit<S: Simd, const FMA: bool>(simd: S) {
 
 fn check_rows<S: Simd, const FMA: bool, const FEW: bool>(simd: S, sizes: &[(usize, usize, usize)]) {
     for &(m, k, n) in sizes {
-        let (a, b) = (numbers(m * k, 3), numbers(k * n, 4));
+        let (a, b_of) = (numbers(m * k, 3), numbers(k * n, 4));
         let (a_at, b_at) = (strides(0, k as isize, 1), strides(0, n as isize, 1));
-        let right = Matrix { data: &b[..], at: b_at };
+        let right = Matrix { data: &b_of[..], at: b_at };
         let packed = Packed::with_lanes(right, k, n, S::F32_LANES).unwrap();
-        let mut c = vec![f32::NAN; m * n];
-        let tile = &mut TileMut::new(&mut c, n);
-        let b_panels = packed.panels();
-        let matmul = MatMul::<FEW> { a: &a, at: a_at, b: b_panels, deep: 0..k, column: 0, c: tile };
-        simd.vectorize(Run::<S, FMA, FEW>(matmul, simd));
-        for (place, &got) in c.iter().enumerate() {
-            let (want, size) = wanted((&a, a_at), (&b, b_at), [place / n, place % n, k]);
-            let bound = 1e-7 * (k as f64 + 1.0) * size;
-            assert!((f64::from(got) - want).abs() <= bound, "{m}x{n}x{k} at {place}: {got} {want}");
+        let beside = numbers(m * (n + 1) + 2, 5);
+        for following in [
+            (false, false, None),
+            (true, false, None),
+            (false, true, Some(Unary::Relu)),
+            (true, true, Some(Unary::Gelu)),
+        ] {
+            let mut c = vec![f32::NAN; m * n];
+            let (tile, b) = (&mut TileMut::new(&mut c, n), packed.panels());
+            let epilogue = epilogue(following, n, &beside);
+            let deep = 0..k;
+            let matmul = MatMul::<FEW> { a: &a, at: a_at, b, deep, column: 0, c: tile, epilogue };
+            simd.vectorize(Run::<S, FMA, FEW>(matmul, simd));
+            for (place, &got) in c.iter().enumerate() {
+                let [row, column] = [place / n, place % n];
+                let sum = wanted((&a, a_at), (&b_of, b_at), [row, column, k]);
+                let terms = [beside[1 + column], beside[2 + row * (n + 1) + column]];
+                let (want, size) = followed(sum, following, terms);
+                let bound = 1e-7 * (k as f64 + 5.0) * size;
+                let off = (f64::from(got) - want).abs();
+                assert!(off <= bound, "{m}x{n}x{k}, {following:?} at {place}: {got} {want}");
+            }
         }
     }
 }
@@ -133,12 +175,12 @@ fn tiles_of_columns_make_the_whole() {
     let right = Matrix { data: &b[..], at: strides(0, n as isize, 1) };
     let packed = Packed::new(right, k, n).unwrap();
     let mut whole = vec![0.0; m * n];
-    multiply(k, left, &packed, 0, &mut TileMut::new(&mut whole, n)).unwrap();
+    multiply(k, left, &packed, 0, &mut TileMut::new(&mut whole, n), Epilogue::NONE).unwrap();
     let mut parts = vec![0.0; m * n];
     let cut = 2 * Packed::COLUMNS;
     let [mut first, mut last] = TileMut::new(&mut parts, n).split_columns(cut);
-    multiply(k, left, &packed, 0, &mut first).unwrap();
-    multiply(k, left, &packed, cut, &mut last).unwrap();
+    multiply(k, left, &packed, 0, &mut first, Epilogue::NONE).unwrap();
+    multiply(k, left, &packed, cut, &mut last, Epilogue::NONE).unwrap();
     assert_eq!(parts, whole);
 }
 
@@ -153,7 +195,8 @@ fn what_does_not_fit_is_refused() {
     let packed = Packed::new(matrix(100), 60, 100).unwrap();
     let run = |k: usize, row: isize, column: usize, n: usize| {
         let mut c = vec![0.0; 3 * n];
-        multiply(k, matrix(row), &packed, column, &mut TileMut::new(&mut c, n))
+        let c = &mut TileMut::new(&mut c, n);
+        multiply(k, matrix(row), &packed, column, c, Epilogue::NONE)
     };
     assert_eq!(run(60, 60, 0, 100), Ok(()));
     assert_eq!(run(60, 60, 48, 52), Ok(()));
@@ -172,9 +215,28 @@ fn threads_share_what_one_computes() {
         let right = Matrix { data: &b[..], at: strides(0, n as isize, 1) };
         let packed = Packed::new(right, k, n).unwrap();
         let (mut alone, mut shared) = (vec![0.0; m * n], vec![1.0; m * n]);
-        multiply(k, left, &packed, 0, &mut TileMut::new(&mut alone, n)).unwrap();
+        multiply(k, left, &packed, 0, &mut TileMut::new(&mut alone, n), Epilogue::NONE).unwrap();
         multiply_all(k, left, &packed, TileMut::new(&mut shared, n)).unwrap();
         assert_eq!(shared, alone);
+    }
+}
+
+/// A tile that is stored is finished as sums are while they are stored.
+#[test]
+fn epilogues_of_stored_tiles_are_the_same() {
+    let (m, k, n) = (5, 33, 70);
+    let (a, b, beside) = (numbers(m * k, 3), numbers(k * n, 4), numbers(m * (n + 1) + 2, 5));
+    let left = Matrix { data: &a[..], at: strides(0, k as isize, 1) };
+    let right = Matrix { data: &b[..], at: strides(0, n as isize, 1) };
+    let packed = Packed::new(right, k, n).unwrap();
+    for following in [(true, false, Some(Unary::Gelu)), (false, true, None)] {
+        let epilogue = epilogue(following, n, &beside);
+        let (mut at_once, mut after) = (vec![0.0; m * n], vec![0.0; m * n]);
+        multiply(k, left, &packed, 0, &mut TileMut::new(&mut at_once, n), epilogue).unwrap();
+        let tile = &mut TileMut::new(&mut after, n);
+        multiply(k, left, &packed, 0, tile, Epilogue::NONE).unwrap();
+        epilogue.apply(tile);
+        assert_eq!(at_once, after, "{following:?}");
     }
 }
 
