@@ -3,7 +3,7 @@
 
 use super::pointwise::Unary;
 use super::prefetch::prefetch;
-use super::simd::{Kernel, dispatch, mul_add};
+use super::simd::{Kernel, call, dispatch, mul_add};
 use super::tile::TileMut;
 use pulp::Simd;
 use std::hint::black_box;
@@ -155,53 +155,56 @@ impl<T> Epilogue<'_, T> {
 }
 
 impl Epilogue<'_> {
-    /// Stores in rows of the tile what sums are then added to, if there is a residual: it and the bias. Long rows are read
-    /// faster here than a few elements at a time beside the sums.
+    /// What of it is done to sums as they are stored. With a residual nothing is: long rows of it, beside tiles that are still
+    /// in the second-level cache, are read faster than a few elements at a time.
     #[inline(always)]
-    pub(super) fn begin(self, tile: &mut TileMut<'_, f32>, rows: Range<usize>) {
-        let Some((residual, pitch)) = self.residual else { return };
-        for number in rows {
-            let row = tile.row(number);
-            let beside = &residual[number * pitch..][..row.len()];
-            match self.bias {
-                Some(bias) => {
-                    let terms = beside.iter().zip(&bias[..row.len()]);
-                    row.iter_mut().zip(terms).for_each(|(to, (&x, &y))| *to = x + y);
-                }
-                None => row.copy_from_slice(beside),
-            }
-        }
+    pub(super) fn early(&self) -> Option<&Self> {
+        if self.residual.is_some() { None } else { Some(self) }
     }
 
-    /// The bias, where it is added to sums as they are stored.
-    #[inline(always)]
-    pub(super) fn late_bias(&self) -> Option<&[f32]> {
-        if self.residual.is_some() { None } else { self.bias }
-    }
-
-    /// Does the same to a tile of sums that is stored already.
+    /// Does it to a tile of sums that is stored already.
     pub(crate) fn apply(self, tile: &mut TileMut<'_, f32>) {
-        dispatch(Apply(self, tile));
+        let (rows, _) = tile.sizes();
+        dispatch(Apply { epilogue: self, tile, rows: 0..rows });
+    }
+
+    /// The same to some rows, on the vector unit that the caller is compiled for.
+    #[inline(always)]
+    pub(super) fn apply_within<S: Simd>(
+        self,
+        simd: S,
+        tile: &mut TileMut<'_, f32>,
+        rows: Range<usize>,
+    ) {
+        call(simd, Apply { epilogue: self, tile, rows });
     }
 }
 
-struct Apply<'a, 'b, 'c>(Epilogue<'a>, &'b mut TileMut<'c, f32>);
+struct Apply<'a, 'b, 'c> {
+    epilogue: Epilogue<'a>,
+    tile: &'b mut TileMut<'c, f32>,
+    rows: Range<usize>,
+}
 
 impl Kernel for Apply<'_, '_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, simd: S) {
-        let Self(Epilogue { bias, residual, function }, tile) = self;
-        let (rows, columns) = tile.sizes();
-        for number in 0..rows {
+        let Self { epilogue: Epilogue { bias, residual, function }, tile, rows } = self;
+        let (_, columns) = tile.sizes();
+        for number in rows {
             let row = tile.row(number);
-            if let Some(bias) = bias {
-                row.iter_mut().zip(bias).for_each(|(x, &bias)| *x += bias);
-            }
-            if let Some((residual, pitch)) = residual {
-                let beside = &residual[number * pitch..][..columns];
-                row.iter_mut().zip(beside).for_each(|(x, &beside)| *x += beside);
+            let beside = residual.map(|(residual, pitch)| &residual[number * pitch..][..columns]);
+            match (bias, beside) {
+                (Some(bias), Some(beside)) => {
+                    let terms = bias.iter().zip(beside);
+                    row.iter_mut().zip(terms).for_each(|(sum, (&x, &y))| *sum = *sum + x + y);
+                }
+                (Some(terms), None) | (None, Some(terms)) => {
+                    row.iter_mut().zip(terms).for_each(|(sum, &x)| *sum += x);
+                }
+                (None, None) => {}
             }
             if let Some(function) = function {
                 function.apply_within(simd, tile, number..number + 1, 0..columns);

@@ -479,9 +479,11 @@ impl<const FEW: bool> Kernel for MatMul<'_, '_, '_, FEW> {
         let deep = (end - start).div_ceil(blocks);
         for first in (0..height).step_by(HEIGHT) {
             let rows = first..height.min(first + HEIGHT);
-            self.epilogue.begin(self.c, rows.clone());
             for k in (start..end).step_by(deep) {
                 self.panels(simd, rows.clone(), k..end.min(k + deep));
+            }
+            if self.epilogue.early().is_none() {
+                self.epilogue.apply_within(simd, self.c, rows);
             }
         }
     }
@@ -625,8 +627,8 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
         rows.len()
     }
 
-    /// Leaves sums in rows of C, from a column on, or adds them to what was begun there; with the last ones the epilogue is
-    /// done.
+    /// Leaves sums in rows of C, from a column on, or adds them to those of earlier rows of B; with the last ones what is done
+    /// early of the epilogue.
     #[inline(always)]
     fn leave<S: Simd, const H: usize, const V: usize>(
         &mut self,
@@ -637,15 +639,14 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
         sums: &[[S::f32s; V]; H],
     ) {
         let columns = to..self.c.sizes().1.min(to + V * S::F32_LANES);
-        let adds = self.epilogue.residual.is_some() || k.start > self.deep.start;
-        let last = k.end == self.deep.end;
-        let bias = self.epilogue.late_bias().filter(|_| last);
-        let bias = bias.map(|bias| &bias[columns.clone()]);
+        let adds = k.start > self.deep.start;
+        let early = self.epilogue.early().filter(|_| k.end == self.deep.end);
+        let bias = early.and_then(|epilogue| epilogue.bias).map(|bias| &bias[columns.clone()]);
         unrolled!(i in [0 1 2 3 4 5 6 7] => if i < H && i < rows.len() {
             let row = &mut self.c.row(rows.start + i)[columns.clone()];
             leave_with::<S, V>(simd, row, sums[i], adds, bias);
         });
-        if let Some(function) = self.epilogue.function.filter(|_| last) {
+        if let Some(function) = early.and_then(|epilogue| epilogue.function) {
             function.apply_within(simd, self.c, rows, columns);
         }
     }
