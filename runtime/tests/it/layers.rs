@@ -124,6 +124,43 @@ fn bias_activation_and_residual() {
     }
 }
 
+/// What kernels of matmuls add and apply themselves: in tiles of rows and columns, deep, of one row, of no terms, and of
+/// batches whose rows lie apart. The bias, and the residual, are parts of what the caller gives.
+#[test]
+fn sums_are_followed_by_a_bias_a_residual_and_a_function() {
+    let part = |g: &mut Build, shape: &str, len: i64| {
+        let whole = g.input(shape);
+        let range = SliceAxis { axis: 0, start: Dim::from(3), len: Dim::from(len), step: 1 };
+        g.add(Op::Slice(vec![range]), &[whole])
+    };
+    for (b, m, k, n) in [
+        (1, 300, 40, 900),
+        (1, 9, 1700, 50),
+        (1, 1, 33, 2000),
+        (1, 2, 40, 130),
+        (1, 5, 0, 7),
+        (3, 130, 24, 48),
+        (7, 4, 24, 48),
+    ] {
+        for swapped in [false, true] {
+            let mut g = Build::new(DType::F32);
+            let x = g.input(&format!("{m},{b},{k}"));
+            let x = g.add(Op::Transpose(vec![1, 0, 2]), &[x]);
+            let w = g.weight(&[k, n]);
+            let bias = part(&mut g, &format!("{}", n + 5), n as i64);
+            let residual = part(&mut g, &format!("{},{m},{n}", b + 4), b);
+            let terms = if swapped { [residual, bias] } else { [bias, residual] };
+            let mut y = g.matmul(x, w);
+            for term in terms {
+                y = g.sum(y, term);
+            }
+            let y = g.unary(Unary::Relu, y);
+            g.give(y);
+            g.check(&sizes(&[]), "gemm+epilogue", 2e-5);
+        }
+    }
+}
+
 #[test]
 fn large_matmuls_are_cut_into_tiles() {
     // By weights, which are prepacked, and by what callers give.
@@ -287,6 +324,25 @@ fn chains_of_layers() {
             g.give(y);
             g.check(&sizes(&[]), "mlp", tolerance * 4.0);
         }
+    }
+}
+
+/// A kept layer to which its own input is added.
+#[test]
+fn chains_of_residual_layers() {
+    for s in [1, 9, 200] {
+        let mut g = Build::new(DType::F32);
+        let x = g.input("s,20");
+        let mut y = x;
+        for _ in 0..2 {
+            let (w, bias) = (g.weight(&[20, 20]), g.weight(&[20]));
+            let matmul = g.matmul(y, w);
+            let sum = g.sum(matmul, bias);
+            let sum = g.sum(sum, x);
+            y = g.unary(Unary::Gelu, sum);
+        }
+        g.give(y);
+        g.check(&sizes(&[("s", s)]), "mlp", 1e-4);
     }
 }
 

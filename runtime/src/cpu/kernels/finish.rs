@@ -1,9 +1,9 @@
-//! What becomes of the sums of convolutions and matmuls before they are stored: the epilogues that most of them have, in
-//! registers.
+//! What becomes of the sums of convolutions and matmuls: the epilogues that most of them have, in registers where that is
+//! faster.
 
 use super::pointwise::Unary;
 use super::prefetch::prefetch;
-use super::simd::{Kernel, call, dispatch, mul_add};
+use super::simd::{Kernel, dispatch, mul_add, within};
 use super::tile::TileMut;
 use pulp::Simd;
 use std::hint::black_box;
@@ -80,17 +80,12 @@ impl<'a> Finish<'a> {
 pub(super) fn leave_finished<S: Simd, const FMA: bool, const V: usize>(
     simd: S,
     row: &mut [f32],
-    mut sums: [S::f32s; V],
+    sums: [S::f32s; V],
     adds: bool,
     (finish, first): (Finish<'_>, usize),
 ) {
     let Finish { residual, activation } = finish.slice(first, row.len());
-    if adds {
-        sums = plus::<S, V>(simd, row, sums);
-    }
-    if let Some(residual) = residual {
-        sums = plus::<S, V>(simd, residual, sums);
-    }
+    let mut sums = added::<S, V>(simd, row, sums, adds, residual);
     match activation {
         Activation::Identity => {}
         Activation::Relu => {
@@ -109,20 +104,33 @@ pub(super) fn leave_finished<S: Simd, const FMA: bool, const V: usize>(
 
 /// Leaves sums and a bias in a row, or adds them to it, as [`leave_finished`] does.
 #[inline(always)]
-pub(super) fn leave_with<S: Simd, const V: usize>(
+pub(super) fn leave_biased<S: Simd, const V: usize>(
     simd: S,
     row: &mut [f32],
-    mut sums: [S::f32s; V],
+    sums: [S::f32s; V],
     adds: bool,
     bias: Option<&[f32]>,
 ) {
+    let sums = added::<S, V>(simd, row, sums, adds, bias);
+    store(simd, row, sums);
+}
+
+/// Sums, with what is in their row if they are added to it, and with other elements.
+#[inline(always)]
+fn added<S: Simd, const V: usize>(
+    simd: S,
+    row: &[f32],
+    mut sums: [S::f32s; V],
+    adds: bool,
+    beside: Option<&[f32]>,
+) -> [S::f32s; V] {
     if adds {
         sums = plus::<S, V>(simd, row, sums);
     }
-    if let Some(bias) = bias {
-        sums = plus::<S, V>(simd, bias, sums);
+    if let Some(beside) = beside {
+        sums = plus::<S, V>(simd, beside, sums);
     }
-    store(simd, row, sums);
+    sums
 }
 
 /// Stores sums in a row of as many elements, the last vector's last ones left out.
@@ -137,8 +145,8 @@ fn store<S: Simd, const V: usize>(simd: S, row: &mut [f32], sums: [S::f32s; V]) 
     }
 }
 
-/// What is done to a matmul's tile of sums: in registers as they are stored, its function while they are in the first-level
-/// cache.
+/// What follows a matmul on a tile of C. Without a residual, a bias is added in registers, and a function applied while what it
+/// is applied to is in the first-level cache; with one, all is done row by row once a block of rows is summed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Epilogue<'a, T = f32> {
     /// Added to each row: an element for each of the tile's columns.
@@ -155,10 +163,10 @@ impl<T> Epilogue<'_, T> {
 }
 
 impl Epilogue<'_> {
-    /// What of it is done to sums as they are stored. With a residual nothing is: long rows of it, beside tiles that are still
-    /// in the second-level cache, are read faster than a few elements at a time.
+    /// The epilogue, if it is done while sums are stored: `None` with a residual, of which a few elements at a time, beside the
+    /// sums, are read slower than long rows of it beside a tile that is still in the second-level cache.
     #[inline(always)]
-    pub(super) fn early(&self) -> Option<&Self> {
+    pub(super) fn while_storing(&self) -> Option<&Self> {
         if self.residual.is_some() { None } else { Some(self) }
     }
 
@@ -168,7 +176,7 @@ impl Epilogue<'_> {
         dispatch(Apply { epilogue: self, tile, rows: 0..rows });
     }
 
-    /// The same to some rows, on the vector unit that the caller is compiled for.
+    /// The same to some rows.
     #[inline(always)]
     pub(super) fn apply_within<S: Simd>(
         self,
@@ -176,7 +184,7 @@ impl Epilogue<'_> {
         tile: &mut TileMut<'_, f32>,
         rows: Range<usize>,
     ) {
-        call(simd, Apply { epilogue: self, tile, rows });
+        within(simd, Apply { epilogue: self, tile, rows });
     }
 }
 

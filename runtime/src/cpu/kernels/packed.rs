@@ -5,7 +5,7 @@
 //! and many no more than their multiplications: what a matmul of any two matrices spends on packing B is spent
 //! once.
 
-use super::finish::{Epilogue, leave_with, unrolled};
+use super::finish::{Epilogue, leave_biased, unrolled};
 use super::matrix::{Matrix, Strides};
 use super::prefetch::prefetch;
 use super::simd::{Kernel, dispatch};
@@ -315,24 +315,32 @@ impl Kernel for Turn<'_> {
 
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, _: S) {
+        // So much of a panel is in the first-level cache while its columns come, four at a time.
+        const ROWS: usize = 128;
         let Turn { b, start, across, panel, wide, own, depth } = self;
         let column = |column: usize| {
             let start = start.wrapping_add_signed(column as isize * across);
             &b[start..start + depth]
         };
         let whole = own - own % 4;
-        for first in (0..whole).step_by(4) {
-            let [a, b, c, d] = std::array::from_fn(|i| column(first + i));
-            let elements = a.iter().zip(b).zip(c).zip(d);
-            for (row, (((&a, &b), &c), &d)) in panel.chunks_exact_mut(wide).zip(elements) {
-                row[first..first + 4].copy_from_slice(&[a, b, c, d]);
+        for (block, panel) in panel.chunks_mut(wide * ROWS).enumerate() {
+            let rows = (depth - depth.min(block * ROWS)).min(ROWS);
+            let column = |number: usize| &column(number)[block * ROWS..][..rows];
+            for first in (0..whole).step_by(4) {
+                let [a, b, c, d] = std::array::from_fn(|i| column(first + i));
+                let elements = a.iter().zip(b).zip(c).zip(d);
+                for (row, (((&a, &b), &c), &d)) in panel.chunks_exact_mut(wide).zip(elements) {
+                    row[first..first + 4].copy_from_slice(&[a, b, c, d]);
+                }
+            }
+            for first in whole..own {
+                let column = panel.iter_mut().skip(first).step_by(wide).zip(column(first));
+                column.for_each(|(to, &x)| *to = x);
+            }
+            if own < wide {
+                panel.chunks_exact_mut(wide).for_each(|row| row[own..].fill(0.0));
             }
         }
-        for first in whole..own {
-            let column = panel.iter_mut().skip(first).step_by(wide).zip(column(first));
-            column.for_each(|(to, &x)| *to = x);
-        }
-        panel.chunks_exact_mut(wide).for_each(|row| row[own..].fill(0.0));
     }
 }
 
@@ -482,7 +490,7 @@ impl<const FEW: bool> Kernel for MatMul<'_, '_, '_, FEW> {
             for k in (start..end).step_by(deep) {
                 self.panels(simd, rows.clone(), k..end.min(k + deep));
             }
-            if self.epilogue.early().is_none() {
+            if self.epilogue.while_storing().is_none() {
                 self.epilogue.apply_within(simd, self.c, rows);
             }
         }
@@ -627,8 +635,8 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
         rows.len()
     }
 
-    /// Leaves sums in rows of C, from a column on, or adds them to those of earlier rows of B; with the last ones what is done
-    /// early of the epilogue.
+    /// Leaves sums in rows of C, from a column on, or adds them to those of earlier rows of B; with the last ones comes the
+    /// epilogue, if it is done then.
     #[inline(always)]
     fn leave<S: Simd, const H: usize, const V: usize>(
         &mut self,
@@ -640,13 +648,13 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
     ) {
         let columns = to..self.c.sizes().1.min(to + V * S::F32_LANES);
         let adds = k.start > self.deep.start;
-        let early = self.epilogue.early().filter(|_| k.end == self.deep.end);
-        let bias = early.and_then(|epilogue| epilogue.bias).map(|bias| &bias[columns.clone()]);
+        let epilogue = self.epilogue.while_storing().filter(|_| k.end == self.deep.end);
+        let bias = epilogue.and_then(|epilogue| epilogue.bias).map(|bias| &bias[columns.clone()]);
         unrolled!(i in [0 1 2 3 4 5 6 7] => if i < H && i < rows.len() {
             let row = &mut self.c.row(rows.start + i)[columns.clone()];
-            leave_with::<S, V>(simd, row, sums[i], adds, bias);
+            leave_biased::<S, V>(simd, row, sums[i], adds, bias);
         });
-        if let Some(function) = early.and_then(|epilogue| epilogue.function) {
+        if let Some(function) = epilogue.and_then(|epilogue| epilogue.function) {
             function.apply_within(simd, self.c, rows, columns);
         }
     }
@@ -691,33 +699,6 @@ fn add_row<S: Simd, const V: usize>(simd: S, a: f32, b: &[S::f32s; V], sums: &mu
     let a = simd.splat_f32s(a);
     for (sum, &b) in sums.iter_mut().zip(b) {
         *sum = simd.mul_add_e_f32s(a, b, *sum);
-    }
-}
-
-/// Leaves sums in a row, or adds them to it: those that it has place for.
-#[inline(always)]
-#[allow(clippy::needless_range_loop)] // Numbers that the compiler knows: sums stay in registers.
-pub(super) fn leave<S: Simd, const V: usize>(
-    simd: S,
-    row: &mut [f32],
-    sums: &[S::f32s; V],
-    adds: bool,
-) {
-    let (to, rest) = S::as_mut_simd_f32s(row);
-    if to.len() == V && rest.is_empty() {
-        for (to, &sum) in to.iter_mut().zip(sums) {
-            *to = if adds { simd.add_f32s(*to, sum) } else { sum };
-        }
-        return;
-    }
-    for i in 0..V {
-        if let Some(to) = to.get_mut(i) {
-            *to = if adds { simd.add_f32s(*to, sums[i]) } else { sums[i] };
-        } else if i == to.len() && !rest.is_empty() {
-            let sum = sums[i];
-            let sum = if adds { simd.add_f32s(simd.partial_load_f32s(rest), sum) } else { sum };
-            simd.partial_store_f32s(rest, sum);
-        }
     }
 }
 

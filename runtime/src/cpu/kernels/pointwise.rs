@@ -6,7 +6,7 @@
 
 use super::finish;
 use super::math;
-use super::simd::{Kernel, call, dispatch};
+use super::simd::{Kernel, dispatch, within};
 use super::tile::TileMut;
 use pulp::Simd;
 use std::ops::Range;
@@ -86,7 +86,7 @@ impl MapTile<'_, '_> {
 }
 
 impl Unary {
-    /// Applies the function to these rows and columns of a tile, on the vector unit that the caller is compiled for.
+    /// Applies the function to these rows and columns of a tile.
     #[inline(always)]
     pub(super) fn apply_within<S: Simd>(
         self,
@@ -95,7 +95,7 @@ impl Unary {
         rows: Range<usize>,
         columns: Range<usize>,
     ) {
-        call(simd, MapTile { function: self, tile, rows, columns });
+        within(simd, MapTile { function: self, tile, rows, columns });
     }
 }
 

@@ -4,7 +4,7 @@
 //! vector unit that `pulp` knows (AVX-512, AVX2 with FMA, the baseline) and picks one by what the
 //! machine has.
 
-use pulp::{Arch, NullaryFnOnce, Simd, WithSimd};
+use pulp::{Arch, Simd, WithSimd};
 
 /// A loop nest to compile per vector unit. `run` must be `#[inline(always)]`, and so must all it
 /// calls in its inner loops.
@@ -36,21 +36,10 @@ pub(crate) fn dispatch<K: Kernel>(kernel: K) -> K::Output {
     Arch::new().dispatch(Adapter(kernel))
 }
 
-/// Runs `kernel` on the vector unit that the caller is compiled for, as a function of its own.
+/// Runs `kernel` on a vector unit of which the caller knows that the machine has it, as a function of its own.
 #[inline(always)]
-pub(crate) fn call<S: Simd, K: Kernel>(simd: S, kernel: K) -> K::Output {
-    struct Call<S, K>(S, K);
-
-    impl<S: Simd, K: Kernel> NullaryFnOnce for Call<S, K> {
-        type Output = K::Output;
-
-        #[inline(always)]
-        fn call(self) -> K::Output {
-            Adapter(self.1).with_simd(self.0)
-        }
-    }
-
-    simd.vectorize(Call(simd, kernel))
+pub(crate) fn within<S: Simd, K: Kernel>(simd: S, kernel: K) -> K::Output {
+    simd.vectorize(Adapter(kernel))
 }
 
 /// `a * b + c`, in one rounding where the machine does that in one instruction.

@@ -26,13 +26,14 @@ pub(super) struct BoundLayer {
     /// The epilogue's elements, row-major over all matrices.
     pub(super) domain: Domain,
     pub(super) matmuls: Vec<BoundMatMul>,
-    /// The epilogue, if the matmul does it to its sums.
-    pub(super) finish: Option<Finish>,
+    /// The epilogue, if the kernel of the matmul does it.
+    pub(super) following: Option<Following>,
 }
 
-/// What a matmul does to its sums as it stores them. What is added is an input of the step, from a place on.
+/// What the kernel of a matmul does to its sums: it adds a bias, then a residual, then applies a function. Either is an input
+/// of the step, given by its number, from a place on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Finish {
+pub(super) struct Following {
     /// An element for each column.
     pub(super) bias: Option<(usize, usize)>,
     /// One for each element of the domain, in order.
@@ -40,27 +41,29 @@ pub(super) struct Finish {
     pub(super) function: Option<Unary>,
 }
 
-impl Finish {
+impl Following {
     /// `None` if the epilogue does more than that, or inputs lie otherwise.
     fn new(layer: &Layer, domain: &Domain, columns: usize) -> Option<Self> {
         let sum = layer.sum.as_ref()?;
-        let mut finish = Self { bias: None, residual: None, function: sum.function };
+        let mut following = Self { bias: None, residual: None, function: sum.function };
         for &number in &sum.added {
             let Read::Input(input) = layer.reads[number] else { return None };
             let (at, each) = match domain.lies(number, columns)? {
-                Lies::Columns(at) => (at, &mut finish.bias),
-                // Of a single row either.
-                Lies::Elements(at) if domain.len == columns && finish.bias.is_none() => {
-                    (at, &mut finish.bias)
+                // Sums are rounded in this order.
+                Lies::Columns(_) if following.residual.is_some() => return None,
+                Lies::Columns(at) => (at, &mut following.bias),
+                // Of a single row a bias and a residual lie alike: the first is the bias.
+                Lies::Elements(at) if domain.len == columns && following.bias.is_none() => {
+                    (at, &mut following.bias)
                 }
-                Lies::Elements(at) => (at, &mut finish.residual),
+                Lies::Elements(at) => (at, &mut following.residual),
                 Lies::Same(_) => return None,
             };
             if each.replace((input, at)).is_some() {
                 return None;
             }
         }
-        Some(finish)
+        Some(following)
     }
 }
 
@@ -118,7 +121,7 @@ impl BoundLayers {
         }
         // Epilogues read what was not copied.
         for (own, layer) in dense.layers.iter_mut().zip(bound.layers) {
-            (own.domain, own.finish) = (layer.domain, layer.finish);
+            (own.domain, own.following) = (layer.domain, layer.following);
         }
         Ok(dense)
     }
@@ -145,8 +148,8 @@ impl BoundLayers {
                 }
             }
             let columns = shape[shape.len() - 1];
-            let finish = Finish::new(layer, &domain, columns);
-            bound.push(BoundLayer { columns, domain, matmuls, finish });
+            let following = Following::new(layer, &domain, columns);
+            bound.push(BoundLayer { columns, domain, matmuls, following });
             shapes.push(shape);
         }
         let (lead, rows) = match shapes.first().map(Vec::as_slice) {
@@ -267,14 +270,14 @@ fn same(what: &'static str, expected: &[usize], found: &[usize]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BoundLayers, Layers};
+    use super::{BoundLayers, Following, Layers};
     use crate::bind::bind;
     use crate::cpu::kernels::matmul::{Matrix, Strides};
     use crate::cpu::kernels::packed::Packed;
     use crate::cpu::prepacked::PackedWeight;
     use graphene_frontend::dim::{Bindings, Dim};
     use graphene_frontend::dtype::DType;
-    use graphene_frontend::graph::Graph;
+    use graphene_frontend::graph::{Graph, ValueId};
     use graphene_frontend::op::{Binary, Op, Unary};
     use graphene_frontend::tensor::Tensor;
     use graphene_frontend::types::TensorType;
@@ -282,84 +285,98 @@ mod tests {
     use graphene_ir::target::Target;
     use std::sync::Arc;
 
-    /// A matmul by weights of what is transposed to these sizes: how many matrices it is, and what is copied for that.
-    fn bound(sizes: [usize; 2], packed: bool) -> (usize, Vec<usize>) {
-        let mut graph = Graph::new();
-        let shape = [sizes[1], sizes[0], 24].map(Dim::from).to_vec();
-        let x = graph.add_input("x", TensorType::new(DType::F32, shape)).unwrap();
-        let w = Tensor::from_vec(vec![24, 48], vec![0.5_f32; 24 * 48]).unwrap();
-        let w = graph.add_constant("w", w);
-        let x = graph.add("x", Op::Transpose(vec![1, 0, 2]), &[Some(x)]).unwrap().value();
-        let y = graph.add("y", Op::MatMul, &[Some(x), Some(w)]).unwrap().value();
-        let y = graph.add("y", Op::Unary(Unary::Tanh), &[Some(y)]).unwrap().value();
-        graph.add_output("y", y);
+    /// The one step that a graph is, bound; weights of the matmul, 24 × 48, may be prepacked.
+    fn bound(graph: &Graph, packed: bool) -> BoundLayers {
         let bindings = Bindings::new();
-        let program = plan(&graph, &Target::cpu(2), Granularity::Fused, &bindings);
+        let program = plan(graph, &Target::cpu(2), Granularity::Fused, &bindings);
         let program = program.unwrap().program;
         let [step] = program.steps() else { panic!("{program}") };
-        let at = Strides { offset: 0, batch: &[], row: 48, column: 1 };
-        let matrix = Packed::new(Matrix { data: &[0.5; 24 * 48], at }, 24, 48).unwrap();
-        let weight = PackedWeight::Reals(Arc::new(matrix));
-        let prepacked = vec![Vec::new(), if packed { vec![weight] } else { Vec::new() }];
+        let mut prepacked = vec![Vec::new(); step.body.inputs().len()];
+        if packed {
+            let at = Strides { offset: 0, batch: &[], row: 48, column: 1 };
+            let matrix = Packed::new(Matrix { data: &[0.5; 24 * 48], at }, 24, 48).unwrap();
+            let mut nodes = step.body.nodes();
+            let (_, matmul) = nodes.find(|(_, node)| matches!(node.op(), Op::MatMul)).unwrap();
+            let mut inputs = step.body.inputs().iter();
+            let number = inputs.position(|id| Some(id.value()) == matmul.inputs()[1]).unwrap();
+            prepacked[number] = vec![PackedWeight::Reals(Arc::new(matrix))];
+        }
         let layers = Layers::compile(&step.body, &prepacked).unwrap();
         let plan = bind(&program, &bindings).unwrap();
-        let bound = BoundLayers::new(&layers, &plan.steps()[0]).unwrap();
+        BoundLayers::new(&layers, &plan.steps()[0]).unwrap()
+    }
+
+    fn input(graph: &mut Graph, name: &str, shape: &[usize]) -> ValueId {
+        let shape = shape.iter().copied().map(Dim::from).collect();
+        graph.add_input(name, TensorType::new(DType::F32, shape)).unwrap()
+    }
+
+    fn op(graph: &mut Graph, op: Op, inputs: &[ValueId]) -> ValueId {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        graph.add("y", op, &inputs).unwrap().value()
+    }
+
+    fn matmul(graph: &mut Graph, x: ValueId) -> ValueId {
+        let w = Tensor::from_vec(vec![24, 48], vec![0.5_f32; 24 * 48]).unwrap();
+        let w = graph.add_constant("w", w);
+        op(graph, Op::MatMul, &[x, w])
+    }
+
+    /// A matmul of what is transposed to these sizes: how many matrices it is, and what is copied for that.
+    fn transposed(sizes: [usize; 2], packed: bool) -> (usize, Vec<usize>) {
+        let mut graph = Graph::new();
+        let x = input(&mut graph, "x", &[sizes[1], sizes[0], 24]);
+        let x = op(&mut graph, Op::Transpose(vec![1, 0, 2]), &[x]);
+        let y = matmul(&mut graph, x);
+        let y = op(&mut graph, Op::Unary(Unary::Tanh), &[y]);
+        graph.add_output("y", y);
+        let bound = bound(&graph, packed);
         (bound.matrices(), bound.copied)
     }
 
-    /// What a matmul of so many rows does to its sums, and whether it adds a bias and a residual; the weights are packed.
-    fn finished(rows: usize, wide: bool) -> Option<(bool, bool, Option<super::Unary>)> {
+    /// Whether the kernel of a matmul of so many rows adds a bias and a residual, and its function; what is added to the
+    /// matmul, of these shapes, is followed by ReLU. `None` where a loop does it.
+    fn following(
+        rows: usize,
+        added: &[&[usize]],
+        packed: bool,
+    ) -> Option<(bool, bool, Option<super::Unary>)> {
         let mut graph = Graph::new();
-        let mut input = |name: &str, shape: &[usize]| {
-            let shape = shape.iter().copied().map(Dim::from).collect();
-            graph.add_input(name, TensorType::new(DType::F32, shape)).unwrap()
-        };
-        let x = input("x", &[rows, 24]);
-        let bias = input("bias", if wide { &[1] } else { &[48] });
-        let residual = input("residual", &[rows, 48]);
-        let w = Tensor::from_vec(vec![24, 48], vec![0.5_f32; 24 * 48]).unwrap();
-        let w = graph.add_constant("w", w);
-        let mut y = graph.add("y", Op::MatMul, &[Some(x), Some(w)]).unwrap().value();
-        for term in [bias, residual] {
-            y = graph.add("y", Op::Binary(Binary::Add), &[Some(y), Some(term)]).unwrap().value();
+        let x = input(&mut graph, "x", &[rows, 24]);
+        let mut y = matmul(&mut graph, x);
+        for (number, shape) in added.iter().enumerate() {
+            let term = input(&mut graph, &format!("term {number}"), shape);
+            y = op(&mut graph, Op::Binary(Binary::Add), &[y, term]);
         }
-        let y = graph.add("y", Op::Unary(Unary::Relu), &[Some(y)]).unwrap().value();
+        let y = op(&mut graph, Op::Unary(Unary::Relu), &[y]);
         graph.add_output("y", y);
-        let bindings = Bindings::new();
-        let program = plan(&graph, &Target::cpu(2), Granularity::Fused, &bindings);
-        let program = program.unwrap().program;
-        let [step] = program.steps() else { panic!("{program}") };
-        let at = Strides { offset: 0, batch: &[], row: 48, column: 1 };
-        let matrix = Packed::new(Matrix { data: &[0.5; 24 * 48], at }, 24, 48).unwrap();
-        let weight = PackedWeight::Reals(Arc::new(matrix));
-        let mut nodes = step.body.nodes();
-        let (_, matmul) = nodes.find(|(_, node)| matches!(node.op(), Op::MatMul)).unwrap();
-        let mut inputs = step.body.inputs().iter();
-        let number = inputs.position(|id| Some(id.value()) == matmul.inputs()[1]).unwrap();
-        let mut prepacked = vec![Vec::new(); step.body.inputs().len()];
-        prepacked[number] = vec![weight];
-        let layers = Layers::compile(&step.body, &prepacked).unwrap();
-        let plan = bind(&program, &bindings).unwrap();
-        let bound = BoundLayers::new(&layers, &plan.steps()[0]).unwrap();
-        let finish = bound.layers[0].finish?;
-        Some((finish.bias.is_some(), finish.residual.is_some(), finish.function))
+        let Following { bias, residual, function } = bound(&graph, packed).layers[0].following?;
+        Some((bias.is_some(), residual.is_some(), function))
     }
 
     /// A bias and a residual are told apart by how they lie, and of a single row by their order.
     #[test]
-    fn sums_are_finished_by_the_matmul() {
-        let all = Some((true, true, Some(super::Unary::Relu)));
-        assert_eq!(finished(16, false), all);
-        assert_eq!(finished(1, false), all);
-        assert_eq!(finished(16, true), None);
+    fn what_follows_is_part_of_the_matmul() {
+        let relu = Some(super::Unary::Relu);
+        let (bias, residual): (&[usize], &[usize]) = (&[48], &[16, 48]);
+        assert_eq!(following(16, &[], true), Some((false, false, relu)));
+        assert_eq!(following(16, &[bias], true), Some((true, false, relu)));
+        assert_eq!(following(16, &[bias, residual], true), Some((true, true, relu)));
+        assert_eq!(following(1, &[bias, &[1, 48]], true), Some((true, true, relu)));
+        // In another order, twice, one number for all, a number for each row, and without prepacked weights.
+        assert_eq!(following(16, &[residual, bias], true), None);
+        assert_eq!(following(16, &[bias, bias], true), None);
+        assert_eq!(following(16, &[&[1]], true), None);
+        assert_eq!(following(16, &[&[16, 1]], true), None);
+        assert_eq!(following(16, &[bias], false), None);
     }
 
     #[test]
     fn rows_that_lie_apart_are_copied_where_that_makes_fewer_matrices() {
-        assert_eq!(bound([197, 4], true), (1, vec![0]));
+        assert_eq!(transposed([197, 4], true), (1, vec![0]));
         // Many rows need no others, one row goes on by any stride, and what is packed for each tile is so anyway.
-        assert_eq!(bound([4, 197], true), (4, vec![]));
-        assert_eq!(bound([9, 1], true), (1, vec![]));
-        assert_eq!(bound([197, 4], false), (197, vec![]));
+        assert_eq!(transposed([4, 197], true), (4, vec![]));
+        assert_eq!(transposed([9, 1], true), (1, vec![]));
+        assert_eq!(transposed([197, 4], false), (197, vec![]));
     }
 }

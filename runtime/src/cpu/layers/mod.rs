@@ -3,7 +3,8 @@
 //! A [`Layer`] is one or more matrix products over one shape and the pointwise operations on them, its epilogue;
 //! later layers may multiply what earlier ones made, which makes a chain of layers an MLP. A layer runs tile by
 //! tile: a thread computes the matmuls of a tile, in the output's memory where it can, and runs the epilogue's
-//! loop over it while it is in cache. The tiles of an MLP are rows, which one thread takes through all layers, so
+//! loop over it while it is in cache. Where weights were prepacked and the epilogue adds a bias or a residual and applies a
+//! function, the matmul's kernel does that itself. The tiles of an MLP are rows, which one thread takes through all layers, so
 //! that what lies between two layers never leaves its cache. Floats of 16 bits are multiplied in f32, but for prepacked
 //! weights of bf16, by which what is multiplied may be rounded to bf16; matmuls are rounded once, and whatever follows
 //! is rounded after each operation as if stored.
@@ -42,7 +43,7 @@ struct Layer {
     reads: Vec<Read>,
     /// What the epilogue writes.
     writes: Vec<Write>,
-    /// The epilogue as what the only matmul does to its sums as it stores them, if it can.
+    /// The epilogue as what the kernel of the only matmul can do itself, if it is that.
     sum: Option<Sum>,
 }
 

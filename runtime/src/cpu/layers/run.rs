@@ -1,6 +1,6 @@
 //! Running layers: tiles, in parallel.
 
-use super::bind::{BoundLayer, BoundLayers, BoundMatMul, Finish, Place};
+use super::bind::{BoundLayer, BoundLayers, BoundMatMul, Following, Place};
 use super::{Layer, Layers, Left, MatMul, Read, Write};
 use crate::cpu::kernels::bf16::Line;
 use crate::cpu::kernels::copy::copy_strided;
@@ -254,9 +254,11 @@ where
         let layers = self.layers.layers.iter().zip(&self.bound.layers);
         for (layer, bound) in layers {
             let columns = grid.wide.map_or(bound.columns, |[_, wide]| wide);
-            space.workspace.fit(&layer.epilogue);
+            if bound.following.is_none() {
+                space.workspace.fit(&layer.epilogue);
+            }
             for (number, matmul) in layer.matmuls.iter().enumerate() {
-                if bound.finish.is_none() && !self.is_output(layer, matmul) {
+                if bound.following.is_none() && !self.is_output(layer, matmul) {
                     grow(&mut space.matmuls, number, grid.tall * columns);
                 }
                 if let Some(prepacked) = &matmul.prepacked {
@@ -338,7 +340,7 @@ where
     ) -> Result<()> {
         let (layer, bound) = (&self.layers.layers[number], &self.bound.layers[number]);
         self.matmuls(layer, bound, block, tiles, space)?;
-        if layer.is_matmul() || bound.finish.is_some() {
+        if layer.is_matmul() || bound.following.is_some() {
             return Ok(());
         }
         let Space { matmuls, kept, workspace, .. } = space;
@@ -370,8 +372,7 @@ where
         outputs.extend(
             keeping.iter_mut().map(|(_, x)| LoopOutput::Tile(T::elements_mut(&mut x[..len]))),
         );
-        let row = block.matrix * self.bound.rows + block.row;
-        let first = row * bound.columns + block.column;
+        let first = self.first(bound, block);
         let tile = match columns == bound.columns {
             true => Tile::range(first..first + block.rows * columns),
             false => Tile { first, rows: block.rows, width: columns, pitch: bound.columns },
@@ -391,15 +392,32 @@ where
         tiles: &mut [TileMut<'_, u8>],
         space: &mut Space<T>,
     ) -> Result<()> {
-        let columns = block.columns.unwrap_or(bound.columns);
-        let Space { matmuls, kept, lines, .. } = space;
-        // What is kept of a matmul that is finished as it is stored.
-        let keeping = match layer.writes[..] {
-            [Write::Kept(number)] if bound.finish.is_some() => Some(number),
+        // What is kept of a matmul that is followed by no loop is computed where it is kept.
+        let kept = match layer.writes[..] {
+            [Write::Kept(number)] if bound.following.is_some() => Some(number),
             _ => None,
         };
-        let mut finished =
-            keeping.map_or_else(Vec::new, |number| std::mem::take(&mut kept[number]));
+        let Some(number) = kept else {
+            return self.matmuls_beside(layer, bound, block, tiles, space, None);
+        };
+        let mut own = std::mem::take(&mut space.kept[number]);
+        let done = self.matmuls_beside(layer, bound, block, tiles, space, Some(&mut own));
+        space.kept[number] = own;
+        done
+    }
+
+    /// The same: those that are not computed in an output, in this memory or beside.
+    fn matmuls_beside(
+        &self,
+        layer: &Layer,
+        bound: &BoundLayer,
+        block: Block,
+        tiles: &mut [TileMut<'_, u8>],
+        space: &mut Space<T>,
+        mut place: Option<&mut Vec<T>>,
+    ) -> Result<()> {
+        let columns = block.columns.unwrap_or(bound.columns);
+        let Space { matmuls, kept, lines, .. } = space;
         for (i, (own, at)) in layer.matmuls.iter().zip(&bound.matmuls).enumerate() {
             let a = match (own.a, &at.a) {
                 (Left::Input(number), Some(place)) => {
@@ -413,34 +431,34 @@ where
                     return Err(Error::Unsupported { what: "no left operand" });
                 }
             };
-            match own.place.map(|write| layer.writes[write]) {
-                Some(Write::Output(output)) => {
-                    let tile = tiles[output].typed::<T>();
-                    let mut tile =
-                        tile.ok_or(Error::Unsupported { what: "an unaligned output" })?;
-                    self.matmul((own, at), bound, block, a, &mut tile, lines)?;
-                }
-                Some(Write::Kept(_)) | None if keeping.is_some() => {
-                    let mut tile = TileMut::new(&mut finished[..block.rows * columns], columns);
-                    self.matmul((own, at), bound, block, a, &mut tile, lines)?;
-                }
-                Some(Write::Kept(_)) | None => {
-                    let beside = sized(&mut matmuls[i], block.rows * columns);
-                    let mut tile = TileMut::new(beside, columns);
-                    self.matmul((own, at), bound, block, a, &mut tile, lines)?;
-                    T::round(self.layers.dtype, beside);
-                }
+            if let Some(Write::Output(output)) = own.place.map(|write| layer.writes[write]) {
+                let tile = tiles[output].typed::<T>();
+                let mut tile = tile.ok_or(Error::Unsupported { what: "an unaligned output" })?;
+                self.matmul((own, at), bound, block, a, &mut tile, lines)?;
+                continue;
             }
-        }
-        if let Some(number) = keeping {
-            kept[number] = finished;
+            let beside = match place.as_deref_mut() {
+                Some(place) => &mut place[..block.rows * columns],
+                None => {
+                    debug_assert!(bound.following.is_none(), "a loop follows what lies beside");
+                    sized(&mut matmuls[i], block.rows * columns)
+                }
+            };
+            let mut tile = TileMut::new(beside, columns);
+            self.matmul((own, at), bound, block, a, &mut tile, lines)?;
+            T::round(self.layers.dtype, beside);
         }
         Ok(())
     }
 
+    /// The number of a block's first element in the domain of what follows its matmuls.
+    fn first(&self, bound: &BoundLayer, block: Block) -> usize {
+        (block.matrix * self.bound.rows + block.row) * bound.columns + block.column
+    }
+
     /// What a matmul does to its sums on a block.
     fn epilogue(&self, bound: &BoundLayer, block: Block) -> Result<Epilogue<'_, T>> {
-        let Some(Finish { bias, residual, function }) = bound.finish else {
+        let Some(Following { bias, residual, function }) = bound.following else {
             return Ok(Epilogue::NONE);
         };
         let from = |(input, place): (usize, usize)| -> Result<&[T]> {
@@ -450,8 +468,7 @@ where
             Some((input, at)) => Some(from((input, at + block.column))?),
             None => None,
         };
-        let row = block.matrix * self.bound.rows + block.row;
-        let first = row * bound.columns + block.column;
+        let first = self.first(bound, block);
         let residual = match residual {
             Some((input, at)) => Some((from((input, at + first))?, bound.columns)),
             None => None,
@@ -472,6 +489,7 @@ where
             let epilogue = self.epilogue(bound, block)?;
             return multiply(prepacked, at.depth, a, block.column, c, lines, epilogue);
         }
+        debug_assert!(bound.following.is_none(), "only prepacked weights are followed so");
         let b = self.matrix(own.b, &at.b, block.matrix, [0, block.column], at.depth)?;
         matmul(at.depth, a, b, c)
     }

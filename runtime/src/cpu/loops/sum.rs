@@ -9,7 +9,7 @@ use graphene_frontend::op::Binary;
 /// A loop over numbers in single precision that adds some of its inputs to another one.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Sum {
-    /// The numbers of what is added, in order.
+    /// The numbers of the inputs that are added, in order.
     pub(crate) added: Vec<usize>,
     /// A function of the sum.
     pub(crate) function: Option<Unary>,
@@ -17,15 +17,15 @@ pub(crate) struct Sum {
 
 impl Loop {
     /// The loop as what is added to the input of this number; `None` if it does something else.
-    pub(crate) fn sum(&self, first: usize) -> Option<Sum> {
-        let mut value = Source::Input(first);
+    pub(crate) fn sum(&self, result: usize) -> Option<Sum> {
+        let mut value = Source::Input(result);
         let mut sum = Sum { added: Vec::new(), function: None };
         for instruction in &self.instructions {
             match (instruction.operation, &instruction.sources[..]) {
                 _ if instruction.dtype != DType::F32 || sum.function.is_some() => return None,
                 (Operation::Binary(Binary::Add), &[a, b]) if a == value || b == value => {
                     match if a == value { b } else { a } {
-                        Source::Input(other) if other != first => sum.added.push(other),
+                        Source::Input(other) if other != result => sum.added.push(other),
                         _ => return None,
                     }
                 }

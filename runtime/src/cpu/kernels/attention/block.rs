@@ -4,7 +4,7 @@
 use super::{Mask, Operands, Scores, Sizes, View};
 use crate::cpu::kernels::math;
 use crate::cpu::kernels::matrix::{Matrix, Strides};
-use crate::cpu::kernels::packed::{Panels, leave};
+use crate::cpu::kernels::packed::Panels;
 use crate::cpu::kernels::real::Real;
 use crate::cpu::kernels::simd::{Kernel, dispatch, max, mul_add, sum};
 use crate::cpu::kernels::tile::TileMut;
@@ -275,8 +275,22 @@ impl Kernel for Weighted<'_> {
                     even = weigh(simd, even, weight, value(width - 1));
                 }
                 let both: [S::f32s; 4] = std::array::from_fn(|i| simd.add_f32s(even[i], odd[i]));
-                leave(simd, to, &both, false);
+                leave(simd, to, &both);
             }
+        }
+    }
+}
+
+/// Leaves sums in a row: those that it has place for.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // Numbers that the compiler knows: sums stay in registers.
+fn leave<S: Simd>(simd: S, row: &mut [f32], sums: &[S::f32s; 4]) {
+    let (to, rest) = S::as_mut_simd_f32s(row);
+    for i in 0..4 {
+        if let Some(to) = to.get_mut(i) {
+            *to = sums[i];
+        } else if i == to.len() && !rest.is_empty() {
+            simd.partial_store_f32s(rest, sums[i]);
         }
     }
 }
