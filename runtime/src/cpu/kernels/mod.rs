@@ -5,8 +5,9 @@
 //! places; [`softmax`], [`norm`], [`reduce`] and [`arg`] fold rows, and `fold`, `cumulative` and `top_k` take a `number` of
 //! any type; [`matmul`] multiplies matrices, which `matrix` describes, and on it stand
 //! [`attention`] and [`conv`]; `packed` multiplies by matrices that were prepacked, and on it stand `rnn` and, for
-//! images whose channels are side by side, `channels_last`; `bf16` does by weights of half as many bytes what `packed`
-//! does; `int8` multiplies integers that fit into bytes; both use `amx` where the machine has it; [`pool`] folds windows.
+//! images whose channels are side by side, `channels_last`; `finish` is what follows in both; `bf16` does by weights of
+//! half as many bytes what `packed` does; `int8` multiplies integers that fit into bytes; both use `amx` where the machine
+//! has it; [`pool`] folds windows.
 //! Every kernel checks the sizes and strides that it is given before it touches an element.
 
 pub mod arg;

@@ -258,7 +258,7 @@ where
                 space.workspace.fit(&layer.epilogue);
             }
             for (number, matmul) in layer.matmuls.iter().enumerate() {
-                if bound.following.is_none() && !self.is_output(layer, matmul) {
+                if !self.is_output(layer, matmul) {
                     grow(&mut space.matmuls, number, grid.tall * columns);
                 }
                 if let Some(prepacked) = &matmul.prepacked {
@@ -392,30 +392,6 @@ where
         tiles: &mut [TileMut<'_, u8>],
         space: &mut Space<T>,
     ) -> Result<()> {
-        // What is kept of a matmul that is followed by no loop is computed where it is kept.
-        let kept = match layer.writes[..] {
-            [Write::Kept(number)] if bound.following.is_some() => Some(number),
-            _ => None,
-        };
-        let Some(number) = kept else {
-            return self.matmuls_beside(layer, bound, block, tiles, space, None);
-        };
-        let mut own = std::mem::take(&mut space.kept[number]);
-        let done = self.matmuls_beside(layer, bound, block, tiles, space, Some(&mut own));
-        space.kept[number] = own;
-        done
-    }
-
-    /// The same: those that are not computed in an output, in this memory or beside.
-    fn matmuls_beside(
-        &self,
-        layer: &Layer,
-        bound: &BoundLayer,
-        block: Block,
-        tiles: &mut [TileMut<'_, u8>],
-        space: &mut Space<T>,
-        mut place: Option<&mut Vec<T>>,
-    ) -> Result<()> {
         let columns = block.columns.unwrap_or(bound.columns);
         let Space { matmuls, kept, lines, .. } = space;
         for (i, (own, at)) in layer.matmuls.iter().zip(&bound.matmuls).enumerate() {
@@ -437,16 +413,14 @@ where
                 self.matmul((own, at), bound, block, a, &mut tile, lines)?;
                 continue;
             }
-            let beside = match place.as_deref_mut() {
-                Some(place) => &mut place[..block.rows * columns],
-                None => {
-                    debug_assert!(bound.following.is_none(), "a loop follows what lies beside");
-                    sized(&mut matmuls[i], block.rows * columns)
-                }
-            };
+            let beside = sized(&mut matmuls[i], block.rows * columns);
             let mut tile = TileMut::new(beside, columns);
             self.matmul((own, at), bound, block, a, &mut tile, lines)?;
             T::round(self.layers.dtype, beside);
+        }
+        // What is kept of a matmul that no loop follows is the matmul itself.
+        if let ([Write::Kept(number)], Some(_)) = (&layer.writes[..], &bound.following) {
+            std::mem::swap(&mut matmuls[0], &mut kept[*number]);
         }
         Ok(())
     }
