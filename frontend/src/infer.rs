@@ -259,6 +259,7 @@ fn outputs(op: &Op, inputs: &[Option<&TensorType>]) -> Result<Vec<TensorType>, I
         Op::NonZero => take::required::<1>(inputs).and(Err(InferError::DataDependent)),
 
         Op::MatMul => one(matmul::mat_mul(inputs)),
+        Op::WideMatMul => one(matmul::wide_mat_mul(inputs)),
         Op::Conv(attrs) => one(matmul::conv(attrs, inputs)),
         Op::ConvTranspose { conv, output_padding } => {
             one(matmul::conv_transpose(conv, output_padding, inputs))

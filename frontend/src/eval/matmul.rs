@@ -2,6 +2,7 @@
 
 use super::error::EvalError;
 use super::number::{Number, filled, with_number};
+use super::pointwise::cast;
 use super::walk::{broadcast, broadcast_strides, walk};
 use crate::dtype::DType;
 use crate::tensor::Tensor;
@@ -37,6 +38,11 @@ pub(super) fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor, EvalError> {
         }
         N::encode(dtype, shape, values)
     })
+}
+
+/// [`crate::op::Op::WideMatMul`].
+pub(super) fn wide(a: &Tensor, b: &Tensor) -> Result<Tensor, EvalError> {
+    matmul(&cast(a, DType::F32, true)?, &cast(b, DType::F32, true)?)
 }
 
 /// `c[m,n] += a[m,k] · b[k,n]`.

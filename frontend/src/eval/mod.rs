@@ -330,6 +330,7 @@ fn apply(
         }
         Op::NonZero => one(gather::non_zero(args.get(0)?)),
         Op::MatMul => one(matmul::matmul(args.get(0)?, args.get(1)?)),
+        Op::WideMatMul => one(matmul::wide(args.get(0)?, args.get(1)?)),
         Op::Conv(attrs) => one(conv::conv(args.get(0)?, args.get(1)?, args.optional(2), attrs)),
         Op::ConvTranspose { conv, output_padding } => {
             let (x, w, bias) = (args.get(0)?, args.get(1)?, args.optional(2));

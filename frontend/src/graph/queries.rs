@@ -38,7 +38,7 @@ impl Graph {
 
     /// The matmuls, in order.
     pub fn matmuls(&self) -> Vec<NodeId> {
-        let matmuls = self.nodes().filter(|(_, node)| *node.op() == Op::MatMul);
+        let matmuls = self.nodes().filter(|(_, node)| node.op().is_matmul());
         matmuls.map(|(id, _)| id).collect()
     }
 

@@ -34,6 +34,7 @@ impl Op {
             | Self::Cumulative { .. }
             | Self::NonZero
             | Self::MatMul
+            | Self::WideMatMul
             | Self::Conv(_)
             | Self::ConvTranspose { .. }
             | Self::Pool(_)
@@ -80,6 +81,7 @@ impl Op {
             | Self::TopK { .. }
             | Self::NonZero
             | Self::MatMul
+            | Self::WideMatMul
             | Self::Conv(_)
             | Self::ConvTranspose { .. }
             | Self::Pool(_)
@@ -148,6 +150,7 @@ impl Op {
             | Self::Cumulative { .. }
             | Self::NonZero
             | Self::MatMul
+            | Self::WideMatMul
             | Self::Conv(_)
             | Self::ConvTranspose { .. }
             | Self::Pool(_)

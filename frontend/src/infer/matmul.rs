@@ -23,6 +23,12 @@ pub(super) fn mat_mul(inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
     Ok(TensorType::new(a.dtype, shape))
 }
 
+pub(super) fn wide_mat_mul(inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
+    let [a, _] = required(inputs)?;
+    class(0, a, DTypeClass::Float)?;
+    mat_mul(inputs).map(|ty| TensorType::new(DType::F32, ty.shape))
+}
+
 pub(super) fn conv(attrs: &ConvAttrs, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
     let [x, w] = required(inputs)?;
     check_conv(attrs, x, w)?;

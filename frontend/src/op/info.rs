@@ -212,6 +212,7 @@ impl Op {
             Self::TopK { .. } => row("TopK", C::Selection, Exactly(1)).exact(),
             Self::NonZero => row("NonZero", C::Selection, Exactly(1)).plain().exact(),
             Self::MatMul => row("MatMul", C::MatMul, Exactly(2)).plain(),
+            Self::WideMatMul => row("WideMatMul", C::MatMul, Exactly(2)).plain(),
             Self::Conv(_) => row("Conv", C::Convolution, Between(2, 3)),
             Self::ConvTranspose { .. } => row("ConvTranspose", C::Convolution, Between(2, 3)),
             Self::Pool(_) => row("Pool", C::Pool, Exactly(1)),
@@ -235,6 +236,11 @@ impl Op {
     /// The name in reports and errors, for example `MatMul`.
     pub fn name(&self) -> &'static str {
         self.info().name
+    }
+
+    /// Whether it is a matmul.
+    pub fn is_matmul(&self) -> bool {
+        self.info().class == Class::MatMul
     }
 
     /// Whether the operands may change places.
@@ -322,6 +328,7 @@ fn layers() -> Vec<Op> {
     };
     vec![
         Op::MatMul,
+        Op::WideMatMul,
         Op::Conv(conv()),
         Op::ConvTranspose { conv: conv(), output_padding: Vec::new() },
         Op::Pool(PoolAttrs {

@@ -14,9 +14,8 @@ type Done = Result<(), ParseGraphError>;
 /// Visits the attributes that the name does not tell, in order.
 pub(super) fn attributes(op: &mut Op, c: &mut Codec<'_, '_>) -> Done {
     match op {
-        Op::Input | Op::Constant(_) | Op::Binary(_) | Op::Select | Op::NonZero | Op::MatMul => {
-            Ok(())
-        }
+        Op::Input | Op::Constant(_) | Op::Binary(_) | Op::Select | Op::NonZero => Ok(()),
+        Op::MatMul | Op::WideMatMul => Ok(()),
         Op::Iota(dim) | Op::Size(dim) => c.field("size", dim),
         Op::Unary(unary) => unary_attributes(unary, c),
         Op::Cast { to, saturate } => {

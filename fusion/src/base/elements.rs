@@ -1,7 +1,7 @@
 //! Which elements templates compute with, and the numbers that they hold.
 
 use graphene_frontend::tensor::{Element, Tensor};
-use graphene_frontend::{DType, Graph, ValueId};
+use graphene_frontend::{DType, Graph, NodeId, ValueId};
 use graphene_ir::target::Target;
 use graphene_ir::template::multistage::By;
 use graphene_ir::tensor::Scalar;
@@ -10,6 +10,11 @@ use half::{bf16, f16};
 /// The element types with which templates compute matmuls and rows: in f32.
 pub(crate) fn is_real(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
+/// The elements that a matmul or a convolution multiplies, or the first that another operation reads.
+pub(crate) fn factors(graph: &Graph, id: NodeId) -> Option<DType> {
+    graph.node(id).input(0).map(|value| graph.ty(value).dtype)
 }
 
 /// Whether a GPU's threads multiply such elements, rather than its matrix units.

@@ -313,7 +313,7 @@ impl MatMuls {
         let (node, made) = (graph.node(first), graph.ty(first.value()));
         let (a, b) = (graph.ty(node.input(0)?), graph.ty(node.input(1)?));
         let shared = b.rank() == 2;
-        let splits = (alone || gated) && made.dtype != DType::I32;
+        let splits = (alone || gated) && a.dtype != DType::I32;
         let depth = a.shape.last().and_then(Dim::known).filter(|_| splits);
         let outer = &made.shape[..made.rank().saturating_sub(2)];
         let known = outer.iter().filter_map(Dim::known).filter(|_| !shared);
@@ -324,7 +324,7 @@ impl MatMuls {
             matrices: known.fold(1, |all, n| all.saturating_mul(n.max(1))),
             counted: shared || outer.iter().all(|dim| dim.known().is_some()),
             depth: depth.map(|depth| depth.saturating_mul(a.dtype.size() as i64)),
-            by_threads: is_by_threads(target, made.dtype),
+            by_threads: is_by_threads(target, a.dtype),
             follows,
         })
     }

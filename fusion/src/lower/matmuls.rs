@@ -8,7 +8,7 @@ use crate::base::view::View;
 use crate::families::kernels::{MatMulLayout, WIDTH};
 use crate::families::layout::is_view;
 use crate::lower::recipes::{recipe_in_order, recipe_of_tf32};
-use graphene_frontend::{DType, NodeId, Op, ValueId};
+use graphene_frontend::{DType, NodeId, ValueId};
 use graphene_ir::arch::Feature;
 use graphene_ir::target::Kind;
 
@@ -27,7 +27,7 @@ impl Lowering<'_> {
 
     fn matmuls(&self, group: &Group) -> Vec<(NodeId, [ValueId; 2])> {
         let operands = |&id: &NodeId| match self.graph.operation(id.value()) {
-            (Op::MatMul, &[Some(a), Some(b)]) => Some((id, [a, b])),
+            (op, &[Some(a), Some(b)]) if op.is_matmul() => Some((id, [a, b])),
             _ => None,
         };
         group.nodes.iter().filter_map(operands).collect()
@@ -150,7 +150,7 @@ impl Lowering<'_> {
         let mut uses = self.graph.uses(value.node).into_iter();
         !self.given.contains(&value)
             && uses.all(|(reader, edge)| match self.graph.node(reader).op() {
-                Op::MatMul => edge.input == 1,
+                op if op.is_matmul() => edge.input == 1,
                 op => is_view(op) && self.multiplies_only(reader.value()),
             })
     }

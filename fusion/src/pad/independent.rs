@@ -39,7 +39,7 @@ fn leaves_apart(node: &Node, given: &[Option<&Value>], symbol: &Symbol) -> Resul
         Op::Reduce { axes, .. } if axes.iter().any(|&axis| runs(0, axis)) => TOGETHER,
         Op::Softmax { axis, .. } if runs(0, *axis) => TOGETHER,
         Op::Cumulative { axis, .. } if runs(0, *axis) => "adds up what lies before a position",
-        Op::MatMul if runs(0, last_but(0, 0)) || runs(1, last_but(1, 1)) => {
+        Op::MatMul | Op::WideMatMul if runs(0, last_but(0, 0)) || runs(1, last_but(1, 1)) => {
             "adds up what lies along it"
         }
         // Queries by themselves, unless what they see follows from where they are.

@@ -51,7 +51,7 @@ pub(super) fn apply(
         Op::LayerNorm { axis, epsilon } | Op::RmsNorm { axis, epsilon } => {
             return norms(node, &inputs, *axis, *epsilon);
         }
-        Op::MatMul => matmuls::matmul(&inputs)?,
+        Op::MatMul | Op::WideMatMul => matmuls::matmul(&inputs)?,
         Op::Attention(attrs) => matmuls::attention(given, attrs)?,
         Op::Rnn(_) => return matmuls::recurrent(node, given),
         Op::Conv(_) | Op::ConvTranspose { .. } | Op::Pool(_) => matmuls::window(node, given)?,

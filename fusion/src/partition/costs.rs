@@ -6,7 +6,7 @@
 //! element. Fewer blocks than cores leave cores idle. Memory and arithmetic overlap, but not perfectly.
 
 use crate::base::cost::{Cost, LOOP_BLOCK, move_cost, read_time};
-use crate::base::elements::is_by_threads;
+use crate::base::elements::{factors, is_by_threads};
 use crate::base::groups::{Executor, Family};
 use crate::base::sizes::ceil;
 use crate::base::variants::When;
@@ -80,7 +80,7 @@ struct MatMul {
 impl<'a> Costs<'a> {
     pub(crate) fn new(net: &'a FusionGraph<'a>, target: &'a Target) -> Self {
         let work = net.ids().map(|op| work(net, op, target)).collect();
-        let is_matmul = |op: &OpId| matches!(net.node(*op).op(), Op::MatMul);
+        let is_matmul = |op: &OpId| net.node(*op).op().is_matmul();
         let matmul = |op: OpId| Some(op).filter(is_matmul).map(|op| matmul(net, &net[op]));
         Self { net, target, work, matmuls: net.ids().map(matmul).collect() }
     }
@@ -115,7 +115,7 @@ impl<'a> Costs<'a> {
 
     /// Whether a GPU's warpgroups multiply what has the type of a group.
     fn has_warpgroups(&self, set: Set) -> bool {
-        let half = matches!(self.net[set.first()].dtype, DType::F16 | DType::BF16);
+        let half = matches!(self.factors(set), Some(DType::F16 | DType::BF16));
         self.target.has(Feature::Wgmma) && half
     }
 
@@ -123,7 +123,13 @@ impl<'a> Costs<'a> {
     fn is_by_threads(&self, set: Set, family: Family) -> bool {
         self.target.kind != Kind::Cpu
             && matches!(family, Family::MatMul | Family::Mlp)
-            && is_by_threads(self.target, self.net[set.first()].dtype)
+            && self.factors(set).is_some_and(|dtype| is_by_threads(self.target, dtype))
+    }
+
+    /// What the matmuls of a group multiply, if it has any.
+    fn factors(&self, set: Set) -> Option<DType> {
+        let first = self.net.matmuls(set).next()?;
+        factors(self.net.graph, self.net[first].node)
     }
 
     /// Whether what threads would multiply is a call of the library, which is taken to wait for nothing.
@@ -383,14 +389,15 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> f64 {
     };
     let last = |slot: usize| input(slot).and_then(|sizes| sizes.last().copied()).unwrap_or(1.0);
     let vector = |operations: f64| operations / target.peak.of(Precision::F32);
+    let factors = factors(net.graph, operation.node).unwrap_or(operation.dtype);
     let matmuls =
-        |operations: f64| operations / target.peak.of(precision(operation.dtype, target.single()));
+        |operations: f64| operations / target.peak.of(precision(factors, target.single()));
     // Recurrent layers and transposed convolutions never round single precision.
     let whole =
         |operations: f64| operations / target.peak.of(precision(operation.dtype, Precision::F32));
     match node.op() {
         op @ (Op::Unary(_) | Op::Binary(_)) => vector(output * op.info().work),
-        Op::MatMul => matmuls(output * 2.0 * last(0)),
+        Op::MatMul | Op::WideMatMul => matmuls(output * 2.0 * last(0)),
         Op::Softmax { .. } => vector(output * 20.0),
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => vector(output * 8.0),
         Op::Reduce { op: ReduceOp::LogSumExp, .. } => vector(elements(0) * 20.0),

@@ -323,7 +323,7 @@ impl<'a> FusionGraph<'a> {
                 };
                 Role::Point { plain: plain && numbers.single, numbers }
             }
-            Op::MatMul if first_is_real || whole => Role::MatMul,
+            Op::MatMul | Op::WideMatMul if first_is_real || whole => Role::MatMul,
             Op::Conv(conv) if first_is_real || whole && adds_integers(self.graph, node, conv) => {
                 Role::Convolution
             }

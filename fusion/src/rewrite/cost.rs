@@ -66,7 +66,7 @@ fn flops(op: &Op, inputs: &[Option<&TensorType>], outputs: &[TensorType], hints:
     };
     let written: f64 = outputs.first().map_or(0.0, |ty| elements(ty, hints));
     match op {
-        Op::MatMul => 2.0 * written * last(inputs.first()),
+        Op::MatMul | Op::WideMatMul => 2.0 * written * last(inputs.first()),
         Op::Attention(_) => {
             let keys = inputs.get(1).copied().flatten().map_or(1.0, |k| size(&k.shape[2], hints));
             2.0 * written * keys + 2.0 * inputs[0].map_or(0.0, |q| elements(q, hints)) * keys

@@ -1,5 +1,6 @@
 //! Running a model in other elements than its own: single precision in half precision.
 
+use super::ranges::either;
 use crate::base::error::FusionError;
 use crate::base::rebuild::{InPlace, Rebuilt, Regrown, rebuilt};
 use graphene_frontend::eval::evaluate_op;
@@ -175,7 +176,28 @@ fn counts(graph: &Graph) -> Vec<bool> {
         let needs = |reader: NodeId| counts[reader.index()] || makes_integers(graph.node(reader));
         counts[id.index()] &= graph.uses(id).iter().any(|&(reader, _)| needs(reader));
     }
+    for (id, _) in graph.nodes() {
+        let Some(nodes) = scaled_sum(graph, id) else { continue };
+        nodes.into_iter().flatten().for_each(|node| counts[node.index()] = true);
+    }
     counts
+}
+
+/// Of a sum of integers and its scale, what is computed before the result can be rounded: the conversion of the sum, which fp16
+/// may not hold, the scale, if it is a product, which fp16 may hold with few digits, and the product of both.
+fn scaled_sum(graph: &Graph, id: NodeId) -> Option<[Option<NodeId>; 3]> {
+    let product = Op::Binary(Binary::Mul);
+    let [sum, scale] = graph.operands(id.value(), &product).and_then(|[a, b]| {
+        either(a, b, |sum, scale| {
+            let (Op::Cast { to: DType::F32, .. }, &[Some(x)]) = graph.operation(sum) else {
+                return None;
+            };
+            let adds = matches!(graph.operation(x).0, Op::MatMul | Op::Conv(_));
+            (adds && graph.ty(x).dtype.is_integer()).then_some([sum, scale])
+        })
+    })?;
+    let scale = Some(scale.node).filter(|&scale| *graph.node(scale).op() == product);
+    Some([Some(sum.node), scale, Some(id)])
 }
 
 fn makes_integers(node: &Node) -> bool {

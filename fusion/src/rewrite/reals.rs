@@ -6,6 +6,7 @@
 //! them.
 
 use super::integers::{in_order, number};
+use super::ranges::either;
 use super::tidy::pruned;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::op::{Binary, Op, Unary};
@@ -25,7 +26,10 @@ fn exact(dtype: DType) -> Option<f32> {
 /// additions.
 pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
     let result = rebuilt(graph, |mut at, _, inputs| match (at.node.op(), inputs) {
-        (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => difference(&mut at, x),
+        (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => match sum_of_halves(&mut at, x)? {
+            None => difference(&mut at, x),
+            sum => Ok(sum),
+        },
         (Op::Cast { to: DType::I32, .. }, &[Some(x)]) => {
             bytes(&mut at, x, By::Reals)?.map(|real| at.cast(DType::I32, real)).transpose()
         }
@@ -46,10 +50,94 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
             let bias = at.add(Op::Reshape(shape), &[bias])?;
             at.binary(Binary::Add, sum, bias).map(Some)
         }
+        (Op::MatMul, &[Some(a), Some(b)]) => scaled_sum_of_halves(&mut at, a, b),
         (op, &[Some(x), ..]) => Ok(kept(at.graph, op, x, inputs.get(1).copied().flatten())),
         _ => Ok(None),
     })?;
     pruned(&result)
+}
+
+/// A matmul of integers that half precision holds, in single precision: one of halves, for a GPU's matrix units. Products are
+/// exact, and sums up to 2²⁴; larger ones are rounded, as their conversion would.
+fn sum_of_halves(at: &mut InPlace<'_>, sum: ValueId) -> Rebuilt<Option<ValueId>> {
+    let (Op::MatMul, &[Some(a), Some(b)]) = at.graph.operation(sum) else { return Ok(None) };
+    let held = |integers| most(at.graph, integers).is_some_and(|most| most <= EXACT_HALF);
+    if !(held(a) && held(b)) {
+        return Ok(None);
+    }
+    let halves = [half(at, a)?, half(at, b)?];
+    at.add(Op::WideMatMul, &halves).map(Some)
+}
+
+/// A matmul of whole numbers, or of such times scales, as one of halves times the scales: exact as [`sum_of_halves`] is, where
+/// the other rounds each term.
+fn scaled_sum_of_halves(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<Option<ValueId>> {
+    let both = scaled(at.graph, a).zip(scaled(at.graph, b));
+    let Some(((x, row), (w, column))) = both else { return Ok(None) };
+    let shape = |scale: Option<ValueId>| scale.map_or(&[][..], |scale| &at.graph.ty(scale).shape);
+    // One for all rows; but there may be one for each column.
+    let [row_sizes, column_sizes] = [shape(row), shape(column)];
+    let columns = column_sizes.iter().rev().skip(1).chain(row_sizes);
+    let fits = column_sizes.len() <= at.graph.ty(w).rank() && row_sizes.len() <= 1;
+    if !fits || columns.into_iter().any(|size| *size != 1) {
+        return Ok(None);
+    }
+    let halves = [half(at, x)?, half(at, w)?];
+    let sum = at.add(Op::WideMatMul, &halves)?;
+    let scale = match (column, row) {
+        (Some(column), Some(row)) => Some(at.binary(Binary::Mul, column, row)?),
+        (column, row) => column.or(row),
+    };
+    at.with(Binary::Mul, sum, scale).map(Some)
+}
+
+/// The whole numbers of a value of single precision, which half precision holds, and the constant that they are multiplied by, if
+/// any.
+fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
+    if graph.ty(value).dtype != DType::F32 {
+        return None;
+    }
+    let held = |x: ValueId| {
+        let held = |[low, high]: [f32; 2]| low >= -EXACT_HALF && high <= EXACT_HALF;
+        graph.ty(x).shape == graph.ty(value).shape && whole(graph, x).is_some_and(held)
+    };
+    let product = graph.operands(value, &Op::Binary(Binary::Mul));
+    let factors = product.and_then(|[a, b]| {
+        either(a, b, |x, scale| (graph.constant(scale).is_some() && held(x)).then_some((x, scale)))
+    });
+    factors.map(|(x, scale)| (x, Some(scale))).or_else(|| held(value).then_some((value, None)))
+}
+
+/// Whole numbers in half precision, converted where what makes them can do it.
+fn half(at: &mut InPlace<'_>, numbers: ValueId) -> Rebuilt<ValueId> {
+    match at.graph.operation(numbers) {
+        (op @ (Op::Reshape(_) | Op::Transpose(_)), &[Some(x)]) => {
+            let op = op.clone();
+            let half = half(at, x)?;
+            at.add(op, &[half])
+        }
+        (Op::Cast { .. }, &[Some(x)]) if is_byte(at.graph.ty(x).dtype) => at.cast(DType::F16, x),
+        _ => at.cast(DType::F16, numbers),
+    }
+}
+
+/// Half precision holds all whole numbers up to this one.
+const EXACT_HALF: f32 = 2048.0;
+
+/// The largest magnitude that integers of 32 bits have, if they are bytes, bytes less bytes, or made of reals in a range.
+fn most(graph: &Graph, integers: ValueId) -> Option<f32> {
+    let largest = |[low, high]: [f32; 2]| low.abs().max(high.abs());
+    match graph.operation(integers) {
+        _ if graph.ty(integers).dtype != DType::I32 => None,
+        (Op::Reshape(_) | Op::Transpose(_), &[Some(x)]) => most(graph, x),
+        (Op::Binary(Binary::Sub), &[Some(a), Some(b)]) => Some(most(graph, a)? + most(graph, b)?),
+        (Op::Cast { .. }, &[Some(x)]) if is_byte(graph.ty(x).dtype) => {
+            Some(largest(range_of(graph.ty(x).dtype)))
+        }
+        (Op::Cast { .. }, &[Some(x)]) => whole(graph, x).map(largest),
+        (Op::Constant(_), _) => number(graph, integers).map(f32::abs),
+        _ => None,
+    }
 }
 
 /// Integers in single precision, if they are bytes, or bytes less bytes.
@@ -118,7 +206,7 @@ fn bytes(at: &mut InPlace<'_>, integers: ValueId, by: By) -> Rebuilt<Option<Valu
         (Op::Cast { to: DType::I32, .. }, &[Some(x)]) if is_byte(at.graph.ty(x).dtype) => {
             bytes(at, x, by)
         }
-        (Op::Constant(tensor), _) => {
+        (Op::Constant(tensor), _) if tensor.len() == 1 => {
             let shape = tensor.shape().to_vec();
             let number = number(at.graph, integers).filter(|x| (-128.0..=255.0).contains(x));
             let real = |number| Tensor::from_vec(shape, vec![number]).expect("one number");
@@ -208,12 +296,11 @@ impl Range {
         let constant = by.and_then(|by| number(graph, by));
         let made = match op {
             Op::Reshape(_) | Op::Transpose(_) => Self::of(graph, x, depth),
+            Op::Cast { to: DType::F32 | DType::F16, .. } if is_byte(graph.ty(x).dtype) => {
+                Range { ends: range_of(graph.ty(x).dtype), whole: true, ..Self::ALL }
+            }
             Op::Cast { to: DType::F32, .. } => {
-                let dtype = graph.ty(x).dtype;
-                match is_byte(dtype) {
-                    true => Range { ends: range_of(dtype), whole: true, ..Self::ALL },
-                    false => exact(dtype).map(|_| Self::of(graph, x, depth))?,
-                }
+                exact(graph.ty(x).dtype).map(|_| Self::of(graph, x, depth))?
             }
             Op::Binary(Binary::Div) => {
                 Range { quotient: constant.is_none_or(|by| by == 0.0), ..Self::ALL }

@@ -4,6 +4,7 @@
 use crate::base::cost::read_time;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use crate::base::sizes::{ceil, planning_sizes};
+use graphene_frontend::op::Class;
 use graphene_frontend::{Bindings, DType, Dim, Graph, Node, Op, ReduceOp, ValueId};
 use graphene_ir::target::Target;
 
@@ -34,11 +35,28 @@ enum Split {
 /// symbols, where one block would read much. Partial results of half precision are held in single precision.
 pub(crate) fn split_reductions(graph: &Graph, target: &Target, hints: &Bindings) -> Rebuilt<Graph> {
     let planned = planning_sizes(graph, hints);
-    rebuilt(graph, |at, _, inputs| {
-        split(graph, at.node, target, &planned)
-            .map(|split| in_two(at, inputs[0], split))
-            .transpose()
+    rebuilt(graph, |at, _, inputs| match split(graph, at.node, target, &planned) {
+        Some(split) => in_two(at, inputs[0], split).map(Some),
+        None => on_kept_axes(at, inputs),
     })
+}
+
+/// What is computed of single numbers on the axes that a reduction keeps, so that no change of view stands between the two.
+fn on_kept_axes(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
+    let out = &at.node.outputs()[0];
+    if at.node.op().info().class != Class::Pointwise || out.rank() > 0 {
+        return Ok(None);
+    }
+    let kept = |value: ValueId| match at.graph.operation(value) {
+        (Op::Reshape(_), &[Some(x)]) => x,
+        _ => value,
+    };
+    let of: Vec<_> = inputs.iter().map(|value| value.map(kept)).collect();
+    if of == inputs {
+        return Ok(None);
+    }
+    let x = at.add_optional(at.node.op().clone(), &of)?;
+    at.add(Op::Reshape(Vec::new()), &[x]).map(Some)
 }
 
 /// What reduces the results of parts, if something does.

@@ -116,3 +116,27 @@ fn what_takes_single_precision_alone_keeps_it() {
         assert!(half.all(|(id, _)| converted.ty(id.value()).dtype == to));
     }
 }
+
+/// A sum beyond what fp16 holds, and the product of two scales below it.
+#[test]
+fn sums_of_integers_are_scaled_before_they_are_rounded() {
+    let text = r#"
+        %0 = Input : f32[] "scale"
+        %1 = Input : i32[1, 64] "x"
+        %2 = Input : i32[64, 1] "w"
+        %3 = Constant(0.0001220703125) : f32[] "scale of weights"
+        %4 = MatMul(%1, %2) : i32[1, 1] "sum"
+        %5 = Cast(%4) {to: f32, saturate: true} : f32[1, 1] "real"
+        %6 = Mul(%0, %3) : f32[] "both scales"
+        %7 = Mul(%5, %6) : f32[1, 1] "y"
+        return "y" = %7
+    "#;
+    let (graph, none) = (parse(text, &[]).unwrap(), Bindings::new());
+    let inputs = [
+        Tensor::scalar(2f32.powi(-12)),
+        Tensor::from_vec(vec![1, 64], vec![128_i32; 64]).unwrap(),
+        Tensor::from_vec(vec![64, 1], vec![128_i32; 64]).unwrap(),
+    ];
+    let found = evaluate_with(&convert(&graph, DType::F16).unwrap(), &inputs, &none).unwrap();
+    assert_eq!(found[0].as_slice::<f32>().unwrap(), [2f32.powi(20 - 12 - 13)]);
+}

@@ -96,10 +96,10 @@ fn may_round(op: &Op) -> bool {
 
 /// The elements whose matmuls are most of an operation's work, if matmuls are.
 fn matmul_of(graph: &Graph, node: &Node) -> Option<DType> {
+    let read = || node.inputs().first().copied().flatten().map(|value| graph.ty(value).dtype);
     match node.op() {
-        Op::MatMul | Op::Conv(_) | Op::ConvTranspose { .. } | Op::Attention(_) | Op::Rnn(_) => {
-            node.inputs().first().copied().flatten().map(|value| graph.ty(value).dtype)
-        }
+        Op::MatMul | Op::WideMatMul | Op::Conv(_) | Op::ConvTranspose { .. } => read(),
+        Op::Attention(_) | Op::Rnn(_) => read(),
         _ => None,
     }
 }
@@ -116,7 +116,7 @@ fn of_node(graph: &Graph, node: &Node, bindings: &Bindings) -> u64 {
     let last = |shape: Vec<u64>| shape.last().copied().unwrap_or(1);
     match node.op() {
         Op::Unary(_) | Op::Binary(_) if node.outputs()[0].dtype.is_float() => output,
-        Op::MatMul => output.saturating_mul(2 * last(input(0))),
+        Op::MatMul | Op::WideMatMul => output.saturating_mul(2 * last(input(0))),
         // Matmuls with every element of a filter: its size over the output's channels.
         Op::Conv(_) => {
             let filter = input(1);

@@ -23,6 +23,15 @@ fn mat_mul() {
     for (inputs, expected) in rows {
         check(&Op::MatMul, inputs, expected);
     }
+    let rows = [
+        ("f16[b, s, 768]; f16[768, 3072]", "f32[b, s, 3072]"),
+        ("bf16[2, 3]; bf16[3, 4]", "f32[2, 4]"),
+        ("f16[2, 3]; f32[3, 4]", "!DType"),
+        ("i32[2, 3]; i32[3, 4]", "!DType"),
+    ];
+    for (inputs, expected) in rows {
+        check(&Op::WideMatMul, inputs, expected);
+    }
 }
 
 fn conv(stride: usize, dilation: usize, before: i64, after: i64, group: usize) -> ConvAttrs {

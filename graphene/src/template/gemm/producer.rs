@@ -3,13 +3,16 @@
 //! their way then.
 
 use super::{Context, Edges, GROUP, PANEL, Place};
-use crate::schedule::constant;
+use crate::schedule::vector;
 use crate::template::matmul::{Both, MatMul, tiled};
 use crate::template::{fragments::own_group, stage::Side, tiled_mma::By};
 use crate::{
     Builder, Cond, Expr, Fence, Header, Kind, Operand, Relation, Result, TensorId, Test, ThreadsId,
     Tiler, Var,
 };
+
+/// Elements that a thread asks for before it waits for the first of them.
+const AHEAD: i64 = 8;
 
 /// What a stage is filled with.
 struct Fill<'a> {
@@ -170,14 +173,22 @@ impl Context<'_> {
                 let fast = Expr::from(if across { rows } else { columns });
                 let header = self.stage_of(k, (i, matrix), fill)?;
                 k.decompose(header, |k| {
-                    k.for_("e", 0..rows * columns / GROUP, 1, false, |k, e| {
-                        let linear = Expr::from(e) * GROUP + &thread;
-                        let (slow, fast) = (linear.div(&fast), linear.rem(&fast));
-                        let at = if across { [fast, slow] } else { [slow, fast] };
-                        let from = k.index(from, "from", self.within(at.clone()))?;
-                        let word = constant(k, "word", scalar, 0.0)?;
-                        k.if_(Test::Inside(from.into()), |k| k.move_(word, from))?;
-                        k.move_(Operand::at(to, at), word)
+                    k.for_("round", 0..rows * columns / (GROUP * AHEAD), 1, false, |k, round| {
+                        let at = |e: &Var| {
+                            let linear = (Expr::from(round) * AHEAD + e) * GROUP + &thread;
+                            let (slow, fast) = (linear.div(&fast), linear.rem(&fast));
+                            if across { [fast, slow] } else { [slow, fast] }
+                        };
+                        let words = vector(k, "words", AHEAD, scalar)?;
+                        k.unroll("e", AHEAD, |k, e| {
+                            let from = k.index(from, "from", self.within(at(e)))?;
+                            k.init(Operand::at(words, [e]), 0.0)?;
+                            let word = Operand::at(words, [e]);
+                            k.if_(Test::Inside(from.into()), |k| k.move_(word, from))
+                        })?;
+                        k.unroll("e", AHEAD, |k, e| {
+                            k.move_(Operand::at(to, at(e)), Operand::at(words, [e]))
+                        })
                     })
                 })?;
             }
