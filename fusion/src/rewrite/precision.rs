@@ -183,11 +183,11 @@ fn counts(graph: &Graph) -> Vec<bool> {
     counts
 }
 
-/// Of a sum of integers and its scale, what is computed before the result can be rounded: the conversion of the sum, which fp16
-/// may not hold, the scale, if it is a product, which fp16 may hold with few digits, and the product of both.
+/// If a node scales a sum of integers, what is computed before the result may be rounded: the conversion of the sum, which fp16
+/// may not hold, the scale, if it is one scale times another, which fp16 may hold with few digits, and the node.
 fn scaled_sum(graph: &Graph, id: NodeId) -> Option<[Option<NodeId>; 3]> {
-    let product = Op::Binary(Binary::Mul);
-    let [sum, scale] = graph.operands(id.value(), &product).and_then(|[a, b]| {
+    let multiplies = Op::Binary(Binary::Mul);
+    let [sum, scale] = graph.operands(id.value(), &multiplies).and_then(|[a, b]| {
         either(a, b, |sum, scale| {
             let (Op::Cast { to: DType::F32, .. }, &[Some(x)]) = graph.operation(sum) else {
                 return None;
@@ -196,7 +196,7 @@ fn scaled_sum(graph: &Graph, id: NodeId) -> Option<[Option<NodeId>; 3]> {
             (adds && graph.ty(x).dtype.is_integer()).then_some([sum, scale])
         })
     })?;
-    let scale = Some(scale.node).filter(|&scale| *graph.node(scale).op() == product);
+    let scale = Some(scale.node).filter(|&scale| *graph.node(scale).op() == multiplies);
     Some([Some(sum.node), scale, Some(id)])
 }
 

@@ -26,7 +26,7 @@ fn exact(dtype: DType) -> Option<f32> {
 /// additions.
 pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
     let result = rebuilt(graph, |mut at, _, inputs| match (at.node.op(), inputs) {
-        (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => match sum_of_halves(&mut at, x)? {
+        (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => match wide_matmul(&mut at, x)? {
             None => difference(&mut at, x),
             sum => Ok(sum),
         },
@@ -50,28 +50,28 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
             let bias = at.add(Op::Reshape(shape), &[bias])?;
             at.binary(Binary::Add, sum, bias).map(Some)
         }
-        (Op::MatMul, &[Some(a), Some(b)]) => scaled_sum_of_halves(&mut at, a, b),
+        (Op::MatMul, &[Some(a), Some(b)]) => scaled_wide_matmul(&mut at, a, b),
         (op, &[Some(x), ..]) => Ok(kept(at.graph, op, x, inputs.get(1).copied().flatten())),
         _ => Ok(None),
     })?;
     pruned(&result)
 }
 
-/// A matmul of integers that half precision holds, in single precision: one of halves, for a GPU's matrix units. Products are
-/// exact, and sums up to 2²⁴; larger ones are rounded, as their conversion would.
-fn sum_of_halves(at: &mut InPlace<'_>, sum: ValueId) -> Rebuilt<Option<ValueId>> {
+/// A matmul of integers that half precision holds, in single precision: one of fp16, for a GPU's matrix units. Sums are exact up to
+/// 2²⁴; beyond, each addition rounds, where the model rounds the sum once.
+fn wide_matmul(at: &mut InPlace<'_>, sum: ValueId) -> Rebuilt<Option<ValueId>> {
     let (Op::MatMul, &[Some(a), Some(b)]) = at.graph.operation(sum) else { return Ok(None) };
-    let held = |integers| most(at.graph, integers).is_some_and(|most| most <= EXACT_HALF);
+    let held = |integers| most(at.graph, integers).is_some_and(|most| most <= MOST_IN_FP16);
     if !(held(a) && held(b)) {
         return Ok(None);
     }
-    let halves = [half(at, a)?, half(at, b)?];
-    at.add(Op::WideMatMul, &halves).map(Some)
+    let operands = [in_fp16(at, a)?, in_fp16(at, b)?];
+    at.add(Op::WideMatMul, &operands).map(Some)
 }
 
-/// A matmul of whole numbers, or of such times scales, as one of halves times the scales: exact as [`sum_of_halves`] is, where
-/// the other rounds each term.
-fn scaled_sum_of_halves(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<Option<ValueId>> {
+/// A matmul of whole numbers, or of such times scales, as one of fp16 times the scales: as exact as [`wide_matmul`], where the
+/// model rounds each term.
+fn scaled_wide_matmul(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<Option<ValueId>> {
     let both = scaled(at.graph, a).zip(scaled(at.graph, b));
     let Some(((x, row), (w, column))) = both else { return Ok(None) };
     let shape = |scale: Option<ValueId>| scale.map_or(&[][..], |scale| &at.graph.ty(scale).shape);
@@ -82,8 +82,8 @@ fn scaled_sum_of_halves(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt
     if !fits || columns.into_iter().any(|size| *size != 1) {
         return Ok(None);
     }
-    let halves = [half(at, x)?, half(at, w)?];
-    let sum = at.add(Op::WideMatMul, &halves)?;
+    let operands = [in_fp16(at, x)?, in_fp16(at, w)?];
+    let sum = at.add(Op::WideMatMul, &operands)?;
     let scale = match (column, row) {
         (Some(column), Some(row)) => Some(at.binary(Binary::Mul, column, row)?),
         (column, row) => column.or(row),
@@ -98,23 +98,23 @@ fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
         return None;
     }
     let held = |x: ValueId| {
-        let held = |[low, high]: [f32; 2]| low >= -EXACT_HALF && high <= EXACT_HALF;
+        let held = |[low, high]: [f32; 2]| low >= -MOST_IN_FP16 && high <= MOST_IN_FP16;
         graph.ty(x).shape == graph.ty(value).shape && whole(graph, x).is_some_and(held)
     };
-    let product = graph.operands(value, &Op::Binary(Binary::Mul));
-    let factors = product.and_then(|[a, b]| {
+    let factors = graph.operands(value, &Op::Binary(Binary::Mul));
+    let scaled = factors.and_then(|[a, b]| {
         either(a, b, |x, scale| (graph.constant(scale).is_some() && held(x)).then_some((x, scale)))
     });
-    factors.map(|(x, scale)| (x, Some(scale))).or_else(|| held(value).then_some((value, None)))
+    scaled.map(|(x, scale)| (x, Some(scale))).or_else(|| held(value).then_some((value, None)))
 }
 
 /// Whole numbers in half precision, converted where what makes them can do it.
-fn half(at: &mut InPlace<'_>, numbers: ValueId) -> Rebuilt<ValueId> {
+fn in_fp16(at: &mut InPlace<'_>, numbers: ValueId) -> Rebuilt<ValueId> {
     match at.graph.operation(numbers) {
         (op @ (Op::Reshape(_) | Op::Transpose(_)), &[Some(x)]) => {
             let op = op.clone();
-            let half = half(at, x)?;
-            at.add(op, &[half])
+            let x = in_fp16(at, x)?;
+            at.add(op, &[x])
         }
         (Op::Cast { .. }, &[Some(x)]) if is_byte(at.graph.ty(x).dtype) => at.cast(DType::F16, x),
         _ => at.cast(DType::F16, numbers),
@@ -122,7 +122,7 @@ fn half(at: &mut InPlace<'_>, numbers: ValueId) -> Rebuilt<ValueId> {
 }
 
 /// Half precision holds all whole numbers up to this one.
-const EXACT_HALF: f32 = 2048.0;
+const MOST_IN_FP16: f32 = 2048.0;
 
 /// The largest magnitude that integers of 32 bits have, if they are bytes, bytes less bytes, or made of reals in a range.
 fn most(graph: &Graph, integers: ValueId) -> Option<f32> {

@@ -117,7 +117,7 @@ fn what_takes_single_precision_alone_keeps_it() {
     }
 }
 
-/// A sum beyond what fp16 holds, and the product of two scales below it.
+/// A sum beyond what fp16 holds, and two scales that are too small for it together.
 #[test]
 fn sums_of_integers_are_scaled_before_they_are_rounded() {
     let text = r#"

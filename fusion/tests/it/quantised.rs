@@ -140,7 +140,7 @@ fn matmuls_of_integers_take_what_follows() {
 
 /// As `DynamicQuantizeLinear` and `MatMulInteger`: a scale that is computed may be 0, and a quotient NaN, which is 0 as an integer.
 #[test]
-fn bytes_are_multiplied_as_halves() {
+fn bytes_are_multiplied_in_fp16() {
     use Family::{MatMul, Pointwise};
     let text = r#"
         symbols b
@@ -164,15 +164,48 @@ fn bytes_are_multiplied_as_halves() {
         return "y" = %16
     "#;
     check(text, &[Pointwise, Pointwise, MatMul]);
-    let graph = parse(text, &[]).unwrap();
-    for target in TARGETS {
-        let target = target.parse().unwrap();
-        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
-        let factors = planned.graph.matmuls().into_iter().flat_map(|id| {
-            let node = planned.graph.node(id);
-            node.inputs().iter().flatten().map(|&value| planned.graph.ty(value).dtype)
-        });
-        assert!(factors.eq([DType::F16; 2]), "{target}\n{}", planned.program);
+    assert_eq!(multiplied(text), [DType::F16; 2]);
+}
+
+/// What the matmuls of a model's plan multiply.
+fn multiplied(text: &str) -> Vec<DType> {
+    let (graph, target) = (parse(text, &[]).unwrap(), "sm_90a".parse().unwrap());
+    let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+    let matmuls = planned.graph.matmuls().into_iter().map(|id| planned.graph.node(id));
+    let inputs = matmuls.flat_map(|node| node.inputs().iter().flatten().copied());
+    inputs.map(|value| planned.graph.ty(value).dtype).collect()
+}
+
+/// Activations and weights between `QuantizeLinear` and `DequantizeLinear`, the weights with a scale for each column, or for each
+/// row, which no sum takes out. The scales are such that nothing is rounded.
+#[test]
+fn scales_of_columns_are_taken_out_of_matmuls() {
+    use Family::{MatMul, Pointwise};
+    let (x, at) = quantised(0, 3, "b, 3, 4", U8);
+    let rows = [
+        ("1, 2", "0.5, 0.25", DType::F16),
+        ("4, 1", "0.5, 0.25, 0.125, 2.0", DType::F32),
+        ("", "0.5", DType::F16),
+    ];
+    for (scale, values, dtype) in rows {
+        let [wide, real, scales, scaled, sums, y] = [1, 2, 3, 4, 5, 6].map(|i| at + i);
+        let text = format!(
+            r#"
+        symbols b
+        %0 = Input : f32[b, 3, 4] "x"
+        %1 = Input : i8[4, 2] "w"
+        %2 = Input : f32[2] "bias"{x}
+        %{wide} = Cast(%1) {{to: i32, saturate: true}} : i32[4, 2] "wide weights"
+        %{real} = Cast(%{wide}) {{to: f32, saturate: true}} : f32[4, 2] "real weights"
+        %{scales} = Constant({values}) : f32[{scale}] "scales"
+        %{scaled} = Mul(%{real}, %{scales}) : f32[4, 2] "weights"
+        %{sums} = MatMul(%{at}, %{scaled}) : f32[b, 3, 2] "sums"
+        %{y} = Add(%{sums}, %2) : f32[b, 3, 2] "y"
+        return "y" = %{y}
+    "#
+        );
+        assert_eq!(multiplied(&text), [dtype; 2], "{text}");
+        check(&text, &[Pointwise, Pointwise, MatMul]);
     }
 }
 

@@ -1,18 +1,18 @@
 //! Matrix products, convolutions and pooling; the numbers are onnxruntime's.
 
 use super::{check_close, check_exact, pattern, tensor};
-use half::f16;
 use crate::op::{ConvAttrs, IndexOrder, Op, PoolAttrs, PoolKind};
+use half::f16;
 
 #[test]
 fn matrices_multiply() {
     let a = tensor(&[2, 2], &[1.0_f32, 2.0, 3.0, 4.0]);
     let b = tensor(&[2, 1], &[10.0_f32, 1.0]);
     check_exact(&Op::MatMul, &[&a, &b], &[tensor(&[2, 1], &[12.0_f32, 34.0])]);
-    let halves = tensor(&[1, 2], &[f16::from_f32(2048.0); 2]);
+    let row = tensor(&[1, 2], &[f16::from_f32(2048.0); 2]);
     let column = tensor(&[2, 1], &[f16::from_f32(2048.0), f16::from_f32(1.0)]);
     let wide = tensor(&[1, 1], &[2048.0_f32 * 2049.0]);
-    check_exact(&Op::WideMatMul, &[&halves, &column], &[wide]);
+    check_exact(&Op::WideMatMul, &[&row, &column], &[wide]);
     let batch = tensor(&[2, 1, 2], &[1_i8, 2, 100, 100]);
     let square = tensor(&[2, 2], &[1_i8, 0, 1, 2]);
     let wrapped = tensor(&[2, 1, 2], &[3_i8, 4, -56, -56]);
