@@ -25,7 +25,9 @@ pub(super) fn mat_mul(inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
 
 pub(super) fn wide_mat_mul(inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
     let [a, _] = required(inputs)?;
-    class(0, a, DTypeClass::Float)?;
+    if !matches!(a.dtype, DType::F16 | DType::BF16) {
+        dtype(0, a, DType::F32)?;
+    }
     mat_mul(inputs).map(|ty| TensorType::new(DType::F32, ty.shape))
 }
 

@@ -113,13 +113,13 @@ impl<'a> Costs<'a> {
         cost
     }
 
-    /// Whether a GPU's warpgroups multiply what has the type of a group.
+    /// Whether a GPU's warpgroups multiply what a group's matmuls do.
     fn has_warpgroups(&self, set: Set) -> bool {
         let half = matches!(self.factors(set), Some(DType::F16 | DType::BF16));
         self.target.has(Feature::Wgmma) && half
     }
 
-    /// Whether a GPU's threads multiply what has the type of a group of matmuls.
+    /// Whether a GPU's threads multiply what a group's matmuls do.
     fn is_by_threads(&self, set: Set, family: Family) -> bool {
         self.target.kind != Kind::Cpu
             && matches!(family, Family::MatMul | Family::Mlp)
@@ -389,9 +389,9 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> f64 {
     };
     let last = |slot: usize| input(slot).and_then(|sizes| sizes.last().copied()).unwrap_or(1.0);
     let vector = |operations: f64| operations / target.peak.of(Precision::F32);
-    let factors = factors(net.graph, operation.node).unwrap_or(operation.dtype);
+    let multiplied = factors(net.graph, operation.node).unwrap_or(operation.dtype);
     let matmuls =
-        |operations: f64| operations / target.peak.of(precision(factors, target.single()));
+        |operations: f64| operations / target.peak.of(precision(multiplied, target.single()));
     // Recurrent layers and transposed convolutions never round single precision.
     let whole =
         |operations: f64| operations / target.peak.of(precision(operation.dtype, Precision::F32));

@@ -135,7 +135,8 @@ fn matmuls(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let first = net.matmuls(set).next().expect("the template is chosen for its matmuls");
     points_have_shape(net, set, &[net[first].shape])?;
     refuse_if(net.matmuls(set).any(|op| net[op].shape != net[first].shape), Reason::Shape)?;
-    refuse_if(net.matmuls(set).any(|op| net[op].dtype != net[first].dtype), Reason::Type)?;
+    let types = |op: OpId| (factors(net.graph, net[op].node), net[op].dtype);
+    refuse_if(net.matmuls(set).any(|op| types(op) != types(first)), Reason::Type)?;
     stores_what_waits(net, set, is_matmul, Family::MatMul)?;
     if rules.target.kind == Kind::Cpu {
         return Ok(Family::MatMul);

@@ -124,7 +124,7 @@ fn half_values(graph: &Graph, matmul: NodeId) -> Option<DType> {
     of_half.then_some(half)
 }
 
-/// Masks, guards, scales, casts and changes of view between a matmul and a softmax, at most.
+/// Masks, guards, scales, casts and changes of view between a matmul and a softmax, or a scale, at most.
 const BEHIND: usize = 8;
 
 /// The first such operation behind a value, through what masks, guards, scales, casts and reshapes.
@@ -176,28 +176,35 @@ fn counts(graph: &Graph) -> Vec<bool> {
         let needs = |reader: NodeId| counts[reader.index()] || makes_integers(graph.node(reader));
         counts[id.index()] &= graph.uses(id).iter().any(|&(reader, _)| needs(reader));
     }
-    for (id, _) in graph.nodes() {
-        let Some(nodes) = scaled_sum(graph, id) else { continue };
-        nodes.into_iter().flatten().for_each(|node| counts[node.index()] = true);
+    let scaled: Vec<NodeId> = graph.nodes().flat_map(|(id, _)| scaled_sum(graph, id)).collect();
+    for id in scaled {
+        counts[id.index()] = true;
+        for value in graph.node(id).inputs().iter().flatten() {
+            counts[value.node.index()] |=
+                graph.constant(*value).is_some_and(|x| x.dtype() == DType::F32);
+        }
     }
     counts
 }
 
 /// If a node scales a sum of integers, what is computed before the result may be rounded: the conversion of the sum, which fp16
 /// may not hold, the scale, if it is one scale times another, which fp16 may hold with few digits, and the node.
-fn scaled_sum(graph: &Graph, id: NodeId) -> Option<[Option<NodeId>; 3]> {
+fn scaled_sum(graph: &Graph, id: NodeId) -> Vec<NodeId> {
     let multiplies = Op::Binary(Binary::Mul);
-    let [sum, scale] = graph.operands(id.value(), &multiplies).and_then(|[a, b]| {
+    let factors = graph.operands(id.value(), &multiplies);
+    let scaled = factors.and_then(|[a, b]| {
         either(a, b, |sum, scale| {
             let (Op::Cast { to: DType::F32, .. }, &[Some(x)]) = graph.operation(sum) else {
                 return None;
             };
-            let adds = matches!(graph.operation(x).0, Op::MatMul | Op::Conv(_));
-            (adds && graph.ty(x).dtype.is_integer()).then_some([sum, scale])
+            let whole = graph.ty(x).dtype.is_integer();
+            let adds = |op: &Op| matches!(op, Op::MatMul | Op::Conv(_));
+            behind(graph, x, adds, BEHIND).filter(|_| whole).map(|_| [sum.node, scale.node])
         })
-    })?;
-    let scale = Some(scale.node).filter(|&scale| *graph.node(scale).op() == multiplies);
-    Some([Some(sum.node), scale, Some(id)])
+    });
+    let Some([sum, scale]) = scaled else { return Vec::new() };
+    let of_scales = (*graph.node(scale).op() == multiplies).then_some(scale);
+    [sum, id].into_iter().chain(of_scales).collect()
 }
 
 fn makes_integers(node: &Node) -> bool {

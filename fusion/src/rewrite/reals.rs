@@ -3,7 +3,7 @@
 //! A kernel there computes with reals or with integers, so each conversion between them would end a launch. Two computations are
 //! exact in single precision: a byte less a zero point, and rounding and clamping to where bytes are, which gives the number that
 //! the byte is (but for the sign of zero). So images between two operators stay reals, and conversions are part of what makes
-//! them.
+//! them. Matmuls of such numbers are of fp16, with sums in single precision, by matrix units.
 
 use super::integers::{in_order, number};
 use super::ranges::either;
@@ -22,20 +22,29 @@ fn exact(dtype: DType) -> Option<f32> {
 }
 
 /// The graph with reals in place of what is dequantised from bytes, and in place of bytes that are only dequantised or widened;
-/// and without what changes no whole number, as where something is quantised twice. Biases of convolutions of integers become
-/// additions.
+/// and without what changes no whole number, as where something is quantised twice; matmuls of what bytes hold are of fp16. Biases
+/// of convolutions of integers become additions.
 pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
     let result = rebuilt(graph, |mut at, _, inputs| match (at.node.op(), inputs) {
-        (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => match wide_matmul(&mut at, x)? {
-            None => difference(&mut at, x),
-            sum => Ok(sum),
-        },
+        (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => {
+            let alone = at.node.input(0).and_then(|x| graph.only_reader(x.node)).is_some();
+            match if alone { wide_matmul(&mut at, x)? } else { None } {
+                None => difference(&mut at, x),
+                sum => Ok(sum),
+            }
+        }
         (Op::Cast { to: DType::I32, .. }, &[Some(x)]) => {
             bytes(&mut at, x, By::Reals)?.map(|real| at.cast(DType::I32, real)).transpose()
         }
         (Op::Binary(Binary::Sub), &[Some(a), Some(b)]) if at.graph.ty(a).dtype == DType::I32 => {
             let [a, b] = [bytes(&mut at, a, By::Reals)?, bytes(&mut at, b, By::Reals)?];
             let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
+            // As an integer NaN is 0, from which something is taken then, unless that is NaN as well: where a scale is 0, quotients
+            // by it are.
+            let [of_a, of_b] = [a, b].map(|x| Range::of(at.graph, x, DEEPEST).quotient);
+            if of_a != of_b && number(at.graph, b) != Some(0.0) {
+                return Ok(None);
+            }
             let real = less(&mut at, a, b)?;
             at.cast(DType::I32, real).map(Some)
         }
@@ -57,12 +66,14 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
     pruned(&result)
 }
 
-/// A matmul of integers that half precision holds, in single precision: one of fp16, for a GPU's matrix units. Sums are exact up to
-/// 2²⁴; beyond, each addition rounds, where the model rounds the sum once.
+/// A matmul of integers that half precision holds, in single precision: one of fp16, for a GPU's matrix units, if no sum leaves 32
+/// bits. Partial sums are exact up to 2²⁴ and rounded beyond, where the model rounds the last one.
 fn wide_matmul(at: &mut InPlace<'_>, sum: ValueId) -> Rebuilt<Option<ValueId>> {
     let (Op::MatMul, &[Some(a), Some(b)]) = at.graph.operation(sum) else { return Ok(None) };
-    let held = |integers| most(at.graph, integers).is_some_and(|most| most <= MOST_IN_FP16);
-    if !(held(a) && held(b)) {
+    let [of_a, of_b] = [a, b].map(|x| largest(at.graph, x).filter(|&most| most <= MOST_IN_FP16));
+    let depth = at.graph.ty(a).shape.last().and_then(Dim::known);
+    let most = of_a.zip(of_b).zip(depth).map(|((a, b), depth)| a * b * depth as f32);
+    if most.is_none_or(|most| most >= 2f32.powi(31)) {
         return Ok(None);
     }
     let operands = [in_fp16(at, a)?, in_fp16(at, b)?];
@@ -75,11 +86,11 @@ fn scaled_wide_matmul(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<O
     let both = scaled(at.graph, a).zip(scaled(at.graph, b));
     let Some(((x, row), (w, column))) = both else { return Ok(None) };
     let shape = |scale: Option<ValueId>| scale.map_or(&[][..], |scale| &at.graph.ty(scale).shape);
-    // One for all rows; but there may be one for each column.
-    let [row_sizes, column_sizes] = [shape(row), shape(column)];
-    let columns = column_sizes.iter().rev().skip(1).chain(row_sizes);
-    let fits = column_sizes.len() <= at.graph.ty(w).rank() && row_sizes.len() <= 1;
-    if !fits || columns.into_iter().any(|size| *size != 1) {
+    // The first has one for all; the second may have one for each column.
+    let [of_x, of_w] = [shape(row), shape(column)];
+    let others = of_w.iter().rev().skip(1).chain(of_x);
+    let fits = of_x.len() <= 1 && of_w.len() <= at.graph.ty(w).rank();
+    if !fits || others.into_iter().any(|size| *size != 1) {
         return Ok(None);
     }
     let operands = [in_fp16(at, x)?, in_fp16(at, w)?];
@@ -97,15 +108,20 @@ fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
     if graph.ty(value).dtype != DType::F32 {
         return None;
     }
-    let held = |x: ValueId| {
-        let held = |[low, high]: [f32; 2]| low >= -MOST_IN_FP16 && high <= MOST_IN_FP16;
-        graph.ty(x).shape == graph.ty(value).shape && whole(graph, x).is_some_and(held)
+    let fits = |x: ValueId| {
+        let same = graph.ty(x).shape == graph.ty(value).shape;
+        same && whole(graph, x).is_some_and(|ends| furthest(ends) <= MOST_IN_FP16)
+    };
+    // A scale such that two of them, multiplied, neither overflow nor vanish.
+    let usual = |scale: ValueId| {
+        let scales = graph.constant(scale).and_then(|scale| scale.as_slice::<f32>().ok());
+        scales.is_some_and(|scales| scales.iter().all(|x| (1e-18..1e18).contains(&x.abs())))
     };
     let factors = graph.operands(value, &Op::Binary(Binary::Mul));
     let scaled = factors.and_then(|[a, b]| {
-        either(a, b, |x, scale| (graph.constant(scale).is_some() && held(x)).then_some((x, scale)))
+        either(a, b, |x, scale| (usual(scale) && fits(x)).then_some((x, Some(scale))))
     });
-    scaled.map(|(x, scale)| (x, Some(scale))).or_else(|| held(value).then_some((value, None)))
+    scaled.or_else(|| fits(value).then_some((value, None)))
 }
 
 /// Whole numbers in half precision, converted where what makes them can do it.
@@ -124,17 +140,30 @@ fn in_fp16(at: &mut InPlace<'_>, numbers: ValueId) -> Rebuilt<ValueId> {
 /// Half precision holds all whole numbers up to this one.
 const MOST_IN_FP16: f32 = 2048.0;
 
-/// The largest magnitude that integers of 32 bits have, if they are bytes, bytes less bytes, or made of reals in a range.
-fn most(graph: &Graph, integers: ValueId) -> Option<f32> {
-    let largest = |[low, high]: [f32; 2]| low.abs().max(high.abs());
+fn furthest([low, high]: [f32; 2]) -> f32 {
+    low.abs().max(high.abs())
+}
+
+/// The largest magnitude that integers of 32 bits have, if they are bytes, or bytes less bytes.
+fn largest(graph: &Graph, integers: ValueId) -> Option<f32> {
     match graph.operation(integers) {
         _ if graph.ty(integers).dtype != DType::I32 => None,
-        (Op::Reshape(_) | Op::Transpose(_), &[Some(x)]) => most(graph, x),
-        (Op::Binary(Binary::Sub), &[Some(a), Some(b)]) => Some(most(graph, a)? + most(graph, b)?),
-        (Op::Cast { .. }, &[Some(x)]) if is_byte(graph.ty(x).dtype) => {
-            Some(largest(range_of(graph.ty(x).dtype)))
+        (Op::Reshape(_) | Op::Transpose(_), &[Some(x)]) => largest(graph, x),
+        (Op::Binary(Binary::Sub), &[Some(a), Some(b)]) => {
+            Some(largest_of_bytes(graph, a)? + largest_of_bytes(graph, b)?)
         }
-        (Op::Cast { .. }, &[Some(x)]) => whole(graph, x).map(largest),
+        _ => largest_of_bytes(graph, integers),
+    }
+}
+
+/// That of bytes, of reals in a range, and of one number.
+fn largest_of_bytes(graph: &Graph, integers: ValueId) -> Option<f32> {
+    match graph.operation(integers) {
+        (Op::Reshape(_) | Op::Transpose(_), &[Some(x)]) => largest_of_bytes(graph, x),
+        (Op::Cast { .. }, &[Some(x)]) if is_byte(graph.ty(x).dtype) => {
+            Some(furthest(range_of(graph.ty(x).dtype)))
+        }
+        (Op::Cast { .. }, &[Some(x)]) => whole(graph, x).map(furthest),
         (Op::Constant(_), _) => number(graph, integers).map(f32::abs),
         _ => None,
     }

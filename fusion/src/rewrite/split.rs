@@ -32,7 +32,8 @@ enum Split {
 }
 
 /// The graph with such reductions as two, where that is faster on the target, a GPU: by the cost of reading, or, where sizes are
-/// symbols, where one block would read much. Partial results of half precision are held in single precision.
+/// symbols, where one block would read much. Partial results of half precision are held in single precision. What is computed of
+/// a reduction's one number is computed where the reduction leaves it ([`on_kept_axes`]).
 pub(crate) fn split_reductions(graph: &Graph, target: &Target, hints: &Bindings) -> Rebuilt<Graph> {
     let planned = planning_sizes(graph, hints);
     rebuilt(graph, |at, _, inputs| match split(graph, at.node, target, &planned) {
@@ -41,14 +42,16 @@ pub(crate) fn split_reductions(graph: &Graph, target: &Target, hints: &Bindings)
     })
 }
 
-/// What is computed of single numbers on the axes that a reduction keeps, so that no change of view stands between the two.
+/// What is computed of a reduction's one number, and of numbers made of it, on the axes that the reduction keeps: no change of view
+/// stands between them then, and they can share a launch.
 fn on_kept_axes(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
+    let is_made = |op: &Op| matches!(op.info().class, Class::Reduction | Class::Pointwise);
     let out = &at.node.outputs()[0];
     if at.node.op().info().class != Class::Pointwise || out.rank() > 0 {
         return Ok(None);
     }
     let kept = |value: ValueId| match at.graph.operation(value) {
-        (Op::Reshape(_), &[Some(x)]) => x,
+        (Op::Reshape(_), &[Some(x)]) if is_made(at.graph.node(x.node).op()) => x,
         _ => value,
     };
     let of: Vec<_> = inputs.iter().map(|value| value.map(kept)).collect();

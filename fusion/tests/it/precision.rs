@@ -124,12 +124,14 @@ fn sums_of_integers_are_scaled_before_they_are_rounded() {
         %0 = Input : f32[] "scale"
         %1 = Input : i32[1, 64] "x"
         %2 = Input : i32[64, 1] "w"
-        %3 = Constant(0.0001220703125) : f32[] "scale of weights"
-        %4 = MatMul(%1, %2) : i32[1, 1] "sum"
-        %5 = Cast(%4) {to: f32, saturate: true} : f32[1, 1] "real"
-        %6 = Mul(%0, %3) : f32[] "both scales"
-        %7 = Mul(%5, %6) : f32[1, 1] "y"
-        return "y" = %7
+        %3 = Constant(0.000001) : f32[] "scale of weights"
+        %4 = Constant(64) : i32[] "bias"
+        %5 = MatMul(%1, %2) : i32[1, 1] "matmul"
+        %6 = Add(%5, %4) : i32[1, 1] "sum"
+        %7 = Cast(%6) {to: f32, saturate: true} : f32[1, 1] "real"
+        %8 = Mul(%0, %3) : f32[] "both scales"
+        %9 = Mul(%7, %8) : f32[1, 1] "y"
+        return "y" = %9
     "#;
     let (graph, none) = (parse(text, &[]).unwrap(), Bindings::new());
     let inputs = [
@@ -138,5 +140,7 @@ fn sums_of_integers_are_scaled_before_they_are_rounded() {
         Tensor::from_vec(vec![64, 1], vec![128_i32; 64]).unwrap(),
     ];
     let found = evaluate_with(&convert(&graph, DType::F16).unwrap(), &inputs, &none).unwrap();
-    assert_eq!(found[0].as_slice::<f32>().unwrap(), [2f32.powi(20 - 12 - 13)]);
+    let (found, expected) =
+        (found[0].as_slice::<f32>().unwrap(), (2f64.powi(20) + 64.0) * 1e-6 / 4096.0);
+    assert!((f64::from(found[0]) / expected - 1.0).abs() < 2f64.powi(-10), "{found:?}, {expected}");
 }

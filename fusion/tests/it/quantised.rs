@@ -138,7 +138,7 @@ fn matmuls_of_integers_take_what_follows() {
     }
 }
 
-/// As `DynamicQuantizeLinear` and `MatMulInteger`: a scale that is computed may be 0, and a quotient NaN, which is 0 as an integer.
+/// As `DynamicQuantizeLinear` and `MatMulInteger`. Of zeros alone, the scale is 0, and quotients are NaN, which is 0 as an integer.
 #[test]
 fn bytes_are_multiplied_in_fp16() {
     use Family::{MatMul, Pointwise};
@@ -147,24 +147,55 @@ fn bytes_are_multiplied_in_fp16() {
         %0 = Input : f32[b, 3, 40] "x"
         %1 = Input : f32[] "scale"
         %2 = Input : i8[40, 24] "weights"
-        %3 = Constant(0.0) : f32[] "low"
-        %4 = Constant(255.0) : f32[] "high"
-        %5 = Constant(117) : i32[] "zero"
-        %6 = Div(%0, %1) : f32[b, 3, 40] "quotient"
-        %7 = Round(%6) : f32[b, 3, 40] "rounded"
-        %8 = Max(%7, %3) : f32[b, 3, 40] "not low"
-        %9 = Min(%8, %4) : f32[b, 3, 40] "not high"
-        %10 = Cast(%9) {to: u8, saturate: true} : u8[b, 3, 40] "bytes"
-        %11 = Cast(%10) {to: i32, saturate: true} : i32[b, 3, 40] "wide"
-        %12 = Sub(%11, %5) : i32[b, 3, 40] "centered"
-        %13 = Cast(%2) {to: i32, saturate: true} : i32[40, 24] "wide weights"
-        %14 = MatMul(%12, %13) : i32[b, 3, 24] "sums"
-        %15 = Cast(%14) {to: f32, saturate: true} : f32[b, 3, 24] "real"
-        %16 = Mul(%15, %1) : f32[b, 3, 24] "scaled"
-        return "y" = %16
+        %3 = Input : f32[] "least"
+        %4 = Constant(0.0) : f32[] "low"
+        %5 = Constant(255.0) : f32[] "high"
+        %6 = Div(%3, %1) : f32[] "below"
+        %7 = Sub(%4, %6) : f32[] "offset"
+        %8 = Max(%7, %4) : f32[] "offset not low"
+        %9 = Min(%8, %5) : f32[] "offset not high"
+        %10 = Round(%9) : f32[] "rounded offset"
+        %11 = Cast(%10) {to: u8, saturate: true} : u8[] "zero"
+        %12 = Cast(%11) {to: i32, saturate: true} : i32[] "wide zero"
+        %13 = Div(%0, %1) : f32[b, 3, 40] "quotient"
+        %14 = Round(%13) : f32[b, 3, 40] "rounded"
+        %15 = Cast(%11) {to: f32, saturate: true} : f32[] "real zero"
+        %16 = Add(%14, %15) : f32[b, 3, 40] "moved"
+        %17 = Max(%16, %4) : f32[b, 3, 40] "not low"
+        %18 = Min(%17, %5) : f32[b, 3, 40] "not high"
+        %19 = Cast(%18) {to: u8, saturate: true} : u8[b, 3, 40] "bytes"
+        %20 = Cast(%19) {to: i32, saturate: true} : i32[b, 3, 40] "wide"
+        %21 = Sub(%20, %12) : i32[b, 3, 40] "centered"
+        %22 = Cast(%2) {to: i32, saturate: true} : i32[40, 24] "wide weights"
+        %23 = MatMul(%21, %22) : i32[b, 3, 24] "sums"
+        %24 = Cast(%23) {to: f32, saturate: true} : f32[b, 3, 24] "real"
+        %25 = Mul(%24, %1) : f32[b, 3, 24] "scaled"
+        return "y" = %25
     "#;
-    check(text, &[Pointwise, Pointwise, MatMul]);
+    check(text, &[Pointwise, Pointwise, Pointwise, MatMul]);
     assert_eq!(multiplied(text), [DType::F16; 2]);
+    check_values(text, |i| if i == 2 { 1.0 } else { 0.0 });
+}
+
+/// Kernels add no matmuls of different types: these are two launches, of which the second adds the first one's result.
+#[test]
+fn matmuls_of_bytes_and_of_reals_are_apart() {
+    use Family::{MatMul, Pointwise};
+    let text = r#"
+        symbols b
+        %0 = Input : u8[b, 16] "x"
+        %1 = Input : i8[16, 24] "w"
+        %2 = Input : f32[b, 8] "z"
+        %3 = Input : f32[8, 24] "v"
+        %4 = Cast(%0) {to: i32, saturate: true} : i32[b, 16] "wide x"
+        %5 = Cast(%1) {to: i32, saturate: true} : i32[16, 24] "wide w"
+        %6 = MatMul(%4, %5) : i32[b, 24] "sums"
+        %7 = Cast(%6) {to: f32, saturate: true} : f32[b, 24] "real"
+        %8 = MatMul(%2, %3) : f32[b, 24] "other"
+        %9 = Add(%7, %8) : f32[b, 24] "y"
+        return "y" = %9
+    "#;
+    check(text, &[Pointwise, Pointwise, MatMul, MatMul]);
 }
 
 /// What the matmuls of a model's plan multiply.
@@ -335,14 +366,9 @@ fn what_bytes_change_is_left_to_them() {
     "#,
         &[Pointwise, Pointwise],
     );
-    for of_bytes in ["8", "10"] {
-        check_zeros(of_bytes);
-    }
-}
-
-/// As `DynamicQuantizeLinear` and `DequantizeLinear` of zeros, whose scale is 0: of bytes, or of bytes less others.
-fn check_zeros(value: &str) {
-    let text = r#"
+    // As `DynamicQuantizeLinear` and `DequantizeLinear` of zeros, whose scale is 0: of bytes, of bytes less others, and less a constant.
+    for of_bytes in ["8", "10", "12"] {
+        let text = r#"
         symbols b
         %0 = Input : f32[b, 64] "x"
         %1 = Input : f32[b, 64] "scale"
@@ -355,15 +381,28 @@ fn check_zeros(value: &str) {
         %8 = Cast(%7) {to: u8, saturate: true} : u8[b, 64] "bytes"
         %9 = Cast(%8) {to: i32, saturate: true} : i32[b, 64] "wide"
         %10 = Sub(%9, %9) : i32[b, 64] "centered"
-        %11 = Cast(%VALUE) {to: f32, saturate: true} : f32[b, 64] "y"
-        return "y" = %11
+        %11 = Constant(117) : i32[] "zero point"
+        %12 = Sub(%9, %11) : i32[b, 64] "moved"
+        %13 = Cast(%VALUE) {to: f32, saturate: true} : f32[b, 64] "y"
+        return "y" = %13
     "#;
-    let text = text.replace("VALUE", value);
-    let (graph, target) = (parse(&text, &[]).unwrap(), "sm_90a".parse().unwrap());
+        check_values(&text.replace("VALUE", of_bytes), |_| 0.0);
+    }
+}
+
+/// What is planned for a GPU gives what the model gives, bit for bit, where each input has one number, by the input's place.
+fn check_values(text: &str, value: impl Fn(usize) -> f64) {
+    let (graph, target) = (parse(text, &[]).unwrap(), "sm_90a".parse().unwrap());
     let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
     let bindings = sizes(&[("b", 1)]);
-    let inputs =
-        [0, 1].map(|_| tensor(graph.ty(graph.inputs()[0].value()).dtype, vec![1, 64], &[0.0; 64]));
+    let inputs = graph.inputs().iter().enumerate().map(|(place, &id)| {
+        let ty = graph.ty(id.value());
+        let shape = ty.shape.iter().map(|dim| dim.eval(&bindings).unwrap() as usize);
+        let shape: Vec<usize> = shape.collect();
+        let data = vec![value(place); shape.iter().product()];
+        tensor(ty.dtype, shape, &data)
+    });
+    let inputs: Vec<_> = inputs.collect();
     let of = |graph| evaluate_with(graph, &inputs, &bindings).unwrap();
     assert_eq!(of(&planned.graph)[0].bytes(), of(&graph)[0].bytes(), "{}", planned.program);
 }

@@ -28,6 +28,7 @@ fn mat_mul() {
         ("bf16[2, 3]; bf16[3, 4]", "f32[2, 4]"),
         ("f16[2, 3]; f32[3, 4]", "!DType"),
         ("i32[2, 3]; i32[3, 4]", "!DType"),
+        ("f64[2, 3]; f64[3, 4]", "!DType"),
     ];
     for (inputs, expected) in rows {
         check(&Op::WideMatMul, inputs, expected);

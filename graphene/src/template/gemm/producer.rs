@@ -3,6 +3,7 @@
 //! their way then.
 
 use super::{Context, Edges, GROUP, PANEL, Place};
+use crate::error::MultipleOf;
 use crate::schedule::vector;
 use crate::template::matmul::{Both, MatMul, tiled};
 use crate::template::{fragments::own_group, stage::Side, tiled_mma::By};
@@ -12,7 +13,7 @@ use crate::{
 };
 
 /// Elements that a thread asks for before it waits for the first of them.
-const AHEAD: i64 = 8;
+const LOADS: i64 = 8;
 
 /// What a stage is filled with.
 struct Fill<'a> {
@@ -157,7 +158,7 @@ impl Context<'_> {
         })
     }
 
-    /// All threads move elements, `GROUP` at a time, zeros where there are none.
+    /// All threads move elements, [`LOADS`] each at a time, zeros where there are none.
     fn fill_by_moves(&self, k: &mut Builder, own: ThreadsId) -> Result {
         let MatMul { scalar, a_transposed, b_transposed, .. } = self.gemm.matmul;
         let [thread] = k.indices(own, ["mover"])?;
@@ -165,6 +166,7 @@ impl Context<'_> {
             let of_side = |i: usize| (0..fill.from[i].len()).map(move |matrix| (i, matrix));
             for (i, matrix) in of_side(0).chain(of_side(1)) {
                 let [rows, columns] = self.gemm.sizes()[i];
+                MultipleOf(GROUP * LOADS).check("elements of a tile", rows * columns)?;
                 let to = self.part_of(k, (i, matrix), fill.stage)?;
                 let at = fill.place.at(fill.at()[i].map(Expr::clone));
                 let from = k.index(fill.from[i][matrix], "tile", at)?;
@@ -173,20 +175,20 @@ impl Context<'_> {
                 let fast = Expr::from(if across { rows } else { columns });
                 let header = self.stage_of(k, (i, matrix), fill)?;
                 k.decompose(header, |k| {
-                    k.for_("round", 0..rows * columns / (GROUP * AHEAD), 1, false, |k, round| {
+                    k.for_("round", 0..rows * columns / (GROUP * LOADS), 1, false, |k, round| {
                         let at = |e: &Var| {
-                            let linear = (Expr::from(round) * AHEAD + e) * GROUP + &thread;
+                            let linear = (Expr::from(round) * LOADS + e) * GROUP + &thread;
                             let (slow, fast) = (linear.div(&fast), linear.rem(&fast));
                             if across { [fast, slow] } else { [slow, fast] }
                         };
-                        let words = vector(k, "words", AHEAD, scalar)?;
-                        k.unroll("e", AHEAD, |k, e| {
+                        let words = vector(k, "words", LOADS, scalar)?;
+                        k.unroll("e", LOADS, |k, e| {
                             let from = k.index(from, "from", self.within(at(e)))?;
                             k.init(Operand::at(words, [e]), 0.0)?;
                             let word = Operand::at(words, [e]);
                             k.if_(Test::Inside(from.into()), |k| k.move_(word, from))
                         })?;
-                        k.unroll("e", AHEAD, |k, e| {
+                        k.unroll("e", LOADS, |k, e| {
                             k.move_(Operand::at(to, at(e)), Operand::at(words, [e]))
                         })
                     })
