@@ -154,7 +154,7 @@ pub enum Op {
     // Matmuls and convolutions.
     /// `a[…,m,k], b[…,k,n] → y[…,m,n]`; both of rank ≥ 2, leading dims broadcast.
     MatMul,
-    /// The same of `f16`, `bf16` or `f32`, `y` in `f32`: sums of 16-bit types are not rounded to 16 bits.
+    /// `MatMul` of `f16`, `bf16` or `f32`, with `y` in `f32`: sums are not rounded to 16 bits.
     WideMatMul,
     /// `x[n,c,…], w[m,c/group,…], bias[m]? → y[n,m,…]`.
     Conv(ConvAttrs),

@@ -12,8 +12,8 @@ pub(crate) fn is_real(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// The elements that a matmul or a convolution multiplies, or the first that another operation reads.
-pub(crate) fn factors(graph: &Graph, id: NodeId) -> Option<DType> {
+/// The type of the first operand; of a matmul and a convolution, both have it.
+pub(crate) fn operand_type(graph: &Graph, id: NodeId) -> Option<DType> {
     graph.node(id).input(0).map(|value| graph.ty(value).dtype)
 }
 

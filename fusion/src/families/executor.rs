@@ -68,7 +68,7 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
             let largest = pool.kind == PoolKind::Max { indices: None };
             (real && computes || bytes && largest) && pool.strides.len() <= 3
         }
-        // Made for a GPU's matrix units.
+        // Only plans for GPUs have it.
         Op::WideMatMul => false,
         Op::Input | Op::Constant(_) | Op::NonZero => false,
         Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => false,

@@ -6,7 +6,7 @@
 //! element. Fewer blocks than cores leave cores idle. Memory and arithmetic overlap, but not perfectly.
 
 use crate::base::cost::{Cost, LOOP_BLOCK, move_cost, read_time};
-use crate::base::elements::{factors, is_by_threads};
+use crate::base::elements::{is_by_threads, operand_type};
 use crate::base::groups::{Executor, Family};
 use crate::base::sizes::ceil;
 use crate::base::variants::When;
@@ -113,23 +113,23 @@ impl<'a> Costs<'a> {
         cost
     }
 
-    /// Whether a GPU's warpgroups multiply what a group's matmuls do.
+    /// Whether warpgroups (`wgmma`) take the operands of a group's matmuls.
     fn has_warpgroups(&self, set: Set) -> bool {
-        let half = matches!(self.factors(set), Some(DType::F16 | DType::BF16));
+        let half = matches!(self.operand_type(set), Some(DType::F16 | DType::BF16));
         self.target.has(Feature::Wgmma) && half
     }
 
-    /// Whether a GPU's threads multiply what a group's matmuls do.
+    /// Whether a GPU's threads multiply the operands of a group's matmuls, not its tensor cores.
     fn is_by_threads(&self, set: Set, family: Family) -> bool {
         self.target.kind != Kind::Cpu
             && matches!(family, Family::MatMul | Family::Mlp)
-            && self.factors(set).is_some_and(|dtype| is_by_threads(self.target, dtype))
+            && self.operand_type(set).is_some_and(|dtype| is_by_threads(self.target, dtype))
     }
 
-    /// What the matmuls of a group multiply, if it has any.
-    fn factors(&self, set: Set) -> Option<DType> {
+    /// The type of the operands of a group's first matmul, if it has one.
+    fn operand_type(&self, set: Set) -> Option<DType> {
         let first = self.net.matmuls(set).next()?;
-        factors(self.net.graph, self.net[first].node)
+        operand_type(self.net.graph, self.net[first].node)
     }
 
     /// Whether what threads would multiply is a call of the library, which is taken to wait for nothing.
@@ -389,7 +389,7 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> f64 {
     };
     let last = |slot: usize| input(slot).and_then(|sizes| sizes.last().copied()).unwrap_or(1.0);
     let vector = |operations: f64| operations / target.peak.of(Precision::F32);
-    let multiplied = factors(net.graph, operation.node).unwrap_or(operation.dtype);
+    let multiplied = operand_type(net.graph, operation.node).unwrap_or(operation.dtype);
     let matmuls =
         |operations: f64| operations / target.peak.of(precision(multiplied, target.single()));
     // Recurrent layers and transposed convolutions never round single precision.

@@ -9,7 +9,7 @@
 //! Executors compile what is legal here, on every target: what one of them cannot compute, a check refuses. An
 //! operation that no template takes alone shares no launch (`executor`), so checks ask no more about its elements.
 
-use crate::base::elements::{factors, is_real};
+use crate::base::elements::{is_real, operand_type};
 use crate::base::groups::{Family, Reason};
 use crate::families::kernels::sums::sum_of;
 use crate::partition::fusion_graph::{FusionGraph, Read, Role, Row, ShapeId};
@@ -135,7 +135,7 @@ fn matmuls(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let first = net.matmuls(set).next().expect("the template is chosen for its matmuls");
     points_have_shape(net, set, &[net[first].shape])?;
     refuse_if(net.matmuls(set).any(|op| net[op].shape != net[first].shape), Reason::Shape)?;
-    let types = |op: OpId| (factors(net.graph, net[op].node), net[op].dtype);
+    let types = |op: OpId| (operand_type(net.graph, net[op].node), net[op].dtype);
     refuse_if(net.matmuls(set).any(|op| types(op) != types(first)), Reason::Type)?;
     stores_what_waits(net, set, is_matmul, Family::MatMul)?;
     if rules.target.kind == Kind::Cpu {
@@ -247,7 +247,7 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
             refuse_if(is_inner(set, b.from) || net.known(b.shape).len() != 2, Reason::Weights)?;
             refuse_if(latest != shapes.len().checked_sub(1), Reason::Chain)?;
             let own = net[op].dtype;
-            let read = factors(net.graph, net[op].node);
+            let read = operand_type(net.graph, net[op].node);
             let same = *dtype.get_or_insert(own) == own && read == Some(own);
             refuse_if(!same || !is_real(own), Reason::Type)?;
             let depth = net.known(a.shape).last().copied().flatten().ok_or(Reason::Width)?;

@@ -1,6 +1,5 @@
 //! Running a model in other elements than its own: single precision in half precision.
 
-use super::ranges::either;
 use crate::base::error::FusionError;
 use crate::base::rebuild::{InPlace, Rebuilt, Regrown, rebuilt};
 use graphene_frontend::eval::evaluate_op;
@@ -124,7 +123,7 @@ fn half_values(graph: &Graph, matmul: NodeId) -> Option<DType> {
     of_half.then_some(half)
 }
 
-/// Masks, guards, scales, casts and changes of view between a matmul and a softmax, or a scale, at most.
+/// How many operations [`behind`] looks through at most.
 const BEHIND: usize = 8;
 
 /// The first such operation behind a value, through what masks, guards, scales, casts and reshapes.
@@ -157,7 +156,7 @@ fn allows_half(op: &Op) -> bool {
 
 /// For each node, whether it is index arithmetic: of single precision, computed from integers and constants alone, and read
 /// on the way to an integer. fp16 skips odd integers beyond 2048, bf16 beyond 256, and a rounded logarithm moves a position
-/// to the next bucket.
+/// to the next bucket. Or it scales a sum of integers ([`scaled_sums`]).
 fn counts(graph: &Graph) -> Vec<bool> {
     let single = |ty: &TensorType| ty.dtype == DType::F32;
     let mut counts = vec![false; graph.len()];
@@ -176,35 +175,54 @@ fn counts(graph: &Graph) -> Vec<bool> {
         let needs = |reader: NodeId| counts[reader.index()] || makes_integers(graph.node(reader));
         counts[id.index()] &= graph.uses(id).iter().any(|&(reader, _)| needs(reader));
     }
-    let scaled: Vec<NodeId> = graph.nodes().flat_map(|(id, _)| scaled_sum(graph, id)).collect();
-    for id in scaled {
+    for id in scaled_sums(graph) {
         counts[id.index()] = true;
         for value in graph.node(id).inputs().iter().flatten() {
-            counts[value.node.index()] |=
-                graph.constant(*value).is_some_and(|x| x.dtype() == DType::F32);
+            let constant = graph.constant(*value).is_some_and(|x| x.dtype() == DType::F32);
+            counts[value.node.index()] |= constant;
         }
     }
     counts
 }
 
-/// If a node scales a sum of integers, what is computed before the result may be rounded: the conversion of the sum, which fp16
-/// may not hold, the scale, if it is one scale times another, which fp16 may hold with few digits, and the node.
-fn scaled_sum(graph: &Graph, id: NodeId) -> Vec<NodeId> {
-    let multiplies = Op::Binary(Binary::Mul);
-    let factors = graph.operands(id.value(), &multiplies);
-    let scaled = factors.and_then(|[a, b]| {
-        either(a, b, |sum, scale| {
-            let (Op::Cast { to: DType::F32, .. }, &[Some(x)]) = graph.operation(sum) else {
-                return None;
+/// What has to stay in fp32 where sums of integers are scaled: conversions of sums, which fp16 may overflow, their multiplications
+/// by scales, and the arithmetic of scales alone, which fp16 may underflow.
+fn scaled_sums(graph: &Graph) -> Vec<NodeId> {
+    let mut sums = vec![false; graph.len()];
+    let mut found = Vec::new();
+    for (id, _) in graph.nodes() {
+        let is_scale = |value: ValueId| {
+            graph.constant(value).is_some() || graph.ty(value).shape.iter().all(|size| *size == 1)
+        };
+        let mut scale = match graph.operation(id.value()) {
+            (Op::Cast { to: DType::F32, .. }, &[Some(x)]) if is_sum(graph, x) => None,
+            (Op::Binary(op @ (Binary::Mul | Binary::Div)), &[Some(a), Some(b)]) => {
+                match [a, b].map(|value| sums[value.node.index()]) {
+                    [true, false] if is_scale(b) => Some(b),
+                    [false, true] if is_scale(a) && *op == Binary::Mul => Some(a),
+                    _ => continue,
+                }
+            }
+            _ => continue,
+        };
+        sums[id.index()] = true;
+        found.push(id);
+        while let Some(value) = scale {
+            scale = match graph.operation(value) {
+                (Op::Reshape(_), &[of]) => of,
+                (Op::Binary(Binary::Mul | Binary::Div), _) => None,
+                _ => break,
             };
-            let whole = graph.ty(x).dtype.is_integer();
-            let adds = |op: &Op| matches!(op, Op::MatMul | Op::Conv(_));
-            behind(graph, x, adds, BEHIND).filter(|_| whole).map(|_| [sum.node, scale.node])
-        })
-    });
-    let Some([sum, scale]) = scaled else { return Vec::new() };
-    let of_scales = (*graph.node(scale).op() == multiplies).then_some(scale);
-    [sum, id].into_iter().chain(of_scales).collect()
+            found.push(value.node);
+        }
+    }
+    found
+}
+
+/// Whether integers are sums, of a matmul or a convolution.
+fn is_sum(graph: &Graph, integers: ValueId) -> bool {
+    let adds = |op: &Op| matches!(op, Op::MatMul | Op::Conv(_));
+    graph.ty(integers).dtype.is_integer() && behind(graph, integers, adds, BEHIND).is_some()
 }
 
 fn makes_integers(node: &Node) -> bool {

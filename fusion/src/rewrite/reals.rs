@@ -3,7 +3,7 @@
 //! A kernel there computes with reals or with integers, so each conversion between them would end a launch. Two computations are
 //! exact in single precision: a byte less a zero point, and rounding and clamping to where bytes are, which gives the number that
 //! the byte is (but for the sign of zero). So images between two operators stay reals, and conversions are part of what makes
-//! them. Matmuls of such numbers are of fp16, with sums in single precision, by matrix units.
+//! them. Matmuls of such numbers run on tensor cores, with operands in fp16 and sums in fp32.
 
 use super::integers::{in_order, number};
 use super::ranges::either;
@@ -22,8 +22,8 @@ fn exact(dtype: DType) -> Option<f32> {
 }
 
 /// The graph with reals in place of what is dequantised from bytes, and in place of bytes that are only dequantised or widened;
-/// and without what changes no whole number, as where something is quantised twice; matmuls of what bytes hold are of fp16. Biases
-/// of convolutions of integers become additions.
+/// and without what changes no whole number, as where something is quantised twice; matmuls of numbers that bytes hold are
+/// `WideMatMul`s of fp16. Biases of convolutions of integers become additions.
 pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
     let result = rebuilt(graph, |mut at, _, inputs| match (at.node.op(), inputs) {
         (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => {
@@ -39,10 +39,11 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
         (Op::Binary(Binary::Sub), &[Some(a), Some(b)]) if at.graph.ty(a).dtype == DType::I32 => {
             let [a, b] = [bytes(&mut at, a, By::Reals)?, bytes(&mut at, b, By::Reals)?];
             let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
-            // As an integer NaN is 0, from which something is taken then, unless that is NaN as well: where a scale is 0, quotients
-            // by it are.
-            let [of_a, of_b] = [a, b].map(|x| Range::of(at.graph, x, DEEPEST).quotient);
-            if of_a != of_b && number(at.graph, b) != Some(0.0) {
+            // NaN becomes 0 as an integer, so that the model has `0 - b` where a is NaN; the difference of reals would be NaN, and
+            // become 0. So integers stay, unless b is NaN wherever a is (quotients by one scale, which may be 0), or is 0.
+            let [of_a, of_b] = [a, b].map(|x| Range::of(at.graph, x, DEEPEST).nan);
+            let alike = of_a == of_b && of_a != NaN::Perhaps;
+            if !alike && number(at.graph, b) != Some(0.0) {
                 return Ok(None);
             }
             let real = less(&mut at, a, b)?;
@@ -66,8 +67,9 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
     pruned(&result)
 }
 
-/// A matmul of integers that half precision holds, in single precision: one of fp16, for a GPU's matrix units, if no sum leaves 32
-/// bits. Partial sums are exact up to 2²⁴ and rounded beyond, where the model rounds the last one.
+/// A matmul of 32-bit integers that is converted to single precision, as a `WideMatMul` of fp16 for tensor cores, if fp16 holds both
+/// operands and no sum overflows 32 bits. Sums are exact up to 2²⁴; beyond, partial sums are rounded, where the model rounds the
+/// last one.
 fn wide_matmul(at: &mut InPlace<'_>, sum: ValueId) -> Rebuilt<Option<ValueId>> {
     let (Op::MatMul, &[Some(a), Some(b)]) = at.graph.operation(sum) else { return Ok(None) };
     let [of_a, of_b] = [a, b].map(|x| largest(at.graph, x).filter(|&most| most <= MOST_IN_FP16));
@@ -80,13 +82,13 @@ fn wide_matmul(at: &mut InPlace<'_>, sum: ValueId) -> Rebuilt<Option<ValueId>> {
     at.add(Op::WideMatMul, &operands).map(Some)
 }
 
-/// A matmul of whole numbers, or of such times scales, as one of fp16 times the scales: as exact as [`wide_matmul`], where the
-/// model rounds each term.
+/// `MatMul(x·s, w·t)` as `WideMatMul(x, w)·(s·t)`, where x and w are whole numbers that fp16 holds, and s and t constant scales, if
+/// any. Sums round as those of [`wide_matmul`]; the model rounds each scaled term.
 fn scaled_wide_matmul(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<Option<ValueId>> {
     let both = scaled(at.graph, a).zip(scaled(at.graph, b));
     let Some(((x, row), (w, column))) = both else { return Ok(None) };
     let shape = |scale: Option<ValueId>| scale.map_or(&[][..], |scale| &at.graph.ty(scale).shape);
-    // The first has one for all; the second may have one for each column.
+    // s is one number; t may be one for each column. What varies along K is no factor of the sum.
     let [of_x, of_w] = [shape(row), shape(column)];
     let others = of_w.iter().rev().skip(1).chain(of_x);
     let fits = of_x.len() <= 1 && of_w.len() <= at.graph.ty(w).rank();
@@ -102,8 +104,7 @@ fn scaled_wide_matmul(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<O
     at.with(Binary::Mul, sum, scale).map(Some)
 }
 
-/// The whole numbers of a value of single precision, which half precision holds, and the constant that they are multiplied by, if
-/// any.
+/// Of a value of single precision that is whole numbers that fp16 holds, or such times a constant scale: the numbers, and the scale.
 fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
     if graph.ty(value).dtype != DType::F32 {
         return None;
@@ -112,19 +113,19 @@ fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
         let same = graph.ty(x).shape == graph.ty(value).shape;
         same && whole(graph, x).is_some_and(|ends| furthest(ends) <= MOST_IN_FP16)
     };
-    // A scale such that two of them, multiplied, neither overflow nor vanish.
-    let usual = |scale: ValueId| {
+    // Two such scales, multiplied, neither overflow nor underflow.
+    let is_moderate = |scale: ValueId| {
         let scales = graph.constant(scale).and_then(|scale| scale.as_slice::<f32>().ok());
         scales.is_some_and(|scales| scales.iter().all(|x| (1e-18..1e18).contains(&x.abs())))
     };
     let factors = graph.operands(value, &Op::Binary(Binary::Mul));
     let scaled = factors.and_then(|[a, b]| {
-        either(a, b, |x, scale| (usual(scale) && fits(x)).then_some((x, Some(scale))))
+        either(a, b, |x, scale| (is_moderate(scale) && fits(x)).then_some((x, Some(scale))))
     });
     scaled.or_else(|| fits(value).then_some((value, None)))
 }
 
-/// Whole numbers in half precision, converted where what makes them can do it.
+/// Whole numbers in fp16. They are converted before changes of view, so that the launch that makes them can store them so.
 fn in_fp16(at: &mut InPlace<'_>, numbers: ValueId) -> Rebuilt<ValueId> {
     match at.graph.operation(numbers) {
         (op @ (Op::Reshape(_) | Op::Transpose(_)), &[Some(x)]) => {
@@ -144,7 +145,7 @@ fn furthest([low, high]: [f32; 2]) -> f32 {
     low.abs().max(high.abs())
 }
 
-/// The largest magnitude that integers of 32 bits have, if they are bytes, or bytes less bytes.
+/// An upper bound of the magnitude of 32-bit integers that are bytes, or differences of two bytes.
 fn largest(graph: &Graph, integers: ValueId) -> Option<f32> {
     match graph.operation(integers) {
         _ if graph.ty(integers).dtype != DType::I32 => None,
@@ -156,7 +157,7 @@ fn largest(graph: &Graph, integers: ValueId) -> Option<f32> {
     }
 }
 
-/// That of bytes, of reals in a range, and of one number.
+/// The same of bytes, of reals of a known range that were converted, and of a constant of one element.
 fn largest_of_bytes(graph: &Graph, integers: ValueId) -> Option<f32> {
     match graph.operation(integers) {
         (Op::Reshape(_) | Op::Transpose(_), &[Some(x)]) => largest_of_bytes(graph, x),
@@ -185,7 +186,7 @@ fn difference(at: &mut InPlace<'_>, integers: ValueId) -> Rebuilt<Option<ValueId
             less(at, a, b).map(Some)
         }
         (Op::Cast { to: DType::I32, .. }, &[Some(x)])
-            if is_exact(at.graph, x) && !Range::of(at.graph, x, DEEPEST).quotient =>
+            if is_exact(at.graph, x) && Range::of(at.graph, x, DEEPEST).nan == NaN::Never =>
         {
             single(at, x)
         }
@@ -263,9 +264,9 @@ fn is_clamped(graph: &Graph, reals: ValueId, dtype: DType, by: By) -> bool {
         _ if is_byte(dtype) => range_of(dtype),
         _ => return false,
     };
-    let Range { ends: [low, high], whole, quotient } = Range::of(graph, reals, DEEPEST);
+    let Range { ends: [low, high], whole, nan } = Range::of(graph, reals, DEEPEST);
     let known = exact(graph.ty(reals).dtype).is_some() && whole && low >= least && high <= most;
-    known && (by == By::Reals || !quotient)
+    known && (by == By::Reals || nan == NaN::Never)
 }
 
 /// The whole number that an operation gives, if it is one that it is given: rounded, clamped to where it is, or with an addition
@@ -305,13 +306,33 @@ struct Range {
     ends: [f32; 2],
     /// It is a whole number.
     whole: bool,
-    /// It may be NaN: it is made of a quotient whose divisor may be 0.
-    quotient: bool,
+    /// Where it is NaN, as far as arithmetic makes it that.
+    nan: NaN,
+}
+
+/// Where a value is NaN.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NaN {
+    Never,
+    /// Where this divisor is 0, and what it divides.
+    Quotient(ValueId),
+    /// Where either of two others is.
+    Perhaps,
+}
+
+impl NaN {
+    fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Never, nan) | (nan, Self::Never) => nan,
+            (nan, other) if nan == other => nan,
+            _ => Self::Perhaps,
+        }
+    }
 }
 
 impl Range {
     const ALL: Range =
-        Range { ends: [f32::NEG_INFINITY, f32::INFINITY], whole: false, quotient: false };
+        Range { ends: [f32::NEG_INFINITY, f32::INFINITY], whole: false, nan: NaN::Never };
 
     fn of(graph: &Graph, value: ValueId, depth: usize) -> Range {
         let made = depth.checked_sub(1).and_then(|depth| Self::made(graph, value, depth));
@@ -332,7 +353,9 @@ impl Range {
                 exact(graph.ty(x).dtype).map(|_| Self::of(graph, x, depth))?
             }
             Op::Binary(Binary::Div) => {
-                Range { quotient: constant.is_none_or(|by| by == 0.0), ..Self::ALL }
+                let divides = constant.is_some_and(|by| by != 0.0);
+                let nan = if divides { NaN::Never } else { NaN::Quotient(by?) };
+                Range { nan, ..Self::ALL }
             }
             Op::Binary(op @ (Binary::Add | Binary::Sub)) if constant.is_none() => {
                 // Both are looked through; half of the depth each bounds that.
@@ -342,7 +365,7 @@ impl Range {
                     Binary::Add => [low + least, high + most],
                     _ => [low - most, high - least],
                 };
-                Range { ends, whole: x.whole && by.whole, quotient: x.quotient || by.quotient }
+                Range { ends, whole: x.whole && by.whole, nan: x.nan.or(by.nan) }
             }
             Op::Unary(Unary::Round | Unary::Relu)
             | Op::Binary(Binary::Add | Binary::Sub | Binary::Min | Binary::Max) => {

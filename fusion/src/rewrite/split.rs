@@ -32,8 +32,8 @@ enum Split {
 }
 
 /// The graph with such reductions as two, where that is faster on the target, a GPU: by the cost of reading, or, where sizes are
-/// symbols, where one block would read much. Partial results of half precision are held in single precision. What is computed of
-/// a reduction's one number is computed where the reduction leaves it ([`on_kept_axes`]).
+/// symbols, where one block would read much. Partial results of half precision are held in single precision. Arithmetic
+/// with a reduction's one number keeps the reduction's axes ([`on_kept_axes`]).
 pub(crate) fn split_reductions(graph: &Graph, target: &Target, hints: &Bindings) -> Rebuilt<Graph> {
     let planned = planning_sizes(graph, hints);
     rebuilt(graph, |at, _, inputs| match split(graph, at.node, target, &planned) {
@@ -42,8 +42,8 @@ pub(crate) fn split_reductions(graph: &Graph, target: &Target, hints: &Bindings)
     })
 }
 
-/// What is computed of a reduction's one number, and of numbers made of it, on the axes that the reduction keeps: no change of view
-/// stands between them then, and they can share a launch.
+/// Arithmetic with single numbers, such as a reduction's result, on the axes that are kept, and without them only at its end: it can
+/// share the reduction's launch, as no change of view stands between.
 fn on_kept_axes(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
     let is_made = |op: &Op| matches!(op.info().class, Class::Reduction | Class::Pointwise);
     let out = &at.node.outputs()[0];

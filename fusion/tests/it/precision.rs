@@ -117,7 +117,7 @@ fn what_takes_single_precision_alone_keeps_it() {
     }
 }
 
-/// A sum beyond what fp16 holds, and two scales that are too small for it together.
+/// A sum beyond what fp16 holds, scaled by two scales that are too small for it together, or by one after the other.
 #[test]
 fn sums_of_integers_are_scaled_before_they_are_rounded() {
     let text = r#"
@@ -129,18 +129,26 @@ fn sums_of_integers_are_scaled_before_they_are_rounded() {
         %5 = MatMul(%1, %2) : i32[1, 1] "matmul"
         %6 = Add(%5, %4) : i32[1, 1] "sum"
         %7 = Cast(%6) {to: f32, saturate: true} : f32[1, 1] "real"
-        %8 = Mul(%0, %3) : f32[] "both scales"
-        %9 = Mul(%7, %8) : f32[1, 1] "y"
+        %8 = Mul(%A, %B) : f32 "first"
+        %9 = Mul(%C, %8) : f32[1, 1] "y"
         return "y" = %9
     "#;
-    let (graph, none) = (parse(text, &[]).unwrap(), Bindings::new());
-    let inputs = [
-        Tensor::scalar(2f32.powi(-12)),
-        Tensor::from_vec(vec![1, 64], vec![128_i32; 64]).unwrap(),
-        Tensor::from_vec(vec![64, 1], vec![128_i32; 64]).unwrap(),
-    ];
-    let found = evaluate_with(&convert(&graph, DType::F16).unwrap(), &inputs, &none).unwrap();
-    let (found, expected) =
-        (found[0].as_slice::<f32>().unwrap(), (2f64.powi(20) + 64.0) * 1e-6 / 4096.0);
-    assert!((f64::from(found[0]) / expected - 1.0).abs() < 2f64.powi(-10), "{found:?}, {expected}");
+    for (a, b, c, first, scale) in
+        [("0", "3", "7", "f32[]", 2f32.powi(-12)), ("7", "0", "3", "f32[1, 1]", 0.5)]
+    {
+        let text = text.replace("%A", &format!("%{a}")).replace("%B", &format!("%{b}"));
+        let text = text
+            .replace("%C", &format!("%{c}"))
+            .replace("f32 \"first", &format!("{first} \"first"));
+        let (graph, none) = (parse(&text, &[]).unwrap(), Bindings::new());
+        let inputs = [
+            Tensor::scalar(scale),
+            Tensor::from_vec(vec![1, 64], vec![128_i32; 64]).unwrap(),
+            Tensor::from_vec(vec![64, 1], vec![128_i32; 64]).unwrap(),
+        ];
+        let found = evaluate_with(&convert(&graph, DType::F16).unwrap(), &inputs, &none).unwrap();
+        let found = f64::from(found[0].as_slice::<f32>().unwrap()[0]);
+        let expected = (2f64.powi(20) + 64.0) * 1e-6 * f64::from(scale);
+        assert!((found / expected - 1.0).abs() < 2f64.powi(-10), "{found} for {expected}");
+    }
 }

@@ -138,7 +138,7 @@ fn matmuls_of_integers_take_what_follows() {
     }
 }
 
-/// As `DynamicQuantizeLinear` and `MatMulInteger`. Of zeros alone, the scale is 0, and quotients are NaN, which is 0 as an integer.
+/// As `DynamicQuantizeLinear` and `MatMulInteger`. Where all of x is 0, the scale is, and quotients are NaN, which becomes 0 as an integer.
 #[test]
 fn bytes_are_multiplied_in_fp16() {
     use Family::{MatMul, Pointwise};
@@ -173,13 +173,13 @@ fn bytes_are_multiplied_in_fp16() {
         return "y" = %25
     "#;
     check(text, &[Pointwise, Pointwise, Pointwise, MatMul]);
-    assert_eq!(multiplied(text), [DType::F16; 2]);
+    assert_eq!(operand_types(text), [DType::F16; 2]);
     check_values(text, |i| if i == 2 { 1.0 } else { 0.0 });
 }
 
 /// Kernels add no matmuls of different types: these are two launches, of which the second adds the first one's result.
 #[test]
-fn matmuls_of_bytes_and_of_reals_are_apart() {
+fn matmuls_of_different_types_do_not_share_a_launch() {
     use Family::{MatMul, Pointwise};
     let text = r#"
         symbols b
@@ -198,8 +198,8 @@ fn matmuls_of_bytes_and_of_reals_are_apart() {
     check(text, &[Pointwise, Pointwise, MatMul, MatMul]);
 }
 
-/// What the matmuls of a model's plan multiply.
-fn multiplied(text: &str) -> Vec<DType> {
+/// The types of the operands of a plan's matmuls.
+fn operand_types(text: &str) -> Vec<DType> {
     let (graph, target) = (parse(text, &[]).unwrap(), "sm_90a".parse().unwrap());
     let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
     let matmuls = planned.graph.matmuls().into_iter().map(|id| planned.graph.node(id));
@@ -207,10 +207,10 @@ fn multiplied(text: &str) -> Vec<DType> {
     inputs.map(|value| planned.graph.ty(value).dtype).collect()
 }
 
-/// Activations and weights between `QuantizeLinear` and `DequantizeLinear`, the weights with a scale for each column, or for each
-/// row, which no sum takes out. The scales are such that nothing is rounded.
+/// Activations and weights between `QuantizeLinear` and `DequantizeLinear`. Where the weights have a scale for each row, which varies
+/// along K and is no factor of the sum, the matmul stays in fp32. The scales are such that nothing is rounded.
 #[test]
-fn scales_of_columns_are_taken_out_of_matmuls() {
+fn scales_of_columns_are_factors_of_matmuls() {
     use Family::{MatMul, Pointwise};
     let (x, at) = quantised(0, 3, "b, 3, 4", U8);
     let rows = [
@@ -235,7 +235,7 @@ fn scales_of_columns_are_taken_out_of_matmuls() {
         return "y" = %{y}
     "#
         );
-        assert_eq!(multiplied(&text), [dtype; 2], "{text}");
+        assert_eq!(operand_types(&text), [dtype; 2], "{text}");
         check(&text, &[Pointwise, Pointwise, MatMul]);
     }
 }
@@ -388,9 +388,35 @@ fn what_bytes_change_is_left_to_them() {
     "#;
         check_values(&text.replace("VALUE", of_bytes), |_| 0.0);
     }
+    // Bytes by one scale, which is 0, less bytes by another.
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 64] "x"
+        %1 = Input : f32[] "scale"
+        %2 = Input : f32[b, 64] "y"
+        %3 = Input : f32[] "other scale"
+        %4 = Constant(0.0) : f32[] "low"
+        %5 = Constant(255.0) : f32[] "high"
+        %6 = Div(%0, %1) : f32[b, 64] "quotient"
+        %7 = Round(%6) : f32[b, 64] "rounded"
+        %8 = Max(%7, %4) : f32[b, 64] "not low"
+        %9 = Min(%8, %5) : f32[b, 64] "not high"
+        %10 = Cast(%9) {to: u8, saturate: true} : u8[b, 64] "bytes"
+        %11 = Cast(%10) {to: i32, saturate: true} : i32[b, 64] "wide"
+        %12 = Div(%2, %3) : f32[b, 64] "other quotient"
+        %13 = Round(%12) : f32[b, 64] "other rounded"
+        %14 = Max(%13, %4) : f32[b, 64] "other not low"
+        %15 = Min(%14, %5) : f32[b, 64] "other not high"
+        %16 = Cast(%15) {to: u8, saturate: true} : u8[b, 64] "other bytes"
+        %17 = Cast(%16) {to: i32, saturate: true} : i32[b, 64] "other wide"
+        %18 = Sub(%11, %17) : i32[b, 64] "less"
+        %19 = Cast(%18) {to: f32, saturate: true} : f32[b, 64] "z"
+        return "z" = %19
+    "#;
+    check_values(text, |place| [0.0, 0.0, 5.0, 1.0][place]);
 }
 
-/// What is planned for a GPU gives what the model gives, bit for bit, where each input has one number, by the input's place.
+/// The planned graph gives what the model gives, bit for bit, with each input filled with one number, by the input's place.
 fn check_values(text: &str, value: impl Fn(usize) -> f64) {
     let (graph, target) = (parse(text, &[]).unwrap(), "sm_90a".parse().unwrap());
     let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();

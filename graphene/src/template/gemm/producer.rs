@@ -12,7 +12,7 @@ use crate::{
     Tiler, Var,
 };
 
-/// Elements that a thread asks for before it waits for the first of them.
+/// Loads that a thread issues before it waits for the first.
 const LOADS: i64 = 8;
 
 /// What a stage is filled with.
