@@ -12,8 +12,8 @@ const SMALL: usize = 4096;
 
 /// The graph with all values of single precision as elements of `to`, `f16` or `bf16`. Its inputs and outputs keep their
 /// types; so do values of other types, arithmetic whose inputs and results are integers (positions, buckets, quantised
-/// values), and operations that are defined on a type (bit casts, control flow with bodies). Constants beyond the largest
-/// number of `to` become that number, so that masks stay finite.
+/// values), sums of integers until they are scaled, and operations that are defined on a type (bit casts, control flow with
+/// bodies). Constants beyond the largest number of `to` become that number, so that masks stay finite.
 ///
 /// A graph is converted when it has been rewritten: recognised operations keep their statistics in single precision,
 /// and rules see a model's constants before they are rounded.
@@ -22,17 +22,17 @@ const SMALL: usize = 4096;
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
 pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
     let mut result = Regrown::default();
-    // The half-precision copies of index arithmetic, for readers that are none.
+    // The half-precision copies of what stays in single precision, for readers that do not.
     let mut rounded: HashMap<ValueId, ValueId> = HashMap::new();
-    let counts = counts(graph);
+    let stays_single = stays_single(graph);
     let read_as_half = |id: NodeId| {
         let reads_half =
-            |reader: NodeId| !counts[reader.index()] && !makes_integers(graph.node(reader));
-        counts[id.index()] && graph.uses(id).iter().any(|&(reader, _)| reads_half(reader))
+            |reader: NodeId| !stays_single[reader.index()] && !makes_integers(graph.node(reader));
+        stays_single[id.index()] && graph.uses(id).iter().any(|&(reader, _)| reads_half(reader))
     };
     for (id, node) in graph.nodes() {
-        let counted = counts[id.index()];
-        let single = !counted && node.outputs().first().is_some_and(|ty| ty.dtype == DType::F32);
+        let stays = stays_single[id.index()];
+        let single = !stays && node.outputs().first().is_some_and(|ty| ty.dtype == DType::F32);
         match node.op() {
             Op::Input => {
                 let value = result.copy(id, node)?.value();
@@ -52,7 +52,7 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
                 }
             }
             op => {
-                let reads_single = counted || makes_integers(node);
+                let reads_single = stays || makes_integers(node);
                 let own = |v: ValueId| match rounded.get(&v) {
                     Some(&half) if !reads_single => half,
                     _ => result.renamed[&v],
@@ -62,14 +62,13 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
                     Op::Cast { to: DType::F32, .. } if single => cast(to),
                     op => op.clone(),
                 };
-                let half = (!counted && allows_half(&op))
+                let half = (!stays && allows_half(&op))
                     .then(|| result.graph.add(node.name(), op, &inputs).ok());
                 if let Some(made) = half.flatten() {
                     result.rename(id, node, made);
                     continue;
                 }
-                let values =
-                    unconverted(graph, result.at(node), &inputs, (!counted).then_some(to))?;
+                let values = unconverted(graph, result.at(node), &inputs, (!stays).then_some(to))?;
                 if let (true, &[value]) = (read_as_half(id), &values[..]) {
                     rounded.insert(id.value(), result.at(node).cast(to, value)?);
                 }
@@ -154,16 +153,17 @@ fn allows_half(op: &Op) -> bool {
     !matches!(op, Op::BitCast(_) | Op::If { .. } | Op::Loop { .. } | Op::Scan(_))
 }
 
-/// For each node, whether it is index arithmetic: of single precision, computed from integers and constants alone, and read
-/// on the way to an integer. fp16 skips odd integers beyond 2048, bf16 beyond 256, and a rounded logarithm moves a position
-/// to the next bucket. Or it scales a sum of integers ([`scaled_sums`]).
-fn counts(graph: &Graph) -> Vec<bool> {
+/// For each node, whether it stays in single precision, as index arithmetic and scaled sums of integers do ([`scaled_sums`]). Index
+/// arithmetic is computed from integers and constants alone, and read on the way to an integer: fp16 skips odd integers beyond
+/// 2048, bf16 beyond 256, and a rounded logarithm moves a position to the next bucket.
+fn stays_single(graph: &Graph) -> Vec<bool> {
     let single = |ty: &TensorType| ty.dtype == DType::F32;
-    let mut counts = vec![false; graph.len()];
+    let mut stays_single = vec![false; graph.len()];
     for (id, node) in graph.nodes() {
         let mut inputs = node.inputs().iter().flatten();
-        let counted = |value: &ValueId| !single(graph.ty(*value)) || counts[value.node.index()];
-        counts[id.index()] = match node.op() {
+        let counted =
+            |value: &ValueId| !single(graph.ty(*value)) || stays_single[value.node.index()];
+        stays_single[id.index()] = match node.op() {
             Op::Constant(_) => node.outputs().iter().all(single),
             op => {
                 let each = matches!(op.info().class, Class::Pointwise | Class::View);
@@ -172,17 +172,18 @@ fn counts(graph: &Graph) -> Vec<bool> {
         };
     }
     for (id, _) in graph.nodes().rev() {
-        let needs = |reader: NodeId| counts[reader.index()] || makes_integers(graph.node(reader));
-        counts[id.index()] &= graph.uses(id).iter().any(|&(reader, _)| needs(reader));
+        let needs =
+            |reader: NodeId| stays_single[reader.index()] || makes_integers(graph.node(reader));
+        stays_single[id.index()] &= graph.uses(id).iter().any(|&(reader, _)| needs(reader));
     }
     for id in scaled_sums(graph) {
-        counts[id.index()] = true;
+        stays_single[id.index()] = true;
         for value in graph.node(id).inputs().iter().flatten() {
             let constant = graph.constant(*value).is_some_and(|x| x.dtype() == DType::F32);
-            counts[value.node.index()] |= constant;
+            stays_single[value.node.index()] |= constant;
         }
     }
-    counts
+    stays_single
 }
 
 /// What has to stay in fp32 where sums of integers are scaled: conversions of sums, which fp16 may overflow, their multiplications

@@ -28,10 +28,8 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
     let result = rebuilt(graph, |mut at, _, inputs| match (at.node.op(), inputs) {
         (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => {
             let alone = at.node.input(0).and_then(|x| graph.only_reader(x.node)).is_some();
-            match if alone { wide_matmul(&mut at, x)? } else { None } {
-                None => difference(&mut at, x),
-                sum => Ok(sum),
-            }
+            let sum = if alone { wide_matmul(&mut at, x)? } else { None };
+            sum.map_or_else(|| difference(&mut at, x), |sum| Ok(Some(sum)))
         }
         (Op::Cast { to: DType::I32, .. }, &[Some(x)]) => {
             bytes(&mut at, x, By::Reals)?.map(|real| at.cast(DType::I32, real)).transpose()

@@ -2,12 +2,12 @@
 
 use crate::kernels::{TARGETS, check_graph, check_text, tensor};
 use crate::sizes;
-use graphene_frontend::DType;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::text::parse;
+use graphene_frontend::{DType, Graph, NodeId, Tensor};
 use graphene_fusion::groups::Family;
-use graphene_fusion::{Granularity, plan};
+use graphene_fusion::{Granularity, Planned, plan};
 
 /// Lines that quantise value number `x` and dequantise it, numbered from `at` on; the last line's number.
 fn quantised(
@@ -43,23 +43,34 @@ fn quantised(
 const U8: [&str; 4] = ["u8", "117", "0", "255"];
 const I8: [&str; 4] = ["i8", "0", "-128", "127"];
 
+/// A graph, and its plan for a GPU.
+fn planned(text: &str) -> (Graph, Planned) {
+    let (graph, target) = (parse(text, &[]).unwrap(), "sm_90a".parse().unwrap());
+    let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+    (graph, planned)
+}
+
+/// Inputs of a graph, made of an element's number and the place of its input.
+fn filled(graph: &Graph, bindings: &Bindings, value: impl Fn(usize, usize) -> f64) -> Vec<Tensor> {
+    let input = |(place, &id): (usize, &NodeId)| {
+        let ty = graph.ty(id.value());
+        let shape = ty.shape.iter().map(|dim| dim.eval(bindings).unwrap() as usize);
+        let shape: Vec<usize> = shape.collect();
+        let len = shape.iter().product();
+        let data: Vec<f64> = (0..len).map(|i| value(place, i)).collect();
+        tensor(ty.dtype, shape, &data)
+    };
+    graph.inputs().iter().enumerate().map(input).collect()
+}
+
 /// The families of what is planned for a GPU, which gives what the model gives, bit for bit, and whose steps have kernels.
 #[track_caller]
 fn check(text: &str, expected: &[Family]) {
     let graph = parse(text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let bindings = sizes(&[("b", 2)]);
-    let inputs: Vec<_> = (graph.inputs().iter().enumerate())
-        .map(|(seed, &id)| {
-            let ty = graph.ty(id.value());
-            let shape = ty.shape.iter().map(|dim| dim.eval(&bindings).unwrap() as usize);
-            let shape: Vec<usize> = shape.collect();
-            let len = shape.iter().product();
-            // Many are clamped; some are halfway between two steps.
-            let data: Vec<f64> =
-                (0..len).map(|i| ((i * 37 + seed) % 769) as f64 * 0.0234375 - 9.0).collect();
-            tensor(ty.dtype, shape, &data)
-        })
-        .collect();
+    // Many are clamped; some are halfway between two steps.
+    let inputs =
+        filled(&graph, &bindings, |place, i| ((i * 37 + place) % 769) as f64 * 0.0234375 - 9.0);
     for target in TARGETS {
         let target = target.parse().unwrap();
         let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
@@ -200,8 +211,7 @@ fn matmuls_of_different_types_do_not_share_a_launch() {
 
 /// The types of the operands of a plan's matmuls.
 fn operand_types(text: &str) -> Vec<DType> {
-    let (graph, target) = (parse(text, &[]).unwrap(), "sm_90a".parse().unwrap());
-    let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+    let (_, planned) = planned(text);
     let matmuls = planned.graph.matmuls().into_iter().map(|id| planned.graph.node(id));
     let inputs = matmuls.flat_map(|node| node.inputs().iter().flatten().copied());
     inputs.map(|value| planned.graph.ty(value).dtype).collect()
@@ -286,8 +296,7 @@ fn convolutions_without_a_kernel_are_alone() {
         %3 = Cast(%2) {to: f32, saturate: true} : f32[b, 4, 5, 5] "y"
         return "y" = %3
     "#;
-    let (graph, target) = (parse(text, &[]).unwrap(), "sm_90a".parse().unwrap());
-    let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+    let (_, planned) = planned(text);
     let families: Vec<Family> = planned.program.steps().iter().map(|s| s.family).collect();
     assert_eq!(families, [Family::Convolution, Family::Pointwise], "{}", planned.program);
 }
@@ -418,17 +427,9 @@ fn what_bytes_change_is_left_to_them() {
 
 /// The planned graph gives what the model gives, bit for bit, with each input filled with one number, by the input's place.
 fn check_values(text: &str, value: impl Fn(usize) -> f64) {
-    let (graph, target) = (parse(text, &[]).unwrap(), "sm_90a".parse().unwrap());
-    let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+    let (graph, planned) = planned(text);
     let bindings = sizes(&[("b", 1)]);
-    let inputs = graph.inputs().iter().enumerate().map(|(place, &id)| {
-        let ty = graph.ty(id.value());
-        let shape = ty.shape.iter().map(|dim| dim.eval(&bindings).unwrap() as usize);
-        let shape: Vec<usize> = shape.collect();
-        let data = vec![value(place); shape.iter().product()];
-        tensor(ty.dtype, shape, &data)
-    });
-    let inputs: Vec<_> = inputs.collect();
+    let inputs = filled(&graph, &bindings, |place, _| value(place));
     let of = |graph| evaluate_with(graph, &inputs, &bindings).unwrap();
     assert_eq!(of(&planned.graph)[0].bytes(), of(&graph)[0].bytes(), "{}", planned.program);
 }
