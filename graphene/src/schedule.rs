@@ -12,6 +12,7 @@ mod multistage;
 mod ordered_barrier;
 mod pipeline;
 pub mod pointwise;
+mod quotient;
 mod softmax;
 pub mod together;
 pub mod vectors;

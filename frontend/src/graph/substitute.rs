@@ -4,6 +4,7 @@ use super::Graph;
 use crate::dim::{Bindings, Dim, DimError, Symbol};
 use crate::infer::InferError;
 use crate::op::{Op, ResizeAttrs, ScanAttrs, SliceAxis};
+use crate::types::TensorType;
 use std::collections::BTreeSet;
 
 impl Op {
@@ -99,27 +100,33 @@ impl Op {
     /// # Errors
     /// [`InferError`] if a body does not fit together at these sizes or a dim has no value.
     pub fn substitute(&self, bindings: &Bindings) -> Result<Op, InferError> {
+        self.of_dims(&|dim| dim.substitute(bindings))
+    }
+
+    /// The operation of other dims, within bodies too.
+    fn of_dims(&self, other: Other<'_>) -> Result<Op, InferError> {
         if self.dims().is_empty() && self.bodies().is_empty() {
             return Ok(self.clone());
         }
-        let dim = |dim: &Dim| dim.substitute(bindings);
-        let body = |body: &Graph| body.substitute(bindings).map(Box::new);
+        let all = |dims: &[Dim]| dims.iter().map(other).collect::<Result<Vec<_>, _>>();
+        let body = |body: &Graph| body.of_dims(other).map(Box::new);
         let mut op = self.clone();
         match &mut op {
-            Self::Iota(size) | Self::Size(size) | Self::TopK { k: size, .. } => *size = dim(size)?,
-            Self::Reshape(dims) | Self::Expand(dims) => *dims = substituted(dims, bindings)?,
+            Self::Iota(size) | Self::Size(size) | Self::TopK { k: size, .. } => {
+                *size = other(size)?;
+            }
+            Self::Reshape(dims) | Self::Expand(dims) => *dims = all(dims)?,
             Self::Slice(axes) => {
                 for SliceAxis { axis: _, start, len, step: _ } in axes {
-                    (*start, *len) = (dim(start)?, dim(len)?);
+                    (*start, *len) = (other(start)?, other(len)?);
                 }
             }
             Self::Pad { mode: _, before, after } => {
-                *before = substituted(before, bindings)?;
-                *after = substituted(after, bindings)?;
+                (*before, *after) = (all(before)?, all(after)?);
             }
             Self::Resize(attrs) => {
                 let ResizeAttrs { sizes, .. } = attrs.as_mut();
-                *sizes = substituted(sizes, bindings)?;
+                *sizes = all(sizes)?;
             }
             Self::If { then_branch, else_branch } => {
                 *then_branch = body(then_branch)?;
@@ -128,7 +135,7 @@ impl Op {
             Self::Loop { body: inner, carried: _ } => *inner = body(inner)?,
             Self::Scan(attrs) => {
                 let ScanAttrs { body: inner, .. } = attrs.as_mut();
-                *inner = inner.substitute(bindings)?;
+                *inner = inner.of_dims(other)?;
             }
             // Neither dims nor bodies.
             Self::Input
@@ -186,17 +193,31 @@ impl Graph {
     /// # Errors
     /// [`InferError`] if the graph does not fit together at these sizes.
     pub fn substitute(&self, bindings: &Bindings) -> Result<Graph, InferError> {
+        self.of_dims(&|dim| dim.substitute(bindings))
+    }
+
+    /// The graph with a dim in place of a symbol, its types inferred anew. Nodes keep their places and names.
+    ///
+    /// # Errors
+    /// [`InferError`] if the graph does not fit together so.
+    pub fn replace(&self, symbol: &Symbol, by: &Dim) -> Result<Graph, InferError> {
+        self.of_dims(&|dim| dim.replace(symbol, by))
+    }
+
+    fn of_dims(&self, other: Other<'_>) -> Result<Graph, InferError> {
         let mut graph = Graph::new();
         for (id, node) in self.nodes() {
             match node.op() {
                 Op::Input => {
-                    graph.add_input(node.name(), self.ty(id.value()).substitute(bindings)?)?;
+                    let TensorType { dtype, shape } = self.ty(id.value());
+                    let shape = shape.iter().map(other).collect::<Result<_, _>>()?;
+                    graph.add_input(node.name(), TensorType::new(*dtype, shape))?;
                 }
                 Op::Constant(tensor) => {
                     graph.add_constant(node.name(), tensor.clone());
                 }
                 op => {
-                    graph.add(node.name(), op.substitute(bindings)?, node.inputs())?;
+                    graph.add(node.name(), op.of_dims(other)?, node.inputs())?;
                 }
             }
         }
@@ -207,9 +228,8 @@ impl Graph {
     }
 }
 
-fn substituted(dims: &[Dim], bindings: &Bindings) -> Result<Vec<Dim>, DimError> {
-    dims.iter().map(|dim| dim.substitute(bindings)).collect()
-}
+/// The dim that stands in a dim's place.
+type Other<'a> = &'a dyn Fn(&Dim) -> Result<Dim, DimError>;
 
 #[cfg(test)]
 mod tests {
@@ -255,6 +275,20 @@ mod tests {
         let whole = graph.substitute(&bound(&[("sequence", 1), ("batch", 2)])).unwrap();
         assert_eq!(whole, half.substitute(&bound(&[("batch", 2)])).unwrap());
         assert!(whole.symbols().is_empty());
+    }
+
+    #[test]
+    fn a_symbol_gives_way_to_a_multiple_of_it() {
+        let graph = sum_of_reshaped();
+        let symbol = Symbol::new("sequence");
+        let multiple = graph.replace(&symbol, &"8*sequence".parse().unwrap()).unwrap();
+        assert_eq!(names(&multiple), ["batch", "sequence"]);
+        assert_eq!(
+            multiple.ty(multiple.inputs()[0].value()).to_string(),
+            "f32[batch, 16*sequence]"
+        );
+        let sizes = |sequence| bound(&[("batch", 2), ("sequence", sequence)]);
+        assert_eq!(multiple.substitute(&sizes(1)).unwrap(), graph.substitute(&sizes(8)).unwrap());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Parameters of a template, for Hopper. Prints as `gemm columns=192 consumers=2 strips=1 ping_pong=0 stages=4
-/// cluster=1 split=1`, `fmha consumers=2 keys=128 stages=2` or `mlp rows=128`, and is read back from that.
+/// cluster=1 split=1`, `fmha consumers=2 keys=128 stages=2`, `mlp rows=128` or `folds threads=32 teams=4`, and is read back from that.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Parameters {
     /// Of [`Gemm`](graphene_ir::template::gemm::Gemm), which says what each of them is.
@@ -14,6 +14,8 @@ pub enum Parameters {
     Fmha(FmhaParameters),
     /// Of [`Mlp`](graphene_ir::template::mlp::Mlp), on any GPU.
     Mlp(MlpParameters),
+    /// Of [`Folds`](graphene_ir::template::folds::Folds), on any GPU.
+    Folds(FoldsParameters),
 }
 
 /// Parameters of a matrix product.
@@ -53,6 +55,15 @@ pub struct MlpParameters {
     pub rows: i64,
 }
 
+/// Parameters of functions of rows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct FoldsParameters {
+    /// Threads of a row.
+    pub threads: i64,
+    /// Rows of a block.
+    pub teams: i64,
+}
+
 /// Text that is no parameters.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{0}` are no parameters of a template")]
@@ -78,6 +89,9 @@ impl fmt::Display for Parameters {
                 write!(f, "fmha consumers={consumers} keys={keys} stages={stages}")
             }
             Self::Mlp(MlpParameters { rows }) => write!(f, "mlp rows={rows}"),
+            Self::Folds(FoldsParameters { threads, teams }) => {
+                write!(f, "folds threads={threads} teams={teams}")
+            }
         }
     }
 }
@@ -115,6 +129,9 @@ impl FromStr for Parameters {
                 stages: take("stages")?,
             }),
             "mlp" => Self::Mlp(MlpParameters { rows: take("rows")? }),
+            "folds" => {
+                Self::Folds(FoldsParameters { threads: take("threads")?, teams: take("teams")? })
+            }
             _ => return Err(no()),
         };
         if values.is_empty() { Ok(parameters) } else { Err(no()) }

@@ -4,6 +4,7 @@
 
 use crate::base::parameters::Parameters;
 use graphene_frontend::dim::{Bindings, Dim, DimError, Symbol};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A condition on a dim.
@@ -89,6 +90,21 @@ impl Variants {
         self.0.iter().position(|variant| variant.name == LIBRARY)
     }
 
+    /// These, and before them each for sizes at which these symbols are multiples of a number.
+    pub(crate) fn with_multiples(self, of: i64, symbols: &BTreeSet<Symbol>) -> Self {
+        if symbols.is_empty() {
+            return self;
+        }
+        let divides = symbols.iter().map(|symbol| When::Divides(of, Dim::symbol(symbol.name())));
+        let divides: Vec<When> = divides.collect();
+        let multiple = self.0.iter().map(|variant| {
+            let also = Some(variant.when.clone()).filter(|when| *when != When::Always);
+            let when = When::All(divides.iter().cloned().chain(also).collect());
+            Variant { when, ..variant.clone() }
+        });
+        Self(multiple.chain(self.0.iter().cloned()).collect())
+    }
+
     /// Those that are kernels.
     pub(crate) fn without_library(&mut self) {
         self.0.retain(|variant| variant.name != LIBRARY);
@@ -131,6 +147,17 @@ impl Variant {
 }
 
 impl When {
+    /// The symbols that are multiples of a number wherever it holds, with these numbers.
+    pub(crate) fn multiples(&self) -> BTreeMap<Symbol, i64> {
+        match self {
+            Self::Divides(of, dim) => {
+                dim.as_symbol().map(|symbol| (symbol.clone(), *of)).into_iter().collect()
+            }
+            Self::All(all) => all.iter().flat_map(When::multiples).collect(),
+            _ => BTreeMap::new(),
+        }
+    }
+
     /// Whether it holds at these sizes.
     ///
     /// # Errors

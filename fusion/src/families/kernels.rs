@@ -27,6 +27,7 @@ mod function;
 mod matmul;
 mod matmul_layout;
 mod mlp;
+mod multiples;
 mod operand;
 mod parts;
 mod pointwise;
@@ -190,6 +191,11 @@ impl TypedOperand<'_> {
 /// # Errors
 /// [`Refusal`], for what a library or the host has to compute.
 pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<Launch>, Refusal> {
+    multiples::launches((program, step, target), of_family(program, step, target)?)
+}
+
+/// Those that its family makes.
+fn of_family(program: &Program, step: &Step, target: &Target) -> Result<Vec<Launch>, Refusal> {
     let arch = target.arch().ok_or(Refusal::Operation("this target"))?;
     let site = Site { program, step, target, arch };
     match step.family {

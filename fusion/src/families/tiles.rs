@@ -2,20 +2,22 @@
 
 use crate::base::elements::is_by_threads;
 use crate::base::groups::Family;
-use crate::base::parameters::{MlpParameters, Parameters};
+use crate::base::parameters::{FoldsParameters, MlpParameters, Parameters};
 use crate::base::sizes::{ceil, tiles};
 use crate::base::variants::{Variant, Variants, When};
 use crate::families::attention::variants_of_attention;
 use crate::families::calls::{at_least, with_call};
 use crate::families::estimates::{SHAPES, Sizes, best_shape, best_shapes};
+use crate::families::grids::of_folds;
 use crate::families::kernels::sums::is_gated;
 use graphene_frontend::TensorType;
-use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId};
 use graphene_frontend::op::Op;
 use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
+use std::collections::BTreeSet;
 
 /// Rows of a block of layers that give each core its weights once, and from how many for each core on.
 const ROWS_OF_LAYERS: &[(&str, i64, i64)] =
@@ -184,6 +186,8 @@ pub(crate) fn blocks_of_pixels(target: &Target, pixels: i64, made: i64) -> i64 {
 ///   heads share keys and each has one query, as when tokens are generated, these are one tile (`decode`).
 /// - Attention of one query by threads, on any GPU: where heads are few, blocks share the keys of each (`decode8`, `decode2`;
 ///   `decode1` has one block a head).
+/// - Matmuls and functions of rows that have as many elements as a symbol says: before each of these the same for multiples of
+///   [`MULTIPLE`].
 /// - Before them on a GPU, what a `library` computes in less time, if the machine has it: see `calls.rs`.
 pub(crate) fn variants(
     target: &Target,
@@ -191,7 +195,35 @@ pub(crate) fn variants(
     body: &Graph,
     sizes: &Bindings,
 ) -> Variants {
-    with_call(target, family, body, own_variants(target, family, body, sizes))
+    let own = own_variants(target, family, body, sizes);
+    let symbols = symbols_of_rows(target, family, body);
+    let mut own = own.with_multiples(MULTIPLE, &symbols);
+    if !symbols.is_empty() && family != Family::MatMul {
+        own.0[0].parameters = folds_of(body, sizes);
+    }
+    with_call(target, family, body, own)
+}
+
+/// The threads of rows as long as they are planned to be, of vectors of [`MULTIPLE`] elements.
+fn folds_of(body: &Graph, sizes: &Bindings) -> Option<Parameters> {
+    let columns = body.ty(body.inputs().first()?.value()).shape.last()?.eval(sizes).ok()?;
+    let [threads, teams] = of_folds(Some(ceil(columns, MULTIPLE)));
+    Some(Parameters::Folds(FoldsParameters { threads, teams }))
+}
+
+/// Sizes of which rows are whole vectors of 16 bytes in all types of two bytes or more.
+const MULTIPLE: i64 = 8;
+
+/// The symbols that are how many elements a row has, where a kernel for multiples of [`MULTIPLE`] is another one: it moves vectors.
+fn symbols_of_rows(target: &Target, family: Family, body: &Graph) -> BTreeSet<Symbol> {
+    let goes_along = matches!(family, Family::MatMul | Family::Normalization | Family::Reduction);
+    if !goes_along || !matches!(target.kind, Kind::Cuda { .. }) {
+        return BTreeSet::new();
+    }
+    let given = body.inputs().iter().map(|id| id.value());
+    let values = given.chain(body.outputs().iter().map(|(_, value)| *value));
+    let innermost = values.filter_map(|value| body.ty(value).shape.last());
+    innermost.filter_map(Dim::as_symbol).cloned().collect()
 }
 
 /// Those that are kernels of ours.

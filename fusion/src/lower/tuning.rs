@@ -8,7 +8,7 @@
 
 use crate::base::groups::Family;
 pub use crate::base::parameters::{
-    FmhaParameters, GemmParameters, MlpParameters, NoParameters, Parameters,
+    FmhaParameters, FoldsParameters, GemmParameters, MlpParameters, NoParameters, Parameters,
 };
 use crate::base::program::{Operand, Program, Step};
 use crate::base::variants::Variants;

@@ -278,9 +278,10 @@ pub(crate) fn check_graph(
                     for (at, bindings) in
                         different.flat_map(|at| sized.iter().map(move |b| (at, b)))
                     {
-                        // One of one query is right for no more.
+                        // One of one query is right for no more, and one of multiples for these alone.
                         let variant = &step.variants.all()[at];
-                        if !variant.name.starts_with("decode")
+                        let multiples = variant.when.to_string().contains(" divides ");
+                        if !(variant.name.starts_with("decode") || multiples)
                             || variant.when.holds(bindings).unwrap()
                         {
                             check(&name, &planned.program, step, &launches[at], bindings);
@@ -764,8 +765,9 @@ fn deep_matmuls_of_few_rows_are_split_in_single_precision() {
         (
             "sm_90a",
             matmul("b, s", 3072, "n", ""),
-            "wide if b*s >= 33665, narrow if b*s >= 6273, else few",
-            vec![1; 3],
+            "wide if 8 divides n and b*s >= 33665, narrow if 8 divides n and b*s >= 6273, few if 8 divides n, \
+             wide if b*s >= 33665, narrow if b*s >= 6273, else few",
+            vec![1; 6],
         ),
         (
             "sm_90a",

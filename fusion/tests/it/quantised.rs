@@ -433,3 +433,53 @@ fn check_values(text: &str, value: impl Fn(usize) -> f64) {
     let of = |graph| evaluate_with(graph, &inputs, &bindings).unwrap();
     assert_eq!(of(&planned.graph)[0].bytes(), of(&graph)[0].bytes(), "{}", planned.program);
 }
+
+/// Attention whose queries, keys, values and weights are bytes, of as many keys as there are: kernels for multiples of 8 move
+/// vectors, those for other sizes elements.
+#[test]
+fn attention_of_bytes_has_kernels_for_multiples() {
+    let (shape, mut at) = ("b, s, 2, 16", 4);
+    let mut text = format!(
+        r#"
+        symbols b, s
+        %0 = Input : f32[{shape}] "q"
+        %1 = Input : f32[{shape}] "k"
+        %2 = Input : f32[{shape}] "v"
+        %3 = Constant(0.25) : f32[] "factor""#
+    );
+    let mut turned = Vec::new();
+    for input in 0..3 {
+        let (lines, last) = quantised(input, at, shape, U8);
+        let (perm, to) =
+            if input == 1 { ("0, 2, 3, 1", "b, 2, 16, s") } else { ("0, 2, 1, 3", "b, 2, s, 16") };
+        text += &format!(
+            "{lines}\n%{} = Transpose(%{last}) {{perm: [{perm}]}} : f32[{to}] \"turned\"",
+            last + 1
+        );
+        turned.push(last + 1);
+        at = last + 2;
+    }
+    let scores = "b, 2, s, s";
+    text += &format!(
+        r#"
+        %{at} = MatMul(%{}, %{}) : f32[{scores}] "scores"
+        %{} = Mul(%{at}, %3) : f32[{scores}] "scaled"
+        %{} = Softmax(%{}) {{axis: 3}} : f32[{scores}] "weights""#,
+        turned[0],
+        turned[1],
+        at + 1,
+        at + 2,
+        at + 1
+    );
+    let (lines, last) = quantised(at + 2, at + 3, scores, ["u8", "0", "0", "255"]);
+    text += &format!(
+        "{lines}\n%{} = MatMul(%{last}, %{}) : f32[b, 2, s, 16] \"sums\"\nreturn \"y\" = %{}",
+        last + 1,
+        turned[2],
+        last + 1
+    );
+    let graph = parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let all = [13, 16, 45].map(|s| sizes(&[("b", 2), ("s", s)]));
+    let refused = check_graph(&text, &graph, &["sm_80", "sm_90a"], &all);
+    assert!(refused.is_empty(), "{refused:?}");
+}

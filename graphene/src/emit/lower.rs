@@ -6,8 +6,8 @@ use super::code::{Code, declare_registers, render};
 use super::passes::{Form, Statement};
 use super::{Names, Prelude, Uses, refuse};
 use crate::{
-    Agent, Cond, Error, Expr, For, Kernel, Kind, Memory, Relation, Result, Spec, Stmt, ThreadsId,
-    Var, atom,
+    Agent, Cond, Error, Expr, For, Kernel, Kind, Memory, Relation, Result, Scalar, Spec, Stmt,
+    ThreadsId, Var, atom,
 };
 
 /// The statements of a kernel's body, and what they use.
@@ -197,8 +197,9 @@ impl Lowering<'_> {
         if let Some(error) = self.uses.borrow_mut().error.take() {
             return Err(error);
         }
-        if let Kind::Unary(op) = spec.kind {
-            self.uses.borrow_mut().prelude.extend(Prelude::called(op));
+        let of_integers = !spec.outs.is_empty() && site.operand(0).scalar == Scalar::I64;
+        if !of_integers {
+            self.uses.borrow_mut().prelude.extend(Prelude::called(&spec.kind));
         }
         self.note_globals(&site);
         Ok(text)

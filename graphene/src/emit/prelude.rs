@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Scalar, Unary, named::named};
+use crate::{Binary, Kind, Scalar, Unary, named::named};
 
 named! {
     /// A part of the prelude, by its name in C.
@@ -16,6 +16,8 @@ named! {
         Gelu = "gelu",
         /// GELU as exact as fp16 is.
         GeluHalf = "gelu_half",
+        MaxNan = "max_nan",
+        MinNan = "min_nan",
         Tf32 = "to_tf32",
         TensorMap = "TensorMap",
         Word = "word",
@@ -31,6 +33,8 @@ const PARTS: [&str; Prelude::ALL.len()] = [
     include_str!("prelude/exp2.cu"),
     include_str!("prelude/gelu.cu"),
     include_str!("prelude/gelu_half.cu"),
+    include_str!("prelude/max_nan.cu"),
+    include_str!("prelude/min_nan.cu"),
     include_str!("prelude/tf32.cu"),
     include_str!("prelude/tensor_map.cu"),
     include_str!("prelude/word.cu"),
@@ -48,13 +52,15 @@ impl Prelude {
         }
     }
 
-    /// What a function's text calls.
-    pub(super) fn called(op: Unary) -> Option<Prelude> {
-        match op {
-            Unary::Exp2 => Some(Prelude::Exp2),
-            Unary::Gelu => Some(Prelude::Gelu),
-            Unary::GeluHalf => Some(Prelude::GeluHalf),
-            Unary::Tf32 => Some(Prelude::Tf32),
+    /// What the text of a function of single precision calls.
+    pub(super) fn called(kind: &Kind) -> Option<Prelude> {
+        match kind {
+            Kind::Unary(Unary::Exp2) => Some(Prelude::Exp2),
+            Kind::Unary(Unary::Gelu) => Some(Prelude::Gelu),
+            Kind::Unary(Unary::GeluHalf) => Some(Prelude::GeluHalf),
+            Kind::Unary(Unary::Tf32) => Some(Prelude::Tf32),
+            Kind::Binary(Binary::MaxNan) | Kind::Reduction(Binary::MaxNan) => Some(Prelude::MaxNan),
+            Kind::Binary(Binary::MinNan) | Kind::Reduction(Binary::MinNan) => Some(Prelude::MinNan),
             _ => None,
         }
     }

@@ -3,9 +3,10 @@
 //! A thread holds vectors: register tensors `[n:1]`, where they are computed on in single precision,
 //! or, if that is what a function computes with, in integers of 64 bits.
 
+use super::quotient::{quotient, reciprocal};
 use crate::{
-    Builder, Error, Expr, Feature, Function, Fused, Header, Kind, Layout, Memory, Operand, Result,
-    Scalar, Step, TensorId, Test, Tiler, build::Operands, function::Node,
+    Binary, Builder, Error, Expr, Feature, Function, Fused, Header, Kind, Layout, Memory, Operand,
+    Result, Scalar, Step, TensorId, Test, Tiler, build::Operands, function::Node,
 };
 
 /// The bytes that a thread loads or stores at once.
@@ -210,12 +211,21 @@ fn steps(
             let rounded = number(k, "rounded", *scalar)?;
             k.move_(rounded, of)?;
             k.move_(value, rounded)?;
+        } else if let Some(by) = known_divisor(function, step).filter(|_| numbers == Scalar::F32) {
+            quotient(k, value, &of[0], by)?;
         } else {
             k.alone(kind, value, of)?;
         }
         values.push(value.into());
     }
     Ok(values)
+}
+
+/// The number that a division is by, and by what that multiplies instead.
+fn known_divisor(function: &Function, step: &Step) -> Option<(f64, [f32; 2])> {
+    let Step::Binary(Binary::Div, _, by) = step else { return None };
+    let Step::Constant(number) = function.steps()[by.index()] else { return None };
+    Some((number.0, reciprocal(number.0 as f32)?))
 }
 
 /// A register.

@@ -283,6 +283,11 @@ pub(crate) fn rows() -> Vec<(Gemm, Sizes, u64)> {
         rows.push((Gemm { edges: Edges::Moves, ..gemm.clone() }, Sizes::of([67, 71, 69], 1), 1));
         let wide = Gemm { edges: Edges::Moves, columns: 128, consumers: 2, ..gemm.clone() };
         rows.push((wide, Sizes::of([35, 67, 9], 1), 0));
+        let matmul = MatMul { batched: true, ..gemm.matmul.clone() };
+        let odd = Gemm { edges: Edges::Moves, matmul, ..gemm.clone() };
+        for sizes in [[45, 45, 64], [45, 64, 45], [67, 71, 69]] {
+            rows.push((odd.clone(), Sizes { batch: 3, ..Sizes::of(sizes, 2) }, 1));
+        }
         rows.push((gemm, partial, 2));
     }
     rows

@@ -4,7 +4,9 @@
 use super::function::{floats, function};
 use super::operand::{Axes, spread};
 use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, made};
+use crate::base::parameters::Parameters;
 use crate::base::sizes::{ceil, is_multiple};
+use crate::base::variants::Variant;
 use crate::base::view::{Mode, View};
 use crate::families::grids::{COLUMNS, halved, of_columns, of_folds, widest};
 use graphene_frontend::dim::Dim;
@@ -315,7 +317,10 @@ impl<'a> Operands<'a> {
         let offsets: Vec<&Dim> = whole.iter().map(|&i| self.all[i].offset).collect();
         let vector = of_elements.vector(&offsets, self.most());
         let length = columns.sizes.iter().product::<Dim>();
-        let [threads, teams] = of_folds(length.known().map(|length| ceil(length, vector)));
+        let [threads, teams] = match self.site.step.variants.all() {
+            [Variant { parameters: Some(Parameters::Folds(of)), .. }] => [of.threads, of.teams],
+            _ => of_folds(length.known().map(|length| ceil(length, vector))),
+        };
         let template = Folds {
             arch: self.site.arch,
             kept: kept.sizes.len(),

@@ -1,0 +1,52 @@
+//! Of `schedule::quotient`, whose items are private to the crate.
+
+use super::{nearly_halfway, parts, product, reciprocal};
+
+/// Divisors as quantisation has them, of all orders of magnitude that are taken, from a fixed sequence.
+fn divisors() -> impl Iterator<Item = f32> {
+    let bits = (0_u32..4_000).map(|i| i.wrapping_mul(0x9e37_79b9));
+    bits.map(|bits| f32::from_bits(bits & 0x807f_ffff | (127 - 59 + (bits >> 23) % 118) << 23))
+}
+
+#[test]
+fn quotients_of_all_significands_round_as_divisions_do() {
+    let mut tried = divisors().filter_map(|c| Some((c, reciprocal(c)?)));
+    for (c, parts) in tried.by_ref().take(12) {
+        for x in (1 << 23..1 << 24).map(|x: u32| x as f32) {
+            assert_eq!(product(x, parts), x / c, "{x} / {c}");
+        }
+    }
+}
+
+/// The few significands that are tried are all that can fail.
+#[test]
+fn what_is_tried_before_is_all_that_can_fail() {
+    let fails = |c: f32, x: f32| parts(c).is_some_and(|parts| product(x, parts) != x / c);
+    let failing = divisors().filter(|&c| nearly_halfway(c).any(|x| fails(c, x)));
+    for c in failing.take(4).chain(divisors().take(4)) {
+        let tried: Vec<f32> = nearly_halfway(c).collect();
+        let missed =
+            (1 << 23..1 << 24).map(|x: u32| x as f32).find(|&x| fails(c, x) && !tried.contains(&x));
+        assert_eq!(missed, None, "{c}");
+    }
+}
+
+#[test]
+fn infinite_quotients_stay_infinite() {
+    for c in divisors() {
+        let Some(parts) = reciprocal(c) else { continue };
+        for x in [f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 0.0] {
+            assert_eq!(product(x, parts), x / c, "{x} / {c}");
+        }
+        assert!(product(f32::NAN, parts).is_nan());
+    }
+}
+
+#[test]
+fn most_divisors_are_taken_but_no_power_of_two() {
+    let taken = divisors().filter(|&c| reciprocal(c).is_some()).count();
+    assert!(taken * 20 > divisors().count() * 19, "{taken}");
+    for c in [1.0, 0.5, -8.0, 0.0, f32::MIN_POSITIVE, f32::INFINITY, f32::NAN] {
+        assert_eq!(reciprocal(c), None, "{c}");
+    }
+}
