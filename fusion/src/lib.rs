@@ -119,6 +119,10 @@ fn plan_by(
         }
         (Granularity::Fused, Kind::Cpu) => rewrite(&without_ranges(graph)?, target, hints)?,
     };
+    let fused_on_gpu = granularity == Granularity::Fused && target.kind != Kind::Cpu;
+    if fused_on_gpu {
+        graph = as_reals(&graph)?;
+    }
     if let Some(elements) = elements {
         graph = tidy(&convert(&graph, elements)?)?;
     }
@@ -127,7 +131,7 @@ fn plan_by(
         (Granularity::PerOp, Kind::Cuda { .. }) => tidy(&library::spelled(&graph, attention)?)?,
         (Granularity::Fused, Kind::Cpu) => integer_arithmetic(graph)?,
         (Granularity::Fused, Kind::Cuda { .. }) => {
-            let graph = split_rotations(&split_reductions(&as_reals(&graph)?, target, hints)?)?;
+            let graph = split_rotations(&split_reductions(&graph, target, hints)?)?;
             tidy(&split_gates(&graph)?)?
         }
     };
@@ -135,7 +139,7 @@ fn plan_by(
         graph = with_whole_channels(graph, target, granularity, hints)?;
     }
     let (mut groups, mut program) = arranged(&graph, target, granularity, hints)?;
-    if granularity == Granularity::Fused && target.kind != Kind::Cpu {
+    if fused_on_gpu {
         let without = library::attention_without_kernel(&program, target);
         if !without.is_empty() {
             graph = tidy(&library::without_attention(&graph, &without)?)?;

@@ -186,17 +186,23 @@ fn stays_single(graph: &Graph) -> Vec<bool> {
     stays_single
 }
 
-/// What has to stay in fp32 where sums of integers are scaled: conversions of sums, which fp16 may overflow, their multiplications
+/// What has to stay in fp32 where sums of integers are scaled: sums and their conversions, which fp16 may overflow, multiplications
 /// by scales, and the arithmetic of scales alone, which fp16 may underflow.
 fn scaled_sums(graph: &Graph) -> Vec<NodeId> {
     let mut sums = vec![false; graph.len()];
     let mut found = Vec::new();
     for (id, _) in graph.nodes() {
+        let is_constant =
+            |value: &Option<ValueId>| value.is_none_or(|x| graph.constant(x).is_some());
         let is_scale = |value: ValueId| {
-            graph.constant(value).is_some() || graph.ty(value).shape.iter().all(|size| *size == 1)
+            let one = graph.ty(value).shape.iter().all(|size| *size == 1);
+            let product =
+                matches!(graph.operation(value).0, Op::Constant(_) | Op::Binary(Binary::Mul));
+            one || product && graph.node(value.node).inputs().iter().all(is_constant)
         };
         let mut scale = match graph.operation(id.value()) {
             (Op::Cast { to: DType::F32, .. }, &[Some(x)]) if is_sum(graph, x) => None,
+            (Op::WideMatMul, _) => None,
             (Op::Binary(op @ (Binary::Mul | Binary::Div)), &[Some(a), Some(b)]) => {
                 match [a, b].map(|value| sums[value.node.index()]) {
                     [true, false] if is_scale(b) => Some(b),

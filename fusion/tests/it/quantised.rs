@@ -1,13 +1,13 @@
 //! Quantised models on a GPU: what is between two operators is real numbers, and what is multiplied as integers has kernels.
 
-use crate::kernels::{TARGETS, check_graph, check_text, tensor};
+use crate::kernels::{TARGETS, check_graph, check_text, numbers, tensor};
 use crate::sizes;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::text::parse;
-use graphene_frontend::{DType, Graph, NodeId, Tensor};
+use graphene_frontend::{DType, Graph, NodeId, Op, Tensor};
 use graphene_fusion::groups::Family;
-use graphene_fusion::{Granularity, Planned, plan};
+use graphene_fusion::{Granularity, Planned, plan, plan_in};
 
 /// Lines that quantise value number `x` and dequantise it, numbered from `at` on; the last line's number.
 fn quantised(
@@ -247,6 +247,39 @@ fn scales_of_columns_are_factors_of_matmuls() {
         );
         assert_eq!(operand_types(&text), [dtype; 2], "{text}");
         check(&text, &[Pointwise, Pointwise, MatMul]);
+    }
+}
+
+/// In fp16, which holds no such sums: they are scaled before they are rounded to it.
+#[test]
+fn sums_of_bytes_are_scaled_in_single_precision() {
+    let (x, at) = quantised(0, 2, "b, 64", U8);
+    for (shape, values) in [("1, 2", "0.03125, 0.0625"), ("", "0.03125")] {
+        let [wide, real, scales, scaled, sums] = [1, 2, 3, 4, 5].map(|i| at + i);
+        let text = format!(
+            r#"
+        symbols b
+        %0 = Input : f32[b, 64] "x"
+        %1 = Input : i8[64, 2] "w"{x}
+        %{wide} = Cast(%1) {{to: i32, saturate: true}} : i32[64, 2] "wide weights"
+        %{real} = Cast(%{wide}) {{to: f32, saturate: true}} : f32[64, 2] "real weights"
+        %{scales} = Constant({values}) : f32[{shape}] "scales"
+        %{scaled} = Mul(%{real}, %{scales}) : f32[64, 2] "weights"
+        %{sums} = MatMul(%{at}, %{scaled}) : f32[b, 2] "sums"
+        return "y" = %{sums}
+    "#
+        );
+        let (graph, bindings) = (parse(&text, &[]).unwrap(), sizes(&[("b", 2)]));
+        let inputs = filled(&graph, &bindings, |place, _| [100.0, 127.0][place]);
+        let (target, half) = ("sm_90a".parse().unwrap(), Some(DType::F16));
+        let planned = plan_in(&graph, &target, Granularity::Fused, &bindings, half).unwrap();
+        assert_eq!(planned.graph.matmuls().len(), 1);
+        assert!(planned.graph.nodes().any(|(_, node)| *node.op() == Op::WideMatMul), "{text}");
+        let of = |graph| evaluate_with(graph, &inputs, &bindings).unwrap();
+        let (found, wanted) = (numbers(&of(&planned.graph)[0]), numbers(&of(&graph)[0]));
+        for (found, wanted) in found.into_iter().zip(wanted) {
+            assert!((found / wanted - 1.0).abs() < 2f64.powi(-10), "{found} for {wanted}\n{text}");
+        }
     }
 }
 
