@@ -59,10 +59,71 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
             at.binary(Binary::Add, sum, bias).map(Some)
         }
         (Op::MatMul, &[Some(a), Some(b)]) => scaled_wide_matmul(&mut at, a, b),
-        (op, &[Some(x), ..]) => Ok(kept(at.graph, op, x, inputs.get(1).copied().flatten())),
+        (op, &[Some(x), ..]) => match kept(at.graph, op, x, inputs.get(1).copied().flatten()) {
+            None => rounded_last(&mut at, inputs),
+            known => Ok(known),
+        },
         _ => Ok(None),
     })?;
     pruned(&result)
+}
+
+/// A rounded number that is clamped between whole numbers, clamped before it is rounded: rounding numbers that are small takes fewer
+/// instructions.
+fn rounded_last(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
+    let bound = clamped_to(at.graph, at.node.op(), inputs.get(1).copied().flatten());
+    let x = inputs[0].filter(|_| bound.is_some_and(|bound| bound.fract() == 0.0));
+    let Some((Op::Unary(Unary::Round), &[Some(x)])) = x.map(|x| at.graph.operation(x)) else {
+        return Ok(None);
+    };
+    let inputs = [&[Some(x)], &inputs[1..]].concat();
+    let clamped = at.add_optional(at.node.op().clone(), &inputs)?;
+    at.add(Op::Unary(Unary::Round), &[clamped]).map(Some)
+}
+
+/// To what an operation clamps numbers of single precision, if that is a known number: none is less, or none is more.
+fn clamped_to(graph: &Graph, op: &Op, by: Option<ValueId>) -> Option<f32> {
+    match op {
+        Op::Unary(Unary::Relu) => Some(0.0),
+        Op::Binary(Binary::Min | Binary::Max) => number(graph, by?),
+        _ => None,
+    }
+}
+
+/// `clamp(x + z) - z`, where x is whole, as x clamped to bounds that are less by z.
+fn clamped_elsewhere(at: &mut InPlace<'_>, a: ValueId, z: f32) -> Rebuilt<Option<ValueId>> {
+    let (ty, mut value, mut clamps) = (at.graph.ty(a).clone(), a, Vec::new());
+    let x = loop {
+        let (op, inputs) = at.graph.operation(value);
+        let &[Some(x), ref by @ ..] = inputs else { return Ok(None) };
+        if *at.graph.ty(x) != ty {
+            return Ok(None);
+        }
+        let by = by.first().copied().flatten();
+        match (clamped_to(at.graph, op, by), op) {
+            (Some(bound), _) if bound.fract() == 0.0 => {
+                let op = if *op == Op::Binary(Binary::Min) { Binary::Min } else { Binary::Max };
+                clamps.push((op, bound - z));
+                value = x;
+            }
+            (_, Op::Binary(Binary::Add)) if by.and_then(|by| number(at.graph, by)) == Some(z) => {
+                break x;
+            }
+            _ => return Ok(None),
+        }
+    };
+    let rounded = match at.graph.operation(x) {
+        (Op::Unary(Unary::Round), &[Some(x)]) => x,
+        _ => return Ok(None),
+    };
+    if clamps.is_empty() || ty.dtype != DType::F32 {
+        return Ok(None);
+    }
+    let clamped = clamps.into_iter().rev().try_fold(rounded, |x, (op, bound)| {
+        let bound = at.constant(Tensor::scalar(bound));
+        at.binary(op, x, bound)
+    })?;
+    at.add(Op::Unary(Unary::Round), &[clamped]).map(Some)
 }
 
 /// A matmul of 32-bit integers that is converted to single precision, as a `WideMatMul` of fp16 for tensor cores, if fp16 holds both
@@ -202,8 +263,14 @@ fn single(at: &mut InPlace<'_>, reals: ValueId) -> Rebuilt<Option<ValueId>> {
 
 /// One number less another.
 fn less(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<ValueId> {
-    let known = kept(at.graph, &Op::Binary(Binary::Sub), a, Some(b));
-    known.map_or_else(|| at.binary(Binary::Sub, a, b), Ok)
+    if let Some(known) = kept(at.graph, &Op::Binary(Binary::Sub), a, Some(b)) {
+        return Ok(known);
+    }
+    let moved = match number(at.graph, b).filter(|z| z.fract() == 0.0) {
+        Some(z) => clamped_elsewhere(at, a, z)?,
+        None => None,
+    };
+    moved.map_or_else(|| at.binary(Binary::Sub, a, b), Ok)
 }
 
 /// Whether reals are whole numbers, and small enough for sums of two of them.

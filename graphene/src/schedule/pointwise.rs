@@ -5,8 +5,9 @@
 
 use super::quotient::{quotient, reciprocal};
 use crate::{
-    Binary, Builder, Error, Expr, Feature, Function, Fused, Header, Kind, Layout, Memory, Operand,
-    Result, Scalar, Step, TensorId, Test, Tiler, build::Operands, function::Node,
+    Binary, Builder, Error, Expr, Feature, Function, Fused, Header, Kind, Layout, Memory, Number,
+    Operand, Result, Scalar, Step, TensorId, Test, Tiler, Unary, build::Operands, function::Node,
+    function::Value,
 };
 
 /// The bytes that a thread loads or stores at once.
@@ -213,6 +214,8 @@ fn steps(
             k.move_(value, rounded)?;
         } else if let Some(by) = known_divisor(function, step).filter(|_| numbers == Scalar::F32) {
             quotient(k, value, &of[0], by)?;
+        } else if is_small_rounding(function, step) && numbers == Scalar::F32 {
+            rounded_by_sums(k, value, &of[0])?;
         } else {
             k.alone(kind, value, of)?;
         }
@@ -226,6 +229,32 @@ fn known_divisor(function: &Function, step: &Step) -> Option<(f64, [f32; 2])> {
     let Step::Binary(Binary::Div, _, by) = step else { return None };
     let Step::Constant(number) = function.steps()[by.index()] else { return None };
     Some((number.0, reciprocal(number.0 as f32)?))
+}
+
+/// 1.5·2²³: of a sum of this and a number of at most 2²², single precision keeps no fraction.
+const NO_FRACTION: f64 = 12_582_912.0;
+
+/// Whether a step rounds what has just been clamped to numbers of at most 2²² on either side.
+fn is_small_rounding(function: &Function, step: &Step) -> bool {
+    let step_of = |value: Value| &function.steps()[value.index()];
+    let is_small = |value: Value| match step_of(value) {
+        Step::Constant(Number(bound)) => bound.abs() <= 4_194_304.0,
+        _ => false,
+    };
+    let Step::Unary(Unary::Round, x) = step else { return false };
+    let Step::Binary(last, y, bound) = step_of(*x) else { return false };
+    let Step::Binary(first, _, other) = step_of(*y) else { return false };
+    let clamps = [[last, first], [first, last]].contains(&[&Binary::MinNan, &Binary::MaxNan]);
+    clamps && is_small(*bound) && is_small(*other)
+}
+
+/// `to = round(x)` of such a number: two additions, where an instruction that rounds has a quarter of their rate or less.
+fn rounded_by_sums(k: &mut Builder, to: TensorId, x: &Operand) -> Result {
+    k.decompose(Header::alone(Kind::Unary(Unary::Round), to, x.clone()), |k| {
+        let large = constant(k, "large", Scalar::F32, NO_FRACTION)?;
+        k.binary(Binary::Add, to, [x.clone(), large.into()])?;
+        k.binary(Binary::Sub, to, [to, large])
+    })
 }
 
 /// A register.
