@@ -261,6 +261,7 @@ fn outputs(op: &Op, inputs: &[Option<&TensorType>]) -> Result<Vec<TensorType>, I
         Op::MatMul => one(matmul::mat_mul(inputs)),
         Op::WideMatMul => one(matmul::wide_mat_mul(inputs)),
         Op::Conv(attrs) => one(matmul::conv(attrs, inputs)),
+        Op::WideConv(attrs) => one(matmul::wide_conv(attrs, inputs)),
         Op::ConvTranspose { conv, output_padding } => {
             one(matmul::conv_transpose(conv, output_padding, inputs))
         }

@@ -158,6 +158,8 @@ pub enum Op {
     WideMatMul,
     /// `x[n,c,…], w[m,c/group,…], bias[m]? → y[n,m,…]`.
     Conv(ConvAttrs),
+    /// `Conv` of `f16`, `bf16` or `f32` without a bias, with `y` in `f32`: sums are not rounded to 16 bits.
+    WideConv(ConvAttrs),
     /// `x[n,c,…], w[c,m/group,…], bias[m]? → y[n,m,…]`: the transpose of a convolution.
     ConvTranspose {
         /// Strides, dilations, pads, group of the convolution that is transposed.

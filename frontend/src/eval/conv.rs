@@ -2,11 +2,17 @@
 
 use super::error::EvalError;
 use super::number::{Number, filled, with_number};
+use super::pointwise::cast;
 use super::spatial::{Axis, Meeting, meeting, size};
 use super::walk::{strides, walk, walk_indices};
 use crate::dtype::DType;
 use crate::op::ConvAttrs;
 use crate::tensor::Tensor;
+
+/// [`crate::op::Op::WideConv`].
+pub(super) fn wide(x: &Tensor, w: &Tensor, attrs: &ConvAttrs) -> Result<Tensor, EvalError> {
+    conv(&cast(x, DType::F32, true)?, &cast(w, DType::F32, true)?, None, attrs)
+}
 
 /// [`crate::op::Op::Conv`].
 pub(super) fn conv(

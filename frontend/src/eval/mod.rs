@@ -332,6 +332,7 @@ fn apply(
         Op::MatMul => one(matmul::matmul(args.get(0)?, args.get(1)?)),
         Op::WideMatMul => one(matmul::wide(args.get(0)?, args.get(1)?)),
         Op::Conv(attrs) => one(conv::conv(args.get(0)?, args.get(1)?, args.optional(2), attrs)),
+        Op::WideConv(attrs) => one(conv::wide(args.get(0)?, args.get(1)?, attrs)),
         Op::ConvTranspose { conv, output_padding } => {
             let (x, w, bias) = (args.get(0)?, args.get(1)?, args.optional(2));
             one(conv::conv_transpose(x, w, bias, conv, output_padding))

@@ -37,6 +37,7 @@ impl Op {
             | Self::MatMul
             | Self::WideMatMul
             | Self::Conv(_)
+            | Self::WideConv(_)
             | Self::ConvTranspose { .. }
             | Self::Pool(_)
             | Self::Softmax { .. }
@@ -84,6 +85,7 @@ impl Op {
             | Self::MatMul
             | Self::WideMatMul
             | Self::Conv(_)
+            | Self::WideConv(_)
             | Self::ConvTranspose { .. }
             | Self::Pool(_)
             | Self::Softmax { .. }
@@ -159,6 +161,7 @@ impl Op {
             | Self::MatMul
             | Self::WideMatMul
             | Self::Conv(_)
+            | Self::WideConv(_)
             | Self::ConvTranspose { .. }
             | Self::Pool(_)
             | Self::Softmax { .. }
@@ -279,14 +282,16 @@ mod tests {
 
     #[test]
     fn a_symbol_gives_way_to_a_multiple_of_it() {
-        let graph = sum_of_reshaped();
-        let symbol = Symbol::new("sequence");
-        let multiple = graph.replace(&symbol, &"8*sequence".parse().unwrap()).unwrap();
+        let mut graph = Graph::new();
+        let ty = |text: &str| text.parse::<TensorType>().unwrap();
+        let x = graph.add_input("x", ty("f32[batch, 2*sequence]")).unwrap();
+        let flat = Op::Reshape(ty("f32[2*batch*sequence]").shape);
+        let flat = graph.add("flat", flat, &[Some(x)]).unwrap();
+        graph.add_output("out", flat.value());
+        let multiple = graph.replace(&Symbol::new("sequence"), &"8*sequence".parse().unwrap());
+        let multiple = multiple.unwrap();
         assert_eq!(names(&multiple), ["batch", "sequence"]);
-        assert_eq!(
-            multiple.ty(multiple.inputs()[0].value()).to_string(),
-            "f32[batch, 16*sequence]"
-        );
+        assert_eq!(multiple.ty(flat.value()).to_string(), "f32[16*batch*sequence]");
         let sizes = |sequence| bound(&[("batch", 2), ("sequence", sequence)]);
         assert_eq!(multiple.substitute(&sizes(1)).unwrap(), graph.substitute(&sizes(8)).unwrap());
     }

@@ -116,7 +116,7 @@ fn steps(op: &Op, inputs: &[Option<&TensorType>], outputs: &[TensorType]) -> Opt
     let result = elements(outputs.first()?)?;
     let more = match op {
         Op::MatMul => result.checked_mul(size(0, 1)?)?,
-        Op::Conv(_) => {
+        Op::Conv(_) | Op::WideConv(_) => {
             let kernel = elements(input(1)?)? / input(1)?.known_shape()?.first()?.max(&1);
             result.checked_mul(kernel)?
         }

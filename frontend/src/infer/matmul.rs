@@ -24,11 +24,20 @@ pub(super) fn mat_mul(inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
 }
 
 pub(super) fn wide_mat_mul(inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
+    wide(inputs, mat_mul(inputs)?)
+}
+
+pub(super) fn wide_conv(attrs: &ConvAttrs, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
+    wide(inputs, conv(attrs, inputs)?)
+}
+
+/// The same in single precision, of operands that are in it or in half.
+fn wide(inputs: &Inputs<'_>, narrow: TensorType) -> Result<TensorType, InferError> {
     let [a, _] = required(inputs)?;
     if !matches!(a.dtype, DType::F16 | DType::BF16) {
         dtype(0, a, DType::F32)?;
     }
-    mat_mul(inputs).map(|ty| TensorType::new(DType::F32, ty.shape))
+    Ok(TensorType::new(DType::F32, narrow.shape))
 }
 
 pub(super) fn conv(attrs: &ConvAttrs, inputs: &Inputs<'_>) -> Result<TensorType, InferError> {

@@ -214,6 +214,7 @@ impl Op {
             Self::MatMul => row("MatMul", C::MatMul, Exactly(2)).plain(),
             Self::WideMatMul => row("WideMatMul", C::MatMul, Exactly(2)).plain(),
             Self::Conv(_) => row("Conv", C::Convolution, Between(2, 3)),
+            Self::WideConv(_) => row("WideConv", C::Convolution, Exactly(2)),
             Self::ConvTranspose { .. } => row("ConvTranspose", C::Convolution, Between(2, 3)),
             Self::Pool(_) => row("Pool", C::Pool, Exactly(1)),
             Self::Softmax { log: false, .. } => row("Softmax", C::Normalization, Exactly(1)),
@@ -330,6 +331,7 @@ fn layers() -> Vec<Op> {
         Op::MatMul,
         Op::WideMatMul,
         Op::Conv(conv()),
+        Op::WideConv(conv()),
         Op::ConvTranspose { conv: conv(), output_padding: Vec::new() },
         Op::Pool(PoolAttrs {
             kind: PoolKind::Max { indices: None },

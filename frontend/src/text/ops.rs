@@ -59,7 +59,7 @@ pub(super) fn attributes(op: &mut Op, c: &mut Codec<'_, '_>) -> Done {
             c.field("axis", axis)?;
             c.field("largest", largest)
         }
-        Op::Conv(conv) => conv_attributes(conv, c),
+        Op::Conv(conv) | Op::WideConv(conv) => conv_attributes(conv, c),
         Op::ConvTranspose { conv, output_padding } => {
             conv_attributes(conv, c)?;
             c.field("output_padding", output_padding)

@@ -69,7 +69,7 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
             (real && computes || bytes && largest) && pool.strides.len() <= 3
         }
         // Only plans for GPUs have it.
-        Op::WideMatMul => false,
+        Op::WideMatMul | Op::WideConv(_) => false,
         Op::Input | Op::Constant(_) | Op::NonZero => false,
         Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => false,
     }
@@ -94,7 +94,7 @@ fn has_template(graph: &Graph, node: &Node) -> bool {
         Class::MatMul | Class::Normalization | Class::Attention | Class::Recurrent => true,
         Class::Gather => matches!(node.op(), Op::Gather { .. }),
         Class::Reduction => matches!(node.op(), Op::Reduce { .. }),
-        Class::Convolution => matches!(node.op(), Op::Conv(_)),
+        Class::Convolution => matches!(node.op(), Op::Conv(_) | Op::WideConv(_)),
         Class::Scatter | Class::Selection | Class::Pool | Class::Resample | Class::Control => false,
     };
     // What is only moved is moved as whatever has its size.

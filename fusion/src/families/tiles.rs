@@ -1,6 +1,6 @@
 //! Tiles: the variants that a step has by its family and sizes, and what their tiles are.
 
-use crate::base::elements::is_by_threads;
+use crate::base::elements::{is_by_threads, operand_type};
 use crate::base::groups::Family;
 use crate::base::parameters::{FoldsParameters, MlpParameters, Parameters};
 use crate::base::sizes::{ceil, tiles};
@@ -10,7 +10,6 @@ use crate::families::calls::{at_least, with_call};
 use crate::families::estimates::{SHAPES, Sizes, best_shape, best_shapes};
 use crate::families::grids::of_folds;
 use crate::families::kernels::sums::is_gated;
-use graphene_frontend::TensorType;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId};
@@ -117,13 +116,16 @@ pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> V
 /// The variants of a convolution whose threads multiply, and whose pixels are innermost: the largest tiles of which there is one for each
 /// core, down to the first that has as many at all sizes.
 fn variants_of_channels(target: &Target, body: &Graph) -> Option<Variants> {
-    let mut convs = body.nodes().filter(|(_, node)| matches!(node.op(), Op::Conv(_)));
-    let (id, node) = convs.next()?;
-    let Op::Conv(attrs) = node.op() else { return None };
-    let TensorType { dtype, shape } = body.ty(id.value());
+    let convs = body.nodes().filter_map(|(id, node)| match node.op() {
+        Op::Conv(attrs) | Op::WideConv(attrs) => Some((id, attrs)),
+        _ => None,
+    });
+    let (id, attrs) = convs.into_iter().next()?;
+    let shape = &body.ty(id.value()).shape;
     let group = attrs.group as i64;
     let made = shape[1].known()? / group;
-    if !is_by_threads(target, *dtype) || made < TILED {
+    let by_threads = operand_type(body, id).is_some_and(|of| is_by_threads(target, of));
+    if !by_threads || made < TILED {
         return None;
     }
     let pixels = shape[2..].iter().fold(shape[0].clone(), |all, size| &all * size);

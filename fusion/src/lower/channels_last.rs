@@ -68,7 +68,7 @@ fn is_taken(graph: &Graph, groups: &Groups, target: &Target, id: NodeId) -> bool
         return is_taken_by_cpu(graph, groups, id);
     }
     let taken = match (node.op(), node.inputs()) {
-        (Op::Conv(attrs), [_, Some(w), ..]) => {
+        (Op::Conv(attrs) | Op::WideConv(attrs), [_, Some(w), ..]) => {
             (attrs.group == 1 || is_depthwise(graph, node)) && groups.is_constant(w.node)
         }
         (Op::Pool(PoolAttrs { kind, ceil, .. }), _) => match kind {
@@ -86,7 +86,10 @@ fn is_taken(graph: &Graph, groups: &Groups, target: &Target, id: NodeId) -> bool
 
 /// Whether each channel has a group of its own, with one result.
 fn is_depthwise(graph: &Graph, node: &Node) -> bool {
-    let (Op::Conv(attrs), [_, Some(w), ..]) = (node.op(), node.inputs()) else { return false };
+    let (Op::Conv(attrs) | Op::WideConv(attrs), [_, Some(w), ..]) = (node.op(), node.inputs())
+    else {
+        return false;
+    };
     let filters = &graph.ty(*w).shape;
     attrs.group > 1 && filters[1] == 1 && filters[0].known() == Some(attrs.group as i64)
 }
@@ -183,7 +186,7 @@ impl Lowering<'_> {
             return variants(self.target, Family::Convolution, body, &self.sizes);
         }
         let node = self.graph.node(conv);
-        if !matches!(node.op(), Op::Conv(_)) || is_depthwise(self.graph, node) {
+        if !matches!(node.op(), Op::Conv(_) | Op::WideConv(_)) || is_depthwise(self.graph, node) {
             return Variants::any();
         }
         let shape = &self.graph.ty(conv.value()).shape;

@@ -54,7 +54,9 @@ pub(super) fn apply(
         Op::MatMul | Op::WideMatMul => matmuls::matmul(&inputs)?,
         Op::Attention(attrs) => matmuls::attention(given, attrs)?,
         Op::Rnn(_) => return matmuls::recurrent(node, given),
-        Op::Conv(_) | Op::ConvTranspose { .. } | Op::Pool(_) => matmuls::window(node, given)?,
+        Op::Conv(_) | Op::WideConv(_) | Op::ConvTranspose { .. } | Op::Pool(_) => {
+            matmuls::window(node, given)?
+        }
         _ => return refused("is not known to leave positions apart"),
     };
     Ok(vec![value; node.outputs().len()])

@@ -406,7 +406,7 @@ fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> f64 {
             let scores = elements(0) / last(0).max(1.0) * size(1, 2);
             vector(scores * 20.0) + whole(scores * 2.0 * (last(0) + last(2)))
         }
-        Op::Conv(_) => matmuls(output * 2.0 * elements(1) / size(1, 0).max(1.0)),
+        Op::Conv(_) | Op::WideConv(_) => matmuls(output * 2.0 * elements(1) / size(1, 0).max(1.0)),
         Op::ConvTranspose { .. } => whole(elements(0) * 2.0 * elements(1) / size(1, 0).max(1.0)),
         Op::Pool(attrs) => vector(output * attrs.kernel.iter().product::<usize>() as f64),
         Op::Rnn(attrs) => {

@@ -324,6 +324,7 @@ impl<'a> FusionGraph<'a> {
                 Role::Point { plain: plain && numbers.single, numbers }
             }
             Op::MatMul | Op::WideMatMul if first_is_real || whole => Role::MatMul,
+            Op::WideConv(_) if first_is_real => Role::Convolution,
             Op::Conv(conv) if first_is_real || whole && adds_integers(self.graph, node, conv) => {
                 Role::Convolution
             }

@@ -1,7 +1,7 @@
 //! The blocks that a GPU's kernel of a group will have under planning hints, as far as they depend on sizes alone: where layouts
 //! count as well, operands are taken to lie row-major.
 
-use crate::base::elements::is_by_threads;
+use crate::base::elements::{is_by_threads, operand_type};
 use crate::base::groups::Family;
 use crate::base::sizes::ceil;
 use crate::families::grids::{
@@ -104,20 +104,25 @@ impl Grids<'_> {
     /// Of poolings, which take a thread for each result, and of convolutions without groups, by tiles of their pixels.
     fn windows(&self, set: Set) -> Option<i64> {
         let net = self.net;
-        let is = |op: &OpId| matches!(net.node(*op).op(), Op::Pool(_) | Op::Conv(_));
+        let is =
+            |op: &OpId| matches!(net.node(*op).op(), Op::Pool(_) | Op::Conv(_) | Op::WideConv(_));
         let op = set.iter().find(is)?;
         let shape = net[op].shape;
         let rank = net.known(shape).len();
         match net.node(op).op() {
-            Op::Conv(attrs) if attrs.group == 1 => {
+            Op::Conv(attrs) | Op::WideConv(attrs) if attrs.group == 1 => {
                 let (pixels, _) = self.count(shape, (0..rank).filter(|&axis| axis != 1));
                 let (made, _) = self.count(shape, 1..2);
-                Some(match is_by_threads(self.target, net[op].dtype) {
-                    true => blocks_of_channels(self.target, pixels, made),
-                    false => blocks_of_pixels(self.target, pixels, made),
-                })
+                Some(
+                    match operand_type(net.graph, net[op].node)
+                        .is_some_and(|of| is_by_threads(self.target, of))
+                    {
+                        true => blocks_of_channels(self.target, pixels, made),
+                        false => blocks_of_pixels(self.target, pixels, made),
+                    },
+                )
             }
-            Op::Conv(_) => None,
+            Op::Conv(_) | Op::WideConv(_) => None,
             _ => Some(ceil(self.count(shape, 0..rank).0, Sliding::default().threads)),
         }
     }

@@ -10,7 +10,7 @@ use graphene_ir::target::Target;
 /// that they may be innermost. `None` without such convolutions.
 pub(crate) fn filled_up(graph: &Graph, target: &Target) -> Rebuilt<Option<Graph>> {
     let lacks = |node: &Node| {
-        let (Op::Conv(attrs), Some(x)) = (node.op(), node.input(0)) else {
+        let (Op::Conv(attrs) | Op::WideConv(attrs), Some(x)) = (node.op(), node.input(0)) else {
             return None;
         };
         let of = graph.ty(x).shape[1].known()?;

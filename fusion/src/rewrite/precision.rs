@@ -202,7 +202,7 @@ fn scaled_sums(graph: &Graph) -> Vec<NodeId> {
         };
         let mut scale = match graph.operation(id.value()) {
             (Op::Cast { to: DType::F32, .. }, &[Some(x)]) if is_sum(graph, x) => None,
-            (Op::WideMatMul, _) => None,
+            (Op::WideMatMul | Op::WideConv(_), _) => None,
             (Op::Binary(op @ (Binary::Mul | Binary::Div)), &[Some(a), Some(b)]) => {
                 match [a, b].map(|value| sums[value.node.index()]) {
                     [true, false] if is_scale(b) => Some(b),

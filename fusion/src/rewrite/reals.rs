@@ -22,13 +22,13 @@ fn exact(dtype: DType) -> Option<f32> {
 }
 
 /// The graph with reals in place of what is dequantised from bytes, and in place of bytes that are only dequantised or widened;
-/// and without what changes no whole number, as where something is quantised twice; matmuls of numbers that bytes hold are
-/// `WideMatMul`s of fp16. Biases of convolutions of integers become additions.
+/// and without what changes no whole number, as where something is quantised twice; matmuls and convolutions of numbers that bytes
+/// hold are `WideMatMul`s and `WideConv`s of fp16. Biases of convolutions of integers become additions.
 pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
     let result = rebuilt(graph, |mut at, _, inputs| match (at.node.op(), inputs) {
         (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => {
             let alone = at.node.input(0).and_then(|x| graph.only_reader(x.node)).is_some();
-            let sum = if alone { wide_matmul(&mut at, x)? } else { None };
+            let sum = if alone { wide_sum(&mut at, x)? } else { None };
             sum.map_or_else(|| difference(&mut at, x), |sum| Ok(Some(sum)))
         }
         (Op::Cast { to: DType::I32, .. }, &[Some(x)]) => {
@@ -59,6 +59,7 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
             at.binary(Binary::Add, sum, bias).map(Some)
         }
         (Op::MatMul, &[Some(a), Some(b)]) => scaled_wide_matmul(&mut at, a, b),
+        (Op::Conv(_), _) => scaled_wide_conv(&mut at, inputs),
         (op, &[Some(x), ..]) => match kept(at.graph, op, x, inputs.get(1).copied().flatten()) {
             None => rounded_last(&mut at, inputs),
             known => Ok(known),
@@ -126,23 +127,30 @@ fn clamped_elsewhere(at: &mut InPlace<'_>, a: ValueId, z: f32) -> Rebuilt<Option
     at.add(Op::Unary(Unary::Round), &[clamped]).map(Some)
 }
 
-/// A matmul of 32-bit integers that is converted to single precision, as a `WideMatMul` of fp16 for tensor cores, if fp16 holds both
-/// operands and no sum overflows 32 bits. Sums are exact up to 2²⁴; beyond, partial sums are rounded, where the model rounds the
-/// last one.
-fn wide_matmul(at: &mut InPlace<'_>, sum: ValueId) -> Rebuilt<Option<ValueId>> {
-    let (Op::MatMul, &[Some(a), Some(b)]) = at.graph.operation(sum) else { return Ok(None) };
+/// A matmul or convolution of 32-bit integers that is converted to single precision, as a wide one of fp16 for tensor cores, if fp16
+/// holds both operands and no sum overflows 32 bits. Sums are exact up to 2²⁴; beyond, partial sums are rounded, where the model
+/// rounds the last one.
+fn wide_sum(at: &mut InPlace<'_>, sum: ValueId) -> Rebuilt<Option<ValueId>> {
+    let (op, &[Some(a), Some(b)]) = at.graph.operation(sum) else { return Ok(None) };
+    let (wide, depth) = match op {
+        Op::MatMul => (Op::WideMatMul, at.graph.ty(a).shape.last().and_then(Dim::known)),
+        Op::Conv(attrs) => {
+            let window = at.graph.ty(b).shape[1..].iter().product::<Dim>();
+            (Op::WideConv(attrs.clone()), window.known())
+        }
+        _ => return Ok(None),
+    };
     let [of_a, of_b] = [a, b].map(|x| largest(at.graph, x).filter(|&most| most <= MOST_IN_FP16));
-    let depth = at.graph.ty(a).shape.last().and_then(Dim::known);
     let most = of_a.zip(of_b).zip(depth).map(|((a, b), depth)| a * b * depth as f32);
     if most.is_none_or(|most| most >= 2f32.powi(31)) {
         return Ok(None);
     }
     let operands = [in_fp16(at, a)?, in_fp16(at, b)?];
-    at.add(Op::WideMatMul, &operands).map(Some)
+    at.add(wide, &operands).map(Some)
 }
 
 /// `MatMul(x·s, w·t)` as `WideMatMul(x, w)·(s·t)`, where x and w are whole numbers that fp16 holds, and s and t constant scales, if
-/// any. Sums round as those of [`wide_matmul`]; the model rounds each scaled term.
+/// any. Sums round as those of [`wide_sum`]; the model rounds each scaled term.
 fn scaled_wide_matmul(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<Option<ValueId>> {
     let both = scaled(at.graph, a).zip(scaled(at.graph, b));
     let Some(((x, row), (w, column))) = both else { return Ok(None) };
@@ -161,6 +169,50 @@ fn scaled_wide_matmul(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<O
         (column, row) => column.or(row),
     };
     at.with(Binary::Mul, sum, scale).map(Some)
+}
+
+/// `Conv(x·s, w·t, bias)` as `WideConv(x, w)·(s·t) + bias` likewise, where t may be one for each filter.
+fn scaled_wide_conv(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
+    let (Op::Conv(attrs), &[Some(x), Some(w), ref bias @ ..]) = (at.node.op(), inputs) else {
+        return Ok(None);
+    };
+    let both = scaled(at.graph, x).zip(scaled(at.graph, w));
+    let Some(((x, image), (w, filters))) = both else { return Ok(None) };
+    let shape = |scale: Option<ValueId>| scale.map_or(&[][..], |scale| &at.graph.ty(scale).shape);
+    let rank = at.graph.ty(w).rank();
+    let of_filters = shape(filters);
+    let others = of_filters.iter().skip(usize::from(of_filters.len() == rank)).chain(shape(image));
+    if others.into_iter().any(|size| *size != 1) {
+        return Ok(None);
+    }
+    let numbers = |graph: &Graph, value: Option<ValueId>| {
+        let known =
+            value.map(|value| graph.constant(value)?.as_slice::<f32>().ok().map(<[_]>::to_vec));
+        known.unwrap_or_else(|| Some(vec![1.0]))
+    };
+    let factors = numbers(at.graph, image).zip(numbers(at.graph, filters));
+    let Some((image, mut factors)) = factors else { return Ok(None) };
+    factors.iter_mut().for_each(|factor| *factor *= image[0]);
+    let bias = match bias.first().copied().flatten() {
+        None => None,
+        Some(bias) => match numbers(at.graph, Some(bias)) {
+            Some(bias) => Some(bias),
+            None => return Ok(None),
+        },
+    };
+    // One for each filter, in a shape that broadcasts to the result.
+    let each = |numbers: Vec<f32>| {
+        let mut shape = vec![1; rank - 1];
+        shape[0] = numbers.len();
+        Tensor::from_vec(shape, numbers).expect("one for each")
+    };
+    let wide = Op::WideConv(attrs.clone());
+    let operands = [in_fp16(at, x)?, in_fp16(at, w)?];
+    let sum = at.add(wide, &operands)?;
+    let factors = at.constant(each(factors));
+    let scaled = at.binary(Binary::Mul, sum, factors)?;
+    let bias = bias.map(|bias| at.constant(each(bias)));
+    at.with(Binary::Add, scaled, bias).map(Some)
 }
 
 /// Of a value of single precision that is whole numbers that fp16 holds, or such times a constant scale: the numbers, and the scale.

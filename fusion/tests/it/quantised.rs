@@ -250,6 +250,84 @@ fn scales_of_columns_are_factors_of_matmuls() {
     }
 }
 
+/// The graph with constants for all inputs but the first.
+fn with_constants(graph: &Graph, all: &[Tensor]) -> Graph {
+    let (mut result, mut left) = (Graph::new(), all.iter());
+    for (id, node) in graph.nodes() {
+        match (node.op(), result.inputs().len()) {
+            (Op::Input, 0) => result.add_input(node.name(), graph.ty(id.value()).clone()).unwrap(),
+            (Op::Input, _) => result.add_constant(node.name(), left.next().unwrap().clone()),
+            (Op::Constant(tensor), _) => result.add_constant(node.name(), tensor.clone()),
+            (op, _) => result.add(node.name(), op.clone(), node.inputs()).unwrap().value(),
+        };
+    }
+    graph.outputs().iter().for_each(|(name, value)| result.add_output(name, *value));
+    result
+}
+
+/// Images and filters between `QuantizeLinear` and `DequantizeLinear`, with a scale for each filter: all is one launch behind the one
+/// that quantises the image, of convolutions whose channels are innermost, of others, and of one for each channel.
+#[test]
+fn bytes_are_convolved_in_fp16() {
+    let rows =
+        [("16", "8", "8", 1), ("12", "12", "12", 1), ("4", "6", "6", 1), ("16", "16", "1", 16)];
+    for (filters, channels, of_group, group) in rows {
+        let (images, made) = (format!("b, {channels}, 5, 5"), format!("b, {filters}, 3, 3"));
+        let weights = format!("{filters}, {of_group}, 3, 3");
+        let count: usize = filters.parse().unwrap();
+        let size = count * of_group.parse::<usize>().unwrap() * 9;
+        let numbers: Vec<f64> = (0..size).map(|i| (i * 7 % 255) as f64 - 127.0).collect();
+        let shape = weights.split(", ").map(|size| size.parse().unwrap()).collect();
+        let scales: Vec<f64> = (0..count).map(|i| 0.0078125 * (1 + i % 4) as f64).collect();
+        let all = [
+            tensor(DType::I8, shape, &numbers),
+            tensor(DType::F32, vec![count, 1, 1, 1], &scales),
+            tensor(DType::F32, vec![count], &scales),
+        ];
+        let (x, at) = quantised(0, 4, &images, U8);
+        let [wide, real, scaled, conv] = [1, 2, 3, 4].map(|i| at + i);
+        let (y, last) = quantised(conv, conv + 1, &made, I8);
+        let text = format!(
+            r#"
+        symbols b
+        %0 = Input : f32[{images}] "x"
+        %1 = Input : i8[{weights}] "w"
+        %2 = Input : f32[{filters}, 1, 1, 1] "scales"
+        %3 = Input : f32[{filters}] "bias"{x}
+        %{wide} = Cast(%1) {{to: i32, saturate: true}} : i32[{weights}] "wide weights"
+        %{real} = Cast(%{wide}) {{to: f32, saturate: true}} : f32[{weights}] "real weights"
+        %{scaled} = Mul(%{real}, %2) : f32[{weights}] "weights"
+        %{conv} = Conv(%{at}, %{scaled}, %3) {{strides: [1, 1], dilations: [1, 1], pads_before: [0, 0], pads_after: [0, 0], group: {group}}} : f32[{made}] "conv"{y}
+        return "y" = %{last}
+    "#
+        );
+        let graph = with_constants(&parse(&text, &[]).unwrap(), &all);
+        let bindings = sizes(&[("b", 2)]);
+        let inputs = filled(&graph, &bindings, |_, i| (i * 37 % 769) as f64 * 0.0234375 - 9.0);
+        for (target, elements) in [("sm_80", None), ("sm_90a", None), ("sm_90a", Some(DType::F16))]
+        {
+            let target = target.parse().unwrap();
+            let planned =
+                plan_in(&graph, &target, Granularity::Fused, &bindings, elements).unwrap();
+            let wide =
+                planned.graph.nodes().filter(|(_, node)| matches!(node.op(), Op::WideConv(_)));
+            assert_eq!(wide.count(), 1, "{text}");
+            let families = planned.program.steps().iter().map(|step| step.family);
+            let families: Vec<Family> = families.filter(|family| *family != Family::Copy).collect();
+            assert_eq!(families, [Family::Pointwise, Family::Convolution], "{}", planned.program);
+            let of = |graph| {
+                crate::kernels::numbers(&evaluate_with(graph, &inputs, &bindings).unwrap()[0])
+            };
+            // One step of the last quantisation where it is nearly halfway, in single precision.
+            let most = if elements.is_none() { 0.046875 } else { 0.1 };
+            let off = of(&planned.graph).into_iter().zip(of(&graph)).map(|(x, y)| (x - y).abs());
+            assert!(off.clone().all(|off| off <= most), "{:?}", off.fold(0.0, f64::max));
+        }
+        let refused = check_graph(&text, &graph, &TARGETS, &[bindings]);
+        assert!(refused.is_empty(), "{refused:?}");
+    }
+}
+
 /// In fp16, which holds no such sums: they are scaled before they are rounded to it.
 #[test]
 fn sums_of_bytes_are_scaled_in_single_precision() {

@@ -98,8 +98,8 @@ fn may_round(op: &Op) -> bool {
 fn matmul_of(graph: &Graph, node: &Node) -> Option<DType> {
     let read = || node.inputs().first().copied().flatten().map(|value| graph.ty(value).dtype);
     match node.op() {
-        Op::MatMul | Op::WideMatMul | Op::Conv(_) | Op::ConvTranspose { .. } => read(),
-        Op::Attention(_) | Op::Rnn(_) => read(),
+        Op::MatMul | Op::WideMatMul | Op::Attention(_) | Op::Rnn(_) => read(),
+        Op::Conv(_) | Op::WideConv(_) | Op::ConvTranspose { .. } => read(),
         _ => None,
     }
 }
@@ -118,7 +118,7 @@ fn of_node(graph: &Graph, node: &Node, bindings: &Bindings) -> u64 {
         Op::Unary(_) | Op::Binary(_) if node.outputs()[0].dtype.is_float() => output,
         Op::MatMul | Op::WideMatMul => output.saturating_mul(2 * last(input(0))),
         // Matmuls with every element of a filter: its size over the output's channels.
-        Op::Conv(_) => {
+        Op::Conv(_) | Op::WideConv(_) => {
             let filter = input(1);
             output.saturating_mul(2 * count(&filter) / filter.first().copied().unwrap_or(1).max(1))
         }

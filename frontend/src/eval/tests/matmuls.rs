@@ -48,6 +48,16 @@ fn convolutions() {
     check_close(&op, &[Some(&x), Some(&w)], &[2, 2, 3], &expected);
 }
 
+/// A sum that fp16 does not hold.
+#[test]
+fn wide_convolutions_add_in_single_precision() {
+    let op = Op::WideConv(geometry(&[1], &[1], [&[0], &[0]], 1));
+    let x = tensor(&[1, 1, 3], &[2048.0, 2048.0, 1.0].map(f16::from_f32));
+    let w = tensor(&[1, 1, 2], &[2048.0, 1.0].map(f16::from_f32));
+    let sums = tensor(&[1, 1, 2], &[2048.0_f32 * 2049.0, 2048.0 * 2048.0 + 1.0]);
+    check_exact(&op, &[&x, &w], &[sums]);
+}
+
 #[test]
 fn negative_pads_cut() {
     let op = Op::Conv(geometry(&[1], &[1], [&[-1], &[1]], 1));

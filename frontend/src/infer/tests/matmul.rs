@@ -46,6 +46,27 @@ fn conv(stride: usize, dilation: usize, before: i64, after: i64, group: usize) -
 }
 
 #[test]
+fn wide_convolutions_give_single_precision() {
+    let rows = [
+        ("f16[b, 3, 8]; f16[4, 3, 3]", "f32[b, 4, 6]"),
+        ("bf16[1, 3, 8]; bf16[4, 3, 3]", "f32[1, 4, 6]"),
+        ("f16[1, 3, 8]; f32[4, 3, 3]", "!DType"),
+        ("i32[1, 3, 8]; i32[4, 3, 3]", "!DType"),
+        ("f16[1, 3, 8]; f16[4, 3, 3]; f16[4]", "!Arity"),
+    ];
+    let attrs = ConvAttrs {
+        strides: vec![1],
+        dilations: vec![1],
+        pads_before: vec![0],
+        pads_after: vec![0],
+        group: 1,
+    };
+    for (inputs, expected) in rows {
+        check(&Op::WideConv(attrs.clone()), inputs, expected);
+    }
+}
+
+#[test]
 fn convolutions() {
     let rows = [
         (conv(1, 1, 0, 0, 1), "f32[n, 3, 10]; f32[8, 3, 3]; f32[8]", "f32[n, 8, 8]"),

@@ -190,7 +190,9 @@ struct Windows<'a> {
 impl<'a> Windows<'a> {
     fn of(body: &'a Graph) -> Result<Self, Refusal> {
         let mut found = body.nodes().filter_map(|(id, node)| match node.op() {
-            Op::Conv(attrs) => Some(Self::convolution(body, id.value(), node, attrs, None)),
+            Op::Conv(attrs) | Op::WideConv(attrs) => {
+                Some(Self::convolution(body, id.value(), node, attrs, None))
+            }
             Op::ConvTranspose { conv, .. } => {
                 Some(Self::convolution(body, id.value(), node, conv, Some(Fold::Transposed)))
             }
