@@ -29,20 +29,20 @@ pub(super) fn quotient(
     })
 }
 
-/// 1/c as the sum of two numbers of one sign by which a product rounds as a quotient does; `None` where there are none.
+/// 1/c as the sum of two numbers of one sign by which x is multiplied as it is divided by c; `None` where there are none.
 ///
-/// The sum is 1/c up to 2⁻⁴⁶ of it, and with the first product's rounding a quotient is off by 2⁻⁴⁵ of itself before it is rounded:
-/// rounding can only go wrong where a quotient is that near to the middle between two numbers. These are few, and are tried
-/// one by one.
+/// The sum is off by at most 1.5·2⁻⁴⁶ of 1/c, and x·second by at most 2⁻⁴⁷ of the quotient, together 2⁻⁴⁵ of it before the result is
+/// rounded: that can only go wrong where a quotient is so near to the middle between two numbers. These are few, and are
+/// tried one by one.
 pub(super) fn reciprocal(c: f32) -> Option<[f32; 2]> {
     let [first, second] = parts(c)?;
     let seconds = [0, -1, 1].map(|by| f32::from_bits(second.to_bits().wrapping_add_signed(by)));
-    let right = |parts: &[f32; 2]| nearly_halfway(c).all(|x| product(x, *parts) == x / c);
+    let right = |parts: &[f32; 2]| nearly_halfway(c).all(|x| multiplied(x, *parts) == x / c);
     seconds.into_iter().map(|second| [first, second]).find(right)
 }
 
-/// 1/c as the sum of two numbers, of which the first is 1/c rounded towards 0, so that an infinite number's products do not cancel.
-/// None is denormal, and the second is not 0: by that an infinite number's product would be none.
+/// 1/c as the sum of two numbers, of which the first is 1/c rounded towards 0, so that both have one sign and
+/// infinity times each is the same infinity. None is denormal, and the second is not 0, by which infinity times it would be NaN.
 fn parts(c: f32) -> Option<[f32; 2]> {
     let moderate = (2.0_f32.powi(-60)..2.0_f32.powi(60)).contains(&c.abs());
     let exact = 1.0 / f64::from(c);
@@ -56,7 +56,7 @@ fn parts(c: f32) -> Option<[f32; 2]> {
     (moderate && second != 0.0).then_some([first, second as f32])
 }
 
-fn product(x: f32, [first, second]: [f32; 2]) -> f32 {
+fn multiplied(x: f32, [first, second]: [f32; 2]) -> f32 {
     x.mul_add(first, x * second)
 }
 

@@ -1,6 +1,6 @@
 //! Of `schedule::quotient`, whose items are private to the crate.
 
-use super::{nearly_halfway, parts, product, reciprocal};
+use super::{multiplied, nearly_halfway, parts, reciprocal};
 
 /// Divisors as quantisation has them, of all orders of magnitude that are taken, from a fixed sequence.
 fn divisors() -> impl Iterator<Item = f32> {
@@ -13,7 +13,7 @@ fn quotients_of_all_significands_round_as_divisions_do() {
     let mut tried = divisors().filter_map(|c| Some((c, reciprocal(c)?)));
     for (c, parts) in tried.by_ref().take(12) {
         for x in (1 << 23..1 << 24).map(|x: u32| x as f32) {
-            assert_eq!(product(x, parts), x / c, "{x} / {c}");
+            assert_eq!(multiplied(x, parts), x / c, "{x} / {c}");
         }
     }
 }
@@ -21,7 +21,7 @@ fn quotients_of_all_significands_round_as_divisions_do() {
 /// The few significands that are tried are all that can fail.
 #[test]
 fn what_is_tried_before_is_all_that_can_fail() {
-    let fails = |c: f32, x: f32| parts(c).is_some_and(|parts| product(x, parts) != x / c);
+    let fails = |c: f32, x: f32| parts(c).is_some_and(|parts| multiplied(x, parts) != x / c);
     let failing = divisors().filter(|&c| nearly_halfway(c).any(|x| fails(c, x)));
     for c in failing.take(4).chain(divisors().take(4)) {
         let tried: Vec<f32> = nearly_halfway(c).collect();
@@ -36,9 +36,9 @@ fn infinite_quotients_stay_infinite() {
     for c in divisors() {
         let Some(parts) = reciprocal(c) else { continue };
         for x in [f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 0.0] {
-            assert_eq!(product(x, parts), x / c, "{x} / {c}");
+            assert_eq!(multiplied(x, parts), x / c, "{x} / {c}");
         }
-        assert!(product(f32::NAN, parts).is_nan());
+        assert!(multiplied(f32::NAN, parts).is_nan());
     }
 }
 
