@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// Parameters of a template, for Hopper. Prints as `gemm columns=192 consumers=2 strips=1 ping_pong=0 stages=4
-/// cluster=1 split=1`, `fmha consumers=2 keys=128 stages=2`, `mlp rows=128` or `folds threads=32 teams=4`, and is read back from that.
+/// Parameters of a template: the first two kinds for Hopper. Prints as `gemm columns=192 consumers=2 strips=1 ping_pong=0 stages=4
+/// cluster=1 split=1`, `fmha consumers=2 keys=128 stages=2` or `mlp rows=128`, and is read back from that; or as `folds columns=128`, which
+/// no tuning tries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Parameters {
     /// Of [`Gemm`](graphene_ir::template::gemm::Gemm), which says what each of them is.
@@ -55,13 +56,11 @@ pub struct MlpParameters {
     pub rows: i64,
 }
 
-/// Parameters of functions of rows.
+/// Parameters of functions of rows whose length is a symbol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct FoldsParameters {
-    /// Threads of a row.
-    pub threads: i64,
-    /// Rows of a block.
-    pub teams: i64,
+    /// The length that they are planned to have, for which threads are chosen.
+    pub columns: i64,
 }
 
 /// Text that is no parameters.
@@ -89,9 +88,7 @@ impl fmt::Display for Parameters {
                 write!(f, "fmha consumers={consumers} keys={keys} stages={stages}")
             }
             Self::Mlp(MlpParameters { rows }) => write!(f, "mlp rows={rows}"),
-            Self::Folds(FoldsParameters { threads, teams }) => {
-                write!(f, "folds threads={threads} teams={teams}")
-            }
+            Self::Folds(FoldsParameters { columns }) => write!(f, "folds columns={columns}"),
         }
     }
 }
@@ -129,9 +126,6 @@ impl FromStr for Parameters {
                 stages: take("stages")?,
             }),
             "mlp" => Self::Mlp(MlpParameters { rows: take("rows")? }),
-            "folds" => {
-                Self::Folds(FoldsParameters { threads: take("threads")?, teams: take("teams")? })
-            }
             _ => return Err(no()),
         };
         if values.is_empty() { Ok(parameters) } else { Err(no()) }

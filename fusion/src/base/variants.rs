@@ -90,7 +90,7 @@ impl Variants {
         self.0.iter().position(|variant| variant.name == LIBRARY)
     }
 
-    /// These, and before them each for sizes at which these symbols are multiples of a number.
+    /// The variants, preceded by a copy of each for when all these symbols are multiples of `of`.
     pub(crate) fn with_multiples(self, of: i64, symbols: &BTreeSet<Symbol>) -> Self {
         if symbols.is_empty() {
             return self;
@@ -99,7 +99,8 @@ impl Variants {
         let divides: Vec<When> = divides.collect();
         let multiple = self.0.iter().map(|variant| {
             let also = Some(variant.when.clone()).filter(|when| *when != When::Always);
-            let when = When::All(divides.iter().cloned().chain(also).collect());
+            let mut all: Vec<When> = divides.iter().cloned().chain(also).collect();
+            let when = if all.len() == 1 { all.remove(0) } else { When::All(all) };
             Variant { when, ..variant.clone() }
         });
         Self(multiple.chain(self.0.iter().cloned()).collect())
@@ -148,13 +149,19 @@ impl Variant {
 
 impl When {
     /// The symbols that are multiples of a number wherever it holds, with these numbers.
-    pub(crate) fn multiples(&self) -> BTreeMap<Symbol, i64> {
+    pub fn multiples(&self) -> BTreeMap<Symbol, i64> {
         match self {
             Self::Divides(of, dim) => {
                 dim.as_symbol().map(|symbol| (symbol.clone(), *of)).into_iter().collect()
             }
             Self::All(all) => all.iter().flat_map(When::multiples).collect(),
-            _ => BTreeMap::new(),
+            Self::Always
+            | Self::AtLeast(..)
+            | Self::AtMost(..)
+            | Self::Within(..)
+            | Self::Fastest(_)
+            | Self::Sizes(_)
+            | Self::Any(_) => BTreeMap::new(),
         }
     }
 

@@ -191,7 +191,7 @@ impl TypedOperand<'_> {
 /// # Errors
 /// [`Refusal`], for what a library or the host has to compute.
 pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<Launch>, Refusal> {
-    multiples::launches((program, step, target), of_family(program, step, target)?)
+    multiples::launches(program, step, target)
 }
 
 /// Those that its family makes.

@@ -8,7 +8,6 @@ use crate::base::variants::{Variant, Variants, When};
 use crate::families::attention::variants_of_attention;
 use crate::families::calls::{at_least, with_call};
 use crate::families::estimates::{SHAPES, Sizes, best_shape, best_shapes};
-use crate::families::grids::of_folds;
 use crate::families::kernels::sums::is_gated;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
@@ -116,11 +115,10 @@ pub(crate) fn variants_of_pixels(target: &Target, pixels: &Dim, made: &Dim) -> V
 /// The variants of a convolution whose threads multiply, and whose pixels are innermost: the largest tiles of which there is one for each
 /// core, down to the first that has as many at all sizes.
 fn variants_of_channels(target: &Target, body: &Graph) -> Option<Variants> {
-    let convs = body.nodes().filter_map(|(id, node)| match node.op() {
+    let (id, attrs) = body.nodes().find_map(|(id, node)| match node.op() {
         Op::Conv(attrs) | Op::WideConv(attrs) => Some((id, attrs)),
         _ => None,
-    });
-    let (id, attrs) = convs.into_iter().next()?;
+    })?;
     let shape = &body.ty(id.value()).shape;
     let group = attrs.group as i64;
     let made = shape[1].known()? / group;
@@ -188,8 +186,8 @@ pub(crate) fn blocks_of_pixels(target: &Target, pixels: i64, made: i64) -> i64 {
 ///   heads share keys and each has one query, as when tokens are generated, these are one tile (`decode`).
 /// - Attention of one query by threads, on any GPU: where heads are few, blocks share the keys of each (`decode8`, `decode2`;
 ///   `decode1` has one block a head).
-/// - Matmuls and functions of rows that have as many elements as a symbol says: before each of these the same for multiples of
-///   [`MULTIPLE`].
+/// - Matmuls, reductions and normalisations whose innermost size is a symbol: all their variants for multiples of [`MULTIPLE`], then
+///   the same without that condition.
 /// - Before them on a GPU, what a `library` computes in less time, if the machine has it: see `calls.rs`.
 pub(crate) fn variants(
     target: &Target,
@@ -200,23 +198,29 @@ pub(crate) fn variants(
     let own = own_variants(target, family, body, sizes);
     let symbols = symbols_of_rows(target, family, body);
     let mut own = own.with_multiples(MULTIPLE, &symbols);
-    if !symbols.is_empty() && family != Family::MatMul {
-        own.0[0].parameters = folds_of(body, sizes);
+    if let Some(columns) = planned_columns(body, sizes).filter(|_| !symbols.is_empty()) {
+        own.0[0].parameters = Some(Parameters::Folds(FoldsParameters { columns }));
     }
     with_call(target, family, body, own)
 }
 
-/// The threads of rows as long as they are planned to be, of vectors of [`MULTIPLE`] elements.
-fn folds_of(body: &Graph, sizes: &Bindings) -> Option<Parameters> {
-    let columns = body.ty(body.inputs().first()?.value()).shape.last()?.eval(sizes).ok()?;
-    let [threads, teams] = of_folds(Some(ceil(columns, MULTIPLE)));
-    Some(Parameters::Folds(FoldsParameters { threads, teams }))
+/// The elements of a row, as it is planned, that a normalisation or a reduction goes through.
+fn planned_columns(body: &Graph, sizes: &Bindings) -> Option<i64> {
+    body.nodes().find_map(|(_, node)| {
+        let shape = &body.ty(node.input(0)?).shape;
+        let axes = match node.op() {
+            Op::Softmax { axis, .. } => &[*axis][..],
+            Op::Reduce { axes, .. } => axes,
+            _ => return None,
+        };
+        axes.iter().map(|&axis| &shape[axis]).product::<Dim>().eval(sizes).ok()
+    })
 }
 
 /// Sizes of which rows are whole vectors of 16 bytes in all types of two bytes or more.
 const MULTIPLE: i64 = 8;
 
-/// The symbols that are how many elements a row has, where a kernel for multiples of [`MULTIPLE`] is another one: it moves vectors.
+/// The symbols that are the innermost size of an input or an output, if multiples of [`MULTIPLE`] have vectorised kernels.
 fn symbols_of_rows(target: &Target, family: Family, body: &Graph) -> BTreeSet<Symbol> {
     let goes_along = matches!(family, Family::MatMul | Family::Normalization | Family::Reduction);
     if !goes_along || !matches!(target.kind, Kind::Cuda { .. }) {

@@ -113,14 +113,12 @@ impl Grids<'_> {
             Op::Conv(attrs) | Op::WideConv(attrs) if attrs.group == 1 => {
                 let (pixels, _) = self.count(shape, (0..rank).filter(|&axis| axis != 1));
                 let (made, _) = self.count(shape, 1..2);
-                Some(
-                    match operand_type(net.graph, net[op].node)
-                        .is_some_and(|of| is_by_threads(self.target, of))
-                    {
-                        true => blocks_of_channels(self.target, pixels, made),
-                        false => blocks_of_pixels(self.target, pixels, made),
-                    },
-                )
+                let multiplied = operand_type(net.graph, net[op].node);
+                let by_threads = multiplied.is_some_and(|of| is_by_threads(self.target, of));
+                Some(match by_threads {
+                    true => blocks_of_channels(self.target, pixels, made),
+                    false => blocks_of_pixels(self.target, pixels, made),
+                })
             }
             Op::Conv(_) | Op::WideConv(_) => None,
             _ => Some(ceil(self.count(shape, 0..rank).0, Sliding::default().threads)),

@@ -186,44 +186,50 @@ fn stays_single(graph: &Graph) -> Vec<bool> {
     stays_single
 }
 
-/// What has to stay in fp32 where sums of integers are scaled: sums and their conversions, which fp16 may overflow, multiplications
-/// by scales, and the arithmetic of scales alone, which fp16 may underflow.
+/// What stays in fp32 where sums of integers are scaled: the sums and their conversions, which may overflow fp16; their multiplications
+/// by scales; and arithmetic on scales alone, which may underflow it.
 fn scaled_sums(graph: &Graph) -> Vec<NodeId> {
     let mut sums = vec![false; graph.len()];
     let mut found = Vec::new();
     for (id, _) in graph.nodes() {
-        let is_constant =
-            |value: &Option<ValueId>| value.is_none_or(|x| graph.constant(x).is_some());
-        let is_scale = |value: ValueId| {
-            let one = graph.ty(value).shape.iter().all(|size| *size == 1);
-            let product =
-                matches!(graph.operation(value).0, Op::Constant(_) | Op::Binary(Binary::Mul));
-            one || product && graph.node(value.node).inputs().iter().all(is_constant)
-        };
-        let mut scale = match graph.operation(id.value()) {
-            (Op::Cast { to: DType::F32, .. }, &[Some(x)]) if is_sum(graph, x) => None,
-            (Op::WideMatMul | Op::WideConv(_), _) => None,
+        let scale = match graph.operation(id.value()) {
+            (Op::Cast { to: DType::F32, .. }, &[Some(x)]) if is_sum(graph, x) => Some(Vec::new()),
+            (Op::WideMatMul | Op::WideConv(_), _) => Some(Vec::new()),
             (Op::Binary(op @ (Binary::Mul | Binary::Div)), &[Some(a), Some(b)]) => {
                 match [a, b].map(|value| sums[value.node.index()]) {
-                    [true, false] if is_scale(b) => Some(b),
-                    [false, true] if is_scale(a) && *op == Binary::Mul => Some(a),
-                    _ => continue,
+                    [true, false] => scale_of(graph, b, BEHIND),
+                    [false, true] if *op == Binary::Mul => scale_of(graph, a, BEHIND),
+                    _ => None,
                 }
             }
-            _ => continue,
+            _ => None,
         };
-        sums[id.index()] = true;
-        found.push(id);
-        while let Some(value) = scale {
-            scale = match graph.operation(value) {
-                (Op::Reshape(_), &[of]) => of,
-                (Op::Binary(Binary::Mul | Binary::Div), _) => None,
-                _ => break,
-            };
-            found.push(value.node);
+        if let Some(scale) = scale {
+            sums[id.index()] = true;
+            found.push(id);
+            found.extend(scale);
         }
     }
     found
+}
+
+/// The arithmetic by which a scale is made of constants, and of values of one element; `None` for what is no scale.
+fn scale_of(graph: &Graph, value: ValueId, depth: usize) -> Option<Vec<NodeId>> {
+    let depth = depth.checked_sub(1)?;
+    let made = match graph.operation(value) {
+        (Op::Constant(_), _) => return Some(Vec::new()),
+        (Op::Reshape(_), &[Some(x)]) => scale_of(graph, x, depth),
+        (Op::Binary(Binary::Mul | Binary::Div), &[Some(a), Some(b)]) => {
+            let both = scale_of(graph, a, depth).zip(scale_of(graph, b, depth));
+            both.map(|(a, b)| [a, b].concat())
+        }
+        _ => None,
+    };
+    let one = graph.ty(value).shape.iter().all(|size| *size == 1);
+    match made {
+        Some(nodes) => Some([nodes, vec![value.node]].concat()),
+        None => one.then(Vec::new),
+    }
 }
 
 /// Whether integers are sums, of a matmul or a convolution.

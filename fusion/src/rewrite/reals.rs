@@ -10,7 +10,7 @@ use super::ranges::either;
 use super::tidy::pruned;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::op::{Binary, Op, Unary};
-use graphene_frontend::{DType, Dim, Graph, Tensor, ValueId};
+use graphene_frontend::{DType, Dim, Graph, Node, Tensor, ValueId};
 
 /// Whole numbers up to this magnitude have exact sums and differences, of the types in which bytes are quantised.
 fn exact(dtype: DType) -> Option<f32> {
@@ -25,10 +25,11 @@ fn exact(dtype: DType) -> Option<f32> {
 /// and without what changes no whole number, as where something is quantised twice; matmuls and convolutions of numbers that bytes
 /// hold are `WideMatMul`s and `WideConv`s of fp16. Biases of convolutions of integers become additions.
 pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
+    // Whether nothing else reads what the node reads first.
+    let is_alone = |node: &Node| node.input(0).and_then(|x| graph.only_reader(x.node)).is_some();
     let result = rebuilt(graph, |mut at, _, inputs| match (at.node.op(), inputs) {
         (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => {
-            let alone = at.node.input(0).and_then(|x| graph.only_reader(x.node)).is_some();
-            let sum = if alone { wide_sum(&mut at, x)? } else { None };
+            let sum = if is_alone(at.node) { wide_sum(&mut at, x)? } else { None };
             sum.map_or_else(|| difference(&mut at, x), |sum| Ok(Some(sum)))
         }
         (Op::Cast { to: DType::I32, .. }, &[Some(x)]) => {
@@ -61,7 +62,7 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
         (Op::MatMul, &[Some(a), Some(b)]) => scaled_wide_matmul(&mut at, a, b),
         (Op::Conv(_), _) => scaled_wide_conv(&mut at, inputs),
         (op, &[Some(x), ..]) => match kept(at.graph, op, x, inputs.get(1).copied().flatten()) {
-            None => rounded_last(&mut at, inputs),
+            None if is_alone(at.node) => rounded_last(&mut at, inputs),
             known => Ok(known),
         },
         _ => Ok(None),
@@ -73,7 +74,8 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
 /// instructions.
 fn rounded_last(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
     let bound = clamped_to(at.graph, at.node.op(), inputs.get(1).copied().flatten());
-    let x = inputs[0].filter(|_| bound.is_some_and(|bound| bound.fract() == 0.0));
+    let x = inputs[0].filter(|x| at.graph.ty(*x).dtype == DType::F32);
+    let x = x.filter(|_| bound.is_some_and(|bound| bound.fract() == 0.0));
     let Some((Op::Unary(Unary::Round), &[Some(x)])) = x.map(|x| at.graph.operation(x)) else {
         return Ok(None);
     };
@@ -82,7 +84,7 @@ fn rounded_last(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Opt
     at.add(Op::Unary(Unary::Round), &[clamped]).map(Some)
 }
 
-/// To what an operation clamps numbers of single precision, if that is a known number: none is less, or none is more.
+/// The number that an operation clamps to from below or above, if it is known.
 fn clamped_to(graph: &Graph, op: &Op, by: Option<ValueId>) -> Option<f32> {
     match op {
         Op::Unary(Unary::Relu) => Some(0.0),

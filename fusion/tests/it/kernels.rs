@@ -280,7 +280,7 @@ pub(crate) fn check_graph(
                     {
                         // One of one query is right for no more, and one of multiples for these alone.
                         let variant = &step.variants.all()[at];
-                        let multiples = variant.when.to_string().contains(" divides ");
+                        let multiples = !variant.when.multiples().is_empty();
                         if !(variant.name.starts_with("decode") || multiples)
                             || variant.when.holds(bindings).unwrap()
                         {

@@ -152,3 +152,30 @@ fn sums_of_integers_are_scaled_before_they_are_rounded() {
         assert!((found / expected - 1.0).abs() < 2f64.powi(-10), "{found} for {expected}");
     }
 }
+
+/// The same with a scale for each column, times one that is computed.
+#[test]
+fn sums_are_scaled_by_columns_before_they_are_rounded() {
+    let text = r#"
+        %0 = Input : f32[] "scale"
+        %1 = Input : i32[1, 64] "x"
+        %2 = Input : i32[64, 2] "w"
+        %3 = Constant(0.001, 0.002) : f32[2] "scales of columns"
+        %4 = MatMul(%1, %2) : i32[1, 2] "matmul"
+        %5 = Cast(%4) {to: f32, saturate: true} : f32[1, 2] "real"
+        %6 = Mul(%0, %3) : f32[2] "scales"
+        %7 = Mul(%5, %6) : f32[1, 2] "y"
+        return "y" = %7
+    "#;
+    let (graph, none) = (parse(text, &[]).unwrap(), Bindings::new());
+    let inputs = [
+        Tensor::scalar(0.01_f32),
+        Tensor::from_vec(vec![1, 64], vec![128_i32; 64]).unwrap(),
+        Tensor::from_vec(vec![64, 2], vec![128_i32; 128]).unwrap(),
+    ];
+    let found = evaluate_with(&convert(&graph, DType::F16).unwrap(), &inputs, &none).unwrap();
+    for (found, scale) in found[0].as_slice::<f32>().unwrap().iter().zip([1e-5, 2e-5]) {
+        let expected = 2f64.powi(20) * scale;
+        assert!((f64::from(*found) / expected - 1.0).abs() < 2f64.powi(-10), "{found}");
+    }
+}

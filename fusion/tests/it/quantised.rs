@@ -7,6 +7,7 @@ use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::text::parse;
 use graphene_frontend::{DType, Graph, NodeId, Op, Tensor};
 use graphene_fusion::groups::Family;
+use graphene_fusion::kernels::launches;
 use graphene_fusion::{Granularity, Planned, plan, plan_in};
 
 /// Lines that quantise value number `x` and dequantise it, numbered from `at` on; the last line's number.
@@ -276,13 +277,17 @@ fn bytes_are_convolved_in_fp16() {
         let weights = format!("{filters}, {of_group}, 3, 3");
         let count: usize = filters.parse().unwrap();
         let size = count * of_group.parse::<usize>().unwrap() * 9;
-        let numbers: Vec<f64> = (0..size).map(|i| (i * 7 % 255) as f64 - 127.0).collect();
+        let numbers: Vec<f64> = (0..size).map(|i| (i * 7 % 9) as f64 - 4.0).collect();
         let shape = weights.split(", ").map(|size| size.parse().unwrap()).collect();
         let scales: Vec<f64> = (0..count).map(|i| 0.0078125 * (1 + i % 4) as f64).collect();
         let all = [
             tensor(DType::I8, shape, &numbers),
             tensor(DType::F32, vec![count, 1, 1, 1], &scales),
-            tensor(DType::F32, vec![count], &scales),
+            tensor(
+                DType::F32,
+                vec![count],
+                &scales.iter().map(|scale| 40.0 * scale).collect::<Vec<_>>(),
+            ),
         ];
         let (x, at) = quantised(0, 4, &images, U8);
         let [wide, real, scaled, conv] = [1, 2, 3, 4].map(|i| at + i);
@@ -320,7 +325,10 @@ fn bytes_are_convolved_in_fp16() {
             };
             // One step of the last quantisation where it is nearly halfway, in single precision.
             let most = if elements.is_none() { 0.046875 } else { 0.1 };
-            let off = of(&planned.graph).into_iter().zip(of(&graph)).map(|(x, y)| (x - y).abs());
+            let wanted = of(&graph);
+            let inside = wanted.iter().filter(|y| y.abs() < 120.0 * 0.046875).count();
+            assert!(2 * inside > wanted.len(), "{inside} of {}", wanted.len());
+            let off = of(&planned.graph).into_iter().zip(wanted).map(|(x, y)| (x - y).abs());
             assert!(off.clone().all(|off| off <= most), "{:?}", off.fold(0.0, f64::max));
         }
         let refused = check_graph(&text, &graph, &TARGETS, &[bindings]);
@@ -359,6 +367,21 @@ fn sums_of_bytes_are_scaled_in_single_precision() {
             assert!((found / wanted - 1.0).abs() < 2f64.powi(-10), "{found} for {wanted}\n{text}");
         }
     }
+}
+
+/// A depth that is a symbol may be no multiple of 8, as the other operand says: then there is one kernel.
+#[test]
+fn symbols_that_are_no_multiples_have_kernels() {
+    let text = r#"
+        symbols b, s
+        %0 = Input : f32[b, s] "x"
+        %1 = Input : f32[4, 16] "w"
+        %2 = MatMul(%0, %1) : f32[b, 16] "y"
+        return "y" = %2
+    "#;
+    let graph = parse(text, &[]).unwrap();
+    let sized = [sizes(&[("b", 3), ("s", 4)])];
+    assert!(check_graph(text, &graph, &TARGETS, &sized).is_empty());
 }
 
 #[test]
@@ -545,8 +568,8 @@ fn check_values(text: &str, value: impl Fn(usize) -> f64) {
     assert_eq!(of(&planned.graph)[0].bytes(), of(&graph)[0].bytes(), "{}", planned.program);
 }
 
-/// Attention whose queries, keys, values and weights are bytes, of as many keys as there are: kernels for multiples of 8 move
-/// vectors, those for other sizes elements.
+/// Attention of bytes over a sequence whose length is a symbol: its matmuls and its softmax have other kernels for multiples of 8 than for
+/// other lengths, and each is right.
 #[test]
 fn attention_of_bytes_has_kernels_for_multiples() {
     let (shape, mut at) = ("b, s, 2, 16", 4);
@@ -591,6 +614,16 @@ fn attention_of_bytes_has_kernels_for_multiples() {
     );
     let graph = parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let all = [13, 16, 45].map(|s| sizes(&[("b", 2), ("s", s)]));
+    let (target, hints) = ("sm_90a".parse().unwrap(), Bindings::new());
+    let planned = plan(&graph, &target, Granularity::Fused, &hints).unwrap();
+    let steps = planned.program.steps().iter();
+    let chosen = steps.filter(|step| matches!(step.family, Family::MatMul | Family::Normalization));
+    let kernels = chosen.map(|step| {
+        let made = launches(&planned.program, step, &target).unwrap();
+        [1, 2].map(|of| made[step.variants.choose(&all[of]).unwrap()].kernel.to_string())
+    });
+    let kernels: Vec<[String; 2]> = kernels.collect();
+    assert!(kernels.len() == 3 && kernels.iter().all(|[of_16, of_45]| of_16 != of_45));
     let refused = check_graph(&text, &graph, &["sm_80", "sm_90a"], &all);
     assert!(refused.is_empty(), "{refused:?}");
 }

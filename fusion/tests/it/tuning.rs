@@ -33,7 +33,6 @@ fn parameters_are_read_back() {
     for text in [
         "gemm columns=192 consumers=2 strips=1 ping_pong=1 stages=4 cluster=2 split=1",
         "fmha consumers=3 keys=96 stages=2",
-        "folds threads=16 teams=8",
     ] {
         assert_eq!(text.parse::<Parameters>().unwrap().to_string(), text);
     }

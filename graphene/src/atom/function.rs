@@ -54,6 +54,7 @@ pub(super) fn binary_text(op: Binary, x: &str, y: &str) -> String {
         Binary::MinNan => format!("min_nan({x}, {y})"),
         Binary::Pow => format!("powf({x}, {y})"),
         Binary::Rem => format!("fmodf({x}, {y})"),
+        Binary::CopySign => format!("copysignf({x}, {y})"),
         Binary::Less => format!("{x} < {y} ? 1.0f : 0.0f"),
         Binary::AtMost => format!("{x} <= {y} ? 1.0f : 0.0f"),
         Binary::Equal => format!("{x} == {y} ? 1.0f : 0.0f"),
@@ -89,7 +90,7 @@ pub(super) fn whole_binary_text(op: Binary, x: &str, y: &str) -> Option<String> 
         Binary::AtMost => truth("<="),
         Binary::Equal => truth("=="),
         Binary::Unequal => truth("!="),
-        Binary::Pow => return None,
+        Binary::Pow | Binary::CopySign => return None,
     })
 }
 

@@ -87,6 +87,7 @@ functions! {
     MinNan  "minnan"  if x < y || x.is_nan() { x } else { y },  Some(f64::INFINITY),     "The smaller one; NaN if either is.";
     Pow     "pow"     x.powf(y),                                None,                    "xʸ";
     Rem     "rem"     x % y,                                    None,                    "The remainder of x/y with the sign of x (C's `fmod`).";
+    CopySign "copysign" x.copysign(y),                          None,                    "x with the sign of y";
     Less    "less"    truth(x < y),                             None,                    "1 where x < y, else 0.";
     AtMost  "atmost"  truth(x <= y),                            None,                    "1 where x ≤ y, else 0.";
     Equal   "equal"   truth(x == y),                            None,                    "1 where x = y, else 0.";

@@ -214,7 +214,11 @@ fn steps(
             k.move_(value, rounded)?;
         } else if let Some(by) = known_divisor(function, step).filter(|_| numbers == Scalar::F32) {
             quotient(k, value, &of[0], by)?;
-        } else if is_small_rounding(function, step) && numbers == Scalar::F32 {
+        } else if numbers == Scalar::F32
+            // Before, clamps are comparisons, and compilers may fuse what is clamped with the addition.
+            && k.arch().has(Feature::CpAsync)
+            && is_small_rounding(function, step)
+        {
             rounded_by_sums(k, value, &of[0])?;
         } else {
             k.alone(kind, value, of)?;
@@ -231,7 +235,7 @@ fn known_divisor(function: &Function, step: &Step) -> Option<(f64, [f32; 2])> {
     Some((number.0, reciprocal(number.0 as f32)?))
 }
 
-/// 1.5·2²³: of a sum of this and a number of at most 2²², single precision keeps no fraction.
+/// 1.5·2²³: added to a number of at most 2²², it leaves a sum without a fraction in single precision.
 const NO_FRACTION: f64 = 12_582_912.0;
 
 /// Whether a step rounds what has just been clamped to numbers of at most 2²² on either side.
@@ -248,12 +252,15 @@ fn is_small_rounding(function: &Function, step: &Step) -> bool {
     clamps && is_small(*bound) && is_small(*other)
 }
 
-/// `to = round(x)` of such a number: two additions, where an instruction that rounds has a quarter of their rate or less.
+/// `to = round(x)` of a number of at most 2²²: adds and subtracts [`NO_FRACTION`], and restores the sign, which matters to 0. The
+/// instruction that rounds has the rate of conversions, a quarter of theirs or less (CUDA programming guide, "Arithmetic
+/// Instructions").
 fn rounded_by_sums(k: &mut Builder, to: TensorId, x: &Operand) -> Result {
     k.decompose(Header::alone(Kind::Unary(Unary::Round), to, x.clone()), |k| {
         let large = constant(k, "large", Scalar::F32, NO_FRACTION)?;
         k.binary(Binary::Add, to, [x.clone(), large.into()])?;
-        k.binary(Binary::Sub, to, [to, large])
+        k.binary(Binary::Sub, to, [to, large])?;
+        k.binary(Binary::CopySign, to, [to.into(), x.clone()])
     })
 }
 

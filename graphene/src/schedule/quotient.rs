@@ -1,4 +1,4 @@
-//! Quotients by a number that is known: two multiply-adds in place of a division.
+//! Quotients by a known number: a multiplication and a multiply-add in place of a division.
 //!
 //! A division in single precision is a dozen instructions and a branch, which keeps those of one element from running beside
 //! another's. With 1/c as the sum of two numbers, of which the first is the larger one by far, x/c is `fma(x, first, x·second)`

@@ -233,7 +233,9 @@ mod tests {
     fn keys(parameters: &Parameters) -> i64 {
         match parameters {
             Parameters::Fmha(fmha) => fmha.keys,
-            _ => unreachable!("these are attention's"),
+            Parameters::Gemm(_) | Parameters::Mlp(_) | Parameters::Folds(_) => {
+                unreachable!("these are attention's")
+            }
         }
     }
 

@@ -218,7 +218,7 @@ impl Cut {
                 let GemmParameters { ping_pong, split, cluster, .. } = found;
                 Self { tile, ping_pong, split, weights, few, cluster, found: Some(found) }
             }
-            (Some(_), _) => {
+            (Some(Parameters::Fmha(_) | Parameters::Mlp(_) | Parameters::Folds(_)), _) => {
                 return Err(Refusal::Operation("a matmul by other parameters"));
             }
             (None, Some(&Tile { name, size: tile, cluster, ping_pong, .. })) => {

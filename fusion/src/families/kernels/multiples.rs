@@ -13,30 +13,48 @@ use std::sync::Arc;
 /// Symbols that are multiples, each of its number.
 type Multiples = BTreeMap<Symbol, i64>;
 
-/// A launch for each variant: of those for multiples their own, of the others those of `made`.
+/// One launch for each variant: those for multiples have kernels of their own, where there are such; all are right at these sizes.
 pub(super) fn launches(
-    (program, step, target): (&Program, &Step, &Target),
-    made: Vec<Launch>,
+    program: &Program,
+    step: &Step,
+    target: &Target,
 ) -> Result<Vec<Launch>, Refusal> {
+    let of_multiples = |variant: &&Variant| !variant.when.multiples().is_empty();
     let variants = step.variants.all();
-    if variants.iter().all(|variant| variant.when.multiples().is_empty()) {
-        return Ok(made);
+    if !variants.iter().any(|variant| of_multiples(&variant)) {
+        return of_family(program, step, target);
     }
-    let launch = |(number, variant): (usize, &Variant)| {
-        let multiples = variant.when.multiples();
-        let own = if multiples.is_empty() {
-            made.get(number).or(made.last()).cloned()
-        } else {
-            let step = of_multiples(step, variant, &multiples)?;
-            let launch = of_family(program, &step, target)?.pop();
-            launch.map(|launch| read_back(launch, &multiples)).transpose()?
-        };
-        own.ok_or(Refusal::Operation("a step without a launch"))
+    let plain: Vec<Variant> = variants.iter().filter(|of| !of_multiples(of)).cloned().collect();
+    let made = of_family(program, &of_variants(step, plain.clone()), target)?;
+    let launch = |variant: &Variant| {
+        let own = of_multiples(&variant).then(|| vectorised(program, step, variant, target).ok());
+        let number = plain.iter().position(|of| of.name == variant.name).unwrap_or(plain.len());
+        let plain = || made.get(number).or(made.last()).cloned();
+        own.flatten().or_else(plain).ok_or(Refusal::Operation("a step without a launch"))
     };
-    variants.iter().enumerate().map(launch).collect()
+    variants.iter().map(launch).collect()
 }
 
-/// The step as it is in this variant alone, with multiples in place of their symbols.
+/// The launch of a variant for multiples.
+fn vectorised(
+    program: &Program,
+    step: &Step,
+    variant: &Variant,
+    target: &Target,
+) -> Result<Launch, Refusal> {
+    let multiples = variant.when.multiples();
+    let step = of_multiples(step, variant, &multiples)?;
+    let launch = of_family(program, &step, target)?.pop();
+    let launch = launch.ok_or(Refusal::Operation("a step without a launch"))?;
+    Ok(in_symbols(launch, &multiples)?)
+}
+
+/// The step with these variants alone.
+fn of_variants(step: &Step, variants: Vec<Variant>) -> Step {
+    Step { variants: Variants(variants), ..step.clone() }
+}
+
+/// The step in this variant alone, with a multiple in place of each of these symbols.
 fn of_multiples(step: &Step, variant: &Variant, multiples: &Multiples) -> Result<Step, Refusal> {
     let mut body = (*step.body).clone();
     for (symbol, of) in multiples {
@@ -51,8 +69,8 @@ fn of_multiples(step: &Step, variant: &Variant, multiples: &Multiples) -> Result
         operands.iter().map(view).collect::<Result<Vec<_>, DimError>>()
     };
     let (inputs, outputs) = (operands(&step.inputs)?, operands(&step.outputs)?);
-    let variants = Variants(vec![variant.clone()]);
-    Ok(Step { body: Arc::new(body), inputs, outputs, variants, ..step.clone() })
+    let step = of_variants(step, vec![variant.clone()]);
+    Ok(Step { body: Arc::new(body), inputs, outputs, ..step })
 }
 
 fn in_view(view: &View, multiples: &Multiples) -> Result<View, DimError> {
@@ -68,8 +86,8 @@ fn in_view(view: &View, multiples: &Multiples) -> Result<View, DimError> {
     Ok(View { offset: replaced(&view.offset)?, modes })
 }
 
-/// The launch with symbols as they were: each what it is now by its number.
-fn read_back(launch: Launch, multiples: &Multiples) -> Result<Launch, DimError> {
+/// The launch in the original symbols: each `s` is replaced by `floor(s / number)`.
+fn in_symbols(launch: Launch, multiples: &Multiples) -> Result<Launch, DimError> {
     let back = |dim: &Dim| {
         multiples.iter().try_fold(dim.clone(), |dim, (symbol, of)| {
             dim.replace(symbol, &Dim::symbol(symbol.name()).floor_div(&Dim::from(*of))?)

@@ -317,10 +317,12 @@ impl<'a> Operands<'a> {
         let offsets: Vec<&Dim> = whole.iter().map(|&i| self.all[i].offset).collect();
         let vector = of_elements.vector(&offsets, self.most());
         let length = columns.sizes.iter().product::<Dim>();
-        let [threads, teams] = match self.site.step.variants.all() {
-            [Variant { parameters: Some(Parameters::Folds(of)), .. }] => [of.threads, of.teams],
-            _ => of_folds(length.known().map(|length| ceil(length, vector))),
+        let planned = match self.site.step.variants.all() {
+            [Variant { parameters: Some(Parameters::Folds(of)), .. }] => Some(of.columns),
+            _ => None,
         };
+        let [threads, teams] =
+            of_folds(length.known().or(planned).map(|length| ceil(length, vector)));
         let template = Folds {
             arch: self.site.arch,
             kept: kept.sizes.len(),

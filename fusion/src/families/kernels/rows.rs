@@ -86,7 +86,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let template = match columns.known() {
         Some(columns) => template.fitting(columns),
         // Rows of any length are read again for each pass.
-        None => Rows { held: None, vector: 1, threads: 128, teams: 1, ..template }.ahead(),
+        None => Rows { held: None, threads: 128, teams: 1, ..template }.ahead(),
     };
     dims.insert("columns".to_owned(), columns);
     let rows = all.into_iter().map(|(operand, matrix)| Pointer { operand, offset: matrix.offset });
