@@ -1,9 +1,11 @@
 //! Functions over strided operands: each element is what the function gives of the elements that
 //! the strides say, bit for bit, for all sizes, partial vectors and orders of warps.
 
+use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Binary, Unary};
+use graphene_ir::simulate::{Buffer, Inputs};
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::tensor::Scalar;
@@ -184,4 +186,46 @@ fn what_no_kernel_has_is_refused() {
     ] {
         assert!(bad.kernel().is_err(), "{bad:?}");
     }
+}
+
+/// By a known number, and of numbers that were clamped: both are other instructions than a division and a rounding, from sm_80 on.
+#[test]
+fn quotients_and_small_roundings_are_exact() {
+    let quotient = || Function::input(0) / f64::from(0.3_f32);
+    let (low, high) = (-4_194_304.0, 4_194_304.0);
+    let clamped = Function::input(0).binary(Binary::MaxNan, low).binary(Binary::MinNan, high);
+    let line = || Access::packed(Scalar::F32, 1);
+    let pointwise = Pointwise {
+        function: Function::all([quotient(), clamped.unary(Unary::Round)]),
+        ins: vec![line()],
+        outs: vec![line(), line()],
+        vector: 1,
+        threads: 64,
+        ..Pointwise::default()
+    };
+    let kernel = pointwise.kernel().unwrap();
+    let source = emit(&kernel).unwrap().source;
+    assert!(!source.contains("__fdiv_rn") && !source.contains("rintf"), "{source}");
+    let halves = (-9..9).map(|i| f64::from(i) + 0.5);
+    let special = [0.0, -0.0, -0.3, 0.3, 4_194_303.5, -4_194_303.5, 1e30, -1e30, 1e-20];
+    let ends = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+    let xs: Vec<f64> = halves.chain(special).chain(ends).map(|x| f64::from(x as f32)).collect();
+    let mut inputs = Inputs::default();
+    let len = xs.len();
+    inputs.symbols.extend([("N0".to_owned(), len as i64), ("blocks".to_owned(), 1)]);
+    inputs.buffers.insert("x0".to_owned(), Buffer::Data(xs.clone()));
+    for name in ["y0", "y1"] {
+        inputs.buffers.insert(name.to_owned(), Buffer::Undefined(len));
+    }
+    let outcome = run(&kernel, &inputs, None);
+    for (at, &x) in xs.iter().enumerate() {
+        let [of, rounded] = ["y0", "y1"].map(|name| outcome.buffers[name][at].unwrap() as f32);
+        let wanted = [x as f32 / 0.3, (x as f32).clamp(low as f32, high as f32).round_ties_even()];
+        for (found, wanted) in [of, rounded].into_iter().zip(wanted) {
+            let same = found.to_bits() == wanted.to_bits() || found.is_nan() && wanted.is_nan();
+            assert!(same, "{x}: {found} for {wanted}");
+        }
+    }
+    let older = Pointwise { arch: Arch::Sm75, ..pointwise }.kernel().unwrap();
+    assert!(emit(&older).unwrap().source.contains("rintf"));
 }
