@@ -77,7 +77,7 @@ const SPLITS: [Split; 2] = [
         threads: Pays { tiles: 0.67, depth: 1024 },
     },
 ];
-/// Kernels of a matmul at most before that of the fewest rows. Of gated ones, and in tiles of 192 columns, there may be one more:
+/// Kernels of a matmul at most before that of the fewest rows, not counting those for multiples. Of gated ones, and in tiles of 192 columns, there may be one more:
 /// then `split2` is left out, and `split4` takes its few rows.
 const MOST_BEFORE_LAST: usize = 4;
 /// Pixels and output channels of a tile of a convolution whose channels are innermost, by the names of variants.
