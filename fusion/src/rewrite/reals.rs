@@ -93,8 +93,8 @@ fn clamped_to(graph: &Graph, op: &Op, by: Option<ValueId>) -> Option<f32> {
     }
 }
 
-/// `clamp(x + z) - z`, where x is whole, as x clamped to bounds that are less by z.
-fn clamped_elsewhere(at: &mut InPlace<'_>, a: ValueId, z: f32) -> Rebuilt<Option<ValueId>> {
+/// `clamp(round(x) + z) - z` as `round(clamp(x))`, with bounds that are less by z.
+fn clamped_around_zero(at: &mut InPlace<'_>, a: ValueId, z: f32) -> Rebuilt<Option<ValueId>> {
     let (ty, mut value, mut clamps) = (at.graph.ty(a).clone(), a, Vec::new());
     let x = loop {
         let (op, inputs) = at.graph.operation(value);
@@ -115,9 +115,8 @@ fn clamped_elsewhere(at: &mut InPlace<'_>, a: ValueId, z: f32) -> Rebuilt<Option
             _ => return Ok(None),
         }
     };
-    let rounded = match at.graph.operation(x) {
-        (Op::Unary(Unary::Round), &[Some(x)]) => x,
-        _ => return Ok(None),
+    let (Op::Unary(Unary::Round), &[Some(rounded)]) = at.graph.operation(x) else {
+        return Ok(None);
     };
     if clamps.is_empty() || ty.dtype != DType::F32 {
         return Ok(None);
@@ -187,21 +186,14 @@ fn scaled_wide_conv(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt
     if others.into_iter().any(|size| *size != 1) {
         return Ok(None);
     }
-    let numbers = |graph: &Graph, value: Option<ValueId>| {
-        let known =
-            value.map(|value| graph.constant(value)?.as_slice::<f32>().ok().map(<[_]>::to_vec));
-        known.unwrap_or_else(|| Some(vec![1.0]))
+    let known = || {
+        let elements = |value| Some(at.graph.constant(value)?.as_slice::<f32>().ok()?.to_vec());
+        let scale = |value: Option<ValueId>| value.map_or(Some(vec![1.0]), elements);
+        let bias = bias.first().copied().flatten();
+        Some((scale(image)?, scale(filters)?, bias.map_or(Some(Vec::new()), elements)?))
     };
-    let factors = numbers(at.graph, image).zip(numbers(at.graph, filters));
-    let Some((image, mut factors)) = factors else { return Ok(None) };
+    let Some((image, mut factors, bias)) = known() else { return Ok(None) };
     factors.iter_mut().for_each(|factor| *factor *= image[0]);
-    let bias = match bias.first().copied().flatten() {
-        None => None,
-        Some(bias) => match numbers(at.graph, Some(bias)) {
-            Some(bias) => Some(bias),
-            None => return Ok(None),
-        },
-    };
     // One for each filter, in a shape that broadcasts to the result.
     let each = |numbers: Vec<f32>| {
         let mut shape = vec![1; rank - 1];
@@ -213,7 +205,7 @@ fn scaled_wide_conv(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt
     let sum = at.add(wide, &operands)?;
     let factors = at.constant(each(factors));
     let scaled = at.binary(Binary::Mul, sum, factors)?;
-    let bias = bias.map(|bias| at.constant(each(bias)));
+    let bias = (!bias.is_empty()).then(|| at.constant(each(bias)));
     at.with(Binary::Add, scaled, bias).map(Some)
 }
 
@@ -320,10 +312,8 @@ fn less(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<ValueId> {
     if let Some(known) = kept(at.graph, &Op::Binary(Binary::Sub), a, Some(b)) {
         return Ok(known);
     }
-    let moved = match number(at.graph, b).filter(|z| z.fract() == 0.0) {
-        Some(z) => clamped_elsewhere(at, a, z)?,
-        None => None,
-    };
+    let whole = number(at.graph, b).filter(|z| z.fract() == 0.0);
+    let moved = whole.map(|z| clamped_around_zero(at, a, z)).transpose()?.flatten();
     moved.map_or_else(|| at.binary(Binary::Sub, a, b), Ok)
 }
 
