@@ -27,7 +27,7 @@ use crate::lower::body::{Read, body};
 use crate::lower::conditions::conditions;
 use crate::lower::recipes::recipe;
 use crate::partition::Granularity;
-use graphene_frontend::{Bindings, Graph, NodeId, Op, TensorType, ValueId};
+use graphene_frontend::{Bindings, DType, Graph, NodeId, Op, TensorType, ValueId};
 use graphene_ir::target::{Kind, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -347,6 +347,9 @@ impl Lowering<'_> {
         }
         let in_place = match group.family {
             Family::Pointwise => self.in_place_pairs(&inputs, &outputs),
+            Family::Normalization if self.normalises_in_place(group, &writes) => {
+                self.in_place_pairs(&inputs[..1], &outputs)
+            }
             _ => Vec::new(),
         };
         let nodes = group.nodes.iter().map(|&id| self.graph.node(id).name().to_owned()).collect();
@@ -412,6 +415,17 @@ impl Lowering<'_> {
             let read = inputs.iter().map(|input| input.view.clone());
             order_of_read(family, &self.graph.ty(value).shape, read)
         })
+    }
+
+    /// Whether rows that a normalisation reads first may be overwritten with it: a CPU's thread has read one before it writes
+    /// it, and needs no other. In plans of one step for each operator, additions are in place as well: one buffer would be held
+    /// for a whole model, and arenas would be larger.
+    fn normalises_in_place(&self, group: &Group, writes: &[ValueId]) -> bool {
+        let (&[id], &[y]) = (&group.nodes[..], writes) else { return false };
+        let norm = matches!(self.graph.node(id).op(), Op::LayerNorm { .. } | Op::RmsNorm { .. });
+        let in_f32 = self.graph.ty(y).dtype == DType::F32;
+        let fused = self.granularity == Granularity::Fused && self.target.kind == Kind::Cpu;
+        fused && norm && in_f32 && id.value() == y
     }
 
     /// Outputs that may overwrite an input, where both see a whole buffer alike.

@@ -3,7 +3,7 @@
 use super::simd::{Fold, Kernel, dispatch, fold, mul_add, sum};
 use super::view::check_size;
 use crate::error::Result;
-use crate::threads::{self, chunks, chunks_mut, items_mut};
+use crate::threads::{self, chunks_mut, items_mut};
 use pulp::Simd;
 
 /// Tensors smaller than this run on the calling thread.
@@ -100,8 +100,8 @@ pub fn norm_row(norm: Norm, row: &mut [f32], affine: Affine<'_>) -> (f32, f32) {
     dispatch(Row(norm, row, affine))
 }
 
-/// Normalises each row of `n` elements of `src` into `dst`. `stats`, where given, receives the mean
-/// and the inverse deviation of every row.
+/// Normalises each row of `n` elements of `src` into `dst`, or each of `dst` in its place. `stats`, where given, receives the
+/// mean and the inverse deviation of every row.
 ///
 /// # Errors
 /// [`Error::Mismatch`](crate::Error::Mismatch) if lengths differ, are not a multiple of `n`, or
@@ -109,22 +109,23 @@ pub fn norm_row(norm: Norm, row: &mut [f32], affine: Affine<'_>) -> (f32, f32) {
 pub fn norm(
     norm: Norm,
     dst: &mut [f32],
-    src: &[f32],
+    src: Option<&[f32]>,
     n: usize,
     affine: Affine<'_>,
     stats: Option<(&mut [f32], &mut [f32])>,
 ) -> Result<()> {
-    check_size("length of the norm's destination", src.len(), dst.len())?;
+    let len = dst.len();
+    check_size("length of the norm's destination", src.map_or(len, <[f32]>::len), len)?;
     affine.check(n)?;
     // Rows of no elements are as many as there are statistics of them.
     let given = stats.as_ref().map_or(0, |(mean, _)| mean.len());
-    let rows = src.len().checked_div(n).unwrap_or(given);
-    check_size("length of the norm's source", rows * n, src.len())?;
+    let rows = len.checked_div(n).unwrap_or(given);
+    check_size("length of the norm's source", rows * n, len)?;
     if let Some((mean, inverse)) = &stats {
         check_size("length of the norm's means", rows, mean.len())?;
         check_size("length of the norm's inverse deviations", rows, inverse.len())?;
     }
-    if src.is_empty() {
+    if len == 0 {
         // The mean of nothing is no number.
         if let Some((mean, inverse)) = stats {
             mean.fill(f32::NAN);
@@ -132,20 +133,22 @@ pub fn norm(
         }
         return Ok(());
     }
-    let one = |dst: &mut [f32], src: &[f32]| {
-        dst.copy_from_slice(src);
-        norm_row(norm, dst, affine)
+    let one = |row: usize, to: &mut [f32]| {
+        if let Some(src) = src {
+            to.copy_from_slice(&src[row * n..][..n]);
+        }
+        norm_row(norm, to, affine)
     };
-    let least = if src.len() < PARALLEL { rows } else { (PARALLEL / 2 / n).max(1) };
-    let (dst, src) = (chunks_mut(dst, n), chunks(src, n));
+    let least = if len < PARALLEL { rows } else { (PARALLEL / 2 / n).max(1) };
+    let dst = chunks_mut(dst, n);
     match stats {
-        None => threads::each(least, (dst, src), |_, (dst, src)| {
-            one(dst, src);
+        None => threads::each(least, dst, |row, to| {
+            one(row, to);
         }),
         Some((mean, inverse)) => {
-            let parts = (dst, src, items_mut(mean), items_mut(inverse));
-            threads::each(least, parts, |_, (dst, src, mean, inverse)| {
-                (*mean, *inverse) = one(dst, src);
+            let parts = (dst, items_mut(mean), items_mut(inverse));
+            threads::each(least, parts, |row, (to, mean, inverse)| {
+                (*mean, *inverse) = one(row, to);
             });
         }
     }
@@ -168,9 +171,9 @@ mod tests {
         };
         let (mut dst, mut means) = (vec![0.0; rows * n], vec![0.0; rows]);
         let mut inverses = vec![0.0; rows];
-        norm(kind, &mut dst, &src, n, affine, Some((&mut means, &mut inverses))).unwrap();
-        let mut again = vec![0.0; rows * n];
-        norm(kind, &mut again, &src, n, affine, None).unwrap();
+        norm(kind, &mut dst, Some(&src), n, affine, Some((&mut means, &mut inverses))).unwrap();
+        let mut again = src.clone();
+        norm(kind, &mut again, None, n, affine, None).unwrap();
         assert_eq!(dst, again);
         for row in 0..rows {
             let x: Vec<f64> = src[row * n..][..n].iter().map(|&x| x.into()).collect();
@@ -208,11 +211,11 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         let none = Affine { scale: None, bias: None, epsilon: 0.0 };
         let mut dst = [0.0; 6];
-        assert!(norm(Norm::Layer, &mut dst, &[0.0; 6], 4, none, None).is_err());
-        assert!(norm(Norm::Layer, &mut dst, &[0.0; 6], 0, none, None).is_err());
-        assert!(norm(Norm::Layer, &mut dst, &[0.0; 5], 5, none, None).is_err());
+        assert!(norm(Norm::Layer, &mut dst, Some(&[0.0; 6]), 4, none, None).is_err());
+        assert!(norm(Norm::Layer, &mut dst, Some(&[0.0; 6]), 0, none, None).is_err());
+        assert!(norm(Norm::Layer, &mut dst, Some(&[0.0; 5]), 5, none, None).is_err());
         let short = Affine { scale: Some(&[1.0; 2]), ..none };
-        assert!(norm(Norm::Layer, &mut dst, &[0.0; 6], 3, short, None).is_err());
-        assert!(norm(Norm::Rms, &mut [], &[], 0, none, None).is_ok());
+        assert!(norm(Norm::Layer, &mut dst, Some(&[0.0; 6]), 3, short, None).is_err());
+        assert!(norm(Norm::Rms, &mut [], Some(&[]), 0, none, None).is_ok());
     }
 }

@@ -76,7 +76,7 @@ fn rows_and_elements() {
     check("a norm", 2 * 300, |y: &mut [f32]| {
         let mut rows = vec![0.0; x.len()];
         let (mean, inverse) = y.split_at_mut(300);
-        norm(Norm::Layer, &mut rows, &x, 1000, affine, Some((mean, inverse))).unwrap();
+        norm(Norm::Layer, &mut rows, Some(&x), 1000, affine, Some((mean, inverse))).unwrap();
     });
     for (shape, axes, len) in [
         (&[300, 1000][..], &[1][..], 300),

@@ -10,7 +10,7 @@ use crate::cpu::kernels::norm::{Affine, Norm, norm};
 use crate::cpu::kernels::reduce::{Reduce, reduce};
 use crate::cpu::kernels::softmax::{Softmax, softmax, softmax_half};
 use crate::cpu::kernels::view::row_major;
-use crate::cpu::memory::{Io, Output};
+use crate::cpu::memory::{Input, Io, Output};
 use crate::cpu::rows::{BoundRows, RowInput, RowProgram};
 use crate::cpu::scratch::{self, Buffer, Few};
 use crate::error::Result;
@@ -79,7 +79,10 @@ pub(crate) fn run_norm(
     epsilon: f32,
     rms: bool,
 ) -> Result<()> {
-    let (source, shape) = io.reals(0)?;
+    let (source, shape) = match io.inputs.get(0) {
+        Some(Input::Overwritten { .. }) => (None, io.inputs.shape(0)),
+        _ => io.reals(0).map(|(elements, shape)| (Some(elements), shape))?,
+    };
     let n: usize = shape[axis..].iter().product();
     let kind = if rms { Norm::Rms } else { Norm::Layer };
     let operand = |place: usize| match input_number(step, place)? {
@@ -89,13 +92,13 @@ pub(crate) fn run_norm(
     let (scale, bias) = (operand(1)?, operand(2)?);
     let affine = Affine { scale: scale.as_deref(), bias: bias.as_deref(), epsilon };
     // Outputs are those of the operation that something reads: y, and rarely the statistics.
-    let rows = shape[..axis].iter().product();
+    let (rows, len) = (shape[..axis].iter().product(), shape.iter().product());
     let stats_are_read = (1..3).any(|place| output_number(step, place).is_some());
-    let lens = if stats_are_read { [source.len(), rows, rows] } else { [source.len(), 0, 0] };
+    let lens = if stats_are_read { [len, rows, rows] } else { [len, 0, 0] };
     let mut outputs = Wide::all(step, &mut io.outputs, lens)?;
     let [y, mean, inverse] = &mut outputs;
     let stats = stats_are_read.then(|| (mean.elements(), inverse.elements()));
-    norm(kind, y.elements(), &source, n, affine, stats)?;
+    norm(kind, y.elements(), source.as_deref(), n, affine, stats)?;
     outputs.into_iter().for_each(Wide::finish);
     Ok(())
 }
