@@ -6,6 +6,7 @@
 
 use super::finish;
 use super::math;
+use super::packed::WIDEST;
 use super::simd::{Kernel, dispatch, within};
 use super::tile::TileMut;
 use pulp::Simd;
@@ -78,9 +79,11 @@ impl MapTile<'_, '_> {
     #[inline(always)]
     fn map(self, function: impl Fn(f32) -> f32) {
         for row in self.rows {
-            for x in &mut self.tile.row(row)[self.columns.clone()] {
-                *x = function(*x);
-            }
+            // Most rows are as wide as a panel, which the compiler then knows.
+            let row = &mut self.tile.row(row)[self.columns.clone()];
+            let (panels, rest) = row.as_chunks_mut::<WIDEST>();
+            panels.iter_mut().for_each(|panel| panel.iter_mut().for_each(|x| *x = function(*x)));
+            rest.iter_mut().for_each(|x| *x = function(*x));
         }
     }
 }
