@@ -11,7 +11,6 @@ use super::view::{check_disjoint, check_reach, elements, row_major};
 use crate::cpu::scratch;
 use crate::error::{Error, Result};
 use crate::threads;
-use block::QUERIES;
 use half::{bf16, f16};
 
 /// The sizes of `q[b,h,s,d], k[b,g,t,d], v[b,g,t,e] → y[b,h,s,e]`.
@@ -143,14 +142,15 @@ pub fn attention<T: Real>(
         dense.fill(T::default());
         return copy_between(y.data, y.offset, &y.strides, &shape, &dense, 0, &row_major(&shape));
     }
-    let operands = Operands { sizes, q, k, v, scores };
-    if let Some(rows) = Spread::new(y.data, y.offset, shape, y.strides, QUERIES) {
+    let (tall, far) = (sizes.tall(scores.causal), Operands::<T>::are_far(&sizes));
+    let operands = Operands { sizes, q, k, v, scores, tall, far };
+    if let Some(rows) = Spread::new(y.data, y.offset, shape, y.strides, tall) {
         return operands.run(rows);
     }
     // Rows that do not lie whole are written beside and moved.
     let (mut dense, strides) = (scratch::take::<T>(len)?, row_major(&shape));
     let own = std::array::from_fn(|axis| strides[axis]);
-    let rows = Spread::new(&mut dense, 0, shape, own, QUERIES);
+    let rows = Spread::new(&mut dense, 0, shape, own, tall);
     operands.run(rows.expect("rows one after the other lie whole"))?;
     copy_between(y.data, y.offset, &y.strides, &shape, &dense, 0, &strides)
 }
@@ -162,16 +162,20 @@ struct Operands<'a, T> {
     k: View<'a, T>,
     v: View<'a, T>,
     scores: Scores<'a>,
+    /// Queries of a block, at most.
+    tall: usize,
+    /// Whether operands come from beyond the second-level cache.
+    far: bool,
 }
 
 impl<T: Real> Operands<'_, T> {
     /// Gives the blocks of rows to threads.
     fn run(&self, rows: Spread<'_, T>) -> Result<()> {
         let Sizes { heads, queries, .. } = self.sizes;
-        let per_head = queries.div_ceil(QUERIES);
+        let per_head = queries.div_ceil(self.tall);
         let mut space = scratch::take::<f32>(self.space() * threads::count())?;
         threads::try_each_within(&mut space, 1, rows, |space, number, rows| {
-            let (head, first) = (number / per_head, number % per_head * QUERIES);
+            let (head, first) = (number / per_head, number % per_head * self.tall);
             self.block(rows, [head / heads, head % heads, first], space);
             Ok(())
         })

@@ -253,8 +253,7 @@ fn widened(
         let [mut c, after] = rest.split_columns(Packed::COLUMNS);
         let sizes = [b.depth, b.columns.min(first + Packed::COLUMNS) - first];
         dispatch(Widen { panel: b.panel(first), sizes, to: memory });
-        Panels { depth: sizes[0], columns: sizes[1], lanes: lanes(), elements: memory }
-            .multiply(a, &mut c);
+        Panels::of(sizes, memory, lanes()).multiply(a, &mut c);
         (rest, first) = (after, first + Packed::COLUMNS);
     }
 }

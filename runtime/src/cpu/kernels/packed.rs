@@ -27,10 +27,24 @@ pub(super) const VECTORS: usize = 3;
 /// compilers keep some of the sums in memory.
 const FEWER: usize = 2;
 
+/// Vectors to a row of a panel in the first-level cache, where there are 32 registers.
+const NEAR: usize = 4;
+
+/// Vectors of so many lanes to a panel's row, at most.
+const fn vectors(lanes: usize) -> usize {
+    if cfg!(target_arch = "x86_64") && lanes < 16 { FEWER } else { VECTORS }
+}
+
 /// Columns of a panel whose vectors have so many lanes.
 pub(super) const fn width(lanes: usize) -> usize {
-    let few = cfg!(target_arch = "x86_64") && lanes < 16;
-    if few { FEWER * lanes } else { VECTORS * lanes }
+    vectors(lanes) * lanes
+}
+
+/// The same for a matrix that is so many vectors wide, of panels that stay in the first-level cache: there four rows of A by
+/// four vectors are as fast as eight by three, and no panel need be much narrower than the others.
+fn vectors_of_near(wide: usize, lanes: usize) -> usize {
+    let most = if vectors(lanes) == VECTORS { NEAR } else { FEWER };
+    wide.div_ceil(wide.div_ceil(most).max(1)).max(1)
 }
 
 /// Rows of B that are gone through at a time, at most: so much of a panel stays in the second-level cache, and of
@@ -176,13 +190,13 @@ impl Packed {
         let bytes = Self::bytes_of(depth, columns, lanes);
         let bytes = bytes.ok_or(Error::TooLarge { what: "a packed matrix" })?;
         let mut packed = Self { depth, columns, lanes, lines: Lines::zeroed(bytes)? };
-        pack(b, [depth, columns], lanes, packed.lines.numbers_mut());
+        pack(b, [depth, columns], [lanes, vectors(lanes)], packed.lines.numbers_mut());
         Ok(packed)
     }
 
     pub(super) fn panels(&self) -> Panels<'_> {
         let &Self { depth, columns, lanes, .. } = self;
-        Panels { depth, columns, lanes, elements: self.lines.numbers() }
+        Panels::of([depth, columns], self.lines.numbers(), lanes)
     }
 }
 
@@ -193,10 +207,17 @@ pub(crate) struct Panels<'a> {
     pub(super) columns: usize,
     /// Those of a vector on this machine.
     pub(super) lanes: usize,
+    /// Those of a panel's row, but for the last panel's, which may be fewer.
+    vectors: usize,
     pub(super) elements: &'a [f32],
 }
 
 impl<'a> Panels<'a> {
+    /// A matrix whose panels these elements are.
+    pub(super) fn of([depth, columns]: [usize; 2], elements: &'a [f32], lanes: usize) -> Self {
+        Self { depth, columns, lanes, vectors: vectors(lanes), elements }
+    }
+
     /// Elements of memory that [`new`](Self::new) wants, on a boundary of cache lines, for at most so many rows and
     /// columns.
     pub(crate) fn len(depth: usize, columns: usize) -> usize {
@@ -205,10 +226,25 @@ impl<'a> Panels<'a> {
 
     /// Packs a matrix that reaches nothing outside of its slice.
     pub(crate) fn new(b: Matrix<'_, f32>, sizes: [usize; 2], memory: &'a mut [f32]) -> Self {
-        let ([depth, columns], lanes) = (sizes, lanes());
+        Self::packed(b, sizes, vectors(lanes()), memory)
+    }
+
+    /// The same for a matrix of few rows, whose panels stay in the first-level cache.
+    pub(crate) fn near(b: Matrix<'_, f32>, sizes: [usize; 2], memory: &'a mut [f32]) -> Self {
+        let lanes = lanes();
+        Self::packed(b, sizes, vectors_of_near(sizes[1].div_ceil(lanes), lanes), memory)
+    }
+
+    fn packed(
+        b: Matrix<'_, f32>,
+        [depth, columns]: [usize; 2],
+        vectors: usize,
+        memory: &'a mut [f32],
+    ) -> Self {
+        let lanes = lanes();
         let memory = &mut memory[..depth * columns.next_multiple_of(lanes)];
-        pack(b, sizes, lanes, memory);
-        Self { depth, columns, lanes, elements: memory }
+        pack(b, [depth, columns], [lanes, vectors], memory);
+        Self { depth, columns, lanes, vectors, elements: memory }
     }
 
     /// The same, spread over the cores.
@@ -220,9 +256,9 @@ impl<'a> Panels<'a> {
             let first = panel * width;
             let offset = b.at.offset.wrapping_add_signed(first as isize * b.at.column);
             let b = Matrix { at: Strides { offset, ..b.at }, ..b };
-            pack(b, [depth, width.min(columns - first)], lanes, memory);
+            pack(b, [depth, width.min(columns - first)], [lanes, vectors(lanes)], memory);
         });
-        Self { depth, columns, lanes, elements: memory }
+        Self::of(sizes, memory, lanes)
     }
 
     /// C = A·B as [`multiply`](Self::multiply), spread over the cores where there is enough to do.
@@ -270,11 +306,16 @@ impl<'a> Panels<'a> {
 }
 
 /// Brings a matrix into panels; what fills the last one up is zero.
-fn pack(b: Matrix<'_, f32>, [depth, columns]: [usize; 2], lanes: usize, to: &mut [f32]) {
+fn pack(
+    b: Matrix<'_, f32>,
+    [depth, columns]: [usize; 2],
+    [lanes, vectors]: [usize; 2],
+    to: &mut [f32],
+) {
     if depth == 0 {
         return;
     }
-    let width = width(lanes);
+    let width = vectors * lanes;
     for (first, panel) in (0..columns).step_by(width).zip(to.chunks_mut(width * depth)) {
         let own = width.min(columns - first);
         let Strides { offset, row: down, column: across, .. } = b.at;
@@ -501,15 +542,15 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
     /// The matmuls of some rows of A with all panels, adding up over these rows of B.
     #[inline(always)]
     fn panels<S: Simd>(&mut self, simd: S, rows: Range<usize>, k: Range<usize>) {
-        let (b, width) = (self.b, width(S::F32_LANES));
+        let (b, width) = (self.b, self.b.vectors * S::F32_LANES);
         let (all, (_, columns)) = (b.elements, self.c.sizes());
         let mut done = 0;
-        while FEW && columns - done >= 2 * width {
+        while FEW && b.vectors == vectors(S::F32_LANES) && columns - done >= 2 * width {
             let panels = [done, done + width].map(|to| {
                 let own = &all[(self.column + to) * b.depth..][k.start * width..k.end * width];
                 S::as_simd_f32s(own).0
             });
-            match (rows.len(), width / S::F32_LANES) {
+            match (rows.len(), b.vectors) {
                 (1, VECTORS) => self.pair::<S, 1, VECTORS>(simd, rows.start, &k, panels, done),
                 (_, VECTORS) => self.pair::<S, 2, VECTORS>(simd, rows.start, &k, panels, done),
                 (1, _) => self.pair::<S, 1, FEWER>(simd, rows.start, &k, panels, done),
@@ -519,7 +560,7 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
         }
         for to in (done..columns).step_by(width) {
             let first = self.column + to;
-            let vectors = width.min(b.columns - first).div_ceil(S::F32_LANES);
+            let vectors = b.vectors.min((b.columns - first).div_ceil(S::F32_LANES));
             let own = vectors * S::F32_LANES;
             let panel = &all[first * b.depth..][k.start * own..k.end * own];
             let (panel, _) = S::as_simd_f32s(panel);
@@ -529,7 +570,8 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
             match vectors {
                 1 => self.panel::<S, 1>(simd, rows.clone(), k.clone(), panel, to, next),
                 2 => self.panel::<S, 2>(simd, rows.clone(), k.clone(), panel, to, next),
-                _ => self.panel::<S, VECTORS>(simd, rows.clone(), k.clone(), panel, to, next),
+                VECTORS => self.panel::<S, VECTORS>(simd, rows.clone(), k.clone(), panel, to, next),
+                _ => self.panel::<S, NEAR>(simd, rows.clone(), k.clone(), panel, to, next),
             }
         }
     }
@@ -587,7 +629,7 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
                 1 => self.block::<S, 1, V>(simd, row..row + 1, &k, panel, to, (next, pace)),
                 2 => self.block::<S, 2, V>(simd, row..row + 2, &k, panel, to, (next, pace)),
                 3 | 4 => self.block::<S, 4, V>(simd, row..row + left, &k, panel, to, (next, pace)),
-                _ if S::REGISTER_COUNT < 32 => {
+                _ if S::REGISTER_COUNT < 32 || V == NEAR => {
                     self.block::<S, 4, V>(simd, row..row + 4, &k, panel, to, (next, pace))
                 }
                 _ => {

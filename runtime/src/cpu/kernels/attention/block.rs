@@ -5,19 +5,36 @@ use super::{Mask, Operands, Scores, Sizes, View};
 use crate::cpu::kernels::math;
 use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::packed::Panels;
+use crate::cpu::kernels::prefetch::prefetch;
 use crate::cpu::kernels::real::Real;
 use crate::cpu::kernels::simd::{Kernel, dispatch, max, mul_add, sum};
 use crate::cpu::kernels::tile::TileMut;
+use crate::threads;
 use pulp::Simd;
+use std::ops::Range;
 
-/// Queries of a block.
-pub(super) const QUERIES: usize = 128;
+/// Queries of which a thread holds the scores at a time.
+const QUERIES: usize = 128;
+
+/// Queries of a block, at most: for so many, keys and values are packed once.
+const TALLEST: usize = 4 * QUERIES;
 
 /// Keys of a block.
 const KEYS: usize = 256;
 
 /// Queries for which keys and values are read as they lie: prepacking them costs more than it saves.
 const FEW: usize = 4;
+
+/// Blocks for each thread, where there can be so many: one that is slower leaves some to the others.
+const TASKS: usize = 4;
+
+/// Bytes of all operands above which they come from beyond the second-level cache.
+const FAR: usize = 1 << 20;
+
+/// Elements of a cache line.
+const fn line<T>() -> usize {
+    64 / size_of::<T>()
+}
 
 /// What a thread works in.
 struct Scratch<'a> {
@@ -28,32 +45,87 @@ struct Scratch<'a> {
     newest: &'a mut [f32],
     /// Queries that do not lie as they are multiplied, in f32.
     queries: &'a mut [f32],
-    /// Keys, or values, of 16 bits in f32.
-    wide: &'a mut [f32],
-    /// Keys, or values, in panels.
-    panels: &'a mut [f32],
+    /// Of the softmax so far, for each row, what [`Running`] says.
+    running: &'a mut [f32],
+    /// Keys and values of 16 bits in f32.
+    wide: [&'a mut [f32]; 2],
+    /// Keys and values in panels.
+    panels: [&'a mut [f32]; 2],
 }
 
-/// The softmax of a block's rows so far.
-struct Running {
+/// The softmax of some rows so far.
+struct Running<'a> {
     /// The largest score.
-    top: [f32; QUERIES],
+    top: &'a mut [f32],
     /// The sum of the exponentials of the scores' distances to it.
-    sum: [f32; QUERIES],
+    sum: &'a mut [f32],
     /// What the newest keys scaled the earlier sums by.
-    factor: [f32; QUERIES],
+    factor: &'a mut [f32],
+}
+
+impl<'a> Running<'a> {
+    /// Of no keys, in memory of three elements for each row.
+    fn new(memory: &'a mut [f32], rows: usize) -> Self {
+        let (top, rest) = memory.split_at_mut(rows);
+        let (sum, factor) = rest.split_at_mut(rows);
+        top.fill(f32::NEG_INFINITY);
+        sum.fill(0.0);
+        Self { top, sum, factor: &mut factor[..rows] }
+    }
+
+    fn of(&mut self, rows: Range<usize>) -> Running<'_> {
+        let Self { top, sum, factor } = self;
+        let [top, sum, factor] = [top, sum, factor].map(|all| &mut all[rows.clone()]);
+        Running { top, sum, factor }
+    }
+}
+
+/// Keys or values as they are multiplied.
+#[derive(Clone, Copy)]
+enum Factor<'a> {
+    Rows(Matrix<'a, f32>),
+    Panels(Panels<'a>),
+}
+
+impl<'a> Factor<'a> {
+    /// Rows as they lie if they are contiguous and for `few` queries, else panels.
+    fn new(
+        rows: Matrix<'a, f32>,
+        few: bool,
+        panels: impl FnOnce(Matrix<'a, f32>) -> Panels<'a>,
+    ) -> Self {
+        if few && rows.at.column == 1 { Self::Rows(rows) } else { Self::Panels(panels(rows)) }
+    }
+}
+
+impl Sizes {
+    /// Queries of a block: those of a head, if threads have enough to do with so few blocks.
+    pub(super) fn tall(&self, causal: bool) -> usize {
+        // Of a block's keys, a causal one would need less for its first queries.
+        if causal {
+            return QUERIES;
+        }
+        let parts = self.queries.div_ceil(QUERIES).max(1);
+        let wanted = (TASKS * threads::count()).div_ceil(self.batch * self.heads);
+        let blocks = wanted.clamp(parts.div_ceil(TALLEST / QUERIES), parts);
+        parts.div_ceil(blocks) * QUERIES
+    }
 }
 
 impl<T: Real> Operands<'_, T> {
     /// What a thread works in, piece by piece, in elements.
-    fn spaces(&self) -> [usize; 6] {
+    fn spaces(&self) -> [usize; 9] {
         let Sizes { queries, keys, depth, value_depth, .. } = self.sizes;
-        let (rows, keys) = (queries.min(QUERIES), keys.min(KEYS));
-        let wide = if T::as_f32(&[]).is_some() { 0 } else { keys * depth.max(value_depth) };
-        let panels = Panels::len(depth, keys).max(Panels::len(keys, value_depth));
-        let sums = rows * value_depth;
+        let (rows, held, keys) = (queries.min(self.tall), queries.min(QUERIES), keys.min(KEYS));
+        let wide = if T::as_f32(&[]).is_some() { 0 } else { keys };
+        let panels = [Panels::len(depth, keys), Panels::len(keys, value_depth)];
+        let sums = [held * keys, rows * value_depth, held * value_depth, rows * depth, 3 * rows];
+        let [scores, sums, newest, queries, running] = sums;
+        let [wide_keys, wide_values] = [wide * depth, wide * value_depth];
+        let [keys, values] = panels;
         // Each on a boundary of cache lines.
-        [rows * keys, sums, sums, rows * depth, wide, panels].map(|len| len.next_multiple_of(16))
+        [scores, sums, newest, queries, running, wide_keys, wide_values, keys, values]
+            .map(|len| len.next_multiple_of(16))
     }
 
     /// Elements that a thread works in.
@@ -64,7 +136,7 @@ impl<T: Real> Operands<'_, T> {
     /// Queries `first..` of a head, as many as there are rows; the space is [`space`](Self::space) long.
     pub(super) fn block(
         &self,
-        rows: TileMut<'_, T>,
+        mut rows: TileMut<'_, T>,
         [batch, head, first]: [usize; 3],
         space: &mut [f32],
     ) {
@@ -73,61 +145,124 @@ impl<T: Real> Operands<'_, T> {
         let (count, _) = rows.sizes();
         // No query of the block attends keys beyond its last one.
         let keys = if self.scores.causal { keys.min(first + count) } else { keys };
-        let Scratch { scores, sums, newest, queries, wide, panels } = self.scratch(space);
+        let Scratch { scores, sums, newest, queries, running, wide, panels } = self.scratch(space);
+        let ([wide_keys, wide_values], [key_panels, value_panels]) = (wide, panels);
         let sums = &mut sums[..count * value_depth];
-        let few = count <= FEW;
-        let mut running = Running {
-            top: [f32::NEG_INFINITY; QUERIES],
-            sum: [0.0; QUERIES],
-            factor: [0.0; QUERIES],
-        };
+        let mut running = Running::new(running, count);
         let queries = rows_of(&self.q, [batch, head, first, 0], [count, depth], queries);
         for key in (0..keys).step_by(KEYS) {
-            let width = KEYS.min(keys - key);
-            let scores = &mut scores[..count * width];
+            let (width, few) = (KEYS.min(keys - key), count <= FEW);
             let place = [batch, group, key, 0];
-            let these = matrix(&self.k, place, [width, depth], wide);
-            if few && these.at.column == 1 {
-                dispatch(Dots { queries, keys: these, depth, width, to: scores });
-            } else {
-                let these = Panels::new(transposed(these), [depth, width], panels);
-                these.multiply(queries, &mut TileMut::new(scores, width));
-            }
-            let place = [batch, head, first, key];
-            dispatch(Soften { scores, width, place, of: self.scores, running: &mut running });
-            let weights = dense(scores, width);
-            let these = matrix(&self.v, [batch, group, key, 0], [width, value_depth], wide);
-            let mut weigh = |to: &mut [f32]| {
-                if few && these.at.column == 1 {
-                    let columns = value_depth;
-                    dispatch(Weighted { weights: weights.data, values: these, width, columns, to });
-                } else {
-                    let these = Panels::new(these, [width, value_depth], panels);
-                    these.multiply(weights, &mut TileMut::new(to, value_depth));
+            let these = matrix(&self.k, place, [width, depth], wide_keys);
+            let of_keys = Factor::new(these, few, |these| {
+                Panels::near(transposed(these), [depth, width], key_panels)
+            });
+            let these = matrix(&self.v, place, [width, value_depth], wide_values);
+            let values = Factor::new(these, few, |these| {
+                Panels::near(these, [width, value_depth], value_panels)
+            });
+            for part in (0..count).step_by(QUERIES) {
+                let part = part..count.min(part + QUERIES);
+                let queries = rows_from(queries, part.start);
+                let scores = &mut scores[..part.len() * width];
+                match of_keys {
+                    Factor::Rows(keys) => {
+                        dispatch(Dots { queries, keys, depth, width, to: scores });
+                    }
+                    Factor::Panels(keys) => {
+                        keys.multiply(queries, &mut TileMut::new(scores, width));
+                    }
                 }
-            };
-            if key == 0 {
-                weigh(sums);
-            } else {
-                let newest = &mut newest[..count * value_depth];
-                weigh(newest);
-                let factor = &running.factor;
-                dispatch(Join { sums, newest, width: value_depth, factor });
+                let ahead = |row: usize| {
+                    self.ahead(&mut rows, [batch, head, first], key, part.start + row);
+                };
+                let place = [batch, head, first + part.start, key];
+                let mut running = running.of(part.clone());
+                let own = &mut running;
+                dispatch(Soften { scores, width, place, of: self.scores, running: own, ahead });
+                let sums = &mut sums[part.start * value_depth..part.end * value_depth];
+                let newest = &mut newest[..sums.len()];
+                let to = if key == 0 { &mut *sums } else { &mut *newest };
+                let weights = dense(scores, width);
+                match values {
+                    Factor::Rows(values) => {
+                        let (weights, columns) = (weights.data, value_depth);
+                        dispatch(Weighted { weights, values, width, columns, to });
+                    }
+                    Factor::Panels(values) => {
+                        values.multiply(weights, &mut TileMut::new(to, value_depth));
+                    }
+                }
+                if key > 0 {
+                    dispatch(Join { sums, newest, width: value_depth, factor: running.factor });
+                }
             }
         }
         let guarded = self.scores.guarded;
-        dispatch(Divide { rows, sums, width: value_depth, by: &running.sum, guarded });
+        dispatch(Divide { rows, sums, width: value_depth, by: running.sum, guarded });
+    }
+
+    /// Asks for what is far from the rows before it and comes slower than it is worked on: with the last keys a row of the
+    /// result, and with a head's last queries and first keys the rows that the next head has there, which the same thread
+    /// mostly does next.
+    #[inline(always)]
+    fn ahead(
+        &self,
+        rows: &mut TileMut<'_, T>,
+        [batch, head, first]: [usize; 3],
+        key: usize,
+        row: usize,
+    ) {
+        let Sizes { heads, groups, queries, keys, depth, value_depth, .. } = self.sizes;
+        if !self.far {
+            return;
+        }
+        if key + KEYS >= keys {
+            let own = rows.row(row);
+            (0..own.len()).step_by(line::<T>()).for_each(|at| prefetch(own, at));
+        }
+        let head = head + 1;
+        if key > 0 || head == heads || first + rows.sizes().0 < queries {
+            return;
+        }
+        let group = head / (heads / groups);
+        let next = [
+            (&self.q, head, queries, depth),
+            (&self.k, group, keys, depth),
+            (&self.v, group, keys, value_depth),
+        ];
+        for (view, head, rows, columns) in next {
+            if view.strides[3] == 1 && row < rows {
+                let start = view.place([batch, head, row, 0]);
+                (0..columns).step_by(line::<T>()).for_each(|at| prefetch(view.data, start + at));
+            }
+        }
+    }
+
+    /// Whether operands of these sizes come from beyond the second-level cache.
+    pub(super) fn are_far(sizes: &Sizes) -> bool {
+        let Sizes { batch, heads, groups, queries, keys, depth, value_depth } = *sizes;
+        let rows = batch.saturating_mul(heads * queries + groups * keys);
+        rows.saturating_mul((depth + value_depth) * size_of::<T>()) > FAR
     }
 
     fn scratch<'s>(&self, space: &'s mut [f32]) -> Scratch<'s> {
         let mut rest = space;
-        let [scores, sums, newest, queries, wide, panels] = self.spaces().map(|len| {
+        let pieces = self.spaces().map(|len| {
             let (own, after) = std::mem::take(&mut rest).split_at_mut(len);
             rest = after;
             own
         });
-        Scratch { scores, sums, newest, queries, wide, panels }
+        let [scores, sums, newest, queries, running, wide_keys, wide_values, keys, values] = pieces;
+        let (wide, panels) = ([wide_keys, wide_values], [keys, values]);
+        Scratch { scores, sums, newest, queries, running, wide, panels }
     }
+}
+
+/// The rows of a matrix from one on.
+fn rows_from(matrix: Matrix<'_, f32>, row: usize) -> Matrix<'_, f32> {
+    let offset = matrix.at.offset.wrapping_add_signed(row as isize * matrix.at.row);
+    Matrix { at: Strides { offset, ..matrix.at }, ..matrix }
 }
 
 /// As [`matrix`], with contiguous rows, none of which lies before another.
@@ -314,46 +449,47 @@ fn weigh<S: Simd>(simd: S, sums: [S::f32s; 4], weight: f32, value: &[f32]) -> [S
 }
 
 /// Rows of scores to the exponentials of their distances to the largest so far.
-struct Soften<'a, 'b> {
+struct Soften<'a, 'b, F> {
     scores: &'a mut [f32],
     width: usize,
     /// Batch, head, first query and first key.
     place: [usize; 4],
     of: Scores<'b>,
-    running: &'a mut Running,
+    running: &'a mut Running<'b>,
+    /// Called with each row's number.
+    ahead: F,
 }
 
-impl Kernel for Soften<'_, '_> {
+impl<F: FnMut(usize)> Kernel for Soften<'_, '_, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, simd: S) {
-        let Soften { scores, width, place: [b, h, first, key], of, running } = self;
+        let Soften { scores, width, place: [b, h, first, key], of, running, mut ahead } = self;
         let Running { top, sum: total, factor } = running;
-        let state = top.iter_mut().zip(total).zip(factor);
+        let state = top.iter_mut().zip(&mut **total).zip(&mut **factor);
         for ((i, row), ((top, total), factor)) in
             scores.chunks_exact_mut(width).enumerate().zip(state)
         {
             let query = first + i;
-            row.iter_mut().for_each(|x| *x *= of.scale);
+            ahead(i);
+            let scale = if of.softcap == 0.0 { of.scale } else { 1.0 };
             if of.softcap != 0.0 {
-                let inverse = 1.0 / of.softcap;
-                row.iter_mut().for_each(|x| *x = of.softcap * math::tanh::<FMA>(*x * inverse));
+                let inner = of.scale / of.softcap;
+                row.iter_mut().for_each(|x| *x = of.softcap * math::tanh::<FMA>(*x * inner));
             }
+            let first = [b, h, query, key];
+            let plus = |x, m| mul_add::<FMA>(x, scale, m);
             match &of.mask {
-                None => {}
-                Some(Mask::Bool(mask)) => by_mask(row, mask, [b, h, query, key], |x, byte| {
-                    x + if byte == 0 { f32::NEG_INFINITY } else { 0.0 }
+                None => row.iter_mut().for_each(|x| *x *= scale),
+                Some(Mask::Bool(mask)) => by_mask(row, mask, first, |x, m| {
+                    plus(x, if m == 0 { f32::NEG_INFINITY } else { 0.0 })
                 }),
                 Some(Mask::Filled(mask, fill)) => {
-                    by_mask(row, mask, [b, h, query, key], |x, m| if m == 0 { *fill } else { x });
+                    by_mask(row, mask, first, |x, m| if m == 0 { *fill } else { x * scale });
                 }
-                Some(Mask::F32(mask)) => by_mask(row, mask, [b, h, query, key], |x, m| x + m),
-                Some(Mask::F16(mask)) => {
-                    by_mask(row, mask, [b, h, query, key], |x, m| x + m.to_f32());
-                }
-                Some(Mask::BF16(mask)) => {
-                    by_mask(row, mask, [b, h, query, key], |x, m| x + m.to_f32());
-                }
+                Some(Mask::F32(mask)) => by_mask(row, mask, first, plus),
+                Some(Mask::F16(mask)) => by_mask(row, mask, first, |x, m| plus(x, m.to_f32())),
+                Some(Mask::BF16(mask)) => by_mask(row, mask, first, |x, m| plus(x, m.to_f32())),
             }
             if of.causal {
                 row[(query + 1).saturating_sub(key).min(width)..].fill(f32::NEG_INFINITY);

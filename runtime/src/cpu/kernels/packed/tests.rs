@@ -1,6 +1,8 @@
 //! Matmuls by packed matrices beside sums in double precision, on every vector unit that the machine has.
 
-use super::{Epilogue, MatMul, Packed, lanes, multiply, multiply_all, tile, width};
+use super::{
+    Epilogue, MatMul, Packed, Panels, in_rows, lanes, multiply, multiply_all, tile, width,
+};
 use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::pointwise::Unary;
 use crate::cpu::kernels::simd::within;
@@ -49,7 +51,8 @@ fn wanted(a: (&[f32], Strides<'_>), b: (&[f32], Strides<'_>), [i, j, k]: [usize;
 #[test]
 fn matmuls_are_right_at_every_remainder() {
     let width = width(lanes());
-    let columns = [1, lanes() - 1, lanes() + 1, 2 * lanes(), width - 1, width + 1, 2 * width, 130];
+    let columns =
+        [1, lanes() - 1, lanes() + 1, 2 * lanes(), width - 1, width + 1, 2 * width, 64, 130];
     for (m, k) in
         [(1, 1), (1, 300), (2, 7), (3, 64), (4, 5), (5, 769), (8, 33), (97, 3), (130, 20), (3, 0)]
     {
@@ -62,12 +65,19 @@ fn matmuls_are_right_at_every_remainder() {
                 let left = Matrix { data: &a[..], at: a_at };
                 multiply(k, left, &packed, 0, &mut TileMut::new(&mut c, n), Epilogue::NONE)
                     .unwrap();
-                for (place, &got) in c.iter().enumerate() {
+                let mut memory = vec![f32::NAN; Panels::len(k, n)];
+                let near = Panels::near(Matrix { data: &b, at: b_at }, [k, n], &mut memory);
+                let mut by_near = vec![f32::NAN; m * n];
+                let mut tile = TileMut::new(&mut by_near, n);
+                in_rows(k, m, left, |a| near.multiply(a, &mut tile)).unwrap();
+                for (place, got) in c.iter().zip(&by_near).enumerate() {
                     let at = [place / n, place % n, k];
                     let (want, size) = wanted((&a, a_at), (&b, b_at), at);
                     let bound = 1e-7 * (k as f64 + 1.0) * size;
-                    let off = (f64::from(got) - want).abs();
-                    assert!(off <= bound, "{m}x{n}x{k} at {place}: {got} {want}");
+                    for got in [*got.0, *got.1] {
+                        let off = (f64::from(got) - want).abs();
+                        assert!(off <= bound, "{m}x{n}x{k} at {place}: {got} {want}");
+                    }
                 }
             }
         }
