@@ -153,6 +153,11 @@ pub enum Refusal {
     Size(#[from] DimError),
 }
 
+/// Refuses why, unless something holds.
+fn ensure(holds: bool, why: Refusal) -> Result<(), Refusal> {
+    if holds { Ok(()) } else { Err(why) }
+}
+
 impl Refusal {
     /// The reason without the parameters that a template says behind it.
     pub fn in_short(&self) -> String {

@@ -2,7 +2,7 @@
 
 use super::operand::{forward, spread};
 use super::{
-    Dims, Launch, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, by_name, tiles,
+    Dims, Launch, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, by_name, ensure, tiles,
 };
 use crate::base::parameters::Parameters;
 use crate::base::sizes::is_multiple;
@@ -35,9 +35,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     }
     let [q, k, v, _] = &sizes[..] else { unreachable!("there are four operands") };
     // A softmax of nothing is no number; matmuls of a depth of 0 are zeros.
-    if k[2] == 0 {
-        return Err(Refusal::Layout("attention over no keys"));
-    }
+    ensure(k[2] != 0, Refusal::Layout("attention over no keys"))?;
     let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("a head of unknown size"));
     let mut pointers: Vec<Pointer> = operands.iter().map(TypedOperand::pointer).collect();
     let mut mask = Mask::None;
@@ -182,9 +180,9 @@ fn rows(of: &TypedOperand<'_>, name: &str, dims: &mut Dims) -> Result<Vec<Dim>, 
     forward(&view.modes)?;
     let outer = [("batch", batch), ("head", head), ("row", row)];
     let mut begin = outer.iter().map(|(_, mode)| &mode.stride).chain([&view.offset]);
-    if element.stride != 1 || !begin.all(|dim| is_multiple(dim, WIDTH / scalar.bytes())) {
-        return Err(Refusal::Layout("rows that do not begin at multiples of 16 bytes"));
-    }
+    let odd = Refusal::Layout("rows that do not begin at multiples of 16 bytes");
+    let begins = |dim: &Dim| is_multiple(dim, WIDTH / scalar.bytes());
+    ensure(element.stride == 1 && begin.all(begins), odd)?;
     for (of, mode) in outer {
         dims.insert(format!("{name}_{of}"), mode.stride.clone());
     }
@@ -197,9 +195,7 @@ fn mask_of(of: &TypedOperand<'_>, shape: &[Dim], dims: &mut Dims) -> Result<Mask
     let [batch, head, row, key] = &view.modes[..] else {
         return Err(Refusal::Layout("a mask of another rank"));
     };
-    if key.stride != 1 {
-        return Err(Refusal::Layout("a mask whose keys are not contiguous"));
-    }
+    ensure(key.stride == 1, Refusal::Layout("a mask whose keys are not contiguous"))?;
     dims.insert("mask_batch".to_owned(), batch.stride.clone());
     if head.stride == 0 && row.stride == 0 {
         return Ok(Mask::PerKey(scalar));

@@ -5,7 +5,9 @@ mod channels_last;
 pub(crate) use self::channels_last::lies_channels_last;
 use super::function::function_after;
 use super::operand::forward;
-use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, made};
+use super::{
+    Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, ensure, made,
+};
 use crate::base::sizes::{ceil, is_multiple};
 use crate::base::variants::Variant;
 use crate::base::view::View;
@@ -43,9 +45,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         Op::Conv(conv) => scalar == Scalar::I32 && adds_integers(body, node, conv),
         _ => false,
     });
-    if !(scalar.is_float() || added) {
-        return Err(Refusal::Integers);
-    }
+    ensure(scalar.is_float() || added, Refusal::Integers)?;
     if let Some(w) = windows.weights {
         operands.weights(w, scalar, windows.group)?;
     }
@@ -333,43 +333,33 @@ impl<'a> Operands<'a> {
         let image = self.read(windows.x)?;
         let TypedOperand { scalar, view, .. } = image;
         self.pointers.push(image.pointer());
-        if self.last {
-            return Ok((scalar, None));
-        }
-        if view.is_packed() {
+        if self.last || view.is_packed() {
             return Ok((scalar, None));
         }
         // Poolings have one image for each channel.
         let inner = View { offset: Dim::from(0), modes: view.modes[1..].to_vec() };
         let apart = &view.modes[0].stride;
         let even = windows.weights.is_some() && inner.is_packed() && *apart != 0;
-        match even && forward(&view.modes).is_ok() {
-            true => Ok((scalar, Some(apart.clone()))),
-            false => Err(Refusal::Layout("images whose pixels or channels are not packed")),
-        }
+        let odd = Refusal::Layout("images whose pixels or channels are not packed");
+        ensure(even && forward(&view.modes).is_ok(), odd)?;
+        Ok((scalar, Some(apart.clone())))
     }
 
     fn weights(&mut self, value: ValueId, scalar: Scalar, group: i64) -> Result<(), Refusal> {
         let weights = self.read(value)?;
-        if weights.scalar != scalar {
-            return Err(Refusal::Layout("a convolution of two types"));
-        }
+        ensure(weights.scalar == scalar, Refusal::Layout("a convolution of two types"))?;
         let packed = match self.last {
             true => channels_last::weights_lie_channels_last(weights.view, group),
             false => weights.view.is_packed(),
         };
-        if !packed {
-            return Err(Refusal::Layout("weights that are not packed"));
-        }
+        ensure(packed, Refusal::Layout("weights that are not packed"))?;
         self.pointers.push(weights.pointer());
         Ok(())
     }
 
     fn bias(&mut self, value: ValueId) -> Result<Input, Refusal> {
         let bias = self.read(value)?;
-        if !bias.view.is_packed() {
-            return Err(Refusal::Layout("a bias that is not packed"));
-        }
+        ensure(bias.view.is_packed(), Refusal::Layout("a bias that is not packed"))?;
         self.pointers.push(bias.pointer());
         Ok(Input { span: Span::Column, scalar: Some(bias.scalar) })
     }
@@ -380,9 +370,7 @@ impl<'a> Operands<'a> {
         let span = match addend.view.expand(self.shape) {
             Some(whole) if self.packed(&whole) => Span::Whole,
             Some(whole) if is_channels(&whole) => Span::Column,
-            Some(_) | None => {
-                return Err(Refusal::Layout("an addend that is no channel's nor the result's"));
-            }
+            _ => return Err(Refusal::Layout("an addend that is no channel's nor the result's")),
         };
         self.pointers.push(addend.pointer());
         Ok(Input { span, scalar: Some(addend.scalar) })
@@ -390,9 +378,8 @@ impl<'a> Operands<'a> {
 
     fn result(&mut self, number: usize) -> Result<Option<Scalar>, Refusal> {
         let result = self.site.operand(StepOperand::Output(number))?;
-        if result.view.shape() != self.shape || !self.packed(result.view) {
-            return Err(Refusal::Layout("a result that is not packed"));
-        }
+        let packed = result.view.shape() == self.shape && self.packed(result.view);
+        ensure(packed, Refusal::Layout("a result that is not packed"))?;
         self.pointers.push(result.pointer());
         Ok(Some(result.scalar))
     }
@@ -400,10 +387,8 @@ impl<'a> Operands<'a> {
     /// Whether all operands begin where several elements move at once.
     fn check_aligned(&self, scalar: Scalar) -> Result<(), Refusal> {
         let begins = |pointer: &Pointer| is_multiple(&pointer.offset, WIDTH / scalar.bytes());
-        match self.pointers.iter().all(begins) {
-            true => Ok(()),
-            false => Err(Refusal::Layout("operands that begin at no multiple of 16 bytes")),
-        }
+        let odd = Refusal::Layout("operands that begin at no multiple of 16 bytes");
+        ensure(self.pointers.iter().all(begins), odd)
     }
 
     fn edges(&self, convolution: &Convolution, pixels: &Dim, image: Option<&Dim>) -> [Edges; 2] {

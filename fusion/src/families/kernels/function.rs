@@ -4,7 +4,7 @@
 //! cast, is rounded. Integers are taken where single precision gives what integers would: conversions, and comparisons
 //! with numbers that it holds; where all values are integers, they are computed with as such. Booleans are 0 and 1.
 
-use super::{Refusal, scalar};
+use super::{Refusal, ensure, scalar};
 use crate::base::elements::{number_of, splat};
 use crate::base::rebuild::Regrown;
 use graphene_frontend::op::{Binary, FunctionClass, Op, Unary};
@@ -217,12 +217,8 @@ pub(super) fn floats(types: &[DType], more: &[DType]) -> Result<(), Refusal> {
 
 fn constant(tensor: &Tensor, most: f64) -> Result<Function, Refusal> {
     let number = splat(tensor).ok_or(Refusal::Elements(tensor.dtype()))?;
-    if number.is_nan() {
-        return Err(Refusal::Operation("a constant that is no number"));
-    }
-    if tensor.dtype().is_integer() && number.abs() > most {
-        return Err(Refusal::Integers);
-    }
+    ensure(!number.is_nan(), Refusal::Operation("a constant that is no number"))?;
+    ensure(!tensor.dtype().is_integer() || number.abs() <= most, Refusal::Integers)?;
     Ok(Function::constant(number))
 }
 

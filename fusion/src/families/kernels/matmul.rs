@@ -5,8 +5,8 @@ use super::matmul_layout::MatMulLayout;
 use super::operand::Matrix;
 use super::sums::{Sum, is_gated, summed};
 use super::{
-    Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, by_name, made,
-    tiles,
+    Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, by_name, ensure,
+    made, tiles,
 };
 use crate::base::parameters::{GemmParameters, Parameters};
 use crate::base::sizes::is_multiple;
@@ -29,9 +29,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let first = *matmuls.first().ok_or(Refusal::Operation("a matmul of nothing"))?;
     let shape = &body.ty(first.value()).shape;
     let rank = shape.len();
-    if rank < 2 || matmuls.iter().any(|id| body.ty(id.value()).shape != *shape) {
-        return Err(Refusal::Layout("matmuls of several shapes"));
-    }
+    let alike = rank >= 2 && matmuls.iter().all(|id| body.ty(id.value()).shape == *shape);
+    ensure(alike, Refusal::Layout("matmuls of several shapes"))?;
 
     let mut operands =
         Operands { site, shape, scalar: None, whole: true, batched: false, pointers: Vec::new() };
@@ -40,10 +39,9 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let mut terms: Vec<Term> = terms
         .map(|(number, &id)| operands.term(body, id, gated && number > 0))
         .collect::<Result<_, _>>()?;
-    let batched = terms[0].batched;
-    if terms.iter().any(|term| (term.batched, term.sides) != (batched, terms[0].sides)) {
-        return Err(Refusal::Layout("matmuls of several layouts"));
-    }
+    let Term { batched, sides, .. } = terms[0];
+    let alike = terms.iter().all(|term| (term.batched, term.sides) == (batched, sides));
+    ensure(alike, Refusal::Layout("matmuls of several layouts"))?;
     // What the template has of both gated matmuls: the function's first input and its last.
     let (sum, value) = match &matmuls[..] {
         [gate, value] if gated => {
@@ -75,14 +73,11 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
 
     let scalar = operands.scalar.ok_or(Refusal::Operation("a matmul of nothing"))?;
-    if !(scalar.is_float() || scalar == Scalar::I32) {
-        return Err(Refusal::Integers);
-    }
-    let [a_transposed, b_transposed] = terms[0].sides;
+    ensure(scalar.is_float() || scalar == Scalar::I32, Refusal::Integers)?;
+    let [a_transposed, b_transposed] = sides;
     let a_strided = terms.iter().any(|term| term.apart.is_some());
-    if a_strided && batched {
-        return Err(Refusal::Layout("a batch of matmuls whose operands are not packed"));
-    }
+    let gaps = Refusal::Layout("a batch of matmuls whose operands are not packed");
+    ensure(!(a_strided && batched), gaps)?;
     let mut matmul = MatMul {
         scalar,
         a_transposed,
@@ -269,9 +264,8 @@ fn kernel(
     let (single, threads) = (matmul.scalar == Scalar::F32, site.is_by_threads(matmul.scalar));
     let along = !matmul.a_transposed && !matmul.b_transposed;
     let warpgroups = arch.has(Feature::Wgmma) && !threads && (!single || along);
-    if cut.found.is_some() && !warpgroups {
-        return Err(Refusal::Operation("parameters of warpgroups, which make no such matmuls"));
-    }
+    let others = Refusal::Operation("parameters of warpgroups, which make no such matmuls");
+    ensure(cut.found.is_none() || warpgroups, others)?;
     let kernel = match (warpgroups, threads) {
         (_, true) => {
             let by = By::Threads(match (rows, matmul.gated) {
@@ -348,10 +342,8 @@ impl<'a> Operands<'a> {
         let computed = "a matmul of a value that the launch itself computes";
         let read = |place| self.site.read(body.node(id).input(place), computed);
         let (a, b) = (read(0)?, read(1)?);
-        if a.scalar != b.scalar || self.scalar.is_some_and(|scalar| scalar != b.scalar) {
-            return Err(Refusal::Layout("a matmul of two types"));
-        }
-        self.scalar = Some(a.scalar);
+        let own = *self.scalar.get_or_insert(a.scalar);
+        ensure([a, b].iter().all(|of| of.scalar == own), Refusal::Layout("a matmul of two types"))?;
         let layout = MatMulLayout::of([a.view, b.view], self.shape)?;
         let odd = Refusal::Layout("operands of a matmul that are not packed");
         let ([Some(a_columns), Some(b_rows)], [Some(a_matrix), Some(b_matrix)]) =
@@ -390,9 +382,8 @@ impl<'a> Operands<'a> {
     pub(super) fn result(&mut self, number: usize) -> Result<Option<Scalar>, Refusal> {
         let TypedOperand { operand, scalar, view } =
             self.site.operand(StepOperand::Output(number))?;
-        if view.shape() != self.shape || !view.is_contiguous() {
-            return Err(Refusal::Layout("a result that is not packed"));
-        }
+        let packed = view.shape() == self.shape && view.is_contiguous();
+        ensure(packed, Refusal::Layout("a result that is not packed"))?;
         self.push(operand, &view.offset);
         self.whole &= self.by_elements() || self.is_as_wide(scalar);
         Ok(Some(scalar))

@@ -3,7 +3,9 @@
 use super::function::{Walk, function, leaves};
 use super::matmul::Operands;
 use super::operand::Matrix;
-use super::{Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, made, scalar};
+use super::{
+    Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, ensure, made, scalar,
+};
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::is_multiple;
 use graphene_frontend::{Dim, Graph, NodeId, Op, ValueId};
@@ -106,9 +108,8 @@ impl Input {
         let rows = rows.iter().product::<Dim>();
         let row = if rows == 1 { Dim::from(width) } else { matrix.row };
         let side_by_side = matrix.column == 1 || width == 1;
-        if matrix.period.is_some() || row == 0 || !side_by_side {
-            return Err(Refusal::Layout("rows without one stride between them"));
-        }
+        let even = matrix.period.is_none() && row != 0 && side_by_side;
+        ensure(even, Refusal::Layout("rows without one stride between them"))?;
         let pointer = Pointer { operand, offset: matrix.offset };
         Ok(Self { x, scalar, pointer, rows, width, row })
     }
@@ -145,9 +146,8 @@ impl<'a> Chain<'a> {
             let before = node.inputs().iter().flatten().filter_map(|v| layer_of.get(&v.node));
             let mut layer = before.copied().max();
             if let Some(number) = matmuls.iter().position(|&matmul| matmul == id) {
-                if layer != number.checked_sub(1) {
-                    return Err(Refusal::Operation("matmuls that are no chain"));
-                }
+                let follows = layer == number.checked_sub(1);
+                ensure(follows, Refusal::Operation("matmuls that are no chain"))?;
                 let input = node.input(0);
                 inputs.push(input.ok_or(Refusal::Operation("a matmul of nothing"))?);
                 layer = Some(number);
@@ -191,9 +191,8 @@ impl<'a> Chain<'a> {
         let function = function(body, &given, &place)?;
         let width = shape.last().and_then(Dim::known);
         let width = width.ok_or(Refusal::Layout("layers of unknown width"))?;
-        if skip && input.is_some_and(|input| body.ty(input).shape != *shape) {
-            return Err(Refusal::Layout("an input that is repeated"));
-        }
+        let whole = !skip || input.is_none_or(|input| body.ty(input).shape == *shape);
+        ensure(whole, Refusal::Layout("an input that is repeated"))?;
 
         let mut operands = Operands::new(self.site, shape, self.scalar);
         let (depth, transposed) = self.weights(&mut operands, l)?;
@@ -222,17 +221,13 @@ impl<'a> Chain<'a> {
         let [depth, columns] = &shape[..] else {
             return Err(Refusal::Layout("weights that are no matrix"));
         };
-        if scalar != self.scalar {
-            return Err(Refusal::Layout("a matmul of two types"));
-        }
+        ensure(scalar == self.scalar, Refusal::Layout("a matmul of two types"))?;
         let matrix = Matrix::of(view, &shape, 1)?;
         let is = |stride: &Dim, size: &Dim, wanted: &Dim| *size == 1 || stride == wanted;
         let one = Dim::from(1);
         let rows = is(&matrix.column, columns, &one) && is(&matrix.row, depth, columns);
         let turned = is(&matrix.row, depth, &one) && is(&matrix.column, columns, depth);
-        if !(rows || turned) {
-            return Err(Refusal::Layout("weights that are not packed"));
-        }
+        ensure(rows || turned, Refusal::Layout("weights that are not packed"))?;
         operands.push(operand, &matrix.offset);
         Ok((depth.known(), rows))
     }

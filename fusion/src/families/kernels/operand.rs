@@ -1,6 +1,6 @@
 //! How operands lie along a kernel's axes.
 
-use super::{Dims, Refusal};
+use super::{Dims, Refusal, ensure};
 use crate::base::sizes::is_multiple;
 use crate::base::view::{Mode, View, stride};
 use crate::families::grids::halved;
@@ -136,10 +136,8 @@ pub(super) fn forward(modes: &[Mode]) -> Result<(), Refusal> {
     let backwards = |mode: &Mode| {
         mode.size != 1 && mode.stride != 0 && mode.stride.upper_bound().is_some_and(|s| s <= 0)
     };
-    match modes.iter().any(backwards) {
-        true => Err(Refusal::Layout("elements from the last to the first")),
-        false => Ok(()),
-    }
+    let all = !modes.iter().any(backwards);
+    ensure(all, Refusal::Layout("elements from the last to the first"))
 }
 
 /// A view that broadcasts to a shape.

@@ -2,8 +2,8 @@
 
 use super::operand::Axes;
 use super::{
-    Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, bits, by_name, lies_channels_last,
-    made, pointwise,
+    Dims, Launch, Pointer, Refusal, Site, StepOperand, WIDTH, bits, by_name, ensure,
+    lies_channels_last, made, pointwise,
 };
 use crate::base::sizes::is_multiple;
 use crate::base::view::View;
@@ -157,9 +157,8 @@ fn surrounded(
     before: &[Dim],
     after: &[Dim],
 ) -> Result<Vec<Piece>, Refusal> {
-    if mode != PadMode::Constant {
-        return Err(Refusal::Operation("borders that are elements of the operand"));
-    }
+    let elements = Refusal::Operation("borders that are elements of the operand");
+    ensure(mode == PadMode::Constant, elements)?;
     let border = || node.input(1).map_or(Ok(What::Zeros), |value| input(site, value));
     let nothing = Refusal::Operation("a pad of nothing");
     let Some(operand) = node.input(0) else { return Err(nothing) };
@@ -170,18 +169,14 @@ fn surrounded(
         let own = inner.modes[axis].size.clone();
         // What is negative cuts the operand.
         let cut = [before, after].map(|dim| dim.known().filter(|&n| n < 0).unwrap_or(0));
-        if [before, after]
-            .into_iter()
-            .zip(cut)
-            .any(|(dim, cut)| cut == 0 && dim.lower_bound().is_none_or(|least| least < 0))
-        {
-            return Err(Refusal::Layout("a border whose sign depends on a symbol"));
-        }
+        let forward = |dim: &Dim| dim.lower_bound().is_some_and(|least| least >= 0);
+        let mut borders = [before, after].into_iter().zip(cut);
+        let signed = borders.all(|(dim, cut)| cut != 0 || forward(dim));
+        ensure(signed, Refusal::Layout("a border whose sign depends on a symbol"))?;
         let [low, high] = cut.map(|cut| Dim::from(-cut));
         let len = &(&own - &low) - &high;
-        if cut != [0, 0] && len.lower_bound().is_none_or(|least| least < 0) {
-            return Err(Refusal::Layout("a cut of more than there may be"));
-        }
+        let fits = cut == [0, 0] || forward(&len);
+        ensure(fits, Refusal::Layout("a cut of more than there may be"))?;
         inner = range(&inner, axis, &low, &len);
         let (before, after) = (before + &low, after + &high);
         let end = &before + &len;
@@ -233,8 +228,7 @@ fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
     let template = Parts { arch: site.arch, parts, threads };
     let made = made!(template)?;
     let kernel = &made.0;
-    if 8 * kernel.params.len() + 4 * kernel.symbols.len() > PARAMETERS {
-        return Err(Refusal::Operation("so many parts"));
-    }
+    let bytes = 8 * kernel.params.len() + 4 * kernel.symbols.len();
+    ensure(bytes <= PARAMETERS, Refusal::Operation("so many parts"))?;
     Ok(site.launch(made, &dims, pointers))
 }

@@ -2,8 +2,8 @@
 
 use super::function::unary;
 use super::{
-    Dims, Launch, Pointer, Refusal, Scratch, Site, StepOperand, TypedOperand, WIDTH, by_name, made,
-    tiles,
+    Dims, Launch, Pointer, Refusal, Scratch, Site, StepOperand, TypedOperand, WIDTH, by_name,
+    ensure, made, tiles,
 };
 use crate::base::sizes::{ceil, is_multiple};
 use graphene_frontend::op::{Op, RnnAttrs, RnnCell, RnnDirection};
@@ -32,9 +32,8 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     });
     let (id, node, attrs) = layers.next().ok_or(Refusal::Operation("a layer of nothing"))?;
     let given = body.given();
-    if layers.next().is_some() || given.iter().any(|value| value.node != id) {
-        return Err(Refusal::Operation("a recurrent layer with what follows it"));
-    }
+    let alone = layers.next().is_none() && given.iter().all(|value| value.node == id);
+    ensure(alone, Refusal::Operation("a recurrent layer with what follows it"))?;
     let mut operands = Operands { site, node, pointers: Vec::new(), aligned: true };
 
     let (scalar, x) = operands.read(X)?;
@@ -158,9 +157,8 @@ fn direction(attrs: &RnnAttrs) -> Direction {
 fn cell(attrs: &RnnAttrs, peepholes: bool) -> Result<Cell, Refusal> {
     let directions = if attrs.direction == RnnDirection::Bidirectional { 2 } else { 1 };
     let (own, other) = attrs.activations.split_at(attrs.activations.len() / directions);
-    if directions == 2 && own != other {
-        return Err(Refusal::Operation("directions with activations of their own"));
-    }
+    let alike = directions == 1 || own == other;
+    ensure(alike, Refusal::Operation("directions with activations of their own"))?;
     // Gates and candidates are clipped before their activation, an LSTM's state is not.
     let clipped = |i: usize| match attrs.clip {
         Some(clip) if i < 2 => clipped(f64::from(clip)),
@@ -212,9 +210,7 @@ impl Operands<'_> {
 
     fn push(&mut self, operand: TypedOperand<'_>) -> Result<(Scalar, Vec<Dim>), Refusal> {
         let TypedOperand { scalar, view, .. } = operand;
-        if !view.is_contiguous() {
-            return Err(Refusal::Layout("operands of a layer that are not packed"));
-        }
+        ensure(view.is_contiguous(), Refusal::Layout("operands of a layer that are not packed"))?;
         self.aligned &= is_multiple(&view.offset, WIDTH / scalar.bytes());
         self.pointers.push(operand.pointer());
         Ok((scalar, view.shape()))

@@ -3,7 +3,7 @@
 
 use super::function::{floats, function};
 use super::operand::{Axes, spread};
-use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, made};
+use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, ensure, made};
 use crate::base::parameters::Parameters;
 use crate::base::sizes::{ceil, is_multiple};
 use crate::base::variants::Variant;
@@ -50,9 +50,7 @@ impl<'a> Rows<'a> {
         let alike = |(id, own): &(NodeId, Vec<usize>)| {
             own == axes && operand(body, *id, 0).is_ok_and(|x| body.ty(x).shape == *full)
         };
-        if !of_rows.iter().all(alike) {
-            return Err(Refusal::Layout("rows of several shapes"));
-        }
+        ensure(of_rows.iter().all(alike), Refusal::Layout("rows of several shapes"))?;
         let reduced = (0..full.len()).map(|axis| axes.contains(&axis)).collect();
         let mut rows = Self { body, full, reduced, totals: Vec::new(), outs: Vec::new() };
         let mut made: Vec<(ValueId, Function)> = Vec::new();
@@ -341,9 +339,8 @@ impl<'a> Operands<'a> {
 fn of_rows(view: &View, rows: &Rows<'_>) -> Result<View, Refusal> {
     let kept = rows.reduced.iter().filter(|reduced| !**reduced).count();
     let ones = view.modes.len() == rows.full.len();
-    if !ones && view.modes.len() != kept {
-        return Err(Refusal::Layout("a result of another shape"));
-    }
+    let other = Refusal::Layout("a result of another shape");
+    ensure(ones || view.modes.len() == kept, other.clone())?;
     let mut own = view.modes.iter();
     let modes = rows.full.iter().zip(&rows.reduced).map(|(size, &reduced)| {
         let mode = if ones || !reduced { own.next() } else { None };
@@ -353,8 +350,7 @@ fn of_rows(view: &View, rows: &Rows<'_>) -> Result<View, Refusal> {
         };
         Some(Mode { size: size.clone(), stride: stride? })
     });
-    let modes = modes.collect::<Option<_>>().ok_or(Refusal::Layout("a result of another shape"))?;
-    Ok(View { offset: view.offset.clone(), modes })
+    Ok(View { offset: view.offset.clone(), modes: modes.collect::<Option<_>>().ok_or(other)? })
 }
 
 /// Whether a function has a use for an input.

@@ -2,7 +2,7 @@
 
 use super::function::{Walk, function, function_after, leaves};
 use super::operand::Matrix;
-use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, made};
+use super::{Dims, Launch, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, ensure, made};
 use crate::families::grids::halved;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, Node, ValueId};
@@ -197,10 +197,8 @@ impl Operands<'_> {
 
     fn add(&mut self, name: &str, of: TypedOperand<'_>) -> Result<Access, Refusal> {
         let matrix = Matrix::of(of.view, self.shape, self.axis)?;
-        match matrix.period {
-            None => Ok(self.push(name, of, matrix)),
-            Some(_) => Err(Refusal::Layout("rows that repeat")),
-        }
+        ensure(matrix.period.is_none(), Refusal::Layout("rows that repeat"))?;
+        Ok(self.push(name, of, matrix))
     }
 
     fn push(&mut self, name: &str, of: TypedOperand<'_>, matrix: Matrix) -> Access {
@@ -234,18 +232,15 @@ impl Operands<'_> {
         let given = |place| self.site.read(node.input(place), computed);
         let (table, indices) = (given(0)?, given(1)?);
         let own = table.view.shape();
-        if own.is_empty() || own[1..] != self.shape[self.axis..] {
-            return Err(Refusal::Layout("rows of a table that are not those of the result"));
-        }
+        let fits = own.get(1..).is_some_and(|row| *row == self.shape[self.axis..]);
+        ensure(fits, Refusal::Layout("rows of a table that are not those of the result"))?;
         let matrix = Matrix::of(table.view, &own, 1)?;
-        if own[0].lower_bound().is_some_and(|rows| rows > ROWS) {
-            return Err(Refusal::Layout("a table of 2³¹ rows or more"));
-        }
+        let counted = own[0].lower_bound().is_none_or(|rows| rows <= ROWS);
+        ensure(counted, Refusal::Layout("a table of 2³¹ rows or more"))?;
         self.dims.insert(format!("{name}_rows"), own[0].clone());
         let line = Matrix::of(indices.view, &self.shape[..self.axis], self.axis)?;
-        if line.row != 1 || line.period.is_some() {
-            return Err(Refusal::Layout("indices that are not contiguous"));
-        }
+        let contiguous = line.row == 1 && line.period.is_none();
+        ensure(contiguous, Refusal::Layout("indices that are not contiguous"))?;
         let access = self.push(name, table, matrix);
         let pointer = Pointer { operand: indices.operand, offset: line.offset };
         Ok(Source { access, place: Place::Index(indices.scalar), index: Some(pointer) })
