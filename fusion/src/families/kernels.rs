@@ -42,6 +42,7 @@ pub use alike::first_alike;
 pub(crate) use conv::{adds_integers, lies_channels_last};
 pub(crate) use function::Numbers;
 pub(crate) use matmul_layout::MatMulLayout;
+pub use multiples::launches;
 pub(crate) use runs::has_call;
 pub use runs::{Launched, Runs, runs};
 
@@ -191,38 +192,31 @@ impl TypedOperand<'_> {
     }
 }
 
-/// The launches of a step: one for each of its variants, or one that serves all of them.
-///
-/// # Errors
-/// [`Refusal`], for what a library or the host has to compute.
-pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<Launch>, Refusal> {
-    multiples::launches(program, step, target)
-}
-
-/// Those that its family makes.
+/// The launches that a step's family makes.
 fn of_family(program: &Program, step: &Step, target: &Target) -> Result<Vec<Launch>, Refusal> {
     let arch = target.arch().ok_or(Refusal::Operation("this target"))?;
     let site = Site { program, step, target, arch };
-    match step.family {
-        Family::Pointwise => Ok(vec![pointwise::launch(&site)?]),
+    let only = match step.family {
+        Family::MatMul => return matmul::launches(&site),
+        Family::Mlp => return mlp::launches(&site),
+        Family::Fmha => return attention::launches(&site),
+        Family::Convolution => return conv::launches(&site),
+        Family::Pointwise => pointwise::launch(&site),
         // What pointwise kernels have no numbers for may still be moved.
-        Family::Copy => pointwise::launch(&site)
-            .or_else(|refusal| parts::launch(&site).unwrap_or(Err(refusal)))
-            .map(|launch| vec![launch]),
+        Family::Copy => {
+            pointwise::launch(&site).or_else(|refusal| parts::launch(&site).unwrap_or(Err(refusal)))
+        }
         // What keeps no rows in registers may still go through them several times.
-        Family::Normalization => rows::launch(&site)
-            .or_else(|refusal| reduce::launch(&site).map_err(|_| refusal))
-            .map(|launch| vec![launch]),
-        Family::Gather => Ok(vec![rows::launch(&site)?]),
-        Family::MatMul => matmul::launches(&site),
-        Family::Mlp => mlp::launches(&site),
-        Family::Reduction if scan::is_one(&step.body) => Ok(vec![scan::launch(&site)?]),
-        Family::Reduction => Ok(vec![reduce::launch(&site)?]),
-        Family::Fmha => attention::launches(&site),
-        Family::Convolution => conv::launches(&site),
-        Family::Recurrent => Ok(vec![recurrent::launch(&site)?]),
+        Family::Normalization => {
+            rows::launch(&site).or_else(|refusal| reduce::launch(&site).map_err(|_| refusal))
+        }
+        Family::Gather => rows::launch(&site),
+        Family::Reduction if scan::is_one(&step.body) => scan::launch(&site),
+        Family::Reduction => reduce::launch(&site),
+        Family::Recurrent => recurrent::launch(&site),
         Family::View | Family::Control => Err(Refusal::Operation(step.family.name())),
-    }
+    };
+    Ok(vec![only?])
 }
 
 impl<'a> Site<'a> {

@@ -13,12 +13,12 @@ use std::sync::Arc;
 /// Symbols that are multiples, each of its number.
 type Multiples = BTreeMap<Symbol, i64>;
 
-/// One launch for each variant: those for multiples have kernels of their own, where there are such; all are right at these sizes.
-pub(super) fn launches(
-    program: &Program,
-    step: &Step,
-    target: &Target,
-) -> Result<Vec<Launch>, Refusal> {
+/// The launches of a step: one for each of its variants, or one that serves all of them. Variants for multiples have kernels of
+/// their own, where there are such; all are right at these sizes.
+///
+/// # Errors
+/// [`Refusal`], for what a library or the host has to compute.
+pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<Launch>, Refusal> {
     let of_multiples = |variant: &&Variant| !variant.when.multiples().is_empty();
     let variants = step.variants.all();
     if !variants.iter().any(|variant| of_multiples(&variant)) {
