@@ -38,6 +38,7 @@ mod runs;
 mod scan;
 pub(crate) mod sums;
 
+pub(crate) use alike::are_alike;
 pub use alike::first_alike;
 pub(crate) use conv::{adds_integers, lies_channels_last};
 pub(crate) use function::Numbers;

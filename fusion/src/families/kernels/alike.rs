@@ -22,7 +22,7 @@ pub fn first_alike(program: &Program) -> Vec<StepId> {
 }
 
 /// Whether all that kernels are made of is the same. Fields are named one by one, so that a new one has to be looked at here.
-fn are_alike(program: &Program, a: &Step, b: &Step) -> bool {
+pub(crate) fn are_alike(program: &Program, a: &Step, b: &Step) -> bool {
     let Step {
         family,
         executor,
@@ -56,12 +56,10 @@ fn lie_alike(program: &Program, a: &Operand, b: &Operand) -> bool {
 
 /// Up to names.
 fn compute_the_same(a: &Graph, b: &Graph) -> bool {
-    let outputs =
-        |graph: &Graph| -> Vec<_> { graph.outputs().iter().map(|&(_, value)| value).collect() };
     let mut nodes = a.nodes().zip(b.nodes()).map(|((_, a), (_, b))| (a, b));
     a.len() == b.len()
         && a.inputs() == b.inputs()
-        && outputs(a) == outputs(b)
+        && a.given() == b.given()
         && nodes.all(|(a, b)| {
             (a.inputs(), a.outputs(), a.op()) == (b.inputs(), b.outputs(), b.op())
                 // 0 and -0 are equal numbers; texts tell them apart.

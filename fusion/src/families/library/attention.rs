@@ -8,7 +8,7 @@ use crate::base::program::{Operand, Program, Step};
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use crate::base::sizes::is_multiple;
 use crate::base::view::{Mode, View};
-use crate::families::kernels::{Pointer, StepOperand, launches};
+use crate::families::kernels::{Pointer, StepOperand, are_alike, launches};
 use crate::families::layout::{is_view, transposed};
 use graphene_frontend::op::{AttentionAttrs, Binary, Op, Unary};
 use graphene_frontend::{DType, Dim, Graph, Node, NodeId, ValueId};
@@ -115,19 +115,12 @@ pub(crate) fn spelled(graph: &Graph, by: AttentionBy) -> Rebuilt<Graph> {
 
 /// The attentions that no template takes as their operands lie, by name. Equal steps are asked about once.
 pub(crate) fn attention_without_kernel(program: &Program, target: &Target) -> BTreeSet<String> {
-    let what = |step: &Step| {
-        let operands = step.inputs.iter().chain(&step.outputs);
-        let operands = operands.map(|of| (of.view.clone(), program.buffer(of.buffer).dtype));
-        let ops = step.body.nodes().map(|(_, node)| node.op().clone());
-        (operands.collect::<Vec<_>>(), ops.collect::<Vec<_>>())
-    };
-    let mut known = Vec::new();
+    let mut known: Vec<(&Step, bool)> = Vec::new();
     let mut without = BTreeSet::new();
     for step in program.steps().iter().filter(|step| step.family == Family::Fmha) {
-        let own = what(step);
-        let found = known.iter().find(|(of, _)| *of == own).map(|(_, takes)| *takes);
-        let takes = found.unwrap_or_else(|| launches(program, step, target).is_ok());
-        known.push((own, takes));
+        let found = known.iter().find(|(of, _)| are_alike(program, of, step));
+        let takes = found.map_or_else(|| launches(program, step, target).is_ok(), |known| known.1);
+        known.push((step, takes));
         if !takes {
             without.extend(step.nodes.iter().cloned());
         }
