@@ -28,10 +28,15 @@ pub(super) fn function(
     outputs: &[ValueId],
     input: &dyn Fn(ValueId) -> Option<usize>,
 ) -> Result<Function, Refusal> {
-    computed(body, outputs, input, Scalar::F32)
+    function_of(body, outputs, input, Scalar::F32)
 }
 
-fn computed(
+/// The same to be computed with such numbers: single precision, or integers of 64 bits where all values are integers or
+/// booleans; what has fewer wraps.
+///
+/// # Errors
+/// As for [`function`]; and [`Refusal`] of integers if a value is no integer or boolean.
+pub(super) fn function_of(
     body: &Graph,
     outputs: &[ValueId],
     input: &dyn Fn(ValueId) -> Option<usize>,
@@ -93,18 +98,6 @@ pub(super) fn function_after(
     Ok((function(body, outputs, &input)?, others))
 }
 
-/// The same where all values are integers or booleans, to be computed with integers of 64 bits: what has fewer wraps.
-///
-/// # Errors
-/// [`Refusal`] if a value is none of these, or an operation is not pointwise.
-pub(super) fn whole(
-    body: &Graph,
-    outputs: &[ValueId],
-    input: &dyn Fn(ValueId) -> Option<usize>,
-) -> Result<Function, Refusal> {
-    computed(body, outputs, input, Scalar::I64)
-}
-
 /// The numbers in which an operation on elements can be computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Numbers {
@@ -131,10 +124,9 @@ impl Numbers {
         let Ok(made) = made else { return Numbers { single: false, whole: false } };
         let body = alone.graph;
         let input = |value: ValueId| body.place_of_input(value);
-        Numbers {
-            single: function(&body, &[made], &input).is_ok(),
-            whole: whole(&body, &[made], &input).is_ok(),
-        }
+        let [single, whole] = [Scalar::F32, Scalar::I64]
+            .map(|numbers| function_of(&body, &[made], &input, numbers).is_ok());
+        Numbers { single, whole }
     }
 }
 
@@ -378,11 +370,8 @@ fn binary(op: Binary, x: Function, y: Function) -> Result<Function, Refusal> {
         Binary::LessOrEqual => x.binary(Of2::AtMost, y),
         Binary::Greater => y.binary(Of2::Less, x),
         Binary::GreaterOrEqual => y.binary(Of2::AtMost, x),
-        Binary::BitAnd
-        | Binary::BitOr
-        | Binary::BitXor
-        | Binary::ShiftLeft
-        | Binary::ShiftRight => return Err(Refusal::Integers),
+        Binary::BitAnd | Binary::BitOr | Binary::BitXor => return Err(Refusal::Integers),
+        Binary::ShiftLeft | Binary::ShiftRight => return Err(Refusal::Integers),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Pointwise groups and copies: one loop over the elements.
 
-use super::function::{function, whole};
+use super::function::{function, function_of};
 use super::operand::Axes;
 use super::{Dims, Launch, Refusal, Site, StepOperand, TypedOperand, by_name, made, tiles};
 use crate::base::sizes::is_multiple;
@@ -21,15 +21,16 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let input = |value: ValueId| body.place_of_input(value);
     // Integers that are moved as they are may be more than single precision holds.
     let moved = |value: &ValueId| input(*value).is_some() && is_wide(body.ty(*value).dtype);
+    let whole = || function_of(body, &outputs, &input, Scalar::I64);
     let (function, numbers) = match function(body, &outputs, &input) {
-        Ok(_) if outputs.iter().all(moved) => (whole(body, &outputs, &input)?, Scalar::I64),
+        Ok(_) if outputs.iter().all(moved) => (whole()?, Scalar::I64),
         Err(Refusal::Integers) => {
             // Of a mixture the integers are what is in the way.
             let mixed = |refusal| match refusal {
                 Refusal::Elements(dtype) if dtype.is_float() => Refusal::Integers,
                 other => other,
             };
-            (whole(body, &outputs, &input).map_err(mixed)?, Scalar::I64)
+            (whole().map_err(mixed)?, Scalar::I64)
         }
         made => (made?, Scalar::F32),
     };
@@ -48,11 +49,8 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let mut dims: Dims = axes.named("N").collect();
     let mut accesses: Vec<Access> = Vec::with_capacity(operands.len());
     for (i, operand) in operands.iter().enumerate() {
-        let name = match operand.operand {
-            StepOperand::Input(number) => format!("x{number}"),
-            StepOperand::Output(number) | StepOperand::Stack(number) => format!("y{number}"),
-            StepOperand::Scratch(number) => format!("s{number}"),
-        };
+        let input = i.checked_sub(outputs.len());
+        let name = input.map_or_else(|| format!("y{i}"), |input| format!("x{input}"));
         accesses.push(axes.access(i, &name, operand.scalar, &mut dims));
     }
     let narrowest = operands.iter().map(|of| of.scalar.bytes()).min().unwrap_or(1);
