@@ -190,20 +190,10 @@ impl Matrix {
 
     /// How a template is told.
     pub(super) fn access(&self, name: &str, scalar: Scalar, dims: &mut Dims) -> Access {
-        let mut stride = |axis: usize, stride: &Dim, packed: &Dim| {
-            if *stride == 0 {
-                Stride::Broadcast
-            } else if stride == packed {
-                Stride::Packed
-            } else {
-                dims.insert(format!("{name}_stride{axis}"), stride.clone());
-                Stride::Symbol
-            }
-        };
-        let one = Dim::from(1);
-        let packed = if self.column == 0 { &one } else { &self.columns };
-        let strides = vec![stride(0, &self.row, packed), stride(1, &self.column, &one)];
-        Access { scalar, strides }
+        let strides = vec![vec![self.row.clone(), self.column.clone()]];
+        // How many rows there are makes no difference: of a single one the stride is 0.
+        let axes = Axes { sizes: vec![Dim::from(0), self.columns.clone()], strides };
+        axes.access(0, name, scalar, dims)
     }
 
     /// Whether rows are whole numbers of so many elements and begin at multiples of them.
