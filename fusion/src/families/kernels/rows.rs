@@ -12,7 +12,6 @@ use graphene_ir::template::access::Access;
 use graphene_ir::template::gather::Place;
 use graphene_ir::template::rows::{Norm, Rows};
 use graphene_ir::tensor::Scalar;
-use std::collections::BTreeMap;
 
 /// Rows of a table at most: a register of 32 bits has the number of one.
 const ROWS: i64 = i32::MAX as i64;
@@ -24,21 +23,18 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let (results, sum) = outputs(body, value, result)?;
     let shape = &body.ty(value).shape;
 
-    let mut operands =
-        Operands { site, axis, shape, all: Vec::new(), dims: BTreeMap::new(), vector: 8 };
+    let (all, indices) = (Vec::new(), Vec::new());
+    let mut operands = Operands { site, axis, shape, all, indices, dims: Dims::new(), vector: 8 };
     let table = |value: ValueId| match body.node(value.node).op() {
         Op::Gather { axis: 0 } => Walk::Found,
         _ => Walk::On,
     };
     let before = leaves(body, &[value], &table);
     let prologue = function(body, &[value], &|value| before.iter().position(|x| *x == value))?;
-    let (mut ins, mut places, mut indices) = (Vec::new(), Vec::new(), Vec::new());
-    for (i, &value) in before.iter().enumerate() {
-        let Source { access, place, index } = operands.source(&format!("x{i}"), value)?;
-        ins.push(access);
-        places.push(place);
-        indices.extend(index);
-    }
+    let sources = before.iter().enumerate();
+    let sources = sources.map(|(i, &value)| operands.source(&format!("x{i}"), value));
+    let (ins, mut places): (Vec<_>, Vec<_>) =
+        sources.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
     if places.iter().all(|place| *place == Place::Same) {
         places.clear();
     }
@@ -63,7 +59,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let columns = shape[axis..].iter().product::<Dim>();
     let rows = shape[..axis].iter().product::<Dim>();
     let vector = operands.vector_of(&columns);
-    let Operands { all, mut dims, .. } = operands;
+    let Operands { all, indices, mut dims, .. } = operands;
     dims.insert("rows".to_owned(), rows);
     let template = Rows {
         arch: site.arch,
@@ -179,15 +175,11 @@ struct Operands<'a> {
     axis: usize,
     shape: &'a [Dim],
     all: Vec<(StepOperand, Matrix)>,
+    /// Of rows of tables.
+    indices: Vec<Pointer>,
     dims: Dims,
     /// Elements that the widest type lets a thread move at once.
     vector: i64,
-}
-
-struct Source {
-    access: Access,
-    place: Place,
-    index: Option<Pointer>,
 }
 
 impl Operands<'_> {
@@ -208,8 +200,8 @@ impl Operands<'_> {
         access
     }
 
-    /// An input of the prologue: rows of an operand, or of a table.
-    fn source(&mut self, name: &str, value: ValueId) -> Result<Source, Refusal> {
+    /// An input of the prologue, and where its rows are: those of an operand, or of a table.
+    fn source(&mut self, name: &str, value: ValueId) -> Result<(Access, Place), Refusal> {
         let node = self.site.step.body.node(value.node);
         if let Op::Gather { .. } = node.op() {
             return self.table(name, node);
@@ -223,11 +215,11 @@ impl Operands<'_> {
                 Place::Repeated
             }
         };
-        Ok(Source { access: self.push(name, operand, matrix), place, index: None })
+        Ok((self.push(name, operand, matrix), place))
     }
 
     /// The rows of a table that indices say, one for each row.
-    fn table(&mut self, name: &str, node: &Node) -> Result<Source, Refusal> {
+    fn table(&mut self, name: &str, node: &Node) -> Result<(Access, Place), Refusal> {
         let computed = "a table or indices that the launch itself computes";
         let given = |place| self.site.read(node.input(place), computed);
         let (table, indices) = (given(0)?, given(1)?);
@@ -242,8 +234,8 @@ impl Operands<'_> {
         let contiguous = line.row == 1 && line.period.is_none();
         ensure(contiguous, Refusal::Layout("indices that are not contiguous"))?;
         let access = self.push(name, table, matrix);
-        let pointer = Pointer { operand: indices.operand, offset: line.offset };
-        Ok(Source { access, place: Place::Index(indices.scalar), index: Some(pointer) })
+        self.indices.push(Pointer { operand: indices.operand, offset: line.offset });
+        Ok((access, Place::Index(indices.scalar)))
     }
 
     /// A vector along the columns.
