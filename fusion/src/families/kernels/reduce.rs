@@ -3,7 +3,7 @@
 
 use super::function::{floats, function};
 use super::operand::{Axes, spread};
-use super::{Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, ensure, made};
+use super::{Dims, Launch, Made, Refusal, Site, StepOperand, TypedOperand, ensure, made};
 use crate::base::parameters::Parameters;
 use crate::base::sizes::{ceil, is_multiple};
 use crate::base::variants::Variant;
@@ -16,7 +16,6 @@ use graphene_ir::function::Function;
 use graphene_ir::kernel::{Binary, Unary};
 use graphene_ir::template::folds::{Folds, Out, Total};
 use graphene_ir::template::reduce::Reduce;
-use graphene_ir::tensor::Scalar;
 
 /// The launch of a step with functions of the rows of one shape.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
@@ -62,6 +61,11 @@ impl<'a> Rows<'a> {
             rows.outs.push(rows.value(*value, &made)?);
         }
         Ok(rows)
+    }
+
+    /// The axes of a row, or those that are none of its.
+    fn axes(&self, reduced: bool) -> Vec<usize> {
+        (0..self.full.len()).filter(|&axis| self.reduced[axis] == reduced).collect()
     }
 
     /// A value of the body, where some are known.
@@ -173,9 +177,7 @@ struct Operands<'a> {
 }
 
 struct Of<'a> {
-    operand: StepOperand,
-    scalar: Scalar,
-    offset: &'a Dim,
+    own: TypedOperand<'a>,
     /// Along all axes; a row's result repeats along its columns.
     modes: Vec<Mode>,
     /// Whether rows have one of it each.
@@ -188,12 +190,12 @@ impl<'a> Operands<'a> {
         let outs = (0..site.step.outputs.len()).map(StepOperand::Output);
         let mut all = Vec::new();
         for operand in ins.chain(outs) {
-            let TypedOperand { scalar, view, .. } = site.operand(operand)?;
+            let own @ TypedOperand { view, .. } = site.operand(operand)?;
             let output = matches!(operand, StepOperand::Output(_));
             let of_row = output && view.shape() != rows.full;
             let of_columns = of_row.then(|| of_rows(view, rows)).transpose()?;
             let modes = spread(of_columns.as_ref().unwrap_or(view), rows.full)?.modes;
-            all.push(Of { operand, scalar, offset: &view.offset, modes, of_row });
+            all.push(Of { own, modes, of_row });
         }
         // Of inputs, one at least has all columns.
         let repeats = |of: &Of<'_>| {
@@ -216,21 +218,19 @@ impl<'a> Operands<'a> {
     }
 
     fn launch(&self, made: Made, dims: &Dims) -> Launch {
-        let pointer = |of: &Of<'_>| Pointer { operand: of.operand, offset: of.offset.clone() };
-        self.site.launch(made, dims, self.all.iter().map(pointer).collect())
+        self.site.launch(made, dims, self.all.iter().map(|of| of.own.pointer()).collect())
     }
 
     /// Elements that the operands of the narrowest type have in what a thread moves at once.
     fn most(&self) -> i64 {
-        widest(self.all.iter().map(|of| of.scalar.bytes()).min().unwrap_or(1))
+        widest(self.all.iter().map(|of| of.own.scalar.bytes()).min().unwrap_or(1))
     }
 
     /// One reduction over axes that are not innermost in memory: neighbouring columns side by side.
     fn columns(&self, rows: &Rows<'_>) -> Result<Option<Launch>, Refusal> {
         let rank = rows.full.len();
         let count = rows.body.inputs().len();
-        let of = |wanted: bool| (0..rank).filter(move |&axis| rows.reduced[axis] == wanted);
-        let own: Vec<usize> = of(true).collect();
+        let own = rows.axes(true);
         let (first, last) = (own[0], own[own.len() - 1]);
         let ([total], [out], [.., result]) = (&rows.totals[..], &rows.outs[..], &self.all[..])
         else {
@@ -240,8 +240,8 @@ impl<'a> Operands<'a> {
         let mut after: Vec<usize> = (last + 1..rank).filter(|&axis| rows.full[axis] != 1).collect();
         if after.is_empty() {
             // Of images whose channels are innermost these come before the pixels, all the same.
-            let innermost = |axis: &usize| self.all[0].modes[*axis].stride == 1;
-            after = of(false).filter(|&axis| rows.full[axis] != 1).filter(innermost).collect();
+            after = rows.axes(false);
+            after.retain(|&axis| rows.full[axis] != 1 && self.all[0].modes[axis].stride == 1);
         }
         let of_total = (0..count).all(|input| !uses(out, input));
         let all_used = total.function.inputs() == count;
@@ -258,19 +258,19 @@ impl<'a> Operands<'a> {
         let names = ["outer", "reduced", "inner"].map(str::to_owned);
         let mut dims: Dims = names.into_iter().zip(axes.sizes.iter().cloned()).collect();
         let ins = self.all[..count].iter().enumerate();
-        let ins = ins.map(|(i, of)| axes.access(i, &format!("x{i}"), of.scalar, &mut dims));
+        let ins = ins.map(|(i, of)| axes.access(i, &format!("x{i}"), of.own.scalar, &mut dims));
         let ins = ins.collect();
-        let out_access = axes.along(&[0, 2]).access(count, "y", result.scalar, &mut dims);
+        let out_access = axes.along(&[0, 2]).access(count, "y", result.own.scalar, &mut dims);
         let begins = |n: i64| {
             self.all.iter().zip(&axes.strides).all(|(of, strides)| {
                 let rows_begin = strides[..2].iter().all(|stride| is_multiple(stride, n));
-                strides[2] != 1 || (is_multiple(of.offset, n) && rows_begin)
+                strides[2] != 1 || (is_multiple(&of.own.view.offset, n) && rows_begin)
             })
         };
         let vector = halved(self.most(), begins);
         // More strands share what is long.
         let [outer, reduced, inner] = [0, 1, 2].map(|axis| axes.sizes[axis].known());
-        let bytes = self.all.iter().map(|of| of.scalar.bytes()).max().unwrap_or(4);
+        let bytes = self.all.iter().map(|of| of.own.scalar.bytes()).max().unwrap_or(4);
         let vector = of_columns([outer, inner], (vector, bytes), self.site.target);
         let strands = if reduced.is_some_and(|rows| rows < 128) { 8 } else { 16 };
         let inputs = (0..count).map(Function::input);
@@ -293,26 +293,23 @@ impl<'a> Operands<'a> {
     /// Rows along any axes, a team for each.
     fn folds(&self, rows: &Rows<'_>) -> Result<Launch, Refusal> {
         let count = rows.body.inputs().len();
-        let of = |wanted: bool| -> Vec<usize> {
-            (0..rows.full.len()).filter(|&axis| rows.reduced[axis] == wanted).collect()
-        };
-        let (kept, columns) = (self.merged(rows, &of(false)), self.merged(rows, &of(true)));
+        let [kept, columns] = [false, true].map(|reduced| self.merged(rows, &rows.axes(reduced)));
         let axes = kept.and(&columns);
         let mut dims = axes.named("N").collect();
         let (mut ins, mut outs) = (Vec::new(), Vec::new());
         for (i, of) in self.all.iter().enumerate() {
             let own = if of.of_row { &kept } else { &axes };
             let Some(output) = i.checked_sub(count) else {
-                ins.push(own.access(i, &format!("x{i}"), of.scalar, &mut dims));
+                ins.push(own.access(i, &format!("x{i}"), of.own.scalar, &mut dims));
                 continue;
             };
-            let access = own.access(i, &format!("y{output}"), of.scalar, &mut dims);
+            let access = own.access(i, &format!("y{output}"), of.own.scalar, &mut dims);
             outs.push(Out { function: rows.outs[output].clone(), access });
         }
         let whole: Vec<usize> = (0..self.all.len()).filter(|&i| !self.all[i].of_row).collect();
         let strides = whole.iter().map(|&i| axes.strides[i].clone()).collect();
         let of_elements = Axes { strides, ..axes };
-        let offsets: Vec<&Dim> = whole.iter().map(|&i| self.all[i].offset).collect();
+        let offsets: Vec<&Dim> = whole.iter().map(|&i| &self.all[i].own.view.offset).collect();
         let vector = of_elements.vector(&offsets, self.most());
         let length = columns.sizes.iter().product::<Dim>();
         let planned = match self.site.step.variants.all() {
