@@ -50,6 +50,7 @@ pub use runs::{Launched, Runs, runs};
 use crate::base::groups::Family;
 use crate::base::program::{Operand, Program, Step};
 use crate::base::sizes::tiles;
+use crate::base::variants::Variant;
 use crate::base::view::View;
 use graphene_frontend::dim::{Dim, DimError};
 use graphene_frontend::{DType, ValueId};
@@ -259,6 +260,15 @@ impl<'a> Site<'a> {
     fn read(&self, value: Option<ValueId>, why: &'static str) -> Result<TypedOperand<'a>, Refusal> {
         let operand = value.and_then(|value| self.input(value));
         self.operand(operand.ok_or(Refusal::Operation(why))?)
+    }
+
+    /// A launch for each variant, beside a call of the library that of the kernel that stands in for it.
+    fn launch_each(
+        &self,
+        launch: impl FnMut(&Variant) -> Result<Launch, Refusal>,
+    ) -> Result<Vec<Launch>, Refusal> {
+        let variants = &self.step.variants;
+        variants.all().iter().map(|variant| variants.kernel(variant)).map(launch).collect()
     }
 
     /// The launch of a kernel whose symbols are these dims, by their names; it may start before its predecessors are done.

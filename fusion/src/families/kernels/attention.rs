@@ -28,12 +28,10 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let computed = "attention over a value that the launch itself computes";
     let read = |place| site.read(node.input(place), computed);
     let operands = [read(0)?, read(1)?, read(2)?, site.operand(StepOperand::Output(0))?];
+    let [q, k, v, o] = &operands;
     let mut dims = Dims::new();
-    let mut sizes = Vec::with_capacity(operands.len());
-    for (operand, name) in operands.iter().zip(["q", "k", "v", "o"]) {
-        sizes.push(rows(operand, name, &mut dims)?);
-    }
-    let [q, k, v, _] = &sizes[..] else { unreachable!("there are four operands") };
+    let mut sizes = |of, name| rows(of, name, &mut dims);
+    let [q, k, v, _] = [sizes(q, "q")?, sizes(k, "k")?, sizes(v, "v")?, sizes(o, "o")?];
     // A softmax of nothing is no number; matmuls of a depth of 0 are zeros.
     ensure(k[2] != 0, Refusal::Layout("attention over no keys"))?;
     let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("a head of unknown size"));
@@ -65,8 +63,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         [&q[0], &q[1], &k[1], &q[2], &k[2]].map(Dim::clone);
     dims.extend(by_name([("batch", batch), ("heads", heads), ("kv_heads", kv_heads)]));
     dims.extend(by_name([("queries", queries), ("keys", keys)]));
-    let variants = site.step.variants.all().iter();
-    let launches = variants.map(|variant| {
+    site.launch_each(|variant| {
         let (mut fmha, mut dims) = (fmha.clone(), dims.clone());
         let by_threads = decode_named(site.target, variant.name);
         let of_one = by_threads.is_some() || variant.name == DECODE;
@@ -78,8 +75,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
             Some(of) => decode(site, (group, of), &fmha, &dims, &pointers),
             None => launch(site, variant, &fmha, &mut dims, &pointers),
         }
-    });
-    launches.collect()
+    })
 }
 
 /// One query of each head as rows of one tile, for all heads that share keys: what is from head to head is from row to

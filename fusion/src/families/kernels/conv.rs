@@ -89,26 +89,20 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
             made!(Sliding { convolution, pixels, threads: 128, ..sliding })
         }
         None if operands.last => {
-            let variants = &site.step.variants;
             let is_weight = site.is_weight(operands.pointers[1].operand);
-            let launches = variants.all().iter().map(|variant| {
-                let variant = variants.kernel(variant);
+            return site.launch_each(|variant| {
                 let (mut dims, of) = (dims.clone(), (convolution.clone(), is_weight));
                 let kernel = channels_last::kernel(site, of, &all_pixels, variant, &mut dims)?;
                 Ok(site.launch(kernel, &dims, operands.pointers.clone()))
             });
-            return launches.collect();
         }
         None if made_of_group < TILED => made!(Sliding { convolution, ..sliding }),
         None => {
             let edges = operands.edges(&convolution, &pixels, image.as_ref());
-            let variants = &site.step.variants;
-            let launches = variants.all().iter().map(|variant| {
-                let variant = variants.kernel(variant);
+            return site.launch_each(|variant| {
                 let kernel = tiled(site, convolution.clone(), edges, &all_pixels, variant)?;
                 Ok(site.launch(kernel, &dims, operands.pointers.clone()))
             });
-            return launches.collect();
         }
     };
     Ok(vec![site.launch(kernel?, &dims, operands.pointers)])

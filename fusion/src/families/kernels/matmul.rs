@@ -133,10 +133,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         true => Weights::Large,
         false => Weights::None,
     };
-    let variants = &site.step.variants;
-    let launches = variants.all().iter().map(|variant| {
+    site.launch_each(|variant| {
         let mut dims = dims.clone();
-        let variant = variants.kernel(variant);
         let cut = Cut::of(variant, sized.as_deref().unwrap_or_default(), weights)?;
         let kernel = kernel(site, &matmul, edges, &cut, &mut dims)?;
         let pointers = operands.pointers.clone();
@@ -144,8 +142,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
             true => site.launch_behind(kernel, &dims, pointers),
             false => site.launch(kernel, &dims, pointers),
         })
-    });
-    launches.collect()
+    })
 }
 
 /// The kernel of a matmul by filters, which may be weights, in tiles of a size, its depth split into so many parts.

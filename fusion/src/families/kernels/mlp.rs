@@ -54,7 +54,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         ..Mlp::default()
     };
     let shared = i64::try_from(site.target.shared_memory_per_block).unwrap_or(i64::MAX);
-    let variants = site.step.variants.all().iter().map(|variant| {
+    site.launch_each(|variant| {
         let Some(Parameters::Mlp(MlpParameters { rows })) = variant.parameters else {
             return Err(Refusal::Operation("layers by other parameters"));
         };
@@ -64,8 +64,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         };
         let launch = site.launch(kernel, &dims, pointers.clone());
         Ok(Launch { stacks: stacks.clone(), ..launch })
-    });
-    variants.collect()
+    })
 }
 
 /// The kernel by warpgroups, where the GPU has them and layers are such that they take them: with 128 rows a block if it is
