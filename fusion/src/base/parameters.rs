@@ -71,19 +71,12 @@ pub struct NoParameters(pub String);
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Gemm(GemmParameters {
-                columns,
-                consumers,
-                strips,
-                ping_pong,
-                stages,
-                cluster,
-                split,
-            }) => write!(
-                f,
-                "gemm columns={columns} consumers={consumers} strips={strips} ping_pong={} stages={stages} cluster={cluster} split={split}",
-                i64::from(ping_pong)
-            ),
+            Self::Gemm(of) => {
+                let GemmParameters { columns, consumers, strips, stages, cluster, split, .. } = of;
+                let ping_pong = i64::from(of.ping_pong);
+                write!(f, "gemm columns={columns} consumers={consumers} strips={strips} ")?;
+                write!(f, "ping_pong={ping_pong} stages={stages} cluster={cluster} split={split}")
+            }
             Self::Fmha(FmhaParameters { consumers, keys, stages }) => {
                 write!(f, "fmha consumers={consumers} keys={keys} stages={stages}")
             }

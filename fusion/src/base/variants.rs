@@ -98,10 +98,8 @@ impl Variants {
         let divides = symbols.iter().map(|symbol| When::Divides(of, Dim::symbol(symbol.name())));
         let divides: Vec<When> = divides.collect();
         let multiple = self.0.iter().map(|variant| {
-            let also = Some(variant.when.clone()).filter(|when| *when != When::Always);
-            let mut all: Vec<When> = divides.iter().cloned().chain(also).collect();
-            let when = if all.len() == 1 { all.remove(0) } else { When::All(all) };
-            Variant { when, ..variant.clone() }
+            let all = divides.iter().chain([&variant.when]).cloned().collect();
+            Variant { when: When::all(all), ..variant.clone() }
         });
         Self(multiple.chain(self.0.iter().cloned()).collect())
     }
@@ -148,6 +146,16 @@ impl Variant {
 }
 
 impl When {
+    /// When all of these hold, without those that always do.
+    pub(crate) fn all(mut conditions: Vec<When>) -> When {
+        conditions.retain(|when| *when != When::Always);
+        match &conditions[..] {
+            [] => When::Always,
+            [one] => one.clone(),
+            _ => When::All(conditions),
+        }
+    }
+
     /// The symbols that are multiples of a number wherever it holds, with these numbers.
     pub fn multiples(&self) -> BTreeMap<Symbol, i64> {
         match self {
@@ -155,13 +163,8 @@ impl When {
                 dim.as_symbol().map(|symbol| (symbol.clone(), *of)).into_iter().collect()
             }
             Self::All(all) => all.iter().flat_map(When::multiples).collect(),
-            Self::Always
-            | Self::AtLeast(..)
-            | Self::AtMost(..)
-            | Self::Within(..)
-            | Self::Fastest(_)
-            | Self::Sizes(_)
-            | Self::Any(_) => BTreeMap::new(),
+            Self::Always | Self::AtLeast(..) | Self::AtMost(..) => BTreeMap::new(),
+            Self::Within(..) | Self::Fastest(_) | Self::Sizes(_) | Self::Any(_) => BTreeMap::new(),
         }
     }
 

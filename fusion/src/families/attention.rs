@@ -3,7 +3,7 @@
 use crate::base::parameters::{FmhaParameters, Parameters};
 use crate::base::sizes::{ceil, tiles};
 use crate::base::variants::{ANY, Variant, Variants, When};
-use crate::families::calls::{all_of, at_least, at_most};
+use crate::families::calls::{at_least, at_most};
 use crate::families::estimates::AttentionTile;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
@@ -172,7 +172,7 @@ fn variants_of_one_query(target: &Target, body: &Graph) -> Option<Vec<Variant>> 
     let variant = |decode: &Decode| {
         let long = at_least(count.clone(), decode.keys)?;
         let few = at_most(batch * heads, decode.most_heads(target))?;
-        Some(Variant::named(decode.name, all_of(vec![one.clone(), few, long])))
+        Some(Variant::named(decode.name, When::all(vec![one.clone(), few, long])))
     };
     Some(decodes(target).iter().filter_map(variant).collect())
 }

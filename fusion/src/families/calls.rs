@@ -134,7 +134,7 @@ fn recurrent(body: &Graph, node: &Node, attrs: &RnnAttrs) -> Option<When> {
     let sizes = RECURRENT.iter().find(|sizes| attrs.hidden >= sizes.least_units)?;
     let single = usize::from(ty.dtype == DType::F32);
     let few = at_most(sequences.clone(), sizes.most_sequences[single])?;
-    Some(all_of(vec![few, at_least(steps.clone(), sizes.least_steps[single])?]))
+    Some(When::all(vec![few, at_least(steps.clone(), sizes.least_steps[single])?]))
 }
 
 /// In single precision all but single pixels of many and small windows of single channels; in half precision what makes
@@ -167,16 +167,6 @@ pub(crate) fn at_least(dim: Dim, least: i64) -> Option<When> {
 /// When it is at most this, if it can be.
 pub(crate) fn at_most(dim: Dim, most: i64) -> Option<When> {
     unless_known(dim.known().map(|size| size <= most), When::AtMost(dim, most))
-}
-
-/// When all of these hold, without those that always do.
-pub(crate) fn all_of(mut conditions: Vec<When>) -> When {
-    conditions.retain(|when| *when != When::Always);
-    match &conditions[..] {
-        [] => When::Always,
-        [one] => one.clone(),
-        _ => When::All(conditions),
-    }
 }
 
 /// `Always` where a condition is known to hold, nothing where it is known not to; else the condition.

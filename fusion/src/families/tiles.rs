@@ -240,14 +240,8 @@ fn own_variants(target: &Target, family: Family, body: &Graph, sizes: &Bindings)
         Family::Mlp => variants_of_layers(target, body),
         Family::Fmha => variants_of_attention(target, body),
         Family::Convolution => variants_of_channels(target, body),
-        Family::View
-        | Family::Copy
-        | Family::Pointwise
-        | Family::Normalization
-        | Family::Reduction
-        | Family::Gather
-        | Family::Recurrent
-        | Family::Control => None,
+        Family::View | Family::Copy | Family::Pointwise | Family::Normalization => None,
+        Family::Reduction | Family::Gather | Family::Recurrent | Family::Control => None,
     };
     own.unwrap_or_else(Variants::any)
 }
