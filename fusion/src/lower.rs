@@ -163,15 +163,11 @@ impl Lowering<'_> {
         if let Some(tensor) = self.graph.constant(value) {
             return Ok(self.store(value, BufferKind::Weight(Weight::Given(tensor.clone())), None));
         }
-        if is_view(self.graph.node(value.node).op()) {
-            let place = self.input_place(value.node)?;
-            if let Some(view) = view_of(self.graph.node(value.node).op(), &place.view) {
-                let operand = Operand { buffer: place.buffer, view };
-                self.places.insert(value, operand.clone());
-                return Ok(operand);
-            }
-        }
-        self.made(value)
+        let is_view = is_view(self.graph.node(value.node).op());
+        let seen = if is_view { self.seen(value.node)? } else { None };
+        let Some(seen) = seen else { return self.made(value) };
+        self.places.insert(value, seen.clone());
+        Ok(seen)
     }
 
     /// How a value that is there lies, or a constant would where [`Self::place`] puts it.
@@ -200,21 +196,15 @@ impl Lowering<'_> {
 
     fn lower_view(&mut self, number: GroupId, group: &Group) -> Rebuilt<()> {
         let id = group.nodes[0];
-        let place = self.input_place(id)?;
-        match view_of(self.graph.node(id).op(), &place.view) {
-            Some(view) => {
-                self.places.insert(id.value(), Operand { buffer: place.buffer, view });
-                Ok(())
-            }
-            None => self.lower_copy(number, group),
-        }
+        let Some(seen) = self.seen(id)? else { return self.lower_copy(number, group) };
+        self.places.insert(id.value(), seen);
+        Ok(())
     }
 
     /// Whether a change of view moves no element: its value lies row-major then, or its channels are innermost, and what
     /// reads it takes that.
     fn moves_nothing(&mut self, id: NodeId) -> Rebuilt<bool> {
-        let view = self.input_place(id)?.view;
-        let Some(seen) = view_of(self.graph.node(id).op(), &view) else { return Ok(false) };
+        let Some(Operand { view: seen, .. }) = self.seen(id)? else { return Ok(false) };
         let takes = |reader: NodeId| {
             let Some(id) = self.group_of[reader.index()] else { return false };
             let group = &self.groups.groups()[id.index()];
@@ -233,33 +223,32 @@ impl Lowering<'_> {
         self.place(input)
     }
 
+    /// What a change of view makes of the place of its input, where strides say it.
+    fn seen(&mut self, id: NodeId) -> Rebuilt<Option<Operand>> {
+        let Operand { buffer, view } = self.input_place(id)?;
+        Ok(view_of(self.graph.node(id).op(), &view).map(|view| Operand { buffer, view }))
+    }
+
     /// A step that moves the elements of a change of view into a buffer of their own.
     fn lower_copy(&mut self, number: GroupId, group: &Group) -> Rebuilt<()> {
         let &Group { executor, ref nodes, .. } = group;
         let id = nodes[0];
-        let node = self.graph.node(id);
-        let input = self.input_place(id)?;
-        let origin = Origin::Group(number);
-        match node.op() {
+        let (input, output) = if let Op::Reshape(_) = self.graph.node(id).op() {
             // The input's elements in row-major order, then seen under the new shape.
-            Op::Reshape(_) => {
-                let output = self.store(id.value(), BufferKind::Intermediate, None);
-                let view = View::contiguous(&input.view.shape());
-                let output = Operand { buffer: output.buffer, view };
-                self.push_copy(origin, id.value(), input, output, executor)
-            }
-            op => match view_of(op, &input.view) {
-                Some(view) => {
-                    let library = matches!(self.target.kind, Kind::Cuda { .. })
-                        && self.granularity == Granularity::PerOp;
-                    let order = library.then(|| copied_order(self.graph, id, &view)).flatten();
-                    let output = self.store(id.value(), BufferKind::Intermediate, order.as_deref());
-                    let input = Operand { buffer: input.buffer, view };
-                    self.push_copy(origin, id.value(), input, output, executor)
-                }
-                None => self.lower_group(number, &Group { family: Family::Copy, ..group.clone() }),
-            },
-        }
+            let input = self.input_place(id)?;
+            let Operand { buffer, .. } = self.store(id.value(), BufferKind::Intermediate, None);
+            let view = View::contiguous(&input.view.shape());
+            (input, Operand { buffer, view })
+        } else {
+            let Some(input) = self.seen(id)? else {
+                return self.lower_group(number, &Group { family: Family::Copy, ..group.clone() });
+            };
+            let library = self.target.kind != Kind::Cpu && self.granularity == Granularity::PerOp;
+            let order = library.then(|| copied_order(self.graph, id, &input.view)).flatten();
+            let output = self.store(id.value(), BufferKind::Intermediate, order.as_deref());
+            (input, output)
+        };
+        self.push_copy(Origin::Group(number), id.value(), input, output, executor)
     }
 
     fn push_copy(
