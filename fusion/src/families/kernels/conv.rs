@@ -13,7 +13,7 @@ use crate::base::variants::Variant;
 use crate::base::view::View;
 use crate::families::tiles::{TILED, TILES_OF_CHANNELS};
 use graphene_frontend::op::{ConvAttrs, Op, PoolAttrs, PoolKind};
-use graphene_frontend::{Dim, Graph, Node, ValueId};
+use graphene_frontend::{Dim, Graph, Node, NodeId, ValueId};
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
@@ -183,14 +183,11 @@ struct Windows<'a> {
 
 impl<'a> Windows<'a> {
     fn of(body: &'a Graph) -> Result<Self, Refusal> {
+        let transposed = Some(Fold::Transposed);
         let mut found = body.nodes().filter_map(|(id, node)| match node.op() {
-            Op::Conv(attrs) | Op::WideConv(attrs) => {
-                Some(Self::convolution(body, id.value(), node, attrs, None))
-            }
-            Op::ConvTranspose { conv, .. } => {
-                Some(Self::convolution(body, id.value(), node, conv, Some(Fold::Transposed)))
-            }
-            Op::Pool(attrs) => Some(Self::pooling(body, id.value(), node, attrs)),
+            Op::Conv(attrs) | Op::WideConv(attrs) => Some(Self::convolution(body, id, attrs, None)),
+            Op::ConvTranspose { conv, .. } => Some(Self::convolution(body, id, conv, transposed)),
+            Op::Pool(attrs) => Some(Self::pooling(body, id, attrs)),
             _ => None,
         });
         match (found.next(), found.next()) {
@@ -202,11 +199,11 @@ impl<'a> Windows<'a> {
 
     fn convolution(
         body: &'a Graph,
-        value: ValueId,
-        node: &Node,
+        id: NodeId,
         attrs: &ConvAttrs,
         fold: Option<Fold>,
     ) -> Result<Self, Refusal> {
+        let (value, node) = (id.value(), body.node(id));
         let nothing = Refusal::Operation("a convolution of nothing");
         let (Some(x), Some(w)) = (node.input(0), node.input(1)) else { return Err(nothing) };
         let bias = node.input(2);
@@ -239,13 +236,8 @@ impl<'a> Windows<'a> {
         Ok(Axis { window, stride: number(stride)?, dilation: number(dilation)?, pad })
     }
 
-    fn pooling(
-        body: &'a Graph,
-        value: ValueId,
-        node: &Node,
-        attrs: &PoolAttrs,
-    ) -> Result<Self, Refusal> {
-        let x = node.input(0).ok_or(Refusal::Operation("a pooling of nothing"))?;
+    fn pooling(body: &'a Graph, id: NodeId, attrs: &PoolAttrs) -> Result<Self, Refusal> {
+        let x = body.node(id).input(0).ok_or(Refusal::Operation("a pooling of nothing"))?;
         let shape = &body.ty(x).shape;
         let axes = (0..attrs.kernel.len()).map(|axis| {
             let (window, pad) = (number(attrs.kernel[axis])?, number(attrs.pads_before[axis])?);
@@ -271,7 +263,7 @@ impl<'a> Windows<'a> {
         };
         // Each channel is an image of its own.
         Ok(Self {
-            value,
+            value: id.value(),
             x,
             weights: None,
             bias: None,

@@ -200,7 +200,8 @@ pub(super) fn kernel(
     };
     let single = convolution.scalar == Scalar::F32;
     let own = |axis: &Axis| (axis.window, axis.stride, axis.pad) == (1, 1, 0);
-    if convolution.axes.iter().all(own) && site.arch.has(Feature::Wgmma) && !single {
+    let by_warpgroups = site.arch.has(Feature::Wgmma) && !single;
+    if convolution.axes.iter().all(own) && by_warpgroups {
         let tile = tile(&[[128, 256], [128, 128], [128, 64], [64, 64]], cores * 3 / 4);
         let few = match named {
             Some((name, _)) => *name == TILES_OF_PIXELS[TILES_OF_PIXELS.len() - 1].0,
@@ -220,29 +221,16 @@ pub(super) fn kernel(
         dims.extend(by_name(sizes));
         return matmul::by_filters(site, (&matmul, weights), tile, if few { 4 } else { 1 }, dims);
     }
-    let arch = site.arch;
-    if arch.has(Feature::Wgmma) && !single {
+    let of = ChannelsLast { convolution, arch: site.arch, ..ChannelsLast::default() };
+    if by_warpgroups {
         let (likely, most) = match pixels.known() {
             Some(pixels) => (pixels, Some(pixels)),
             None => likely_and_most(named.map_or("", |(name, _)| name), made, cores),
         };
-        let tiling = Tiling::by_warpgroups(site.target, &convolution, likely);
-        let stages = tiling.stages(site.target, &convolution, most);
-        let (depth, Tiling { tile, warps, split }) = (DEPTH, tiling);
-        let by = By::Warpgroups;
-        let of = ChannelsLast {
-            convolution,
-            arch,
-            by,
-            tile,
-            depth,
-            warps,
-            stages,
-            weights,
-            split,
-            ..Default::default()
-        };
-        return Ok(made!(of)?);
+        let tiling = Tiling::by_warpgroups(site.target, &of.convolution, likely);
+        let stages = tiling.stages(site.target, &of.convolution, most);
+        let (by, depth, Tiling { tile, warps, split }) = (By::Warpgroups, DEPTH, tiling);
+        return Ok(made!(ChannelsLast { by, tile, depth, warps, stages, weights, split, ..of })?);
     }
     // Cores hide what one block waits for by others.
     let tile = tile(&[[128, 128], [128, 64], [64, 64], [64, 32], [32, 32]], cores * 3 / 2);
@@ -253,5 +241,5 @@ pub(super) fn kernel(
         (128, true) => (16, 4),
         (_, true) => (32, 3),
     };
-    Ok(made!(ChannelsLast { convolution, arch, tile, depth, stages, ..ChannelsLast::default() })?)
+    Ok(made!(ChannelsLast { tile, depth, stages, ..of })?)
 }
