@@ -37,21 +37,17 @@ impl Axes {
     pub(super) fn merged(sizes: &[Dim], modes: &[Vec<Mode>]) -> Self {
         let mut merged = Self { sizes: Vec::new(), strides: vec![Vec::new(); modes.len()] };
         for (axis, size) in sizes.iter().enumerate().filter(|(_, size)| **size != 1) {
-            let stride = |operand: usize| &modes[operand][axis].stride;
-            let within = !merged.sizes.is_empty()
-                && (0..modes.len()).all(|operand| {
-                    merged.strides[operand].last() == Some(&(stride(operand) * size))
-                });
-            if within {
-                let last = merged.sizes.len() - 1;
-                merged.sizes[last] = &merged.sizes[last] * size;
-            } else {
-                merged.sizes.push(size.clone());
+            let strides: Vec<&Dim> = modes.iter().map(|modes| &modes[axis].stride).collect();
+            let mut outer = merged.strides.iter().zip(&strides);
+            let within = outer.all(|(own, stride)| own.last() == Some(&(*stride * size)));
+            match merged.sizes.last_mut().filter(|_| within) {
+                Some(last) => *last = &*last * size,
+                None => merged.sizes.push(size.clone()),
             }
             let last = merged.sizes.len() - 1;
-            for (operand, strides) in merged.strides.iter_mut().enumerate() {
-                strides.truncate(last);
-                strides.push(stride(operand).clone());
+            for (own, stride) in merged.strides.iter_mut().zip(strides) {
+                own.truncate(last);
+                own.push(stride.clone());
             }
         }
         if merged.sizes.is_empty() {
