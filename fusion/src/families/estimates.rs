@@ -206,10 +206,7 @@ pub(crate) fn best_shapes(
         }
     }
     let used = every.into_iter().filter(|&shape| shape != last && !ranges[shape].is_empty());
-    let used = used.map(|shape| {
-        let ranges = ranges[shape].iter().copied().rev().collect();
-        (SHAPES[shape], ranges)
-    });
+    let used = used.map(|shape| (SHAPES[shape], ranges[shape].iter().copied().rev().collect()));
     (used.collect(), SHAPES[last])
 }
 

@@ -7,7 +7,7 @@ use crate::base::sizes::{ceil, tiles};
 use crate::base::variants::{Variant, Variants, When};
 use crate::families::attention::variants_of_attention;
 use crate::families::calls::{at_least, with_call};
-use crate::families::estimates::{SHAPES, Sizes, best_shape, best_shapes};
+use crate::families::estimates::{SHAPES, Shape, Sizes, best_shape, best_shapes};
 use crate::families::kernels::sums::is_gated;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
@@ -419,14 +419,12 @@ impl MatMuls {
         }
         let splits = self.rows_to_split(target, SHAPES[SHAPES.len() - 1].tile());
         let (shapes, last) = best_shapes(sizes, (divisor, planned), MOST_ESTIMATED - splits.len());
-        let splits = splits.into_iter().rev();
-        let splits =
-            splits.map(|(name, most)| Variant::named(name, When::AtMost(rows.clone(), most)));
-        let shapes = shapes.into_iter();
-        let shapes = shapes.map(|(shape, rows_of)| {
+        let split = |(name, most)| Variant::named(name, When::AtMost(rows.clone(), most));
+        let shapes = shapes.into_iter().map(|(shape, rows_of)| {
             Variant::named(shape.name, When::Within(rows.clone(), rows_of))
         });
-        Variants::ending(splits.chain(shapes).collect(), last.name)
+        let first = splits.into_iter().rev().map(split).chain(shapes);
+        Variants::ending(first.collect(), last.name)
     }
 
     /// The blocks of a launch with so many rows of so many matrices, of so many columns: those of all tiles, each in as many
@@ -459,14 +457,11 @@ impl MatMuls {
     /// The tiles that matmuls are cut into, largest first, and what ping-pongs before what shares.
     pub(crate) fn tiles(&self, target: &Target) -> Vec<Tile> {
         if self.estimated(target).is_some() {
-            let of_shape = SHAPES.map(|shape| Tile {
-                name: shape.name,
-                size: shape.tile(),
-                enough: 0,
-                cluster: 1,
-                ping_pong: shape.ping_pong,
-            });
-            return of_shape.into();
+            let of_shape = |shape: Shape| {
+                let Shape { name, ping_pong, .. } = shape;
+                Tile { name, size: shape.tile(), enough: 0, cluster: 1, ping_pong }
+            };
+            return SHAPES.map(of_shape).into();
         }
         let Self { gated, by_threads, .. } = *self;
         let (known, ping_pong) = (self.all_columns(), self.follows >= LONG);

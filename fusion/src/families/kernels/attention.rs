@@ -4,7 +4,7 @@ use super::operand::{forward, spread};
 use super::{
     Dims, Launch, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, by_name, ensure, tiles,
 };
-use crate::base::parameters::Parameters;
+use crate::base::parameters::{FmhaParameters, Parameters};
 use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;
 use crate::families::attention::{
@@ -120,8 +120,7 @@ fn launch(
     let hopper = site.arch.has(Feature::Wgmma) && fmha.scalar != Scalar::F32;
     let fmha = match variant.parameters {
         None => named(site, variant.name, fmha, hopper),
-        Some(Parameters::Fmha(found)) if hopper => {
-            let (consumers, keys, stages) = (found.consumers, found.keys, found.stages);
+        Some(Parameters::Fmha(FmhaParameters { consumers, keys, stages })) if hopper => {
             Fmha { consumers, keys, stages, ..fmha.clone() }
         }
         Some(_) => return Err(Refusal::Operation("attention by other parameters")),
@@ -132,19 +131,16 @@ fn launch(
         blocks = blocks.minimum(&Dim::from(i64::from(site.target.cores)));
     }
     dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
-    if !hopper {
-        site.arch.needs(fmha.ampere_features()).map_err(Refusal::Template)?;
-    }
-    let kernel = if hopper { fmha.kernel() } else { fmha.ampere() };
+    let ampere = || site.arch.needs(fmha.ampere_features()).and_then(|()| fmha.ampere());
+    let kernel = if hopper { fmha.kernel() } else { ampere() };
     Ok(site.launch((kernel?, fmha.numbers()), dims, pointers.to_vec()))
 }
 
 /// Attention as the variant of this name has it, with as many keys as fit.
 fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
-    let (consumers, keys) = if name == "wide" { (2, 128) } else { (1, 128) };
-    let consumers = if hopper { consumers } else { 1 };
+    let consumers = if hopper && name == "wide" { 2 } else { 1 };
     let most = match (hopper, fmha.scalar) {
-        (true, _) => keys,
+        (true, _) => 128,
         (false, Scalar::F32) => KEYS_OF_FEW,
         // What registers lack for wider heads is least with fewer keys.
         (false, _) if fmha.head_dim.max(fmha.value_dim) > 128 => 32,

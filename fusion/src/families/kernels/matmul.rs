@@ -210,9 +210,7 @@ impl Cut {
                 let GemmParameters { ping_pong, split, cluster, .. } = found;
                 Self { tile, ping_pong, split, weights, few, cluster, found: Some(found) }
             }
-            (Some(Parameters::Fmha(_) | Parameters::Mlp(_) | Parameters::Folds(_)), _) => {
-                return Err(Refusal::Operation("a matmul by other parameters"));
-            }
+            (Some(_), _) => return Err(Refusal::Operation("a matmul by other parameters")),
             (None, Some(&Tile { name, size: tile, cluster, ping_pong, .. })) => {
                 Self { ping_pong, cluster, ..Self::whole(tile, weights, name == few) }
             }
@@ -234,13 +232,9 @@ impl Cut {
         let gemm =
             Gemm { matmul, edges, columns, split, weights, prefetch, cluster, ..Gemm::default() };
         match (found, ping_pong) {
-            (Some(found), ping_pong) => Gemm {
-                consumers: found.consumers,
-                strips: found.strips,
-                ping_pong,
-                stages: found.stages,
-                ..gemm
-            },
+            (Some(GemmParameters { consumers, strips, stages, .. }), ping_pong) => {
+                Gemm { consumers, strips, ping_pong, stages, ..gemm }
+            }
             (None, true) => Gemm { strips: rows / ROWS, ping_pong: true, ..gemm }.deepest(),
             (None, false) => Gemm { consumers: rows / ROWS, ..gemm }.deepest(),
         }

@@ -107,12 +107,8 @@ fn fitting(site: &Site<'_>, layer: Recurrent, batch: &Dim) -> Result<Recurrent, 
     let shared = i64::try_from(site.target.shared_memory_per_block).unwrap_or(i64::MAX);
     let single = layer.scalar == Scalar::F32;
     let (depth, rows) = (if single { 32 } else { 64 }, rows(batch.known(), single));
-    let wanted = [rows, most_rows(single)].into_iter().map(|rows| Recurrent {
-        rows,
-        depth,
-        ..layer.clone()
-    });
-    let mut found = wanted.filter_map(|layer| layer.fitting(cores, shared));
+    let of_rows = |rows| Recurrent { rows, depth, ..layer.clone() }.fitting(cores, shared);
+    let mut found = [rows, most_rows(single)].into_iter().filter_map(of_rows);
     found.next().ok_or(Refusal::Layout("more units than blocks that are resident together take"))
 }
 

@@ -123,11 +123,8 @@ impl fmt::Display for Launched {
         if *variant != ANY {
             write!(f, " ({variant})")?;
         }
-        write!(
-            f,
-            ", {blocks} {} of {threads} threads",
-            if *blocks == 1 { "block" } else { "blocks" }
-        )?;
+        let s = if *blocks == 1 { "" } else { "s" };
+        write!(f, ", {blocks} block{s} of {threads} threads")?;
         if *cluster > 1 {
             write!(f, " in clusters of {cluster}")?;
         }

@@ -175,10 +175,7 @@ fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> Attentio
 
 /// Whether matmuls and a softmax compute it: it is of reals, not causal, and shares no heads.
 fn has_matmuls(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
-    let heads = |place: usize| {
-        let value = node.input(place)?;
-        graph.ty(value).shape.get(1)
-    };
+    let heads = |place: usize| graph.ty(node.input(place)?).shape.get(1);
     !attrs.causal && heads(0) == heads(1) && is_real(node.outputs()[0].dtype)
 }
 
