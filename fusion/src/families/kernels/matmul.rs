@@ -32,8 +32,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let alike = rank >= 2 && matmuls.iter().all(|id| body.ty(id.value()).shape == *shape);
     ensure(alike, Refusal::Layout("matmuls of several shapes"))?;
 
-    let mut operands =
-        Operands { site, shape, scalar: None, whole: true, batched: false, pointers: Vec::new() };
+    let mut operands = Operands::new(site, shape, None);
     let gated = is_gated(body);
     let terms = matmuls.iter().enumerate();
     let mut terms: Vec<Term> = terms
@@ -318,13 +317,16 @@ pub(super) struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
-    /// Of a matmul of this shape and type.
-    pub(super) fn new(site: &'a Site<'a>, shape: &'a [Dim], scalar: Scalar) -> Self {
-        let pointers = Vec::new();
-        Self { site, shape, scalar: Some(scalar), whole: true, batched: false, pointers }
+    /// Of a matmul of this shape, and of this type if it is known.
+    pub(super) fn new(site: &'a Site<'a>, shape: &'a [Dim], scalar: Option<Scalar>) -> Self {
+        Self { site, shape, scalar, whole: true, batched: false, pointers: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, operand: StepOperand, offset: &Dim) {
+    pub(super) fn push(&mut self, operand: StepOperand, scalar: Scalar, offset: &Dim) {
+        // What has not as many bytes as what is multiplied is read to and written from registers, element by element, by
+        // warpgroups.
+        let by_elements = self.site.arch.has(Feature::Wgmma) && self.scalar != Some(Scalar::F32);
+        self.whole &= by_elements || self.scalar.is_none_or(|own| own.bytes() == scalar.bytes());
         self.pointers.push(Pointer { operand, offset: offset.clone() });
     }
 
@@ -343,9 +345,9 @@ impl<'a> Operands<'a> {
             return Err(odd);
         };
         if !shares_a {
-            self.push(a.operand, &a_matrix.offset);
+            self.push(a.operand, a.scalar, &a_matrix.offset);
         }
-        self.push(b.operand, &b_matrix.offset);
+        self.push(b.operand, b.scalar, &b_matrix.offset);
         let MatMulLayout { depth, apart, batched, .. } = layout;
         self.batched |= batched;
         Ok(Term { depth, apart, batched, sides: [a_columns, b_rows] })
@@ -365,8 +367,7 @@ impl<'a> Operands<'a> {
             (row, column, None) if *row == 0 && *column == 0 => Span::Number,
             _ => return Err(Refusal::Layout("an addend that is no row, column, matrix or number")),
         };
-        self.push(operand, &matrix.offset);
-        self.whole &= self.by_elements() || self.is_as_wide(scalar);
+        self.push(operand, scalar, &matrix.offset);
         Ok(Input { span, scalar: Some(scalar) })
     }
 
@@ -375,19 +376,7 @@ impl<'a> Operands<'a> {
             self.site.operand(StepOperand::Output(number))?;
         let packed = view.shape() == self.shape && view.is_contiguous();
         ensure(packed, Refusal::Layout("a result that is not packed"))?;
-        self.push(operand, &view.offset);
-        self.whole &= self.by_elements() || self.is_as_wide(scalar);
+        self.push(operand, scalar, &view.offset);
         Ok(Some(scalar))
-    }
-
-    /// Whether elements have as many bytes as those that are multiplied.
-    fn is_as_wide(&self, scalar: Scalar) -> bool {
-        self.scalar.is_none_or(|own| own.bytes() == scalar.bytes())
-    }
-
-    /// Whether addends and results of other types are read to and written from registers, element by element, as
-    /// warpgroups do it.
-    fn by_elements(&self) -> bool {
-        self.site.arch.has(Feature::Wgmma) && self.scalar != Some(Scalar::F32)
     }
 }

@@ -193,7 +193,7 @@ impl<'a> Chain<'a> {
         let whole = !skip || input.is_none_or(|input| body.ty(input).shape == *shape);
         ensure(whole, Refusal::Layout("an input that is repeated"))?;
 
-        let mut operands = Operands::new(self.site, shape, self.scalar);
+        let mut operands = Operands::new(self.site, shape, Some(self.scalar));
         let (depth, transposed) = self.weights(&mut operands, l)?;
         let inputs = values.iter().map(|&value| operands.epilogue_input(value));
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
@@ -227,7 +227,7 @@ impl<'a> Chain<'a> {
         let rows = is(&matrix.column, columns, &one) && is(&matrix.row, depth, columns);
         let turned = is(&matrix.row, depth, &one) && is(&matrix.column, columns, depth);
         ensure(rows || turned, Refusal::Layout("weights that are not packed"))?;
-        operands.push(operand, &matrix.offset);
+        operands.push(operand, scalar, &matrix.offset);
         Ok((depth.known(), rows))
     }
 
