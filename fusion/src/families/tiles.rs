@@ -378,7 +378,7 @@ impl MatMuls {
         let mut first: Vec<(&str, i64)> = tiles.iter().map(rows).collect();
         // Each is taken from so many rows on that the next is not.
         let mut last = smallest.name;
-        for (name, most_rows) in self.rows_to_split(target, smallest.size) {
+        for (name, most_rows) in self.rows_to_split(target, smallest.size).into_iter().rev() {
             first.push((last, most_rows + 1));
             last = name;
         }
@@ -401,9 +401,8 @@ impl MatMuls {
     /// The variant that is estimated to be best for so many rows: one that splits the depth where that pays, else a shape.
     fn best_of_rows(&self, target: &Target, sizes: &Sizes, rows: i64) -> &'static str {
         let splits = self.rows_to_split(target, SHAPES[SHAPES.len() - 1].tile());
-        let mut of_most_parts = splits.into_iter().rev();
-        let split = of_most_parts.find(|(_, most)| rows <= *most).map(|(name, _)| name);
-        split.unwrap_or_else(|| best_shape(sizes, rows).name)
+        let split = splits.into_iter().find(|(_, most)| rows <= *most);
+        split.map_or_else(|| best_shape(sizes, rows).name, |(name, _)| name)
     }
 
     /// The variants for rows that are a multiple of a number, and planned to be so many.
@@ -423,7 +422,7 @@ impl MatMuls {
         let shapes = shapes.into_iter().map(|(shape, rows_of)| {
             Variant::named(shape.name, When::Within(rows.clone(), rows_of))
         });
-        let first = splits.into_iter().rev().map(split).chain(shapes);
+        let first = splits.into_iter().map(split).chain(shapes);
         Variants::ending(first.collect(), last.name)
     }
 
@@ -527,8 +526,8 @@ impl MatMuls {
         (tiles - 1) * height + 1
     }
 
-    /// The variants that split the depth of a matmul into tiles of such a size, and the rows up to which each is better
-    /// than the one before.
+    /// The variants that split the depth of a matmul into tiles of such a size, of most parts first, and the rows up to which
+    /// each is better than the one after it.
     fn rows_to_split(
         &self,
         target: &Target,
@@ -542,20 +541,14 @@ impl MatMuls {
             return Vec::new();
         }
         let across = ceil(columns, width).max(1);
-        let rows = SPLITS.iter().filter_map(|split| {
+        let rows = SPLITS.iter().rev().filter_map(|split| {
             let pays = if threads { &split.threads } else { &split.warpgroups };
             let tiles = (f64::from(target.cores) * pays.tiles) as i64;
             (depth >= pays.depth).then_some((split.name, tiles / across * height))
         });
         let mut rows: Vec<_> = rows.filter(|(_, rows)| *rows > 0).collect();
         // One that is taken up to as many rows as the one with more parts is never the better.
-        rows.dedup_by(|more, fewer| {
-            let same = more.1 == fewer.1;
-            if same {
-                *fewer = *more;
-            }
-            same
-        });
+        rows.dedup_by_key(|(_, rows)| *rows);
         rows
     }
 }
