@@ -187,9 +187,9 @@ impl Lowering<'_> {
         Ok(self.store(value, BufferKind::derived(recipe), None))
     }
 
-    /// The same with its dims in this order in memory, beside the value as others read it.
-    fn reorder(&mut self, value: ValueId, order: &[usize], recipe: Graph) -> Operand {
-        let operand = self.buffer(value, BufferKind::derived(recipe), Some(order));
+    /// A buffer with a value's dims in this order in memory, beside the value as others read it.
+    fn reorder(&mut self, value: ValueId, order: &[usize], kind: BufferKind) -> Operand {
+        let operand = self.buffer(value, kind, Some(order));
         self.reordered.insert(value, operand.clone());
         operand
     }
@@ -419,23 +419,18 @@ impl Lowering<'_> {
 
     /// Outputs that may overwrite an input, where both see a whole buffer alike.
     fn in_place_pairs(&self, inputs: &[Operand], outputs: &[Operand]) -> Vec<(usize, usize)> {
-        let mut pairs = Vec::new();
-        for (o, output) in outputs.iter().enumerate() {
-            let out = self.program.buffer(output.buffer);
-            for (i, input) in inputs.iter().enumerate() {
-                let of = self.program.buffer(input.buffer);
-                let alone = inputs.iter().filter(|other| other.buffer == input.buffer).count() == 1;
-                if alone
-                    && matches!(of.kind, BufferKind::Intermediate)
-                    && of.dtype.size() == out.dtype.size()
-                    && of.elements == out.elements
-                    && input.view == output.view
-                {
-                    pairs.push((o, i));
-                }
-            }
-        }
-        pairs
+        let alike = |&(o, i): &(usize, usize)| {
+            let (output, input) = (&outputs[o], &inputs[i]);
+            let [out, of] = [output, input].map(|operand| self.program.buffer(operand.buffer));
+            let alone = inputs.iter().filter(|other| other.buffer == input.buffer).count() == 1;
+            alone
+                && matches!(of.kind, BufferKind::Intermediate)
+                && of.dtype.size() == out.dtype.size()
+                && of.elements == out.elements
+                && input.view == output.view
+        };
+        let pairs = (0..outputs.len()).flat_map(|o| (0..inputs.len()).map(move |i| (o, i)));
+        pairs.filter(alike).collect()
     }
 
     /// Turns the buffers of outputs into output buffers; copies what is a view, an input, a weight, or given twice.

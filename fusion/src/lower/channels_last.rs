@@ -218,22 +218,20 @@ impl Lowering<'_> {
             return Ok(Some(place.clone()));
         }
         let mut order = channels_last(shape.len());
-        // A library knows one order of weights.
-        let own = self.granularity == Granularity::Fused;
-        if own && weights && is_depthwise(self.graph, node) {
-            order = depthwise_weights(shape.len());
-        }
         if weights {
+            // A library knows one order of weights.
+            if self.granularity == Granularity::Fused && is_depthwise(self.graph, node) {
+                order = depthwise_weights(shape.len());
+            }
             let recipe = recipe_in_order(self.graph, value, &order)?;
-            return Ok(Some(self.reorder(value, &order, recipe)));
+            return Ok(Some(self.reorder(value, &order, BufferKind::derived(recipe))));
         }
         let place = self.place(value)?;
         if place.view.is_channels_last() {
             return Ok(Some(place));
         }
-        let copy = self.buffer(value, BufferKind::Intermediate, Some(&order));
+        let copy = self.reorder(value, &order, BufferKind::Intermediate);
         self.push_copy(Origin::Before(number), value, place, copy.clone(), group.executor)?;
-        self.reordered.insert(value, copy.clone());
         Ok(Some(copy))
     }
 }

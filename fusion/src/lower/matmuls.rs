@@ -2,7 +2,7 @@
 
 use super::Lowering;
 use crate::base::groups::{Executor, Family, Group, GroupId};
-use crate::base::program::Operand;
+use crate::base::program::{BufferKind, Operand};
 use crate::base::rebuild::Rebuilt;
 use crate::base::view::View;
 use crate::families::kernels::{MatMulLayout, WIDTH};
@@ -22,7 +22,7 @@ impl Lowering<'_> {
             DType::F32 => recipe_of_tf32(self.graph, value)?,
             _ => recipe_in_order(self.graph, value, &[1, 0])?,
         };
-        Ok(self.reorder(value, &[1, 0], recipe))
+        Ok(self.reorder(value, &[1, 0], BufferKind::derived(recipe)))
     }
 
     fn matmuls(&self, group: &Group) -> Vec<(NodeId, [ValueId; 2])> {
