@@ -278,23 +278,13 @@ impl<'a> Site<'a> {
 
     /// The same of a kernel that starts when its predecessors are done: blocks that start early gather, as many as fit, on
     /// the cores that are left first, which is slow for long ones that do not fill all cores.
-    fn launch_behind(
-        &self,
-        (kernel, parameters): Made,
-        dims: &Dims,
-        pointers: Vec<Pointer>,
-    ) -> Launch {
+    fn launch_behind(&self, made: Made, dims: &Dims, pointers: Vec<Pointer>) -> Launch {
+        let (kernel, parameters) = made;
         let symbols = kernel.symbols.iter().map(|symbol| {
             dims.get(symbol.name()).expect("a template says which symbols it has").clone()
         });
-        Launch {
-            symbols: symbols.collect(),
-            kernel,
-            pointers,
-            stacks: Vec::new(),
-            scratch: Vec::new(),
-            parameters,
-        }
+        let (symbols, stacks, scratch) = (symbols.collect(), Vec::new(), Vec::new());
+        Launch { kernel, symbols, pointers, stacks, scratch, parameters }
     }
 }
 

@@ -125,15 +125,9 @@ fn tiled(
     columns: &Dim,
     variant: &Variant,
 ) -> graphene_ir::Result<Made> {
-    let (single, threads) =
-        (convolution.scalar == Scalar::F32, site.is_by_threads(convolution.scalar));
-    let conv = Conv {
-        convolution: convolution.clone(),
-        arch: site.arch,
-        weights,
-        pixels,
-        ..Conv::default()
-    };
+    let Convolution { scalar, channels: [_, made], group, .. } = convolution;
+    let (single, threads) = (scalar == Scalar::F32, site.is_by_threads(scalar));
+    let conv = Conv { convolution, arch: site.arch, weights, pixels, ..Conv::default() };
     if threads {
         let [.., (_, least)] = TILES_OF_CHANNELS;
         let of_name = TILES_OF_CHANNELS.into_iter().find(|(name, _)| *name == variant.name);
@@ -146,12 +140,12 @@ fn tiled(
         let stages = site.stages(3);
         return made!(Conv { by: By::Threads(thread), tile, warps, depth: 16, stages, ..conv });
     }
-    let made = convolution.channels[1] / convolution.group;
+    let made = made / group;
     let columns = columns.known().unwrap_or(UNKNOWN * 1024);
     let cores = i64::from(site.target.cores);
     let fills = |[rows, of_tile]: [i64; 2]| {
         let fits = rows == 16 || made > rows / 2;
-        fits && ceil(made, rows) * ceil(columns, of_tile) * convolution.group >= cores
+        fits && ceil(made, rows) * ceil(columns, of_tile) * group >= cores
     };
     // Of words, and by quad pairs, registers do not hold the sums of the widest and all that their copies need.
     let widest = usize::from(single || site.arch.multiplies_by_quad_pairs());

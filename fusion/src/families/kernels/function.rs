@@ -235,6 +235,7 @@ fn cast(x: Function, from: DType, to: DType) -> Result<Function, Refusal> {
 
 /// An operation on integers and booleans.
 fn integers(op: &Op, of: &[Function], types: &[DType], to: DType) -> Result<Function, Refusal> {
+    use Unary::{Abs, Neg, Not, Relu, Sign};
     let refused = types.iter().chain([&to]).find(|dtype| dtype.is_float());
     if let Some(&dtype) = refused {
         return Err(Refusal::Elements(dtype));
@@ -246,10 +247,7 @@ fn integers(op: &Op, of: &[Function], types: &[DType], to: DType) -> Result<Func
     match (op, of) {
         (Op::Cast { .. }, [x]) if to == DType::Bool => Ok(x.clone().binary(Of2::Unequal, 0.0)),
         (Op::Cast { .. }, [x]) => wrapped(x.clone()),
-        (
-            Op::Unary(op @ (Unary::Neg | Unary::Abs | Unary::Sign | Unary::Not | Unary::Relu)),
-            [x],
-        ) => wrapped(unary(*op, x.clone())?),
+        (Op::Unary(op @ (Neg | Abs | Sign | Not | Relu)), [x]) => wrapped(unary(*op, x.clone())?),
         // A divisor may be 0.
         (Op::Binary(Binary::Div | Binary::Mod | Binary::Rem | Binary::Pow), _) => {
             Err(Refusal::Integers)
