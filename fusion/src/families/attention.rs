@@ -7,8 +7,9 @@ use crate::families::calls::{at_least, at_most};
 use crate::families::estimates::AttentionTile;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, Node};
-use graphene_frontend::op::Op;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::op::{AttentionAttrs, Op};
+use graphene_frontend::types::TensorType;
 use graphene_ir::arch::Feature;
 use graphene_ir::schedule::Spread;
 use graphene_ir::target::Target;
@@ -59,18 +60,25 @@ const HEADS_OF_DECODE: i64 = 4;
 pub(crate) fn variants_of_attention(target: &Target, body: &Graph) -> Option<Variants> {
     let mut first = variants_of_one_query(target, body).unwrap_or_default();
     first.extend(few_keys(target, body));
-    let Some(([batch, heads, queries], small)) = queries_of_attention(target, body) else {
+    let (attrs, all, mask) = attention(body)?;
+    let [TensorType { dtype, shape }, keys, _] = all;
+    if *dtype == DType::F32 || !target.has(Feature::Wgmma) {
         return (!first.is_empty()).then(|| Variants::ending(first, ANY));
-    };
+    }
+    let (heads, queries) = (&shape[0] * &shape[1], &shape[2]);
     if heads_of_a_group(body).is_some_and(|group| group != 1) {
         first.push(Variant::named(DECODE, When::AtMost(queries.clone(), 1)));
     }
-    if let Some((keys, few)) = keys_of_attention(body).filter(|_| small) {
-        let heads = batch * heads;
-        first.extend(variants_by_estimates(target, [&heads, queries, keys], few));
+    // Three warpgroups pay where heads are so small that they have registers for them, and it is not causal.
+    let is_small = |ty: &TensorType| ty.shape[3].known().is_some_and(|dim| dim <= 64);
+    if all.into_iter().all(is_small) && !attrs.causal {
+        // Their tiles have fewest keys where each score has a term of its own.
+        let row = mask.and_then(|mask| mask.shape.iter().nth_back(1));
+        let few = if row.is_some_and(|row| *row != 1) { 64 } else { 96 };
+        first.extend(variants_by_estimates(target, [&heads, queries, &keys.shape[2]], few));
         return Some(Variants(first));
     }
-    let tiles = &(&tiles(queries, QUERIES) * batch) * heads;
+    let tiles = &tiles(queries, QUERIES) * &heads;
     let cores = i64::from(target.cores);
     first.push(Variant::named("short", When::AtMost(queries.clone(), QUERIES)));
     first.push(Variant::named("narrow", When::AtMost(tiles.clone(), cores)));
@@ -138,28 +146,19 @@ pub(crate) fn with_more_keys(target: &Target, fmha: &Fmha) -> Option<Fmha> {
 
 /// Attention of few keys, if others have tiles of more.
 fn few_keys(target: &Target, body: &Graph) -> Option<Variant> {
-    let (_, node) = body.nodes().find(|(_, node)| matches!(node.op(), Op::Attention(_)))?;
-    let (keys, values) = (body.ty(node.input(1)?), body.ty(node.input(2)?));
-    let [head_dim, value_dim] = [&keys.shape, &values.shape].map(|shape| shape.last()?.known());
-    let fmha = Fmha {
-        scalar: Scalar::F32,
-        tf32: target.tf32,
-        consumers: 1,
-        head_dim: head_dim?,
-        value_dim: value_dim?,
-        ..Fmha::default()
-    };
+    let (_, [_, keys, values], _) = attention(body)?;
+    let (head_dim, value_dim) = (keys.shape[3].known()?, values.shape[3].known()?);
+    let (scalar, tf32, consumers) = (Scalar::F32, target.tf32, 1);
+    let fmha = Fmha { scalar, tf32, consumers, head_dim, value_dim, ..Fmha::default() };
     with_more_keys(target, &fmha).filter(|_| keys.dtype == DType::F32)?;
-    Some(Variant::named(FEW_KEYS, at_most(keys.shape.get(2)?.clone(), KEYS_OF_FEW)?))
+    Some(Variant::named(FEW_KEYS, at_most(keys.shape[2].clone(), KEYS_OF_FEW)?))
 }
 
 /// Attention of one query by threads, at the sizes at which it pays.
 fn variants_of_one_query(target: &Target, body: &Graph) -> Option<Vec<Variant>> {
     let group = heads_of_a_group(body)?.known()?;
-    let (_, node) = body.nodes().find(|(_, node)| matches!(node.op(), Op::Attention(_)))?;
-    let [queries, keys, values] = [0, 1, 2].map(|slot| node.input(slot).map(|of| body.ty(of)));
-    let (queries, keys, values) = (queries?, keys?, values?);
-    let [_, _, rows, _] = &queries.shape[..] else { return None };
+    let (_, [queries, keys, values], _) = attention(body)?;
+    let rows = &queries.shape[2];
     let [batch, heads, count, _] = &keys.shape[..] else { return None };
     // A vector of 16 bytes a lane.
     let widths = [keys, values].map(|ty| Some(ty.shape[3].known()? * ty.dtype.size() as i64));
@@ -203,34 +202,17 @@ pub(crate) fn blocks_of_decode(
     found.map(|decode| heads * decode.parts)
 }
 
-/// The sizes of the queries of attention that warpgroups make: batch, heads, and how many; and whether three warpgroups pay:
-/// heads are so small that they have registers for them, and it is not causal.
-fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<([&'a Dim; 3], bool)> {
-    let is_attention = |node: &Node| matches!(node.op(), Op::Attention(_));
-    let (_, node) = body.nodes().find(|(_, node)| is_attention(node))?;
-    let causal = matches!(node.op(), Op::Attention(attrs) if attrs.causal);
-    let queries = body.ty(node.input(0)?);
-    let [batch, heads, rows, _] = &queries.shape[..] else { return None };
-    let half = queries.dtype != DType::F32;
-    let dims =
-        node.inputs().iter().take(3).flatten().filter_map(|&value| body.ty(value).shape.last());
-    let small = dims.clone().all(|dim| dim.known().is_some_and(|dim| dim <= 64));
-    (half && target.has(Feature::Wgmma)).then_some(([batch, heads, rows], small && !causal))
-}
-
-/// The keys of an attention, and how many of them a tile of three warpgroups has: fewest where each score has a term of its own.
-fn keys_of_attention(body: &Graph) -> Option<(&Dim, i64)> {
-    let (_, node) = body.nodes().find(|(_, node)| matches!(node.op(), Op::Attention(_)))?;
-    let mask = node.input(3).map(|mask| &body.ty(mask).shape);
-    let dense = mask.is_some_and(|mask| mask.len() >= 2 && mask[mask.len() - 2].known() != Some(1));
-    let keys = body.ty(node.input(1)?).shape.get(2)?;
-    Some((keys, if dense { 64 } else { 96 }))
+/// The attention of a body: its attributes, and the types of queries, keys and values, all of rank 4, and of its mask.
+fn attention(body: &Graph) -> Option<(&AttentionAttrs, [&TensorType; 3], Option<&TensorType>)> {
+    body.nodes().find_map(|(_, node)| {
+        let Op::Attention(attrs) = node.op() else { return None };
+        let ty = |slot: usize| node.input(slot).map(|value| body.ty(value));
+        Some((attrs, [ty(0)?, ty(1)?, ty(2)?], ty(3)))
+    })
 }
 
 /// How many heads of an attention share keys and values, if queries attend all of them.
 pub(crate) fn heads_of_a_group(body: &Graph) -> Option<Dim> {
-    let mut nodes = body.nodes().map(|(_, node)| node);
-    let node = nodes.find(|node| matches!(node.op(), Op::Attention(attrs) if !attrs.causal))?;
-    let heads = |slot: usize| body.ty(node.inputs()[slot]?).shape.get(1);
-    heads(0)?.exact_div(heads(1)?)
+    let (attrs, [queries, keys, _], _) = attention(body)?;
+    queries.shape[1].exact_div(&keys.shape[1]).filter(|_| !attrs.causal)
 }
