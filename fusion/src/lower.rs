@@ -10,9 +10,7 @@ pub mod tuning;
 
 use crate::base::error::FusionError;
 use crate::base::groups::{Executor, Family, Group, GroupId, Groups, group_name};
-use crate::base::program::{
-    Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, StepId, Weight,
-};
+use crate::base::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
 use crate::base::rebuild::Rebuilt;
 use crate::base::sizes::planning_sizes;
 use crate::base::variants::Variants;
@@ -103,10 +101,9 @@ pub(crate) fn lower_for(
     }
     lowering.lower_outputs()?;
     let mut program = lowering.program;
-    let ids: Vec<StepId> = program.step_ids().collect();
-    for id in ids {
+    for id in program.step_ids() {
         // Operands of matmuls and convolutions may lie as no call takes them.
-        if !has_call(&program, &program.steps[id.index()], target) {
+        if !has_call(&program, program.step(id), target) {
             program.without_library(id);
         }
     }

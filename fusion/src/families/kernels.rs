@@ -205,9 +205,7 @@ fn of_family(program: &Program, step: &Step, target: &Target) -> Result<Vec<Laun
         Family::Convolution => return conv::launches(&site),
         Family::Pointwise => pointwise::launch(&site),
         // What pointwise kernels have no numbers for may still be moved.
-        Family::Copy => {
-            pointwise::launch(&site).or_else(|refusal| parts::launch(&site).unwrap_or(Err(refusal)))
-        }
+        Family::Copy => pointwise::launch(&site).or_else(|refusal| parts::launch(&site, refusal)),
         // What keeps no rows in registers may still go through them several times.
         Family::Normalization => {
             rows::launch(&site).or_else(|refusal| reduce::launch(&site).map_err(|_| refusal))

@@ -101,7 +101,10 @@ impl Lowering<'_> {
         let mut sides = Vec::with_capacity(matmuls.len());
         for (id, operands) in &matmuls {
             let shape = &self.graph.ty(id.value()).shape;
-            let [a, b] = operands.map(|value| self.seen_as(value, turned));
+            let [a, b] = operands.map(|value| match turned.contains(&value) {
+                true => View::ordered(&self.graph.ty(value).shape, &[1, 0]),
+                false => self.view(value),
+            });
             let taken = MatMulLayout::of([&a, &b], shape).map_or([None; 2], |of| of.turned);
             for (operand, _) in operands.iter().zip(taken).filter(|(_, taken)| taken.is_none()) {
                 self.pack(number, group, *operand, turned)?;
@@ -119,14 +122,6 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// How a value lies, or a weight that is turned.
-    fn seen_as(&self, value: ValueId, turned: &[ValueId]) -> View {
-        match turned.contains(&value) {
-            true => View::ordered(&self.graph.ty(value).shape, &[1, 0]),
-            false => self.view(value),
-        }
-    }
-
     /// A value in rows without gaps, unless it is a weight that is turned.
     fn pack(
         &mut self,
@@ -135,7 +130,7 @@ impl Lowering<'_> {
         value: ValueId,
         turned: &[ValueId],
     ) -> Rebuilt<()> {
-        if turned.contains(&value) || self.seen_as(value, turned).is_contiguous() {
+        if turned.contains(&value) || self.view(value).is_contiguous() {
             return Ok(());
         }
         if self.groups.is_constant(value.node) {

@@ -37,8 +37,8 @@ enum What {
     Counted(Dim),
 }
 
-/// The launch of a step that moves elements, or makes them of sizes; `None` if it is another one.
-pub(super) fn launch(site: &Site<'_>) -> Option<Result<Launch, Refusal>> {
+/// The launch of a step that moves elements, or makes them of sizes; refused so, if it is another one.
+pub(super) fn launch(site: &Site<'_>, other: Refusal) -> Result<Launch, Refusal> {
     let body = &site.step.body;
     let pieces = match body.only_operation() {
         None if body.nodes().any(|(_, node)| node.is_operation()) => {
@@ -49,7 +49,7 @@ pub(super) fn launch(site: &Site<'_>) -> Option<Result<Launch, Refusal>> {
             Op::Concat { axis } => joined(site, node, *axis),
             Op::Pad { mode, before, after } => {
                 if let Some(filled) = filled(site, node, before, after) {
-                    return Some(filled);
+                    return filled;
                 }
                 surrounded(site, node, *mode, before, after)
             }
@@ -59,10 +59,10 @@ pub(super) fn launch(site: &Site<'_>) -> Option<Result<Launch, Refusal>> {
                 Err(Refusal::Operation("sizes that may be negative, or 2³¹ and more"))
             }
             Op::Size(size) => counted(site, size.clone()),
-            _ => return None,
+            _ => return Err(other),
         },
     };
-    Some(pieces.and_then(|pieces| made(site, &pieces)))
+    made(site, &pieces?)
 }
 
 /// Whether a kernel's symbols can have the value: it is not negative, and less than 2³¹ where no symbol is beyond
