@@ -59,14 +59,9 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let outputs = (0..given.len()).map(|number| operands.result(number));
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
     let stride = if image.is_some() { Stride::Symbol } else { Stride::Packed };
-    let convolution = Convolution {
-        scalar,
-        channels: windows.channels,
-        group: windows.group,
-        axes: windows.axes,
-        image: stride,
-        epilogue: Epilogue { function, operands: inputs, outputs },
-    };
+    let Windows { channels, group, axes, .. } = windows;
+    let epilogue = Epilogue { function, operands: inputs, outputs };
+    let convolution = Convolution { scalar, channels, group, axes, image: stride, epilogue };
 
     let mut dims = Dims::new();
     dims.insert("images".to_owned(), windows.images.clone());
@@ -75,7 +70,6 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         let sizes = sizes.iter().enumerate();
         dims.extend(sizes.map(|(axis, size)| (format!("{name}{axis}"), size.clone())));
     }
-    let made_of_group = convolution.channels[1] / convolution.group;
     let pixels = operands.shape[2..].iter().product::<Dim>();
     let all_pixels = &pixels * &windows.images;
     if operands.last {
@@ -84,7 +78,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let sliding = Sliding { channels_last: operands.last, arch: site.arch, ..Sliding::default() };
     let kernel = match windows.fold {
         Some(fold) => made!(Sliding { convolution, fold, ..sliding }),
-        None if operands.last && convolution.group > 1 => {
+        None if operands.last && group > 1 => {
             let pixels = channels_last::pixels_of_thread(site.target, &convolution, &all_pixels);
             made!(Sliding { convolution, pixels, threads: 128, ..sliding })
         }
@@ -96,7 +90,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
                 Ok(site.launch(kernel, &dims, operands.pointers.clone()))
             });
         }
-        None if made_of_group < TILED => made!(Sliding { convolution, ..sliding }),
+        None if channels[1] / group < TILED => made!(Sliding { convolution, ..sliding }),
         None => {
             let edges = operands.edges(&convolution, &pixels, image.as_ref());
             return site.launch_each(|variant| {

@@ -38,8 +38,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let mut terms: Vec<Term> = terms
         .map(|(number, &id)| operands.term(body, id, gated && number > 0))
         .collect::<Result<_, _>>()?;
-    let Term { batched, sides, .. } = terms[0];
-    let alike = terms.iter().all(|term| (term.batched, term.sides) == (batched, sides));
+    let Term { batched, turned, .. } = terms[0];
+    let alike = terms.iter().all(|term| (term.batched, term.turned) == (batched, turned));
     ensure(alike, Refusal::Layout("matmuls of several layouts"))?;
     // What the template has of both gated matmuls: the function's first input and its last.
     let (sum, value) = match &matmuls[..] {
@@ -73,21 +73,13 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
 
     let scalar = operands.scalar.ok_or(Refusal::Operation("a matmul of nothing"))?;
     ensure(scalar.is_float() || scalar == Scalar::I32, Refusal::Integers)?;
-    let [a_transposed, b_transposed] = sides;
+    let [a_transposed, b_transposed] = turned;
     let a_strided = terms.iter().any(|term| term.apart.is_some());
     let gaps = Refusal::Layout("a batch of matmuls whose operands are not packed");
     ensure(!(a_strided && batched), gaps)?;
-    let mut matmul = MatMul {
-        scalar,
-        a_transposed,
-        a_strided,
-        b_transposed,
-        batched,
-        terms: terms.len(),
-        gated,
-        epilogue: Epilogue { function, operands: inputs, outputs },
-        ..MatMul::default()
-    };
+    let sides = MatMul { scalar, a_transposed, a_strided, b_transposed, ..MatMul::default() };
+    let epilogue = Epilogue { function, operands: inputs, outputs };
+    let mut matmul = MatMul { batched, terms: terms.len(), gated, epilogue, ..sides };
     let mut dims = Dims::new();
     let outer = |axes: &[Dim]| axes.iter().product::<Dim>();
     let (rows, batch) = match batched {
@@ -301,7 +293,7 @@ struct Term {
     apart: Option<Dim>,
     batched: bool,
     /// Whether A is column-major, and B row-major.
-    sides: [bool; 2],
+    turned: [bool; 2],
 }
 
 /// A step's operands, as a template takes them: in the order in which they are added.
@@ -350,7 +342,7 @@ impl<'a> Operands<'a> {
         self.push(b.operand, b.scalar, &b_matrix.offset);
         let MatMulLayout { depth, apart, batched, .. } = layout;
         self.batched |= batched;
-        Ok(Term { depth, apart, batched, sides: [a_columns, b_rows] })
+        Ok(Term { depth, apart, batched, turned: [a_columns, b_rows] })
     }
 
     pub(super) fn epilogue_input(&mut self, value: ValueId) -> Result<Input, Refusal> {

@@ -260,7 +260,7 @@ impl<'a> Operands<'a> {
         let ins = self.all[..count].iter().enumerate();
         let ins = ins.map(|(i, of)| axes.access(i, &format!("x{i}"), of.own.scalar, &mut dims));
         let ins = ins.collect();
-        let out_access = axes.along(&[0, 2]).access(count, "y", result.own.scalar, &mut dims);
+        let written = axes.along(&[0, 2]).access(count, "y", result.own.scalar, &mut dims);
         let begins = |n: i64| {
             self.all.iter().zip(&axes.strides).all(|(of, strides)| {
                 let rows_begin = strides[..2].iter().all(|stride| is_multiple(stride, n));
@@ -275,18 +275,9 @@ impl<'a> Operands<'a> {
         let strands = if reduced.is_some_and(|rows| rows < 128) { 8 } else { 16 };
         let inputs = (0..count).map(Function::input);
         let finish = out.after(&Function::all(inputs.chain([total.finish.clone()])));
-        let template = Reduce {
-            arch: self.site.arch,
-            op: total.op,
-            function: total.function.clone(),
-            ins,
-            finish,
-            out: out_access,
-            vector,
-            threads: COLUMNS,
-            strands,
-            ..Reduce::default()
-        };
+        let function = total.function.clone();
+        let of = Reduce { op: total.op, function, ins, finish, out: written, ..Reduce::default() };
+        let template = Reduce { arch: self.site.arch, vector, threads: COLUMNS, strands, ..of };
         Ok(Some(self.launch(made!(template)?, &dims)))
     }
 
@@ -318,16 +309,8 @@ impl<'a> Operands<'a> {
         };
         let [threads, teams] =
             of_folds(length.known().or(planned).map(|length| ceil(length, vector)));
-        let template = Folds {
-            arch: self.site.arch,
-            kept: kept.sizes.len(),
-            ins,
-            totals: rows.totals.clone(),
-            outs,
-            vector,
-            threads,
-            teams,
-        };
+        let (arch, kept, totals) = (self.site.arch, kept.sizes.len(), rows.totals.clone());
+        let template = Folds { arch, kept, ins, totals, outs, vector, threads, teams };
         Ok(self.launch(made!(template)?, &dims))
     }
 }
