@@ -28,31 +28,23 @@ pub(crate) fn halved(most: i64, fits: impl Fn(i64) -> bool) -> i64 {
     smaller.take_while(|&number| number > 1).find(|&number| fits(number)).unwrap_or(1)
 }
 
-/// How a loop is spread over a GPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Mapping {
-    /// Threads of a block.
-    pub(crate) threads: i64,
-    /// Blocks at most; each takes the vectors of all its threads after those of all other blocks.
-    pub(crate) blocks: i64,
-}
-
 /// Threads of a loop's block at most: enough to hide the latency of loads with a few blocks on each multiprocessor, few
 /// enough that a small loop reaches all of them.
 const MOST_THREADS: i64 = 256;
 /// Threads that a multiprocessor holds, on every architecture that is planned for at least.
 const RESIDENT: i64 = 1536;
 
-/// The mapping of a loop over so many vectors, if their number is known (AKG, "Auto-Mapping"). A block has 256 threads, halved
-/// while there are fewer blocks than multiprocessors; there are no more blocks than run at once.
-pub(crate) fn of_loop(items: Option<i64>, target: &Target) -> Mapping {
+/// Threads of a block of a loop over so many vectors, if their number is known, and the most blocks (AKG, "Auto-Mapping"). A block
+/// has 256 threads, halved while there are fewer blocks than multiprocessors; there are no more blocks than run at once. Each
+/// takes the vectors of all its threads after those of all other blocks.
+pub(crate) fn of_loop(items: Option<i64>, target: &Target) -> [i64; 2] {
     let items = items.unwrap_or(MANY).max(1);
     let cores = i64::from(target.cores.max(1));
     let mut threads = MOST_THREADS;
     while threads > WARP && ceil(items, threads) < cores {
         threads /= 2;
     }
-    Mapping { threads, blocks: ceil(items, threads).min(cores * (RESIDENT / threads)) }
+    [threads, ceil(items, threads).min(cores * (RESIDENT / threads))]
 }
 
 /// Threads that fold a row of so many vectors, and the rows of a block.
@@ -102,10 +94,7 @@ mod tests {
     #[test]
     fn loops_fill_the_target() {
         let h200: Target = "sm_90a".parse().expect("a known target");
-        let of = |items| {
-            let mapping = of_loop(Some(items), &h200);
-            [mapping.threads, mapping.blocks]
-        };
+        let of = |items| of_loop(Some(items), &h200);
         assert_eq!(of(12), [32, 1]);
         assert_eq!(of(32 * 128 * 768 / 8), [256, 792]);
         for items in [1, 7, 96, 5000, 98_304, 1 << 26] {

@@ -20,8 +20,8 @@ use graphene_ir::tensor::Scalar;
 
 /// The blocks of a loop over so many vectors, which the kernel knows or not.
 pub(crate) fn of_items((items, known): (i64, bool), target: &Target) -> i64 {
-    let mapping = of_loop(known.then_some(items), target);
-    ceil(items, mapping.threads).min(mapping.blocks).max(1)
+    let [threads, blocks] = of_loop(known.then_some(items), target);
+    ceil(items, threads).min(blocks).max(1)
 }
 
 /// Elements of so many bytes that a thread moves at once, of rows of so many.

@@ -4,7 +4,7 @@ use super::function::{function, function_of};
 use super::operand::Axes;
 use super::{Dims, Launch, Refusal, Site, StepOperand, TypedOperand, by_name, made, tiles};
 use crate::base::sizes::is_multiple;
-use crate::families::grids::{Mapping, of_loop, widest};
+use crate::families::grids::{of_loop, widest};
 use graphene_frontend::{DType, Dim, ValueId};
 use graphene_ir::template::access::Access;
 use graphene_ir::template::pointwise::Pointwise;
@@ -113,7 +113,7 @@ fn is_wide(dtype: DType) -> bool {
 
 /// Threads of a block of a loop over so many vectors, whose blocks are a dim.
 pub(super) fn threads(site: &Site<'_>, items: &Dim, dims: &mut Dims) -> i64 {
-    let Mapping { threads, blocks } = of_loop(items.known(), site.target);
+    let [threads, blocks] = of_loop(items.known(), site.target);
     let blocks = tiles(items, threads).minimum(&Dim::from(blocks)).maximum(&Dim::from(1));
     dims.insert("blocks".to_owned(), blocks);
     threads
