@@ -35,10 +35,10 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let mut operands = Operands::new(site, shape, None);
     let gated = is_gated(body);
     let terms = matmuls.iter().enumerate();
-    let mut terms: Vec<Term> = terms
+    let mut terms: Vec<MatMulLayout> = terms
         .map(|(number, &id)| operands.term(body, id, gated && number > 0))
         .collect::<Result<_, _>>()?;
-    let Term { batched, turned, .. } = terms[0];
+    let MatMulLayout { batched, turned, .. } = terms[0];
     let alike = terms.iter().all(|term| (term.batched, term.turned) == (batched, turned));
     ensure(alike, Refusal::Layout("matmuls of several layouts"))?;
     // What the template has of both gated matmuls: the function's first input and its last.
@@ -73,7 +73,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
 
     let scalar = operands.scalar.ok_or(Refusal::Operation("a matmul of nothing"))?;
     ensure(scalar.is_float() || scalar == Scalar::I32, Refusal::Integers)?;
-    let [a_transposed, b_transposed] = turned;
+    let [a_transposed, b_transposed] = turned.map(|turned| turned == Some(true));
     let a_strided = terms.iter().any(|term| term.apart.is_some());
     let gaps = Refusal::Layout("a batch of matmuls whose operands are not packed");
     ensure(!(a_strided && batched), gaps)?;
@@ -286,16 +286,6 @@ fn kernel(
     Ok(kernel?)
 }
 
-/// One of the matmuls that are added.
-struct Term {
-    depth: Dim,
-    /// From row to row of A, if it is not packed.
-    apart: Option<Dim>,
-    batched: bool,
-    /// Whether A is column-major, and B row-major.
-    turned: [bool; 2],
-}
-
 /// A step's operands, as a template takes them: in the order in which they are added.
 pub(super) struct Operands<'a> {
     site: &'a Site<'a>,
@@ -322,8 +312,8 @@ impl<'a> Operands<'a> {
         self.pointers.push(Pointer { operand, offset: offset.clone() });
     }
 
-    /// The operands of a matmul; only B, if A is another one's.
-    fn term(&mut self, body: &Graph, id: NodeId, shares_a: bool) -> Result<Term, Refusal> {
+    /// The operands of one of the matmuls that are added; only B, if A is another one's.
+    fn term(&mut self, body: &Graph, id: NodeId, shares_a: bool) -> Result<MatMulLayout, Refusal> {
         let computed = "a matmul of a value that the launch itself computes";
         let read = |place| self.site.read(body.node(id).input(place), computed);
         let (a, b) = (read(0)?, read(1)?);
@@ -331,8 +321,8 @@ impl<'a> Operands<'a> {
         ensure([a, b].iter().all(|of| of.scalar == own), Refusal::Layout("a matmul of two types"))?;
         let layout = MatMulLayout::of([a.view, b.view], self.shape)?;
         let odd = Refusal::Layout("operands of a matmul that are not packed");
-        let ([Some(a_columns), Some(b_rows)], [Some(a_matrix), Some(b_matrix)]) =
-            (layout.turned, layout.matrices)
+        let ([Some(_), Some(_)], [Some(a_matrix), Some(b_matrix)]) =
+            (&layout.turned, &layout.matrices)
         else {
             return Err(odd);
         };
@@ -340,9 +330,8 @@ impl<'a> Operands<'a> {
             self.push(a.operand, a.scalar, &a_matrix.offset);
         }
         self.push(b.operand, b.scalar, &b_matrix.offset);
-        let MatMulLayout { depth, apart, batched, .. } = layout;
-        self.batched |= batched;
-        Ok(Term { depth, apart, batched, turned: [a_columns, b_rows] })
+        self.batched |= layout.batched;
+        Ok(layout)
     }
 
     pub(super) fn epilogue_input(&mut self, value: ValueId) -> Result<Input, Refusal> {
