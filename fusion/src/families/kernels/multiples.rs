@@ -1,8 +1,8 @@
 //! Kernels for sizes that are multiples of a number. A family is asked with each such symbol times its number in the symbol's
 //! place, so that it sees what divides rows and strides; what it says of the launch is read back.
 
-use super::{Launch, Pointer, Refusal, Scratch, of_family};
-use crate::base::program::{Operand, Program, Step};
+use super::{Launch, Refusal, of_family};
+use crate::base::program::{Program, Step};
 use crate::base::variants::{Variant, Variants};
 use crate::base::view::{Mode, View};
 use graphene_frontend::dim::{Dim, DimError, Symbol};
@@ -62,45 +62,34 @@ fn of_multiples(step: &Step, variant: &Variant, multiples: &Multiples) -> Result
         let replaced = body.replace(symbol, &multiple);
         body = replaced.map_err(|_| Refusal::Layout("operations that take no such multiples"))?;
     }
-    let operands = |operands: &[Operand]| {
-        let view = |operand: &Operand| {
-            Ok(Operand { view: in_view(&operand.view, multiples)?, ..operand.clone() })
-        };
-        operands.iter().map(view).collect::<Result<Vec<_>, DimError>>()
-    };
-    let (inputs, outputs) = (operands(&step.inputs)?, operands(&step.outputs)?);
-    let step = of_variants(step, vec![variant.clone()]);
-    Ok(Step { body: Arc::new(body), inputs, outputs, ..step })
-}
-
-fn in_view(view: &View, multiples: &Multiples) -> Result<View, DimError> {
-    let replaced = |dim: &Dim| {
-        multiples.iter().try_fold(dim.clone(), |dim, (symbol, of)| {
-            dim.replace(symbol, &(&Dim::symbol(symbol.name()) * &Dim::from(*of)))
-        })
-    };
-    let mode = |Mode { size, stride }: &Mode| {
-        Ok(Mode { size: replaced(size)?, stride: replaced(stride)? })
-    };
-    let modes = view.modes.iter().map(mode).collect::<Result<_, DimError>>()?;
-    Ok(View { offset: replaced(&view.offset)?, modes })
+    let mut step = Step { body: Arc::new(body), ..of_variants(step, vec![variant.clone()]) };
+    let views = step.inputs.iter_mut().chain(&mut step.outputs).map(|operand| &mut operand.view);
+    let dims = views.flat_map(|View { offset, modes }| {
+        modes.iter_mut().flat_map(|Mode { size, stride }| [size, stride]).chain([offset])
+    });
+    replace(dims, multiples, |symbol, of| Ok(symbol * of))?;
+    Ok(step)
 }
 
 /// The launch in the original symbols: each `s` is replaced by `floor(s / number)`.
-fn in_symbols(launch: Launch, multiples: &Multiples) -> Result<Launch, DimError> {
-    let back = |dim: &Dim| {
-        multiples.iter().try_fold(dim.clone(), |dim, (symbol, of)| {
-            dim.replace(symbol, &Dim::symbol(symbol.name()).floor_div(&Dim::from(*of))?)
-        })
-    };
-    let symbols = launch.symbols.iter().map(back).collect::<Result<_, _>>()?;
-    let pointer = |Pointer { operand, offset }: &Pointer| {
-        Ok(Pointer { operand: *operand, offset: back(offset)? })
-    };
-    let pointers = launch.pointers.iter().map(pointer).collect::<Result<_, DimError>>()?;
-    let scratch = |Scratch { scalar, elements }: &Scratch| {
-        Ok(Scratch { scalar: *scalar, elements: back(elements)? })
-    };
-    let scratch = launch.scratch.iter().map(scratch).collect::<Result<_, DimError>>()?;
-    Ok(Launch { symbols, pointers, scratch, ..launch })
+fn in_symbols(mut launch: Launch, multiples: &Multiples) -> Result<Launch, DimError> {
+    let offsets = launch.pointers.iter_mut().map(|pointer| &mut pointer.offset);
+    let elements = launch.scratch.iter_mut().map(|scratch| &mut scratch.elements);
+    let dims = launch.symbols.iter_mut().chain(offsets).chain(elements);
+    replace(dims, multiples, |symbol, of| symbol.floor_div(of))?;
+    Ok(launch)
+}
+
+/// Replaces each of these symbols in some dims by what is made of it and of its number.
+fn replace<'a>(
+    dims: impl Iterator<Item = &'a mut Dim>,
+    multiples: &Multiples,
+    made: impl Fn(&Dim, &Dim) -> Result<Dim, DimError>,
+) -> Result<(), DimError> {
+    for dim in dims {
+        for (symbol, of) in multiples {
+            *dim = dim.replace(symbol, &made(&Dim::symbol(symbol.name()), &Dim::from(*of))?)?;
+        }
+    }
+    Ok(())
 }
