@@ -231,10 +231,13 @@ fn own_variants(target: &Target, family: Family, body: &Graph, sizes: &Bindings)
 }
 
 fn variants_of_matmuls(target: &Target, body: &Graph, planned: &Bindings) -> Option<Variants> {
-    let rows = rows_of_matmul(body)?;
+    let all = rows_of_matmul(body)?;
+    let rows = all.iter().product::<Dim>();
     let matmuls = MatMuls::of(target, body)?;
     if let Some(sizes) = matmuls.estimated(target) {
-        let divisor = if matmuls.shared { divisor_of_rows(body)? } else { 1 };
+        // A number that divides the rows, where they are a product.
+        let known = all.iter().filter_map(Dim::known).filter(|_| matmuls.shared);
+        let divisor = known.fold(1, |all, size| all.saturating_mul(size.max(1)));
         let planned = rows.eval(planned).ok();
         return Some(matmuls.variants_by_estimates(target, &sizes, &rows, (divisor, planned)));
     }
@@ -244,7 +247,7 @@ fn variants_of_matmuls(target: &Target, body: &Graph, planned: &Bindings) -> Opt
 }
 
 fn variants_of_layers(target: &Target, body: &Graph) -> Option<Variants> {
-    let rows = rows_of_matmul(body)?;
+    let rows = rows_of_matmul(body)?.iter().product::<Dim>();
     let dtype = body.ty(body.matmuls().first()?.value()).dtype;
     let all = all_rows_of_layers(target, dtype).iter().map(|&(name, of_block, of_core)| {
         let when = match of_core.saturating_mul(i64::from(target.cores)) {
@@ -257,21 +260,13 @@ fn variants_of_layers(target: &Target, body: &Graph) -> Option<Variants> {
     Some(Variants(all.collect()))
 }
 
-/// The rows of the first matmul that its tiles are cut from: those of all matrices where they share B, and of one
+/// The axes of the rows of the first matmul that its tiles are cut from: those of all matrices where they share B, and of one
 /// where each has its own.
-fn rows_of_matmul(body: &Graph) -> Option<Dim> {
+fn rows_of_matmul(body: &Graph) -> Option<&[Dim]> {
     let node = body.node(*body.matmuls().first()?);
     let shared = body.ty(node.input(1)?).rank() == 2;
     let (_, rows) = node.outputs()[0].shape.split_last()?;
-    let first = if shared { 0 } else { rows.len() - 1 };
-    Some(rows[first..].iter().product::<Dim>())
-}
-
-/// A number that divides a product of such sizes.
-fn divisor_of_rows(body: &Graph) -> Option<i64> {
-    let node = body.node(*body.matmuls().first()?);
-    let (_, rows) = node.outputs()[0].shape.split_last()?;
-    Some(rows.iter().filter_map(Dim::known).fold(1, |all, size| all.saturating_mul(size.max(1))))
+    Some(&rows[if shared { 0 } else { rows.len() - 1 }..])
 }
 
 /// A tile that matmuls are cut into.
