@@ -91,10 +91,8 @@ pub(super) fn function_after(
 ) -> Result<(Function, Vec<ValueId>), Refusal> {
     let walk = |value| if value == one { Walk::Stop } else { Walk::On };
     let others = leaves(body, outputs, &walk);
-    let input = |value: ValueId| match value == one {
-        true => Some(0),
-        false => others.iter().position(|x| *x == value).map(|i| i + 1),
-    };
+    let order = [&[one][..], &others[..]].concat();
+    let input = |value: ValueId| order.iter().position(|x| *x == value);
     Ok((function(body, outputs, &input)?, others))
 }
 

@@ -3,7 +3,7 @@
 use super::function::{Walk, function, leaves};
 use super::matmul_layout::MatMulLayout;
 use super::operand::Matrix;
-use super::sums::{Sum, is_gated, summed};
+use super::sums::{is_gated, summed};
 use super::{
     Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, by_name, ensure,
     made, tiles,
@@ -42,26 +42,26 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let alike = terms.iter().all(|term| (term.batched, term.turned) == (batched, turned));
     ensure(alike, Refusal::Layout("matmuls of several layouts"))?;
     // What the template has of both gated matmuls: the function's first input and its last.
-    let (sum, value) = match &matmuls[..] {
+    let ((sum, others), value) = match &matmuls[..] {
         [gate, value] if gated => {
             terms.truncate(1);
-            (Sum { value: gate.value(), others: Vec::new() }, Some(value.value()))
+            ((gate.value(), Vec::new()), Some(value.value()))
         }
         _ => (summed(body, &matmuls)?, None),
     };
     let given = body.given();
-    let is_sum = |of: ValueId| of == sum.value || Some(of) == value;
+    let is_sum = |of: ValueId| of == sum || Some(of) == value;
     let stops = |value| if is_sum(value) { Walk::Stop } else { Walk::On };
     let mut values = leaves(body, &given, &stops);
-    values.extend(leaves(body, &sum.others, &|_| Walk::On));
+    values.extend(leaves(body, &others, &|_| Walk::On));
     values.sort_unstable();
     values.dedup();
     let inputs = values.iter().chain(&value);
     let inputs: Vec<ValueId> = inputs.copied().collect();
     let place = |value: ValueId| inputs.iter().position(|x| *x == value).map(|i| i + 1);
-    let outer = |value: ValueId| if value == sum.value { Some(0) } else { place(value) };
+    let outer = |value: ValueId| if value == sum { Some(0) } else { place(value) };
     let mut total = Function::input(0);
-    for other in &sum.others {
+    for other in &others {
         total = total + function(body, &[*other], &place)?;
     }
     let inner = std::iter::once(total).chain((1..=inputs.len()).map(Function::input));

@@ -178,19 +178,14 @@ impl<'a> Chain<'a> {
         let mut values = leaves(body, &given, &walk);
         let skip = input.is_some_and(|input| values.contains(&input));
         values.retain(|value| Some(*value) != input);
-        let place = |value: ValueId| {
-            if value == matmul.value() {
-                Some(0)
-            } else if skip && Some(value) == input {
-                Some(values.len() + 1)
-            } else {
-                values.iter().position(|x| *x == value).map(|i| i + 1)
-            }
-        };
+        let skipped = input.filter(|_| skip);
+        let order = std::iter::once(matmul.value()).chain(values.iter().copied()).chain(skipped);
+        let order: Vec<ValueId> = order.collect();
+        let place = |value: ValueId| order.iter().position(|x| *x == value);
         let function = function(body, &given, &place)?;
         let width = shape.last().and_then(Dim::known);
         let width = width.ok_or(Refusal::Layout("layers of unknown width"))?;
-        let whole = !skip || input.is_none_or(|input| body.ty(input).shape == *shape);
+        let whole = skipped.is_none_or(|input| body.ty(input).shape == *shape);
         ensure(whole, Refusal::Layout("an input that is repeated"))?;
 
         let mut operands = Operands::new(self.site, shape, Some(self.scalar));

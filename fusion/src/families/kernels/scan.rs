@@ -2,6 +2,7 @@
 
 use super::operand::{Axes, spread};
 use super::{Dims, Launch, Refusal, Site, StepOperand, WIDTH, made};
+use crate::base::view::View;
 use graphene_frontend::op::{CumulativeOp, Op};
 use graphene_frontend::{Dim, Graph};
 use graphene_ir::kernel::Binary;
@@ -33,12 +34,8 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let order: Vec<usize> = (0..rank).filter(|&at| at != axis).chain([axis]).collect();
     let x = spread(x.view, &y.view.shape())?.transpose(&order);
     let y = y.view.transpose(&order);
-    let axes = Axes {
-        sizes: y.shape(),
-        strides: [&x, &y]
-            .map(|view| view.modes.iter().map(|mode| mode.stride.clone()).collect())
-            .to_vec(),
-    };
+    let strides = |view: &View| view.modes.iter().map(|mode| mode.stride.clone()).collect();
+    let axes = Axes { sizes: y.shape(), strides: vec![strides(&x), strides(&y)] };
     let mut dims: Dims = axes.named("N").collect();
     let offsets: Vec<&Dim> = pointers.iter().map(|pointer| &pointer.offset).collect();
     let vector = axes.vector(&offsets, WIDTH / from.bytes().max(to.bytes()));

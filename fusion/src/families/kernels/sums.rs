@@ -12,17 +12,11 @@ pub(crate) fn is_gated(body: &Graph) -> bool {
         && summed(body, &matmuls).is_err()
 }
 
-/// What becomes of several matmuls: they are added, and with them other values.
-pub(super) struct Sum {
-    /// The sum of all matmuls and the others; the matmul itself if there is one.
-    pub(super) value: ValueId,
-    pub(super) others: Vec<ValueId>,
-}
-
-/// The sum that matmuls end in; each is added to it once, and nothing else reads one.
-pub(super) fn summed(body: &Graph, matmuls: &[NodeId]) -> Result<Sum, Refusal> {
+/// The sum that matmuls end in, and the other values that are added; the matmul itself if there is one. Each is added once, and
+/// nothing else reads one.
+pub(super) fn summed(body: &Graph, matmuls: &[NodeId]) -> Result<(ValueId, Vec<ValueId>), Refusal> {
     if let [one] = matmuls {
-        return Ok(Sum { value: one.value(), others: Vec::new() });
+        return Ok((one.value(), Vec::new()));
     }
     let is_sum = |value: ValueId| *body.operation(value).0 == Op::Binary(Binary::Add);
     let added_in = |value: ValueId| {
@@ -33,8 +27,7 @@ pub(super) fn summed(body: &Graph, matmuls: &[NodeId]) -> Result<Sum, Refusal> {
     let shape = |value: ValueId| &body.ty(value).shape;
     let sum = sum_of(&terms, is_sum, added_in, operands);
     let sum = sum.filter(|(value, _)| shape(*value) == shape(terms[0]));
-    let (value, others) = sum.ok_or(Refusal::Operation("several matmuls that are not added"))?;
-    Ok(Sum { value, others })
+    sum.ok_or(Refusal::Operation("several matmuls that are not added"))
 }
 
 /// The value that adds all terms, and the other addends. Each term is added once and read by nothing else; no other addend
