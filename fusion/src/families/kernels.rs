@@ -249,15 +249,10 @@ impl<'a> Site<'a> {
         self.program.buffer(buffer).is_weight()
     }
 
-    /// The operand that an input of the body is.
-    fn input(&self, value: ValueId) -> Option<StepOperand> {
-        self.step.body.place_of_input(value).map(StepOperand::Input)
-    }
-
-    /// The operand that a value is; it is refused why, if there is none.
+    /// The operand that a value is; it is refused why, if it is no input of the body.
     fn read(&self, value: Option<ValueId>, why: &'static str) -> Result<TypedOperand<'a>, Refusal> {
-        let operand = value.and_then(|value| self.input(value));
-        self.operand(operand.ok_or(Refusal::Operation(why))?)
+        let number = value.and_then(|value| self.step.body.place_of_input(value));
+        self.operand(StepOperand::Input(number.ok_or(Refusal::Operation(why))?))
     }
 
     /// A launch for each variant, beside a call of the library that of the kernel that stands in for it.

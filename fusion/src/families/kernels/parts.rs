@@ -15,7 +15,6 @@ use graphene_frontend::op::{Op, PadMode, SliceAxis};
 use graphene_ir::kernel::Number;
 use graphene_ir::template::conv::Filled;
 use graphene_ir::template::parts::{Part, Parts, Source};
-use std::collections::BTreeSet;
 
 /// Bytes of a kernel's parameters at most, whatever compiles it: 8 for each operand, 4 for each symbol.
 const PARAMETERS: usize = 4096;
@@ -68,10 +67,8 @@ pub(super) fn launch(site: &Site<'_>, other: Refusal) -> Result<Launch, Refusal>
 /// Whether a kernel's symbols can have the value: it is not negative, and less than 2³¹ where no symbol is beyond
 /// [`LONGEST`].
 fn is_symbol(dim: &Dim) -> bool {
-    let mut symbols = BTreeSet::new();
-    dim.collect_symbols(&mut symbols);
     let mut long = Bindings::new();
-    let bound = symbols.into_iter().try_for_each(|symbol| long.bind(symbol, LONGEST));
+    let bound = dim.symbols().into_iter().try_for_each(|symbol| long.bind(symbol, LONGEST));
     let most = bound.and_then(|()| dim.eval(&long));
     dim.lower_bound().is_some_and(|least| least >= 0)
         && most.is_ok_and(|most| most <= i64::from(i32::MAX))
@@ -87,10 +84,9 @@ fn type_of(site: &Site<'_>) -> DType {
 
 /// What an input of the operation is.
 fn input(site: &Site<'_>, value: ValueId) -> Result<What, Refusal> {
-    let none = Refusal::Layout("parts that are no operands");
-    let operand = site.input(value).ok_or(none.clone())?;
-    let StepOperand::Input(number) = operand else { return Err(none) };
-    Ok(What::Copied(operand, site.step.inputs[number].view.clone()))
+    let number = site.step.body.place_of_input(value);
+    let number = number.ok_or(Refusal::Layout("parts that are no operands"))?;
+    Ok(What::Copied(StepOperand::Input(number), site.step.inputs[number].view.clone()))
 }
 
 fn copied(site: &Site<'_>) -> Result<Vec<Piece>, Refusal> {
