@@ -180,8 +180,7 @@ impl Lowering<'_> {
 
     /// A weight that is made when the program is compiled.
     fn made(&mut self, value: ValueId) -> Rebuilt<Operand> {
-        let recipe = recipe(self.graph, value)?;
-        Ok(self.store(value, BufferKind::derived(recipe), None))
+        Ok(self.store(value, BufferKind::derived(recipe(self.graph, value)?), None))
     }
 
     /// A buffer with a value's dims in this order in memory, beside the value as others read it.
@@ -369,8 +368,7 @@ impl Lowering<'_> {
         executor: Executor,
     ) -> Rebuilt<Operand> {
         let copy = self.store(value, BufferKind::Intermediate, None);
-        let origin = Origin::Before(number);
-        self.push_copy(origin, value, place, copy.clone(), executor)?;
+        self.push_copy(Origin::Before(number), value, place, copy.clone(), executor)?;
         Ok(copy)
     }
 
@@ -444,8 +442,7 @@ impl Lowering<'_> {
                 continue;
             }
             let to = self.buffer(*value, BufferKind::Output(number), None);
-            let origin = Origin::Output(number);
-            self.push_copy(origin, *value, place, to, Executor::Template)?;
+            self.push_copy(Origin::Output(number), *value, place, to, Executor::Template)?;
         }
         // An output's memory is the caller's: nothing may be written over it afterwards.
         for step in &mut self.program.steps {

@@ -97,8 +97,7 @@ impl FromStr for Parameters {
             let (name, value) = word.split_once('=').ok_or_else(no)?;
             let value: i64 = value.parse().map_err(|_| no())?;
             // A kernel's checks multiply these.
-            let small = (0..=1 << 16).contains(&value);
-            if !small || values.insert(name, value).is_some() {
+            if !(0..=1 << 16).contains(&value) || values.insert(name, value).is_some() {
                 return Err(no());
             }
         }

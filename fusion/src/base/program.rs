@@ -288,8 +288,7 @@ impl fmt::Display for Program {
             writeln!(f, "  @{i} = {kind} {}[{}] {:?}", buffer.dtype, buffer.elements, buffer.name)?;
         }
         for (id, step) in self.step_ids().zip(&self.steps) {
-            let by = step.executor.suffix();
-            writeln!(f, "  {id} {} {:?}{by}", step.family, step.name)?;
+            writeln!(f, "  {id} {} {:?}{}", step.family, step.name, step.executor.suffix())?;
             if step.variants.all().len() > 1 {
                 writeln!(f, "    variants {}", step.variants)?;
             }

@@ -121,8 +121,7 @@ fn variants_by_estimates(
     let of_kind = kinds.iter().enumerate().map(|(number, &(name, consumers, keys))| {
         let stages = if consumers == 3 { 3 } else { 2 };
         let parameters = Some(Parameters::Fmha(FmhaParameters { consumers, keys, stages }));
-        let when = When::Fastest(times[number..].to_vec());
-        Variant { name, when, parameters }
+        Variant { name, when: When::Fastest(times[number..].to_vec()), parameters }
     });
     let mut variants: Vec<Variant> = of_kind.collect();
     let known: Option<Vec<i64>> = times.iter().map(Dim::known).collect();

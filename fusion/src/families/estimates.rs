@@ -184,8 +184,7 @@ pub(crate) fn best_shapes(
         let now = lost(&among);
         let with = |&shape: &usize| lost(&[&among[..], &[shape]].concat());
         let others = every.iter().filter(|shape| !among.contains(shape));
-        let best = others.map(|shape| (*shape, with(shape))).min_by(|a, b| a.1.total_cmp(&b.1));
-        match best {
+        match others.map(|shape| (*shape, with(shape))).min_by(|a, b| a.1.total_cmp(&b.1)) {
             Some((shape, then)) if then < now => among.push(shape),
             _ => break,
         }

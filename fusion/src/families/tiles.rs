@@ -254,8 +254,7 @@ fn variants_of_layers(target: &Target, body: &Graph) -> Option<Variants> {
             0 => When::Always,
             least => When::AtLeast(rows.clone(), least),
         };
-        let parameters = Some(Parameters::Mlp(MlpParameters { rows: of_block }));
-        Variant { name, when, parameters }
+        Variant { name, when, parameters: Some(Parameters::Mlp(MlpParameters { rows: of_block })) }
     });
     Some(Variants(all.collect()))
 }

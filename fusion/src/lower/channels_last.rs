@@ -142,8 +142,7 @@ impl Lowering<'_> {
     pub(super) fn pools_channels_last(&self, group: &Group) -> Option<bool> {
         let &[id] = &group.nodes[..] else { return None };
         let node = self.graph.node(id);
-        let place = self.places.get(&(*node.inputs().first()?)?)?;
-        let view = &place.view;
+        let view = &self.places.get(&node.input(0)?)?.view;
         let turned = view.is_channels_last() && !view.is_contiguous();
         let cpu = self.target.kind == Kind::Cpu;
         let pooling = cpu && is_pooling(node.op());
@@ -163,10 +162,9 @@ impl Lowering<'_> {
     pub(super) fn channels_last(&self, group: &Group, writes: &[ValueId]) -> Option<NodeId> {
         let conv = group.nodes.iter().copied().find(|id| self.channels_last.contains(id))?;
         let dtype = |value: ValueId| self.graph.ty(value).dtype;
-        let (single, bytes) = (DType::F32, dtype(conv.value()) == DType::I32);
-        let taken =
-            bytes || writes.len() == 1 && writes.iter().all(|value| dtype(*value) == single);
-        (taken || self.target.kind != Kind::Cpu).then_some(conv)
+        let bytes = dtype(conv.value()) == DType::I32;
+        let single = matches!(writes, [only] if dtype(*only) == DType::F32);
+        (bytes || single || self.target.kind != Kind::Cpu).then_some(conv)
     }
 
     /// Whether all that read a value are such convolutions, of which it is the image.

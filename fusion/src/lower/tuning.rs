@@ -56,8 +56,7 @@ pub fn fingerprint(program: &Program, step: &Step, target: &Target) -> String {
     for (what, operands) in [("reads", &step.inputs), ("writes", &step.outputs)] {
         for Operand { buffer, view } in operands {
             let buffer = program.buffer(*buffer);
-            let weight = buffer.is_weight();
-            let _ = writeln!(text, "{what} {} {view} {weight}", buffer.dtype);
+            let _ = writeln!(text, "{what} {} {view} {}", buffer.dtype, buffer.is_weight());
         }
     }
     format!("{:016x}", hash(text.as_bytes()))

@@ -39,8 +39,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let mut mask = Mask::None;
     if let Some(mask_value) = node.input(3) {
         let operand = site.read(Some(mask_value), computed)?;
-        let shape = [&q[0], &q[1], &q[2], &k[2]].map(Clone::clone);
-        mask = mask_of(&operand, &shape, &mut dims)?;
+        mask = mask_of(&operand, &[&q[0], &q[1], &q[2], &k[2]].map(Clone::clone), &mut dims)?;
         pointers.push(operand.pointer());
     }
     let scalar = operands[0].scalar;

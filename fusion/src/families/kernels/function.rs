@@ -89,11 +89,9 @@ pub(super) fn function_after(
     outputs: &[ValueId],
     one: ValueId,
 ) -> Result<(Function, Vec<ValueId>), Refusal> {
-    let walk = |value| if value == one { Walk::Stop } else { Walk::On };
-    let others = leaves(body, outputs, &walk);
+    let others = leaves(body, outputs, &|value| if value == one { Walk::Stop } else { Walk::On });
     let order = [&[one][..], &others[..]].concat();
-    let input = |value: ValueId| order.iter().position(|x| *x == value);
-    Ok((function(body, outputs, &input)?, others))
+    Ok((function(body, outputs, &|value| order.iter().position(|x| *x == value))?, others))
 }
 
 /// The numbers in which an operation on elements can be computed.

@@ -56,8 +56,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     values.extend(leaves(body, &others, &|_| Walk::On));
     values.sort_unstable();
     values.dedup();
-    let inputs = values.iter().chain(&value);
-    let inputs: Vec<ValueId> = inputs.copied().collect();
+    let inputs: Vec<ValueId> = values.iter().chain(&value).copied().collect();
     let place = |value: ValueId| inputs.iter().position(|x| *x == value).map(|i| i + 1);
     let outer = |value: ValueId| if value == sum { Some(0) } else { place(value) };
     let mut total = Function::input(0);

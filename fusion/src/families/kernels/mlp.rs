@@ -147,8 +147,7 @@ impl<'a> Chain<'a> {
             if let Some(number) = matmuls.iter().position(|&matmul| matmul == id) {
                 let follows = layer == number.checked_sub(1);
                 ensure(follows, Refusal::Operation("matmuls that are no chain"))?;
-                let input = node.input(0);
-                inputs.push(input.ok_or(Refusal::Operation("a matmul of nothing"))?);
+                inputs.push(node.input(0).ok_or(Refusal::Operation("a matmul of nothing"))?);
                 layer = Some(number);
             }
             layer.map(|layer| layer_of.insert(id, layer));

@@ -221,8 +221,7 @@ fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
         parts.push(Part { source, to: target, vector });
     }
     let threads = pointwise::threads(site, &items, &mut dims);
-    let template = Parts { arch: site.arch, parts, threads };
-    let made = made!(template)?;
+    let made = made!(Parts { arch: site.arch, parts, threads })?;
     let kernel = &made.0;
     let bytes = 8 * kernel.params.len() + 4 * kernel.symbols.len();
     ensure(bytes <= PARAMETERS, Refusal::Operation("so many parts"))?;

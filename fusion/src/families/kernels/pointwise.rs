@@ -102,8 +102,7 @@ fn transpose(
     let load = vector(&input.view.offset, from, columns);
     let store = vector(&output.view.offset, to, rows);
     let template = Transpose { arch: site.arch, x, y, load, store };
-    let pointers = vec![input.pointer(), output.pointer()];
-    Ok(Some(site.launch(made!(template)?, &dims, pointers)))
+    Ok(Some(site.launch(made!(template)?, &dims, vec![input.pointer(), output.pointer()])))
 }
 
 /// Whether the type has integers that single precision does not hold, and a kernel may compute with them.

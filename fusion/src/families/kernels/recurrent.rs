@@ -96,8 +96,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let cores = i64::from(site.target.cores);
     let parts = rows.minimum(&Dim::from((cores / layer.blocks()).max(1)));
     let sizes = [("steps", steps.clone()), ("batch", batch.clone()), ("parts", parts)];
-    let dims = Dims::from(by_name(sizes));
-    let launch = site.launch(made!(layer)?, &dims, operands.pointers);
+    let launch = site.launch(made!(layer)?, &Dims::from(by_name(sizes)), operands.pointers);
     Ok(Launch { scratch, ..launch })
 }
 

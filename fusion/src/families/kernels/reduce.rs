@@ -54,8 +54,7 @@ impl<'a> Rows<'a> {
         let mut rows = Self { body, full, reduced, totals: Vec::new(), outs: Vec::new() };
         let mut made: Vec<(ValueId, Function)> = Vec::new();
         for (id, _) in &of_rows {
-            let result = rows.result(*id, &made)?;
-            made.push((id.value(), result));
+            made.push((id.value(), rows.result(*id, &made)?));
         }
         for (_, value) in body.outputs() {
             rows.outs.push(rows.value(*value, &made)?);
@@ -165,8 +164,7 @@ fn axes(body: &Graph, id: NodeId, op: &Op) -> Option<Vec<usize>> {
 }
 
 fn operand(body: &Graph, id: NodeId, place: usize) -> Result<ValueId, Refusal> {
-    let value = body.node(id).input(place);
-    value.ok_or(Refusal::Operation("a reduction of nothing"))
+    body.node(id).input(place).ok_or(Refusal::Operation("a reduction of nothing"))
 }
 
 /// A step's operands along the axes of rows and those of columns.

@@ -72,8 +72,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     };
     dims.insert("columns".to_owned(), columns);
     let rows = all.into_iter().map(|(operand, matrix)| Pointer { operand, offset: matrix.offset });
-    let pointers = rows.chain(indices).collect();
-    Ok(site.launch(made!(template)?, &dims, pointers))
+    Ok(site.launch(made!(template)?, &dims, rows.chain(indices).collect()))
 }
 
 /// What is normalised in a body, and how.

@@ -290,8 +290,7 @@ fn heads(operand: StepOperand, Operand { view, .. }: &Operand) -> Option<Heads> 
     let first = modes.len().checked_sub(view.modes.len())?;
     modes.splice(first.., view.modes.iter().cloned());
     let modes: [Mode; 4] = modes.try_into().ok()?;
-    let pointer = Pointer::to(operand, view);
-    (modes[3].stride == 1).then_some(Heads { pointer, modes })
+    (modes[3].stride == 1).then_some(Heads { pointer: Pointer::to(operand, view), modes })
 }
 
 /// A mask whose dims are one where they repeat.
