@@ -1,7 +1,6 @@
 //! Which elements templates compute with, and the numbers that they hold.
 
-use graphene_frontend::tensor::{Element, Tensor};
-use graphene_frontend::{DType, Graph, NodeId, ValueId};
+use graphene_frontend::{DType, Graph, NodeId, Tensor, ValueId};
 use graphene_ir::target::Target;
 use graphene_ir::template::multistage::By;
 use graphene_ir::tensor::Scalar;
@@ -37,23 +36,20 @@ pub(crate) fn is_plain(dtype: DType) -> bool {
 
 /// The number that all elements of a tensor are, of types that hold numbers which rules or kernels ask for.
 pub(crate) fn splat(tensor: &Tensor) -> Option<f64> {
-    fn same<T: Element>(tensor: &Tensor, to: impl Fn(T) -> f64) -> Option<f64> {
-        let (first, rest) = tensor.as_slice::<T>().ok()?.split_first()?;
+    fn same<T: PartialEq + Copy>(all: &[T], to: impl Fn(T) -> f64) -> Option<f64> {
+        let (first, rest) = all.split_first()?;
         rest.iter().all(|x| x == first).then(|| to(*first))
     }
     match tensor.dtype() {
-        DType::F32 => same::<f32>(tensor, f64::from),
-        DType::F64 => same::<f64>(tensor, |x| x),
-        DType::F16 => same::<f16>(tensor, f64::from),
-        DType::BF16 => same::<bf16>(tensor, f64::from),
-        DType::I32 => same::<i32>(tensor, f64::from),
-        DType::I64 => same::<i64>(tensor, |x| x as f64),
-        DType::U8 => same::<u8>(tensor, f64::from),
-        DType::I8 => same::<i8>(tensor, f64::from),
-        DType::Bool => {
-            let (first, rest) = tensor.bytes().split_first()?;
-            rest.iter().all(|x| x == first).then(|| f64::from(*first))
-        }
+        DType::F32 => same::<f32>(tensor.as_slice().ok()?, f64::from),
+        DType::F64 => same::<f64>(tensor.as_slice().ok()?, |x| x),
+        DType::F16 => same::<f16>(tensor.as_slice().ok()?, f64::from),
+        DType::BF16 => same::<bf16>(tensor.as_slice().ok()?, f64::from),
+        DType::I32 => same::<i32>(tensor.as_slice().ok()?, f64::from),
+        DType::I64 => same::<i64>(tensor.as_slice().ok()?, |x| x as f64),
+        DType::U8 => same::<u8>(tensor.as_slice().ok()?, f64::from),
+        DType::I8 => same::<i8>(tensor.as_slice().ok()?, f64::from),
+        DType::Bool => same::<u8>(tensor.bytes(), f64::from),
         _ => None,
     }
 }

@@ -70,18 +70,15 @@ impl View {
     /// `None` if whether a dim repeats depends on a symbol.
     pub fn expand(&self, shape: &[Dim]) -> Option<Self> {
         let lead = shape.len().checked_sub(self.modes.len())?;
-        let mut modes = Vec::with_capacity(shape.len());
-        for (axis, size) in shape.iter().enumerate() {
-            let own = axis.checked_sub(lead).map(|axis| &self.modes[axis]);
-            let stride = match own {
-                None => Dim::from(0),
+        let modes = shape.iter().enumerate().map(|(axis, size)| {
+            let stride = match axis.checked_sub(lead).map(|axis| &self.modes[axis]) {
                 Some(mode) if mode.size == *size => mode.stride.clone(),
-                Some(mode) if mode.size == 1 => Dim::from(0),
-                Some(_) => return None,
+                Some(mode) if mode.size != 1 => return None,
+                _ => Dim::from(0),
             };
-            modes.push(Mode { size: size.clone(), stride });
-        }
-        Some(Self { offset: self.offset.clone(), modes })
+            Some(Mode { size: size.clone(), stride })
+        });
+        Some(Self { offset: self.offset.clone(), modes: modes.collect::<Option<_>>()? })
     }
 
     /// The view under another shape of equally many elements, in row-major order.

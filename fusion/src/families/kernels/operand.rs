@@ -25,12 +25,10 @@ impl Axes {
     pub(super) fn of(views: &[&View]) -> Result<Self, Refusal> {
         let shape = views[0].shape();
         let order = views[0].memory_order().unwrap_or_else(|| (0..shape.len()).collect());
-        let mut strides = Vec::with_capacity(views.len());
-        for view in views {
-            strides.push(spread(view, &shape)?.transpose(&order).modes);
-        }
+        let modes = views.iter().map(|view| Ok(spread(view, &shape)?.transpose(&order).modes));
+        let modes = modes.collect::<Result<Vec<_>, Refusal>>()?;
         let sizes: Vec<Dim> = order.iter().map(|&axis| shape[axis].clone()).collect();
-        Ok(Self::merged(&sizes, &strides))
+        Ok(Self::merged(&sizes, &modes))
     }
 
     /// Without axes of size 1, and with those merged that lie one within the other everywhere.
