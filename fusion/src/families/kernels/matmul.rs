@@ -56,15 +56,14 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     values.extend(leaves(body, &others, &|_| Walk::On));
     values.sort_unstable();
     values.dedup();
-    let inputs: Vec<ValueId> = values.iter().chain(&value).copied().collect();
-    let place = |value: ValueId| inputs.iter().position(|x| *x == value).map(|i| i + 1);
-    let outer = |value: ValueId| if value == sum { Some(0) } else { place(value) };
+    let order: Vec<ValueId> = [sum].iter().chain(&values).chain(&value).copied().collect();
+    let place = |value: ValueId| order.iter().position(|x| *x == value);
     let mut total = Function::input(0);
     for other in &others {
         total = total + function(body, &[*other], &place)?;
     }
-    let inner = std::iter::once(total).chain((1..=inputs.len()).map(Function::input));
-    let function = function(body, &given, &outer)?.after(&Function::all(inner));
+    let inner = std::iter::once(total).chain((1..order.len()).map(Function::input));
+    let function = function(body, &given, &place)?.after(&Function::all(inner));
     let inputs = values.iter().map(|&value| operands.epilogue_input(value));
     let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
     let outputs = (0..given.len()).map(|number| operands.result(number));
