@@ -25,7 +25,6 @@ use crate::partition::costs::Costs;
 use crate::partition::cover::cover;
 use crate::partition::fusion_graph::FusionGraph;
 use crate::partition::join::join;
-use crate::partition::legal::Rules;
 use graphene_frontend::{Bindings, Graph, NodeId};
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeSet;
@@ -113,14 +112,13 @@ fn apart(graph: &Graph, target: &Target) -> Groups {
 /// The cover of least cost by legal groups; every change of view is a group beside them.
 fn fused(graph: &Graph, target: &Target, hints: &Bindings) -> Groups {
     let net = FusionGraph::new(graph, target, hints);
-    let rules = Rules { net: &net, target };
-    let costs = Costs::new(&net, target);
-    let candidates = candidates(&rules, &costs);
+    let costs = Costs::new(&net);
+    let candidates = candidates(&costs);
     let cover = cover(&candidates, net.len());
     let chosen = cover.chosen.iter().map(|&number| candidates.get(number));
     let chosen = chosen.map(|&Candidate { set, family, .. }| (set, family)).collect();
     let mut groups: Vec<Group> = Vec::with_capacity(cover.chosen.len());
-    for (set, family) in join(&rules, &costs, chosen) {
+    for (set, family) in join(&costs, chosen) {
         let mut nodes: Vec<NodeId> = set.iter().map(|op| net[op].node).collect();
         nodes.sort_unstable();
         let executor = executor(target, graph, &nodes);
@@ -135,7 +133,7 @@ fn fused(graph: &Graph, target: &Target, hints: &Bindings) -> Groups {
         groups.push(Group { family, nodes: vec![id], executor, cost });
     }
     let mut groups = arrange(graph, groups, net.constant.clone());
-    groups.boundaries = boundaries(&rules, &costs, &groups);
+    groups.boundaries = boundaries(&costs, &groups);
     let apart =
         |boundary: &&Boundary| boundary.reason == Reason::Apart && boundary.gain > Some(0.0);
     let apart = groups.boundaries.iter().filter(apart).count();

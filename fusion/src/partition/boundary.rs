@@ -3,7 +3,7 @@
 use crate::base::groups::{Boundary, Family, Group, GroupId, Groups, Reason};
 use crate::partition::costs::{Costs, Kept};
 use crate::partition::join::waits_through_others;
-use crate::partition::legal::{Rules, alone, family, is_fusible};
+use crate::partition::legal::{alone, family, is_fusible};
 use crate::partition::set::{OpId, Set};
 use graphene_frontend::{Graph, NodeId};
 use std::collections::{BTreeSet, HashMap};
@@ -33,16 +33,17 @@ pub(crate) fn stored(graph: &Graph, groups: &Groups) -> Vec<Boundary> {
     all.into_iter().map(boundary).collect()
 }
 
-pub(crate) fn boundaries(rules: &Rules<'_>, costs: &Costs<'_>, groups: &Groups) -> Vec<Boundary> {
-    let all = stored(rules.net.graph, groups);
+pub(crate) fn boundaries(costs: &Costs<'_>, groups: &Groups) -> Vec<Boundary> {
+    let net = costs.net;
+    let all = stored(net.graph, groups);
     let ops = |group: &Group| {
-        let mut ops: Vec<_> = group.nodes.iter().filter_map(|&id| rules.net.of_node(id)).collect();
+        let mut ops: Vec<_> = group.nodes.iter().filter_map(|&id| net.of_node(id)).collect();
         ops.sort_unstable();
         ops
     };
     let ops = groups.groups.iter().map(ops).collect();
-    let group_of = groups.group_of(rules.net.graph);
-    let apart = WhyApart { rules, costs, groups, group_of, all: &all, ops };
+    let group_of = groups.group_of(net.graph);
+    let apart = WhyApart { costs, groups, group_of, all: &all, ops };
     let mut found: HashMap<(GroupId, GroupId), (Reason, Option<f64>)> = HashMap::new();
     let boundary = |&Boundary { to, value, from, .. }: &Boundary| {
         let (reason, gain) = *found.entry((from, to)).or_insert_with(|| apart.why(from, to));
@@ -52,7 +53,6 @@ pub(crate) fn boundaries(rules: &Rules<'_>, costs: &Costs<'_>, groups: &Groups) 
 }
 
 struct WhyApart<'a> {
-    rules: &'a Rules<'a>,
     costs: &'a Costs<'a>,
     groups: &'a Groups,
     group_of: Vec<Option<GroupId>>,
@@ -68,7 +68,7 @@ impl WhyApart<'_> {
 
     /// Why one group does not hold the operations of two, and the seconds that it would gain.
     fn why(&self, from: GroupId, to: GroupId) -> (Reason, Option<f64>) {
-        let net = self.rules.net;
+        let net = self.costs.net;
         // Where no template takes the two: what one that did the work of both would gain.
         let none = |reason| (reason, self.gain(from, to, None));
         for id in [from, to] {
@@ -85,7 +85,7 @@ impl WhyApart<'_> {
         let Some(union) = a.zip(b).and_then(|(a, b)| a.union(b)) else {
             return none(Reason::Apart);
         };
-        let gain = match family(self.rules, union) {
+        let gain = match family(net, union) {
             Ok(family) => self.gain(from, to, Some((union, family))),
             // What the two launches are says more than which of their operations do not go together.
             Err(Reason::Mixed(..)) => {
@@ -123,7 +123,7 @@ impl WhyApart<'_> {
 
     /// What stays inside if two groups are one launch.
     fn kept(&self, from: GroupId, to: GroupId) -> Kept {
-        let net = self.rules.net;
+        let net = self.costs.net;
         let [a, b] = [from, to].map(|id| &self.ops[id.index()][..]);
         if !a.is_empty() && !b.is_empty() {
             return self.costs.kept(a, b);

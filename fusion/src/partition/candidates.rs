@@ -8,7 +8,7 @@
 use crate::base::groups::Family;
 use crate::partition::costs::Costs;
 use crate::partition::fusion_graph::{FusionGraph, Role, ShapeId};
-use crate::partition::legal::{Rules, family, is_fusible};
+use crate::partition::legal::{family, is_fusible};
 use crate::partition::set::{OpId, Set, bits};
 use graphene_frontend::{Op, ValueId};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -55,8 +55,8 @@ impl Candidates {
     }
 }
 
-pub(crate) fn candidates(rules: &Rules<'_>, costs: &Costs<'_>) -> Candidates {
-    let net = rules.net;
+pub(crate) fn candidates(costs: &Costs<'_>) -> Candidates {
+    let net = costs.net;
     let near = neighbours(net);
     let alone = |op: OpId| costs.of(Set::of(op), net[op].family).seconds();
     let alone: Vec<f64> = net.ids().map(alone).collect();
@@ -68,7 +68,7 @@ pub(crate) fn candidates(rules: &Rules<'_>, costs: &Costs<'_>) -> Candidates {
         let mut seen = HashSet::from([1_u64]);
         let mut pending = vec![Set::of(first)];
         while let Some(set) = pending.pop() {
-            let Ok(family) = family(rules, set) else { continue };
+            let Ok(family) = family(net, set) else { continue };
             let cost = costs.of(set, family).seconds();
             let apart: f64 = set.iter().map(|op| alone[op.index()]).sum();
             if set.len() == 1 || cost < apart {

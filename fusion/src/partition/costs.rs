@@ -16,7 +16,7 @@ use crate::families::layout::takes_views;
 use crate::families::library::are_matmul_call;
 use crate::families::tiles::rows_of_layers;
 use crate::partition::fusion_graph::{FusionGraph, Operation, Role};
-use crate::partition::grids::{Grids, of_items, vector_of};
+use crate::partition::grids::{self, of_items, vector_of};
 use crate::partition::legal::TILE_ROWS;
 use crate::partition::set::{OpId, Set};
 use graphene_frontend::op::{Op, ReduceOp, RnnCell};
@@ -60,7 +60,7 @@ pub(crate) struct Kept {
 }
 
 pub(crate) struct Costs<'a> {
-    net: &'a FusionGraph<'a>,
+    pub(crate) net: &'a FusionGraph<'a>,
     target: &'a Target,
     /// For each operation the seconds of its arithmetic on the whole machine.
     work: Vec<f64>,
@@ -78,11 +78,11 @@ struct MatMul {
 }
 
 impl<'a> Costs<'a> {
-    pub(crate) fn new(net: &'a FusionGraph<'a>, target: &'a Target) -> Self {
-        let work = net.ids().map(|op| work(net, op, target)).collect();
+    pub(crate) fn new(net: &'a FusionGraph<'a>) -> Self {
+        let work = net.ids().map(|op| work(net, op)).collect();
         let is_matmul = |op: &OpId| net.node(*op).op().is_matmul();
         let matmul = |op: OpId| Some(op).filter(is_matmul).map(|op| matmul(net, &net[op]));
-        Self { net, target, work, matmuls: net.ids().map(matmul).collect() }
+        Self { net, target: net.target, work, matmuls: net.ids().map(matmul).collect() }
     }
 
     pub(crate) fn of(&self, set: Set, family: Family) -> Cost {
@@ -309,9 +309,7 @@ impl<'a> Costs<'a> {
         match (self.target.kind, family) {
             (_, Family::Mlp) => self.chain_blocks(set, self.chain_rows(set)[0]),
             (_, Family::Fmha) => self.attention_blocks(set.first()),
-            (Kind::Cuda { .. }, _) => {
-                Grids { net: self.net, target: self.target }.blocks(set, family) as f64
-            }
+            (Kind::Cuda { .. }, _) => grids::blocks(self.net, set, family) as f64,
             (Kind::Cpu, _) => self.cpu_blocks(set, family),
         }
     }
@@ -378,8 +376,8 @@ impl<'a> Costs<'a> {
 }
 
 /// Seconds of an operation's arithmetic on the whole machine.
-fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> f64 {
-    let operation = &net[op];
+fn work(net: &FusionGraph<'_>, op: OpId) -> f64 {
+    let (operation, target) = (&net[op], net.target);
     let output = net.elements(operation.shape);
     let node = net.node(op);
     let input = |slot: usize| net.read(op, slot).map(|read| net.sizes(read.shape));

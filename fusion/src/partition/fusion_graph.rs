@@ -118,6 +118,7 @@ pub(crate) struct Operation {
 /// The operations of a graph that have to be placed.
 pub(crate) struct FusionGraph<'a> {
     pub(crate) graph: &'a Graph,
+    pub(crate) target: &'a Target,
     /// For each node whether it is made of constants alone.
     pub(crate) constant: Vec<bool>,
     pub(crate) layouts: Layouts,
@@ -149,10 +150,11 @@ struct ViewSource {
 
 impl<'a> FusionGraph<'a> {
     /// The operations of the graph, with what the target makes of them and sizes under these hints.
-    pub(crate) fn new(graph: &'a Graph, target: &Target, hints: &Bindings) -> Self {
+    pub(crate) fn new(graph: &'a Graph, target: &'a Target, hints: &Bindings) -> Self {
         let constant = constants(graph);
         let mut net = Self {
             graph,
+            target,
             layouts: Layouts::new(graph, &constant),
             constant,
             hints: planning_sizes(graph, hints),
@@ -165,7 +167,7 @@ impl<'a> FusionGraph<'a> {
         net.look_through_views();
         for (place, node) in net.order().into_iter().enumerate() {
             net.of_node[node.index()] = Some(OpId(place as u32));
-            let operation = net.operation(node, target);
+            let operation = net.operation(node);
             net.ops.push(operation);
         }
         net.connect();
@@ -262,7 +264,7 @@ impl<'a> FusionGraph<'a> {
         self.view_source[value.node.index()].map_or(value, |under| under.root)
     }
 
-    fn operation(&mut self, id: NodeId, target: &Target) -> Operation {
+    fn operation(&mut self, id: NodeId) -> Operation {
         let node = self.graph.node(id);
         let mut reads = Vec::with_capacity(node.inputs().len());
         for (slot, value) in node.inputs().iter().enumerate() {
@@ -287,9 +289,9 @@ impl<'a> FusionGraph<'a> {
         let shape = self.intern(&node.outputs()[0].shape);
         let family = Family::of(node.op()).expect("sources are no operations to place");
         // What no template takes alone, none takes with others.
-        let executor = executor(target, self.graph, &[id]);
+        let executor = executor(self.target, self.graph, &[id]);
         let role = match executor {
-            Executor::Template => self.role(id, target, &reads),
+            Executor::Template => self.role(id, &reads),
             Executor::Library | Executor::Reference => Role::Alone,
         };
         Operation {
@@ -305,8 +307,8 @@ impl<'a> FusionGraph<'a> {
         }
     }
 
-    fn role(&mut self, id: NodeId, target: &Target, reads: &[Read]) -> Role {
-        let node = self.graph.node(id);
+    fn role(&mut self, id: NodeId, reads: &[Read]) -> Role {
+        let (node, target) = (self.graph.node(id), self.target);
         let output = &node.outputs()[0];
         let ty = |slot: usize| node.input(slot).map(|v| self.graph.ty(v));
         let is_narrow = || node.input(1).is_some_and(|w| multiplies_narrow(self.graph, node, w));

@@ -4,7 +4,7 @@
 use crate::base::groups::Family;
 use crate::partition::candidates::NEAR;
 use crate::partition::costs::Costs;
-use crate::partition::legal::{Rules, family};
+use crate::partition::legal::family;
 use crate::partition::set::Set;
 use std::collections::{BTreeSet, HashSet};
 use std::hash::Hash;
@@ -13,16 +13,16 @@ use std::hash::Hash;
 pub(crate) type Chosen = (Set, Family);
 
 /// Joins groups that read each other, the two that gain most first, until none gains.
-pub(crate) fn join(rules: &Rules<'_>, costs: &Costs<'_>, mut groups: Vec<Chosen>) -> Vec<Chosen> {
-    while let Some((a, b, joined)) = best(rules, costs, &groups) {
+pub(crate) fn join(costs: &Costs<'_>, mut groups: Vec<Chosen>) -> Vec<Chosen> {
+    while let Some((a, b, joined)) = best(costs, &groups) {
         groups[a] = joined;
         groups.swap_remove(b);
     }
     groups
 }
 
-fn best(rules: &Rules<'_>, costs: &Costs<'_>, groups: &[Chosen]) -> Option<(usize, usize, Chosen)> {
-    let net = rules.net;
+fn best(costs: &Costs<'_>, groups: &[Chosen]) -> Option<(usize, usize, Chosen)> {
+    let net = costs.net;
     let mut group_of = vec![usize::MAX; net.len()];
     for (number, (set, _)) in groups.iter().enumerate() {
         set.iter().for_each(|op| group_of[op.index()] = number);
@@ -42,7 +42,7 @@ fn best(rules: &Rules<'_>, costs: &Costs<'_>, groups: &[Chosen]) -> Option<(usiz
                 before || spans > NEAR
             };
             let Some(union) = groups[from].0.union(set).filter(beyond) else { continue };
-            let Ok(family) = family(rules, union) else { continue };
+            let Ok(family) = family(net, union) else { continue };
             let joined = (union, family);
             let gain = seconds(groups[from]) + seconds(groups[to]) - seconds(joined);
             let better = gain > best.as_ref().map_or(0.0, |best| best.0);

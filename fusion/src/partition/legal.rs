@@ -16,7 +16,7 @@ use crate::partition::fusion_graph::{FusionGraph, Read, Role, Row, ShapeId};
 use crate::partition::set::{OpId, Set};
 use crate::rewrite::integers::multiplied_bytes;
 use graphene_frontend::{Binary, DType, Op};
-use graphene_ir::target::{Kind, Target};
+use graphene_ir::target::Kind;
 use graphene_ir::template::mlp::{Mlp, Warpgroups};
 use graphene_ir::{Feature, Scalar};
 use std::ops::RangeFrom;
@@ -37,7 +37,7 @@ struct Template {
     /// The kinds of operations that it is made of.
     made_of: u8,
     /// What else must hold; the family of the group.
-    check: fn(&Rules<'_>, Set) -> Result<Family, Reason>,
+    check: fn(&FusionGraph<'_>, Set) -> Result<Family, Reason>,
 }
 
 /// The first row that is made of the kinds at hand decides.
@@ -51,17 +51,11 @@ const TEMPLATES: &[Template] = &[
     Template { made_of: POINT | INTEGERS,     check: integers },
 ];
 
-pub(crate) struct Rules<'a> {
-    pub(crate) net: &'a FusionGraph<'a>,
-    pub(crate) target: &'a Target,
-}
-
 /// The family of the launch that computes these operations, or why there is none.
 ///
 /// # Errors
 /// The first reason found against it.
-pub(crate) fn family(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
-    let net = rules.net;
+pub(crate) fn family(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     if set.len() == 1 {
         return Ok(net[set.first()].family);
     }
@@ -74,7 +68,7 @@ pub(crate) fn family(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let mut inner =
         set.iter().flat_map(|op| &net[op].reads).filter(|read| is_inner(set, read.from));
     refuse_if(inner.any(|read| !read.direct), Reason::View)?;
-    (template.check)(rules, set)
+    (template.check)(net, set)
 }
 
 pub(crate) fn is_fusible(net: &FusionGraph<'_>, op: OpId) -> bool {
@@ -115,10 +109,10 @@ fn reads_inner(net: &FusionGraph<'_>, set: Set, op: OpId, slots: RangeFrom<usize
     net[op].reads.iter().any(|read| slots.contains(&read.slot) && is_inner(set, read.from))
 }
 
-fn loops(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
-    let shape = rules.net[set.first()].shape;
-    refuse_if(set.iter().any(|op| rules.net[op].shape != shape), Reason::Shape)?;
-    let numbers = || set.iter().filter_map(|op| rules.net[op].role.numbers());
+fn loops(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
+    let shape = net[set.first()].shape;
+    refuse_if(set.iter().any(|op| net[op].shape != shape), Reason::Shape)?;
+    let numbers = || set.iter().filter_map(|op| net[op].role.numbers());
     if !numbers().all(|numbers| numbers.single) && !numbers().all(|numbers| numbers.whole) {
         return Err(Reason::Numbers);
     }
@@ -126,11 +120,10 @@ fn loops(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
 }
 
 /// Matmuls of one shape with expressions of that shape after them; or layers.
-fn matmuls(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
-    let net = rules.net;
+fn matmuls(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     let is_matmul = |op: &OpId| net[*op].role == Role::MatMul;
     if net.matmuls(set).any(|op| reads_inner(net, set, op, 0..)) {
-        return layers(rules, set);
+        return layers(net, set);
     }
     let first = net.matmuls(set).next().expect("the template is chosen for its matmuls");
     points_have_shape(net, set, &[net[first].shape])?;
@@ -138,7 +131,7 @@ fn matmuls(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let types = |op: OpId| (operand_type(net.graph, net[op].node), net[op].dtype);
     refuse_if(net.matmuls(set).any(|op| types(op) != types(first)), Reason::Type)?;
     stores_what_waits(net, set, is_matmul, Family::MatMul)?;
-    if rules.target.kind == Kind::Cpu {
+    if net.target.kind == Kind::Cpu {
         return Ok(Family::MatMul);
     }
     let outer = set.iter().filter(|op| !is_matmul(op)).flat_map(|op| &net[op].reads);
@@ -224,8 +217,7 @@ fn are_gated(net: &FusionGraph<'_>, set: Set) -> bool {
 }
 
 /// A chain: matmul by weights, expressions of its shape, matmul by weights, …; what lies between stays on chip.
-fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
-    let net = rules.net;
+fn layers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     // For each member the layer that it belongs to; members stand in order.
     let mut layer_of: Vec<(OpId, usize)> = Vec::with_capacity(set.len());
     let mut shapes: Vec<ShapeId> = Vec::new();
@@ -236,7 +228,7 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let mut dtype = None;
     let mut rounded = false;
     for op in set.iter() {
-        if rounds_rows(rules, set, op) {
+        if rounds_rows(net, set, op) {
             rounded = true;
             continue;
         }
@@ -266,7 +258,7 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
             let other = |from: OpId| layer_of.iter().any(|&(own, of)| own == from && of < layer);
             for from in kept.filter(|&from| other(from)) {
                 let broadcast = net[from].shape != net[op].shape;
-                match rules.target.kind {
+                match net.target.kind {
                     Kind::Cpu if Some(net[from].dtype) != dtype => return Err(Reason::Type),
                     Kind::Cpu if broadcast => return Err(Reason::Shape),
                     Kind::Cuda { .. } if inputs[layer] != Some(from) || broadcast => {
@@ -284,13 +276,13 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     if rounded && (shapes.len() == 1 || !Warpgroups::are_for(&widths)) {
         return Err(Reason::Prologue(Family::MatMul));
     }
-    layers_fit(rules, dtype.expect("layers are matmuls"), &widths, turned)?;
+    layers_fit(net, dtype.expect("layers are matmuls"), &widths, turned)?;
     Ok(Family::Mlp)
 }
 
 /// Whether the operation rounds single precision from outside for a matmul alone, which warpgroups do as they read it.
-fn rounds_rows(rules: &Rules<'_>, set: Set, op: OpId) -> bool {
-    let (net, own) = (rules.net, &rules.net[op]);
+fn rounds_rows(net: &FusionGraph<'_>, set: Set, op: OpId) -> bool {
+    let own = &net[op];
     let of_half = matches!(own.dtype, DType::F16 | DType::BF16);
     if !of_half || !matches!(net.node(op).op(), Op::Cast { .. }) {
         return false;
@@ -300,24 +292,24 @@ fn rounds_rows(rules: &Rules<'_>, set: Set, op: OpId) -> bool {
     let is_matmul = |op: OpId| set.contains(op) && net[op].role == Role::MatMul;
     let only = matches!(written.readers[..], [reader] if is_matmul(reader)) && !written.given;
     let as_it_lies = read.direct && read.row_major && !is_inner(set, read.from);
-    rules.target.has(Feature::Wgmma) && single && only && as_it_lies
+    net.target.has(Feature::Wgmma) && single && only && as_it_lies
 }
 
 /// Whether layers of these widths run as one launch: on a CPU what two of them keep is a tile's; on a GPU the template
 /// says what a block has to have.
 fn layers_fit(
-    rules: &Rules<'_>,
+    net: &FusionGraph<'_>,
     dtype: DType,
     widths: &[i64],
     turned: [bool; 2],
 ) -> Result<(), Reason> {
-    let scalar = match (rules.target.kind, dtype) {
+    let scalar = match (net.target.kind, dtype) {
         (Kind::Cpu, _) => {
             let mut widths = widths.to_vec();
             widths.sort_unstable();
             let elements =
                 TILE_ROWS * widths.iter().rev().take(2).map(|&width| width as u64).sum::<u64>();
-            return fits(rules, elements * dtype.size() as u64);
+            return fits(net, elements * dtype.size() as u64);
         }
         (Kind::Cuda { .. }, DType::F16) => Scalar::F16,
         (Kind::Cuda { .. }, DType::BF16) => Scalar::Bf16,
@@ -325,13 +317,12 @@ fn layers_fit(
     };
     let [bytes, sums, limit] = Mlp::least(scalar, widths, turned).map(|bytes| bytes as u64);
     refuse_if(sums > limit, Reason::Memory { bytes: sums, limit })?;
-    fits(rules, bytes)
+    fits(net, bytes)
 }
 
 /// Functions of the rows of one shape, with expressions of that shape or of a value a row before and after them.
-fn rows(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
-    let net = rules.net;
-    let row = rows_agree(rules, set)?;
+fn rows(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
+    let row = rows_agree(net, set)?;
     points_have_shape(net, set, &[row.full, row.reduced])?;
     let norm = set.iter().any(|op| net[op].family == Family::Normalization);
     let family = if norm { Family::Normalization } else { Family::Reduction };
@@ -342,13 +333,12 @@ fn rows(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let follows = |op: OpId| net[op].producers.iter().any(|&producer| is_conv(producer));
     let before = |op: OpId| net[op].role.row().is_none() && net[op].shape == row.full;
     let is_late = family == Family::Reduction && set.iter().any(|op| before(op) && follows(op));
-    refuse_if(rules.target.kind == Kind::Cpu && image && is_late, Reason::Prologue(family))?;
+    refuse_if(net.target.kind == Kind::Cpu && image && is_late, Reason::Prologue(family))?;
     Ok(family)
 }
 
 /// The rows that all functions of rows in the set have, if they can share a launch.
-fn rows_agree(rules: &Rules<'_>, set: Set) -> Result<Row, Reason> {
-    let net = rules.net;
+fn rows_agree(net: &FusionGraph<'_>, set: Set) -> Result<Row, Reason> {
     let mut found: Option<Row> = None;
     for op in set.iter() {
         let Some(row) = net[op].role.row() else { continue };
@@ -366,13 +356,12 @@ fn rows_agree(rules: &Rules<'_>, set: Set) -> Result<Row, Reason> {
     }
     let row = found.expect("the template is chosen for its rows");
     let length: f64 = net.sizes(row.full)[row.first..].iter().product();
-    fits(rules, (length * 4.0) as u64)?;
+    fits(net, (length * 4.0) as u64)?;
     Ok(row)
 }
 
 /// Rows of tables, summed or scaled, and functions of those rows.
-fn embeddings(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
-    let net = rules.net;
+fn embeddings(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     let lookups = || set.iter().filter(|&op| net[op].role == Role::Lookup);
     let first = lookups().next().expect("the template is chosen for its lookups");
     let shape = net[first].shape;
@@ -388,14 +377,14 @@ fn embeddings(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         points_have_shape(net, set, &[shape])?;
         let written = set.iter().flat_map(|op| &net[op].writes);
         let results = written.filter(|written| written.is_stored(set)).count();
-        return match rules.target.kind {
+        return match net.target.kind {
             Kind::Cuda { .. } if results > 1 => Err(Reason::Results),
             Kind::Cuda { .. } | Kind::Cpu => Ok(Family::Gather),
         };
     }
-    let of_rows = rows_agree(rules, set)?;
+    let of_rows = rows_agree(net, set)?;
     let reduces = |op: OpId| net[op].family == Family::Reduction;
-    if rules.target.kind != Kind::Cpu && set.iter().any(reduces) {
+    if net.target.kind != Kind::Cpu && set.iter().any(reduces) {
         return Err(Reason::Mixed(Family::Gather, Family::Reduction));
     }
     if of_rows.full != shape || of_rows.first + row(first).len() != net.sizes(shape).len() {
@@ -416,14 +405,13 @@ fn only(net: &FusionGraph<'_>, set: Set, role: Role) -> Result<OpId, Reason> {
 }
 
 /// One convolution with expressions of its result's shape after it.
-fn convolutions(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
-    let net = rules.net;
+fn convolutions(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     let conv = only(net, set, Role::Convolution)?;
     refuse_if(reads_inner(net, set, conv, 0..), Reason::Prologue(Family::Convolution))?;
     points_have_shape(net, set, &[net[conv].shape])?;
     let mut outer = set.iter().filter(|&op| op != conv).flat_map(|op| &net[op].reads);
     let number = |read: &Read| !is_inner(set, read.from) && is_number(net, read);
-    match rules.target.kind {
+    match net.target.kind {
         Kind::Cuda { .. } if outer.any(number) => Err(Reason::Packed(Family::Convolution)),
         Kind::Cuda { .. } | Kind::Cpu => Ok(Family::Convolution),
     }
@@ -431,8 +419,7 @@ fn convolutions(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
 
 /// One matmul or convolution of integers with what widens the bytes that it reads and takes their zero point away, and
 /// expressions of its result's shape after it.
-fn integers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
-    let net = rules.net;
+fn integers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     let root = only(net, set, Role::Integers)?;
     let family = net[root].family;
     let widening = widening(net, set, root).ok_or(Reason::Prologue(family))?;
@@ -476,8 +463,8 @@ fn points_have_shape(net: &FusionGraph<'_>, set: Set, shapes: &[ShapeId]) -> Res
     Ok(())
 }
 
-fn fits(rules: &Rules<'_>, bytes: u64) -> Result<(), Reason> {
-    let limit = rules.target.shared_memory_per_block;
+fn fits(net: &FusionGraph<'_>, bytes: u64) -> Result<(), Reason> {
+    let limit = net.target.shared_memory_per_block;
     refuse_if(bytes > limit, Reason::Memory { bytes, limit })
 }
 

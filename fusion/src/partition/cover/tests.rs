@@ -4,7 +4,7 @@ use super::cover;
 use crate::partition::candidates::candidates;
 use crate::partition::costs::Costs;
 use crate::partition::fusion_graph::FusionGraph;
-use crate::partition::legal::{Rules, family};
+use crate::partition::legal::family;
 use crate::partition::set::{OpId, Set};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
@@ -104,9 +104,8 @@ fn covers_cost_as_little_as_any() {
         for target in ["cpu:2", "sm_90a"] {
             let target: Target = target.parse().unwrap();
             let net = FusionGraph::new(&graph, &target, &Bindings::new());
-            let rules = Rules { net: &net, target: &target };
-            let costs = Costs::new(&net, &target);
-            let candidates = candidates(&rules, &costs);
+            let costs = Costs::new(&net);
+            let candidates = candidates(&costs);
             let cover = cover(&candidates, net.len());
             assert_eq!((candidates.cut, cover.cut), (0, 0));
             let found: f64 = cover.chosen.iter().map(|&number| candidates.get(number).cost).sum();
@@ -117,7 +116,7 @@ fn covers_cost_as_little_as_any() {
             let best = least(&net, &chosen);
             assert!((found - best).abs() <= 1e-12, "round {round}: {found} for {best}");
             // Of the sets that hang together by values none is missed; siblings only make it cheaper.
-            let legal = connected(&net).filter_map(|set| Some((set, family(&rules, set).ok()?)));
+            let legal = connected(&net).filter_map(|set| Some((set, family(&net, set).ok()?)));
             let groups: Vec<_> =
                 legal.map(|(set, family)| (set, costs.of(set, family).seconds())).collect();
             let least = least(&net, &groups);
@@ -144,9 +143,8 @@ fn reductions_wait_for_what_they_need() {
     graph.add_output("rows", rows);
     let target = Target::cpu(2);
     let net = FusionGraph::new(&graph, &target, &Bindings::new());
-    let rules = Rules { net: &net, target: &target };
-    let costs = Costs::new(&net, &target);
-    let candidates = candidates(&rules, &costs);
+    let costs = Costs::new(&net);
+    let candidates = candidates(&costs);
     let cover = cover(&candidates, net.len());
     let sizes = cover.chosen.iter().map(|&number| candidates.get(number).set.len());
     assert_eq!(sizes.collect::<Vec<_>>(), [1, 1, 3]);
