@@ -5,7 +5,7 @@
 //! better it, and the smaller of the two is taken. Both give acyclic graphs.
 
 use super::cost::cost;
-use super::language::{Fact, Head, Term, Terms, operation};
+use super::language::{Head, Term, Terms, operation};
 use egg::{Id, Language};
 use graphene_frontend::dim::Bindings;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOptions, Variable};
@@ -71,13 +71,10 @@ fn costs(terms: &Terms, hints: &Bindings) -> Costs {
             nodes = vec![nodes.swap_remove(known)];
         }
         let price = |term: &Term| {
-            let (Fact::Values { types, constant, .. }, Some((op, inputs))) =
-                (&class.data, operation(terms, term))
-            else {
-                return 0.0;
-            };
+            let Some((op, inputs)) = operation(terms, term) else { return 0.0 };
             let ty = |id: &Option<Id>| id.and_then(|id| terms[id].data.ty());
-            cost(op, &inputs.iter().map(ty).collect::<Vec<_>>(), types, *constant, hints)
+            let inputs: Vec<_> = inputs.iter().map(ty).collect();
+            cost(op, &inputs, &class.data.types, class.data.constant, hints)
         };
         let prices: Vec<f64> = nodes.iter().map(price).collect();
         costs.insert(class.id, nodes.into_iter().zip(prices).collect());

@@ -40,20 +40,15 @@ pub(crate) enum Head {
     Output(u32),
 }
 
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Fact {
-    /// It holds attributes.
-    Attributes(u32),
-    /// It is a missing input.
-    Absent,
-    /// It holds values of these types, one for each output.
-    Values {
-        types: Vec<TensorType>,
-        /// Whether it is made of constants alone.
-        constant: bool,
-        /// Its elements, if it is a small constant.
-        elements: Option<Tensor>,
-    },
+/// What is known of a class; of attributes and of a missing input nothing.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Fact {
+    /// The types of a value's outputs.
+    pub(crate) types: Vec<TensorType>,
+    /// Whether it is made of constants alone.
+    pub(crate) constant: bool,
+    /// Its elements, if it is a small constant.
+    pub(crate) elements: Option<Tensor>,
 }
 
 /// What the terms of an e-graph refer to, and the analysis that gives every class its [`Fact`].
@@ -155,13 +150,13 @@ impl Facts {
 pub(crate) fn operation<'a>(terms: &'a Terms, term: &Term) -> Option<(&'a Op, Vec<Option<Id>>)> {
     let Head::Op(name) = term.head else { return None };
     let facts = &terms.analysis;
-    let attributes = term.children.first().map(|&id| &terms[id].data);
-    let (op, inputs) = match attributes {
-        Some(Fact::Attributes(number)) => (facts.op(*number), &term.children[1..]),
+    let head = |id: Id| terms.id_to_node(id).head;
+    let (op, inputs) = match term.children.first().map(|&id| head(id)) {
+        Some(Head::Attributes(number)) => (facts.op(number), &term.children[1..]),
         _ => (facts.op(*facts.ops_named.get(name)?.first()?), &term.children[..]),
     };
     let mut inputs: Vec<Option<Id>> =
-        inputs.iter().map(|&id| (terms[id].data != Fact::Absent).then_some(id)).collect();
+        inputs.iter().map(|&id| (head(id) != Head::Absent).then_some(id)).collect();
     while inputs.last() == Some(&None) {
         inputs.pop();
     }
@@ -179,7 +174,7 @@ pub(crate) fn add_operation(terms: &mut Terms, op: &Op, inputs: &[Option<Id>]) -
         inputs.iter().map(|id| id.and_then(|id| terms[id].data.ty())).collect();
     let outputs = infer(op, &types).ok()?.len();
     let mut inputs = inputs.to_vec();
-    let constant = |id: Option<Id>| id.is_some_and(|id| terms[id].data.is_constant());
+    let constant = |id: Option<Id>| id.is_some_and(|id| terms[id].data.constant);
     if op.commutes() && constant(inputs[0]) && !constant(inputs[1]) {
         inputs.swap(0, 1);
     }
@@ -204,28 +199,9 @@ pub(crate) fn add_operation(terms: &mut Terms, op: &Op, inputs: &[Option<Id>]) -
 }
 
 impl Fact {
-    /// The types of a value's outputs.
-    pub(crate) fn types(&self) -> Option<&[TensorType]> {
-        match self {
-            Self::Values { types, .. } => Some(types),
-            Self::Attributes(_) | Self::Absent => None,
-        }
-    }
-
     /// The type of a value with one output.
     pub(crate) fn ty(&self) -> Option<&TensorType> {
-        self.types().and_then(|types| types.first().filter(|_| types.len() == 1))
-    }
-
-    pub(crate) fn is_constant(&self) -> bool {
-        matches!(self, Self::Values { constant: true, .. })
-    }
-
-    pub(crate) fn elements(&self) -> Option<&Tensor> {
-        match self {
-            Self::Values { elements, .. } => elements.as_ref(),
-            Self::Attributes(_) | Self::Absent => None,
-        }
+        if let [ty] = &self.types[..] { Some(ty) } else { None }
     }
 }
 
@@ -236,72 +212,61 @@ impl Analysis<Term> for Facts {
         match term.head {
             Head::Input(number) => {
                 let (ty, constant) = terms.analysis.inputs[number as usize].clone();
-                Fact::Values { types: vec![ty], constant, elements: None }
+                Fact { types: vec![ty], constant, elements: None }
             }
             Head::Literal(number) => {
                 let tensor = &terms.analysis.literals[number as usize];
                 let types = vec![TensorType::of(tensor)];
-                Fact::Values { types, constant: true, elements: Some(tensor.clone()) }
+                Fact { types, constant: true, elements: Some(tensor.clone()) }
             }
-            Head::Attributes(number) => Fact::Attributes(number),
-            Head::Absent => Fact::Absent,
-            Head::Output(number) => match &terms[term.children[0]].data {
-                Fact::Values { types, constant, .. } => Fact::Values {
-                    types: vec![types[number as usize].clone()],
-                    constant: *constant,
-                    elements: None,
-                },
-                Fact::Attributes(_) | Fact::Absent => Fact::Absent,
-            },
-            Head::Op(_) => of_operation(terms, term),
+            Head::Attributes(_) | Head::Absent => Fact::default(),
+            Head::Output(number) => {
+                let Fact { types, constant, .. } = &terms[term.children[0]].data;
+                let types = vec![types[number as usize].clone()];
+                Fact { types, constant: *constant, elements: None }
+            }
+            Head::Op(_) => of_operation(terms, term).unwrap_or_default(),
         }
     }
 
     fn merge(&mut self, a: &mut Fact, b: Fact) -> DidMerge {
-        let (
-            Fact::Values { constant, elements, .. },
-            Fact::Values { constant: other, elements: others, .. },
-        ) = (a, b)
-        else {
-            return DidMerge(false, false);
-        };
-        let before = (*constant, elements.is_some());
-        let theirs = (other, others.is_some());
-        *constant |= other;
-        *elements = elements.take().or(others);
-        let after = (*constant, elements.is_some());
+        let before = (a.constant, a.elements.is_some());
+        let theirs = (b.constant, b.elements.is_some());
+        a.constant |= b.constant;
+        a.elements = a.elements.take().or(b.elements);
+        let after = (a.constant, a.elements.is_some());
         DidMerge(before != after, theirs != after)
     }
 
     /// A small constant is also its elements.
     fn modify(terms: &mut Terms, id: Id) {
-        if let Some(tensor) = terms[id].data.elements().cloned() {
+        if let Some(tensor) = terms[id].data.elements.clone() {
             let literal = add_literal(terms, &tensor);
             terms.union(id, literal);
         }
     }
 }
 
-fn of_operation(terms: &Terms, term: &Term) -> Fact {
-    let Some((op, inputs)) = operation(terms, term) else { return Fact::Absent };
+fn of_operation(terms: &Terms, term: &Term) -> Option<Fact> {
+    let (op, inputs) = operation(terms, term)?;
     let types: Vec<_> = inputs.iter().map(|id| id.and_then(|id| terms[id].data.ty())).collect();
     // Terms are added only where inference accepts them.
-    let Ok(types) = infer(op, &types) else { return Fact::Absent };
+    let types = infer(op, &types).ok()?;
     let made = !inputs.is_empty() || matches!(op, Op::Iota(n) if n.known().is_some());
     let constant = made
-        && inputs.iter().flatten().all(|&id| terms[id].data.is_constant())
+        && inputs.iter().flatten().all(|&id| terms[id].data.constant)
         && types.iter().all(|ty| ty.known_shape().is_some());
     let small = |ty: &TensorType| ty.elements().known().is_some_and(|n| n <= SMALL as i64);
     let elements = match types.as_slice() {
         [ty] if constant && small(ty) && op.info().folds => folded(terms, op, &inputs),
         _ => None,
     };
-    Fact::Values { types, constant, elements }
+    Some(Fact { types, constant, elements })
 }
 
 fn folded(terms: &Terms, op: &Op, inputs: &[Option<Id>]) -> Option<Tensor> {
     let elements = |input: &Option<Id>| match input {
-        Some(id) => terms[*id].data.elements().map(Some),
+        Some(id) => terms[*id].data.elements.as_ref().map(Some),
         None => Some(None),
     };
     let tensors = inputs.iter().map(elements).collect::<Option<Vec<_>>>()?;

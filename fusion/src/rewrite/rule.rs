@@ -1,6 +1,6 @@
 //! Rules: rows of a name, a pattern, what must hold, and what the match equals.
 
-use super::language::{Fact, Head, Term, Terms, add_literal, add_operation, operation};
+use super::language::{Head, Term, Terms, add_literal, add_operation, operation};
 use crate::base::elements::{number, splat};
 use egg::{Id, Pattern, Searcher, Subst, Var};
 use graphene_frontend::{Binary, DType, Dim, Op, TensorType, Unary};
@@ -157,8 +157,7 @@ impl Compiled {
 /// Whether the elements of a class must round as the model's own steps do.
 fn rounds_steps(terms: &Terms, id: Id) -> bool {
     let narrow = |ty: &TensorType| ty.dtype.is_float() && ty.dtype.size() <= 2;
-    let types = terms[id].data.types();
-    terms.analysis.rounds_steps && types.is_some_and(|types| types.iter().any(narrow))
+    terms.analysis.rounds_steps && terms[id].data.types.iter().any(narrow)
 }
 
 pub(crate) struct Site<'a> {
@@ -185,8 +184,8 @@ impl Site<'_> {
 
     /// Says that two classes are equal. What has another type is not: a guard missed a case, and nothing is said.
     pub(crate) fn equate(&mut self, a: Id, b: Id) {
-        let types = |id| self.terms[id].data.types();
-        if types(a).is_some() && types(a) == types(b) {
+        let types = |id| &self.terms[id].data.types;
+        if !types(a).is_empty() && types(a) == types(b) {
             self.news |= self.terms.union(a, b);
         } else {
             self.terms.analysis.refused += 1;
@@ -211,7 +210,7 @@ impl Site<'_> {
     }
 
     pub(crate) fn is_constant(&self, id: Id) -> bool {
-        self.terms[id].data.is_constant()
+        self.terms[id].data.constant
     }
 
     pub(crate) fn shape(&self, id: Id) -> Option<Vec<Dim>> {
@@ -224,7 +223,7 @@ impl Site<'_> {
 
     /// The number that all elements of a small constant are.
     pub(crate) fn number(&self, id: Id) -> Option<f64> {
-        self.terms[id].data.elements().and_then(splat)
+        self.terms[id].data.elements.as_ref().and_then(splat)
     }
 
     /// Whether all elements of a constant are this number, rounded to their type.
@@ -255,9 +254,9 @@ impl Site<'_> {
 
     /// The operation whose attributes a variable is bound to.
     pub(crate) fn attributes(&self, name: &str) -> Option<Op> {
-        match self.terms[self.var(name)].data {
-            Fact::Attributes(number) => Some(self.terms.analysis.op(number).clone()),
-            Fact::Absent | Fact::Values { .. } => None,
+        match self.terms.id_to_node(self.var(name)).head {
+            Head::Attributes(number) => Some(self.terms.analysis.op(number).clone()),
+            _ => None,
         }
     }
 
