@@ -11,14 +11,15 @@
 
 use crate::base::elements::{is_real, operand_type};
 use crate::base::groups::{Family, Reason};
+use crate::families::kernels::scalar;
 use crate::families::kernels::sums::sum_of;
 use crate::partition::fusion_graph::{FusionGraph, Read, Role, Row, ShapeId};
 use crate::partition::set::{OpId, Set};
 use crate::rewrite::integers::multiplied_bytes;
 use graphene_frontend::{Binary, DType, Op};
+use graphene_ir::Feature;
 use graphene_ir::target::Kind;
 use graphene_ir::template::mlp::{Mlp, Warpgroups};
-use graphene_ir::{Feature, Scalar};
 use std::ops::RangeFrom;
 
 /// The rows of a tile of layers that run as one launch.
@@ -32,23 +33,15 @@ const LOOKUP: u8 = 8;
 const CONVOLUTION: u8 = 16;
 const INTEGERS: u8 = 32;
 
-/// A kind of launch that computes several operations.
-struct Template {
-    /// The kinds of operations that it is made of.
-    made_of: u8,
-    /// What else must hold; the family of the group.
-    check: fn(&FusionGraph<'_>, Set) -> Result<Family, Reason>,
-}
-
-/// The first row that is made of the kinds at hand decides.
-#[rustfmt::skip]
-const TEMPLATES: &[Template] = &[
-    Template { made_of: POINT,                check: loops },
-    Template { made_of: POINT | MATMUL,      check: matmuls },
-    Template { made_of: POINT | ROW,          check: rows },
-    Template { made_of: POINT | ROW | LOOKUP, check: embeddings },
-    Template { made_of: POINT | CONVOLUTION,  check: convolutions },
-    Template { made_of: POINT | INTEGERS,     check: integers },
+/// The kinds of operations that a launch of several is made of, and what else must hold: it says the family of the group. The
+/// first row that is made of the kinds at hand decides.
+const TEMPLATES: &[(u8, fn(&FusionGraph<'_>, Set) -> Result<Family, Reason>)] = &[
+    (POINT, loops),
+    (POINT | MATMUL, matmuls),
+    (POINT | ROW, rows),
+    (POINT | ROW | LOOKUP, embeddings),
+    (POINT | CONVOLUTION, convolutions),
+    (POINT | INTEGERS, integers),
 ];
 
 /// The family of the launch that computes these operations, or why there is none.
@@ -63,12 +56,12 @@ pub(crate) fn family(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> 
     for op in set.iter() {
         kinds |= kind(net[op].role).ok_or_else(|| alone(net, op))?;
     }
-    let template = TEMPLATES.iter().find(|template| kinds & !template.made_of == 0);
-    let template = template.ok_or_else(|| mixed(net, set))?;
+    let template = TEMPLATES.iter().find(|(made_of, _)| kinds & !made_of == 0);
+    let (_, check) = template.ok_or_else(|| mixed(net, set))?;
     let mut inner =
         set.iter().flat_map(|op| &net[op].reads).filter(|read| is_inner(set, read.from));
     refuse_if(inner.any(|read| !read.direct), Reason::View)?;
-    (template.check)(net, set)
+    check(net, set)
 }
 
 pub(crate) fn is_fusible(net: &FusionGraph<'_>, op: OpId) -> bool {
@@ -303,18 +296,13 @@ fn layers_fit(
     widths: &[i64],
     turned: [bool; 2],
 ) -> Result<(), Reason> {
-    let scalar = match (net.target.kind, dtype) {
-        (Kind::Cpu, _) => {
-            let mut widths = widths.to_vec();
-            widths.sort_unstable();
-            let elements =
-                TILE_ROWS * widths.iter().rev().take(2).map(|&width| width as u64).sum::<u64>();
-            return fits(net, elements * dtype.size() as u64);
-        }
-        (Kind::Cuda { .. }, DType::F16) => Scalar::F16,
-        (Kind::Cuda { .. }, DType::BF16) => Scalar::Bf16,
-        (Kind::Cuda { .. }, _) => Scalar::F32,
-    };
+    if net.target.kind == Kind::Cpu {
+        let mut widths = widths.to_vec();
+        widths.sort_unstable();
+        let widest = widths.iter().rev().take(2).map(|&width| width as u64);
+        return fits(net, TILE_ROWS * widest.sum::<u64>() * dtype.size() as u64);
+    }
+    let scalar = scalar(dtype).map_err(|_| Reason::Type)?;
     let [bytes, sums, limit] = Mlp::least(scalar, widths, turned).map(|bytes| bytes as u64);
     refuse_if(sums > limit, Reason::Memory { bytes: sums, limit })?;
     fits(net, bytes)
