@@ -23,11 +23,7 @@ const ATTEMPTS: usize = 4;
 /// Nodes of its search tree at which a programme takes the best that it has found.
 const BRANCHES: u64 = 1_000;
 
-pub(crate) struct Extracted {
-    pub(crate) choice: Choice,
-    pub(crate) programme: Programme,
-}
-
+/// What came of the integer programme.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Programme {
     /// Nothing was to be chosen.
@@ -39,21 +35,18 @@ pub(crate) enum Programme {
 }
 
 /// The cheapest acyclic choice for the roots that was found; symbols without a hint have a typical size.
-pub(crate) fn extract(terms: &Terms, roots: &[Id], hints: &Bindings) -> Extracted {
+pub(crate) fn extract(terms: &Terms, roots: &[Id], hints: &Bindings) -> (Choice, Programme) {
     let costs = costs(terms, hints);
-    let greedy = greedy(terms, &costs);
+    let greedy = greedy(&costs);
     debug_assert!(needed(&greedy, roots).is_ok(), "what costs more than its parts is on no cycle");
-    let classes = reachable(terms, &costs, roots);
+    let classes = reachable(&costs, roots);
     if classes.iter().all(|id| costs[id].len() == 1) {
-        return Extracted { choice: greedy, programme: Programme::Needless };
+        return (greedy, Programme::Needless);
     }
     let better = programme(&costs, roots, &classes, &greedy);
     let programme = if better.is_some() { Programme::Solved } else { Programme::GivenUp };
-    let choice = match better {
-        Some(better) if total(&costs, &better, roots) < total(&costs, &greedy, roots) => better,
-        _ => greedy,
-    };
-    Extracted { choice, programme }
+    let cheaper = |other: &Choice| total(&costs, other, roots) < total(&costs, &greedy, roots);
+    (better.filter(cheaper).unwrap_or(greedy), programme)
 }
 
 type Costs = BTreeMap<Id, Vec<(Term, f64)>>;
@@ -91,12 +84,12 @@ struct Best {
 }
 
 /// For each class the term that costs least with all that it needs, sharing counted.
-fn greedy(terms: &Terms, costs: &Costs) -> Choice {
+fn greedy(costs: &Costs) -> Choice {
     let mut best: BTreeMap<Id, Best> = BTreeMap::new();
     let mut readers: BTreeMap<Id, BTreeSet<Id>> = BTreeMap::new();
     for (&class, nodes) in costs {
         for child in nodes.iter().flat_map(|(term, _)| term.children()) {
-            readers.entry(terms.find(*child)).or_default().insert(class);
+            readers.entry(*child).or_default().insert(class);
         }
     }
     let mut pending: BTreeSet<Id> = costs.keys().copied().collect();
@@ -192,11 +185,10 @@ fn programme(
     None
 }
 
-fn reachable(terms: &Terms, costs: &Costs, roots: &[Id]) -> BTreeSet<Id> {
+fn reachable(costs: &Costs, roots: &[Id]) -> BTreeSet<Id> {
     let mut found = BTreeSet::new();
     let mut pending = roots.to_vec();
     while let Some(id) = pending.pop() {
-        let id = terms.find(id);
         if found.insert(id) {
             pending.extend(costs[&id].iter().flat_map(|(term, _)| term.children()));
         }

@@ -2,7 +2,7 @@
 //! cheapest graph is read back.
 
 use super::block::Block;
-use super::extract::{Choice, Extracted, Programme, extract};
+use super::extract::{Choice, Programme, extract};
 use super::language::{Facts, Head, Term, Terms, add_literal, add_operation, operation};
 use super::rule::Compiled;
 use egg::{EGraph, Id};
@@ -115,7 +115,7 @@ impl Saturated {
         block: &Block,
         hints: &Bindings,
     ) -> Result<(Graph, Programme), InferError> {
-        let Extracted { choice, programme } = extract(&self.terms, &self.roots, hints);
+        let (choice, programme) = extract(&self.terms, &self.roots, hints);
         // Of operations that became one class, the first one's.
         let mut names = BTreeMap::new();
         for (class, name) in &self.named {

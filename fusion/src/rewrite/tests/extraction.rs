@@ -1,7 +1,7 @@
 //! Extraction: what is chosen from classes that are made by hand.
 
 use super::left::{Bound, build};
-use crate::rewrite::extract::{Extracted, Programme, extract};
+use crate::rewrite::extract::{Choice, Programme, extract};
 use crate::rewrite::language::{Head, Terms};
 use egg::Id;
 use graphene_frontend::dim::Bindings;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// Terms, the classes of those that are roots, and what is chosen for these. Terms that follow each other in one entry
 /// are made equal.
-fn choose(entries: &[&[&str]]) -> (Terms, Vec<Id>, Extracted) {
+fn choose(entries: &[&[&str]]) -> (Terms, Vec<Id>, (Choice, Programme)) {
     let x = Bound::Value { shape: "batch,64", dtype: None, constant: false };
     let lefts = entries.concat();
     let (mut terms, classes) = build(&lefts, &[("x", x)], DType::F32, false);
@@ -31,7 +31,7 @@ fn choose(entries: &[&[&str]]) -> (Terms, Vec<Id>, Extracted) {
 
 /// The names of the operations that are chosen, each as often as it is computed.
 fn chosen(entries: &[&[&str]]) -> (Vec<&'static str>, Programme) {
-    let (_, roots, Extracted { choice, programme }) = choose(entries);
+    let (_, roots, (choice, programme)) = choose(entries);
     let (mut pending, mut seen, mut names) = (roots, BTreeSet::new(), Vec::new());
     while let Some(id) = pending.pop() {
         if seen.insert(id) {
