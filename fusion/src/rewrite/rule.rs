@@ -91,9 +91,7 @@ fn orders(pattern: &str) -> Vec<String> {
     let second = operand(rest);
     let (b, rest) = (&rest[..second], &rest[second..]);
     let mut all = orders(&format!("{head} {a} {b}{rest}"));
-    if a != b {
-        all.extend(orders(&format!("{head} {b} {a}{rest}")));
-    }
+    all.extend(orders(&format!("{head} {b} {a}{rest}")));
     all.sort();
     all.dedup();
     all
@@ -101,17 +99,13 @@ fn orders(pattern: &str) -> Vec<String> {
 
 /// The length of the operand that the text begins with.
 fn operand(text: &str) -> usize {
-    let mut depth = 0_usize;
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' if depth <= 1 => return if depth == 1 { at + 1 } else { at },
-            ')' => depth -= 1,
-            ' ' if depth == 0 => return at,
-            _ => {}
-        }
-    }
-    text.len()
+    let mut depth = 0;
+    let ends = |c: char| {
+        let ends = depth == 0 && matches!(c, ' ' | ')');
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        ends
+    };
+    text.find(ends).unwrap_or(text.len())
 }
 
 impl Compiled {
