@@ -8,46 +8,27 @@ use graphene_frontend::{Binary, Dim, Graph, Node, Op, SliceAxis, Tensor, ValueId
 /// The graph with parts of what is looked up, and of ranges, in place of such lookups and sums.
 pub(crate) fn without_ranges(graph: &Graph) -> Rebuilt<Graph> {
     rebuilt(graph, |mut at, _, inputs| {
-        let Some(Part { of, shift, starts, axes, shape }) = part(graph, at.node) else {
-            return Ok(None);
-        };
+        let Some(Part { of, shift, axes, shape }) = part(graph, at.node) else { return Ok(None) };
         let by = (shift != 0).then(|| at.constant(Tensor::scalar(shift)));
-        let whole = match of {
-            Of::Range(len) => at.add(Op::Iota(len), &[])?,
-            Of::Matrix(sizes) => at.add_optional(Op::Reshape(sizes.into()), &inputs[..1])?,
-        };
+        let read = if let Op::Iota(_) = of { &[][..] } else { &inputs[..1] };
+        let whole = at.add_optional(of, read)?;
         let mut placed = vec![Dim::from(1); shape.len()];
-        axes.iter().for_each(|(axis, len)| placed[*axis] = len.clone());
-        let slices = starts.into_iter().zip(&axes).enumerate();
-        let slices = slices.map(|(axis, (start, (_, len)))| SliceAxis {
-            axis,
-            start,
-            len: len.clone(),
-            step: 1,
-        });
+        axes.iter().for_each(|(place, range)| placed[*place] = range.len.clone());
+        let slices = axes.into_iter().map(|(_, range)| range).collect();
         let to = at.node.outputs()[0].shape.clone();
-        let views =
-            [Op::Slice(slices.collect()), Op::Reshape(placed), Op::Expand(shape), Op::Reshape(to)];
+        let views = [Op::Slice(slices), Op::Reshape(placed), Op::Expand(shape), Op::Reshape(to)];
         let part = views.into_iter().try_fold(whole, |value, op| at.add(op, &[value]))?;
         at.with(Binary::Add, part, by).map(Some)
     })
 }
 
-/// A part of what `of` says, along each axis from a start on; its axes, and their sizes, are these of a shape through which
-/// it broadcasts. Each element is larger than that by a number.
+/// A part of what an operation gives: a range, or the node's first input as a matrix. Each axis of it has a place in a shape
+/// through which it broadcasts. Each element is larger than that by a number.
 struct Part {
-    of: Of,
+    of: Op,
     shift: i64,
-    starts: Vec<Dim>,
-    axes: Vec<(usize, Dim)>,
+    axes: Vec<(usize, SliceAxis)>,
     shape: Vec<Dim>,
-}
-
-enum Of {
-    /// The numbers from 0 on, of which there are so many.
-    Range(Dim),
-    /// The node's first input, as a matrix of this shape.
-    Matrix([Dim; 2]),
 }
 
 fn part(graph: &Graph, node: &Node) -> Option<Part> {
@@ -61,9 +42,9 @@ fn part(graph: &Graph, node: &Node) -> Option<Part> {
             // Numbers below zero are none of a range's.
             let shift = start.lower_bound()?.min(0);
             let start = &start - &Dim::from(shift);
-            let of = Of::Range(&start + &range.len);
-            let (starts, axes) = (vec![start], vec![(range.axis, range.len)]);
-            (range.step == 1).then_some(Part { of, shift, starts, axes, shape })
+            let of = Op::Iota(&start + &range.len);
+            let part = SliceAxis { axis: 0, start, len: range.len, step: 1 };
+            (range.step == 1).then_some(Part { of, shift, axes: vec![(range.axis, part)], shape })
         }
         // Elements of a flat matrix, by `row·width + column`.
         Op::Gather { axis: 0 } => {
@@ -112,15 +93,17 @@ pub(crate) fn both_of(graph: &Graph, [low, high]: [ValueId; 2]) -> Option<(Value
 }
 
 /// The first rows and columns of a matrix, along these axes of a shape.
-fn of_matrix(sizes: [Dim; 2], [rows, columns]: [Range; 2], shape: &[Dim]) -> Option<Part> {
-    let axes = vec![(rows.axis, rows.len), (columns.axis, columns.len)];
-    let within = |((axis, len), size): (&(usize, Dim), &Dim)| {
-        let fits = len.known().zip(size.known()).is_none_or(|(len, size)| len <= size);
-        fits && shape.get(*axis) == Some(len)
+fn of_matrix(sizes: [Dim; 2], ranges: [Range; 2], shape: &[Dim]) -> Option<Part> {
+    let within = |(range, size): (&Range, &Dim)| {
+        let fits = range.len.known().zip(size.known()).is_none_or(|(len, size)| len <= size);
+        fits && shape.get(range.axis) == Some(&range.len)
     };
-    let fits = axes[0].0 < axes[1].0 && axes.iter().zip(&sizes).all(within);
-    let starts = vec![Dim::from(0); 2];
-    fits.then(|| Part { of: Of::Matrix(sizes), shift: 0, starts, axes, shape: shape.to_vec() })
+    let fits = ranges[0].axis < ranges[1].axis && ranges.iter().zip(&sizes).all(within);
+    let first = |(axis, range): (usize, Range)| {
+        (range.axis, SliceAxis { axis, start: Dim::from(0), len: range.len, step: 1 })
+    };
+    let axes = ranges.into_iter().enumerate().map(first).collect();
+    fits.then(|| Part { of: Op::Reshape(sizes.into()), shift: 0, axes, shape: shape.to_vec() })
 }
 
 /// `0, step, 2·step, …` along one axis; along the others it repeats.

@@ -117,27 +117,20 @@ fn in_two(mut at: InPlace<'_>, x: Option<ValueId>, split: Split) -> Rebuilt<Valu
     let joined = of_parts(*op).expect("only reductions of which there is one are split");
     let out = &at.node.outputs()[0];
     let rounds = out.dtype != DType::F32 && !matches!(op, ReduceOp::Max | ReduceOp::Min);
-    let (axis, size, parts) = match split {
-        Split::Parts { axis, size, parts } => (axis, size, parts),
-        Split::Rows(first) => {
-            let x = if rounds { at.cast(DType::F32, x)? } else { x };
-            let rank = at.graph.ty(x).rank();
-            let of_rows = Op::Reduce { op: *op, axes: (first..rank).collect(), keep: true };
-            let x = at.add(of_rows, &[x])?;
-            let x = at.add(Op::Reduce { op: joined, axes: axes.clone(), keep: true }, &[x])?;
-            let x = if rounds { at.cast(out.dtype, x)? } else { x };
-            return at.add(Op::Reshape(out.shape.clone()), &[x]);
+    let (x, within, keep, left) = match split {
+        Split::Parts { axis, size, parts } => {
+            let mut shape = at.graph.ty(x).shape.clone();
+            shape.splice(axis..=axis, [Dim::from(parts), Dim::from(size)]);
+            let within = axes.iter().map(|&own| if own < axis { own } else { own + 1 }).collect();
+            let place = axis - axes.iter().filter(|&&own| own < axis).count();
+            (at.add(Op::Reshape(shape), &[x])?, within, false, vec![place])
         }
+        Split::Rows(first) => (x, (first..at.graph.ty(x).rank()).collect(), true, axes.clone()),
     };
-    let mut shape = at.graph.ty(x).shape.clone();
-    shape.splice(axis..=axis, [Dim::from(parts), Dim::from(size)]);
-    let x = at.add(Op::Reshape(shape), &[x])?;
     let x = if rounds { at.cast(DType::F32, x)? } else { x };
-    let within = axes.iter().map(|&own| if own < axis { own } else { own + 1 }).collect();
-    let x = at.add(Op::Reduce { op: *op, axes: within, keep: false }, &[x])?;
+    let x = at.add(Op::Reduce { op: *op, axes: within, keep }, &[x])?;
     // Kept axes let a launch round its own results.
-    let place = axis - axes.iter().filter(|&&own| own < axis).count();
-    let x = at.add(Op::Reduce { op: joined, axes: vec![place], keep: true }, &[x])?;
+    let x = at.add(Op::Reduce { op: joined, axes: left, keep: true }, &[x])?;
     let x = if rounds { at.cast(out.dtype, x)? } else { x };
     at.add(Op::Reshape(out.shape.clone()), &[x])
 }
