@@ -61,8 +61,13 @@ fn on_bytes(graph: &Graph) -> Rebuilt<Graph> {
     pruned(&result)
 }
 
-fn is_byte(dtype: DType) -> bool {
+pub(super) fn is_byte(dtype: DType) -> bool {
     matches!(dtype, DType::U8 | DType::I8)
+}
+
+/// The numbers that bytes are.
+pub(super) fn range_of(dtype: DType) -> [f32; 2] {
+    if dtype == DType::U8 { [0.0, 255.0] } else { [-128.0, 127.0] }
 }
 
 /// For each convolution and matmul that is read once, by a division by one number, that number.
@@ -144,10 +149,8 @@ fn constant_bytes(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<Valu
 }
 
 fn are_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
-    let within = |x: &i32| match dtype {
-        DType::U8 => u8::try_from(*x).is_ok(),
-        _ => i8::try_from(*x).is_ok(),
-    };
+    let [least, most] = range_of(dtype);
+    let within = |x: &i32| (least..=most).contains(&(*x as f32));
     match graph.operation(value) {
         (Op::Cast { .. }, [Some(x)]) => graph.ty(*x).dtype == dtype,
         _ => graph.constant(value).is_some_and(|integers| {
@@ -242,10 +245,8 @@ fn quantised_first(
         };
         range = [low, high];
     }
-    let fits = match dtype {
-        DType::U8 => range[0] >= 0.0 && range[1] <= 255.0,
-        _ => range[0] >= -128.0 && range[1] <= 127.0,
-    };
+    let [least, most] = range_of(dtype);
+    let fits = range[0] >= least && range[1] <= most;
     let kept = |op: &Op| *op == Op::Unary(Unary::Relu);
     // Dequantised bytes are numbers, of which one is the largest.
     if !fits || Dequantised::of(at.graph, at.graph.through(x, kept)).is_none() {

@@ -5,7 +5,7 @@
 //! the byte is (but for the sign of zero). So images between two operators stay reals, and conversions are part of what makes
 //! them. Matmuls of such numbers run on tensor cores, with operands in fp16 and sums in fp32.
 
-use super::integers::{in_order, number};
+use super::integers::{in_order, is_byte, number, range_of};
 use super::ranges::either;
 use super::tidy::pruned;
 use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
@@ -354,15 +354,6 @@ fn bytes(at: &mut InPlace<'_>, integers: ValueId, by: By) -> Rebuilt<Option<Valu
         _ if is_byte(dtype) && by == By::Conversion => at.cast(DType::F32, integers).map(Some),
         _ => Ok(None),
     }
-}
-
-fn is_byte(dtype: DType) -> bool {
-    matches!(dtype, DType::U8 | DType::I8)
-}
-
-/// The numbers that bytes are.
-fn range_of(dtype: DType) -> [f32; 2] {
-    if dtype == DType::U8 { [0.0, 255.0] } else { [-128.0, 127.0] }
 }
 
 /// Whether reals are whole numbers, and bytes: such ones, or of either type where integers are wider. As integers, NaN is 0 with
