@@ -20,7 +20,7 @@ use crate::families::layout::is_view;
 use crate::families::library::{Calls, calls};
 use crate::partition::arrange::arrange;
 use crate::partition::boundary::{boundaries, stored};
-use crate::partition::candidates::{Candidate, candidates};
+use crate::partition::candidates::candidates;
 use crate::partition::costs::Costs;
 use crate::partition::cover::cover;
 use crate::partition::fusion_graph::FusionGraph;
@@ -115,8 +115,7 @@ fn fused(graph: &Graph, target: &Target, hints: &Bindings) -> Groups {
     let costs = Costs::new(&net);
     let candidates = candidates(&costs);
     let cover = cover(&candidates, net.len());
-    let chosen = cover.chosen.iter().map(|&number| candidates.get(number));
-    let chosen = chosen.map(|&Candidate { set, family, .. }| (set, family)).collect();
+    let chosen = cover.chosen.iter().map(|candidate| (candidate.set, candidate.family)).collect();
     let mut groups: Vec<Group> = Vec::with_capacity(cover.chosen.len());
     for (set, family) in join(&costs, chosen) {
         let mut nodes: Vec<NodeId> = set.iter().map(|op| net[op].node).collect();

@@ -13,7 +13,6 @@ use crate::partition::set::{OpId, Set, bits};
 use graphene_frontend::{Op, ValueId};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem::{Discriminant, discriminant};
-use std::ops::Range;
 
 /// Most sets looked at for one first operation, in graphs of up to [`MANY`] / [`MOST_SETS`] operations; of more
 /// operations each has its share of [`MANY`], at least [`LEAST_SETS`].
@@ -36,22 +35,16 @@ pub(crate) struct Candidate {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Candidates {
-    all: Vec<Candidate>,
     /// For each operation the candidates that it is the first of.
-    by_first: Vec<Range<usize>>,
+    by_first: Vec<Vec<Candidate>>,
     /// Operations from which not all sets were looked at.
     pub(crate) cut: usize,
 }
 
 impl Candidates {
-    /// The candidates with this first operation, and their numbers.
-    pub(crate) fn of(&self, first: OpId) -> impl Iterator<Item = (u32, &Candidate)> {
-        let range = self.by_first.get(first.index()).cloned().unwrap_or(0..0);
-        range.clone().map(|i| i as u32).zip(&self.all[range])
-    }
-
-    pub(crate) fn get(&self, number: u32) -> &Candidate {
-        &self.all[number as usize]
+    /// The candidates with this first operation.
+    pub(crate) fn of(&self, first: OpId) -> &[Candidate] {
+        self.by_first.get(first.index()).map_or(&[][..], Vec::as_slice)
     }
 }
 
@@ -63,7 +56,7 @@ pub(crate) fn candidates(costs: &Costs<'_>) -> Candidates {
     let most = (MANY / net.len().max(1)).clamp(LEAST_SETS, MOST_SETS);
     let mut found = Candidates::default();
     for first in net.ids() {
-        let start = found.all.len();
+        let mut own = Vec::new();
         let window = Window::new(net, &near, first);
         let mut seen = HashSet::from([1_u64]);
         let mut pending = vec![Set::of(first)];
@@ -72,7 +65,7 @@ pub(crate) fn candidates(costs: &Costs<'_>) -> Candidates {
             let cost = costs.of(set, family).seconds();
             let apart: f64 = set.iter().map(|op| alone[op.index()]).sum();
             if set.len() == 1 || cost < apart {
-                found.all.push(Candidate { set, family, cost, needs: needs(net, set) });
+                own.push(Candidate { set, family, cost, needs: needs(net, set) });
             }
             for offset in bits(window.around(set.mask() as u64)) {
                 let grown = set.mask() as u64 | 1 << offset;
@@ -82,7 +75,7 @@ pub(crate) fn candidates(costs: &Costs<'_>) -> Candidates {
             }
         }
         found.cut += usize::from(seen.len() >= most);
-        found.by_first.push(start..found.all.len());
+        found.by_first.push(own);
     }
     found
 }

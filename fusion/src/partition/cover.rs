@@ -19,10 +19,9 @@ const LEAST_IDEALS: usize = 8;
 const WORK: usize = 1 << 23;
 
 /// The groups chosen, in an order in which they can run.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Cover {
-    /// Numbers of candidates.
-    pub(crate) chosen: Vec<u32>,
+#[derive(Clone, Debug)]
+pub(crate) struct Cover<'a> {
+    pub(crate) chosen: Vec<&'a Candidate>,
     /// How often ideals were given up; with none, no cover by the candidates is cheaper.
     pub(crate) cut: usize,
 }
@@ -43,14 +42,14 @@ struct Way {
 }
 
 /// A step of a way: the candidate, and the step before.
-struct Step {
-    candidate: u32,
+struct Step<'a> {
+    candidate: &'a Candidate,
     before: u32,
 }
 
 const START: u32 = u32::MAX;
 
-pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover {
+pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover<'_> {
     let mut by_size: Vec<HashMap<u128, Way>> = vec![HashMap::new(); len + 1];
     by_size[0].insert(0, Way { cost: 0.0, last: START });
     let (mut steps, mut cut, mut looked) = (Vec::new(), 0, 0);
@@ -70,8 +69,7 @@ pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover {
             let (seen, complete) = ideal.expansions(candidates, &mut next);
             looked += seen;
             cut += usize::from(!complete);
-            for &number in &next {
-                let candidate = candidates.get(number);
+            for &candidate in &next {
                 let to = ideal.with(candidate);
                 let cost = way.cost + candidate.cost;
                 let size = size + candidate.set.len();
@@ -79,7 +77,7 @@ pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover {
                 if known.as_ref().is_some_and(|known| known.cost <= cost) {
                     continue;
                 }
-                steps.push(Step { candidate: number, before: way.last });
+                steps.push(Step { candidate, before: way.last });
                 let better = Way { cost, last: steps.len() as u32 - 1 };
                 match known {
                     Some(known) => *known = better,
@@ -115,14 +113,14 @@ impl Ideal {
     }
 
     /// The candidates that lead on; how many were looked at, and whether none of use stands too far away.
-    fn expansions(self, candidates: &Candidates, out: &mut Vec<u32>) -> (usize, bool) {
+    fn expansions<'a>(self, all: &'a Candidates, out: &mut Vec<&'a Candidate>) -> (usize, bool) {
         let (mut lacking, mut looked) = (0, 0);
-        for (number, candidate) in candidates.of(OpId(self.lowest)) {
+        for candidate in all.of(OpId(self.lowest)) {
             looked += 1;
             let Some(place) = self.place(candidate) else { continue };
             if place & self.beyond == 0 {
                 match self.lacks(candidate) {
-                    0 => out.push(number),
+                    0 => out.push(candidate),
                     lacks => lacking |= lacks,
                 }
             }
@@ -135,7 +133,7 @@ impl Ideal {
             out.truncate(own);
             let farthest = (127 - lacking.leading_zeros()).min(NEAR as u32 - 1);
             for first in (1..=farthest).filter(|first| self.beyond >> first & 1 == 0) {
-                for (number, candidate) in candidates.of(OpId(self.lowest + first)) {
+                for candidate in all.of(OpId(self.lowest + first)) {
                     looked += 1;
                     let Some(place) = self.place(candidate) else { continue };
                     if place & self.beyond != 0 || place & looked_for == 0 {
@@ -143,7 +141,7 @@ impl Ideal {
                     }
                     // What waits for the lowest operation is nothing that this one can wait for.
                     match self.lacks(candidate) {
-                        0 => out.push(number),
+                        0 => out.push(candidate),
                         lacks if lacks & 1 == 0 => lacking |= lacks,
                         _ => {}
                     }

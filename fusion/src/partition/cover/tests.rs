@@ -108,10 +108,10 @@ fn covers_cost_as_little_as_any() {
             let candidates = candidates(&costs);
             let cover = cover(&candidates, net.len());
             assert_eq!((candidates.cut, cover.cut), (0, 0));
-            let found: f64 = cover.chosen.iter().map(|&number| candidates.get(number).cost).sum();
+            let found: f64 = cover.chosen.iter().map(|candidate| candidate.cost).sum();
             let chosen: Vec<_> = (0..net.len() as u32)
                 .flat_map(|i| candidates.of(OpId(i)))
-                .map(|(_, candidate)| (candidate.set, candidate.cost))
+                .map(|candidate| (candidate.set, candidate.cost))
                 .collect();
             let best = least(&net, &chosen);
             assert!((found - best).abs() <= 1e-12, "round {round}: {found} for {best}");
@@ -146,6 +146,6 @@ fn reductions_wait_for_what_they_need() {
     let costs = Costs::new(&net);
     let candidates = candidates(&costs);
     let cover = cover(&candidates, net.len());
-    let sizes = cover.chosen.iter().map(|&number| candidates.get(number).set.len());
+    let sizes = cover.chosen.iter().map(|candidate| candidate.set.len());
     assert_eq!(sizes.collect::<Vec<_>>(), [1, 1, 3]);
 }
