@@ -198,10 +198,8 @@ impl<'a> Costs<'a> {
     /// What stays inside if these operations, and those that read their results, are one launch.
     pub(crate) fn kept(&self, from: &[OpId], to: &[OpId]) -> Kept {
         let both = |op: OpId| from.contains(&op) || to.contains(&op);
-        let (a, b) = (
-            self.traffic(from.iter().copied(), |op| from.contains(&op)),
-            self.traffic(to.iter().copied(), |op| to.contains(&op)),
-        );
+        let own = |ops: &[OpId]| self.traffic(ops.iter().copied(), |op| ops.contains(&op));
+        let (a, b) = (own(from), own(to));
         let all = self.traffic(from.iter().chain(to).copied(), both);
         Kept { read: a.read + b.read - all.read, written: a.written + b.written - all.written }
     }
@@ -444,9 +442,6 @@ fn matmul(net: &FusionGraph<'_>, operation: &Operation) -> MatMul {
     let read = |slot: usize| operation.reads.get(slot).map(|read| net.sizes(read.shape));
     let k = read(0).and_then(|a| a.last().copied()).unwrap_or(1.0);
     let shares_weights = read(1).is_some_and(|b| b.len() == 2);
-    if shares_weights {
-        MatMul { batch: 1.0, m: batch * m, n, k }
-    } else {
-        MatMul { batch, m, n, k }
-    }
+    let (batch, m) = if shares_weights { (1.0, batch * m) } else { (batch, m) };
+    MatMul { batch, m, n, k }
 }

@@ -269,10 +269,9 @@ impl<'a> FusionGraph<'a> {
         let mut reads = Vec::with_capacity(node.inputs().len());
         for (slot, value) in node.inputs().iter().enumerate() {
             let Some(value) = *value else { continue };
-            let under = self.under(value);
+            let ViewSource { root, part, elements, direct } = self.under(value);
             let ty = self.graph.ty(value);
             let shape = self.intern(&ty.shape);
-            let ViewSource { root, part, elements, direct } = under;
             let from = self.of_node[root.node.index()];
             let bytes = elements * ty.dtype.size() as f64;
             let row_major = self.layouts.is_row_major(value);

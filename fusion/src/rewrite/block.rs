@@ -56,13 +56,9 @@ fn cuts(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<Range<us
     let mut start = 0;
     while operations.len() - start > MOST {
         let candidates = start + LEAST..=start + MOST;
-        let fewest = candidates.clone().map(|end| crossing[end]).min().unwrap_or(0);
-        let narrow = || candidates.clone().filter(|&end| crossing[end] == fewest);
         // What a matmul reads is a whole hidden state; what reductions read may be half of a norm.
-        let end = narrow()
-            .find(|&end| feeds_a_matmul(graph, operations[end - 1]))
-            .or_else(|| narrow().next())
-            .unwrap_or(start + MOST);
+        let key = |end: &usize| (crossing[*end], !feeds_a_matmul(graph, operations[*end - 1]));
+        let end = candidates.min_by_key(key).unwrap_or(start + MOST);
         ranges.push(start..end);
         start = end;
     }

@@ -163,13 +163,10 @@ fn stays_single(graph: &Graph) -> Vec<bool> {
         let mut inputs = node.inputs().iter().flatten();
         let counted =
             |value: &ValueId| !single(graph.ty(*value)) || stays_single[value.node.index()];
-        stays_single[id.index()] = match node.op() {
-            Op::Constant(_) => node.outputs().iter().all(single),
-            op => {
-                let each = matches!(op.info().class, Class::Pointwise | Class::View);
-                each && node.outputs().iter().all(single) && inputs.all(counted)
-            }
-        };
+        let each = matches!(node.op().info().class, Class::Pointwise | Class::View);
+        let counts = each || matches!(node.op(), Op::Constant(_));
+        stays_single[id.index()] =
+            counts && node.outputs().iter().all(single) && inputs.all(counted);
     }
     for (id, _) in graph.nodes().rev() {
         let needs =
