@@ -136,12 +136,8 @@ fn fused(graph: &Graph, target: &Target, hints: &Bindings) -> Groups {
     let apart =
         |boundary: &&Boundary| boundary.reason == Reason::Apart && boundary.gain > Some(0.0);
     let apart = groups.boundaries.iter().filter(apart).count();
-    let cuts = [
-        (candidates.cut, Note::Candidates as fn(usize) -> Note),
-        (cover.cut, Note::Covers),
-        (apart, Note::Apart),
-    ];
-    groups.notes =
-        cuts.into_iter().filter(|(cut, _)| *cut > 0).map(|(cut, note)| note(cut)).collect();
+    let notes: [fn(usize) -> Note; 3] = [Note::Candidates, Note::Covers, Note::Apart];
+    let cuts = [candidates.cut, cover.cut, apart].into_iter().zip(notes);
+    groups.notes = cuts.filter(|(cut, _)| *cut > 0).map(|(cut, note)| note(cut)).collect();
     groups
 }
