@@ -38,7 +38,11 @@ impl InPlace<'_> {
         by.map_or(Ok(x), |by| self.binary(op, x, by))
     }
 
+    /// The value in elements of this type: itself where it has them.
     pub(crate) fn cast(&mut self, to: DType, x: ValueId) -> Rebuilt<ValueId> {
+        if self.graph.ty(x).dtype == to {
+            return Ok(x);
+        }
         self.add(Op::Cast { to, saturate: true }, &[x])
     }
 

@@ -99,13 +99,6 @@ impl InPlace<'_> {
         self.add(Op::Select, &[negative, behind, indices])
     }
 
-    fn wide(&mut self, indices: ValueId) -> Rebuilt<ValueId> {
-        match self.graph.ty(indices).dtype {
-            DType::I64 => Ok(indices),
-            _ => self.cast(DType::I64, indices),
-        }
-    }
-
     /// The rows of these numbers, of a value whose first `axes` axes are those of the rows; they are elements of `shape`.
     fn rows(
         &mut self,
@@ -137,7 +130,7 @@ impl InPlace<'_> {
             return self.rows(table, 1, indices, shape);
         }
         let before = product(&from[..axis]);
-        let indices = self.wide(indices)?;
+        let indices = self.cast(DType::I64, indices)?;
         let indices = self.wrapped(indices, &from[axis])?;
         let own = self.add(Op::Reshape(vec![Dim::from(1), product(&by)]), &[indices])?;
         let first = self.counted(&before, &from[axis], [0, 2])?;
@@ -148,7 +141,7 @@ impl InPlace<'_> {
     /// Lookups of single elements, all of whose other coordinates are the result's.
     fn elements(&mut self, table: ValueId, axis: usize, indices: ValueId) -> Rebuilt<ValueId> {
         let (from, shape) = (self.shape(table), self.shape(indices));
-        let indices = self.wide(indices)?;
+        let indices = self.cast(DType::I64, indices)?;
         let own = self.wrapped(indices, &from[axis])?;
         let mut numbers = self.scaled(own, &product(&from[axis + 1..]))?;
         for (other, len) in shape.iter().enumerate() {
@@ -175,7 +168,7 @@ impl InPlace<'_> {
         let axes = batch + count;
         let step = |axis: usize| product(&from[axis + 1..axes]);
         let mut numbers = None;
-        let indices = self.wide(indices)?;
+        let indices = self.cast(DType::I64, indices)?;
         for number in 0..count {
             let start = Dim::from(number as i64);
             let own = self.slice(indices, shape.len(), start, Dim::from(1))?;

@@ -250,10 +250,7 @@ fn unconverted(
     let mut given = inputs.to_vec();
     for (old, new) in node.inputs().iter().zip(&mut given) {
         let (Some(old), Some(value)) = (old, *new) else { continue };
-        let dtype = graph.ty(*old).dtype;
-        if at.graph.ty(value).dtype != dtype {
-            *new = Some(at.cast(dtype, value)?);
-        }
+        *new = Some(at.cast(graph.ty(*old).dtype, value)?);
     }
     let made = at.add_optional(node.op().clone(), &given)?.node;
     let values = (0..).zip(node.outputs()).map(|(output, ty)| {

@@ -293,17 +293,9 @@ fn difference(at: &mut InPlace<'_>, integers: ValueId) -> Rebuilt<Option<ValueId
         (Op::Cast { to: DType::I32, .. }, &[Some(x)])
             if is_exact(at.graph, x) && Range::of(at.graph, x, DEEPEST).nan == NaN::Never =>
         {
-            single(at, x)
+            at.cast(DType::F32, x).map(Some)
         }
         _ => bytes(at, integers, By::Conversion),
-    }
-}
-
-/// Reals in single precision.
-fn single(at: &mut InPlace<'_>, reals: ValueId) -> Rebuilt<Option<ValueId>> {
-    match at.graph.ty(reals).dtype {
-        DType::F32 => Ok(Some(reals)),
-        _ => at.cast(DType::F32, reals).map(Some),
     }
 }
 
@@ -341,7 +333,9 @@ fn bytes(at: &mut InPlace<'_>, integers: ValueId, by: By) -> Rebuilt<Option<Valu
             let op = op.clone();
             bytes(at, x, by)?.map(|real| at.add(op, &[real])).transpose()
         }
-        (Op::Cast { .. }, &[Some(x)]) if is_clamped(at.graph, x, dtype, by) => single(at, x),
+        (Op::Cast { .. }, &[Some(x)]) if is_clamped(at.graph, x, dtype, by) => {
+            at.cast(DType::F32, x).map(Some)
+        }
         (Op::Cast { to: DType::I32, .. }, &[Some(x)]) if is_byte(at.graph.ty(x).dtype) => {
             bytes(at, x, by)
         }
