@@ -231,19 +231,14 @@ impl<'a> Costs<'a> {
         if takes_views(family) || alone && self.net[set.first()].executor == Executor::Reference {
             return (0, 0.0);
         }
-        let mut seen: BTreeSet<ValueId> = BTreeSet::new();
-        let mut bytes = 0.0;
-        for op in set.iter() {
-            let operation = &self.net[op];
-            let as_it_lies = !alone && matches!(operation.role, Role::Point { .. });
-            for read in operation.reads.iter().filter(|read| !read.row_major && !as_it_lies) {
-                let value = self.net.node(op).inputs()[read.slot].expect("reads are of values");
-                if seen.insert(value) {
-                    bytes += self.net.bytes(value);
-                }
-            }
-        }
-        (seen.len() as u32, bytes)
+        let net = self.net;
+        let copied = set.iter().filter(|&op| alone || !matches!(net[op].role, Role::Point { .. }));
+        let copied = copied.flat_map(|op| {
+            let reads = net[op].reads.iter().filter(|read| !read.row_major);
+            reads.map(move |read| net.node(op).inputs()[read.slot].expect("reads are of values"))
+        });
+        let copied: BTreeSet<ValueId> = copied.collect();
+        (copied.len() as u32, copied.iter().map(|&value| net.bytes(value)).sum())
     }
 
     pub(crate) fn of_move(&self, id: NodeId) -> Cost {

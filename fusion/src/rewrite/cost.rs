@@ -44,13 +44,10 @@ pub(crate) fn cost(
             let merged = matches!(op, Op::Attention(_)) && outputs[0].shape[1] == 1;
             let views = if merged { 4.0 * VIEW } else { 0.0 };
             let moved = inputs.iter().flatten().copied().chain(outputs);
-            let moved: f64 = moved.map(|ty| bytes(ty, hints)).sum();
+            let moved: f64 = moved.map(|ty| elements(ty, hints) * ty.dtype.size() as f64).sum();
             let ones = outputs.first().map_or(0, |ty| ones_inside(&ty.shape)) as f64;
-            views
-                + ONE * ones
-                + LAUNCH
-                + moved / BANDWIDTH
-                + flops(op, inputs, outputs, hints) / RATE
+            let flops = flops(op, inputs, outputs, hints);
+            views + ONE * ones + LAUNCH + moved / BANDWIDTH + flops / RATE
         }
     }
 }
@@ -61,22 +58,18 @@ fn ones_inside(shape: &[Dim]) -> usize {
 }
 
 fn flops(op: &Op, inputs: &[Option<&TensorType>], outputs: &[TensorType], hints: &Bindings) -> f64 {
-    let last = |ty: Option<&Option<&TensorType>>| {
-        ty.copied().flatten().and_then(|ty| ty.shape.last()).map_or(1.0, |dim| size(dim, hints))
-    };
     let written: f64 = outputs.first().map_or(0.0, |ty| elements(ty, hints));
     match op {
-        Op::MatMul | Op::WideMatMul => 2.0 * written * last(inputs.first()),
+        Op::MatMul | Op::WideMatMul => {
+            let depth = inputs.first().copied().flatten().and_then(|a| a.shape.last());
+            2.0 * written * depth.map_or(1.0, |dim| size(dim, hints))
+        }
         Op::Attention(_) => {
             let keys = inputs.get(1).copied().flatten().map_or(1.0, |k| size(&k.shape[2], hints));
             2.0 * written * keys + 2.0 * inputs[0].map_or(0.0, |q| elements(q, hints)) * keys
         }
         _ => written,
     }
-}
-
-fn bytes(ty: &TensorType, hints: &Bindings) -> f64 {
-    elements(ty, hints) * ty.dtype.size() as f64
 }
 
 fn elements(ty: &TensorType, hints: &Bindings) -> f64 {

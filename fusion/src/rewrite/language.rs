@@ -2,7 +2,7 @@
 //!
 //! A term is `(Name attributes inputs…)`: attributes are a leaf of their own (so that a pattern binds them to a
 //! variable), and are left out where an operation has none. An optional input that is left out is `absent`; an
-//! operation with several outputs is read through `(out0 …)`, `(out1 …)`.
+//! operation with several outputs is read through `(out0 …)`, `(out1 …)`; patterns know the first.
 
 use egg::{Analysis, DidMerge, EGraph, FromOp, FromOpError, Id, Language};
 use graphene_frontend::eval::evaluate_op;
@@ -103,8 +103,6 @@ impl FromOp for Term {
         let head = match name {
             "absent" => Head::Absent,
             "out0" => Head::Output(0),
-            "out1" => Head::Output(1),
-            "out2" => Head::Output(2),
             _ => match NAMES.get(name) {
                 Some(op) => Head::Op(op),
                 None => return Err(FromOpError::new(name, children)),
