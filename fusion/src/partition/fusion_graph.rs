@@ -278,11 +278,9 @@ impl<'a> FusionGraph<'a> {
             reads.push(Read { slot, root, from, part, direct, row_major, shape, bytes });
         }
         let producers: BTreeSet<OpId> = reads.iter().filter_map(|read| read.from).collect();
-        let writes = node.outputs().iter().zip(0..).map(|(ty, output)| {
-            let shape = self.intern(&ty.shape);
-            let bytes = self.elements(shape) * ty.dtype.size() as f64;
-            let given = self.is_given(ValueId { node: id, output });
-            Written { bytes, readers: Vec::new(), given }
+        let writes = (0..node.outputs().len() as u32).map(|output| {
+            let value = ValueId { node: id, output };
+            Written { bytes: self.bytes(value), readers: Vec::new(), given: self.is_given(value) }
         });
         let writes = writes.collect();
         let shape = self.intern(&node.outputs()[0].shape);

@@ -51,26 +51,22 @@ pub(crate) fn extract(terms: &Terms, roots: &[Id], hints: &Bindings) -> (Choice,
 
 type Costs = BTreeMap<Id, Vec<(Term, f64)>>;
 
+/// The terms of each class of a rebuilt e-graph, ascending, each with its own cost.
 fn costs(terms: &Terms, hints: &Bindings) -> Costs {
     let mut costs = Costs::new();
     for class in terms.classes() {
-        let mut nodes: Vec<Term> =
-            class.nodes.iter().map(|t| t.clone().map_children(|id| terms.find(id))).collect();
-        nodes.sort();
-        nodes.dedup();
         // A constant that is known needs no operation.
         let is_known = |term: &Term| matches!(term.head, Head::Literal(_) | Head::Input(_));
-        if let Some(known) = nodes.iter().position(is_known) {
-            nodes = vec![nodes.swap_remove(known)];
-        }
+        let known = class.nodes.iter().position(is_known);
+        let nodes = known.map_or(&class.nodes[..], |known| &class.nodes[known..=known]);
         let price = |term: &Term| {
             let Some((op, inputs)) = operation(terms, term) else { return 0.0 };
             let ty = |id: &Option<Id>| id.and_then(|id| terms[id].data.ty());
             let inputs: Vec<_> = inputs.iter().map(ty).collect();
             cost(op, &inputs, &class.data.types, class.data.constant, hints)
         };
-        let prices: Vec<f64> = nodes.iter().map(price).collect();
-        costs.insert(class.id, nodes.into_iter().zip(prices).collect());
+        let priced = nodes.iter().map(|term| (term.clone(), price(term)));
+        costs.insert(class.id, priced.collect());
     }
     costs
 }

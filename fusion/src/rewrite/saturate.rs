@@ -153,7 +153,6 @@ struct Decoder<'a> {
 impl Decoder<'_> {
     /// The class as a value of the graph; operations that the block did not have take the name of their reader.
     fn value(&mut self, class: Id, reader: &str) -> Result<ValueId, InferError> {
-        let class = self.terms.find(class);
         if let Some(&value) = self.values.get(&class) {
             return Ok(value);
         }
