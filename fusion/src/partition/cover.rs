@@ -10,6 +10,7 @@
 use crate::partition::candidates::{Candidate, Candidates, NEAR};
 use crate::partition::set::OpId;
 use std::collections::HashMap;
+use std::iter::successors;
 
 /// Most ideals of one size that are followed.
 const MOST_IDEALS: usize = 512;
@@ -47,6 +48,7 @@ struct Step<'a> {
     before: u32,
 }
 
+/// Where a way begins: the number of no step.
 const START: u32 = u32::MAX;
 
 pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover<'_> {
@@ -73,7 +75,7 @@ pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover<'_> {
                 let to = ideal.with(candidate);
                 let cost = way.cost + candidate.cost;
                 let size = size + candidate.set.len();
-                let known = by_size[size].get_mut(&to.beyond);
+                let known = by_size[size].get_mut(&to);
                 if known.as_ref().is_some_and(|known| known.cost <= cost) {
                     continue;
                 }
@@ -81,20 +83,15 @@ pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover<'_> {
                 let better = Way { cost, last: steps.len() as u32 - 1 };
                 match known {
                     Some(known) => *known = better,
-                    None => drop(by_size[size].insert(to.beyond, better)),
+                    None => drop(by_size[size].insert(to, better)),
                 }
             }
         }
     }
     // Every operation alone is a candidate, and the lowest missing one, or what it waits for, always leads on.
     let end = by_size[len].get(&0).expect("operations alone are a cover");
-    let mut chosen = Vec::new();
-    let mut at = end.last;
-    while at != START {
-        let Step { candidate, before } = steps[at as usize];
-        chosen.push(candidate);
-        at = before;
-    }
+    let back = successors(steps.get(end.last as usize), |step| steps.get(step.before as usize));
+    let mut chosen: Vec<_> = back.map(|step| step.candidate).collect();
     chosen.reverse();
     Cover { chosen, cut }
 }
@@ -151,12 +148,11 @@ impl Ideal {
         (looked, lacking >> NEAR == 0)
     }
 
-    fn with(self, candidate: &Candidate) -> Self {
+    /// The operations beyond the lowest one that is missing with the candidate, as bits beyond that.
+    fn with(self, candidate: &Candidate) -> u128 {
         let place = self.place(candidate).expect("a candidate that leads on is near");
         let beyond = self.beyond | place;
-        let done = beyond.trailing_ones();
-        let beyond = beyond.checked_shr(done).unwrap_or(0);
-        Self { lowest: self.lowest + done, beyond }
+        beyond.checked_shr(beyond.trailing_ones()).unwrap_or(0)
     }
 }
 
