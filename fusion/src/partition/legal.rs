@@ -106,9 +106,8 @@ fn loops(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     let shape = net[set.first()].shape;
     refuse_if(set.iter().any(|op| net[op].shape != shape), Reason::Shape)?;
     let numbers = || set.iter().filter_map(|op| net[op].role.numbers());
-    if !numbers().all(|numbers| numbers.single) && !numbers().all(|numbers| numbers.whole) {
-        return Err(Reason::Numbers);
-    }
+    let alike = numbers().all(|own| own.single) || numbers().all(|own| own.whole);
+    refuse_if(!alike, Reason::Numbers)?;
     Ok(Family::Pointwise)
 }
 
@@ -128,9 +127,8 @@ fn matmuls(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
         return Ok(Family::MatMul);
     }
     let outer = set.iter().filter(|op| !is_matmul(op)).flat_map(|op| &net[op].reads);
-    if !outer.filter(|read| !is_inner(set, read.from)).all(|read| is_met(net, read, first)) {
-        return Err(Reason::Packed(Family::MatMul));
-    }
+    let mut outer = outer.filter(|read| !is_inner(set, read.from));
+    refuse_if(outer.any(|read| !is_met(net, read, first)), Reason::Packed(Family::MatMul))?;
     if are_added(net, set) || are_gated(net, set) { Ok(Family::MatMul) } else { Err(Reason::Sum) }
 }
 
@@ -251,13 +249,11 @@ fn layers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
             let other = |from: OpId| layer_of.iter().any(|&(own, of)| own == from && of < layer);
             for from in kept.filter(|&from| other(from)) {
                 let broadcast = net[from].shape != net[op].shape;
-                match net.target.kind {
-                    Kind::Cpu if Some(net[from].dtype) != dtype => return Err(Reason::Type),
-                    Kind::Cpu if broadcast => return Err(Reason::Shape),
-                    Kind::Cuda { .. } if inputs[layer] != Some(from) || broadcast => {
-                        return Err(Reason::Chain);
-                    }
-                    Kind::Cpu | Kind::Cuda { .. } => {}
+                if net.target.kind == Kind::Cpu {
+                    refuse_if(Some(net[from].dtype) != dtype, Reason::Type)?;
+                    refuse_if(broadcast, Reason::Shape)?;
+                } else {
+                    refuse_if(inputs[layer] != Some(from) || broadcast, Reason::Chain)?;
                 }
             }
             layer
@@ -266,9 +262,8 @@ fn layers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     }
     let last = shapes.last().expect("layers are chained matmuls");
     widths.push(net.known(*last).last().copied().flatten().ok_or(Reason::Width)?);
-    if rounded && (shapes.len() == 1 || !Warpgroups::are_for(&widths)) {
-        return Err(Reason::Prologue(Family::MatMul));
-    }
+    let by_warpgroups = shapes.len() > 1 && Warpgroups::are_for(&widths);
+    refuse_if(rounded && !by_warpgroups, Reason::Prologue(Family::MatMul))?;
     layers_fit(net, dtype.expect("layers are matmuls"), &widths, turned)?;
     Ok(Family::Mlp)
 }
@@ -331,9 +326,8 @@ fn rows_agree(net: &FusionGraph<'_>, set: Set) -> Result<Row, Reason> {
     for op in set.iter() {
         let Some(row) = net[op].role.row() else { continue };
         let first = *found.get_or_insert(row);
-        if (row.first, row.full, row.reduced) != (first.first, first.full, first.reduced) {
-            return Err(Reason::Shape);
-        }
+        let rows = |of: Row| (of.first, of.full, of.reduced);
+        refuse_if(rows(row) != rows(first), Reason::Shape)?;
         // Scale and bias are read as they are stored.
         refuse_if(reads_inner(net, set, op, 1..), Reason::Prologue(net[op].family))?;
         let is_read = net[op].writes[0].readers.iter().any(|&reader| set.contains(reader));
@@ -365,19 +359,15 @@ fn embeddings(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
         points_have_shape(net, set, &[shape])?;
         let written = set.iter().flat_map(|op| &net[op].writes);
         let results = written.filter(|written| written.is_stored(set)).count();
-        return match net.target.kind {
-            Kind::Cuda { .. } if results > 1 => Err(Reason::Results),
-            Kind::Cuda { .. } | Kind::Cpu => Ok(Family::Gather),
-        };
+        refuse_if(net.target.kind != Kind::Cpu && results > 1, Reason::Results)?;
+        return Ok(Family::Gather);
     }
     let of_rows = rows_agree(net, set)?;
-    let reduces = |op: OpId| net[op].family == Family::Reduction;
-    if net.target.kind != Kind::Cpu && set.iter().any(reduces) {
-        return Err(Reason::Mixed(Family::Gather, Family::Reduction));
-    }
-    if of_rows.full != shape || of_rows.first + row(first).len() != net.sizes(shape).len() {
-        return Err(Reason::Shape);
-    }
+    let reduces = set.iter().any(|op| net[op].family == Family::Reduction);
+    let mixed = Reason::Mixed(Family::Gather, Family::Reduction);
+    refuse_if(net.target.kind != Kind::Cpu && reduces, mixed)?;
+    let whole = of_rows.first + row(first).len() == net.sizes(shape).len();
+    refuse_if(of_rows.full != shape || !whole, Reason::Shape)?;
     points_have_shape(net, set, &[shape, of_rows.reduced])?;
     Ok(Family::Gather)
 }
@@ -399,10 +389,9 @@ fn convolutions(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     points_have_shape(net, set, &[net[conv].shape])?;
     let mut outer = set.iter().filter(|&op| op != conv).flat_map(|op| &net[op].reads);
     let number = |read: &Read| !is_inner(set, read.from) && is_number(net, read);
-    match net.target.kind {
-        Kind::Cuda { .. } if outer.any(number) => Err(Reason::Packed(Family::Convolution)),
-        Kind::Cuda { .. } | Kind::Cpu => Ok(Family::Convolution),
-    }
+    let packed = net.target.kind != Kind::Cpu && outer.any(number);
+    refuse_if(packed, Reason::Packed(Family::Convolution))?;
+    Ok(Family::Convolution)
 }
 
 /// One matmul or convolution of integers with what widens the bytes that it reads and takes their zero point away, and

@@ -87,9 +87,8 @@ impl InPlace<'_> {
 
     /// Indices of an axis of this size, none of which counts from its end.
     fn wrapped(&mut self, indices: ValueId, size: &Dim) -> Rebuilt<ValueId> {
-        if let Op::Constant(known) = self.graph.node(indices.node).op()
-            && known.as_slice::<i64>().is_ok_and(|known| known.iter().all(|&index| index >= 0))
-        {
+        let known = self.graph.constant(indices).and_then(|known| known.as_slice::<i64>().ok());
+        if known.is_some_and(|known| known.iter().all(|&index| index >= 0)) {
             return Ok(indices);
         }
         let size = self.size(size)?;
