@@ -237,6 +237,11 @@ fn refused<T>(reason: &str) -> Result<T, String> {
     Err(reason.to_owned())
 }
 
+/// That reason, if something holds.
+fn refuse_if(holds: bool, reason: &str) -> Result<(), String> {
+    if holds { refused(reason) } else { Ok(()) }
+}
+
 fn input_ty<'a>(graph: &'a Graph, node: &Node, number: usize) -> Option<&'a TensorType> {
     node.input(number).map(|value| graph.ty(value))
 }

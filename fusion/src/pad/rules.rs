@@ -3,7 +3,7 @@
 //! A rule gives what is known of a node's outputs from what is known of its inputs, or says why it cannot: what the
 //! operation does across positions. An operation without a rule is one that no padded value may enter.
 
-use super::{Added, Along, Value, input_ty, mentions, number_of, refused};
+use super::{Added, Along, Value, input_ty, mentions, number_of, refuse_if, refused};
 use graphene_frontend::op::{Binary, CumulativeOp, Op, ReduceOp};
 use graphene_frontend::{Bindings, Dim, Graph, Node, Symbol, Tensor, TensorType};
 
@@ -192,10 +192,8 @@ fn by_itself(
     axes: impl IntoIterator<Item = usize>,
     why: &str,
 ) -> Result<Value, String> {
-    match axes.into_iter().any(|axis| value.axes[axis].is_some()) {
-        true => refused(why),
-        false => Ok(other_elements(value)),
-    }
+    refuse_if(axes.into_iter().any(|axis| value.axes[axis].is_some()), why)?;
+    Ok(other_elements(value))
 }
 
 /// Elements of any of these values.
@@ -236,9 +234,7 @@ fn cumulative(
     axis: usize,
     reverse: bool,
 ) -> Result<Value, String> {
-    if reverse && value.axes[axis].is_some() {
-        return refused("runs along it from its end");
-    }
+    refuse_if(reverse && value.axes[axis].is_some(), "runs along it from its end")?;
     let finite = value.finite && op == CumulativeOp::Sum && !value.large;
     Ok(Value { finite, ..other_elements(value) })
 }
@@ -247,11 +243,10 @@ fn softmax(value: &Value, axis: usize, log: bool) -> Result<Value, String> {
     let Some(along) = &value.axes[axis] else {
         return Ok(Value { large: value.large && log, ..other_elements(value) });
     };
-    if !along.added.forbids() || log || !along.is_plain() {
-        return refused(
-            "takes all that lies along it together, and no mask is known to forbid what is added",
-        );
-    }
+    refuse_if(
+        !along.added.forbids() || log || !along.is_plain(),
+        "takes all that lies along it together, and no mask is known to forbid what is added",
+    )?;
     let mut made = other_elements(value);
     // Where everything is forbidden with -∞ there is no number; those rows are among the added.
     let zero = Tensor::scalar(0.0_f32);
@@ -262,9 +257,8 @@ fn softmax(value: &Value, axis: usize, log: bool) -> Result<Value, String> {
 
 fn norms(node: &Node, inputs: &[&Value], axis: usize, epsilon: f32) -> Result<Vec<Value>, String> {
     let [value, factors @ ..] = inputs else { return refused("has no input") };
-    if factors.iter().any(|factor| factor.along().next().is_some()) {
-        return refused("scales by what depends on it");
-    }
+    let follow = factors.iter().any(|factor| factor.along().next().is_some());
+    refuse_if(follow, "scales by what depends on it")?;
     let mut value = by_itself(value, axis..value.axes.len(), "normalises over it")?;
     value.finite &= epsilon > 0.0 && factors.iter().all(|factor| factor.finite);
     value.large = false;

@@ -1,6 +1,6 @@
 //! Matmuls, attention and layers.
 
-use super::{Along, Value, broadcast, by_itself, common, refused};
+use super::{Along, Value, broadcast, by_itself, common, refuse_if, refused};
 use graphene_frontend::graph::Node;
 use graphene_frontend::op::{AttentionAttrs, Op};
 
@@ -29,18 +29,14 @@ pub(super) fn matmul(inputs: &[&Value]) -> Result<Value, String> {
 pub(super) fn attention(given: &[Option<&Value>], attrs: &AttentionAttrs) -> Result<Value, String> {
     let [Some(q), Some(k), Some(v), rest @ ..] = given else { return refused("has no operands") };
     let mask = rest.first().copied().flatten();
-    if [q, k, v].iter().any(|value| value.axes[1].is_some() || value.axes[3].is_some()) {
-        return refused("has it in its heads or features");
-    }
+    let inner = [q, k, v].iter().any(|value| value.axes[1].is_some() || value.axes[3].is_some());
+    refuse_if(inner, "has it in its heads or features")?;
     let keys = [k, v].map(|value| value.axes[2].as_ref());
     let plain = |along: &Along| along.is_plain();
     if keys.iter().flatten().next().is_some() {
-        if !keys.iter().all(|along| along.is_some_and(plain)) {
-            return refused("has it in keys or values alone");
-        }
-        if !(k.finite && v.finite) {
-            return refused("attends to what may not be finite");
-        }
+        let both = keys.iter().all(|along| along.is_some_and(plain));
+        refuse_if(!both, "has it in keys or values alone")?;
+        refuse_if(!(k.finite && v.finite), "attends to what may not be finite")?;
         let last = mask.and_then(|mask| mask.axes.last()?.as_ref());
         let forbids = last.is_some_and(|along| {
             // Truth values forbid by what scores become.
@@ -49,9 +45,8 @@ pub(super) fn attention(given: &[Option<&Value>], attrs: &AttentionAttrs) -> Res
         });
         // Positions are added behind those asked for: no query that was asked for sees them.
         let causal = attrs.causal && q.axes[2].as_ref().is_some_and(plain);
-        if !(forbids || causal) {
-            return refused("attends to all keys: no mask is known to forbid what is added");
-        }
+        let all = "attends to all keys: no mask is known to forbid what is added";
+        refuse_if(!(forbids || causal), all)?;
     }
     let mut axes = vec![None; 4];
     axes[0] = common([q, k, v].into_iter().filter_map(|value| value.axes[0].as_ref()))?;
@@ -75,9 +70,7 @@ pub(super) fn recurrent(node: &Node, given: &[Option<&Value>]) -> Result<Vec<Val
     for (number, value) in given.iter().enumerate() {
         let Some(value) = value else { continue };
         for axis in value.along() {
-            if batches.get(number).copied().flatten() != Some(axis) {
-                return refused("runs along it");
-            }
+            refuse_if(batches.get(number).copied().flatten() != Some(axis), "runs along it")?;
         }
         batch.extend(value.axes.iter().flatten());
     }
@@ -95,9 +88,8 @@ pub(super) fn recurrent(node: &Node, given: &[Option<&Value>]) -> Result<Vec<Val
 /// Convolutions and pools: each image by itself.
 pub(super) fn window(node: &Node, given: &[Option<&Value>]) -> Result<Value, String> {
     let [Some(image), filters @ ..] = given else { return refused("has no input") };
-    if filters.iter().flatten().any(|value| value.along().next().is_some()) {
-        return refused("has filters that follow from it");
-    }
+    let follow = filters.iter().flatten().any(|value| value.along().next().is_some());
+    refuse_if(follow, "has filters that follow from it")?;
     let made = by_itself(image, 1..image.axes.len(), "moves a window along it")?;
     let finite = image.finite && !matches!(node.op(), Op::Pool(_));
     Ok(Value { finite, ..made })

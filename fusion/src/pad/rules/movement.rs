@@ -1,7 +1,8 @@
 //! Operations that move elements.
 
 use super::{
-    Added, Along, Value, common, input_ty, mentions, operand_axis, other_elements, refused,
+    Added, Along, Value, common, input_ty, mentions, operand_axis, other_elements, refuse_if,
+    refused,
 };
 use graphene_frontend::{Dim, Graph, Node, SliceAxis, Symbol};
 
@@ -30,9 +31,7 @@ pub(super) fn slice(
 ) -> Result<Value, String> {
     let mut made = value.clone();
     for slice in slices {
-        if mentions(&slice.start, symbol) {
-            return refused("begins where it says");
-        }
+        refuse_if(mentions(&slice.start, symbol), "begins where it says")?;
         let begins = slice.start == Dim::from(0) && slice.step == 1;
         let along = &mut made.axes[slice.axis];
         let whole = node.outputs()[0].shape[slice.axis] == Dim::symbol(symbol.name());
@@ -49,9 +48,8 @@ pub(super) fn slice(
 
 pub(super) fn pad(inputs: &[&Value], before: &[Dim], after: &[Dim]) -> Result<Value, String> {
     let none = Some(&Dim::from(0));
-    if inputs[0].along().any(|axis| before.get(axis) != none || after.get(axis) != none) {
-        return refused("adds elements along it");
-    }
+    let adds = |axis: usize| before.get(axis) != none || after.get(axis) != none;
+    refuse_if(inputs[0].along().any(adds), "adds elements along it")?;
     Ok(Value { axes: other_elements(inputs[0]).axes, ..super::of_any(inputs) })
 }
 
@@ -87,9 +85,8 @@ pub(super) fn reshape(
 }
 
 pub(super) fn concat(inputs: &[&Value], axis: usize) -> Result<Value, String> {
-    if inputs.iter().any(|value| value.axes[axis].is_some()) {
-        return refused("joins others to its positions");
-    }
+    let runs = inputs.iter().any(|value| value.axes[axis].is_some());
+    refuse_if(runs, "joins others to its positions")?;
     let rank = inputs.first().map_or(0, |value| value.axes.len());
     let along = |axis: usize| common(inputs.iter().filter_map(|value| value.axes[axis].as_ref()));
     let axes = (0..rank).map(along).collect::<Result<_, _>>()?;
@@ -103,9 +100,8 @@ pub(super) fn gather(inputs: &[&Value], axis: usize) -> Result<Value, String> {
     let first = matches!(indices.added(None), Added::Number(_))
         && indices.added(None).is_zero()
         && indices.along().next().is_none();
-    if table.axes[axis].as_ref().is_some_and(|along| !(first && along.is_plain())) {
-        return refused("picks some of its positions");
-    }
+    let picks = table.axes[axis].as_ref().is_some_and(|along| !(first && along.is_plain()));
+    refuse_if(picks, "picks some of its positions")?;
     let mut axes = other_elements(table).axes;
     axes.splice(axis..=axis, other_elements(indices).axes);
     Ok(Value { axes, ..(*table).clone() })
