@@ -180,7 +180,7 @@ impl Rewriter<'_> {
         for (rule, count) in &saturated.fired {
             *self.report.rules.entry(rule).or_default() += count;
         }
-        let cheapest = saturated.cheapest(block, self.hints);
+        let cheapest = saturated.cheapest(self.hints);
         let (graph, programme) = cheapest.map_err(|reason| FusionError::Rebuild {
             name: block.names.first().cloned().unwrap_or_default(),
             op: "a rewritten block",

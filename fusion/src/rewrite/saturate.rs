@@ -110,11 +110,7 @@ impl Saturated {
     ///
     /// # Errors
     /// [`InferError`] if an operation refuses its inputs: a defect of inference.
-    pub(crate) fn cheapest(
-        &self,
-        block: &Block,
-        hints: &Bindings,
-    ) -> Result<(Graph, Programme), InferError> {
+    pub(crate) fn cheapest(&self, hints: &Bindings) -> Result<(Graph, Programme), InferError> {
         let (choice, programme) = extract(&self.terms, &self.roots, hints);
         // Of operations that became one class, the first one's.
         let mut names = BTreeMap::new();
@@ -128,8 +124,8 @@ impl Saturated {
             graph: Graph::new(),
             values: BTreeMap::new(),
         };
-        for (number, id) in block.graph.inputs().iter().enumerate() {
-            let value = decoder.graph.add_input("", block.graph.ty(id.value()).clone())?;
+        for (number, (ty, _)) in self.terms.analysis.inputs.iter().enumerate() {
+            let value = decoder.graph.add_input("", ty.clone())?;
             let class = self.terms.lookup(Term::leaf(Head::Input(number as u32)));
             decoder.values.insert(class.expect("inputs are never removed"), value);
         }
