@@ -308,7 +308,7 @@ impl<'a> FusionGraph<'a> {
         let (node, target) = (self.graph.node(id), self.target);
         let output = &node.outputs()[0];
         let ty = |slot: usize| node.input(slot).map(|v| self.graph.ty(v));
-        let is_narrow = || node.input(1).is_some_and(|w| multiplies_narrow(self.graph, node, w));
+        let is_narrow = || multiplies_narrow(self.graph, node);
         let first_is_real = ty(0).is_some_and(|ty| is_real(ty.dtype));
         let whole = target.kind != Kind::Cpu && ty(0).is_some_and(|ty| ty.dtype == DType::I32);
         match node.op() {

@@ -410,12 +410,12 @@ fn is_narrow(integers: &[i32]) -> bool {
 
 /// The bytes, and their zero point, that a matmul or convolution of integers multiplies by a constant of bytes.
 pub(crate) fn multiplied_bytes(graph: &Graph, node: &Node) -> Option<(ValueId, Option<ValueId>)> {
-    let &[Some(x), Some(w), ..] = node.inputs() else { return None };
-    multiplies_narrow(graph, node, w).then(|| centered(graph, x)).flatten()
+    multiplies_narrow(graph, node).then(|| centered(graph, node.input(0)?)).flatten()
 }
 
 /// Whether a matmul or convolution of integers multiplies by a constant matrix, or constant filters, of bytes.
-pub(crate) fn multiplies_narrow(graph: &Graph, node: &Node, w: ValueId) -> bool {
+pub(crate) fn multiplies_narrow(graph: &Graph, node: &Node) -> bool {
+    let Some(w) = node.input(1) else { return false };
     let kind = match node.op() {
         Op::MatMul => graph.ty(w).rank() == 2,
         Op::Conv(conv) => conv.strides.len() <= 3,
@@ -433,8 +433,7 @@ pub(crate) fn multiplies_narrow(graph: &Graph, node: &Node, w: ValueId) -> bool 
 /// The graph in which each such operation widens the bytes itself that it reads.
 fn unshared(graph: &Graph) -> Rebuilt<Graph> {
     rebuilt(graph, |mut at, _, inputs| {
-        let Some(w) = at.node.input(1) else { return Ok(None) };
-        if !multiplies_narrow(graph, at.node, w) {
+        if !multiplies_narrow(graph, at.node) {
             return Ok(None);
         }
         let Some((bytes, zero)) = inputs[0].and_then(|x| centered(at.graph, x)) else {
