@@ -223,8 +223,8 @@ fn layers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
             rounded = true;
             continue;
         }
-        let layer = |from: OpId| layer_of.iter().find(|&&(own, _)| own == from).map(|&(_, l)| l);
-        let latest = net[op].reads.iter().filter_map(|read| layer(read.from?)).max();
+        let of = |from: OpId| layer_of.iter().find(|&&(own, _)| own == from).map(|&(_, of)| of);
+        let latest = net[op].reads.iter().filter_map(|read| of(read.from?)).max();
         let own = if net[op].role == Role::MatMul {
             let (a, b) = (&net[op].reads[0], &net[op].reads[1]);
             refuse_if(is_inner(set, b.from) || net.known(b.shape).len() != 2, Reason::Weights)?;
@@ -246,8 +246,7 @@ fn layers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
             // What is kept for a later layer is kept as matmuls read it, and expressions do not broadcast it; a GPU has
             // only the layer's input.
             let kept = net[op].reads.iter().filter_map(|read| read.from);
-            let other = |from: OpId| layer_of.iter().any(|&(own, of)| own == from && of < layer);
-            for from in kept.filter(|&from| other(from)) {
+            for from in kept.filter(|&from| of(from).is_some_and(|of| of < layer)) {
                 let broadcast = net[from].shape != net[op].shape;
                 if net.target.kind == Kind::Cpu {
                     refuse_if(Some(net[from].dtype) != dtype, Reason::Type)?;

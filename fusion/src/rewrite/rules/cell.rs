@@ -30,7 +30,6 @@ struct Columns {
 }
 
 /// `Σ value·weight + Σ bias`.
-#[derive(Default)]
 struct Sum {
     matmuls: Vec<(Id, Id)>,
     biases: Vec<Id>,
@@ -300,16 +299,13 @@ fn gru_gates(
     let columns = Columns { start: 0, len: hidden };
     let of_x = sum(s, of_x, columns, &mut VISITS.clone())?;
     let of_h = sum(s, of_h, columns, &mut VISITS.clone())?;
-    let ([(x, wx)], [(h, wh)]) = (of_x.matmuls.as_slice(), of_h.matmuls.as_slice()) else {
-        return None;
-    };
-    let (x, h) = (*x, *h);
+    let (&[(x, wx)], &[(h, wh)]) = (&of_x.matmuls[..], &of_h.matmuls[..]) else { return None };
     if x == h {
         return None;
     }
     let own = [&z.biases, &r.biases, &of_x.biases, &Vec::new(), &Vec::new(), &of_h.biases];
     let biases = own.map(|own| total(s, own, x, hidden)).into_iter().collect::<Option<_>>()?;
-    let n = Sum { matmuls: vec![(x, *wx), (h, *wh)], biases: Vec::new() };
+    let n = Sum { matmuls: vec![(x, wx), (h, wh)], biases: Vec::new() };
     Some((vec![z, r, n], x, biases))
 }
 
