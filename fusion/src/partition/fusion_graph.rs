@@ -129,14 +129,9 @@ pub(crate) struct FusionGraph<'a> {
     view_source: Vec<Option<ViewSource>>,
     /// The outputs of the graph, and what lies beneath them.
     given: HashSet<ValueId>,
-    shapes: Shapes,
-}
-
-#[derive(Default)]
-struct Shapes {
-    ids: HashMap<Vec<Dim>, ShapeId>,
-    sizes: Vec<Vec<f64>>,
-    known: Vec<Vec<Option<i64>>>,
+    shape_ids: HashMap<Vec<Dim>, ShapeId>,
+    /// For every shape its sizes under the hints, and as far as they are known without.
+    shapes: Vec<(Vec<f64>, Vec<Option<i64>>)>,
 }
 
 /// What a value is beneath its changes of view.
@@ -162,7 +157,8 @@ impl<'a> FusionGraph<'a> {
             of_node: vec![None; graph.len()],
             view_source: vec![None; graph.len()],
             given: given(graph),
-            shapes: Shapes::default(),
+            shape_ids: HashMap::new(),
+            shapes: Vec::new(),
         };
         net.look_through_views();
         for (place, node) in net.order().into_iter().enumerate() {
@@ -192,12 +188,12 @@ impl<'a> FusionGraph<'a> {
     }
 
     pub(crate) fn sizes(&self, shape: ShapeId) -> &[f64] {
-        &self.shapes.sizes[shape.0 as usize]
+        &self.shapes[shape.0 as usize].0
     }
 
     /// The sizes of a shape as far as they are known without hints.
     pub(crate) fn known(&self, shape: ShapeId) -> &[Option<i64>] {
-        &self.shapes.known[shape.0 as usize]
+        &self.shapes[shape.0 as usize].1
     }
 
     pub(crate) fn elements(&self, shape: ShapeId) -> f64 {
@@ -228,14 +224,13 @@ impl<'a> FusionGraph<'a> {
     }
 
     fn intern(&mut self, shape: &[Dim]) -> ShapeId {
-        if let Some(&id) = self.shapes.ids.get(shape) {
+        if let Some(&id) = self.shape_ids.get(shape) {
             return id;
         }
-        let id = ShapeId(self.shapes.sizes.len() as u32);
+        let id = ShapeId(self.shapes.len() as u32);
         let sizes = shape.iter().map(|dim| self.size(dim)).collect();
-        self.shapes.sizes.push(sizes);
-        self.shapes.known.push(shape.iter().map(Dim::known).collect());
-        self.shapes.ids.insert(shape.to_vec(), id);
+        self.shapes.push((sizes, shape.iter().map(Dim::known).collect()));
+        self.shape_ids.insert(shape.to_vec(), id);
         id
     }
 
