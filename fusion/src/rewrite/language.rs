@@ -100,13 +100,11 @@ impl FromOp for Term {
 
     /// Terms of patterns: operations, outputs and `absent`.
     fn from_op(name: &str, children: Vec<Id>) -> Result<Self, FromOpError> {
-        let head = match name {
-            "absent" => Head::Absent,
-            "out0" => Head::Output(0),
-            _ => match NAMES.get(name) {
-                Some(op) => Head::Op(op),
-                None => return Err(FromOpError::new(name, children)),
-            },
+        let head = match (name, NAMES.get(name)) {
+            ("absent", _) => Head::Absent,
+            ("out0", _) => Head::Output(0),
+            (_, Some(op)) => Head::Op(op),
+            (_, None) => return Err(FromOpError::new(name, children)),
         };
         Ok(Self { head, children })
     }
