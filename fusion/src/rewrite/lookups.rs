@@ -111,14 +111,10 @@ impl InPlace<'_> {
         let dtype = self.graph.ty(table).dtype;
         let mut sizes = vec![product(rows)];
         sizes.extend((!row.is_empty()).then(|| product(row)));
-        let mut table = self.add(Op::Reshape(sizes), &[table])?;
-        if moves_as_real(dtype) {
-            table = self.cast(DType::F32, table)?;
-        }
-        let mut taken = self.add(Op::Gather { axis: 0 }, &[table, numbers])?;
-        if moves_as_real(dtype) {
-            taken = self.cast(dtype, taken)?;
-        }
+        let table = self.add(Op::Reshape(sizes), &[table])?;
+        let table = self.cast(if moves_as_real(dtype) { DType::F32 } else { dtype }, table)?;
+        let taken = self.add(Op::Gather { axis: 0 }, &[table, numbers])?;
+        let taken = self.cast(dtype, taken)?;
         self.add(Op::Reshape(shape), &[taken])
     }
 

@@ -254,11 +254,8 @@ fn unconverted(
     }
     let made = at.add_optional(node.op().clone(), &given)?.node;
     let values = (0..).zip(node.outputs()).map(|(output, ty)| {
-        let value = ValueId { node: made, output };
-        match after.filter(|_| ty.dtype == DType::F32) {
-            Some(to) => at.cast(to, value),
-            None => Ok(value),
-        }
+        let to = after.filter(|_| ty.dtype == DType::F32).unwrap_or(ty.dtype);
+        at.cast(to, ValueId { node: made, output })
     });
     values.collect()
 }
