@@ -286,17 +286,8 @@ impl<'a> FusionGraph<'a> {
             Executor::Template => self.role(id, &reads),
             Executor::Library | Executor::Reference => Role::Alone,
         };
-        Operation {
-            node: id,
-            role,
-            family,
-            executor,
-            dtype: node.outputs()[0].dtype,
-            shape,
-            reads,
-            writes,
-            producers: producers.into_iter().collect(),
-        }
+        let (dtype, producers) = (node.outputs()[0].dtype, producers.into_iter().collect());
+        Operation { node: id, role, family, executor, dtype, shape, reads, writes, producers }
     }
 
     fn role(&mut self, id: NodeId, reads: &[Read]) -> Role {

@@ -180,12 +180,9 @@ impl Rewriter<'_> {
         for (rule, count) in &saturated.fired {
             *self.report.rules.entry(rule).or_default() += count;
         }
-        let cheapest = saturated.cheapest(self.hints);
-        let (graph, programme) = cheapest.map_err(|reason| FusionError::Rebuild {
-            name: block.names.first().cloned().unwrap_or_default(),
-            op: "a rewritten block",
-            reason,
-        })?;
+        let name = block.names.first().cloned().unwrap_or_default();
+        let failed = |reason| FusionError::Rebuild { name, op: "a rewritten block", reason };
+        let (graph, programme) = saturated.cheapest(self.hints).map_err(failed)?;
         let searches_cut = saturated.terms.analysis.searches_cut > 0;
         Ok(Equal { graph, limited: saturated.limited, searches_cut, programme })
     }

@@ -117,13 +117,8 @@ impl Saturated {
         for (class, name) in &self.named {
             names.entry(self.terms.find(*class)).or_insert_with(|| name.clone());
         }
-        let mut decoder = Decoder {
-            terms: &self.terms,
-            choice: &choice,
-            names,
-            graph: Graph::new(),
-            values: BTreeMap::new(),
-        };
+        let (graph, values) = (Graph::new(), BTreeMap::new());
+        let mut decoder = Decoder { terms: &self.terms, choice: &choice, names, graph, values };
         for (number, (ty, _)) in self.terms.analysis.inputs.iter().enumerate() {
             let value = decoder.graph.add_input("", ty.clone())?;
             let class = self.terms.lookup(Term::leaf(Head::Input(number as u32)));
