@@ -86,8 +86,11 @@ pub fn padding(graph: &Graph, symbol: &Symbol) -> Result<Padding, Unpadded> {
     walk(graph, symbol, None)
 }
 
-/// What is asked of a node before its rule: an error is a reason.
-type Ask = fn(&Node, &[Option<&Value>], &Symbol) -> Result<(), String>;
+/// What a rule says, of values as a rule, or the reason why it cannot.
+type Said<T = Value> = Result<T, String>;
+
+/// What is asked of a node before its rule.
+type Ask = fn(&Node, &[Option<&Value>], &Symbol) -> Said<()>;
 
 /// Follows the dim from the inputs to the outputs. Where `ask` is given, positions are rows of any values, else zeros are
 /// added behind those asked for.
@@ -233,12 +236,12 @@ fn number_of(op: &Op, numbers: &[Tensor]) -> Option<Tensor> {
 }
 
 /// A reason that names what a node does.
-fn refused<T>(reason: &str) -> Result<T, String> {
+fn refused<T>(reason: &str) -> Said<T> {
     Err(reason.to_owned())
 }
 
 /// That reason, if something holds.
-fn refuse_if(holds: bool, reason: &str) -> Result<(), String> {
+fn refuse_if(holds: bool, reason: &str) -> Said<()> {
     if holds { refused(reason) } else { Ok(()) }
 }
 

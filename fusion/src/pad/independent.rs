@@ -5,7 +5,7 @@
 //! is and whatever lies beside it. So the walk is the same, with rows of any values in place of zeros, and with a reason
 //! beforehand for each operation in which rows meet or are numbered.
 
-use super::{Padding, Unpadded, Value, mentions, refused, walk};
+use super::{Padding, Said, Unpadded, Value, mentions, refused, walk};
 use graphene_frontend::{Dim, Graph, Node, Op, SliceAxis, Symbol};
 
 /// Where the rows of a dim lie, if each row of the outputs follows from the same row of the inputs alone: then rows may be
@@ -20,7 +20,7 @@ pub fn independent(graph: &Graph, symbol: &Symbol) -> Result<Padding, Unpadded> 
 const TOGETHER: &str = "takes all that lies along it together";
 
 /// Whether an operation leaves rows apart and does not number them, in so far as the rules of padding let either through.
-fn leaves_apart(node: &Node, given: &[Option<&Value>], symbol: &Symbol) -> Result<(), String> {
+fn leaves_apart(node: &Node, given: &[Option<&Value>], symbol: &Symbol) -> Said<()> {
     let axes = |input: usize| given.get(input).copied().flatten().map_or(&[][..], |x| &x.axes[..]);
     let runs = |input: usize, axis: usize| axes(input).get(axis).is_some_and(Option::is_some);
     let last_but = |input: usize, behind: usize| axes(input).len().wrapping_sub(1 + behind);

@@ -3,7 +3,7 @@
 //! A rule gives what is known of a node's outputs from what is known of its inputs, or says why it cannot: what the
 //! operation does across positions. An operation without a rule is one that no padded value may enter.
 
-use super::{Added, Along, Value, input_ty, mentions, number_of, refuse_if, refused};
+use super::{Added, Along, Said, Value, input_ty, mentions, number_of, refuse_if, refused};
 use graphene_frontend::op::{Binary, CumulativeOp, Op, ReduceOp};
 use graphene_frontend::{Bindings, Dim, Graph, Node, Symbol, Tensor, TensorType};
 
@@ -19,7 +19,7 @@ pub(super) fn apply(
     node: &Node,
     given: &[Option<&Value>],
     symbol: &Symbol,
-) -> Result<Vec<Value>, String> {
+) -> Said<Vec<Value>> {
     let inputs: Vec<&Value> = given.iter().flatten().copied().collect();
     let has_part = || inputs.iter().any(|value| value.along().next().is_some());
     let value = match node.op() {
@@ -123,13 +123,13 @@ fn operand_axis(value: &Value, axis: usize, rank: usize) -> Option<usize> {
 }
 
 /// How the dim runs along an axis of a result of this rank that operands broadcast to.
-fn broadcast(inputs: &[&Value], axis: usize, rank: usize) -> Result<Option<Along>, String> {
+fn broadcast(inputs: &[&Value], axis: usize, rank: usize) -> Said<Option<Along>> {
     let at = |value: &&Value| operand_axis(value, axis, rank);
     common(inputs.iter().filter_map(|value| value.axes[at(value)?].as_ref()))
 }
 
 /// How a dim runs along a result's axis where it does so along operands'.
-fn common<'a>(alongs: impl Iterator<Item = &'a Along>) -> Result<Option<Along>, String> {
+fn common<'a>(alongs: impl Iterator<Item = &'a Along>) -> Said<Option<Along>> {
     let mut found: Option<Along> = None;
     for along in alongs {
         match &found {
@@ -140,14 +140,14 @@ fn common<'a>(alongs: impl Iterator<Item = &'a Along>) -> Result<Option<Along>, 
     Ok(found)
 }
 
-fn pointwise(graph: &Graph, node: &Node, inputs: &[&Value]) -> Result<Value, String> {
+fn pointwise(graph: &Graph, node: &Node, inputs: &[&Value]) -> Said {
     let (op, rank) = (node.op(), node.outputs()[0].rank());
     let along = |axis: usize| {
         let added = |value: &&Value| value.added(operand_axis(value, axis, rank));
         let added = || added_by(op, &inputs.iter().map(added).collect::<Vec<_>>(), inputs);
         Ok(broadcast(inputs, axis, rank)?.map(|along| Along { added: added(), ..along }))
     };
-    let axes = (0..rank).map(along).collect::<Result<_, String>>()?;
+    let axes = (0..rank).map(along).collect::<Said<_>>()?;
     let finite = finite::keeps(graph, node, inputs) && inputs.iter().all(|value| value.finite);
     let large = finite::large(graph, node, inputs);
     Ok(Value { axes, uniform: everywhere(op, inputs), finite, large })
@@ -187,11 +187,7 @@ fn zero_of(a: &Added, b: &Added) -> Added {
 }
 
 /// A value as it is, unless the dim runs along one of these axes.
-fn by_itself(
-    value: &Value,
-    axes: impl IntoIterator<Item = usize>,
-    why: &str,
-) -> Result<Value, String> {
+fn by_itself(value: &Value, axes: impl IntoIterator<Item = usize>, why: &str) -> Said {
     refuse_if(axes.into_iter().any(|axis| value.axes[axis].is_some()), why)?;
     Ok(other_elements(value))
 }
@@ -209,7 +205,7 @@ fn other_elements(value: &Value) -> Value {
     Value { axes, uniform: None, ..*value }
 }
 
-fn reduce(value: &Value, op: ReduceOp, axes: &[usize], keep: bool) -> Result<Value, String> {
+fn reduce(value: &Value, op: ReduceOp, axes: &[usize], keep: bool) -> Said {
     // Zeros add nothing to a sum.
     let counts = |along: &Along| op != ReduceOp::Sum || !along.added.is_zero() || !along.is_plain();
     if axes.iter().any(|&axis| value.axes[axis].as_ref().is_some_and(counts)) {
@@ -228,18 +224,13 @@ fn reduce(value: &Value, op: ReduceOp, axes: &[usize], keep: bool) -> Result<Val
 }
 
 /// Positions are added behind those asked for: what runs from the first one meets them last.
-fn cumulative(
-    value: &Value,
-    op: CumulativeOp,
-    axis: usize,
-    reverse: bool,
-) -> Result<Value, String> {
+fn cumulative(value: &Value, op: CumulativeOp, axis: usize, reverse: bool) -> Said {
     refuse_if(reverse && value.axes[axis].is_some(), "runs along it from its end")?;
     let finite = value.finite && op == CumulativeOp::Sum && !value.large;
     Ok(Value { finite, ..other_elements(value) })
 }
 
-fn softmax(value: &Value, axis: usize, log: bool) -> Result<Value, String> {
+fn softmax(value: &Value, axis: usize, log: bool) -> Said {
     let Some(along) = &value.axes[axis] else {
         return Ok(Value { large: value.large && log, ..other_elements(value) });
     };
@@ -255,7 +246,7 @@ fn softmax(value: &Value, axis: usize, log: bool) -> Result<Value, String> {
     Ok(made)
 }
 
-fn norms(node: &Node, inputs: &[&Value], axis: usize, epsilon: f32) -> Result<Vec<Value>, String> {
+fn norms(node: &Node, inputs: &[&Value], axis: usize, epsilon: f32) -> Said<Vec<Value>> {
     let [value, factors @ ..] = inputs else { return refused("has no input") };
     let follow = factors.iter().any(|factor| factor.along().next().is_some());
     refuse_if(follow, "scales by what depends on it")?;

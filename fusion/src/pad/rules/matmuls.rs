@@ -1,10 +1,10 @@
 //! Matmuls, attention and layers.
 
-use super::{Along, Value, broadcast, by_itself, common, refuse_if, refused};
+use super::{Along, Said, Value, broadcast, by_itself, common, refuse_if, refused};
 use graphene_frontend::graph::Node;
 use graphene_frontend::op::{AttentionAttrs, Op};
 
-pub(super) fn matmul(inputs: &[&Value]) -> Result<Value, String> {
+pub(super) fn matmul(inputs: &[&Value]) -> Said {
     let [a, b] = inputs else { return refused("has no two factors") };
     let rank = a.axes.len().max(b.axes.len());
     let (m, k) = (a.axes.len() - 2, a.axes.len() - 1);
@@ -26,7 +26,7 @@ pub(super) fn matmul(inputs: &[&Value]) -> Result<Value, String> {
 }
 
 /// `q[b,h,s,d], k[b,g,t,d], v[b,g,t,e], mask?`: each of s by itself; of t what the mask does not forbid.
-pub(super) fn attention(given: &[Option<&Value>], attrs: &AttentionAttrs) -> Result<Value, String> {
+pub(super) fn attention(given: &[Option<&Value>], attrs: &AttentionAttrs) -> Said {
     let [Some(q), Some(k), Some(v), rest @ ..] = given else { return refused("has no operands") };
     let mask = rest.first().copied().flatten();
     let inner = [q, k, v].iter().any(|value| value.axes[1].is_some() || value.axes[3].is_some());
@@ -63,7 +63,7 @@ pub(super) fn attention(given: &[Option<&Value>], attrs: &AttentionAttrs) -> Res
 }
 
 /// `x[s,b,i], w, r, bias?, lengths[b]?, h0[d,b,h]?, c0[d,b,h]?, peepholes? → y[s,d,b,h], y_h[d,b,h], y_c[d,b,h]`.
-pub(super) fn recurrent(node: &Node, given: &[Option<&Value>]) -> Result<Vec<Value>, String> {
+pub(super) fn recurrent(node: &Node, given: &[Option<&Value>]) -> Said<Vec<Value>> {
     // Where the batch is, by input.
     let batches = [Some(1), None, None, None, Some(0), Some(1), Some(1), None];
     let mut batch = Vec::new();
@@ -86,7 +86,7 @@ pub(super) fn recurrent(node: &Node, given: &[Option<&Value>]) -> Result<Vec<Val
 }
 
 /// Convolutions and pools: each image by itself.
-pub(super) fn window(node: &Node, given: &[Option<&Value>]) -> Result<Value, String> {
+pub(super) fn window(node: &Node, given: &[Option<&Value>]) -> Said {
     let [Some(image), filters @ ..] = given else { return refused("has no input") };
     let follow = filters.iter().flatten().any(|value| value.along().next().is_some());
     refuse_if(follow, "has filters that follow from it")?;

@@ -1,13 +1,13 @@
 //! Operations that move elements.
 
 use super::{
-    Added, Along, Value, common, input_ty, mentions, operand_axis, other_elements, refuse_if,
+    Added, Along, Said, Value, common, input_ty, mentions, operand_axis, other_elements, refuse_if,
     refused,
 };
 use graphene_frontend::{Dim, Graph, Node, SliceAxis, Symbol};
 
 /// Each position has the same element, also where an axis of one becomes the dim.
-pub(super) fn expand(node: &Node, value: &Value, symbol: &Symbol) -> Result<Value, String> {
+pub(super) fn expand(node: &Node, value: &Value, symbol: &Symbol) -> Said {
     let shape = &node.outputs()[0].shape;
     let of = |(axis, dim): (usize, &Dim)| {
         let at = operand_axis(value, axis, shape.len());
@@ -23,12 +23,7 @@ pub(super) fn expand(node: &Node, value: &Value, symbol: &Symbol) -> Result<Valu
 
 /// A part of what the dim has nothing to do with may be as long as it; of positions themselves only the first is known
 /// to be there.
-pub(super) fn slice(
-    node: &Node,
-    value: &Value,
-    slices: &[SliceAxis],
-    symbol: &Symbol,
-) -> Result<Value, String> {
+pub(super) fn slice(node: &Node, value: &Value, slices: &[SliceAxis], symbol: &Symbol) -> Said {
     let mut made = value.clone();
     for slice in slices {
         refuse_if(mentions(&slice.start, symbol), "begins where it says")?;
@@ -46,7 +41,7 @@ pub(super) fn slice(
     Ok(made)
 }
 
-pub(super) fn pad(inputs: &[&Value], before: &[Dim], after: &[Dim]) -> Result<Value, String> {
+pub(super) fn pad(inputs: &[&Value], before: &[Dim], after: &[Dim]) -> Said {
     let none = Some(&Dim::from(0));
     let adds = |axis: usize| before.get(axis) != none || after.get(axis) != none;
     refuse_if(inputs[0].along().any(adds), "adds elements along it")?;
@@ -54,12 +49,7 @@ pub(super) fn pad(inputs: &[&Value], before: &[Dim], after: &[Dim]) -> Result<Va
 }
 
 /// Row-major order is kept: the dim is found again where as many elements lie before and after it.
-pub(super) fn reshape(
-    graph: &Graph,
-    node: &Node,
-    value: &Value,
-    symbol: &Symbol,
-) -> Result<Value, String> {
+pub(super) fn reshape(graph: &Graph, node: &Node, value: &Value, symbol: &Symbol) -> Said {
     let Some(from) = input_ty(graph, node, 0) else { return refused("has no input") };
     let to = &node.outputs()[0].shape;
     let product = |dims: &[Dim]| dims.iter().product::<Dim>();
@@ -84,7 +74,7 @@ pub(super) fn reshape(
     Ok(Value { axes, ..value.clone() })
 }
 
-pub(super) fn concat(inputs: &[&Value], axis: usize) -> Result<Value, String> {
+pub(super) fn concat(inputs: &[&Value], axis: usize) -> Said {
     let runs = inputs.iter().any(|value| value.axes[axis].is_some());
     refuse_if(runs, "joins others to its positions")?;
     let rank = inputs.first().map_or(0, |value| value.axes.len());
@@ -95,7 +85,7 @@ pub(super) fn concat(inputs: &[&Value], axis: usize) -> Result<Value, String> {
 
 /// Rows by their numbers: one row for each position of the indices. Of positions themselves only the first is known to
 /// be there.
-pub(super) fn gather(inputs: &[&Value], axis: usize) -> Result<Value, String> {
+pub(super) fn gather(inputs: &[&Value], axis: usize) -> Said {
     let [table, indices] = inputs else { return refused("has no indices") };
     let first = matches!(indices.added(None), Added::Number(_))
         && indices.added(None).is_zero()
