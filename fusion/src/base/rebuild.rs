@@ -10,6 +10,9 @@ use std::collections::HashMap;
 /// inference.
 pub(crate) type Rebuilt<T> = Result<T, FusionError>;
 
+/// What stands for an operation from now on, or for a value; `None` where it stays.
+pub(crate) type Replaced = Rebuilt<Option<ValueId>>;
+
 /// Where operations are added: in place of a node, whose name they take.
 pub(crate) struct InPlace<'a> {
     pub(crate) graph: &'a mut Graph,
@@ -137,7 +140,7 @@ impl Regrown {
 /// is given, and returns its first output; a node of which it returns none stays.
 pub(crate) fn rebuilt(
     graph: &Graph,
-    mut replace: impl FnMut(InPlace<'_>, NodeId, &[Option<ValueId>]) -> Rebuilt<Option<ValueId>>,
+    mut replace: impl FnMut(InPlace<'_>, NodeId, &[Option<ValueId>]) -> Replaced,
 ) -> Rebuilt<Graph> {
     let mut result = Regrown::default();
     for (id, node) in graph.nodes() {

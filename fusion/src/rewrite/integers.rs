@@ -14,7 +14,7 @@ use super::ranges::either;
 use super::tidy::pruned;
 use crate::base::elements::number_of;
 use crate::base::error::FusionError;
-use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
+use crate::base::rebuild::{InPlace, Rebuilt, Replaced, rebuilt};
 use graphene_frontend::eval::evaluate;
 use graphene_frontend::op::{Binary, Op, PoolAttrs, PoolKind, Unary};
 use graphene_frontend::{DType, Graph, Node, NodeId, Tensor, ValueId};
@@ -179,7 +179,7 @@ fn is_largest(pool: &PoolAttrs) -> bool {
 
 /// Chooses among bytes (the largest ones, or those that indices say) and dequantises these, instead of choosing among
 /// dequantised bytes: positive scales keep the order.
-fn chosen(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
+fn chosen(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Replaced {
     let Some(Dequantised { bytes, zero, scale }) =
         inputs[0].and_then(|x| Dequantised::of(at.graph, x))
     else {
@@ -211,11 +211,7 @@ pub(super) fn in_order(op: &Op, x: f32, constant: Option<f32>) -> Option<f32> {
 
 /// Quantises what windows are on instead of the largest of each, if nothing else is done with these, and all that is done
 /// keeps the order of numbers: then the largest are those of bytes.
-fn quantised_first(
-    graph: &Graph,
-    mut at: InPlace<'_>,
-    input: Option<ValueId>,
-) -> Rebuilt<Option<ValueId>> {
+fn quantised_first(graph: &Graph, mut at: InPlace<'_>, input: Option<ValueId>) -> Replaced {
     let (dtype, shape) = (at.node.outputs()[0].dtype, &at.node.outputs()[0].shape);
     let (mut node, mut value) = (at.node, input);
     let mut steps: Vec<(Op, Option<ValueId>)> = Vec::new();
@@ -261,7 +257,7 @@ fn quantised_first(
 }
 
 /// The bytes that a node gives, if it quantises what they are dequantised to: asked of each of the 256.
-fn same_bytes(graph: &Graph, node: &Node, input: Option<ValueId>) -> Rebuilt<Option<ValueId>> {
+fn same_bytes(graph: &Graph, node: &Node, input: Option<ValueId>) -> Replaced {
     let dtype = node.outputs()[0].dtype;
     let (Op::Cast { .. }, Some(mut at)) = (node.op(), input) else { return Ok(None) };
     let mut chain = vec![(node.op().clone(), None)];
@@ -298,11 +294,7 @@ fn same_bytes(graph: &Graph, node: &Node, input: Option<ValueId>) -> Rebuilt<Opt
 
 /// A matmul or convolution of integers, scaled and biased, in place of one of dequantised bytes by such a weight; it is
 /// divided by this number.
-fn multiplied(
-    mut at: InPlace<'_>,
-    inputs: &[Option<ValueId>],
-    divisor: f32,
-) -> Rebuilt<Option<ValueId>> {
+fn multiplied(mut at: InPlace<'_>, inputs: &[Option<ValueId>], divisor: f32) -> Replaced {
     let (graph, op) = (&*at.graph, at.node.op());
     let found = || {
         let &[Some(x), Some(w), ..] = inputs else { return None };

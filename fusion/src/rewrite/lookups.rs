@@ -8,7 +8,7 @@
 //! ```
 
 use crate::base::elements::is_real;
-use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
+use crate::base::rebuild::{InPlace, Rebuilt, Replaced, rebuilt};
 use graphene_frontend::eval::pad_sources;
 use graphene_frontend::op::{Binary, Op, PadMode};
 use graphene_frontend::{DType, Dim, Graph, Tensor, ValueId};
@@ -150,12 +150,7 @@ impl InPlace<'_> {
     }
 
     /// Lookups by several indices each, which lie along the last axis.
-    fn tuples(
-        &mut self,
-        table: ValueId,
-        batch: usize,
-        indices: ValueId,
-    ) -> Rebuilt<Option<ValueId>> {
+    fn tuples(&mut self, table: ValueId, batch: usize, indices: ValueId) -> Replaced {
         let (from, by) = (self.shape(table), self.shape(indices));
         let Some((count, shape)) = by.split_last() else { return Ok(None) };
         let count = count.known().and_then(|count| usize::try_from(count).ok());
@@ -187,12 +182,7 @@ impl InPlace<'_> {
     }
 
     /// A value with a border of its own elements; the sizes of axes that have one are known.
-    fn border(
-        &mut self,
-        value: ValueId,
-        mode: PadMode,
-        before: &[Dim],
-    ) -> Rebuilt<Option<ValueId>> {
+    fn border(&mut self, value: ValueId, mode: PadMode, before: &[Dim]) -> Replaced {
         let (from, to) = (self.shape(value), self.node.outputs()[0].shape.clone());
         // The places that an axis's elements have before it has a border; nothing where it has none.
         let places = |axis: usize| {

@@ -8,7 +8,7 @@
 use super::integers::{in_order, is_byte, number, range_of};
 use super::ranges::either;
 use super::tidy::pruned;
-use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
+use crate::base::rebuild::{InPlace, Rebuilt, Replaced, rebuilt};
 use graphene_frontend::op::{Binary, Op, Unary};
 use graphene_frontend::{DType, Dim, Graph, Node, Tensor, ValueId};
 
@@ -72,7 +72,7 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
 
 /// A rounded number that is clamped between whole numbers, clamped before it is rounded: rounding numbers that are small takes fewer
 /// instructions.
-fn rounded_last(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
+fn rounded_last(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Replaced {
     let bound = clamped_to(at.graph, at.node.op(), inputs.get(1).copied().flatten());
     let x = inputs[0].filter(|x| at.graph.ty(*x).dtype == DType::F32);
     let x = x.filter(|_| bound.is_some_and(|bound| bound.fract() == 0.0));
@@ -94,7 +94,7 @@ fn clamped_to(graph: &Graph, op: &Op, by: Option<ValueId>) -> Option<f32> {
 }
 
 /// `clamp(round(x) + z) - z` as `round(clamp(x))`, with bounds that are less by z.
-fn clamped_around_zero(at: &mut InPlace<'_>, a: ValueId, z: f32) -> Rebuilt<Option<ValueId>> {
+fn clamped_around_zero(at: &mut InPlace<'_>, a: ValueId, z: f32) -> Replaced {
     let (ty, mut value, mut clamps) = (at.graph.ty(a).clone(), a, Vec::new());
     let x = loop {
         let (op, inputs) = at.graph.operation(value);
@@ -131,7 +131,7 @@ fn clamped_around_zero(at: &mut InPlace<'_>, a: ValueId, z: f32) -> Rebuilt<Opti
 /// A matmul or convolution of 32-bit integers that is converted to single precision, as a wide one of fp16 for tensor cores, if fp16
 /// holds both operands and no sum overflows 32 bits. Sums are exact up to 2²⁴; beyond, partial sums are rounded, where the model
 /// rounds the last one.
-fn wide_sum(at: &mut InPlace<'_>, sum: ValueId) -> Rebuilt<Option<ValueId>> {
+fn wide_sum(at: &mut InPlace<'_>, sum: ValueId) -> Replaced {
     let (op, &[Some(a), Some(b)]) = at.graph.operation(sum) else { return Ok(None) };
     let (wide, depth) = match op {
         Op::MatMul => (Op::WideMatMul, at.graph.ty(a).shape.last().and_then(Dim::known)),
@@ -152,7 +152,7 @@ fn wide_sum(at: &mut InPlace<'_>, sum: ValueId) -> Rebuilt<Option<ValueId>> {
 
 /// `MatMul(x·s, w·t)` as `WideMatMul(x, w)·(s·t)`, where x and w are whole numbers that fp16 holds, and s and t constant scales, if
 /// any. Sums round as those of [`wide_sum`]; the model rounds each scaled term.
-fn scaled_wide_matmul(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<Option<ValueId>> {
+fn scaled_wide_matmul(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Replaced {
     let both = scaled(at.graph, a).zip(scaled(at.graph, b));
     let Some(((x, row), (w, column))) = both else { return Ok(None) };
     let shape = |scale: Option<ValueId>| scale.map_or(&[][..], |scale| &at.graph.ty(scale).shape);
@@ -173,7 +173,7 @@ fn scaled_wide_matmul(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Rebuilt<O
 }
 
 /// `Conv(x·s, w·t, bias)` as `WideConv(x, w)·(s·t) + bias` likewise, where t may be one for each filter.
-fn scaled_wide_conv(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
+fn scaled_wide_conv(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Replaced {
     let (Op::Conv(attrs), &[Some(x), Some(w), ref bias @ ..]) = (at.node.op(), inputs) else {
         return Ok(None);
     };
@@ -276,7 +276,7 @@ fn largest_of_bytes(graph: &Graph, integers: ValueId) -> Option<f32> {
 }
 
 /// Integers in single precision, if they are bytes, or bytes less bytes.
-fn difference(at: &mut InPlace<'_>, integers: ValueId) -> Rebuilt<Option<ValueId>> {
+fn difference(at: &mut InPlace<'_>, integers: ValueId) -> Replaced {
     match at.graph.operation(integers) {
         (op @ (Op::Reshape(_) | Op::Transpose(_)), &[Some(x)]) => {
             let op = op.clone();
@@ -326,7 +326,7 @@ enum By {
 }
 
 /// Integers in single precision, if they are bytes.
-fn bytes(at: &mut InPlace<'_>, integers: ValueId, by: By) -> Rebuilt<Option<ValueId>> {
+fn bytes(at: &mut InPlace<'_>, integers: ValueId, by: By) -> Replaced {
     let dtype = at.graph.ty(integers).dtype;
     match at.graph.operation(integers) {
         (op @ (Op::Reshape(_) | Op::Transpose(_)), &[Some(x)]) => {

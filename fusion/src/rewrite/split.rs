@@ -2,7 +2,7 @@
 //! cores then read what one block would read alone.
 
 use crate::base::cost::read_time;
-use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
+use crate::base::rebuild::{InPlace, Rebuilt, Replaced, rebuilt};
 use crate::base::sizes::{ceil, planning_sizes};
 use graphene_frontend::op::Class;
 use graphene_frontend::{Bindings, DType, Dim, Graph, Node, Op, ReduceOp, ValueId};
@@ -44,7 +44,7 @@ pub(crate) fn split_reductions(graph: &Graph, target: &Target, hints: &Bindings)
 
 /// Arithmetic with single numbers, such as a reduction's result, on the axes that are kept, and without them only at its end: it can
 /// share the reduction's launch, as no change of view stands between.
-fn on_kept_axes(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Rebuilt<Option<ValueId>> {
+fn on_kept_axes(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Replaced {
     let is_made = |op: &Op| matches!(op.info().class, Class::Reduction | Class::Pointwise);
     let out = &at.node.outputs()[0];
     if at.node.op().info().class != Class::Pointwise || out.rank() > 0 {
