@@ -122,7 +122,7 @@ fn matmuls(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     refuse_if(net.matmuls(set).any(|op| net[op].shape != net[first].shape), Reason::Shape)?;
     let types = |op: OpId| (operand_type(net.graph, net[op].node), net[op].dtype);
     refuse_if(net.matmuls(set).any(|op| types(op) != types(first)), Reason::Type)?;
-    stores_what_waits(net, set, is_matmul, Family::MatMul)?;
+    refuse_if(!stores_what_waits(net, set, is_matmul), Reason::Prologue(Family::MatMul))?;
     if net.target.kind == Kind::Cpu {
         return Ok(Family::MatMul);
     }
@@ -132,13 +132,8 @@ fn matmuls(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     if are_added(net, set) || are_gated(net, set) { Ok(Family::MatMul) } else { Err(Reason::Sum) }
 }
 
-/// What waits for none of the roots is computed where a root's result needs it, and not stored.
-fn stores_what_waits(
-    net: &FusionGraph<'_>,
-    set: Set,
-    is_root: impl Fn(&OpId) -> bool,
-    family: Family,
-) -> Result<(), Reason> {
+/// Whether all that is stored waits for a root: other members are computed where a root's result needs them.
+fn stores_what_waits(net: &FusionGraph<'_>, set: Set, is_root: impl Fn(&OpId) -> bool) -> bool {
     let bit = |op: OpId| set.offset(op).map_or(0, |place| 1_u128 << place);
     let mut waiting = 0;
     for op in set.iter() {
@@ -146,10 +141,10 @@ fn stores_what_waits(
         if is_root(&op) || from & waiting != 0 {
             waiting |= bit(op);
         } else if net[op].writes[0].is_stored(set) {
-            return Err(Reason::Prologue(family));
+            return false;
         }
     }
-    Ok(())
+    true
 }
 
 /// Whether what is read is one number, and not one that stands in a body: convolutions for GPUs have no such operand.
@@ -408,7 +403,7 @@ fn integers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     // Weights and bias are read as they are stored.
     refuse_if(reads_inner(net, set, root, 1..), Reason::Prologue(family))?;
     let stays = |op: &OpId| *op == root || widening.contains(op);
-    stores_what_waits(net, set, stays, family)?;
+    refuse_if(!stores_what_waits(net, set, stays), Reason::Prologue(family))?;
     Ok(family)
 }
 
