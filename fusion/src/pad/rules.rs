@@ -111,10 +111,7 @@ fn constant(tensor: &Tensor) -> Value {
 fn everywhere(op: &Op, inputs: &[&Value]) -> Option<Tensor> {
     let numbers = inputs.iter().map(|value| value.uniform.clone());
     let numbers: Vec<Tensor> = numbers.collect::<Option<_>>()?;
-    match op {
-        Op::Reshape(_) => numbers.into_iter().next(),
-        op => number_of(op, &numbers),
-    }
+    if let Op::Reshape(_) = op { numbers.into_iter().next() } else { number_of(op, &numbers) }
 }
 
 /// The axis of an operand that broadcasts to an axis of a result of this rank.

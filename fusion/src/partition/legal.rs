@@ -370,10 +370,8 @@ fn embeddings(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
 fn only(net: &FusionGraph<'_>, set: Set, role: Role) -> Result<OpId, Reason> {
     let mut all = set.iter().filter(|&op| net[op].role == role);
     let first = all.next().expect("the template is chosen for it");
-    match all.next() {
-        Some(_) => Err(Reason::Mixed(net[first].family, net[first].family)),
-        None => Ok(first),
-    }
+    refuse_if(all.next().is_some(), Reason::Mixed(net[first].family, net[first].family))?;
+    Ok(first)
 }
 
 /// One convolution with expressions of its result's shape after it.

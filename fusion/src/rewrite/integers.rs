@@ -386,10 +386,8 @@ impl Weight {
 
     fn integers(&self, at: &mut InPlace<'_>) -> Rebuilt<ValueId> {
         let whole = at.centered(self.bytes, self.zero)?;
-        match &self.turned {
-            Some(perm) => at.add(Op::Transpose(perm.clone()), &[whole]),
-            None => Ok(whole),
-        }
+        let Some(perm) = &self.turned else { return Ok(whole) };
+        at.add(Op::Transpose(perm.clone()), &[whole])
     }
 }
 
@@ -414,10 +412,7 @@ pub(crate) fn multiplies_narrow(graph: &Graph, node: &Node) -> bool {
         _ => false,
     };
     let integers = || graph.constant(w).and_then(|tensor| tensor.as_slice::<i32>().ok());
-    let source = match graph.operation(w) {
-        (Op::Transpose(_), [Some(x)]) => *x,
-        _ => w,
-    };
+    let source = if let (Op::Transpose(_), [Some(x)]) = graph.operation(w) { *x } else { w };
     let narrow = || constant_bytes(graph, source).is_some() || integers().is_some_and(is_narrow);
     kind && node.outputs()[0].dtype == DType::I32 && narrow()
 }

@@ -228,11 +228,8 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} blocks, {} unlike the others", self.blocks, self.saturated)?;
-        let Self { programmes, programmes_given_up, .. } = self;
-        writeln!(
-            f,
-            "{programmes} chosen by integer programming, {programmes_given_up} by greedy search"
-        )?;
+        let Self { programmes, programmes_given_up: given_up, .. } = self;
+        writeln!(f, "{programmes} chosen by integer programming, {given_up} by greedy search")?;
         for (rule, count) in &self.rules {
             writeln!(f, "{rule} ×{count}")?;
         }

@@ -58,10 +58,8 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
                     _ => result.renamed[&v],
                 };
                 let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(own)).collect();
-                let op = match op {
-                    Op::Cast { to: DType::F32, .. } if single => cast(to),
-                    op => op.clone(),
-                };
+                let widens = matches!(op, Op::Cast { to: DType::F32, .. });
+                let op = if single && widens { cast(to) } else { op.clone() };
                 let half = (!stays && allows_half(&op))
                     .then(|| result.graph.add(node.name(), op, &inputs).ok());
                 if let Some(made) = half.flatten() {
@@ -223,10 +221,7 @@ fn scale_of(graph: &Graph, value: ValueId, depth: usize) -> Option<Vec<NodeId>> 
         _ => None,
     };
     let one = graph.ty(value).shape.iter().all(|size| *size == 1);
-    match made {
-        Some(nodes) => Some([nodes, vec![value.node]].concat()),
-        None => one.then(Vec::new),
-    }
+    made.map(|nodes| [nodes, vec![value.node]].concat()).or_else(|| one.then(Vec::new))
 }
 
 /// Whether integers are sums, of a matmul or a convolution.

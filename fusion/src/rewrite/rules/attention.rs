@@ -71,10 +71,8 @@ fn attention(s: &mut Site<'_>) -> Option<Id> {
     let attrs = AttentionAttrs { scale, causal: false, softcap, guarded, fill };
     let y = s.add(Op::Attention(attrs), &operands)?;
     let y = s.reshape(y, shape.clone())?;
-    match weights.allowed {
-        None => Some(y),
-        Some((allowed, of)) => zero_elsewhere(s, y, allowed, &of),
-    }
+    let Some((allowed, of)) = weights.allowed else { return Some(y) };
+    zero_elsewhere(s, y, allowed, &of)
 }
 
 /// Rows of an attention's result with zeros in those where nothing of scores of a shape is allowed. Not a guarded

@@ -35,10 +35,7 @@ fn same_shape(s: &mut Site<'_>) -> Option<Id> {
 }
 
 fn perm(op: Option<Op>) -> Option<Vec<usize>> {
-    match op {
-        Some(Op::Transpose(perm)) => Some(perm),
-        _ => None,
-    }
+    if let Some(Op::Transpose(perm)) = op { Some(perm) } else { None }
 }
 
 fn transpose_twice(s: &mut Site<'_>) -> Option<Id> {
