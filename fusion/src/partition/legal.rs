@@ -50,7 +50,7 @@ const TEMPLATES: &[(u8, fn(&FusionGraph<'_>, Set) -> Result<Family, Reason>)] = 
 /// The first reason found against it.
 pub(crate) fn family(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     if set.len() == 1 {
-        return Ok(net[set.first()].family);
+        return Ok(net[set.first].family);
     }
     let mut kinds = 0;
     for op in set.iter() {
@@ -103,7 +103,7 @@ fn reads_inner(net: &FusionGraph<'_>, set: Set, op: OpId, slots: RangeFrom<usize
 }
 
 fn loops(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
-    let shape = net[set.first()].shape;
+    let shape = net[set.first].shape;
     refuse_if(set.iter().any(|op| net[op].shape != shape), Reason::Shape)?;
     let numbers = || set.iter().filter_map(|op| net[op].role.numbers());
     let alike = numbers().all(|own| own.single) || numbers().all(|own| own.whole);
