@@ -114,10 +114,8 @@ fn of_windows(net: &FusionGraph<'_>, set: Set) -> Option<i64> {
             let (made, _) = count(net, shape, 1..2);
             let multiplied = operand_type(net.graph, net[op].node);
             let by_threads = multiplied.is_some_and(|of| is_by_threads(net.target, of));
-            Some(match by_threads {
-                true => blocks_of_channels(net.target, pixels, made),
-                false => blocks_of_pixels(net.target, pixels, made),
-            })
+            let blocks = if by_threads { blocks_of_channels } else { blocks_of_pixels };
+            Some(blocks(net.target, pixels, made))
         }
         Op::Conv(_) | Op::WideConv(_) => None,
         _ => Some(ceil(count(net, shape, 0..rank).0, Sliding::default().threads)),

@@ -315,6 +315,12 @@ impl Site<'_> {
         let tensor = number(self.dtype(like)?, value)?;
         Some(add_literal(self.terms, &tensor))
     }
+
+    /// A row of so many zeros of the element type of `like`.
+    pub(crate) fn zeros(&mut self, like: Id, width: i64) -> Option<Id> {
+        let zero = self.scalar(like, 0.0)?;
+        self.add(Op::Expand(vec![Dim::from(width)]), &[zero])
+    }
 }
 
 /// The binary digits of the numbers of a type, the leading one counted; `None`: they are no real numbers, or are

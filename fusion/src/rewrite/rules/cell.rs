@@ -189,10 +189,7 @@ fn weights(s: &mut Site<'_>, gates: &[Sum], of: Id) -> Option<Id> {
 }
 
 fn total(s: &mut Site<'_>, biases: &[Id], like: Id, hidden: i64) -> Option<Id> {
-    let Some((first, rest)) = biases.split_first() else {
-        let zero = s.scalar(like, 0.0)?;
-        return s.add(Op::Expand(vec![Dim::from(hidden)]), &[zero]);
-    };
+    let Some((first, rest)) = biases.split_first() else { return s.zeros(like, hidden) };
     rest.iter().try_fold(*first, |sum, &bias| s.binary(Binary::Add, sum, bias))
 }
 

@@ -47,12 +47,7 @@ fn merged(s: &mut Site<'_>, x: Id, projections: &[Projection]) -> Option<Id> {
     if projections.iter().all(|p| p.bias.is_none()) {
         return Some(matmul);
     }
-    let biases = projections.iter().map(|projection| {
-        projection.bias.or_else(|| {
-            let zero = s.scalar(x, 0.0)?;
-            s.add(Op::Expand(vec![Dim::from(projection.width)]), &[zero])
-        })
-    });
+    let biases = projections.iter().map(|own| own.bias.or_else(|| s.zeros(x, own.width)));
     let biases = biases.collect::<Option<Vec<_>>>()?;
     let bias = s.add(Op::Concat { axis: 0 }, &biases)?;
     s.binary(Binary::Add, matmul, bias)
