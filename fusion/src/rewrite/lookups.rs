@@ -184,23 +184,18 @@ impl InPlace<'_> {
     /// A value with a border of its own elements; the sizes of axes that have one are known.
     fn border(&mut self, value: ValueId, mode: PadMode, before: &[Dim]) -> Replaced {
         let (from, to) = (self.shape(value), self.node.outputs()[0].shape.clone());
-        // The places that an axis's elements have before it has a border; nothing where it has none.
+        // The places that an axis's elements have before it has a border.
         let places = |axis: usize| {
-            if from[axis] == to[axis] && before[axis] == 0 {
-                return Some(None);
-            }
             let known = |dim: &Dim| usize::try_from(dim.known()?).ok();
             let (given, wanted) = (known(&from[axis]).filter(|size| *size > 0)?, known(&to[axis])?);
             let sources = pad_sources(&[given], &[wanted], mode, &[before[axis].known()?]).ok()?;
             let places: Vec<usize> = sources[0].iter().flatten().copied().collect();
-            (places.len() == wanted).then_some(Some(places))
+            (places.len() == wanted).then_some((axis, places))
         };
-        let Some(places) = (0..from.len()).map(places).collect::<Option<Vec<_>>>() else {
-            return Ok(None);
-        };
+        let axes = (0..from.len()).filter(|&axis| from[axis] != to[axis] || before[axis] != 0);
+        let Some(places) = axes.map(places).collect::<Option<Vec<_>>>() else { return Ok(None) };
         let mut made = value;
-        for (axis, places) in places.into_iter().enumerate() {
-            let Some(places) = places else { continue };
+        for (axis, places) in places {
             let places = self.places(places);
             made = self.along(made, axis, places)?;
         }
