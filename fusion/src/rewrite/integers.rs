@@ -180,11 +180,8 @@ fn is_largest(pool: &PoolAttrs) -> bool {
 /// Chooses among bytes (the largest ones, or those that indices say) and dequantises these, instead of choosing among
 /// dequantised bytes: positive scales keep the order.
 fn chosen(mut at: InPlace<'_>, inputs: &[Option<ValueId>]) -> Replaced {
-    let Some(Dequantised { bytes, zero, scale }) =
-        inputs[0].and_then(|x| Dequantised::of(at.graph, x))
-    else {
-        return Ok(None);
-    };
+    let found = inputs[0].and_then(|x| Dequantised::of(at.graph, x));
+    let Some(Dequantised { bytes, zero, scale }) = found else { return Ok(None) };
     let mut inputs = inputs.to_vec();
     inputs[0] = Some(bytes);
     let bytes = at.add_optional(at.node.op().clone(), &inputs)?;
@@ -232,10 +229,7 @@ fn quantised_first(graph: &Graph, mut at: InPlace<'_>, input: Option<ValueId>) -
     };
     let mut range = [f32::NEG_INFINITY, f32::INFINITY];
     for (op, constant) in steps.iter().rev() {
-        let constant = match constant.map(|constant| number(at.graph, constant)) {
-            Some(None) => return Ok(None),
-            known => known.flatten(),
-        };
+        let constant = constant.and_then(|constant| number(at.graph, constant));
         let [Some(low), Some(high)] = range.map(|x| in_order(op, x, constant)) else {
             return Ok(None);
         };
