@@ -10,9 +10,8 @@ use graphene_ir::target::Target;
 /// that they may be innermost. `None` without such convolutions.
 pub(crate) fn filled_up(graph: &Graph, target: &Target) -> Rebuilt<Option<Graph>> {
     let lacks = |node: &Node| {
-        let (Op::Conv(attrs) | Op::WideConv(attrs), Some(x)) = (node.op(), node.input(0)) else {
-            return None;
-        };
+        let read = (node.op(), node.input(0));
+        let (Op::Conv(attrs) | Op::WideConv(attrs), Some(x)) = read else { return None };
         let of = graph.ty(x).shape[1].known()?;
         let lacks = (-of).rem_euclid(whole(target, graph.ty(x).dtype)?);
         // Of fewer than a third of them nearly all work would be on zeros.

@@ -230,9 +230,8 @@ fn quantised_first(graph: &Graph, mut at: InPlace<'_>, input: Option<ValueId>) -
     let mut range = [f32::NEG_INFINITY, f32::INFINITY];
     for (op, constant) in steps.iter().rev() {
         let constant = constant.and_then(|constant| number(at.graph, constant));
-        let [Some(low), Some(high)] = range.map(|x| in_order(op, x, constant)) else {
-            return Ok(None);
-        };
+        let ends = range.map(|x| in_order(op, x, constant));
+        let [Some(low), Some(high)] = ends else { return Ok(None) };
         range = [low, high];
     }
     let [least, most] = range_of(dtype);
@@ -417,9 +416,8 @@ fn unshared(graph: &Graph) -> Rebuilt<Graph> {
         if !multiplies_narrow(graph, at.node) {
             return Ok(None);
         }
-        let Some((bytes, zero)) = inputs[0].and_then(|x| centered(at.graph, x)) else {
-            return Ok(None);
-        };
+        let found = inputs[0].and_then(|x| centered(at.graph, x));
+        let Some((bytes, zero)) = found else { return Ok(None) };
         let mut inputs = inputs.to_vec();
         inputs[0] = Some(at.centered(bytes, zero)?);
         at.add_optional(at.node.op().clone(), &inputs).map(Some)

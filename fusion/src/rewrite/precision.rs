@@ -94,9 +94,8 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
 /// there; attention as one kernel rounds weights instead, as it does for a model that is in half precision throughout.
 pub(crate) fn half_weights(graph: &Graph) -> Rebuilt<Graph> {
     rebuilt(graph, |mut at, id, inputs| {
-        let (Some(half), &[weights, Some(values)]) = (half_values(graph, id), inputs) else {
-            return Ok(None);
-        };
+        let found = (half_values(graph, id), inputs);
+        let (Some(half), &[weights, Some(values)]) = found else { return Ok(None) };
         let values = at.graph.node(values.node).inputs()[0];
         let weights = at.add_optional(cast(half), &[weights])?;
         let sum = at.add_optional(Op::MatMul, &[Some(weights), values])?;
@@ -108,9 +107,8 @@ pub(crate) fn half_weights(graph: &Graph) -> Rebuilt<Graph> {
 /// type.
 fn half_values(graph: &Graph, matmul: NodeId) -> Option<DType> {
     let [weights, values] = graph.operands(matmul.value(), &Op::MatMul)?;
-    let (Op::Cast { to: DType::F32, .. }, &[Some(before)]) = graph.operation(values) else {
-        return None;
-    };
+    let widened = graph.operation(values);
+    let (Op::Cast { to: DType::F32, .. }, &[Some(before)]) = widened else { return None };
     let half = graph.ty(before).dtype;
     let softmax =
         behind(graph, weights, |op| matches!(op, Op::Softmax { log: false, .. }), BEHIND)?;

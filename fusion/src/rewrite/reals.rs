@@ -76,9 +76,8 @@ fn rounded_last(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Replaced {
     let bound = clamped_to(at.graph, at.node.op(), inputs.get(1).copied().flatten());
     let x = inputs[0].filter(|x| at.graph.ty(*x).dtype == DType::F32);
     let x = x.filter(|_| bound.is_some_and(|bound| bound.fract() == 0.0));
-    let Some((Op::Unary(Unary::Round), &[Some(x)])) = x.map(|x| at.graph.operation(x)) else {
-        return Ok(None);
-    };
+    let x = x.map(|x| at.graph.operation(x));
+    let Some((Op::Unary(Unary::Round), &[Some(x)])) = x else { return Ok(None) };
     let inputs = [&[Some(x)], &inputs[1..]].concat();
     let clamped = at.add_optional(at.node.op().clone(), &inputs)?;
     at.add(Op::Unary(Unary::Round), &[clamped]).map(Some)
@@ -115,9 +114,8 @@ fn clamped_around_zero(at: &mut InPlace<'_>, a: ValueId, z: f32) -> Replaced {
             _ => return Ok(None),
         }
     };
-    let (Op::Unary(Unary::Round), &[Some(rounded)]) = at.graph.operation(x) else {
-        return Ok(None);
-    };
+    let x = at.graph.operation(x);
+    let (Op::Unary(Unary::Round), &[Some(rounded)]) = x else { return Ok(None) };
     if clamps.is_empty() || ty.dtype != DType::F32 {
         return Ok(None);
     }
@@ -174,9 +172,8 @@ fn scaled_wide_matmul(at: &mut InPlace<'_>, a: ValueId, b: ValueId) -> Replaced 
 
 /// `Conv(x·s, w·t, bias)` as `WideConv(x, w)·(s·t) + bias` likewise, where t may be one for each filter.
 fn scaled_wide_conv(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Replaced {
-    let (Op::Conv(attrs), &[Some(x), Some(w), ref bias @ ..]) = (at.node.op(), inputs) else {
-        return Ok(None);
-    };
+    let read = (at.node.op(), inputs);
+    let (Op::Conv(attrs), &[Some(x), Some(w), ref bias @ ..]) = read else { return Ok(None) };
     let both = scaled(at.graph, x).zip(scaled(at.graph, w));
     let Some(((x, image), (w, filters))) = both else { return Ok(None) };
     let shape = |scale: Option<ValueId>| scale.map_or(&[][..], |scale| &at.graph.ty(scale).shape);

@@ -39,9 +39,8 @@ fn rotation(graph: &Graph, straight: ValueId, crossed: ValueId) -> Option<Rotati
     let factors = |value| graph.operands(value, &Op::Binary(Binary::Mul));
     let [a, b] = factors(crossed)?;
     either(a, b, |joined, sin| {
-        let (Op::Concat { axis }, &[Some(negative), Some(low)]) = graph.operation(joined) else {
-            return None;
-        };
+        let joined = graph.operation(joined);
+        let (Op::Concat { axis }, &[Some(negative), Some(low)]) = joined else { return None };
         let [high] = graph.operands(negative, &Op::Unary(Unary::Neg))?;
         let (x, along, half) = both_of(graph, [low, high])?;
         let (size, rest) = graph.ty(x).shape.split_last()?;

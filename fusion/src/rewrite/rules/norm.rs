@@ -30,9 +30,8 @@ pub(super) const RULES: &[Rule] = &[
 
 /// The axes that a mean is over, and whether they are all from the first of them on; `None` if it drops them.
 fn normalised(s: &Site<'_>) -> Option<(Vec<usize>, bool)> {
-    let Op::Reduce { op: ReduceOp::Mean, axes, keep: true } = s.attributes("a")? else {
-        return None;
-    };
+    let mean = s.attributes("a")?;
+    let Op::Reduce { op: ReduceOp::Mean, axes, keep: true } = mean else { return None };
     let rank = s.ty(s.var("x"))?.rank();
     let trailing = axes.iter().copied().eq(*axes.first()?..rank);
     Some((axes, trailing))

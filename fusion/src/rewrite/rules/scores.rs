@@ -146,9 +146,8 @@ impl Reader {
         self.visits = left;
         let own = s.ty(id)?.clone();
         for [inner, by] in s.operands(id, "Mul") {
-            let Some(by) = s.number(by).filter(|by| *by > 0.0 && s.ty(inner) == Some(&own)) else {
-                continue;
-            };
+            let by = s.number(by).filter(|by| *by > 0.0 && s.ty(inner) == Some(&own));
+            let Some(by) = by else { continue };
             if let Some(scaled) = self.times(s, inner, by) {
                 return Some(scaled);
             }
