@@ -110,7 +110,6 @@ fn scaled_matmul(s: &mut Site<'_>) -> Option<Id> {
 
 fn scaled_view(s: &mut Site<'_>) -> Option<Id> {
     let by = scale(s, "c")?;
-    let view = s.attributes("p")?;
-    let view = s.add(view, &[s.var("x")])?;
+    let view = s.add(s.attributes("p")?, &[s.var("x")])?;
     scaled(s, view, by)
 }

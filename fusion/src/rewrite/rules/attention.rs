@@ -78,8 +78,7 @@ fn attention(s: &mut Site<'_>) -> Option<Id> {
 /// Rows of an attention's result with zeros in those where nothing of scores of a shape is allowed. Not a guarded
 /// attention: that gives zeros also where a score is NaN.
 fn zero_elsewhere(s: &mut Site<'_>, y: Id, allowed: Id, of: &[Dim]) -> Option<Id> {
-    let shape = s.shape(y)?;
-    let allowed = mask_under(s, allowed, of, lead(&shape))?;
+    let allowed = mask_under(s, allowed, of, lead(&s.shape(y)?))?;
     let keys = s.ty(allowed)?.rank().checked_sub(1)?;
     let any = s.add(Op::Reduce { op: ReduceOp::Max, axes: vec![keys], keep: true }, &[allowed])?;
     let zero = s.scalar(y, 0.0)?;
@@ -205,8 +204,7 @@ fn attention_heads(s: &mut Site<'_>) -> Option<Id> {
         *input = Some(s.reshape(x, [&lead[..], &own[2..]].concat())?);
     }
     let y = s.add_optional(Op::Attention(attrs), &inputs)?;
-    let shape = s.shape(s.root)?;
-    s.reshape(y, shape)
+    s.reshape(y, s.shape(s.root)?)
 }
 
 /// Changes of view that are looked through for the parts of a dim.

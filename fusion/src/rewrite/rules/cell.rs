@@ -71,12 +71,11 @@ fn sum(s: &mut Site<'_>, id: Id, columns: Columns, visits: &mut usize) -> Option
 
 /// A row of constants, or one number for all of the row.
 fn bias(s: &mut Site<'_>, id: Id, columns: Columns) -> Option<Id> {
-    let shape = s.shape(id)?;
     if s.ty(id)?.elements() == 1 {
         let one = s.reshape(id, Vec::new())?;
         return s.add(Op::Expand(vec![Dim::from(columns.len)]), &[one]);
     }
-    if shape.len() == 1 { slice(s, id, 0, columns) } else { None }
+    if s.ty(id)?.rank() == 1 { slice(s, id, 0, columns) } else { None }
 }
 
 /// The matmuls of `x·w`, one for each part that x is joined of.
@@ -195,8 +194,7 @@ fn total(s: &mut Site<'_>, biases: &[Id], like: Id, hidden: i64) -> Option<Id> {
 
 /// A matrix as one step, or as the state or the weights of one direction.
 fn single(s: &mut Site<'_>, x: Id) -> Option<Id> {
-    let shape = [vec![Dim::from(1)], s.shape(x)?].concat();
-    s.reshape(x, shape)
+    s.reshape(x, [vec![Dim::from(1)], s.shape(x)?].concat())
 }
 
 /// `h' = o·tanh(c')`, `c' = f·c + i·tanh(g)`.
@@ -309,8 +307,7 @@ fn gru_gates(
 impl Site<'_> {
     /// Says that a value equals another one under its shape.
     fn equate_reshaped(&mut self, known: Id, made: Id) -> Option<Id> {
-        let shape = self.shape(known)?;
-        let made = self.reshape(made, shape)?;
+        let made = self.reshape(made, self.shape(known)?)?;
         self.equate(known, made);
         Some(made)
     }

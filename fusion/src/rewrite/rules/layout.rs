@@ -9,9 +9,9 @@ use std::ops::Range;
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
-    rule("reshape-twice",        "(Reshape ?s (Reshape ?t ?x))", &[], |s| { let op = s.attributes("s")?; s.add(op, &[s.var("x")]) }),
+    rule("reshape-twice",        "(Reshape ?s (Reshape ?t ?x))", &[], |s| s.add(s.attributes("s")?, &[s.var("x")])),
     rule("reshape-to-itself",    "(Reshape ?s ?x)", &[], same_shape),
-    rule("expand-twice",         "(Expand ?s (Expand ?t ?x))", &[], |s| { let op = s.attributes("s")?; s.add(op, &[s.var("x")]) }),
+    rule("expand-twice",         "(Expand ?s (Expand ?t ?x))", &[], |s| s.add(s.attributes("s")?, &[s.var("x")])),
     rule("expand-to-itself",     "(Expand ?s ?x)", &[], same_shape),
     rule("transpose-twice",      "(Transpose ?p (Transpose ?q ?x))", &[], transpose_twice),
     rule("transpose-nothing",    "(Transpose ?p ?x)", &[], transpose_nothing),
@@ -53,8 +53,7 @@ fn transpose_of_ones(s: &mut Site<'_>) -> Option<Id> {
     let perm = perm(s.attributes("p"))?;
     let shape = s.shape(s.var("x"))?;
     let moved: Vec<usize> = perm.into_iter().filter(|&axis| shape[axis] != 1).collect();
-    let to = s.shape(s.root)?;
-    if moved.is_sorted() { s.reshape(s.var("x"), to) } else { None }
+    if moved.is_sorted() { s.reshape(s.var("x"), s.shape(s.root)?) } else { None }
 }
 
 /// Dims of size one may come and go before a transpose as well as after it.
@@ -132,8 +131,7 @@ fn transpose_of_merge(s: &mut Site<'_>) -> Option<Id> {
     }
     let parts = perm.iter().flat_map(|&axis| runs[axis].clone()).collect();
     let x = s.transpose(s.var("x"), parts)?;
-    let to = s.shape(s.root)?;
-    s.reshape(x, to)
+    s.reshape(x, s.shape(s.root)?)
 }
 
 /// For each dim the neighbouring parts whose product it is; `None` if they are no such parts.
@@ -189,8 +187,7 @@ fn matmul_of_reshape(s: &mut Site<'_>) -> Option<Id> {
         return None;
     }
     let matmul = s.add(Op::MatMul, &[x, w])?;
-    let to = s.shape(s.root)?;
-    s.reshape(matmul, to)
+    s.reshape(matmul, s.shape(s.root)?)
 }
 
 fn is_pointwise(op: &Op) -> bool {

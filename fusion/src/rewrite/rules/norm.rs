@@ -67,8 +67,7 @@ fn affine(s: &mut Site<'_>, constants: &[&str]) -> Option<Id> {
     let shape = s.shape(s.var("x"))?;
     let mut inputs = vec![s.var("x")];
     for name in constants {
-        let constant = s.var(name);
-        inputs.push(whole(s, constant, &shape[axis..])?);
+        inputs.push(whole(s, s.var(name), &shape[axis..])?);
     }
     s.add(op, &inputs)
 }
@@ -87,8 +86,7 @@ fn norm_narrowed(s: &mut Site<'_>) -> Option<Id> {
     let Op::Cast { to: DType::F32, .. } = s.attributes("w")? else { return None };
     let Op::Cast { to, .. } = s.attributes("n")? else { return None };
     let narrow = matches!(to, DType::F16 | DType::BF16) && s.dtype(x) == Some(to);
-    let op = s.attributes("a")?;
-    if narrow { s.add(op, &[x]) } else { None }
+    if narrow { s.add(s.attributes("a")?, &[x]) } else { None }
 }
 
 /// A weight is multiplied last, where the norm takes it. In `f16` a quotient that was to be scaled down overflows,
