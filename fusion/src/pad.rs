@@ -103,11 +103,8 @@ fn walk(graph: &Graph, symbol: &Symbol, ask: Option<Ask>) -> Result<Padding, Unp
     };
     for (_, node) in graph.nodes() {
         let refuse = |reason: String| unpadded(node.name(), node.op().name(), reason);
-        let given: Vec<Option<&Value>> = node
-            .inputs()
-            .iter()
-            .map(|input| input.map(|input| &values[input.node.index()][input.output as usize]))
-            .collect();
+        let known = |read: ValueId| &values[read.node.index()][read.output as usize];
+        let given: Vec<_> = node.inputs().iter().map(|read| read.map(known)).collect();
         if let Some(ask) = ask {
             ask(node, &given, symbol).map_err(&refuse)?;
         }

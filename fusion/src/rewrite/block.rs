@@ -44,10 +44,8 @@ pub(crate) fn blocks(graph: &Graph) -> Rebuilt<Vec<Block>> {
     let operations: Vec<NodeId> =
         graph.nodes().filter(|(_, node)| node.is_operation()).map(|(id, _)| id).collect();
     let constant = constants(graph);
-    cuts(graph, &operations, &constant)
-        .into_iter()
-        .map(|range| carve(graph, &operations[range], &constant))
-        .collect()
+    let cuts = cuts(graph, &operations, &constant).into_iter();
+    cuts.map(|range| carve(graph, &operations[range], &constant)).collect()
 }
 
 fn cuts(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<Range<usize>> {

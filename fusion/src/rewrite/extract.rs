@@ -226,10 +226,9 @@ fn solve(
         }
     }
     for cycle in cycles {
-        let on: Vec<Variable> = cycle
-            .iter()
-            .filter_map(|(id, term)| Some(chosen.get(id)?.iter().find(|(t, _)| *t == term)?.1))
-            .collect();
+        let variable =
+            |(id, own): &(Id, Term)| Some(chosen.get(id)?.iter().find(|(term, _)| *term == own)?.1);
+        let on: Vec<Variable> = cycle.iter().filter_map(variable).collect();
         let most = on.len() as f64 - 1.0;
         problem.add_constraint(on.iter().map(|on| (*on, 1.0)), ComparisonOp::Le, most);
     }

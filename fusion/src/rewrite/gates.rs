@@ -14,10 +14,8 @@ pub(crate) fn split_gates(graph: &Graph) -> Rebuilt<Graph> {
     let inner = |value| graph.through(value, |op| matches!(op, Op::Unary(_)));
     let multiplied =
         graph.nodes().filter_map(|(id, _)| graph.operands(id.value(), &Op::Binary(Binary::Mul)));
-    let gates: BTreeSet<NodeId> = multiplied
-        .filter_map(|factors| gates(graph, &constant, factors.map(inner)))
-        .flatten()
-        .collect();
+    let gates = multiplied.filter_map(|factors| gates(graph, &constant, factors.map(inner)));
+    let gates: BTreeSet<NodeId> = gates.flatten().collect();
     rebuilt(graph, |mut at, id, inputs| match (at.node.op(), inputs) {
         (Op::Slice(range), &[Some(of)]) if gates.contains(&id) => {
             part(&mut at, of, &range[0]).map(Some)
