@@ -238,7 +238,7 @@ impl<'a> Costs<'a> {
             reads.map(move |read| net.node(op).inputs()[read.slot].expect("reads are of values"))
         });
         let copied: BTreeSet<ValueId> = copied.collect();
-        (copied.len() as u32, copied.iter().map(|&value| net.bytes(value)).sum())
+        (copied.len() as u32, copied.iter().fold(0.0, |bytes, &value| bytes + net.bytes(value)))
     }
 
     pub(crate) fn of_move(&self, id: NodeId) -> Cost {
