@@ -237,7 +237,7 @@ fn variants_of_matmuls(target: &Target, body: &Graph, planned: &Bindings) -> Opt
     if let Some(sizes) = matmuls.estimated(target) {
         // A number that divides the rows, where they are a product.
         let known = all.iter().filter_map(Dim::known).filter(|_| matmuls.shared);
-        let divisor = known.fold(1, |all, size| all.saturating_mul(size.max(1)));
+        let divisor = known.fold(1_i64, |all, size| all.saturating_mul(size.max(1)));
         let planned = rows.eval(planned).ok();
         return Some(matmuls.variants_by_estimates(target, &sizes, &rows, (divisor, planned)));
     }
