@@ -333,7 +333,9 @@ impl Lowering<'_> {
         let in_place = match group.family {
             Family::Pointwise => self.in_place_pairs(&inputs, &outputs),
             Family::Normalization if self.normalises_in_place(group, &writes) => {
-                self.in_place_pairs(&inputs[..1], &outputs)
+                let mut pairs = self.in_place_pairs(&inputs, &outputs);
+                pairs.retain(|&(_, input)| input == 0);
+                pairs
             }
             _ => Vec::new(),
         };
@@ -401,15 +403,17 @@ impl Lowering<'_> {
         })
     }
 
-    /// Whether rows that a normalisation reads first may be overwritten with it: a CPU's thread has read one before it writes
-    /// it, and needs no other. In plans of one step for each operator, additions are in place as well: one buffer would be held
-    /// for a whole model, and arenas would be larger.
+    /// Whether a norm may overwrite its input: on a CPU a thread reads a row before it writes it, and no other. Not in plans of
+    /// one step for each operator: additions there are in place too, so one buffer would live through the whole model, and
+    /// arenas would grow.
     fn normalises_in_place(&self, group: &Group, writes: &[ValueId]) -> bool {
         let (&[id], &[y]) = (&group.nodes[..], writes) else { return false };
-        let norm = matches!(self.graph.node(id).op(), Op::LayerNorm { .. } | Op::RmsNorm { .. });
+        let node = self.graph.node(id);
+        let norm = matches!(node.op(), Op::LayerNorm { .. } | Op::RmsNorm { .. });
+        let once = node.inputs().iter().filter(|&&input| input == node.input(0)).count() == 1;
         let in_f32 = self.graph.ty(y).dtype == DType::F32;
         let fused = self.granularity == Granularity::Fused && self.target.kind == Kind::Cpu;
-        fused && norm && in_f32 && id.value() == y
+        fused && norm && once && in_f32 && id.value() == y
     }
 
     /// Outputs that may overwrite an input, where both see a whole buffer alike.

@@ -38,7 +38,7 @@ const QUANTUM: Duration = Duration::from_millis(20);
 const POLL: Duration = Duration::from_millis(10);
 
 /// Parts that a thread begins with, where there can be so many: one that is slower leaves some to the others.
-const TASKS: usize = 4;
+pub(crate) const TASKS: usize = 4;
 
 /// Threads that share the work of whoever runs on them. Cloning shares them; they end when the last clone is dropped.
 ///

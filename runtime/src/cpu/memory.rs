@@ -224,7 +224,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// An input that no output overwrites, as those of loops and of norms may be.
+    /// An input that no output overwrites. Only loops, norms and the reference take others.
     pub(crate) fn bytes(&self, i: usize) -> Result<(&'a [u8], &'a BoundOperand, DType)> {
         match self.get(i) {
             Some(Input::Bytes { bytes, operand, dtype }) => Ok((bytes, operand, dtype)),
@@ -237,7 +237,7 @@ impl<'a> Inputs<'a> {
 }
 
 impl<'a> Io<'a> {
-    /// An input that no output overwrites, as those of loops and of norms may be.
+    /// An input that no output overwrites. Only loops, norms and the reference take others.
     pub(crate) fn input(&self, i: usize) -> Result<(&'a [u8], &'a BoundOperand, DType)> {
         self.inputs.bytes(i)
     }

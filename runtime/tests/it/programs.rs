@@ -168,6 +168,55 @@ fn chains_reuse_memory_in_place() {
     assert_eq!(plan.plan().arena_bytes(), 2 * 8 * 128 * 4, "{}", plan.plan());
 }
 
+/// Whether an output of the fused plan overwrites an input.
+fn overwrites(graph: &Graph) -> bool {
+    let executable = executable(graph, &sizes(8, 128), Granularity::Fused);
+    executable.plan().steps().iter().any(|step| step.overwritten_by.iter().any(Option::is_some))
+}
+
+#[test]
+fn a_norm_overwrites_what_nothing_else_reads() {
+    // Along the first axis a softmax is a launch of its own, so that the norm between two is one, too.
+    let softmax = Op::Softmax { axis: 0, log: false };
+    let norms = [Op::LayerNorm { axis: 1, epsilon: 1e-5 }, Op::RmsNorm { axis: 1, epsilon: 1e-5 }];
+    for norm in norms {
+        let mut g = Build(Graph::new());
+        let (x, scale) = (g.input("x", "b,s"), g.input("scale", "s"));
+        let x = g.add(softmax.clone(), &[x]);
+        let y = g.add(norm, &[x, scale]);
+        let z = g.add(softmax.clone(), &[y]);
+        g.0.add_output("z", z);
+        check(&g.0, 1e-5);
+        assert!(overwrites(&g.0));
+
+        g.0.add_output("x", x);
+        check(&g.0, 1e-5);
+        assert!(!overwrites(&g.0));
+    }
+    // The input is the scale as well, or another view of its memory is.
+    for viewed in [false, true] {
+        let mut g = Build(Graph::new());
+        let x = g.input("x", "1,s");
+        let x = g.add(softmax.clone(), &[x]);
+        let scale = if viewed { g.add(Op::Reshape(dims("s")), &[x]) } else { x };
+        let y = g.add(Op::LayerNorm { axis: usize::from(viewed), epsilon: 1e-5 }, &[x, scale]);
+        let z = g.add(softmax.clone(), &[y]);
+        g.0.add_output("z", z);
+        check(&g.0, 1e-5);
+        assert!(!overwrites(&g.0));
+    }
+    // Numbers of 16 bits are normalised in single precision, beside.
+    let mut graph = Graph::new();
+    let x = graph.add_input("x", TensorType::new(DType::BF16, dims("b,s"))).unwrap();
+    let mut g = Build(graph);
+    let x = g.add(softmax.clone(), &[x]);
+    let y = g.add(Op::LayerNorm { axis: 1, epsilon: 1e-5 }, &[x]);
+    let z = g.add(softmax, &[y]);
+    g.0.add_output("z", z);
+    check(&g.0, 2e-2);
+    assert!(!overwrites(&g.0));
+}
+
 /// Programs of both plans for a graph under sizes that the graph does not fit.
 fn check_refused(graph: &Graph, b: i64, s: i64) {
     let inputs = random_inputs(graph, &sizes(b, s), &mut Random(1));

@@ -142,7 +142,7 @@ pub fn attention<T: Real>(
         dense.fill(T::default());
         return copy_between(y.data, y.offset, &y.strides, &shape, &dense, 0, &row_major(&shape));
     }
-    let (tall, far) = (sizes.tall(scores.causal), Operands::<T>::are_far(&sizes));
+    let (tall, far) = (sizes.tall(scores.causal), sizes.are_far(size_of::<T>()));
     let operands = Operands { sizes, q, k, v, scores, tall, far };
     if let Some(rows) = Spread::new(y.data, y.offset, shape, y.strides, tall) {
         return operands.run(rows);

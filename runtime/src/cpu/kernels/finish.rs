@@ -2,15 +2,12 @@
 //! faster.
 
 use super::pointwise::Unary;
-use super::prefetch::prefetch;
+use super::prefetch::prefetch_all;
 use super::simd::{Kernel, dispatch, mul_add, within};
 use super::tile::TileMut;
 use pulp::Simd;
 use std::hint::black_box;
 use std::ops::Range;
-
-/// Elements of a cache line.
-const LINE: usize = 16;
 
 /// Does something for each of some numbers that the compiler knows: vectors in arrays that they index stay in registers, which
 /// a loop does not promise.
@@ -62,7 +59,7 @@ impl<'a> Finish<'a> {
     #[inline(always)]
     pub(super) fn prefetch(self, first: usize, len: usize) {
         if let Some(residual) = self.residual {
-            (first..first + len).step_by(LINE).for_each(|place| prefetch(residual, place));
+            prefetch_all(residual, first, len);
         }
     }
 

@@ -48,9 +48,6 @@ const SHARE: usize = 1 << 19;
 /// Elements of A that a thread takes at least, where several make bytes of them.
 const ELEMENTS: usize = 1 << 14;
 
-/// Tiles for each thread: one that is slower leaves some to the others.
-const TASKS: usize = 4;
-
 const _: () = assert!(Packed::COLUMNS == LINES * LANES);
 
 /// Four rows of 16 columns, a column's bytes side by side.
@@ -563,7 +560,8 @@ fn multiply_with(
     };
     let unit = b.unit(unit);
     let most = m.saturating_mul(n).saturating_mul(k) / SHARE;
-    let wanted = if threads::count() == 1 { 1 } else { most.min(TASKS * threads::count()) };
+    let wanted =
+        if threads::count() == 1 { 1 } else { most.min(threads::TASKS * threads::count()) };
     let (tall, wide) = tile([m, n], wanted);
     let grid = Grid { matrices: 1, rows: m, tall, wide: Some([n, wide]) };
     let cut =

@@ -100,8 +100,8 @@ pub fn norm_row(norm: Norm, row: &mut [f32], affine: Affine<'_>) -> (f32, f32) {
     dispatch(Row(norm, row, affine))
 }
 
-/// Normalises each row of `n` elements of `src` into `dst`, or each of `dst` in its place. `stats`, where given, receives the
-/// mean and the inverse deviation of every row.
+/// Normalises each row of `n` elements of `src` into `dst`; without `src`, those of `dst` in place. `stats`, where given,
+/// receives the mean and the inverse deviation of every row.
 ///
 /// # Errors
 /// [`Error::Mismatch`](crate::Error::Mismatch) if lengths differ, are not a multiple of `n`, or

@@ -27,7 +27,7 @@ pub(super) const VECTORS: usize = 3;
 /// compilers keep some of the sums in memory.
 const FEWER: usize = 2;
 
-/// Vectors to a row of a panel in the first-level cache, where there are 32 registers.
+/// Vectors to a panel's row, at most, of a matrix in a near cache, where there are 32 registers.
 const NEAR: usize = 4;
 
 /// Vectors of so many lanes to a panel's row, at most.
@@ -35,16 +35,16 @@ const fn vectors(lanes: usize) -> usize {
     if cfg!(target_arch = "x86_64") && lanes < 16 { FEWER } else { VECTORS }
 }
 
-/// Columns of a panel whose vectors have so many lanes.
-pub(super) const fn width(lanes: usize) -> usize {
-    vectors(lanes) * lanes
-}
-
-/// The same for a matrix that is so many vectors wide, of panels that stay in the first-level cache: there four rows of A by
-/// four vectors are as fast as eight by three, and no panel need be much narrower than the others.
+/// Vectors to a panel's row, for a matrix `wide` vectors wide that is read again while it is in a near cache: four rows of A by
+/// four vectors are as fast there as eight by three. Panels are as equally wide as can be.
 fn vectors_of_near(wide: usize, lanes: usize) -> usize {
     let most = if vectors(lanes) == VECTORS { NEAR } else { FEWER };
     wide.div_ceil(wide.div_ceil(most).max(1)).max(1)
+}
+
+/// Columns of a panel whose vectors have so many lanes.
+pub(super) const fn width(lanes: usize) -> usize {
+    vectors(lanes) * lanes
 }
 
 /// Rows of B that are gone through at a time, at most: so much of a panel stays in the second-level cache, and of
@@ -64,10 +64,7 @@ const NARROW: usize = 96;
 /// Multiplications that a thread takes at least, where several share a matmul.
 const SHARE: usize = 1 << 16;
 
-/// Tiles for each thread, where there can be so many: one that is slower leaves some to the others.
-const TASKS: usize = 4;
-
-/// The most columns of a panel: those of three vectors of 16 lanes.
+/// The most columns of a panel, but for those of [`Panels::near`]: three vectors of 16 lanes.
 pub(super) const WIDEST: usize = 48;
 
 /// A cache line: no vector of a panel lies on two.
@@ -218,7 +215,7 @@ impl<'a> Panels<'a> {
         Self { depth, columns, lanes, vectors: vectors(lanes), elements }
     }
 
-    /// Elements of memory that [`new`](Self::new) wants, on a boundary of cache lines, for at most so many rows and
+    /// Elements of memory that [`new`](Self::new) and [`near`](Self::near) want, on a boundary of cache lines, for at most so many rows and
     /// columns.
     pub(crate) fn len(depth: usize, columns: usize) -> usize {
         (depth * columns.next_multiple_of(WIDEST)).next_multiple_of(16)
@@ -229,7 +226,7 @@ impl<'a> Panels<'a> {
         Self::packed(b, sizes, vectors(lanes()), memory)
     }
 
-    /// The same for a matrix of few rows, whose panels stay in the first-level cache.
+    /// The same for a matrix that is multiplied again while it is in the second-level cache, in panels of up to [`NEAR`] vectors.
     pub(crate) fn near(b: Matrix<'_, f32>, sizes: [usize; 2], memory: &'a mut [f32]) -> Self {
         let lanes = lanes();
         Self::packed(b, sizes, vectors_of_near(sizes[1].div_ceil(lanes), lanes), memory)
@@ -266,7 +263,7 @@ impl<'a> Panels<'a> {
         let (m, n) = c.sizes();
         debug_assert!(a.at.column == 1 && a.at.row >= 0, "rows of A are contiguous");
         let most = m.saturating_mul(n).saturating_mul(self.depth) / SHARE;
-        let (rows, columns) = tile([m, n], most.min(TASKS * threads::count()));
+        let (rows, columns) = tile([m, n], most.min(threads::TASKS * threads::count()));
         let grid = Grid { matrices: 1, rows: m, tall: rows, wide: Some([n, columns]) };
         let cut = Cut::new(grid, [(c, 1)]).expect("the grid has the sizes of the tile");
         threads::each(if most < 2 { usize::MAX } else { 1 }, cut, |_, (block, mut tiles)| {

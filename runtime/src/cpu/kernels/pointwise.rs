@@ -79,7 +79,7 @@ impl MapTile<'_, '_> {
     #[inline(always)]
     fn map(self, function: impl Fn(f32) -> f32) {
         for row in self.rows {
-            // Most rows are as wide as a panel, which the compiler then knows.
+            // With vectors of 16 lanes, most rows are as wide as a panel: a number that the compiler then knows.
             let row = &mut self.tile.row(row)[self.columns.clone()];
             let (panels, rest) = row.as_chunks_mut::<WIDEST>();
             panels.iter_mut().for_each(|panel| panel.iter_mut().for_each(|x| *x = function(*x)));

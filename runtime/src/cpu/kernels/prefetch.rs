@@ -2,6 +2,16 @@
 
 #![allow(unsafe_code)]
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Asks for the lines of so many elements from one on, as [`prefetch`] does.
+#[inline(always)]
+pub(in crate::cpu) fn prefetch_all<T>(elements: &[T], first: usize, len: usize) {
+    let step = LINE / size_of::<T>();
+    (first..first + len).step_by(step).for_each(|index| prefetch(elements, index));
+}
+
 /// Asks for the line of an element, into the second-level cache; where there is no instruction for it, nothing. The element
 /// may lie behind the slice: nothing is read.
 #[inline(always)]

@@ -49,10 +49,6 @@ const CHAIN: usize = 1024;
 /// Rows below which a chain of layers whose weights were prepacked is not divided for the threads' sake.
 const LEAST: usize = 16;
 
-/// Tiles for each thread of a matmul whose weights were prepacked, where there can be so many: a thread
-/// that is slower leaves some to the others.
-const TASKS: usize = 4;
-
 /// As [`PackedWeight::multiply`].
 type Multiply<T> = fn(
     &PackedWeight,
@@ -325,7 +321,7 @@ where
             let down = rows.div_ceil(packed::HEIGHT).max(down);
             return (rows.div_ceil(down).next_multiple_of(8).min(rows), None);
         };
-        let tasks = if threads == 1 { 1 } else { TASKS * threads };
+        let tasks = if threads == 1 { 1 } else { threads::TASKS * threads };
         let (rows, columns) = packed::tile([rows, bound.columns], tasks.div_ceil(matrices));
         (rows, Some(columns))
     }

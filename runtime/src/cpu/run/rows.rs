@@ -80,7 +80,9 @@ pub(crate) fn run_norm(
     rms: bool,
 ) -> Result<()> {
     let (source, shape) = match io.inputs.get(0) {
-        Some(Input::Overwritten { .. }) => (None, io.inputs.shape(0)),
+        Some(Input::Overwritten { output }) if io.outputs[output].dtype == DType::F32 => {
+            (None, io.inputs.shape(0))
+        }
         _ => io.reals(0).map(|(elements, shape)| (Some(elements), shape))?,
     };
     let n: usize = shape[axis..].iter().product();

@@ -5,7 +5,7 @@ use super::{Mask, Operands, Scores, Sizes, View};
 use crate::cpu::kernels::math;
 use crate::cpu::kernels::matrix::{Matrix, Strides};
 use crate::cpu::kernels::packed::Panels;
-use crate::cpu::kernels::prefetch::prefetch;
+use crate::cpu::kernels::prefetch::prefetch_all;
 use crate::cpu::kernels::real::Real;
 use crate::cpu::kernels::simd::{Kernel, dispatch, max, mul_add, sum};
 use crate::cpu::kernels::tile::TileMut;
@@ -25,16 +25,8 @@ const KEYS: usize = 256;
 /// Queries for which keys and values are read as they lie: prepacking them costs more than it saves.
 const FEW: usize = 4;
 
-/// Blocks for each thread, where there can be so many: one that is slower leaves some to the others.
-const TASKS: usize = 4;
-
 /// Bytes of all operands above which they come from beyond the second-level cache.
 const FAR: usize = 1 << 20;
-
-/// Elements of a cache line.
-const fn line<T>() -> usize {
-    64 / size_of::<T>()
-}
 
 /// What a thread works in.
 struct Scratch<'a> {
@@ -98,17 +90,45 @@ impl<'a> Factor<'a> {
     }
 }
 
+/// Some keys and their values.
+struct Keys<'a> {
+    /// The first one.
+    first: usize,
+    count: usize,
+    /// Whether no later ones follow.
+    last: bool,
+    keys: Factor<'a>,
+    values: Factor<'a>,
+}
+
+/// Some queries, and what is known of their rows.
+struct Queries<'a> {
+    /// Their batch and head, and the first one.
+    place: [usize; 3],
+    rows: Matrix<'a, f32>,
+    sums: &'a mut [f32],
+    running: Running<'a>,
+}
+
 impl Sizes {
-    /// Queries of a block: those of a head, if threads have enough to do with so few blocks.
+    /// Queries of a block, a multiple of [`QUERIES`]: up to [`TALLEST`], fewer where threads would have too little to do.
     pub(super) fn tall(&self, causal: bool) -> usize {
-        // Of a block's keys, a causal one would need less for its first queries.
+        // A causal block goes through the keys of its last query: in a tall one, its first queries attend few of them.
         if causal {
             return QUERIES;
         }
         let parts = self.queries.div_ceil(QUERIES).max(1);
-        let wanted = (TASKS * threads::count()).div_ceil(self.batch * self.heads);
+        let wanted = (threads::TASKS * threads::count()).div_ceil(self.batch * self.heads);
         let blocks = wanted.clamp(parts.div_ceil(TALLEST / QUERIES), parts);
         parts.div_ceil(blocks) * QUERIES
+    }
+
+    /// Whether operands of elements of so many bytes come from beyond the second-level cache.
+    pub(super) fn are_far(&self, bytes: usize) -> bool {
+        let Self { batch, heads, groups, queries, keys, depth, value_depth } = *self;
+        let rows = heads.saturating_mul(queries).saturating_add(groups.saturating_mul(keys));
+        let columns = depth.saturating_add(value_depth).saturating_mul(bytes);
+        batch.saturating_mul(rows).saturating_mul(columns) > FAR
     }
 }
 
@@ -116,16 +136,21 @@ impl<T: Real> Operands<'_, T> {
     /// What a thread works in, piece by piece, in elements.
     fn spaces(&self) -> [usize; 9] {
         let Sizes { queries, keys, depth, value_depth, .. } = self.sizes;
-        let (rows, held, keys) = (queries.min(self.tall), queries.min(QUERIES), keys.min(KEYS));
-        let wide = if T::as_f32(&[]).is_some() { 0 } else { keys };
-        let panels = [Panels::len(depth, keys), Panels::len(keys, value_depth)];
-        let sums = [held * keys, rows * value_depth, held * value_depth, rows * depth, 3 * rows];
-        let [scores, sums, newest, queries, running] = sums;
-        let [wide_keys, wide_values] = [wide * depth, wide * value_depth];
-        let [keys, values] = panels;
+        let (rows, held, width) = (queries.min(self.tall), queries.min(QUERIES), keys.min(KEYS));
+        let wide = if T::as_f32(&[]).is_some() { 0 } else { width };
+        let pieces = [
+            held * width,
+            rows * value_depth,
+            held * value_depth,
+            rows * depth,
+            3 * rows,
+            wide * depth,
+            wide * value_depth,
+            Panels::len(depth, width),
+            Panels::len(width, value_depth),
+        ];
         // Each on a boundary of cache lines.
-        [scores, sums, newest, queries, running, wide_keys, wide_values, keys, values]
-            .map(|len| len.next_multiple_of(16))
+        pieces.map(|len| len.next_multiple_of(16))
     }
 
     /// Elements that a thread works in.
@@ -140,8 +165,8 @@ impl<T: Real> Operands<'_, T> {
         [batch, head, first]: [usize; 3],
         space: &mut [f32],
     ) {
-        let Sizes { heads, groups, keys, depth, value_depth, .. } = self.sizes;
-        let group = head / (heads / groups);
+        let Sizes { heads, groups, queries, keys, depth, value_depth, .. } = self.sizes;
+        let (group, few) = (head / (heads / groups), queries <= FEW);
         let (count, _) = rows.sizes();
         // No query of the block attends keys beyond its last one.
         let keys = if self.scores.causal { keys.min(first + count) } else { keys };
@@ -151,78 +176,95 @@ impl<T: Real> Operands<'_, T> {
         let mut running = Running::new(running, count);
         let queries = rows_of(&self.q, [batch, head, first, 0], [count, depth], queries);
         for key in (0..keys).step_by(KEYS) {
-            let (width, few) = (KEYS.min(keys - key), count <= FEW);
+            let width = KEYS.min(keys - key);
             let place = [batch, group, key, 0];
-            let these = matrix(&self.k, place, [width, depth], wide_keys);
-            let of_keys = Factor::new(these, few, |these| {
-                Panels::near(transposed(these), [depth, width], key_panels)
+            let own = matrix(&self.k, place, [width, depth], wide_keys);
+            let own = Factor::new(own, few, |own| {
+                Panels::near(transposed(own), [depth, width], key_panels)
             });
-            let these = matrix(&self.v, place, [width, value_depth], wide_values);
-            let values = Factor::new(these, few, |these| {
-                Panels::near(these, [width, value_depth], value_panels)
+            let values = matrix(&self.v, place, [width, value_depth], wide_values);
+            let values = Factor::new(values, few, |values| {
+                Panels::near(values, [width, value_depth], value_panels)
             });
+            let last = key + width == keys;
+            let these = Keys { first: key, count: width, last, keys: own, values };
             for part in (0..count).step_by(QUERIES) {
                 let part = part..count.min(part + QUERIES);
-                let queries = rows_from(queries, part.start);
-                let scores = &mut scores[..part.len() * width];
-                match of_keys {
-                    Factor::Rows(keys) => {
-                        dispatch(Dots { queries, keys, depth, width, to: scores });
-                    }
-                    Factor::Panels(keys) => {
-                        keys.multiply(queries, &mut TileMut::new(scores, width));
-                    }
-                }
-                let ahead = |row: usize| {
-                    self.ahead(&mut rows, [batch, head, first], key, part.start + row);
+                let queries = Queries {
+                    place: [batch, head, first + part.start],
+                    rows: rows_from(queries, part.start),
+                    sums: &mut sums[part.start * value_depth..part.end * value_depth],
+                    running: running.of(part.clone()),
                 };
-                let place = [batch, head, first + part.start, key];
-                let mut running = running.of(part.clone());
-                let own = &mut running;
-                dispatch(Soften { scores, width, place, of: self.scores, running: own, ahead });
-                let sums = &mut sums[part.start * value_depth..part.end * value_depth];
-                let newest = &mut newest[..sums.len()];
-                let to = if key == 0 { &mut *sums } else { &mut *newest };
-                let weights = dense(scores, width);
-                match values {
-                    Factor::Rows(values) => {
-                        let (weights, columns) = (weights.data, value_depth);
-                        dispatch(Weighted { weights, values, width, columns, to });
-                    }
-                    Factor::Panels(values) => {
-                        values.multiply(weights, &mut TileMut::new(to, value_depth));
-                    }
-                }
-                if key > 0 {
-                    dispatch(Join { sums, newest, width: value_depth, factor: running.factor });
-                }
+                let ahead = |row| {
+                    self.ahead(&mut rows, [batch, head, first], &these, part.start + row);
+                };
+                self.attend(queries, &these, [&mut *scores, &mut *newest], ahead);
             }
         }
         let guarded = self.scores.guarded;
         dispatch(Divide { rows, sums, width: value_depth, by: running.sum, guarded });
     }
 
-    /// Asks for what is far from the rows before it and comes slower than it is worked on: with the last keys a row of the
-    /// result, and with a head's last queries and first keys the rows that the next head has there, which the same thread
-    /// mostly does next.
+    /// Takes some keys and their values into the sums of some queries; `ahead` is called with the number of each query.
+    fn attend(
+        &self,
+        queries: Queries<'_>,
+        newest: &Keys<'_>,
+        [scores, added]: [&mut [f32]; 2],
+        ahead: impl FnMut(usize),
+    ) {
+        let Sizes { depth, value_depth, .. } = self.sizes;
+        let Queries { place: [batch, head, first], rows, sums, mut running } = queries;
+        let &Keys { first: key, count: width, keys, values, .. } = newest;
+        let scores = &mut scores[..running.top.len() * width];
+        match keys {
+            Factor::Rows(keys) => {
+                dispatch(Dots { queries: rows, keys, depth, width, to: scores });
+            }
+            Factor::Panels(keys) => keys.multiply(rows, &mut TileMut::new(scores, width)),
+        }
+        let (place, of) = ([batch, head, first, key], self.scores);
+        dispatch(Soften { scores, width, place, of, running: &mut running, ahead });
+        let added = &mut added[..sums.len()];
+        let to = if key == 0 { &mut *sums } else { &mut *added };
+        let weights = dense(scores, width);
+        match values {
+            Factor::Rows(values) => {
+                let (weights, columns) = (weights.data, value_depth);
+                dispatch(Weighted { weights, values, width, columns, to });
+            }
+            Factor::Panels(values) => values.multiply(weights, &mut TileMut::new(to, value_depth)),
+        }
+        if key > 0 {
+            let (newest, factor) = (&*added, &*running.factor);
+            dispatch(Join { sums, newest, width: value_depth, factor });
+        }
+    }
+
+    /// Prefetches what comes from beyond the second-level cache: with the last keys, a row of the result; in a head's last
+    /// block, with its first keys, the same row of the next head's queries, keys and values, which this thread mostly reads
+    /// next.
     #[inline(always)]
     fn ahead(
         &self,
         rows: &mut TileMut<'_, T>,
         [batch, head, first]: [usize; 3],
-        key: usize,
+        newest: &Keys<'_>,
         row: usize,
     ) {
         let Sizes { heads, groups, queries, keys, depth, value_depth, .. } = self.sizes;
         if !self.far {
             return;
         }
-        if key + KEYS >= keys {
+        if newest.last {
             let own = rows.row(row);
-            (0..own.len()).step_by(line::<T>()).for_each(|at| prefetch(own, at));
+            prefetch_all(own, 0, own.len());
         }
-        let head = head + 1;
-        if key > 0 || head == heads || first + rows.sizes().0 < queries {
+        let next = batch * heads + head + 1;
+        let (batch, head) = (next / heads, next % heads);
+        let is_last = first + rows.sizes().0 == queries;
+        if newest.first > 0 || !is_last || batch == self.sizes.batch {
             return;
         }
         let group = head / (heads / groups);
@@ -232,18 +274,10 @@ impl<T: Real> Operands<'_, T> {
             (&self.v, group, keys, value_depth),
         ];
         for (view, head, rows, columns) in next {
-            if view.strides[3] == 1 && row < rows {
-                let start = view.place([batch, head, row, 0]);
-                (0..columns).step_by(line::<T>()).for_each(|at| prefetch(view.data, start + at));
+            if view.strides[3] == 1 && row < rows && columns > 0 {
+                prefetch_all(view.data, view.place([batch, head, row, 0]), columns);
             }
         }
-    }
-
-    /// Whether operands of these sizes come from beyond the second-level cache.
-    pub(super) fn are_far(sizes: &Sizes) -> bool {
-        let Sizes { batch, heads, groups, queries, keys, depth, value_depth } = *sizes;
-        let rows = batch.saturating_mul(heads * queries + groups * keys);
-        rows.saturating_mul((depth + value_depth) * size_of::<T>()) > FAR
     }
 
     fn scratch<'s>(&self, space: &'s mut [f32]) -> Scratch<'s> {
@@ -466,15 +500,16 @@ impl<F: FnMut(usize)> Kernel for Soften<'_, '_, F> {
     fn run<S: Simd, const FMA: bool>(self, simd: S) {
         let Soften { scores, width, place: [b, h, first, key], of, running, mut ahead } = self;
         let Running { top, sum: total, factor } = running;
-        let state = top.iter_mut().zip(&mut **total).zip(&mut **factor);
+        // A capped score is scaled within the cap.
+        let (capped, inner) = (of.softcap != 0.0, of.scale / of.softcap);
+        let scale = if capped { 1.0 } else { of.scale };
+        let state = top.iter_mut().zip(total.iter_mut()).zip(factor.iter_mut());
         for ((i, row), ((top, total), factor)) in
             scores.chunks_exact_mut(width).enumerate().zip(state)
         {
             let query = first + i;
             ahead(i);
-            let scale = if of.softcap == 0.0 { of.scale } else { 1.0 };
-            if of.softcap != 0.0 {
-                let inner = of.scale / of.softcap;
+            if capped {
                 row.iter_mut().for_each(|x| *x = of.softcap * math::tanh::<FMA>(*x * inner));
             }
             let first = [b, h, query, key];

@@ -13,16 +13,13 @@ use std::ops::Range;
 /// Fewer multiplications than this run on the calling thread.
 pub(super) const PARALLEL: usize = 1 << 17;
 
-/// Tiles for each thread, where there can be so many: one that is slower leaves some to the others.
-const TASKS: usize = 4;
-
 /// Windows that are gone through at a time: they stay in the second-level cache beside a panel.
 const HEIGHT: usize = packed::HEIGHT;
 
 /// Rows and columns of the tiles of a convolution of so many windows and filters.
 pub(super) fn tile(sizes: [usize; 2], depth: usize) -> (usize, usize) {
     let work = sizes[0].saturating_mul(sizes[1]).saturating_mul(depth);
-    let wanted = if threads::count() == 1 { 1 } else { TASKS * threads::count() };
+    let wanted = if threads::count() == 1 { 1 } else { threads::TASKS * threads::count() };
     packed::tile(sizes, wanted.min(work / PARALLEL * 2))
 }
 

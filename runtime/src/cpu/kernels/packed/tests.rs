@@ -52,7 +52,7 @@ fn wanted(a: (&[f32], Strides<'_>), b: (&[f32], Strides<'_>), [i, j, k]: [usize;
 fn matmuls_are_right_at_every_remainder() {
     let width = width(lanes());
     let columns =
-        [1, lanes() - 1, lanes() + 1, 2 * lanes(), width - 1, width + 1, 2 * width, 64, 130];
+        [1, lanes() - 1, lanes() + 1, 2 * lanes(), width - 1, width + 1, 2 * width, 64, 128, 130];
     for (m, k) in
         [(1, 1), (1, 300), (2, 7), (3, 64), (4, 5), (5, 769), (8, 33), (97, 3), (130, 20), (3, 0)]
     {
