@@ -36,7 +36,7 @@ const RESIDENT: i64 = 1536;
 
 /// Threads of a block of a loop over so many vectors, if their number is known, and the most blocks (AKG, "Auto-Mapping"). A block
 /// has 256 threads, halved while there are fewer blocks than multiprocessors; there are no more blocks than run at once. Each
-/// takes the vectors of all its threads after those of all other blocks.
+/// block takes the vectors of all its threads after those of all other blocks.
 pub(crate) fn of_loop(items: Option<i64>, target: &Target) -> [i64; 2] {
     let items = items.unwrap_or(MANY).max(1);
     let cores = i64::from(target.cores.max(1));
@@ -79,16 +79,12 @@ pub(crate) fn of_columns(
 ) -> i64 {
     let blocks = |vector: i64| Some(outer?.saturating_mul(ceil(inner?, COLUMNS * vector)));
     let few = |vector: i64| blocks(vector).is_some_and(|n| n < i64::from(target.cores));
-    let mut vector = most;
-    while vector * bytes > 4 && few(vector) {
-        vector /= 2;
-    }
-    vector
+    halved(most, |vector| vector * bytes <= 4 || !few(vector))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{RESIDENT, of_loop};
+    use super::{RESIDENT, of_columns, of_loop};
     use graphene_ir::target::Target;
 
     #[test]
@@ -101,5 +97,17 @@ mod tests {
             let [threads, blocks] = of(items);
             assert!(blocks >= 1 && blocks * threads <= 132 * RESIDENT, "{items}");
         }
+    }
+
+    #[test]
+    fn threads_have_a_column_at_least() {
+        let h200: Target = "sm_90a".parse().expect("a known target");
+        let of = |most, bytes| of_columns([Some(1), Some(1000)], (most, bytes), &h200);
+        for most in [1, 2, 4] {
+            for bytes in [1, 2, 4, 8] {
+                assert!(of(most, bytes) >= 1, "{most} of {bytes} bytes");
+            }
+        }
+        assert_eq!(of(2, 8), 1);
     }
 }

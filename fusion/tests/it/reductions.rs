@@ -181,6 +181,24 @@ fn long_reductions_of_few_results_are_two_launches() {
     check_blocks("ReduceMax", "f32[1, 262147]", "1", "f32[1]", false, &[1], 0.0);
 }
 
+/// Of elements of eight bytes a thread has one column where blocks are few.
+#[test]
+fn reductions_of_wide_elements_are_planned() {
+    for dtype in ["i64", "f64"] {
+        let text = format!(
+            r#"
+            %0 = Input : {dtype}[8, 1000] "x"
+            %1 = ReduceSum(%0) {{axes: [0], keep: false}} : {dtype}[1000] "y"
+            return "y" = %1
+        "#
+        );
+        let (graph, target) = (parse(&text, &[]).unwrap(), "sm_90a".parse().unwrap());
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let mut steps = planned.program.steps().iter();
+        assert!(steps.any(|step| step.family == Family::Reduction), "{}", planned.program);
+    }
+}
+
 /// Of symbols rows are reduced first, then their results; a sum of squares is summed, and a logarithm of a sum is not split. Strides
 /// of axes of one element are no symbols, which would have to be multiples of a vector.
 #[test]
