@@ -86,7 +86,7 @@ pub fn padding(graph: &Graph, symbol: &Symbol) -> Result<Padding, Unpadded> {
     walk(graph, symbol, None)
 }
 
-/// What a rule says, of values as a rule, or the reason why it cannot.
+/// What a rule says, mostly of values, or why it cannot.
 type Said<T = Value> = Result<T, String>;
 
 /// What is asked of a node before its rule.
@@ -240,6 +240,11 @@ fn refused<T>(reason: &str) -> Said<T> {
 /// That reason, if something holds.
 fn refuse_if(holds: bool, reason: &str) -> Said<()> {
     if holds { refused(reason) } else { Ok(()) }
+}
+
+/// That reason, unless something holds.
+fn ensure(holds: bool, reason: &str) -> Said<()> {
+    refuse_if(!holds, reason)
 }
 
 fn input_ty<'a>(graph: &'a Graph, node: &Node, number: usize) -> Option<&'a TensorType> {

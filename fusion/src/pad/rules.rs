@@ -3,7 +3,7 @@
 //! A rule gives what is known of a node's outputs from what is known of its inputs, or says why it cannot: what the
 //! operation does across positions. An operation without a rule is one that no padded value may enter.
 
-use super::{Added, Along, Said, Value, input_ty, mentions, number_of, refuse_if, refused};
+use super::{Added, Along, Said, Value, ensure, input_ty, mentions, number_of, refuse_if, refused};
 use graphene_frontend::op::{Binary, CumulativeOp, Op, ReduceOp};
 use graphene_frontend::{Bindings, Dim, Graph, Node, Symbol, Tensor, TensorType};
 
@@ -231,8 +231,8 @@ fn softmax(value: &Value, axis: usize, log: bool) -> Said {
     let Some(along) = &value.axes[axis] else {
         return Ok(Value { large: value.large && log, ..other_elements(value) });
     };
-    refuse_if(
-        !along.added.forbids() || log || !along.is_plain(),
+    ensure(
+        along.added.forbids() && !log && along.is_plain(),
         "takes all that lies along it together, and no mask is known to forbid what is added",
     )?;
     let mut made = other_elements(value);

@@ -67,8 +67,8 @@ pub(crate) fn candidates(costs: &Costs<'_>) -> Candidates {
             if set.len() == 1 || cost < apart {
                 own.push(Candidate { set, family, cost, needs: needs(net, set) });
             }
-            for offset in bits(window.around(set.mask as u64)) {
-                let grown = set.mask as u64 | 1 << offset;
+            for offset in bits(window.around(set.mask() as u64)) {
+                let grown = set.mask() as u64 | 1 << offset;
                 if window.is_convex(grown) && seen.len() < most && seen.insert(grown) {
                     pending.push(set.with_mask(u128::from(grown)));
                 }
@@ -84,7 +84,7 @@ pub(crate) fn candidates(costs: &Costs<'_>) -> Candidates {
 fn needs(net: &FusionGraph<'_>, set: Set) -> u128 {
     let producers = set.iter().flat_map(|op| &net[op].producers);
     let outside = producers.filter(|from| !set.contains(**from));
-    let places = outside.map(|from| i64::from(from.0) + NEAR as i64 - i64::from(set.first.0));
+    let places = outside.map(|from| i64::from(from.0) + NEAR as i64 - i64::from(set.first().0));
     places.filter(|place| *place >= 0).fold(0, |needs, place| needs | 1_u128 << place)
 }
 

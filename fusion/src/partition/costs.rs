@@ -228,7 +228,7 @@ impl<'a> Costs<'a> {
     /// through views, and the reference takes values as they lie.
     fn copies(&self, set: Set, family: Family) -> (u32, f64) {
         let alone = set.len() == 1;
-        if takes_views(family) || alone && self.net[set.first].executor == Executor::Reference {
+        if takes_views(family) || alone && self.net[set.first()].executor == Executor::Reference {
             return (0, 0.0);
         }
         let net = self.net;
@@ -271,7 +271,7 @@ impl<'a> Costs<'a> {
                 uncached(weights, weights * (blocks - 1.0))
             }
             Family::Fmha => {
-                let operation = &self.net[set.first];
+                let operation = &self.net[set.first()];
                 let keys = operation.reads.iter().filter(|read| matches!(read.slot, 1 | 2));
                 let keys: f64 = keys.map(|read| read.bytes).sum();
                 let queries = self.net.sizes(operation.shape).get(2).copied().unwrap_or(1.0);
@@ -301,7 +301,7 @@ impl<'a> Costs<'a> {
     fn blocks(&self, set: Set, family: Family) -> f64 {
         match (self.target.kind, family) {
             (_, Family::Mlp) => self.chain_blocks(set, self.chain_rows(set)[0]),
-            (_, Family::Fmha) => self.attention_blocks(set.first),
+            (_, Family::Fmha) => self.attention_blocks(set.first()),
             (Kind::Cuda { .. }, _) => grids::blocks(self.net, set, family) as f64,
             (Kind::Cpu, _) => self.cpu_blocks(set, family),
         }
@@ -344,7 +344,7 @@ impl<'a> Costs<'a> {
             }
             // Its steps wait for each other.
             Family::Recurrent => f64::from(self.target.cores),
-            _ => rows().unwrap_or_else(|| net.elements(net[set.first].shape) / LOOP_BLOCK),
+            _ => rows().unwrap_or_else(|| net.elements(net[set.first()].shape) / LOOP_BLOCK),
         }
     }
 
@@ -359,7 +359,7 @@ impl<'a> Costs<'a> {
         match self.target.kind {
             Kind::Cpu => CPU_ROWS,
             Kind::Cuda { .. } => {
-                let dtype = self.net[set.first].dtype;
+                let dtype = self.net[set.first()].dtype;
                 let rows = rows_of_layers(self.target, dtype, self.chain_blocks(set, 1.0) as i64);
                 let warpgroups = self.has_warpgroups(set) && self.chain_fits_warpgroups(set);
                 [if warpgroups { rows.max(ROWS) } else { rows } as f64; 2]

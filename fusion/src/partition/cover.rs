@@ -99,13 +99,13 @@ pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover<'_> {
 impl Ideal {
     /// The candidate's operations as bits beyond the lowest missing one; `None` if they would lie too far.
     fn place(self, candidate: &Candidate) -> Option<u128> {
-        let shift = candidate.set.first.0 - self.lowest;
-        (shift < NEAR as u32).then(|| candidate.set.mask << shift)
+        let shift = candidate.set.first().0 - self.lowest;
+        (shift < NEAR as u32).then(|| candidate.set.mask() << shift)
     }
 
     /// The operations that the candidate waits for and the ideal lacks, as bits beyond the lowest missing one.
     fn lacks(self, candidate: &Candidate) -> u128 {
-        let shift = candidate.set.first.0 - self.lowest;
+        let shift = candidate.set.first().0 - self.lowest;
         (candidate.needs >> (NEAR as u32 - shift)) & !self.beyond
     }
 

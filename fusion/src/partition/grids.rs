@@ -34,7 +34,7 @@ pub(crate) fn blocks(net: &FusionGraph<'_>, set: Set, family: Family) -> i64 {
     let blocks = match family {
         Family::MatMul => of_matmuls(net, set),
         Family::Normalization | Family::Reduction | Family::Gather => of_rows(net, set, family),
-        Family::Recurrent => of_layer(net, set.first),
+        Family::Recurrent => of_layer(net, set.first()),
         Family::Convolution => of_windows(net, set),
         Family::Copy => Some(of_moves(net, set)),
         Family::View | Family::Pointwise | Family::Mlp | Family::Fmha | Family::Control => None,
@@ -82,8 +82,9 @@ fn vector(
     vector_of(axes.filter_map(|axis| known[axis]).fold(1, i64::saturating_mul), bytes)
 }
 
+/// Of a loop over the elements of the first operation's result.
 fn of_elements(net: &FusionGraph<'_>, set: Set) -> i64 {
-    let shape = net[set.first].shape;
+    let shape = net[set.first()].shape;
     let axes = 0..net.known(shape).len();
     let narrowest = bytes(net, set).min().unwrap_or(4);
     let vector = vector(net, narrowest, shape, axes.clone());
@@ -93,7 +94,7 @@ fn of_elements(net: &FusionGraph<'_>, set: Set) -> i64 {
 
 /// Of joins and the like, which move as much at once as begins and ends in all operands where an instruction may.
 fn of_moves(net: &FusionGraph<'_>, set: Set) -> i64 {
-    let op = set.first;
+    let op = set.first();
     let (shape, bytes) = (net[op].shape, net[op].dtype.size() as i64);
     let last = |shape: ShapeId| net.known(shape).len().saturating_sub(1)..net.known(shape).len();
     let shapes = net[op].reads.iter().map(|read| read.shape).chain([shape]);
@@ -130,7 +131,7 @@ fn of_rows(net: &FusionGraph<'_>, set: Set, family: Family) -> Option<i64> {
         let (shape, table) = (net[op].shape, net.known(net.read(op, 0)?.shape).len());
         Some((shape, (net.known(shape).len() + 1).checked_sub(table)?))
     };
-    let Some((shape, first)) = row.or_else(looked_up) else { return along(net, set.first) };
+    let Some((shape, first)) = row.or_else(looked_up) else { return along(net, set.first()) };
     let rank = net.known(shape).len();
     let ((rows, _), (length, known)) =
         (count(net, shape, 0..first), count(net, shape, first..rank));

@@ -38,7 +38,7 @@ fn best(costs: &Costs<'_>, groups: &[Chosen]) -> Option<(usize, usize, Chosen)> 
         for from in own_makers {
             let beyond = |union: &Set| {
                 let before = own == Family::Mlp && groups[from].0.len() == 1;
-                let spans = 128 - union.mask.leading_zeros() as usize;
+                let spans = 128 - union.mask().leading_zeros() as usize;
                 before || spans > NEAR
             };
             let Some(union) = groups[from].0.union(set).filter(beyond) else { continue };

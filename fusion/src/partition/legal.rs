@@ -50,7 +50,7 @@ const TEMPLATES: &[(u8, fn(&FusionGraph<'_>, Set) -> Result<Family, Reason>)] = 
 /// The first reason found against it.
 pub(crate) fn family(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     if set.len() == 1 {
-        return Ok(net[set.first].family);
+        return Ok(net[set.first()].family);
     }
     let mut kinds = 0;
     for op in set.iter() {
@@ -60,7 +60,7 @@ pub(crate) fn family(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> 
     let (_, check) = template.ok_or_else(|| mixed(net, set))?;
     let mut inner =
         set.iter().flat_map(|op| &net[op].reads).filter(|read| is_inner(set, read.from));
-    refuse_if(inner.any(|read| !read.direct), Reason::View)?;
+    ensure(inner.all(|read| read.direct), Reason::View)?;
     check(net, set)
 }
 
@@ -103,11 +103,11 @@ fn reads_inner(net: &FusionGraph<'_>, set: Set, op: OpId, slots: RangeFrom<usize
 }
 
 fn loops(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
-    let shape = net[set.first].shape;
+    let shape = net[set.first()].shape;
     refuse_if(set.iter().any(|op| net[op].shape != shape), Reason::Shape)?;
     let numbers = || set.iter().filter_map(|op| net[op].role.numbers());
     let alike = numbers().all(|own| own.single) || numbers().all(|own| own.whole);
-    refuse_if(!alike, Reason::Numbers)?;
+    ensure(alike, Reason::Numbers)?;
     Ok(Family::Pointwise)
 }
 
@@ -122,13 +122,13 @@ fn matmuls(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     refuse_if(net.matmuls(set).any(|op| net[op].shape != net[first].shape), Reason::Shape)?;
     let types = |op: OpId| (operand_type(net.graph, net[op].node), net[op].dtype);
     refuse_if(net.matmuls(set).any(|op| types(op) != types(first)), Reason::Type)?;
-    refuse_if(!stores_what_waits(net, set, is_matmul), Reason::Prologue(Family::MatMul))?;
+    ensure(stores_what_waits(net, set, is_matmul), Reason::Prologue(Family::MatMul))?;
     if net.target.kind == Kind::Cpu {
         return Ok(Family::MatMul);
     }
     let outer = set.iter().filter(|op| !is_matmul(op)).flat_map(|op| &net[op].reads);
     let mut outer = outer.filter(|read| !is_inner(set, read.from));
-    refuse_if(outer.any(|read| !is_met(net, read, first)), Reason::Packed(Family::MatMul))?;
+    ensure(outer.all(|read| is_met(net, read, first)), Reason::Packed(Family::MatMul))?;
     if are_added(net, set) || are_gated(net, set) { Ok(Family::MatMul) } else { Err(Reason::Sum) }
 }
 
@@ -205,7 +205,7 @@ fn are_gated(net: &FusionGraph<'_>, set: Set) -> bool {
 /// A chain: matmul by weights, expressions of its shape, matmul by weights, …; what lies between stays on chip.
 fn layers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     // For each member the layer that it belongs to; members stand in order.
-    let mut layer_of: Vec<(OpId, usize)> = Vec::with_capacity(set.len());
+    let mut members: Vec<(OpId, usize)> = Vec::with_capacity(set.len());
     let mut shapes: Vec<ShapeId> = Vec::new();
     // What each layer's matmul reads.
     let mut inputs: Vec<Option<OpId>> = Vec::new();
@@ -218,8 +218,9 @@ fn layers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
             rounded = true;
             continue;
         }
-        let of = |from: OpId| layer_of.iter().find(|&&(own, _)| own == from).map(|&(_, of)| of);
-        let latest = net[op].reads.iter().filter_map(|read| of(read.from?)).max();
+        let member = |from: OpId| members.iter().find(|&&(own, _)| own == from);
+        let layer_of = |from: OpId| member(from).map(|&(_, layer)| layer);
+        let latest = net[op].reads.iter().filter_map(|read| layer_of(read.from?)).max();
         let own = if net[op].role == Role::MatMul {
             let (a, b) = (&net[op].reads[0], &net[op].reads[1]);
             refuse_if(is_inner(set, b.from) || net.known(b.shape).len() != 2, Reason::Weights)?;
@@ -227,7 +228,7 @@ fn layers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
             let own = net[op].dtype;
             let read = operand_type(net.graph, net[op].node);
             let same = *dtype.get_or_insert(own) == own && read == Some(own);
-            refuse_if(!same || !is_real(own), Reason::Type)?;
+            ensure(same && is_real(own), Reason::Type)?;
             let depth = net.known(a.shape).last().copied().flatten().ok_or(Reason::Width)?;
             widths.push(depth);
             turned[usize::from(b.row_major)] = true;
@@ -237,11 +238,11 @@ fn layers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
         } else {
             let layer = latest.ok_or(Reason::Prologue(Family::MatMul))?;
             let plain = matches!(net[op].role, Role::Point { plain: true, .. });
-            refuse_if(!plain || net[op].shape != shapes[layer], Reason::Shape)?;
+            ensure(plain && net[op].shape == shapes[layer], Reason::Shape)?;
             // What is kept for a later layer is kept as matmuls read it, and expressions do not broadcast it; a GPU has
             // only the layer's input.
             let kept = net[op].reads.iter().filter_map(|read| read.from);
-            for from in kept.filter(|&from| of(from).is_some_and(|of| of < layer)) {
+            for from in kept.filter(|&from| layer_of(from).is_some_and(|own| own < layer)) {
                 let broadcast = net[from].shape != net[op].shape;
                 if net.target.kind == Kind::Cpu {
                     refuse_if(Some(net[from].dtype) != dtype, Reason::Type)?;
@@ -252,7 +253,7 @@ fn layers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
             }
             layer
         };
-        layer_of.push((op, own));
+        members.push((op, own));
     }
     let last = shapes.last().expect("layers are chained matmuls");
     widths.push(net.known(*last).last().copied().flatten().ok_or(Reason::Width)?);
@@ -361,7 +362,7 @@ fn embeddings(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     let mixed = Reason::Mixed(Family::Gather, Family::Reduction);
     refuse_if(net.target.kind != Kind::Cpu && reduces, mixed)?;
     let whole = of_rows.first + row(first).len() == net.sizes(shape).len();
-    refuse_if(of_rows.full != shape || !whole, Reason::Shape)?;
+    ensure(of_rows.full == shape && whole, Reason::Shape)?;
     points_have_shape(net, set, &[shape, of_rows.reduced])?;
     Ok(Family::Gather)
 }
@@ -381,8 +382,8 @@ fn convolutions(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     points_have_shape(net, set, &[net[conv].shape])?;
     let mut outer = set.iter().filter(|&op| op != conv).flat_map(|op| &net[op].reads);
     let number = |read: &Read| !is_inner(set, read.from) && is_number(net, read);
-    let packed = net.target.kind != Kind::Cpu && outer.any(number);
-    refuse_if(packed, Reason::Packed(Family::Convolution))?;
+    let unmet = net.target.kind != Kind::Cpu && outer.any(number);
+    refuse_if(unmet, Reason::Packed(Family::Convolution))?;
     Ok(Family::Convolution)
 }
 
@@ -395,13 +396,13 @@ fn integers(net: &FusionGraph<'_>, set: Set) -> Result<Family, Reason> {
     for op in set.iter().filter(|op| !widening.contains(op)) {
         let Role::Point { plain, .. } = net[op].role else { continue };
         let reads_widened = net[op].producers.iter().any(|from| widening.contains(from));
-        refuse_if(!plain, Reason::Type)?;
+        ensure(plain, Reason::Type)?;
         refuse_if(net[op].shape != net[root].shape || reads_widened, Reason::Shape)?;
     }
     // Weights and bias are read as they are stored.
     refuse_if(reads_inner(net, set, root, 1..), Reason::Prologue(family))?;
     let stays = |op: &OpId| *op == root || widening.contains(op);
-    refuse_if(!stores_what_waits(net, set, stays), Reason::Prologue(family))?;
+    ensure(stores_what_waits(net, set, stays), Reason::Prologue(family))?;
     Ok(family)
 }
 
@@ -426,8 +427,8 @@ fn widening(net: &FusionGraph<'_>, set: Set, root: OpId) -> Option<Vec<OpId>> {
 fn points_have_shape(net: &FusionGraph<'_>, set: Set, shapes: &[ShapeId]) -> Result<(), Reason> {
     for op in set.iter() {
         let Role::Point { plain, .. } = net[op].role else { continue };
-        refuse_if(!plain, Reason::Type)?;
-        refuse_if(!shapes.contains(&net[op].shape), Reason::Shape)?;
+        ensure(plain, Reason::Type)?;
+        ensure(shapes.contains(&net[op].shape), Reason::Shape)?;
     }
     Ok(())
 }
@@ -440,4 +441,9 @@ fn fits(net: &FusionGraph<'_>, bytes: u64) -> Result<(), Reason> {
 /// What is against a set, if that holds.
 fn refuse_if(holds: bool, reason: Reason) -> Result<(), Reason> {
     if holds { Err(reason) } else { Ok(()) }
+}
+
+/// What is against a set, unless that holds.
+fn ensure(holds: bool, reason: Reason) -> Result<(), Reason> {
+    refuse_if(!holds, reason)
 }

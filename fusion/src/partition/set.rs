@@ -14,9 +14,9 @@ impl OpId {
 /// A set of operations, none [`SPAN`] or more places after the first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Set {
-    pub(crate) first: OpId,
+    first: OpId,
     /// Bit i: the operation i places after the first; bit 0 is set.
-    pub(crate) mask: u128,
+    mask: u128,
 }
 
 impl Set {
@@ -32,6 +32,15 @@ impl Set {
             set.mask |= 1 << set.offset(op)?;
         }
         Some(set)
+    }
+
+    pub(crate) fn first(self) -> OpId {
+        self.first
+    }
+
+    /// The operations as bits after the first.
+    pub(crate) fn mask(self) -> u128 {
+        self.mask
     }
 
     /// The same set with other operations: bits after its first one, which stays.

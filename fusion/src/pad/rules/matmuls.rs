@@ -1,6 +1,6 @@
 //! Matmuls, attention and layers.
 
-use super::{Along, Said, Value, broadcast, by_itself, common, refuse_if, refused};
+use super::{Along, Said, Value, broadcast, by_itself, common, ensure, refuse_if, refused};
 use graphene_frontend::graph::Node;
 use graphene_frontend::op::{AttentionAttrs, Op};
 
@@ -35,8 +35,8 @@ pub(super) fn attention(given: &[Option<&Value>], attrs: &AttentionAttrs) -> Sai
     let plain = |along: &Along| along.is_plain();
     if keys.iter().flatten().next().is_some() {
         let both = keys.iter().all(|along| along.is_some_and(plain));
-        refuse_if(!both, "has it in keys or values alone")?;
-        refuse_if(!(k.finite && v.finite), "attends to what may not be finite")?;
+        ensure(both, "has it in keys or values alone")?;
+        ensure(k.finite && v.finite, "attends to what may not be finite")?;
         let last = mask.and_then(|mask| mask.axes.last()?.as_ref());
         let forbids = last.is_some_and(|along| {
             // Truth values forbid by what scores become.
@@ -46,7 +46,7 @@ pub(super) fn attention(given: &[Option<&Value>], attrs: &AttentionAttrs) -> Sai
         // Positions are added behind those asked for: no query that was asked for sees them.
         let causal = attrs.causal && q.axes[2].as_ref().is_some_and(plain);
         let all = "attends to all keys: no mask is known to forbid what is added";
-        refuse_if(!(forbids || causal), all)?;
+        ensure(forbids || causal, all)?;
     }
     let mut axes = vec![None; 4];
     axes[0] = common([q, k, v].into_iter().filter_map(|value| value.axes[0].as_ref()))?;

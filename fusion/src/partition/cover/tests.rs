@@ -81,7 +81,7 @@ fn connected<'a>(net: &'a FusionGraph<'_>) -> impl Iterator<Item = Set> + 'a {
         Set::collect(members.map(OpId)).unwrap()
     });
     sets.filter(|&set| {
-        let mut reached = vec![set.first];
+        let mut reached = vec![set.first()];
         let mut at = 0;
         while let Some(&op) = reached.get(at) {
             let joined = |other: OpId| {
