@@ -147,8 +147,14 @@ pub(crate) fn with_more_keys(target: &Target, fmha: &Fmha) -> Option<Fmha> {
 fn few_keys(target: &Target, body: &Graph) -> Option<Variant> {
     let (_, [_, keys, values], _) = attention(body)?;
     let (head_dim, value_dim) = (keys.shape[3].known()?, values.shape[3].known()?);
-    let (scalar, tf32, consumers) = (Scalar::F32, target.tf32, 1);
-    let fmha = Fmha { scalar, tf32, consumers, head_dim, value_dim, ..Fmha::default() };
+    let fmha = Fmha {
+        scalar: Scalar::F32,
+        tf32: target.tf32,
+        consumers: 1,
+        head_dim,
+        value_dim,
+        ..Fmha::default()
+    };
     with_more_keys(target, &fmha).filter(|_| keys.dtype == DType::F32)?;
     Some(Variant::named(FEW_KEYS, at_most(keys.shape[2].clone(), KEYS_OF_FEW)?))
 }

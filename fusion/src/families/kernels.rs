@@ -276,8 +276,14 @@ impl<'a> Site<'a> {
         let symbols = kernel.symbols.iter().map(|symbol| {
             dims.get(symbol.name()).expect("a template says which symbols it has").clone()
         });
-        let (symbols, stacks, scratch) = (symbols.collect(), Vec::new(), Vec::new());
-        Launch { kernel, symbols, pointers, stacks, scratch, parameters }
+        Launch {
+            symbols: symbols.collect(),
+            kernel,
+            pointers,
+            stacks: Vec::new(),
+            scratch: Vec::new(),
+            parameters,
+        }
     }
 }
 

@@ -75,9 +75,17 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let a_strided = terms.iter().any(|term| term.apart.is_some());
     let gaps = Refusal::Layout("a batch of matmuls whose operands are not packed");
     ensure(!(a_strided && batched), gaps)?;
-    let sides = MatMul { scalar, a_transposed, a_strided, b_transposed, ..MatMul::default() };
-    let epilogue = Epilogue { function, operands: inputs, outputs };
-    let mut matmul = MatMul { batched, terms: terms.len(), gated, epilogue, ..sides };
+    let mut matmul = MatMul {
+        scalar,
+        a_transposed,
+        a_strided,
+        b_transposed,
+        batched,
+        terms: terms.len(),
+        gated,
+        epilogue: Epilogue { function, operands: inputs, outputs },
+        ..MatMul::default()
+    };
     let mut dims = Dims::new();
     let outer = |axes: &[Dim]| axes.iter().product::<Dim>();
     let (rows, batch) = match batched {
@@ -199,7 +207,9 @@ impl Cut {
                 let GemmParameters { ping_pong, split, cluster, .. } = found;
                 Self { tile, ping_pong, split, weights, few, cluster, found: Some(found) }
             }
-            (Some(_), _) => return Err(Refusal::Operation("a matmul by other parameters")),
+            (Some(Parameters::Fmha(_) | Parameters::Mlp(_) | Parameters::Folds(_)), _) => {
+                return Err(Refusal::Operation("a matmul by other parameters"));
+            }
             (None, Some(&Tile { name, size: tile, cluster, ping_pong, .. })) => {
                 Self { ping_pong, cluster, ..Self::whole(tile, weights, name == few) }
             }

@@ -130,8 +130,7 @@ pub(super) fn forward(modes: &[Mode]) -> Result<(), Refusal> {
     let backwards = |mode: &Mode| {
         mode.size != 1 && mode.stride != 0 && mode.stride.upper_bound().is_some_and(|s| s <= 0)
     };
-    let all = !modes.iter().any(backwards);
-    ensure(all, Refusal::Layout("elements from the last to the first"))
+    ensure(!modes.iter().any(backwards), Refusal::Layout("elements from the last to the first"))
 }
 
 /// A view that broadcasts to a shape.
@@ -153,6 +152,7 @@ pub(super) struct Matrix {
     pub(super) row: Dim,
     /// From column to column.
     pub(super) column: Dim,
+    rows: Dim,
     columns: Dim,
     /// After how many rows it begins anew, if it does.
     pub(super) period: Option<Dim>,
@@ -177,6 +177,7 @@ impl Matrix {
             offset: view.offset.clone(),
             row: even(own)?,
             column: even(columns)?,
+            rows: size(rows),
             columns: size(columns),
             period: repeats.then(|| size(own)),
         })
@@ -185,8 +186,7 @@ impl Matrix {
     /// How a template is told.
     pub(super) fn access(&self, name: &str, scalar: Scalar, dims: &mut Dims) -> Access {
         let strides = vec![vec![self.row.clone(), self.column.clone()]];
-        // How many rows there are makes no difference: of a single one the stride is 0.
-        let axes = Axes { sizes: vec![Dim::from(0), self.columns.clone()], strides };
+        let axes = Axes { sizes: vec![self.rows.clone(), self.columns.clone()], strides };
         axes.access(0, name, scalar, dims)
     }
 

@@ -153,8 +153,8 @@ fn surrounded(
     before: &[Dim],
     after: &[Dim],
 ) -> Result<Vec<Piece>, Refusal> {
-    let elements = Refusal::Operation("borders that are elements of the operand");
-    ensure(mode == PadMode::Constant, elements)?;
+    let of_elements = Refusal::Operation("borders that are elements of the operand");
+    ensure(mode == PadMode::Constant, of_elements)?;
     let border = || node.input(1).map_or(Ok(What::Zeros), |value| input(site, value));
     let nothing = Refusal::Operation("a pad of nothing");
     let Some(operand) = node.input(0) else { return Err(nothing) };
@@ -167,8 +167,8 @@ fn surrounded(
         let cut = [before, after].map(|dim| dim.known().filter(|&n| n < 0).unwrap_or(0));
         let forward = |dim: &Dim| dim.lower_bound().is_some_and(|least| least >= 0);
         let mut borders = [before, after].into_iter().zip(cut);
-        let signed = borders.all(|(dim, cut)| cut != 0 || forward(dim));
-        ensure(signed, Refusal::Layout("a border whose sign depends on a symbol"))?;
+        let known = borders.all(|(dim, cut)| cut != 0 || forward(dim));
+        ensure(known, Refusal::Layout("a border whose sign depends on a symbol"))?;
         let [low, high] = cut.map(|cut| Dim::from(-cut));
         let len = &(&own - &low) - &high;
         let fits = cut == [0, 0] || forward(&len);

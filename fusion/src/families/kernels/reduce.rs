@@ -273,9 +273,18 @@ impl<'a> Operands<'a> {
         let strands = if reduced.is_some_and(|rows| rows < 128) { 8 } else { 16 };
         let inputs = (0..count).map(Function::input);
         let finish = out.after(&Function::all(inputs.chain([total.finish.clone()])));
-        let function = total.function.clone();
-        let of = Reduce { op: total.op, function, ins, finish, out: written, ..Reduce::default() };
-        let template = Reduce { arch: self.site.arch, vector, threads: COLUMNS, strands, ..of };
+        let template = Reduce {
+            arch: self.site.arch,
+            op: total.op,
+            function: total.function.clone(),
+            ins,
+            finish,
+            out: written,
+            vector,
+            threads: COLUMNS,
+            strands,
+            ..Reduce::default()
+        };
         Ok(Some(self.launch(made!(template)?, &dims)))
     }
 

@@ -61,10 +61,25 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let vector = operands.vector_of(&columns);
     let Operands { all, indices, mut dims, .. } = operands;
     dims.insert("rows".to_owned(), rows);
-    let (known, out, epsilon) = (columns.known(), outs.remove(0), Number(f64::from(epsilon)));
-    let before = Rows { columns: known, prologue, ins, places, sum, vector, ..Rows::default() };
-    let of = Rows { arch: site.arch, norm, scale, shift, epsilon, ..before };
-    let template = Rows { epilogue, extras, out, more, ..of };
+    let known = columns.known();
+    let template = Rows {
+        arch: site.arch,
+        norm,
+        columns: known,
+        prologue,
+        ins,
+        places,
+        sum,
+        scale,
+        shift,
+        epilogue,
+        extras,
+        out: outs.remove(0),
+        more,
+        epsilon: Number(f64::from(epsilon)),
+        vector,
+        ..Rows::default()
+    };
     let template = match known {
         Some(columns) => template.fitting(columns),
         // Rows of any length are read again for each pass.
