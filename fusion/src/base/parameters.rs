@@ -72,8 +72,16 @@ impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Gemm(of) => {
-                let GemmParameters { columns, consumers, strips, stages, cluster, split, .. } = of;
-                let ping_pong = i64::from(of.ping_pong);
+                let GemmParameters {
+                    columns,
+                    consumers,
+                    strips,
+                    ping_pong,
+                    stages,
+                    cluster,
+                    split,
+                } = of;
+                let ping_pong = i64::from(ping_pong);
                 write!(f, "gemm columns={columns} consumers={consumers} strips={strips} ")?;
                 write!(f, "ping_pong={ping_pong} stages={stages} cluster={cluster} split={split}")
             }

@@ -42,15 +42,21 @@ struct Split {
     name: &'static str,
     /// Into how many parts the depth is split.
     parts: i64,
-    /// When it pays by warpgroups, and by single threads, where several blocks share a core: the most tiles for each core, and
-    /// the least bytes of an operand's depth.
+    /// When it pays by warpgroups, and by single threads, where several blocks share a core.
     /// Measured on an H200 and an H100 at BERT's matmuls, whose depths are 768 and 3072, and at those of a Llama, whose depths
     /// are 2048 and 8192: by warpgroups in half precision, by threads in single precision. In half precision on an H200, with
     /// 12 columns of tiles: 24 tiles of a depth of 2048 take 4.6 µs in four parts and 4.3 in two, of 3072 5.2 and 5.5; 48 tiles of
     /// 3072 take 8.2 µs whole and 7.8 in two parts. By threads on an H200, four layers of 256 columns and depth: 1 to 64 rows, which
     /// are 4 or 8 tiles, take 27 to 29 µs whole and 14 to 15 in four parts; 1024 rows, which are 128, 31 whole and 36 in two.
-    warpgroups: (f64, i64),
-    threads: (f64, i64),
+    warpgroups: Pays,
+    threads: Pays,
+}
+
+struct Pays {
+    /// The most tiles for each core.
+    tiles: f64,
+    /// The least bytes of an operand's depth.
+    depth: i64,
 }
 
 /// The most kernels of a matmul whose tiles are chosen by estimates.
@@ -58,8 +64,18 @@ pub(crate) const MOST_ESTIMATED: usize = 6;
 
 /// The variants that split, of fewest parts first.
 const SPLITS: [Split; 2] = [
-    Split { name: "split2", parts: 2, warpgroups: (0.37, 4096), threads: (1.5, 2048) },
-    Split { name: "split4", parts: 4, warpgroups: (0.19, 5120), threads: (0.67, 1024) },
+    Split {
+        name: "split2",
+        parts: 2,
+        warpgroups: Pays { tiles: 0.37, depth: 4096 },
+        threads: Pays { tiles: 1.5, depth: 2048 },
+    },
+    Split {
+        name: "split4",
+        parts: 4,
+        warpgroups: Pays { tiles: 0.19, depth: 5120 },
+        threads: Pays { tiles: 0.67, depth: 1024 },
+    },
 ];
 /// Kernels of a matmul at most before that of the fewest rows, not counting those for multiples. Of gated ones, and in tiles of 192 columns, there may be one more:
 /// then `split2` is left out, and `split4` takes its few rows.
@@ -520,9 +536,9 @@ impl MatMuls {
         }
         let across = ceil(columns, width).max(1);
         let rows = SPLITS.iter().rev().filter_map(|split| {
-            let (most, least) = if threads { split.threads } else { split.warpgroups };
-            let tiles = (f64::from(target.cores) * most) as i64;
-            (depth >= least).then_some((split.name, tiles / across * height))
+            let pays = if threads { &split.threads } else { &split.warpgroups };
+            let tiles = (f64::from(target.cores) * pays.tiles) as i64;
+            (depth >= pays.depth).then_some((split.name, tiles / across * height))
         });
         let mut rows: Vec<_> = rows.filter(|(_, rows)| *rows > 0).collect();
         // One that is taken up to as many rows as the one with more parts is never the better.
