@@ -292,8 +292,12 @@ impl fmt::Display for Program {
             if step.variants.all().len() > 1 {
                 writeln!(f, "    variants {}", step.variants)?;
             }
-            step.inputs.iter().try_for_each(|operand| writeln!(f, "    reads  {operand}"))?;
-            step.outputs.iter().try_for_each(|operand| writeln!(f, "    writes {operand}"))?;
+            for operand in &step.inputs {
+                writeln!(f, "    reads  {operand}")?;
+            }
+            for operand in &step.outputs {
+                writeln!(f, "    writes {operand}")?;
+            }
         }
         writeln!(f, "}}")
     }

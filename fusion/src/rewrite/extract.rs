@@ -35,6 +35,7 @@ pub(crate) enum Programme {
 }
 
 /// The cheapest acyclic choice for the roots that was found; symbols without a hint have a typical size.
+/// The e-graph is rebuilt, and roots are canonical classes.
 pub(crate) fn extract(terms: &Terms, roots: &[Id], hints: &Bindings) -> (Choice, Programme) {
     let costs = costs(terms, hints);
     let greedy = greedy(&costs);

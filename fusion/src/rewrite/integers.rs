@@ -149,8 +149,10 @@ fn constant_bytes(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<Valu
 }
 
 fn are_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
-    let [least, most] = range_of(dtype);
-    let within = |x: &i32| (least..=most).contains(&(*x as f32));
+    let within = |x: &i32| match dtype {
+        DType::U8 => u8::try_from(*x).is_ok(),
+        _ => i8::try_from(*x).is_ok(),
+    };
     match graph.operation(value) {
         (Op::Cast { .. }, [Some(x)]) => graph.ty(*x).dtype == dtype,
         _ => graph.constant(value).is_some_and(|integers| {

@@ -105,6 +105,7 @@ fn operand(text: &str) -> usize {
         depth += i32::from(c == '(') - i32::from(c == ')');
         ends
     };
+    // It ends where nothing is open.
     text.find(ends).unwrap_or(text.len())
 }
 
