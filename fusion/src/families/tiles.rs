@@ -251,7 +251,7 @@ fn variants_of_matmuls(target: &Target, body: &Graph, planned: &Bindings) -> Opt
     let rows = all.iter().product::<Dim>();
     let matmuls = MatMuls::of(target, body)?;
     if let Some(sizes) = matmuls.estimated(target) {
-        // A number that divides the rows, where they are a product.
+        // A number that divides the rows, where they are several sizes multiplied.
         let known = all.iter().filter_map(Dim::known).filter(|_| matmuls.shared);
         let divisor = known.fold(1_i64, |all, size| all.saturating_mul(size.max(1)));
         let planned = rows.eval(planned).ok();

@@ -33,9 +33,12 @@ const LOOKUP: u8 = 8;
 const CONVOLUTION: u8 = 16;
 const INTEGERS: u8 = 32;
 
+/// The family of a group that a template computes, or why it computes none.
+type Template = fn(&FusionGraph<'_>, Set) -> Result<Family, Reason>;
+
 /// The kinds of operations that a launch of several is made of, and what else must hold: it says the family of the group. The
 /// first row that is made of the kinds at hand decides.
-const TEMPLATES: &[(u8, fn(&FusionGraph<'_>, Set) -> Result<Family, Reason>)] = &[
+const TEMPLATES: &[(u8, Template)] = &[
     (POINT, loops),
     (POINT | MATMUL, matmuls),
     (POINT | ROW, rows),
