@@ -140,16 +140,25 @@ fn sums_of_integers_are_scaled_before_they_are_rounded() {
         let text = text
             .replace("%C", &format!("%{c}"))
             .replace("f32 \"first", &format!("{first} \"first"));
-        let (graph, none) = (parse(&text, &[]).unwrap(), Bindings::new());
-        let inputs = [
-            Tensor::scalar(scale),
-            Tensor::from_vec(vec![1, 64], vec![128_i32; 64]).unwrap(),
-            Tensor::from_vec(vec![64, 1], vec![128_i32; 64]).unwrap(),
-        ];
-        let found = evaluate_with(&convert(&graph, DType::F16).unwrap(), &inputs, &none).unwrap();
-        let found = f64::from(found[0].as_slice::<f32>().unwrap()[0]);
-        let expected = (2f64.powi(20) + 64.0) * 1e-6 * f64::from(scale);
-        assert!((found / expected - 1.0).abs() < 2f64.powi(-10), "{found} for {expected}");
+        check_scaled_sums(&text, scale, &[(2f64.powi(20) + 64.0) * 1e-6 * f64::from(scale)]);
+    }
+}
+
+/// What a text converted to fp16 makes of a scale and of sums of 2²⁰, one for each column.
+fn check_scaled_sums(text: &str, scale: f32, expected: &[f64]) {
+    let (graph, none) = (parse(text, &[]).unwrap(), Bindings::new());
+    let columns = expected.len();
+    let inputs = [
+        Tensor::scalar(scale),
+        Tensor::from_vec(vec![1, 64], vec![128_i32; 64]).unwrap(),
+        Tensor::from_vec(vec![64, columns], vec![128_i32; 64 * columns]).unwrap(),
+    ];
+    let found = evaluate_with(&convert(&graph, DType::F16).unwrap(), &inputs, &none).unwrap();
+    let found = found[0].as_slice::<f32>().unwrap();
+    assert_eq!(found.len(), columns);
+    for (&found, expected) in found.iter().zip(expected) {
+        let off = (f64::from(found) / expected - 1.0).abs();
+        assert!(off < 2f64.powi(-10), "{found} for {expected}");
     }
 }
 
@@ -167,15 +176,5 @@ fn sums_are_scaled_by_columns_before_they_are_rounded() {
         %7 = Mul(%5, %6) : f32[1, 2] "y"
         return "y" = %7
     "#;
-    let (graph, none) = (parse(text, &[]).unwrap(), Bindings::new());
-    let inputs = [
-        Tensor::scalar(0.01_f32),
-        Tensor::from_vec(vec![1, 64], vec![128_i32; 64]).unwrap(),
-        Tensor::from_vec(vec![64, 2], vec![128_i32; 128]).unwrap(),
-    ];
-    let found = evaluate_with(&convert(&graph, DType::F16).unwrap(), &inputs, &none).unwrap();
-    for (found, scale) in found[0].as_slice::<f32>().unwrap().iter().zip([1e-5, 2e-5]) {
-        let expected = 2f64.powi(20) * scale;
-        assert!((f64::from(*found) / expected - 1.0).abs() < 2f64.powi(-10), "{found}");
-    }
+    check_scaled_sums(text, 0.01, &[1e-5, 2e-5].map(|scale| 2f64.powi(20) * scale));
 }

@@ -215,8 +215,8 @@ impl<'a> Panels<'a> {
         Self { depth, columns, lanes, vectors: vectors(lanes), elements }
     }
 
-    /// Elements of memory that [`new`](Self::new) and [`near`](Self::near) want, on a boundary of cache lines, for at most so many rows and
-    /// columns.
+    /// Elements of memory that [`new`](Self::new) and [`near`](Self::near) want, on a boundary of cache lines, for at most so
+    /// many rows and columns.
     pub(crate) fn len(depth: usize, columns: usize) -> usize {
         (depth * columns.next_multiple_of(WIDEST)).next_multiple_of(16)
     }
