@@ -4,6 +4,7 @@ use crate::check::{Random, check_op};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Op, RnnAttrs, RnnCell, RnnDirection, Unary};
 use graphene_frontend::tensor::Tensor;
+use graphene_runtime::Threads;
 
 const CELLS: [RnnCell; 5] = [
     RnnCell::Lstm { input_forget: false },
@@ -100,6 +101,9 @@ fn sizes() {
         (CELLS[0], [2, 3, 0], 4),
         // Inputs are projected in several parts.
         (CELLS[0], [1030, 8, 2], 128),
+        // Each thread projects those of its sequences in several parts.
+        (CELLS[0], [20, 70, 5], 128),
+        (CELLS[2], [20, 70, 5], 128),
     ] {
         let attrs = attrs(cell, RnnDirection::Bidirectional, hidden);
         let mut all = operands(&attrs, sizes, DType::F32);
@@ -108,7 +112,10 @@ fn sizes() {
             all[2].as_ref().unwrap().as_slice::<f32>().unwrap().iter().map(|w| w * 0.05).collect();
         let shape = all[2].as_ref().unwrap().shape().to_vec();
         all[2] = Some(Tensor::from_vec(shape, weights).unwrap());
-        check_op(Op::Rnn(attrs.clone()), &all, outputs(&attrs), "rnn", 1e-4);
+        // Three threads take 24, 24 and 22 of 70 sequences.
+        let check = || check_op(Op::Rnn(attrs.clone()), &all, outputs(&attrs), "rnn", 1e-4);
+        check();
+        Threads::new(3).unwrap().run(check);
     }
 }
 

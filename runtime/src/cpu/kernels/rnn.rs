@@ -1,20 +1,27 @@
-//! Recurrent layers: the inputs of many steps are projected by one matmul, then each step is one
+//! Recurrent layers: the inputs of some steps are projected by one matmul, then each of the steps is one
 //! matmul of the states and a pass over the gates.
+//!
+//! Sequences do not depend on each other. Where there are enough of them, each thread takes its own through all steps
+//! and waits for no other; where there are fewer, the threads share the matmuls and the gates of every step.
 
 use super::matrix::{Matrix, Strides};
 use super::packed::{Packed, multiply_all};
 use super::simd::{Kernel, dispatch};
-use super::tile::TileMut;
+use super::tile::{Cut, Grid, TileMut};
 use super::view::{check_size, elements};
 use crate::cpu::scratch::{self, Buffer};
 use crate::error::{Error, Result};
-use crate::threads::{self, chunks, chunks_mut};
+use crate::threads::{self, chunks, chunks_mut, so_many_mut};
 use pulp::Simd;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Elements of projected inputs that are held at a time for each thread: they stay in its second-level cache.
 const PROJECTED: usize = 1 << 16;
+
+/// Sequences that a thread takes through all steps by itself, at least: it reads all weights in every step then, and
+/// multiplies so many sequences about as fast as weights come from the third-level cache.
+const SEQUENCES: usize = 8;
 
 /// Gate elements that a thread takes at least.
 const PARALLEL: usize = 1 << 13;
@@ -147,7 +154,6 @@ impl Layer<'_> {
 /// `0..=s`; [`Error::TooLarge`].
 pub(crate) fn rnn(layer: &Layer<'_>, y: &mut [f32], h: &mut [f32], c: &mut [f32]) -> Result<()> {
     layer.check(y.len(), h.len(), c.len())?;
-    y.fill(0.0);
     let size = layer.batch * layer.hidden;
     if y.is_empty() {
         return Ok(());
@@ -163,6 +169,7 @@ pub(crate) fn rnn(layer: &Layer<'_>, y: &mut [f32], h: &mut [f32], c: &mut [f32]
 struct Direction<'a> {
     layer: &'a Layer<'a>,
     d: usize,
+    reverse: bool,
     /// Rows of the weights.
     rows: usize,
     w: &'a Packed,
@@ -176,14 +183,20 @@ struct Direction<'a> {
     functions: &'a [Activation<'a>],
 }
 
-/// The operands of one step: rows of the batch.
-struct Step<'a> {
-    t: usize,
-    /// `[b, rows]`: the projected inputs.
-    projected: &'a [f32],
-    y: &'a mut [f32],
+/// Some sequences of the batch, n of them, and what changes as they go from step to step.
+struct Sequences<'a> {
+    /// The first one's number in the batch.
+    first: usize,
+    /// n.
+    count: usize,
+    /// `[n, h]`.
     h: &'a mut [f32],
+    /// `[n, h]` of an LSTM.
     c: &'a mut [f32],
+    /// `[n, rows]`.
+    gates: &'a mut [f32],
+    /// `[n, h]` of a GRU whose reset comes first: the states with the reset applied.
+    reset: &'a mut [f32],
 }
 
 fn rows_of(data: &[f32], row: usize) -> Matrix<'_, f32> {
@@ -215,6 +228,7 @@ impl<'a> Direction<'a> {
         Ok(Self {
             layer,
             d,
+            reverse: layer.reverse[d],
             rows,
             w: &layer.w[d],
             r: &layer.r[d * parts..][..parts],
@@ -225,35 +239,70 @@ impl<'a> Direction<'a> {
         })
     }
 
+    /// Runs all steps: `y[s,d,b,h]` is of all directions, `h[b,h]` and `c[b,h]` are of this one.
     fn run(&self, y: &mut [f32], h: &mut [f32], c: &mut [f32]) -> Result<()> {
-        let &Layer { steps, batch, inputs, hidden, .. } = self.layer;
-        let per_step = batch * self.rows;
-        let at_once = PROJECTED * threads::count();
-        let at_once = (at_once / per_step).clamp(1, steps);
-        let mut projected = scratch::take::<f32>(at_once * per_step)?;
-        let mut gates = scratch::take::<f32>(per_step)?;
-        let reverse = self.layer.reverse[self.d];
-        for done in (0..steps).step_by(at_once) {
-            let count = at_once.min(steps - done);
-            let first = if reverse { steps - done - count } else { done };
-            let x = &self.layer.x[first * batch * inputs..][..count * batch * inputs];
-            let to = TileMut::new(&mut projected[..count * per_step], self.rows);
-            multiply_all(inputs, rows_of(x, inputs), self.w, to)?;
-            for i in 0..count {
-                let i = if reverse { count - 1 - i } else { i };
-                let t = first + i;
-                let place = (t * self.layer.reverse.len() + self.d) * batch * hidden;
-                let step = Step {
-                    t,
-                    projected: &projected[i * per_step..][..per_step],
-                    y: &mut y[place..][..batch * hidden],
-                    h: &mut *h,
-                    c: &mut *c,
-                };
-                self.step(step, &mut gates)?;
+        let &Layer { cell, steps, batch, inputs, hidden, .. } = self.layer;
+        let share = batch.div_ceil(threads::count());
+        let share = if share >= SEQUENCES { share } else { batch };
+        let parts = batch.div_ceil(share);
+        let at_once = PROJECTED * threads::count() / (batch * self.rows);
+        let at_once = at_once.clamp(1, steps);
+        let gathered = if share < batch { at_once * share * inputs } else { 0 };
+        let (projected, gates) = (at_once * share * self.rows, share * self.rows);
+        let resets_first = cell == Cell::Gru { linear_before_reset: false };
+        let len = gathered + projected + gates + if resets_first { share * hidden } else { 0 };
+        let mut memory = scratch::take::<f32>(parts * len)?;
+        let states = batch * hidden;
+        let y = TileMut::new(y, self.layer.reverse.len() * states);
+        let [y, _] = y.split_columns((self.d + 1) * states);
+        let [_, y] = y.split_columns(self.d * states);
+        let grid = Grid { matrices: 1, rows: steps, tall: steps, wide: Some([batch, share]) };
+        let y = Cut::new(grid, [(y, hidden)]).expect("a row has the states of a step");
+        let h = so_many_mut(h, share * hidden, parts);
+        let c = so_many_mut(c, share * hidden, parts);
+        let memory = so_many_mut(&mut memory, len, parts);
+        threads::try_each(1, (y, h, c, memory), |_, ((block, mut y), h, c, memory)| {
+            let (x, memory) = memory.split_at_mut(gathered);
+            let (projected, memory) = memory.split_at_mut(projected);
+            let count = h.len() / hidden;
+            let (gates, reset) = memory.split_at_mut(gates);
+            let gates = &mut gates[..count * self.rows];
+            let mut own = Sequences { first: block.column, count, h, c, gates, reset };
+            for done in (0..steps).step_by(at_once) {
+                let from = if self.reverse { steps - steps.min(done + at_once) } else { done };
+                let some = from..from + at_once.min(steps - done);
+                self.project(some.clone(), &own, x, projected)?;
+                for i in 0..some.len() {
+                    let i = if self.reverse { some.len() - 1 - i } else { i };
+                    let projected = &projected[i * own.gates.len()..][..own.gates.len()];
+                    self.step(from + i, projected, y[0].row(from + i), &mut own)?;
+                }
             }
+            Ok(())
+        })
+    }
+
+    /// Projects the inputs of some steps: `projected[t,n,rows]`. Those of all sequences are read where they lie; those of some
+    /// are gathered in `x`.
+    fn project(
+        &self,
+        steps: Range<usize>,
+        own: &Sequences<'_>,
+        x: &mut [f32],
+        projected: &mut [f32],
+    ) -> Result<()> {
+        let &Layer { batch, inputs, x: all, .. } = self.layer;
+        let all = &all[steps.start * batch * inputs..steps.end * batch * inputs];
+        let rows = steps.len() * own.count;
+        let to = TileMut::new(&mut projected[..rows * self.rows], self.rows);
+        if x.is_empty() {
+            return multiply_all(inputs, rows_of(all, inputs), self.w, to);
         }
-        Ok(())
+        let lines = x.chunks_exact_mut(own.count * inputs);
+        for (x, all) in lines.zip(all.chunks_exact(batch * inputs)) {
+            x.copy_from_slice(&all[own.first * inputs..][..x.len()]);
+        }
+        multiply_all(inputs, rows_of(x, inputs), self.w, to)
     }
 
     /// The states' matmul for the gates of one of the cell's parts.
@@ -265,39 +314,43 @@ impl<'a> Direction<'a> {
         multiply_all(hidden, rows_of(states, hidden), &self.r[part], to)
     }
 
-    fn step(&self, step: Step<'_>, gates: &mut [f32]) -> Result<()> {
+    /// Step t: `y[n,h]` receives the states that `projected[n,rows]` inputs make of n sequences' states.
+    fn step(
+        &self,
+        t: usize,
+        projected: &[f32],
+        y: &mut [f32],
+        own: &mut Sequences<'_>,
+    ) -> Result<()> {
         let hidden = self.layer.hidden;
+        let Sequences { h, gates, reset, .. } = own;
+        self.matmul(gates, h, 0)?;
         match self.layer.cell {
             Cell::Lstm { input_forget } => {
-                self.matmul(gates, step.h, 0)?;
-                self.each_row(step, gates, |gates, h, c| self.lstm(gates, h, c, input_forget));
-            }
-            Cell::Plain => {
-                self.matmul(gates, step.h, 0)?;
-                self.each_row(step, gates, |gates, h, _| {
-                    self.activate(0, gates);
-                    h.copy_from_slice(gates);
+                self.each_row(t, projected, y, own, |gates, h, c| {
+                    self.lstm(gates, h, c, input_forget)
                 });
             }
+            Cell::Plain => self.each_row(t, projected, y, own, |gates, h, _| {
+                self.activate(0, gates);
+                h.copy_from_slice(gates);
+            }),
             Cell::Gru { linear_before_reset: true } => {
-                self.matmul(gates, step.h, 0)?;
-                self.each_row(step, gates, |gates, h, _| self.gru(gates, h));
+                self.each_row(t, projected, y, own, |gates, h, _| self.gru(gates, h));
             }
             Cell::Gru { linear_before_reset: false } => {
                 // The last gate's matmul waits for the reset gate.
-                self.matmul(gates, step.h, 0)?;
-                let mut reset = scratch::take::<f32>(step.h.len())?;
-                let states = reset.chunks_exact_mut(hidden).zip(step.h.chunks_exact(hidden));
+                let states = reset.chunks_exact_mut(hidden).zip(h.chunks_exact(hidden));
                 let lines =
-                    gates.chunks_exact_mut(self.rows).zip(step.projected.chunks_exact(self.rows));
+                    gates.chunks_exact_mut(self.rows).zip(projected.chunks_exact(self.rows));
                 for ((to, h), (gates, projected)) in states.zip(lines) {
                     let both = &mut gates[..2 * hidden];
                     each(both, [projected, &self.bias], |x, [p, b]| x + (p + b));
                     self.activate(0, both);
                     each(to, [h, &both[hidden..]], |_, [h, r]| h * r);
                 }
-                self.matmul(gates, &reset, 1)?;
-                self.each_row(step, gates, |gates, h, _| {
+                self.matmul(gates, reset, 1)?;
+                self.each_row(t, projected, y, own, |gates, h, _| {
                     let (update, last) = gates.split_at_mut(2 * hidden);
                     self.activate(1, last);
                     each(h, [update, last], |h, [z, n]| (1.0 - z) * n + z * h);
@@ -311,26 +364,29 @@ impl<'a> Direction<'a> {
     /// lets `advance` make the next states of them where the sequence has not ended.
     fn each_row(
         &self,
-        step: Step<'_>,
-        gates: &mut [f32],
+        t: usize,
+        projected: &[f32],
+        y: &mut [f32],
+        own: &mut Sequences<'_>,
         advance: impl Fn(&mut [f32], &mut [f32], &mut [f32]) + Sync,
     ) {
         let hidden = self.layer.hidden;
-        let Step { t, projected, y, h, c } = step;
-        let ended = |b: usize| self.layer.lengths.is_some_and(|lengths| t >= lengths[b] as usize);
+        let &mut Sequences { first, count, ref mut h, ref mut c, ref mut gates, .. } = own;
+        let ended =
+            |b: usize| self.layer.lengths.is_some_and(|lengths| t >= lengths[first + b] as usize);
         let (add_from, add_to) = match self.layer.cell {
             Cell::Gru { linear_before_reset: false } => (2 * hidden, self.rows),
             Cell::Gru { linear_before_reset: true } => (0, 2 * hidden),
             Cell::Lstm { .. } | Cell::Plain => (0, self.rows),
         };
         let last_alone = self.layer.cell == Cell::Gru { linear_before_reset: true };
-        let one = |b: usize,
-                   gates: &mut [f32],
-                   projected: &[f32],
-                   y: &mut [f32],
-                   h: &mut [f32],
-                   c: &mut [f32]| {
+        let c = so_many_mut(c, hidden, count);
+        let (y, h) = (chunks_mut(y, hidden), chunks_mut(h, hidden));
+        let (gates, projected) = (chunks_mut(gates, self.rows), chunks(projected, self.rows));
+        let least = (PARALLEL / self.rows).max(1);
+        threads::each(least, (gates, projected, y, h, c), |b, (gates, projected, y, h, c)| {
             if ended(b) {
+                y.fill(0.0);
                 return;
             }
             let range = add_from..add_to;
@@ -341,22 +397,7 @@ impl<'a> Direction<'a> {
             }
             advance(gates, h, c);
             y.copy_from_slice(h);
-        };
-        let least = (PARALLEL / self.rows).max(1);
-        let gates = chunks_mut(gates, self.rows);
-        let projected = chunks(projected, self.rows);
-        let (y, h) = (chunks_mut(y, hidden), chunks_mut(h, hidden));
-        if c.is_empty() {
-            let rows = (gates, projected, y, h);
-            threads::each(least, rows, |b, (gates, projected, y, h)| {
-                one(b, gates, projected, y, h, &mut []);
-            });
-        } else {
-            let rows = (gates, projected, y, h, chunks_mut(c, hidden));
-            threads::each(least, rows, |b, (gates, projected, y, h, c)| {
-                one(b, gates, projected, y, h, c);
-            });
-        }
+        });
     }
 
     /// The first two gates of a GRU, and its last one's input with the reset applied after its matmul.
