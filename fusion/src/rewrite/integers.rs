@@ -42,7 +42,7 @@ fn on_bytes(graph: &Graph) -> Rebuilt<Graph> {
     let divisors = divisors(graph);
     // Divisions that the scale of what they divide takes over.
     let mut divided: HashSet<ValueId> = HashSet::new();
-    let result = rebuilt(graph, |at, id, inputs| match at.node.op() {
+    let result = rebuilt(graph, |mut at, id, inputs| match at.node.op() {
         Op::Pool(pool) if is_largest(pool) => chosen(at, inputs),
         Op::Conv(_) | Op::MatMul => {
             let divisor = divisors.get(&id).copied();
@@ -52,7 +52,7 @@ fn on_bytes(graph: &Graph) -> Rebuilt<Graph> {
         }
         Op::Gather { .. } => chosen(at, inputs),
         Op::Binary(Binary::Div) => Ok(inputs[0].filter(|x| divided.contains(x))),
-        Op::Cast { to, .. } if is_byte(*to) => match same_bytes(at.graph, at.node, inputs[0])? {
+        Op::Cast { to, .. } if is_byte(*to) => match same_bytes(&mut at, inputs[0])? {
             Some(bytes) => Ok(Some(bytes)),
             None => quantised_first(graph, at, inputs[0]),
         },
@@ -251,26 +251,33 @@ fn quantised_first(graph: &Graph, mut at: InPlace<'_>, input: Option<ValueId>) -
     at.add(Op::Pool(pool), &[bytes]).map(Some)
 }
 
-/// The bytes that a node gives, if it quantises what they are dequantised to: asked of each of the 256.
-fn same_bytes(graph: &Graph, node: &Node, input: Option<ValueId>) -> Replaced {
-    let dtype = node.outputs()[0].dtype;
-    let (Op::Cast { .. }, Some(mut at)) = (node.op(), input) else { return Ok(None) };
-    let mut chain = vec![(node.op().clone(), None)];
-    while graph.ty(at).dtype != dtype {
-        let node = graph.node(at.node);
-        let (x, constant) = match (node.op(), node.inputs()) {
-            (Op::Cast { .. } | Op::Unary(Unary::Round | Unary::Relu), [Some(x)]) => (*x, None),
-            (Op::Binary(_), [Some(x), Some(c)]) => {
-                (*x, graph.constant(*c).filter(|c| c.len() == 1))
+/// The bytes that a node gives, if it quantises what they are dequantised to, viewed otherwise perhaps: asked of each of the 256.
+fn same_bytes(at: &mut InPlace<'_>, input: Option<ValueId>) -> Replaced {
+    let (graph, node, Some(mut bytes)) = (&*at.graph, at.node, input) else { return Ok(None) };
+    let (dtype, mut chain) = (node.outputs()[0].dtype, vec![(node.op().clone(), None)]);
+    let mut views = Vec::new();
+    while graph.ty(bytes).dtype != dtype {
+        let (x, constant) = match graph.operation(bytes) {
+            (view, &[Some(x)]) if is_view(view) => {
+                views.push(view.clone());
+                bytes = x;
+                continue;
+            }
+            (Op::Cast { .. } | Op::Unary(Unary::Round | Unary::Relu), &[Some(x)]) => (x, None),
+            (Op::Binary(_), &[Some(x), Some(c)]) => {
+                let constant = graph.constant(c).filter(|c| c.len() == 1);
+                if constant.is_none() {
+                    return Ok(None);
+                }
+                (x, constant)
             }
             _ => return Ok(None),
         };
-        let known = constant.is_some() || !matches!(node.op(), Op::Binary(_));
-        if !known || graph.ty(x).shape != node.outputs()[0].shape {
+        if graph.ty(x).shape != graph.ty(bytes).shape {
             return Ok(None);
         }
-        chain.push((node.op().clone(), constant.cloned()));
-        at = x;
+        chain.push((graph.node(bytes.node).op().clone(), constant.cloned()));
+        bytes = x;
     }
     let all: Vec<u8> = (0..=255).collect();
     let all = Tensor::new(dtype, vec![all.len()], all.into()).expect("a byte for each");
@@ -283,8 +290,20 @@ fn same_bytes(graph: &Graph, node: &Node, input: Option<ValueId>) -> Replaced {
         y = table.add("y", op, &inputs).map_err(failed)?.value();
     }
     table.add_output("y", y);
-    let same = evaluate(&table, &[]).is_ok_and(|made| made == [all]);
-    Ok(same.then_some(at))
+    if evaluate(&table, &[]).is_ok_and(|made| made == [all]) {
+        return viewed(at, bytes, views).map(Some);
+    }
+    Ok(None)
+}
+
+/// Whether an operation gives its elements in their order, or those of a transposition.
+fn is_view(op: &Op) -> bool {
+    matches!(op, Op::Reshape(_) | Op::Transpose(_))
+}
+
+/// A value under views, the last one first.
+fn viewed(at: &mut InPlace<'_>, value: ValueId, views: Vec<Op>) -> Rebuilt<ValueId> {
+    views.into_iter().rev().try_fold(value, |value, view| at.add(view, &[value]))
 }
 
 /// A matmul or convolution of integers, scaled and biased, in place of one of dequantised bytes by such a weight; it is
@@ -412,16 +431,42 @@ pub(crate) fn multiplies_narrow(graph: &Graph, node: &Node) -> bool {
     kind && node.outputs()[0].dtype == DType::I32 && narrow()
 }
 
-/// The graph in which each such operation widens the bytes itself that it reads.
+/// The graph in which each such operation widens the bytes itself that it reads. Other bytes become reals before they are viewed
+/// otherwise, as part of what makes them.
 fn unshared(graph: &Graph) -> Rebuilt<Graph> {
     rebuilt(graph, |mut at, _, inputs| {
+        let Some((bytes, zero)) =
+            inputs.first().copied().flatten().and_then(|x| centered(at.graph, x))
+        else {
+            return Ok(None);
+        };
+        if *at.node.op() == (Op::Cast { to: DType::F32, saturate: true }) {
+            return viewed_last(&mut at, bytes, zero);
+        }
         if !multiplies_narrow(graph, at.node) {
             return Ok(None);
         }
-        let found = inputs[0].and_then(|x| centered(at.graph, x));
-        let Some((bytes, zero)) = found else { return Ok(None) };
         let mut inputs = inputs.to_vec();
         inputs[0] = Some(at.centered(bytes, zero)?);
         at.add_optional(at.node.op().clone(), &inputs).map(Some)
     })
+}
+
+/// Bytes under views, less a zero point, as reals under the views.
+fn viewed_last(at: &mut InPlace<'_>, mut bytes: ValueId, zero: Option<ValueId>) -> Replaced {
+    let mut views = Vec::new();
+    while let (view, &[Some(x)]) = at.graph.operation(bytes)
+        && is_view(view)
+    {
+        views.push(view.clone());
+        bytes = x;
+    }
+    let rank = |value: ValueId| at.graph.ty(value).rank();
+    let made = at.graph.node(bytes.node).is_operation();
+    if views.is_empty() || !made || zero.is_some_and(|zero| rank(zero) > rank(bytes)) {
+        return Ok(None);
+    }
+    let whole = at.centered(bytes, zero)?;
+    let real = at.cast(DType::F32, whole)?;
+    viewed(at, real, views).map(Some)
 }
