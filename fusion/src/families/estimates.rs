@@ -38,41 +38,36 @@ const WHILE_MULTIPLYING: f64 = 2.0;
 const WARPGROUP: f64 = 150.0;
 const IDLE: f64 = 200.0;
 
-/// The shape of a matmul's tiles, and the warpgroups that make them.
+/// A tile that matmuls are cut into.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct Tile {
     /// The name of its variant.
     pub(crate) name: &'static str,
-    pub(crate) columns: i64,
-    pub(crate) consumers: i64,
-    /// How many times 64 rows a warpgroup has.
-    strips: i64,
+    /// Rows and columns.
+    pub(crate) size: [i64; 2],
+    /// How many there must be.
+    pub(crate) enough: i64,
+    /// Of warpgroups, how many blocks of a cluster share the loads of B.
+    pub(crate) cluster: i64,
+    /// Whether two warpgroups ping-pong, each with a tile of its own; else each has 64 rows of one.
     pub(crate) ping_pong: bool,
 }
 
-const fn shared(name: &'static str, consumers: i64, columns: i64) -> Shape {
-    Shape { name, columns, consumers, strips: 1, ping_pong: false }
-}
-
-const fn ping_pong(name: &'static str, strips: i64, columns: i64) -> Shape {
-    Shape { name, columns, consumers: 2, strips, ping_pong: true }
-}
-
-/// The shapes that a matmul may have kernels of, the smallest last.
-pub(crate) const SHAPES: [Shape; 13] = [
-    ping_pong("ping-pong 128x192", 2, 192),
-    ping_pong("ping-pong 128x128", 2, 128),
-    ping_pong("ping-pong 64x192", 1, 192),
-    ping_pong("ping-pong 64x128", 1, 128),
-    shared("192x192", 3, 192),
-    shared("128x256", 2, 256),
-    shared("128x192", 2, 192),
-    shared("128x128", 2, 128),
-    shared("128x64", 2, 64),
-    shared("64x256", 1, 256),
-    shared("64x192", 1, 192),
-    shared("64x128", 1, 128),
-    shared("64x64", 1, 64),
+/// The tiles that a matmul may have kernels of, the smallest last.
+pub(crate) const SHAPES: [Tile; 13] = [
+    Tile::new("ping-pong 128x192", [128, 192], true),
+    Tile::new("ping-pong 128x128", [128, 128], true),
+    Tile::new("ping-pong 64x192", [64, 192], true),
+    Tile::new("ping-pong 64x128", [64, 128], true),
+    Tile::new("192x192", [192, 192], false),
+    Tile::new("128x256", [128, 256], false),
+    Tile::new("128x192", [128, 192], false),
+    Tile::new("128x128", [128, 128], false),
+    Tile::new("128x64", [128, 64], false),
+    Tile::new("64x256", [64, 256], false),
+    Tile::new("64x192", [64, 192], false),
+    Tile::new("64x128", [64, 128], false),
+    Tile::new("64x64", [64, 64], false),
 ];
 
 /// A matmul, or several of one size.
@@ -88,15 +83,14 @@ pub(crate) struct Sizes {
     pub(crate) cores: i64,
 }
 
-impl Shape {
-    /// Rows and columns of a tile.
-    pub(crate) fn tile(&self) -> [i64; 2] {
-        [ROWS * self.strips * if self.ping_pong { 1 } else { self.consumers }, self.columns]
+impl Tile {
+    pub(crate) const fn new(name: &'static str, size: [i64; 2], ping_pong: bool) -> Self {
+        Self { name, size, enough: 0, cluster: 1, ping_pong }
     }
 
     /// What a matmul of so many rows takes.
     pub(crate) fn nanoseconds(&self, of: &Sizes, rows: i64) -> f64 {
-        let [height, width] = self.tile();
+        let [height, width] = self.size;
         let tiles = ceil(rows, height).saturating_mul(ceil(of.columns, width));
         let tiles = tiles.saturating_mul(of.matrices).max(1);
         let waves = ceil(tiles, of.cores);
@@ -104,8 +98,8 @@ impl Shape {
         let steps = ceil(of.depth, DEPTH) as f64;
         let [full, last] = [of.cores, last].map(|blocks| steps * self.step(blocks, of.cores));
 
-        let consumers = self.consumers as f64;
-        let sums = (ROWS * self.strips * width) as f64 / THREADS;
+        let (consumers, own) = if self.ping_pong { (2, height) } else { (height / ROWS, ROWS) };
+        let (consumers, sums) = (consumers as f64, (own * width) as f64 / THREADS);
         let (written, follows) = (sums * WRITTEN, sums * FOLLOWS * of.follows);
         let before = (waves - 1) as f64;
         let launch = WARPGROUP * consumers;
@@ -124,7 +118,7 @@ impl Shape {
 
     /// What a step of a tile takes while so many blocks of so many multiprocessors have one.
     fn step(&self, blocks: i64, cores: i64) -> f64 {
-        let [height, width] = self.tile();
+        let [height, width] = self.size;
         let multiply = (height / ROWS * width) as f64 * 2.0 / CLOCK;
         let [a, both] = [height, height + width].map(|of| (of * DEPTH) as f64);
         let pairs = if 2 * blocks > cores { blocks as f64 } else { 0.0 };
@@ -150,7 +144,7 @@ pub(crate) fn best_shapes(
     of: &Sizes,
     (divisor, planned): (i64, Option<i64>),
     most: usize,
-) -> (Vec<(Shape, Ranges)>, Shape) {
+) -> (Vec<(Tile, Ranges)>, Tile) {
     let [height, width] = [128, 256];
     let across = ceil(of.columns, width).saturating_mul(of.matrices).max(1);
     let far = ceil(WAVES * of.cores, across).saturating_mul(height);
@@ -210,7 +204,7 @@ pub(crate) fn best_shapes(
 }
 
 /// The shape that is best for so many rows.
-pub(crate) fn best_shape(of: &Sizes, rows: i64) -> Shape {
+pub(crate) fn best_shape(of: &Sizes, rows: i64) -> Tile {
     let times = SHAPES.map(|shape| (shape, shape.nanoseconds(of, rows)));
     let best = times.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
     best.map_or(SHAPES[SHAPES.len() - 1], |(shape, _)| shape)
@@ -308,6 +302,6 @@ mod tests {
         let (all, _) = best_shapes(&of, (1, None), MOST_ESTIMATED);
         assert!(shapes.len() == all.len() && shapes.iter().all(|(_, ranges)| !ranges.is_empty()));
         // Parts of a depth are those of the smallest.
-        assert_eq!(SHAPES[SHAPES.len() - 1].tile(), [64, 64]);
+        assert_eq!(SHAPES[SHAPES.len() - 1].size, [64, 64]);
     }
 }

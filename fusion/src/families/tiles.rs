@@ -7,7 +7,7 @@ use crate::base::sizes::{ceil, tiles};
 use crate::base::variants::{Variant, Variants, When};
 use crate::families::attention::variants_of_attention;
 use crate::families::calls::{at_least, with_call};
-use crate::families::estimates::{SHAPES, Shape, Sizes, best_shape, best_shapes};
+use crate::families::estimates::{SHAPES, Sizes, Tile, best_shape, best_shapes};
 use crate::families::kernels::sums::is_gated;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
@@ -284,20 +284,6 @@ fn rows_of_matmul(body: &Graph) -> Option<&[Dim]> {
     Some(&rows[if shared { 0 } else { rows.len() - 1 }..])
 }
 
-/// A tile that matmuls are cut into.
-pub(crate) struct Tile {
-    /// The name of its variant.
-    pub(crate) name: &'static str,
-    /// Rows and columns.
-    pub(crate) size: [i64; 2],
-    /// How many there must be.
-    enough: i64,
-    /// Of warpgroups, how many blocks of a cluster share the loads of B.
-    pub(crate) cluster: i64,
-    /// Whether warpgroups ping-pong.
-    pub(crate) ping_pong: bool,
-}
-
 /// The matmuls of one launch, as far as their tiles are chosen by them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MatMuls {
@@ -367,12 +353,11 @@ impl MatMuls {
     /// The names of variants, the first ones with the rows from which they are taken, and the last one.
     fn named(&self, target: &Target) -> (Vec<(&'static str, i64)>, &'static str) {
         let mut tiles = self.tiles(target);
-        let smallest = tiles.pop().expect("there are tiles of every kind");
+        let mut last = tiles.pop().expect("there are tiles of every kind").name;
         let rows = |tile: &Tile| (tile.name, self.rows_for(tile.size, tile.enough));
         let mut first: Vec<(&str, i64)> = tiles.iter().map(rows).collect();
         // Each is taken from so many rows on that the next is not.
-        let mut last = smallest.name;
-        for (name, most_rows) in self.rows_to_split(target, smallest.size).into_iter().rev() {
+        for (name, most_rows) in self.rows_to_split(target).into_iter().rev() {
             first.push((last, most_rows + 1));
             last = name;
         }
@@ -394,8 +379,7 @@ impl MatMuls {
 
     /// The variant that is estimated to be best for so many rows: one that splits the depth where that pays, else a shape.
     fn best_of_rows(&self, target: &Target, sizes: &Sizes, rows: i64) -> &'static str {
-        let splits = self.rows_to_split(target, SHAPES[SHAPES.len() - 1].tile());
-        let split = splits.into_iter().find(|(_, most)| rows <= *most);
+        let split = self.rows_to_split(target).into_iter().find(|(_, most)| rows <= *most);
         split.map_or_else(|| best_shape(sizes, rows).name, |(name, _)| name)
     }
 
@@ -410,7 +394,7 @@ impl MatMuls {
         if let Some(rows) = rows.known() {
             return Variants::ending(Vec::new(), self.best_of_rows(target, sizes, rows));
         }
-        let splits = self.rows_to_split(target, SHAPES[SHAPES.len() - 1].tile());
+        let splits = self.rows_to_split(target);
         let (shapes, last) = best_shapes(sizes, (divisor, planned), MOST_ESTIMATED - splits.len());
         let split = |(name, most)| Variant::named(name, When::AtMost(rows.clone(), most));
         let shapes = shapes.into_iter().map(|(shape, rows_of)| {
@@ -450,11 +434,7 @@ impl MatMuls {
     /// The tiles that matmuls are cut into, largest first, and what ping-pongs before what shares.
     pub(crate) fn tiles(&self, target: &Target) -> Vec<Tile> {
         if self.estimated(target).is_some() {
-            let of_shape = |shape: Shape| {
-                let Shape { name, ping_pong, .. } = shape;
-                Tile { name, size: shape.tile(), enough: 0, cluster: 1, ping_pong }
-            };
-            return SHAPES.map(of_shape).into();
+            return SHAPES.into();
         }
         let Self { gated, by_threads, .. } = *self;
         let (known, ping_pong) = (self.all_columns(), self.follows >= LONG);
@@ -489,10 +469,7 @@ impl MatMuls {
             (false, false) => [several, most],
             (false, true) => [cores * 10, several],
         };
-        let tile = |name, size, enough| {
-            let ping_pong = name == PING_PONG;
-            Tile { name, size, enough, cluster: 1, ping_pong }
-        };
+        let tile = |name, size, enough| Tile { enough, ..Tile::new(name, size, name == PING_PONG) };
         let mut tiles = match (warpgroups, gated || ping_pong, wide) {
             (true, _, [_, 192]) => {
                 vec![tile(PING_PONG, wide, cores + 1), tile("wide", wide, enough_wide)]
@@ -520,13 +497,9 @@ impl MatMuls {
         (tiles - 1) * height + 1
     }
 
-    /// The variants that split the depth of a matmul into tiles of such a size, of most parts first, and the rows up to which
-    /// each is better than the one after it.
-    fn rows_to_split(
-        &self,
-        target: &Target,
-        [height, width]: [i64; 2],
-    ) -> Vec<(&'static str, i64)> {
+    /// The variants of the smallest tiles that split the depth of a matmul, of most parts first, and the rows up to which each is
+    /// better than the one after it.
+    fn rows_to_split(&self, target: &Target) -> Vec<(&'static str, i64)> {
         let columns = self.all_columns().filter(|_| self.shared);
         let (Some(depth), Some(columns)) = (self.depth, columns) else { return Vec::new() };
         // Threads split it among the blocks of a cluster.
@@ -534,6 +507,8 @@ impl MatMuls {
         if !target.has(if threads { Feature::Cluster } else { Feature::Wgmma }) {
             return Vec::new();
         }
+        let smallest = self.tiles(target).pop().expect("there are tiles of every kind");
+        let [height, width] = smallest.size;
         let across = ceil(columns, width).max(1);
         let rows = SPLITS.iter().rev().filter_map(|split| {
             let pays = if threads { &split.threads } else { &split.warpgroups };

@@ -11,7 +11,8 @@ use super::{
 use crate::base::parameters::{GemmParameters, Parameters};
 use crate::base::sizes::is_multiple;
 use crate::base::variants::Variant;
-use crate::families::tiles::{MatMuls, Tile, parts};
+use crate::families::estimates::Tile;
+use crate::families::tiles::{MatMuls, parts};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_ir::arch::Feature;
