@@ -18,7 +18,7 @@ use crate::families::grids::parts_of_softmax;
 use crate::families::library::{is_conv_call, is_matmul_call};
 use graphene_frontend::op::{ConvAttrs, Op, RnnAttrs};
 use graphene_frontend::{DType, Dim, Graph, Node, NodeId};
-use graphene_ir::target::{Kind, Target};
+use graphene_ir::target::Target;
 
 /// Recurrent layers that cuDNN computes in less time, by their units: sizes in half and in single precision.
 struct Recurrent {
@@ -62,10 +62,9 @@ const MANY_SKIPPING: i64 = 1 << 14;
 const FEW_ROWS: [(i64, i64); 2] = [(16, 2048), (1, 1)];
 const MANY_MULTIPLY_ADDS: (i64, i64) = (1 << 29, 256);
 
-/// The variants of a step with a library's call before them, where one is faster.
+/// The variants of a step on a GPU with a library's call before them, where one is faster.
 pub(crate) fn with_call(target: &Target, family: Family, body: &Graph, own: Variants) -> Variants {
-    let is_gpu = matches!(target.kind, Kind::Cuda { .. });
-    match is_gpu.then(|| when(target, family, body)).flatten() {
+    match when(target, family, body) {
         Some(when) => own.behind(LIBRARY, when),
         None => own,
     }

@@ -195,9 +195,19 @@ pub(crate) fn variants(
     body: &Graph,
     sizes: &Bindings,
 ) -> Variants {
-    let own = own_variants(target, family, body, sizes);
-    let symbols = symbols_of_rows(target, family, body);
-    let mut own = own.with_multiples(MULTIPLE, &symbols);
+    if target.kind == Kind::Cpu {
+        return Variants::any();
+    }
+    let own = match family {
+        Family::MatMul => variants_of_matmuls(target, body, sizes),
+        Family::Mlp => variants_of_layers(target, body),
+        Family::Fmha => variants_of_attention(target, body),
+        Family::Convolution => variants_of_channels(target, body),
+        Family::View | Family::Copy | Family::Pointwise | Family::Normalization => None,
+        Family::Reduction | Family::Gather | Family::Recurrent | Family::Control => None,
+    };
+    let symbols = symbols_of_rows(family, body);
+    let mut own = own.unwrap_or_else(Variants::any).with_multiples(MULTIPLE, &symbols);
     if let Some(columns) = planned_columns(body, sizes).filter(|_| !symbols.is_empty()) {
         own.0[0].parameters = Some(Parameters::Folds(FoldsParameters { columns }));
     }
@@ -221,29 +231,14 @@ fn planned_columns(body: &Graph, sizes: &Bindings) -> Option<i64> {
 const MULTIPLE: i64 = 8;
 
 /// The symbols that are the innermost size of an input or an output, if multiples of [`MULTIPLE`] have vectorised kernels.
-fn symbols_of_rows(target: &Target, family: Family, body: &Graph) -> BTreeSet<Symbol> {
-    let goes_along = matches!(family, Family::MatMul | Family::Normalization | Family::Reduction);
-    if !goes_along || !matches!(target.kind, Kind::Cuda { .. }) {
+fn symbols_of_rows(family: Family, body: &Graph) -> BTreeSet<Symbol> {
+    if !matches!(family, Family::MatMul | Family::Normalization | Family::Reduction) {
         return BTreeSet::new();
     }
     let given = body.inputs().iter().map(|id| id.value());
     let values = given.chain(body.outputs().iter().map(|(_, value)| *value));
     let innermost = values.filter_map(|value| body.ty(value).shape.last());
     innermost.filter_map(Dim::as_symbol).cloned().collect()
-}
-
-/// Those that are kernels of ours.
-fn own_variants(target: &Target, family: Family, body: &Graph, sizes: &Bindings) -> Variants {
-    let Kind::Cuda { .. } = target.kind else { return Variants::any() };
-    let own = match family {
-        Family::MatMul => variants_of_matmuls(target, body, sizes),
-        Family::Mlp => variants_of_layers(target, body),
-        Family::Fmha => variants_of_attention(target, body),
-        Family::Convolution => variants_of_channels(target, body),
-        Family::View | Family::Copy | Family::Pointwise | Family::Normalization => None,
-        Family::Reduction | Family::Gather | Family::Recurrent | Family::Control => None,
-    };
-    own.unwrap_or_else(Variants::any)
 }
 
 fn variants_of_matmuls(target: &Target, body: &Graph, planned: &Bindings) -> Option<Variants> {

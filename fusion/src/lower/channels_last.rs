@@ -8,7 +8,7 @@ use crate::base::variants::Variants;
 use crate::base::view::{channels_last, depthwise_weights};
 use crate::families::calls::with_call;
 use crate::families::layout::is_view;
-use crate::families::tiles::{variants, variants_of_pixels};
+use crate::families::tiles::variants_of_pixels;
 use crate::lower::recipes::recipe_in_order;
 use crate::partition::Granularity;
 use crate::rewrite::channels::whole;
@@ -180,11 +180,10 @@ impl Lowering<'_> {
     }
 
     pub(super) fn variants_channels_last(&self, conv: NodeId, body: &Graph) -> Variants {
-        if self.target.kind == Kind::Cpu {
-            return variants(self.target, Family::Convolution, body, &self.sizes);
-        }
         let node = self.graph.node(conv);
-        if !matches!(node.op(), Op::Conv(_) | Op::WideConv(_)) || is_depthwise(self.graph, node) {
+        let dense =
+            matches!(node.op(), Op::Conv(_) | Op::WideConv(_)) && !is_depthwise(self.graph, node);
+        if self.target.kind == Kind::Cpu || !dense {
             return Variants::any();
         }
         let shape = &self.graph.ty(conv.value()).shape;
