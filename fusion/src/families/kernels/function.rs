@@ -19,16 +19,16 @@ const EXACT: f64 = 16_777_216.0;
 /// Integers up to this magnitude are exact as a function's numbers. (The next one is not told from that after it.)
 const EXACT_WHOLE: f64 = 9_007_199_254_740_991.0;
 
-/// The function that gives some values of a body from others: `input` says which of the function's inputs a value is.
+/// The function that gives some values of a body from others, which are its inputs in this order.
 ///
 /// # Errors
 /// [`Refusal`] if it is made of something that is not pointwise, or not exact enough.
 pub(super) fn function(
     body: &Graph,
     outputs: &[ValueId],
-    input: &dyn Fn(ValueId) -> Option<usize>,
+    inputs: &[ValueId],
 ) -> Result<Function, Refusal> {
-    function_of(body, outputs, input, Scalar::F32)
+    function_of(body, outputs, inputs, Scalar::F32)
 }
 
 /// The same to be computed with such numbers: single precision, or integers of 64 bits where all values are integers or
@@ -39,10 +39,12 @@ pub(super) fn function(
 pub(super) fn function_of(
     body: &Graph,
     outputs: &[ValueId],
-    input: &dyn Fn(ValueId) -> Option<usize>,
+    inputs: &[ValueId],
     numbers: Scalar,
 ) -> Result<Function, Refusal> {
-    let mut made = Making { body, input, numbers, known: BTreeMap::new() };
+    let inputs = inputs.iter().enumerate();
+    let known = inputs.map(|(number, &value)| (value, Function::input(number))).collect();
+    let mut made = Making { body, numbers, known };
     let parts = outputs.iter().map(|&value| made.value(value));
     Ok(Function::all(parts.collect::<Result<Vec<_>, _>>()?))
 }
@@ -90,8 +92,7 @@ pub(super) fn function_after(
     one: ValueId,
 ) -> Result<(Function, Vec<ValueId>), Refusal> {
     let others = leaves(body, outputs, &|value| if value == one { Walk::Stop } else { Walk::On });
-    let order = [&[one][..], &others[..]].concat();
-    Ok((function(body, outputs, &|value| order.iter().position(|x| *x == value))?, others))
+    Ok((function(body, outputs, &[&[one][..], &others[..]].concat())?, others))
 }
 
 /// The numbers in which an operation on elements can be computed.
@@ -119,16 +120,15 @@ impl Numbers {
         let made = read.and_then(|()| alone.copy(id, node)).map(NodeId::value);
         let Ok(made) = made else { return Numbers { single: false, whole: false } };
         let body = alone.graph;
-        let input = |value: ValueId| body.place_of_input(value);
+        let inputs: Vec<ValueId> = body.inputs().iter().map(|id| id.value()).collect();
         let [single, whole] = [Scalar::F32, Scalar::I64]
-            .map(|numbers| function_of(&body, &[made], &input, numbers).is_ok());
+            .map(|numbers| function_of(&body, &[made], &inputs, numbers).is_ok());
         Numbers { single, whole }
     }
 }
 
 struct Making<'a> {
     body: &'a Graph,
-    input: &'a dyn Fn(ValueId) -> Option<usize>,
     /// What is computed with: single precision, or integers.
     numbers: Scalar,
     known: BTreeMap<ValueId, Function>,
@@ -139,10 +139,7 @@ impl Making<'_> {
         if let Some(known) = self.known.get(&value) {
             return Ok(known.clone());
         }
-        let made = match (self.input)(value) {
-            Some(input) => Function::input(input),
-            None => self.made(value)?,
-        };
+        let made = self.made(value)?;
         self.known.insert(value, made.clone());
         Ok(made)
     }

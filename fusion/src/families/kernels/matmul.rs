@@ -58,13 +58,12 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     values.sort_unstable();
     values.dedup();
     let order: Vec<ValueId> = [sum].iter().chain(&values).chain(&value).copied().collect();
-    let place = |value: ValueId| order.iter().position(|x| *x == value);
     let mut total = Function::input(0);
     for other in &others {
-        total = total + function(body, &[*other], &place)?;
+        total = total + function(body, &[*other], &order)?;
     }
     let inner = std::iter::once(total).chain((1..order.len()).map(Function::input));
-    let function = function(body, &given, &place)?.after(&Function::all(inner));
+    let function = function(body, &given, &order)?.after(&Function::all(inner));
     let inputs = values.iter().map(|&value| operands.epilogue_input(value));
     let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
     let outputs = (0..given.len()).map(|number| operands.result(number));

@@ -180,8 +180,7 @@ impl<'a> Chain<'a> {
         let skipped = input.filter(|_| skip);
         let order = std::iter::once(matmul.value()).chain(values.iter().copied()).chain(skipped);
         let order: Vec<ValueId> = order.collect();
-        let place = |value: ValueId| order.iter().position(|x| *x == value);
-        let function = function(body, &given, &place)?;
+        let function = function(body, &given, &order)?;
         let width = shape.last().and_then(Dim::known);
         let width = width.ok_or(Refusal::Layout("layers of unknown width"))?;
         let whole = skipped.is_none_or(|input| body.ty(input).shape == *shape);

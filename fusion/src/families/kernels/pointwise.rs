@@ -18,11 +18,11 @@ const SHORT: i64 = 16;
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let body = &site.step.body;
     let outputs = body.given();
-    let input = |value: ValueId| body.place_of_input(value);
+    let inputs: Vec<ValueId> = body.inputs().iter().map(|id| id.value()).collect();
     // Integers that are moved as they are may be more than single precision holds.
-    let moved = |value: &ValueId| input(*value).is_some() && is_wide(body.ty(*value).dtype);
-    let whole = || function_of(body, &outputs, &input, Scalar::I64);
-    let (function, numbers) = match function(body, &outputs, &input) {
+    let moved = |value: &ValueId| inputs.contains(value) && is_wide(body.ty(*value).dtype);
+    let whole = || function_of(body, &outputs, &inputs, Scalar::I64);
+    let (function, numbers) = match function(body, &outputs, &inputs) {
         Ok(_) if outputs.iter().all(moved) => (whole()?, Scalar::I64),
         Err(Refusal::Integers) => {
             // Of a mixture the integers are what is in the way.
@@ -40,7 +40,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let operands = operands.collect::<Result<Vec<_>, _>>()?;
     let axes = Axes::of(&operands.iter().map(|of| of.view).collect::<Vec<_>>())?;
     if let ([output], [to, from]) = (&outputs[..], &operands[..])
-        && input(*output).is_some()
+        && inputs.contains(output)
         && to.scalar == from.scalar
         && let Some(launch) = transpose(site, &axes, [*to, *from])?
     {

@@ -70,11 +70,9 @@ impl<'a> Rows<'a> {
     /// A value of the body, where some are known.
     fn value(&self, value: ValueId, made: &[(ValueId, Function)]) -> Result<Function, Refusal> {
         let count = self.body.inputs().len();
-        let input = |value: ValueId| {
-            let given = self.body.place_of_input(value);
-            given.or_else(|| made.iter().position(|known| known.0 == value).map(|i| count + i))
-        };
-        let of_rows = function(self.body, &[value], &input)?;
+        let inputs = self.body.inputs().iter().map(|id| id.value());
+        let inputs: Vec<ValueId> = inputs.chain(made.iter().map(|known| known.0)).collect();
+        let of_rows = function(self.body, &[value], &inputs)?;
         let known = made.iter().map(|known| known.1.clone());
         Ok(of_rows.after(&Function::all((0..count).map(Function::input).chain(known))))
     }

@@ -30,7 +30,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         _ => Walk::On,
     };
     let before = leaves(body, &[value], &table);
-    let prologue = function(body, &[value], &|value| before.iter().position(|x| *x == value))?;
+    let prologue = function(body, &[value], &before)?;
     let sources = before.iter().enumerate();
     let sources = sources.map(|(i, &value)| operands.source(&format!("x{i}"), value));
     let (ins, mut places): (Vec<_>, Vec<_>) =
