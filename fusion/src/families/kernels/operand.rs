@@ -26,15 +26,14 @@ impl Axes {
         let shape = views[0].shape();
         let order = views[0].memory_order().unwrap_or_else(|| (0..shape.len()).collect());
         let modes = views.iter().map(|view| Ok(spread(view, &shape)?.transpose(&order).modes));
-        let modes = modes.collect::<Result<Vec<_>, Refusal>>()?;
-        let sizes: Vec<Dim> = order.iter().map(|&axis| shape[axis].clone()).collect();
-        Ok(Self::merged(&sizes, &modes))
+        Ok(Self::merged(&modes.collect::<Result<Vec<_>, Refusal>>()?))
     }
 
-    /// Without axes of size 1, and with those merged that lie one within the other everywhere.
-    pub(super) fn merged(sizes: &[Dim], modes: &[Vec<Mode>]) -> Self {
+    /// Those of operands of one shape, without axes of size 1, and with those merged that lie one within the other everywhere.
+    pub(super) fn merged(modes: &[Vec<Mode>]) -> Self {
         let mut merged = Self { sizes: Vec::new(), strides: vec![Vec::new(); modes.len()] };
-        for (axis, size) in sizes.iter().enumerate().filter(|(_, size)| **size != 1) {
+        let sizes = modes[0].iter().map(|mode| &mode.size);
+        for (axis, size) in sizes.enumerate().filter(|(_, size)| **size != 1) {
             let strides: Vec<&Dim> = modes.iter().map(|modes| &modes[axis].stride).collect();
             let mut outer = merged.strides.iter().zip(&strides);
             let within = outer.all(|(own, stride)| own.last() == Some(&(*stride * size)));

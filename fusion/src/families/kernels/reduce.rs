@@ -207,10 +207,9 @@ impl<'a> Operands<'a> {
     }
 
     /// The axes of a range, those that lie one within the other as one.
-    fn merged(&self, rows: &Rows<'_>, axes: &[usize]) -> Axes {
-        let sizes: Vec<Dim> = axes.iter().map(|&axis| rows.full[axis].clone()).collect();
+    fn merged(&self, axes: &[usize]) -> Axes {
         let pick = |of: &Of<'_>| axes.iter().map(|&axis| of.modes[axis].clone()).collect();
-        Axes::merged(&sizes, &self.all.iter().map(pick).collect::<Vec<Vec<Mode>>>())
+        Axes::merged(&self.all.iter().map(pick).collect::<Vec<Vec<Mode>>>())
     }
 
     fn launch(&self, made: Made, dims: &Dims) -> Launch {
@@ -245,7 +244,7 @@ impl<'a> Operands<'a> {
             return Ok(None);
         }
         let before: Vec<usize> = (0..first).filter(|axis| !after.contains(axis)).collect();
-        let parts = [&before, &own, &after].map(|axes| self.merged(rows, axes));
+        let parts = [&before, &own, &after].map(|axes| self.merged(axes));
         if parts.iter().any(|part| part.sizes.len() != 1) {
             return Ok(None);
         }
@@ -289,7 +288,7 @@ impl<'a> Operands<'a> {
     /// Rows along any axes, a team for each.
     fn folds(&self, rows: &Rows<'_>) -> Result<Launch, Refusal> {
         let count = rows.body.inputs().len();
-        let [kept, columns] = [false, true].map(|reduced| self.merged(rows, &rows.axes(reduced)));
+        let [kept, columns] = [false, true].map(|reduced| self.merged(&rows.axes(reduced)));
         let axes = kept.and(&columns);
         let mut dims = axes.named("N").collect();
         let (mut ins, mut outs) = (Vec::new(), Vec::new());
