@@ -46,12 +46,13 @@ pub(super) fn launch(site: &Site<'_>, other: Refusal) -> Result<Launch, Refusal>
         None => copied(site),
         Some(node) => match node.op() {
             Op::Concat { axis } => joined(site, node, *axis),
-            Op::Pad { mode, before, after } => {
+            Op::Pad { mode: PadMode::Constant, before, after } => {
                 if let Some(filled) = filled(site, node, before, after) {
                     return filled;
                 }
-                surrounded(site, node, *mode, before, after)
+                surrounded(site, node, [before, after])
             }
+            Op::Pad { .. } => Err(Refusal::Operation("borders that are elements of the operand")),
             Op::BitCast(_) => copied(site),
             Op::Iota(_) => counted(site, Dim::from(0)),
             Op::Size(size) if !is_symbol(size) => {
@@ -125,7 +126,6 @@ fn filled(
     let (&[Some(x)] | &[Some(x), None], [_, lacks, ..]) = (node.inputs(), after) else {
         return None;
     };
-    let Op::Pad { mode: PadMode::Constant, .. } = node.op() else { return None };
     let channels_alone = before.iter().chain(after).filter(|dim| **dim != 0).count() == 1;
     let What::Copied(operand, from) = input(site, x).ok()? else { return None };
     let (scalar, to) = (bits(type_of(site)).ok()?, result(site));
@@ -149,12 +149,8 @@ fn filled(
 fn surrounded(
     site: &Site<'_>,
     node: &Node,
-    mode: PadMode,
-    before: &[Dim],
-    after: &[Dim],
+    [before, after]: [&[Dim]; 2],
 ) -> Result<Vec<Piece>, Refusal> {
-    let of_elements = Refusal::Operation("borders that are elements of the operand");
-    ensure(mode == PadMode::Constant, of_elements)?;
     let border = || node.input(1).map_or(Ok(What::Zeros), |value| input(site, value));
     let nothing = Refusal::Operation("a pad of nothing");
     let Some(operand) = node.input(0) else { return Err(nothing) };
