@@ -151,7 +151,8 @@ pub(super) fn by_filters(
     dims: &mut Dims,
 ) -> Result<Made, Refusal> {
     let weights = if constant { Weights::Small } else { Weights::None };
-    let cut = Cut { split, ..Cut::whole(tile, weights, split > 1) };
+    let tile = Tile::new("filters", tile, false);
+    let cut = Cut { tile, split, weights, few: split > 1, found: None };
     kernel(site, matmul, Edges::Bulk, &cut, dims)
 }
 
@@ -172,58 +173,49 @@ enum Weights {
 
 /// How a variant cuts a matmul.
 struct Cut {
-    /// Rows and columns of a tile.
-    tile: [i64; 2],
-    ping_pong: bool,
+    tile: Tile,
     /// Into how many parts the depth is split.
     split: i64,
     weights: Weights,
     /// Whether tiles are so few that each block may ask for all of its weights before predecessors are done.
     few: bool,
-    /// Of warpgroups, how many blocks of a cluster share the loads of B.
-    cluster: i64,
     /// Parameters of Hopper's template that were found, rather than those that follow from the above.
     found: Option<GemmParameters>,
 }
 
 impl Cut {
-    /// Tiles of this size, of the whole depth.
-    fn whole(tile: [i64; 2], weights: Weights, few: bool) -> Self {
-        Self { tile, ping_pong: false, split: 1, weights, few, cluster: 1, found: None }
-    }
-
     /// Of a variant: one of these tiles, or the smallest with its depth split, by its name; or parameters of its own.
     fn of(variant: &Variant, sized: &[Tile], weights: Weights) -> Result<Self, Refusal> {
-        let &[.., Tile { name: few, size: smallest, .. }] = sized else {
+        let &[.., smallest] = sized else {
             return Err(Refusal::Operation("a matmul without tiles"));
         };
         let known = sized.iter().find(|known| known.name == variant.name);
+        let cut = |tile, split, few| Self { tile, split, weights, few, found: None };
         Ok(match (variant.parameters, known) {
             (Some(Parameters::Gemm(found)), _) => {
-                let rows = ROWS * found.strips * if found.ping_pong { 1 } else { found.consumers };
-                let tile = [rows, found.columns];
+                let GemmParameters { columns, ping_pong, cluster, split, .. } = found;
+                let rows = ROWS * found.strips * if ping_pong { 1 } else { found.consumers };
+                let tile = Tile { cluster, ..Tile::new(variant.name, [rows, columns], ping_pong) };
                 // As of the variants: where tiles are small, they are few.
-                let few = found.split > 1 || tile == smallest;
-                let GemmParameters { ping_pong, split, cluster, .. } = found;
-                Self { tile, ping_pong, split, weights, few, cluster, found: Some(found) }
+                let few = split > 1 || tile.size == smallest.size;
+                Self { found: Some(found), ..cut(tile, split, few) }
             }
             (Some(Parameters::Fmha(_) | Parameters::Mlp(_) | Parameters::Folds(_)), _) => {
                 return Err(Refusal::Operation("a matmul by other parameters"));
             }
-            (None, Some(&Tile { name, size: tile, cluster, ping_pong, .. })) => {
-                Self { ping_pong, cluster, ..Self::whole(tile, weights, name == few) }
-            }
+            (None, Some(&tile)) => cut(tile, 1, tile.name == smallest.name),
             (None, None) => {
                 let split = parts(variant.name);
                 let split = split.ok_or(Refusal::Operation("a matmul of an unknown variant"))?;
-                Self { split, ..Self::whole(smallest, weights, true) }
+                cut(smallest, split, true)
             }
         })
     }
 
     /// Hopper's template with these parameters.
     fn gemm(&self, matmul: MatMul, edges: Edges) -> Gemm {
-        let Self { tile: [rows, columns], ping_pong, split, weights, few, cluster, found } = *self;
+        let Self { tile, split, weights, few, found } = *self;
+        let Tile { size: [rows, columns], cluster, ping_pong, .. } = tile;
         let prefetch = few && weights == Weights::Small;
         let weights = weights != Weights::None;
         // A cluster's blocks share tensor copies.
@@ -250,7 +242,7 @@ fn kernel(
     cut: &Cut,
     dims: &mut Dims,
 ) -> Result<Made, Refusal> {
-    let (matmul, arch, [rows, columns]) = (matmul.clone(), site.arch, cut.tile);
+    let (matmul, arch, [rows, columns]) = (matmul.clone(), site.arch, cut.tile.size);
     let (single, threads) = (matmul.scalar == Scalar::F32, site.is_by_threads(matmul.scalar));
     let along = !matmul.a_transposed && !matmul.b_transposed;
     let warpgroups = arch.has(Feature::Wgmma) && !threads && (!single || along);
