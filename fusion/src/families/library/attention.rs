@@ -74,8 +74,9 @@ fn is_sdpa(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
 fn widths(graph: &Graph, node: &Node) -> Option<i64> {
     let width = |place: usize| {
         let ty = graph.ty(node.input(place)?);
-        let bytes = ty.shape.last()?.known()?.checked_mul(ty.dtype.size() as i64)?;
-        (bytes > 0 && bytes % ALIGNMENT == 0).then(|| ty.shape.last()?.known()).flatten()
+        let size = ty.shape.last()?.known()?;
+        let bytes = size.checked_mul(ty.dtype.size() as i64)?;
+        (bytes > 0 && bytes % ALIGNMENT == 0).then_some(size)
     };
     Some(width(1)?.max(width(2)?))
 }
@@ -105,11 +106,22 @@ pub(crate) fn heads_order(graph: &Graph, value: ValueId) -> Option<Vec<usize>> {
 /// precision. By matmuls, those that a call would take are matmuls and a softmax, too, but for causal ones and those
 /// with shared heads.
 pub(crate) fn spelled(graph: &Graph, by: AttentionBy) -> Rebuilt<Graph> {
-    rebuilt(graph, |at, _, inputs| {
+    rebuilt(graph, |mut at, _, inputs| {
         let Op::Attention(attrs) = at.node.op() else { return Ok(None) };
         let attrs = without_guard(graph, at.node, attrs);
         let way = way(graph, at.node, &attrs, by);
-        attention(at, &attrs, inputs, way).map(Some)
+        if way == Way::MatMuls {
+            return matmuls(at, &attrs, inputs).map(Some);
+        }
+        let mut inputs = inputs.to_vec();
+        if let (Way::Call, &[_, _, _, Some(mask)]) = (way, &inputs[..])
+            && at.graph.ty(mask).dtype == DType::Bool
+        {
+            let dtype = at.node.outputs()[0].dtype;
+            let (none, all) = (at.number(dtype, 0.0), at.number(dtype, f32::NEG_INFINITY));
+            inputs[3] = Some(at.add(Op::Select, &[mask, none, all])?);
+        }
+        at.add_optional(Op::Attention(attrs), &inputs).map(Some)
     })
 }
 
@@ -134,7 +146,7 @@ pub(crate) fn without_attention(graph: &Graph, names: &BTreeSet<String>) -> Rebu
         Op::Attention(attrs)
             if names.contains(at.node.name()) && has_matmuls(graph, at.node, attrs) =>
         {
-            attention(at, attrs, inputs, Way::MatMuls).map(Some)
+            matmuls(at, attrs, inputs).map(Some)
         }
         _ => Ok(None),
     })
@@ -190,26 +202,6 @@ fn way(graph: &Graph, node: &Node, attrs: &AttentionAttrs, by: AttentionBy) -> W
     if plain || spells && !kernel { Way::MatMuls } else { Way::Kernel }
 }
 
-fn attention(
-    mut at: InPlace<'_>,
-    attrs: &AttentionAttrs,
-    inputs: &[Option<ValueId>],
-    way: Way,
-) -> Rebuilt<ValueId> {
-    let mask = inputs.get(3).copied().flatten();
-    if let (Way::MatMuls, &[Some(q), Some(k), Some(v), ..]) = (way, inputs) {
-        return matmuls(at, attrs, [q, k, v], mask);
-    }
-    let mut inputs = inputs.to_vec();
-    let truth = mask.filter(|&mask| way == Way::Call && at.graph.ty(mask).dtype == DType::Bool);
-    if let Some(mask) = truth {
-        let dtype = at.node.outputs()[0].dtype;
-        let (none, all) = (at.number(dtype, 0.0), at.number(dtype, f32::NEG_INFINITY));
-        inputs[3] = Some(at.add(Op::Select, &[mask, none, all])?);
-    }
-    at.add_optional(Op::Attention(attrs.clone()), &inputs)
-}
-
 impl InPlace<'_> {
     fn number(&mut self, dtype: DType, number: f32) -> ValueId {
         let number = elements::number(dtype, f64::from(number));
@@ -221,9 +213,9 @@ impl InPlace<'_> {
 fn matmuls(
     mut at: InPlace<'_>,
     attrs: &AttentionAttrs,
-    [q, k, v]: [ValueId; 3],
-    mask: Option<ValueId>,
+    inputs: &[Option<ValueId>],
 ) -> Rebuilt<ValueId> {
+    let [q, k, v] = [0, 1, 2].map(|place| inputs[place].expect("attention has its operands"));
     let AttentionAttrs { scale, softcap, guarded, fill, .. } = *attrs;
     let dtype = at.graph.ty(q).dtype;
     let k = at.add(Op::Transpose(vec![0, 1, 3, 2]), &[k])?;
@@ -238,7 +230,7 @@ fn matmuls(
         let outer = at.number(dtype, softcap);
         scores = at.binary(Binary::Mul, scores, outer)?;
     }
-    scores = match mask {
+    scores = match inputs.get(3).copied().flatten() {
         None => scores,
         Some(mask) if at.graph.ty(mask).dtype == DType::Bool => {
             let fill = at.number(dtype, fill);
