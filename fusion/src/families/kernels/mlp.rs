@@ -8,7 +8,7 @@ use super::{
 };
 use crate::base::parameters::{MlpParameters, Parameters};
 use crate::base::sizes::is_multiple;
-use graphene_frontend::{Dim, Graph, NodeId, Op, ValueId};
+use graphene_frontend::{Dim, NodeId, Op, ValueId};
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::matmul::Edges;
@@ -117,7 +117,6 @@ impl Input {
 /// A body's matmuls, each of what the one before has become.
 struct Chain<'a> {
     site: &'a Site<'a>,
-    body: &'a Graph,
     matmuls: &'a [NodeId],
     scalar: Scalar,
     /// What each matmul reads.
@@ -152,11 +151,11 @@ impl<'a> Chain<'a> {
             }
             layer.map(|layer| layer_of.insert(id, layer));
         }
-        Ok(Self { site, body, matmuls, scalar, inputs, layer_of })
+        Ok(Self { site, matmuls, scalar, inputs, layer_of })
     }
 
     fn layer(&self, l: usize) -> Result<Bridged, Refusal> {
-        let (body, matmul) = (self.body, self.matmuls[l]);
+        let (body, matmul) = (&self.site.step.body, self.matmuls[l]);
         let shape = &body.ty(matmul.value()).shape;
         let outputs = body.outputs().iter().enumerate();
         let own = outputs.filter(|(_, (_, value))| self.layer_of.get(&value.node) == Some(&l));
@@ -175,11 +174,10 @@ impl<'a> Chain<'a> {
             }
         };
         let mut values = leaves(body, &given, &walk);
-        let skip = input.is_some_and(|input| values.contains(&input));
-        values.retain(|value| Some(*value) != input);
-        let skipped = input.filter(|_| skip);
-        let order = std::iter::once(matmul.value()).chain(values.iter().copied()).chain(skipped);
-        let order: Vec<ValueId> = order.collect();
+        let skipped = input.filter(|input| values.contains(input));
+        values.retain(|value| Some(*value) != skipped);
+        let order = [matmul.value()];
+        let order: Vec<ValueId> = order.iter().chain(&values).chain(&skipped).copied().collect();
         let function = function(body, &given, &order)?;
         let width = shape.last().and_then(Dim::known);
         let width = width.ok_or(Refusal::Layout("layers of unknown width"))?;
@@ -196,7 +194,7 @@ impl<'a> Chain<'a> {
         }
         let constant = operands.pointers.iter().all(|pointer| self.is_weight(pointer));
         let epilogue = Epilogue { function, operands: inputs, outputs };
-        let layer = Layer { width, transposed, times: 1, skip, epilogue };
+        let layer = Layer { width, transposed, times: 1, skip: skipped.is_some(), epilogue };
         Ok(Bridged { layer, depth, pointers: operands.pointers, constant })
     }
 
@@ -206,7 +204,7 @@ impl<'a> Chain<'a> {
         operands: &mut Operands<'_>,
         l: usize,
     ) -> Result<(Option<i64>, bool), Refusal> {
-        let value = self.body.node(self.matmuls[l]).input(1);
+        let value = self.site.step.body.node(self.matmuls[l]).input(1);
         let TypedOperand { operand, scalar, view } =
             self.site.read(value, "weights that are computed")?;
         let shape = view.shape();
