@@ -1,11 +1,11 @@
 //! Attention's variants: by how many warpgroups, and by threads where each head has one query.
 
 use crate::base::parameters::{FmhaParameters, Parameters};
-use crate::base::sizes::{ceil, tiles};
+use crate::base::sizes::tiles;
 use crate::base::variants::{ANY, Variant, Variants, When};
 use crate::families::calls::{at_least, at_most};
 use crate::families::estimates::AttentionTile;
-use graphene_frontend::dim::Dim;
+use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{AttentionAttrs, Op};
@@ -75,7 +75,7 @@ pub(crate) fn variants_of_attention(target: &Target, body: &Graph) -> Option<Var
         // Their tiles have fewest keys where each score has a term of its own.
         let row = mask.and_then(|mask| mask.shape.iter().nth_back(1));
         let few = if row.is_some_and(|row| *row != 1) { 64 } else { 96 };
-        first.extend(variants_by_estimates(target, [&heads, queries, &keys.shape[2]], few));
+        first.extend(variants_by_estimates(target, [&heads, queries, &keys.shape[2]], few).0);
         return Some(Variants(first));
     }
     let tiles = &tiles(queries, QUERIES) * &heads;
@@ -88,28 +88,23 @@ pub(crate) fn variants_of_attention(target: &Target, body: &Graph) -> Option<Var
 /// Attention by one to three warpgroups, the last of which always applies: each where it is estimated to take least. Where keys
 /// are known, each has the tiles of keys that suit it; else there is also a variant of two warpgroups with the smallest tiles,
 /// for few keys.
-fn variants_by_estimates(
-    target: &Target,
-    [heads, queries, keys]: [&Dim; 3],
-    few: i64,
-) -> Vec<Variant> {
+fn variants_by_estimates(target: &Target, [heads, queries, keys]: [&Dim; 3], few: i64) -> Variants {
     let cores = Dim::from(i64::from(target.cores));
-    let most = |consumers: i64| if consumers == 3 { few } else { KEYS[0] };
+    let of_block = |tile: &AttentionTile, of_tile: i64| {
+        &(&tiles(keys, of_tile) * &Dim::from(tile.each)) + &Dim::from(tile.first)
+    };
     let time = |consumers: i64, of_tile: i64| {
         let tile = AttentionTile::of(consumers, of_tile);
         let blocks = &tiles(queries, QUERIES * consumers) * heads;
         let waves = blocks.ceil_div(&cores).expect("a GPU has multiprocessors");
-        let each = &(&tiles(keys, of_tile) * &Dim::from(tile.each)) + &Dim::from(tile.first);
-        &(&waves * &each) + &Dim::from(tile.launch)
+        &(&waves * &of_block(&tile, of_tile)) + &Dim::from(tile.launch)
     };
+    // Of keys whose number is not known no tile is told from others: the largest is the first.
     let suits = |consumers: i64| {
-        let Some(keys) = keys.known() else { return most(consumers) };
-        let time = |&of_tile: &i64| {
-            let tile = AttentionTile::of(consumers, of_tile);
-            tile.first + ceil(keys, of_tile) * tile.each
-        };
-        let fits = KEYS.into_iter().filter(|&of_tile| of_tile <= most(consumers));
-        fits.min_by_key(time).unwrap_or(few)
+        let most = if consumers == 3 { few } else { KEYS[0] };
+        let time =
+            |&of_tile: &i64| of_block(&AttentionTile::of(consumers, of_tile), of_tile).known();
+        KEYS.into_iter().filter(|&of_tile| of_tile <= most).min_by_key(time).unwrap_or(few)
     };
     let mut kinds = vec![("narrow", 1, suits(1)), ("tall", 3, suits(3))];
     if keys.known().is_none() {
@@ -123,13 +118,11 @@ fn variants_by_estimates(
         let parameters = Some(Parameters::Fmha(FmhaParameters { consumers, keys, stages }));
         Variant { name, when: When::Fastest(times[number..].to_vec()), parameters }
     });
-    let mut variants: Vec<Variant> = of_kind.collect();
-    let known: Option<Vec<i64>> = times.iter().map(Dim::known).collect();
-    if let Some(known) = known {
-        let least = (0..known.len()).min_by_key(|&number| known[number]).unwrap_or(0);
-        variants = vec![variants.swap_remove(least)];
+    let mut variants = Variants(of_kind.collect());
+    if let Ok(least) = variants.choose(&Bindings::new()) {
+        variants.0 = vec![variants.0.swap_remove(least)];
     }
-    if let Some(last) = variants.last_mut() {
+    if let Some(last) = variants.0.last_mut() {
         last.when = When::Always;
     }
     variants
