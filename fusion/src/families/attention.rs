@@ -4,7 +4,7 @@ use crate::base::parameters::{FmhaParameters, Parameters};
 use crate::base::sizes::tiles;
 use crate::base::variants::{ANY, Variant, Variants, When};
 use crate::families::calls::{at_least, at_most};
-use crate::families::estimates::AttentionTile;
+use crate::families::estimates::{ATTENTION_LAUNCH, attention_block};
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
@@ -90,20 +90,16 @@ pub(crate) fn variants_of_attention(target: &Target, body: &Graph) -> Option<Var
 /// for few keys.
 fn variants_by_estimates(target: &Target, [heads, queries, keys]: [&Dim; 3], few: i64) -> Variants {
     let cores = Dim::from(i64::from(target.cores));
-    let of_block = |tile: &AttentionTile, of_tile: i64| {
-        &(&tiles(keys, of_tile) * &Dim::from(tile.each)) + &Dim::from(tile.first)
-    };
     let time = |consumers: i64, of_tile: i64| {
-        let tile = AttentionTile::of(consumers, of_tile);
         let blocks = &tiles(queries, QUERIES * consumers) * heads;
         let waves = blocks.ceil_div(&cores).expect("a GPU has multiprocessors");
-        &(&waves * &of_block(&tile, of_tile)) + &Dim::from(tile.launch)
+        let launch = Dim::from(ATTENTION_LAUNCH * (consumers - 1));
+        &(&waves * &attention_block([consumers, of_tile], keys)) + &launch
     };
     // Of keys whose number is not known no tile is told from others: the largest is the first.
     let suits = |consumers: i64| {
         let most = if consumers == 3 { few } else { KEYS[0] };
-        let time =
-            |&of_tile: &i64| of_block(&AttentionTile::of(consumers, of_tile), of_tile).known();
+        let time = |&of_tile: &i64| attention_block([consumers, of_tile], keys).known();
         KEYS.into_iter().filter(|&of_tile| of_tile <= most).min_by_key(time).unwrap_or(few)
     };
     let mut kinds = vec![("narrow", 1, suits(1)), ("tall", 3, suits(3))];

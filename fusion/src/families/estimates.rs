@@ -9,7 +9,8 @@
 //! 1 to 6000 rows, and of 1024 to 8192 columns and depth), for 38 of which the estimates choose the fastest shape, or one of at
 //! most 1.05 times its time; and of 7 attentions.
 
-use crate::base::sizes::ceil;
+use crate::base::sizes::{ceil, tiles};
+use graphene_frontend::dim::Dim;
 
 /// Bytes of a step's depth.
 const DEPTH: i64 = 128;
@@ -210,31 +211,19 @@ pub(crate) fn best_shape(of: &Sizes, rows: i64) -> Tile {
     best.map_or(SHAPES[SHAPES.len() - 1], |(shape, _)| shape)
 }
 
+/// By the number of warpgroups: nanoseconds of a key of attention.
+const KEY: [f64; 3] = [5.0, 7.7, 10.4];
+/// What a launch of attention takes for each warpgroup beyond the first.
+pub(crate) const ATTENTION_LAUNCH: i64 = 305;
+
 /// What attention of heads of 64 elements takes for a block's queries and all keys: of so many warpgroups, and tiles of so many
 /// keys. Each tile has a fixed cost, and the softmax of the first overlaps with nothing; warpgroups share the tensor cores and
 /// the vector units.
-pub(crate) struct AttentionTile {
-    /// Before the first tile of keys.
-    pub(crate) first: i64,
-    /// For each tile of keys.
-    pub(crate) each: i64,
-    /// A launch of so many warpgroups, beyond that of one.
-    pub(crate) launch: i64,
-}
-
-/// By the number of warpgroups: nanoseconds of a key.
-const KEY: [f64; 3] = [5.0, 7.7, 10.4];
-
-impl AttentionTile {
-    pub(crate) fn of(consumers: i64, keys: i64) -> Self {
-        let (others, count) = (consumers - 1, keys as f64);
-        let of_key = KEY[others.clamp(0, 2) as usize];
-        Self {
-            first: 820 + (4.5 * count) as i64 * others,
-            each: 166 + (of_key * count) as i64,
-            launch: 305 * others,
-        }
-    }
+pub(crate) fn attention_block([consumers, of_tile]: [i64; 2], keys: &Dim) -> Dim {
+    let (others, count) = (consumers - 1, of_tile as f64);
+    let first = 820 + (4.5 * count) as i64 * others;
+    let each = 166 + (KEY[others.clamp(0, 2) as usize] * count) as i64;
+    &(&tiles(keys, of_tile) * &Dim::from(each)) + &Dim::from(first)
 }
 
 #[cfg(test)]
