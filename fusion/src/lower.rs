@@ -330,15 +330,9 @@ impl Lowering<'_> {
         if innermost.is_some() {
             self.reordered.extend(writes.iter().copied().zip(outputs.iter().cloned()));
         }
-        let in_place = match group.family {
-            Family::Pointwise => self.in_place_pairs(&inputs, &outputs),
-            Family::Normalization if self.normalises_in_place(group, &writes) => {
-                let mut pairs = self.in_place_pairs(&inputs, &outputs);
-                pairs.retain(|&(_, input)| input == 0);
-                pairs
-            }
-            _ => Vec::new(),
-        };
+        let norm = self.normalises_in_place(group, &writes);
+        let mut in_place = self.in_place_pairs(&inputs, &outputs);
+        in_place.retain(|(_, input)| group.family == Family::Pointwise || norm && *input == 0);
         let nodes = group.nodes.iter().map(|&id| self.graph.node(id).name().to_owned()).collect();
         let is_left = group.executor == Executor::Library;
         self.program.steps.push(Step {
@@ -413,6 +407,7 @@ impl Lowering<'_> {
         let once = node.inputs().iter().filter(|&&input| input == node.input(0)).count() == 1;
         let in_f32 = self.graph.ty(y).dtype == DType::F32;
         let fused = self.granularity == Granularity::Fused && self.target.kind == Kind::Cpu;
+        let norm = norm && group.family == Family::Normalization;
         fused && norm && once && in_f32 && id.value() == y
     }
 
