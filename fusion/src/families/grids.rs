@@ -40,10 +40,7 @@ const RESIDENT: i64 = 1536;
 pub(crate) fn of_loop(items: Option<i64>, target: &Target) -> [i64; 2] {
     let items = items.unwrap_or(MANY).max(1);
     let cores = i64::from(target.cores.max(1));
-    let mut threads = MOST_THREADS;
-    while threads > WARP && ceil(items, threads) < cores {
-        threads /= 2;
-    }
+    let threads = halved(MOST_THREADS, |threads| threads <= WARP || ceil(items, threads) >= cores);
     [threads, ceil(items, threads).min(cores * (RESIDENT / threads))]
 }
 
