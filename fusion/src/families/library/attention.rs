@@ -109,12 +109,16 @@ pub(crate) fn spelled(graph: &Graph, by: AttentionBy) -> Rebuilt<Graph> {
     rebuilt(graph, |mut at, _, inputs| {
         let Op::Attention(attrs) = at.node.op() else { return Ok(None) };
         let attrs = without_guard(graph, at.node, attrs);
-        let way = way(graph, at.node, &attrs, by);
-        if way == Way::MatMuls {
+        let call = is_sdpa(graph, at.node, &attrs);
+        let kernel = attrs.fill == f32::NEG_INFINITY && widths(graph, at.node).is_some();
+        let plain = !attrs.guarded && attrs.softcap == 0.0;
+        let pays = if call { plain && by == AttentionBy::MatMuls } else { plain || !kernel };
+        if pays && has_matmuls(graph, at.node, &attrs) {
             return matmuls(at, &attrs, inputs).map(Some);
         }
         let mut inputs = inputs.to_vec();
-        if let (Way::Call, &[_, _, _, Some(mask)]) = (way, &inputs[..])
+        if let &[_, _, _, Some(mask)] = &inputs[..]
+            && call
             && at.graph.ty(mask).dtype == DType::Bool
         {
             let dtype = at.node.outputs()[0].dtype;
@@ -161,16 +165,6 @@ pub enum AttentionBy {
     MatMuls,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// By one call, from a mask of numbers.
-    Call,
-    /// By one kernel.
-    Kernel,
-    /// By matmuls and a softmax.
-    MatMuls,
-}
-
 /// The attributes without a guard against NaN, where no row of finite operands needs it: nothing is masked, or masked by
 /// finite numbers.
 fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> AttentionAttrs {
@@ -189,17 +183,6 @@ fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> Attentio
 fn has_matmuls(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
     let heads = |place: usize| graph.ty(node.input(place)?).shape.get(1);
     !attrs.causal && heads(0) == heads(1) && is_real(node.outputs()[0].dtype)
-}
-
-fn way(graph: &Graph, node: &Node, attrs: &AttentionAttrs, by: AttentionBy) -> Way {
-    let AttentionAttrs { softcap, guarded, fill, .. } = *attrs;
-    let spells = has_matmuls(graph, node, attrs);
-    let plain = spells && !guarded && softcap == 0.0;
-    if is_sdpa(graph, node, attrs) {
-        return if by == AttentionBy::MatMuls && plain { Way::MatMuls } else { Way::Call };
-    }
-    let kernel = fill == f32::NEG_INFINITY && widths(graph, node).is_some();
-    if plain || spells && !kernel { Way::MatMuls } else { Way::Kernel }
 }
 
 impl InPlace<'_> {
