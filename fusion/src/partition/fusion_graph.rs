@@ -13,7 +13,7 @@ use crate::families::kernels::{Numbers, adds_integers};
 use crate::families::layout::{Layouts, is_view};
 use crate::partition::set::{OpId, Set};
 use crate::rewrite::integers::multiplies_narrow;
-use graphene_frontend::{Bindings, DType, Dim, Graph, Node, NodeId, Op, TensorType, ValueId};
+use graphene_frontend::{Bindings, DType, Dim, Graph, Node, NodeId, Op, ValueId};
 use graphene_ir::target::{Kind, Target};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter::successors;
@@ -315,16 +315,15 @@ impl<'a> FusionGraph<'a> {
             }
             Op::MatMul | Op::Conv(_) if target.kind == Kind::Cpu && is_narrow() => Role::Integers,
             Op::Gather { axis: 0 } if first_is_real => Role::Lookup,
-            op if first_is_real => match row_axis(op, ty(0).map_or(0, TensorType::rank)) {
-                Some((first, inner)) => {
-                    let mut reduced = ty(0).map_or(Vec::new(), |ty| ty.shape.clone());
-                    reduced[first..].fill(Dim::from(1));
-                    let (full, reduced) = (reads[0].shape, self.intern(&reduced));
-                    Role::Row(Row { first, full, reduced, inner })
-                }
-                None => Role::Alone,
-            },
-            _ => Role::Alone,
+            op => {
+                let rows = ty(0).filter(|_| first_is_real);
+                let rows = rows.and_then(|ty| Some((ty, row_axis(op, ty.rank())?)));
+                let Some((ty, (first, inner))) = rows else { return Role::Alone };
+                let mut reduced = ty.shape.clone();
+                reduced[first..].fill(Dim::from(1));
+                let (full, reduced) = (reads[0].shape, self.intern(&reduced));
+                Role::Row(Row { first, full, reduced, inner })
+            }
         }
     }
 
