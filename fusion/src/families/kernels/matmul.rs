@@ -51,12 +51,10 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         _ => (summed(body, &matmuls)?, None),
     };
     let given = body.given();
+    // No other addend is made of the sum.
     let is_sum = |of: ValueId| of == sum || Some(of) == value;
-    let stops = |value| if is_sum(value) { Walk::Stop } else { Walk::On };
-    let mut values = leaves(body, &given, &stops);
-    values.extend(leaves(body, &others, &|_| Walk::On));
-    values.sort_unstable();
-    values.dedup();
+    let stops = |of| if is_sum(of) { Walk::Stop } else { Walk::On };
+    let values = leaves(body, &[&given[..], &others].concat(), &stops);
     let order: Vec<ValueId> = [sum].iter().chain(&values).chain(&value).copied().collect();
     let mut total = Function::input(0);
     for other in &others {
