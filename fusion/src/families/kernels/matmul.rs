@@ -92,12 +92,11 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     };
     let columns = shape[rank - 1].clone();
     for (i, term) in terms.iter().enumerate() {
-        let name = if i == 0 { "K".to_owned() } else { format!("K_{}", i + 1) };
-        dims.insert(name, term.depth.clone());
+        let named = |of: &str| if i == 0 { of.to_owned() } else { format!("{of}_{}", i + 1) };
+        dims.insert(named("K"), term.depth.clone());
         if a_strided {
-            let name = if i == 0 { "A_row".to_owned() } else { format!("A_row_{}", i + 1) };
             let packed = if a_transposed { &rows } else { &term.depth };
-            dims.insert(name, term.apart.as_ref().unwrap_or(packed).clone());
+            dims.insert(named("A_row"), term.apart.as_ref().unwrap_or(packed).clone());
         }
     }
     dims.extend(by_name([("M", rows), ("N", columns), ("batch", batch)]));
