@@ -208,7 +208,6 @@ fn constant(tensor: &Tensor, most: f64) -> Result<Function, Refusal> {
 }
 
 fn cast(x: Function, from: DType, to: DType) -> Result<Function, Refusal> {
-    let integer = |dtype: DType| dtype.is_integer();
     scalar(from)?;
     Ok(match to {
         DType::F32 => x,
@@ -216,12 +215,12 @@ fn cast(x: Function, from: DType, to: DType) -> Result<Function, Refusal> {
         DType::Bool if from == DType::Bool => x,
         DType::Bool => x.binary(Of2::Unequal, 0.0),
         // Towards zero; what single precision holds beyond its digits is an integer already. NaN is 0, as where it is stored.
-        _ if integer(to) && from.is_float() => {
+        _ if to.is_integer() && from.is_float() => {
             let sign = x.clone().unary(Of1::Sign);
             let whole = x.clone().unary(Of1::Abs).unary(Of1::Floor) * sign;
             x.unary(Of1::IsNan).select(0.0, whole)
         }
-        _ if integer(to) && from == DType::Bool => x,
+        _ if to.is_integer() && from == DType::Bool => x,
         _ => return Err(Refusal::Integers),
     })
 }
