@@ -52,10 +52,8 @@ impl Operands<'_> {
             _ => return Ok(false),
         };
         let TypedOperand { scalar, view: image, .. } = self.read(windows.x)?;
-        let outputs = (0..self.site.step.outputs.len()).map(super::StepOperand::Output);
-        let outputs = outputs.map(|output| Ok(self.site.operand(output)?.view));
-        let mut images = outputs.collect::<Result<Vec<_>, Refusal>>()?;
-        images.push(image);
+        let outputs = self.site.step.outputs.iter().map(|output| &output.view);
+        let images: Vec<&View> = outputs.chain([image]).collect();
         let lie = filters.is_none_or(|view| weights_lie_channels_last(view, windows.group));
         if !lie || !images.iter().all(|view| lies_channels_last(view)) {
             return Ok(false);
