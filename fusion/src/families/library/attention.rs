@@ -235,9 +235,7 @@ pub fn sdpa(program: &Program, step: &Step) -> Option<Sdpa> {
     let body = &*step.body;
     let node = body.only_operation()?;
     let Op::Attention(attrs) = node.op() else { return None };
-    let numbers = |mask: ValueId| body.ty(mask).dtype != DType::Bool;
-    let mask = node.input(3);
-    if step.family != Family::Fmha || !is_sdpa(body, node, attrs) || !mask.is_none_or(numbers) {
+    if step.family != Family::Fmha || !is_sdpa(body, node, attrs) {
         return None;
     }
     let dtype = node.outputs()[0].dtype;
@@ -246,7 +244,8 @@ pub fn sdpa(program: &Program, step: &Step) -> Option<Sdpa> {
         heads(number, operand)
     };
     let read = |place: usize| input(node.input(place)?);
-    let mask = if_any(mask, |mask| input(mask).map(broadcast))?;
+    // Only of numbers: a mask of truth values has other elements.
+    let mask = if_any(node.input(3), |mask| input(mask).map(broadcast))?;
     let aligned = |heads: &Heads| {
         let strides = heads.modes[..3].iter().map(|mode| &mode.stride);
         let mut begin = strides.chain([&heads.pointer.offset]);
