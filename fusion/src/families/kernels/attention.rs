@@ -2,7 +2,8 @@
 
 use super::operand::{forward, spread};
 use super::{
-    Dims, Launch, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, by_name, ensure, tiles,
+    Dims, Launch, Made, Pointer, Refusal, Site, StepOperand, TypedOperand, WIDTH, by_name, ensure,
+    tiles,
 };
 use crate::base::parameters::{FmhaParameters, Parameters};
 use crate::base::sizes::is_multiple;
@@ -70,10 +71,11 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         if let Some(group) = &group {
             one_query(&mut fmha, &mut dims, group);
         }
-        match by_threads {
-            Some(of) => decode(site, (group, of), &fmha, &dims, &pointers),
-            None => launch(site, variant, &fmha, &mut dims, &pointers),
-        }
+        let made = match by_threads {
+            Some(of) => decode(site, (group, of), fmha)?,
+            None => tiled(site, variant, fmha, &mut dims)?,
+        };
+        Ok(site.launch(made, &dims, pointers.clone()))
     })
 }
 
@@ -100,27 +102,20 @@ fn one_query(fmha: &mut Fmha, dims: &mut Dims, group: &Dim) {
 fn decode(
     site: &Site<'_>,
     (group, &Decode { parts, consumers, .. }): (Option<Dim>, &Decode),
-    fmha: &Fmha,
-    dims: &Dims,
-    pointers: &[Pointer],
-) -> Result<Launch, Refusal> {
+    fmha: Fmha,
+) -> Result<Made, Refusal> {
     let few = group.and_then(|group| group.known()).unwrap_or(1);
-    let fmha = Fmha { arch: site.arch, tf32: false, few, parts, consumers, ..fmha.clone() }.ahead();
-    Ok(site.launch((fmha.decode()?, fmha.numbers()), dims, pointers.to_vec()))
+    let fmha = Fmha { arch: site.arch, tf32: false, few, parts, consumers, ..fmha }.ahead();
+    Ok((fmha.decode()?, fmha.numbers()))
 }
 
-fn launch(
-    site: &Site<'_>,
-    variant: &Variant,
-    fmha: &Fmha,
-    dims: &mut Dims,
-    pointers: &[Pointer],
-) -> Result<Launch, Refusal> {
+/// By tiles of queries and keys, as a variant has them.
+fn tiled(site: &Site<'_>, variant: &Variant, fmha: Fmha, dims: &mut Dims) -> Result<Made, Refusal> {
     let hopper = site.arch.has(Feature::Wgmma) && fmha.scalar != Scalar::F32;
     let fmha = match variant.parameters {
         None => named(site, variant.name, fmha, hopper),
         Some(Parameters::Fmha(FmhaParameters { consumers, keys, stages })) if hopper => {
-            Fmha { consumers, keys, stages, ..fmha.clone() }
+            Fmha { consumers, keys, stages, ..fmha }
         }
         Some(_) => return Err(Refusal::Operation("attention by other parameters")),
     };
@@ -132,11 +127,11 @@ fn launch(
     dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
     let ampere = || site.arch.needs(fmha.ampere_features()).and_then(|()| fmha.ampere());
     let kernel = if hopper { fmha.kernel() } else { ampere() };
-    Ok(site.launch((kernel?, fmha.numbers()), dims, pointers.to_vec()))
+    Ok((kernel?, fmha.numbers()))
 }
 
 /// Attention as the variant of this name has it, with as many keys as fit.
-fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
+fn named(site: &Site<'_>, name: &str, fmha: Fmha, hopper: bool) -> Fmha {
     let consumers = if hopper && name == "wide" { 2 } else { 1 };
     let most = match (hopper, fmha.scalar) {
         (true, _) => 128,
@@ -145,7 +140,7 @@ fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
         (false, _) if fmha.head_dim.max(fmha.value_dim) > 128 => 32,
         (false, _) => 64,
     };
-    let mut fmha = Fmha { consumers, keys: most, ..fmha.clone() };
+    let mut fmha = Fmha { consumers, keys: most, ..fmha };
     let bytes = |fmha: &Fmha| if hopper { fmha.bytes() } else { fmha.ampere_bytes() };
     // Where it is written for an architecture before the target's, it has no more than that.
     let arch = if hopper { Arch::Sm90a } else { fmha.arch };
