@@ -257,12 +257,10 @@ fn same_bytes(at: &mut InPlace<'_>, input: Option<ValueId>) -> Replaced {
     let (dtype, mut chain) = (node.outputs()[0].dtype, vec![(node.op().clone(), None)]);
     let mut views = Vec::new();
     while graph.ty(bytes).dtype != dtype {
+        let (made, passed) = under_views(graph, bytes);
+        bytes = made;
+        views.extend(passed);
         let (x, constant) = match graph.operation(bytes) {
-            (view, &[Some(x)]) if is_view(view) => {
-                views.push(view.clone());
-                bytes = x;
-                continue;
-            }
             (Op::Cast { .. } | Op::Unary(Unary::Round | Unary::Relu), &[Some(x)]) => (x, None),
             (Op::Binary(_), &[Some(x), Some(c)]) => {
                 let constant = graph.constant(c).filter(|c| c.len() == 1);
@@ -297,12 +295,24 @@ fn same_bytes(at: &mut InPlace<'_>, input: Option<ValueId>) -> Replaced {
 }
 
 /// Whether an operation gives its elements in their order, or those of a transposition.
-fn is_view(op: &Op) -> bool {
+pub(super) fn is_view(op: &Op) -> bool {
     matches!(op, Op::Reshape(_) | Op::Transpose(_))
 }
 
+/// What a value is under such views, and these, the last one first.
+pub(super) fn under_views(graph: &Graph, value: ValueId) -> (ValueId, Vec<Op>) {
+    let (mut of, mut views) = (value, Vec::new());
+    while let (view, &[Some(x)]) = graph.operation(of)
+        && is_view(view)
+    {
+        views.push(view.clone());
+        of = x;
+    }
+    (of, views)
+}
+
 /// A value under views, the last one first.
-fn viewed(at: &mut InPlace<'_>, value: ValueId, views: Vec<Op>) -> Rebuilt<ValueId> {
+pub(super) fn viewed(at: &mut InPlace<'_>, value: ValueId, views: Vec<Op>) -> Rebuilt<ValueId> {
     views.into_iter().rev().try_fold(value, |value, view| at.add(view, &[value]))
 }
 
@@ -453,14 +463,8 @@ fn unshared(graph: &Graph) -> Rebuilt<Graph> {
 }
 
 /// Bytes under views, less a zero point, as reals under the views.
-fn viewed_last(at: &mut InPlace<'_>, mut bytes: ValueId, zero: Option<ValueId>) -> Replaced {
-    let mut views = Vec::new();
-    while let (view, &[Some(x)]) = at.graph.operation(bytes)
-        && is_view(view)
-    {
-        views.push(view.clone());
-        bytes = x;
-    }
+fn viewed_last(at: &mut InPlace<'_>, bytes: ValueId, zero: Option<ValueId>) -> Replaced {
+    let (bytes, views) = under_views(at.graph, bytes);
     let rank = |value: ValueId| at.graph.ty(value).rank();
     let made = at.graph.node(bytes.node).is_operation();
     if views.is_empty() || !made || zero.is_some_and(|zero| rank(zero) > rank(bytes)) {

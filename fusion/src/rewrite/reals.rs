@@ -5,7 +5,7 @@
 //! the byte is (but for the sign of zero). So images between two operators stay reals, and conversions are part of what makes
 //! them. Matmuls of such numbers run on tensor cores, with operands in fp16 and sums in fp32.
 
-use super::integers::{in_order, is_byte, number, range_of};
+use super::integers::{in_order, is_byte, is_view, number, range_of, under_views, viewed};
 use super::ranges::either;
 use super::tidy::pruned;
 use crate::base::rebuild::{InPlace, Rebuilt, Replaced, rebuilt};
@@ -229,15 +229,13 @@ fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
 
 /// Whole numbers in fp16. They are converted before changes of view, so that the launch that makes them can store them so.
 fn in_fp16(at: &mut InPlace<'_>, numbers: ValueId) -> Rebuilt<ValueId> {
-    match at.graph.operation(numbers) {
-        (op @ (Op::Reshape(_) | Op::Transpose(_)), &[Some(x)]) => {
-            let op = op.clone();
-            let x = in_fp16(at, x)?;
-            at.add(op, &[x])
-        }
-        (Op::Cast { .. }, &[Some(x)]) if is_byte(at.graph.ty(x).dtype) => at.cast(DType::F16, x),
-        _ => at.cast(DType::F16, numbers),
-    }
+    let (numbers, views) = under_views(at.graph, numbers);
+    let source = match at.graph.operation(numbers) {
+        (Op::Cast { .. }, &[Some(x)]) if is_byte(at.graph.ty(x).dtype) => x,
+        _ => numbers,
+    };
+    let half = at.cast(DType::F16, source)?;
+    viewed(at, half, views)
 }
 
 /// Half precision holds all whole numbers up to this one.
@@ -249,9 +247,9 @@ fn furthest([low, high]: [f32; 2]) -> f32 {
 
 /// An upper bound of the magnitude of 32-bit integers that are bytes, or differences of two bytes.
 fn largest(graph: &Graph, integers: ValueId) -> Option<f32> {
+    let integers = graph.through(integers, is_view);
     match graph.operation(integers) {
         _ if graph.ty(integers).dtype != DType::I32 => None,
-        (Op::Reshape(_) | Op::Transpose(_), &[Some(x)]) => largest(graph, x),
         (Op::Binary(Binary::Sub), &[Some(a), Some(b)]) => {
             Some(largest_of_bytes(graph, a)? + largest_of_bytes(graph, b)?)
         }
@@ -261,8 +259,8 @@ fn largest(graph: &Graph, integers: ValueId) -> Option<f32> {
 
 /// The same of bytes, of reals of a known range that were converted, and of a constant of one element.
 fn largest_of_bytes(graph: &Graph, integers: ValueId) -> Option<f32> {
+    let integers = graph.through(integers, is_view);
     match graph.operation(integers) {
-        (Op::Reshape(_) | Op::Transpose(_), &[Some(x)]) => largest_of_bytes(graph, x),
         (Op::Cast { .. }, &[Some(x)]) if is_byte(graph.ty(x).dtype) => {
             Some(furthest(range_of(graph.ty(x).dtype)))
         }
@@ -274,26 +272,23 @@ fn largest_of_bytes(graph: &Graph, integers: ValueId) -> Option<f32> {
 
 /// Integers in single precision, if they are bytes, or bytes less bytes.
 fn difference(at: &mut InPlace<'_>, integers: ValueId) -> Replaced {
-    match at.graph.operation(integers) {
-        (op @ (Op::Reshape(_) | Op::Transpose(_)), &[Some(x)]) => {
-            let op = op.clone();
-            difference(at, x)?.map(|real| at.add(op, &[real])).transpose()
-        }
+    let (integers, views) = under_views(at.graph, integers);
+    let real = match at.graph.operation(integers) {
         // Integers of fewer bits wrap.
         (Op::Binary(Binary::Sub), &[Some(a), Some(b)])
             if at.graph.ty(integers).dtype == DType::I32 =>
         {
             let [a, b] = [bytes(at, a, By::Conversion)?, bytes(at, b, By::Conversion)?];
-            let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
-            less(at, a, b).map(Some)
+            a.zip(b).map(|(a, b)| less(at, a, b)).transpose()?
         }
         (Op::Cast { to: DType::I32, .. }, &[Some(x)])
             if is_exact(at.graph, x) && Range::of(at.graph, x, DEEPEST).nan == NaN::Never =>
         {
-            at.cast(DType::F32, x).map(Some)
+            Some(at.cast(DType::F32, x)?)
         }
-        _ => bytes(at, integers, By::Conversion),
-    }
+        _ => bytes(at, integers, By::Conversion)?,
+    };
+    real.map(|real| viewed(at, real, views)).transpose()
 }
 
 /// One number less another.
@@ -324,27 +319,25 @@ enum By {
 
 /// Integers in single precision, if they are bytes.
 fn bytes(at: &mut InPlace<'_>, integers: ValueId, by: By) -> Replaced {
+    let (integers, views) = under_views(at.graph, integers);
     let dtype = at.graph.ty(integers).dtype;
-    match at.graph.operation(integers) {
-        (op @ (Op::Reshape(_) | Op::Transpose(_)), &[Some(x)]) => {
-            let op = op.clone();
-            bytes(at, x, by)?.map(|real| at.add(op, &[real])).transpose()
-        }
+    let real = match at.graph.operation(integers) {
         (Op::Cast { .. }, &[Some(x)]) if is_clamped(at.graph, x, dtype, by) => {
-            at.cast(DType::F32, x).map(Some)
+            Some(at.cast(DType::F32, x)?)
         }
         (Op::Cast { to: DType::I32, .. }, &[Some(x)]) if is_byte(at.graph.ty(x).dtype) => {
-            bytes(at, x, by)
+            bytes(at, x, by)?
         }
         (Op::Constant(tensor), _) if tensor.len() == 1 => {
             let shape = tensor.shape().to_vec();
             let number = number(at.graph, integers).filter(|x| (-128.0..=255.0).contains(x));
             let real = |number| Tensor::from_vec(shape, vec![number]).expect("one number");
-            Ok(number.map(|number| at.constant(real(number))))
+            number.map(|number| at.constant(real(number)))
         }
-        _ if is_byte(dtype) && by == By::Conversion => at.cast(DType::F32, integers).map(Some),
-        _ => Ok(None),
-    }
+        _ if is_byte(dtype) && by == By::Conversion => Some(at.cast(DType::F32, integers)?),
+        _ => None,
+    };
+    real.map(|real| viewed(at, real, views)).transpose()
 }
 
 /// Whether reals are whole numbers, and bytes: such ones, or of either type where integers are wider. As integers, NaN is 0 with
@@ -436,7 +429,7 @@ impl Range {
         let (x, by) = ((*inputs.first()?)?, inputs.get(1).copied().flatten());
         let constant = by.and_then(|by| number(graph, by));
         let made = match op {
-            Op::Reshape(_) | Op::Transpose(_) => Self::of(graph, x, depth),
+            view if is_view(view) => Self::of(graph, x, depth),
             Op::Cast { to: DType::F32 | DType::F16, .. } if is_byte(graph.ty(x).dtype) => {
                 Range { ends: range_of(graph.ty(x).dtype), whole: true, ..Self::ALL }
             }
