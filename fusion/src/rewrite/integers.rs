@@ -166,6 +166,18 @@ impl InPlace<'_> {
         let wide = self.cast(DType::I32, bytes)?;
         self.with(Binary::Sub, wide, zero)
     }
+
+    /// A number for each filter, or one for all, in a shape that broadcasts to images of so many axes.
+    pub(super) fn per_filter(&mut self, numbers: Vec<f32>, axes: usize) -> ValueId {
+        let shape = [vec![numbers.len()], vec![1; axes]].concat();
+        self.constant(Tensor::from_vec(shape, numbers).expect("a dim of all of them"))
+    }
+}
+
+/// The numbers that a constant is; those that stand for one that is left out.
+pub(super) fn known(graph: &Graph, value: Option<ValueId>, none: &[f32]) -> Option<Vec<f32>> {
+    let Some(value) = value else { return Some(none.to_vec()) };
+    Some(graph.constant(value)?.as_slice::<f32>().ok()?.to_vec())
 }
 
 /// Whether a pooling takes the largest of windows that each have an element of the image: of nothing, the largest is less
@@ -326,23 +338,17 @@ fn multiplied(mut at: InPlace<'_>, inputs: &[Option<ValueId>], divisor: f32) -> 
         let scale = image.scale.map_or(Some(1.0), |scale| number(graph, scale))?;
         let weight = Weight::of(graph, w).filter(|weight| weight.is_taken(graph, op))?;
         let scales = weight.scales_along(graph, usize::from(*op == Op::MatMul))?;
-        let elements = |bias| Some(graph.constant(bias)?.as_slice::<f32>().ok()?.to_vec());
-        let bias = inputs.get(2).copied().flatten().map_or(Some(Vec::new()), elements)?;
+        let bias = known(graph, inputs.get(2).copied().flatten(), &[])?;
         Some((image, scale, weight, scales, bias))
     };
     let Some((image, scale, weight, scales, bias)) = found() else { return Ok(None) };
-    // One number for each filter, in a shape that broadcasts to the result.
-    let mut shape = vec![scales.len()];
-    if let Op::Conv(attrs) = op {
-        shape.extend(attrs.strides.iter().map(|_| 1));
-    }
-    let each = |numbers: Vec<f32>| Tensor::from_vec(shape.clone(), numbers).expect("one for each");
+    let axes = if let Op::Conv(attrs) = op { attrs.strides.len() } else { 0 };
     let factor = f64::from(scale) / f64::from(divisor);
     let factors = scales.iter().map(|&own| (f64::from(own) * factor) as f32).collect();
-    let factors = at.constant(each(factors));
+    let factors = at.per_filter(factors, axes);
     let biases = (!bias.is_empty()).then(|| {
         let bias = bias.iter().map(|&own| (f64::from(own) / f64::from(divisor)) as f32);
-        at.constant(each(bias.collect()))
+        at.per_filter(bias.collect(), axes)
     });
     let x = at.centered(image.bytes, image.zero)?;
     let integers = weight.integers(&mut at)?;

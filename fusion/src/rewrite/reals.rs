@@ -5,7 +5,7 @@
 //! the byte is (but for the sign of zero). So images between two operators stay reals, and conversions are part of what makes
 //! them. Matmuls of such numbers run on tensor cores, with operands in fp16 and sums in fp32.
 
-use super::integers::{in_order, is_byte, is_view, number, range_of, under_views, viewed};
+use super::integers::{in_order, is_byte, is_view, known, number, range_of, under_views, viewed};
 use super::ranges::either;
 use super::tidy::pruned;
 use crate::base::rebuild::{InPlace, Rebuilt, Replaced, rebuilt};
@@ -183,26 +183,17 @@ fn scaled_wide_conv(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Replace
     if others.into_iter().any(|size| *size != 1) {
         return Ok(None);
     }
-    let known = || {
-        let elements = |value| Some(at.graph.constant(value)?.as_slice::<f32>().ok()?.to_vec());
-        let scale = |value: Option<ValueId>| value.map_or(Some(vec![1.0]), elements);
-        let bias = bias.first().copied().flatten();
-        Some((scale(image)?, scale(filters)?, bias.map_or(Some(Vec::new()), elements)?))
-    };
-    let Some((image, mut factors, bias)) = known() else { return Ok(None) };
+    let scale = |value| known(at.graph, value, &[1.0]);
+    let bias = known(at.graph, bias.first().copied().flatten(), &[]);
+    let scales = scale(image).zip(scale(filters)).zip(bias);
+    let Some(((image, mut factors), bias)) = scales else { return Ok(None) };
     factors.iter_mut().for_each(|factor| *factor *= image[0]);
-    // One for each filter, in a shape that broadcasts to the result.
-    let each = |numbers: Vec<f32>| {
-        let mut shape = vec![1; rank - 1];
-        shape[0] = numbers.len();
-        Tensor::from_vec(shape, numbers).expect("one for each")
-    };
     let wide = Op::WideConv(attrs.clone());
     let operands = [in_fp16(at, x)?, in_fp16(at, w)?];
     let sum = at.add(wide, &operands)?;
-    let factors = at.constant(each(factors));
+    let factors = at.per_filter(factors, rank - 2);
     let scaled = at.binary(Binary::Mul, sum, factors)?;
-    let bias = (!bias.is_empty()).then(|| at.constant(each(bias)));
+    let bias = (!bias.is_empty()).then(|| at.per_filter(bias, rank - 2));
     at.with(Binary::Add, scaled, bias).map(Some)
 }
 
