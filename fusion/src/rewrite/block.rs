@@ -19,7 +19,7 @@ const MOST: usize = 96;
 /// What a value about a softmax counts where it crosses a cut.
 const SOFTMAX: isize = 8;
 
-/// A stretch of a graph as a graph of its own. Its nodes are named by numbers: entries of `names`.
+/// A stretch of a graph as a graph of its own, without names.
 #[derive(Clone)]
 pub(crate) struct Block {
     pub(crate) graph: Graph,
@@ -29,6 +29,7 @@ pub(crate) struct Block {
     pub(crate) inputs: Vec<ValueId>,
     /// The values that the outputs stand for.
     pub(crate) outputs: Vec<ValueId>,
+    /// The names of its operations.
     pub(crate) names: Vec<String>,
 }
 
@@ -102,7 +103,7 @@ fn feeds_a_matmul(graph: &Graph, id: NodeId) -> bool {
 fn carve(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Rebuilt<Block> {
     let (mut constants, mut inputs, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let mut block = Regrown::default();
-    for (number, &id) in operations.iter().enumerate() {
+    for &id in operations {
         let node = graph.node(id);
         block.read(node, |block, value| {
             match graph.constant(value).filter(|tensor| tensor.len() <= SMALL) {
@@ -114,7 +115,7 @@ fn carve(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Rebuilt<Blo
                 }
             }
         })?;
-        block.copy_as(&number.to_string(), id, node)?;
+        block.copy_as("", id, node)?;
         names.push(node.name().to_owned());
     }
     let (first, last) = (operations.first(), operations.last());

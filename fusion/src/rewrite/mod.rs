@@ -30,14 +30,13 @@ pub use tidy::tidy;
 use crate::base::error::FusionError;
 use crate::base::rebuild::{Rebuilt, Regrown};
 use block::{Block, blocks};
-use extract::Programme;
-use graphene_frontend::{Bindings, Graph, Op};
+use extract::{Choice, Programme, extract};
+use graphene_frontend::{Bindings, Graph};
 use graphene_ir::target::Target;
 use rule::Compiled;
-use saturate::{LIMITS, saturate};
+use saturate::{LIMITS, Saturated, saturate};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::mem::take;
 
 /// Times that a graph is cut and saturated; what a cut parted, the next one may join.
 const PASSES: usize = 3;
@@ -138,11 +137,10 @@ struct Rewriter<'a> {
     report: Report,
 }
 
-/// A block's cheapest equal, and what limits there were.
+/// What equals a block, and the cheapest of it.
 struct Equal {
-    graph: Graph,
-    limited: bool,
-    searches_cut: bool,
+    saturated: Saturated,
+    choice: Choice,
     programme: Programme,
 }
 
@@ -158,50 +156,32 @@ impl Rewriter<'_> {
             let number = match known.iter().position(|(other, _)| other.is_alike(&block)) {
                 Some(number) => number,
                 None => {
-                    known.push((block.clone(), self.equal(&block)?));
+                    known.push((block.clone(), self.equal(&block)));
                     known.len() - 1
                 }
             };
-            let (report, equal) = (&mut self.report, &known[number].1);
+            let (report, Equal { saturated, choice, programme }) =
+                (&mut self.report, &known[number].1);
             report.blocks += 1;
-            report.limited += usize::from(equal.limited);
-            report.searches_cut += usize::from(equal.searches_cut);
-            report.programmes += usize::from(equal.programme == Programme::Solved);
-            report.programmes_given_up += usize::from(equal.programme == Programme::GivenUp);
-            splice(&mut result, &block, &equal.graph)?;
+            report.limited += usize::from(saturated.limited);
+            report.searches_cut += usize::from(saturated.terms.analysis.searches_cut > 0);
+            report.programmes += usize::from(*programme == Programme::Solved);
+            report.programmes_given_up += usize::from(*programme == Programme::GivenUp);
+            saturated.splice(choice, &block, &mut result)?;
         }
         Ok(result.finish(graph))
     }
 
     /// The cheapest equal of a block; the report counts it and what its rules said.
-    fn equal(&mut self, block: &Block) -> Rebuilt<Equal> {
+    fn equal(&mut self, block: &Block) -> Equal {
         let saturated = saturate(block, &self.rules, self.target, LIMITS);
         self.report.saturated += 1;
         for (rule, count) in &saturated.fired {
             *self.report.rules.entry(rule).or_default() += count;
         }
-        let name = block.names.first().cloned().unwrap_or_default();
-        let failed = |reason| FusionError::Rebuild { name, op: "a rewritten block", reason };
-        let (graph, programme) = saturated.cheapest(self.hints).map_err(failed)?;
-        let searches_cut = saturated.terms.analysis.searches_cut > 0;
-        Ok(Equal { graph, limited: saturated.limited, searches_cut, programme })
+        let (choice, programme) = extract(&saturated.terms, &saturated.roots, self.hints);
+        Equal { saturated, choice, programme }
     }
-}
-
-/// Adds a block's equal to the result, between the values that the block stands between.
-fn splice(result: &mut Regrown, block: &Block, equal: &Graph) -> Rebuilt<()> {
-    let given = equal.inputs().iter().zip(&block.inputs);
-    let renamed = given.map(|(id, outer)| (id.value(), result.renamed[outer])).collect();
-    let mut own = Regrown { graph: take(&mut result.graph), renamed };
-    for (id, node) in equal.nodes().filter(|(_, node)| *node.op() != Op::Input) {
-        let name = node.name().parse().ok().and_then(|place: usize| block.names.get(place));
-        own.copy_as(name.map_or("", String::as_str), id, node)?;
-    }
-    for ((_, value), outer) in equal.outputs().iter().zip(&block.outputs) {
-        result.renamed.insert(*outer, own.renamed[value]);
-    }
-    result.graph = own.graph;
-    Ok(())
 }
 
 impl Report {

@@ -1,12 +1,14 @@
-//! Saturation of one block: its graph becomes an e-graph, rules are applied until nothing is new, and the
-//! cheapest graph is read back.
+//! Saturation of one block: its graph becomes an e-graph, rules are applied until nothing is new, and what is chosen
+//! of it is read back.
 
 use super::block::Block;
-use super::extract::{Choice, Programme, extract};
+use super::extract::Choice;
 use super::language::{Facts, Head, Term, Terms, add_literal, add_operation, operation};
 use super::rule::Compiled;
+use crate::base::error::FusionError;
+use crate::base::rebuild::{Rebuilt, Regrown};
 use egg::{EGraph, Id};
-use graphene_frontend::{Bindings, Graph, InferError, Op, ValueId};
+use graphene_frontend::{Graph, InferError, Op, ValueId};
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeMap;
 
@@ -25,8 +27,8 @@ pub(crate) const LIMITS: Limits = Limits { rounds: 16, nodes: 20_000 };
 pub(crate) struct Saturated {
     pub(crate) terms: Terms,
     pub(crate) roots: Vec<Id>,
-    /// The classes of the block's operations, by their names.
-    named: Vec<(Id, String)>,
+    /// The classes of the block's operations, and where these stand in it.
+    named: Vec<(Id, usize)>,
     pub(crate) fired: BTreeMap<&'static str, usize>,
     /// Whether a limit ended it before nothing was new.
     pub(crate) limited: bool,
@@ -79,7 +81,7 @@ fn encode(block: &Block, rounds_steps: bool) -> Saturated {
     let mut terms = EGraph::new(Facts::new(inputs, rounds_steps));
     let mut values: BTreeMap<ValueId, Id> = BTreeMap::new();
     let mut named = Vec::new();
-    let mut number = 0;
+    let (mut number, mut place) = (0, 0);
     for (id, node) in graph.nodes() {
         match node.op() {
             Op::Input => {
@@ -95,8 +97,9 @@ fn encode(block: &Block, rounds_steps: bool) -> Saturated {
                     .expect("inference accepted this operation in the block");
                 for (output, &class) in outputs.iter().enumerate() {
                     values.insert(ValueId { node: id, output: output as u32 }, class);
-                    named.push((class, node.name().to_owned()));
+                    named.push((class, place));
                 }
+                place += 1;
             }
         }
     }
@@ -106,62 +109,66 @@ fn encode(block: &Block, rounds_steps: bool) -> Saturated {
 }
 
 impl Saturated {
-    /// The cheapest graph that gives the block's outputs, and what came of the programme that looked for it.
-    ///
-    /// # Errors
-    /// [`InferError`] if an operation refuses its inputs: a defect of inference.
-    pub(crate) fn cheapest(&self, hints: &Bindings) -> Result<(Graph, Programme), InferError> {
-        let (choice, programme) = extract(&self.terms, &self.roots, hints);
+    /// Adds what is chosen to the result, between the values that a block of such terms stands between.
+    pub(crate) fn splice(
+        &self,
+        choice: &Choice,
+        block: &Block,
+        result: &mut Regrown,
+    ) -> Rebuilt<()> {
         // Of operations that became one class, the first one's.
         let mut names = BTreeMap::new();
-        for (class, name) in &self.named {
-            names.entry(self.terms.find(*class)).or_insert_with(|| name.clone());
+        for (class, place) in &self.named {
+            names.entry(self.terms.find(*class)).or_insert(block.names[*place].as_str());
         }
-        let (graph, values) = (Graph::new(), BTreeMap::new());
-        let mut decoder = Decoder { terms: &self.terms, choice: &choice, names, graph, values };
-        for (number, (ty, _)) in self.terms.analysis.inputs.iter().enumerate() {
-            let value = decoder.graph.add_input("", ty.clone())?;
-            let class = self.terms.lookup(Term::leaf(Head::Input(number as u32)));
-            decoder.values.insert(class.expect("inputs are never removed"), value);
+        let mut values = BTreeMap::new();
+        for (number, outer) in (0..).zip(&block.inputs) {
+            let class = self.terms.lookup(Term::leaf(Head::Input(number)));
+            values.insert(class.expect("inputs are never removed"), result.renamed[outer]);
         }
-        for &root in &self.roots {
-            let name = decoder.names.get(&root).cloned().unwrap_or_default();
-            let value = decoder.value(root, &name)?;
-            decoder.graph.add_output("", value);
+        let graph = &mut result.graph;
+        let mut decoder = Decoder { terms: &self.terms, choice, names, graph, values };
+        for (&root, &outer) in self.roots.iter().zip(&block.outputs) {
+            let name = decoder.names.get(&root).copied().unwrap_or_default();
+            let value = decoder.value(root, name).map_err(|reason| {
+                let name = block.names.first().cloned().unwrap_or_default();
+                FusionError::Rebuild { name, op: "a rewritten block", reason }
+            })?;
+            result.renamed.insert(outer, value);
         }
-        Ok((decoder.graph, programme))
+        Ok(())
     }
 }
 
 struct Decoder<'a> {
     terms: &'a Terms,
     choice: &'a Choice,
-    names: BTreeMap<Id, String>,
-    graph: Graph,
+    names: BTreeMap<Id, &'a str>,
+    graph: &'a mut Graph,
     values: BTreeMap<Id, ValueId>,
 }
 
-impl Decoder<'_> {
+impl<'a> Decoder<'a> {
     /// The class as a value of the graph; operations that the block did not have take the name of their reader.
-    fn value(&mut self, class: Id, reader: &str) -> Result<ValueId, InferError> {
+    fn value(&mut self, class: Id, reader: &'a str) -> Result<ValueId, InferError> {
         if let Some(&value) = self.values.get(&class) {
             return Ok(value);
         }
         let term = &self.choice[&class];
-        let name = self.names.get(&class).map_or(reader, String::as_str).to_owned();
+        let name = self.names.get(&class).copied().unwrap_or(reader);
         let value = match term.head {
             Head::Literal(number) => {
                 let tensor = &self.terms.analysis.literals[number as usize];
                 self.graph.add_constant(reader, tensor.clone())
             }
             Head::Output(output) => {
-                ValueId { node: self.value(term.children[0], &name)?.node, output }
+                ValueId { node: self.value(term.children[0], name)?.node, output }
             }
             Head::Op(_) => {
                 let (op, inputs) = operation(self.terms, term).expect("the term is an operation");
-                let value = |id: Option<Id>| id.map(|id| self.value(id, &name)).transpose();
+                let value = |id: Option<Id>| id.map(|id| self.value(id, name)).transpose();
                 let inputs = inputs.into_iter().map(value).collect::<Result<Vec<_>, _>>()?;
-                self.graph.add(&name, op.clone(), &inputs)?.value()
+                self.graph.add(name, op.clone(), &inputs)?.value()
             }
             Head::Input(_) | Head::Attributes(_) | Head::Absent => {
                 unreachable!("inputs have their values, and nothing reads the others as values")
