@@ -269,6 +269,11 @@ impl Site<'_> {
         self.operations(id, name).into_iter().filter_map(of).collect()
     }
 
+    /// The inputs of those that have two, in both orders.
+    pub(crate) fn pairs(&self, id: Id, name: &str) -> Vec<(Id, Id)> {
+        self.operands(id, name).into_iter().flat_map(|[a, b]| [(a, b), (b, a)]).collect()
+    }
+
     /// Adds an operation; its first output.
     pub(crate) fn add(&mut self, op: Op, inputs: &[Id]) -> Option<Id> {
         let inputs: Vec<_> = inputs.iter().map(|&id| Some(id)).collect();

@@ -154,11 +154,6 @@ fn gate(s: &mut Site<'_>, id: Id, function: &str) -> Option<Sum> {
     sum(s, x, columns, &mut VISITS.clone())
 }
 
-/// Both orders of the operands of all operations of a name in a class.
-fn pairs(s: &Site<'_>, id: Id, name: &str) -> Vec<(Id, Id)> {
-    s.operands(id, name).into_iter().flat_map(|[a, b]| [(a, b), (b, a)]).collect()
-}
-
 /// What all gates read: the input and the state.
 fn operands(s: &Site<'_>, gates: &[Sum], hidden: i64) -> Option<(Id, Id)> {
     let [(a, _), (b, _)] = *gates[0].matmuls.as_slice() else { return None };
@@ -214,11 +209,11 @@ fn lstm_cell(s: &mut Site<'_>) -> Option<Id> {
 /// The gates i, o, f and c of an LSTM by its output gate and its new state, and the old state.
 fn lstm_gates(s: &mut Site<'_>, output: Id, next: Id) -> Option<(Vec<Sum>, Id)> {
     let output = gate(s, output, "Sigmoid")?;
-    for (kept, added) in pairs(s, next, "Add") {
-        for (input, candidate) in pairs(s, added, "Mul") {
+    for (kept, added) in s.pairs(next, "Add") {
+        for (input, candidate) in s.pairs(added, "Mul") {
             let Some(candidate) = gate(s, candidate, "Tanh") else { continue };
             let Some(input) = gate(s, input, "Sigmoid") else { continue };
-            for (forget, c) in pairs(s, kept, "Mul") {
+            for (forget, c) in s.pairs(kept, "Mul") {
                 if s.ty(c) != s.ty(next) {
                     continue;
                 }
@@ -264,8 +259,8 @@ fn gru_cell(s: &mut Site<'_>) -> Option<Id> {
         return None;
     }
     for [inner] in s.operands(candidate, "Tanh") {
-        for (of_x, reset) in pairs(s, inner, "Add") {
-            for (reset, of_h) in pairs(s, reset, "Mul") {
+        for (of_x, reset) in s.pairs(inner, "Add") {
+            for (reset, of_h) in s.pairs(reset, "Mul") {
                 let parts = gru_gates(s, [update, reset, of_x, of_h], hidden);
                 let Some((gates, x, biases)) = parts.filter(|(gates, ..)| reads(gates, h)) else {
                     continue;

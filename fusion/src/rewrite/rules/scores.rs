@@ -39,16 +39,17 @@ pub(super) fn weights(s: &mut Site<'_>, w: Id, operands: DType) -> Option<Weight
             let allowed = Some((allowed(s, condition)?, shape));
             return Some(Weights { scores, guarded, allowed });
         }
-        inner = if let Some(weights) = nan_guarded(s, inner) {
+        let zeroed = zeroed(s, inner);
+        inner = if let Some((weights, _)) = zeroed.iter().find(|known| guards(s, known)) {
             guarded = true;
-            weights
-        } else if let Some((weights, condition)) = zeroed(s, inner) {
+            *weights
+        } else if let Some((weights, condition)) = zeroed.first() {
             // The scores can know of one condition.
             if kept.is_some() {
                 return None;
             }
-            kept = Some((condition, s.shape(inner)?));
-            weights
+            kept = Some((*condition, s.shape(inner)?));
+            *weights
         } else {
             viewed(s, inner, operands)?
         };
@@ -63,29 +64,29 @@ const DEPTH: usize = 5;
 /// Classes that are looked at for one set of scores.
 const VISITS: usize = 64;
 
-/// The weights that are zero where they are NaN.
-fn nan_guarded(s: &Site<'_>, id: Id) -> Option<Id> {
-    s.operands(id, "Select").into_iter().find_map(|[nan, zero, weights]| {
-        let guards = s.operands(nan, "IsNan").contains(&[weights]);
-        (guards && s.is(zero, 0.0)).then_some(weights)
-    })
-}
-
+/// A truth value, and which one allows.
 type Condition = (Id, bool);
 
 fn allowed(s: &mut Site<'_>, (condition, allows): Condition) -> Option<Id> {
     if allows { Some(condition) } else { s.unary(Unary::Not, condition) }
 }
 
-/// The weights that are zero where a condition forbids.
-fn zeroed(s: &Site<'_>, id: Id) -> Option<(Id, Condition)> {
-    s.operands(id, "Select").into_iter().find_map(|[condition, a, b]| {
-        match (s.is(a, 0.0), s.is(b, 0.0)) {
-            (false, true) => Some((a, (condition, true))),
-            (true, false) => Some((b, (condition, false))),
-            _ => None,
-        }
-    })
+/// What a class is where a condition allows, and what where that forbids.
+fn selections(s: &Site<'_>, id: Id) -> Vec<(Id, Id, Condition)> {
+    let both = |[condition, a, b]: [Id; 3]| [(a, b, (condition, true)), (b, a, (condition, false))];
+    s.operands(id, "Select").into_iter().flat_map(both).collect()
+}
+
+/// What a class is where a condition allows, if it is zero where that forbids.
+fn zeroed(s: &Site<'_>, id: Id) -> Vec<(Id, Condition)> {
+    let zeroed = selections(s, id).into_iter();
+    let zeroed = zeroed.filter(|&(x, other, _)| s.is(other, 0.0) && !s.is(x, 0.0));
+    zeroed.map(|(x, _, condition)| (x, condition)).collect()
+}
+
+/// Whether weights are zero where they are NaN.
+fn guards(s: &Site<'_>, (weights, (nan, allows)): &(Id, Condition)) -> bool {
+    !allows && s.operands(*nan, "IsNan").contains(&[*weights])
 }
 
 /// What a class is a cast of, or another view of with the same last two dims. Casts are looked through from what holds
@@ -161,23 +162,19 @@ impl Reader {
         if let Some(found) = viewed(s, id, self.operands).and_then(|inner| self.scores(s, inner)) {
             return Some(found);
         }
-        for [a, b] in s.operands(id, "Add") {
-            for (scored, mask) in [(a, b), (b, a)] {
-                if s.ty(scored) != Some(&own) {
-                    continue;
-                }
-                if let Some(found) = self.scores(s, scored) {
-                    return with_added(s, found, mask, &own.shape);
-                }
+        for (scored, mask) in s.pairs(id, "Add") {
+            if s.ty(scored) != Some(&own) {
+                continue;
+            }
+            if let Some(found) = self.scores(s, scored) {
+                return with_added(s, found, mask, &own.shape);
             }
         }
-        for [condition, a, b] in s.operands(id, "Select") {
-            for (scored, fill, allows) in [(a, b, true), (b, a, false)] {
-                let fills = |fill: &f64| *fill < f64::INFINITY && s.ty(scored) == Some(&own);
-                let Some(fill) = s.number(fill).filter(fills) else { continue };
-                if let Some(found) = self.scores(s, scored) {
-                    return with_fill(s, found, (condition, allows), fill, &own.shape);
-                }
+        for (scored, fill, by) in selections(s, id) {
+            let fills = |fill: &f64| *fill < f64::INFINITY && s.ty(scored) == Some(&own);
+            let Some(fill) = s.number(fill).filter(fills) else { continue };
+            if let Some(found) = self.scores(s, scored) {
+                return with_fill(s, found, by, fill, &own.shape);
             }
         }
         None
@@ -203,10 +200,9 @@ impl Reader {
     /// Scores that are replaced where the weights become zero: what is forbidden has no weight, and a row that may
     /// attend nowhere is zero.
     fn kept_scores(&mut self, s: &mut Site<'_>, masked: Id, kept: Condition) -> Option<Scores> {
-        for [condition, a, b] in s.operands(masked, "Select") {
-            let (scored, fill) = if kept.1 { (a, b) } else { (b, a) };
+        for (scored, fill, by) in selections(s, masked) {
             let swallows = s.number(fill).is_some_and(|fill| fill <= SWALLOWS);
-            if condition != kept.0 || !swallows || s.ty(scored) != s.ty(masked) {
+            if by != kept || !swallows || s.ty(scored) != s.ty(masked) {
                 continue;
             }
             let shape = s.shape(masked)?;
@@ -252,11 +248,9 @@ fn numbers(s: &mut Site<'_>, mask: Mask, like: Id, shape: &[Dim]) -> Option<Id> 
 
 /// What adds nothing where a condition allows, and where it forbids a number that swallows any score.
 fn chosen(s: &Site<'_>, addend: Id) -> Option<(Condition, f64)> {
-    s.operands(addend, "Select").into_iter().find_map(|[condition, a, b]| {
-        let (fill, allows) = if s.is(a, 0.0) { (b, true) } else { (a, false) };
-        let nothing = s.is(if allows { a } else { b }, 0.0);
-        let fill = s.number(fill).filter(|fill| nothing && *fill <= SWALLOWS)?;
-        Some(((condition, allows), fill))
+    zeroed(s, addend).into_iter().find_map(|(fill, (condition, forbids))| {
+        let fill = s.number(fill).filter(|fill| *fill <= SWALLOWS)?;
+        Some(((condition, !forbids), fill))
     })
 }
 
