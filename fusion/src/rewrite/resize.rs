@@ -12,8 +12,8 @@ pub(crate) fn without_resizes(graph: &Graph) -> Rebuilt<Graph> {
     rebuilt(graph, |mut at, _, inputs| {
         let Some(sources) = sources(graph, at.node) else { return Ok(None) };
         let Some(mut value) = inputs[0] else { return Ok(None) };
-        let mut shape = at.graph.ty(value).shape.clone();
         for Sources { axis, given, places } in sources {
+            let mut shape = at.graph.ty(value).shape.clone();
             let len = at.node.outputs()[0].shape[axis].clone();
             let are = |place: &dyn Fn(usize) -> usize| {
                 places.iter().enumerate().all(|(i, own)| *own == place(i))
@@ -21,7 +21,7 @@ pub(crate) fn without_resizes(graph: &Graph) -> Rebuilt<Graph> {
             let step = places.get(1).map_or(1, |second| second.saturating_sub(places[0]));
             let times = places.len() / given;
             if step > 0 && are(&|i| places[0] + i * step) {
-                let (start, len) = (Dim::from(places[0] as i64), len.clone());
+                let start = Dim::from(places[0] as i64);
                 let slice = SliceAxis { axis, start, len, step: step as i64 };
                 value = at.add(Op::Slice(vec![slice]), &[value])?;
             } else if times > 1 && places.len() % given == 0 && are(&|i| i / times) {
@@ -30,13 +30,12 @@ pub(crate) fn without_resizes(graph: &Graph) -> Rebuilt<Graph> {
                 value = at.add(Op::Reshape(apart.clone()), &[value])?;
                 apart[axis + 1] = Dim::from(times as i64);
                 value = at.add(Op::Expand(apart), &[value])?;
-                shape[axis] = len.clone();
-                value = at.add(Op::Reshape(shape.clone()), &[value])?;
+                shape[axis] = len;
+                value = at.add(Op::Reshape(shape), &[value])?;
             } else {
                 let places = at.places(places);
                 value = at.add(Op::Gather { axis }, &[value, places])?;
             }
-            shape[axis] = len;
         }
         Ok(Some(value))
     })
