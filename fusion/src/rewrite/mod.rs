@@ -151,23 +151,19 @@ impl Rewriter<'_> {
         for (id, node) in graph.nodes().filter(|(_, node)| !node.is_operation()) {
             result.copy(id, node)?;
         }
-        let mut known: Vec<(Block, Equal)> = Vec::new();
-        for block in blocks(graph)? {
-            let number = match known.iter().position(|(other, _)| other.is_alike(&block)) {
-                Some(number) => number,
-                None => {
-                    known.push((block.clone(), self.equal(&block)));
-                    known.len() - 1
-                }
-            };
-            let (report, Equal { saturated, choice, programme }) =
-                (&mut self.report, &known[number].1);
+        let all = blocks(graph)?;
+        // Of alike blocks, the first one's.
+        let mut equals = BTreeMap::new();
+        for (number, block) in all.iter().enumerate() {
+            let alike = all[..number].iter().position(|other| other.is_alike(block));
+            let equal = equals.entry(alike.unwrap_or(number)).or_insert_with(|| self.equal(block));
+            let (report, Equal { saturated, choice, programme }) = (&mut self.report, equal);
             report.blocks += 1;
             report.limited += usize::from(saturated.limited);
             report.searches_cut += usize::from(saturated.terms.analysis.searches_cut > 0);
             report.programmes += usize::from(*programme == Programme::Solved);
             report.programmes_given_up += usize::from(*programme == Programme::GivenUp);
-            saturated.splice(choice, &block, &mut result)?;
+            saturated.splice(choice, block, &mut result)?;
         }
         Ok(result.finish(graph))
     }
