@@ -106,39 +106,36 @@ fn slice(s: &mut Site<'_>, x: Id, axis: usize, Columns { start, len }: Columns) 
 
 /// The matrix that a class is columns of, and which.
 fn cut(s: &Site<'_>, id: Id, columns: Columns) -> Option<(Id, Columns)> {
-    for (op, inputs) in s.operations(id, "Slice") {
-        if let Some(start) = start_of(&op, width(s, id)?) {
-            return Some((inputs[0]?, Columns { start: start + columns.start, ..columns }));
-        }
+    let own = width(s, id)?;
+    if let Some(&(whole, start)) = sliced(s, id, own).first() {
+        return Some((whole, Columns { start: start + columns.start, ..columns }));
     }
     // A gate of gates that have a dim of their own.
-    for [cut] in s.operands(id, "Reshape") {
-        for (op, inputs) in s.operations(cut, "Slice") {
-            let Some(start) = start_of(&op, 1) else { continue };
-            let [_, _, width] = s.shape(inputs[0]?)?.try_into().ok()?;
-            let width = width.known()?;
-            if s.shape(id)?.len() != 2 || self::width(s, id)? != width {
-                continue;
-            }
-            for [whole] in s.operands(inputs[0]?, "Reshape") {
-                let rows = s.shape(whole)?;
-                if rows.len() == 2 && rows[0] == s.shape(id)?[0] {
-                    let start = start * width + columns.start;
-                    return Some((whole, Columns { start, ..columns }));
-                }
+    let gates = s.operands(id, "Reshape").into_iter().flat_map(|[gate]| sliced(s, gate, 1));
+    for (gates, start) in gates {
+        let [_, _, width] = s.shape(gates)?.try_into().ok()?;
+        if width.known()? != own {
+            continue;
+        }
+        for [whole] in s.operands(gates, "Reshape") {
+            let rows = s.shape(whole)?;
+            if rows.len() == 2 && rows[0] == s.shape(id)?[0] {
+                let start = start * own + columns.start;
+                return Some((whole, Columns { start, ..columns }));
             }
         }
     }
     None
 }
 
-/// Where a slice of the second dim begins that has this length.
-fn start_of(op: &Op, len: i64) -> Option<i64> {
-    let Op::Slice(axes) = op else { return None };
-    match &axes[..] {
-        [SliceAxis { axis: 1, start, len: own, step: 1 }] if *own == len => start.known(),
-        _ => None,
-    }
+/// What a class is so many places of along the second dim, and from which on.
+fn sliced(s: &Site<'_>, id: Id, len: i64) -> Vec<(Id, i64)> {
+    let slice = |(op, inputs): (Op, Vec<Option<Id>>)| {
+        let Op::Slice(axes) = op else { return None };
+        let [SliceAxis { axis: 1, start, len: own, step: 1 }] = &axes[..] else { return None };
+        Some((inputs[0]?, start.known().filter(|_| *own == len)?))
+    };
+    s.operations(id, "Slice").into_iter().filter_map(slice).collect()
 }
 
 /// What a function of a gate takes: behind the function, or behind a cut of it.
