@@ -13,10 +13,11 @@ pub(crate) type Rebuilt<T> = Result<T, FusionError>;
 /// What stands for an operation from now on, or for a value; `None` where it stays.
 pub(crate) type Replaced = Rebuilt<Option<ValueId>>;
 
-/// Where operations are added: in place of a node, whose name they take.
+/// Where operations are added: in place of a node, and under a name, that of the node mostly.
 pub(crate) struct InPlace<'a> {
     pub(crate) graph: &'a mut Graph,
     pub(crate) node: &'a Node,
+    pub(crate) name: &'a str,
 }
 
 impl InPlace<'_> {
@@ -28,7 +29,7 @@ impl InPlace<'_> {
 
     /// Adds an operation some of whose inputs are left out; its first output.
     pub(crate) fn add_optional(&mut self, op: Op, inputs: &[Option<ValueId>]) -> Rebuilt<ValueId> {
-        let made = self.graph.add(self.node.name(), op, inputs).map(NodeId::value);
+        let made = self.graph.add(self.name, op, inputs).map(NodeId::value);
         made.map_err(|error| FusionError::rebuild(self.node, error))
     }
 
@@ -50,7 +51,7 @@ impl InPlace<'_> {
     }
 
     pub(crate) fn constant(&mut self, tensor: Tensor) -> ValueId {
-        self.graph.add_constant(self.node.name(), tensor)
+        self.graph.add_constant(self.name, tensor)
     }
 
     /// These places of an axis, as indices.
@@ -86,7 +87,7 @@ impl Regrown {
     }
 
     pub(crate) fn at<'a>(&'a mut self, node: &'a Node) -> InPlace<'a> {
-        InPlace { graph: &mut self.graph, node }
+        InPlace { graph: &mut self.graph, node, name: node.name() }
     }
 
     /// Lets the outputs of a node stand for those of another.

@@ -1,7 +1,6 @@
 //! Convolutions of few channels filled up, so that their channels may be innermost.
 
-use crate::base::error::FusionError;
-use crate::base::rebuild::{Rebuilt, rebuilt};
+use crate::base::rebuild::{InPlace, Rebuilt, rebuilt};
 use graphene_frontend::op::{Op, PadMode};
 use graphene_frontend::{DType, Dim, Graph, Node};
 use graphene_ir::target::Target;
@@ -30,9 +29,8 @@ pub(crate) fn filled_up(graph: &Graph, target: &Target) -> Rebuilt<Option<Graph>
             after[1] = Dim::from(lacks);
             let pad = Op::Pad { mode: PadMode::Constant, before, after };
             let name = format!("{}/{what} of whole channels", at.node.name());
-            let filled = at.graph.add(&name, pad, &[Some(value), None]);
-            let filled = filled.map_err(|error| FusionError::rebuild(at.node, error))?;
-            *input = Some(filled.value());
+            let mut named = InPlace { graph: at.graph, node: at.node, name: &name };
+            *input = Some(named.add_optional(pad, &[Some(value), None])?);
         }
         at.add_optional(at.node.op().clone(), &inputs).map(Some)
     })?;

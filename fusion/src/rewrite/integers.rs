@@ -13,7 +13,6 @@
 use super::ranges::either;
 use super::tidy::pruned;
 use crate::base::elements::number_of;
-use crate::base::error::FusionError;
 use crate::base::rebuild::{InPlace, Rebuilt, Replaced, rebuilt};
 use graphene_frontend::eval::evaluate;
 use graphene_frontend::op::{Binary, Op, PoolAttrs, PoolKind, Unary};
@@ -292,12 +291,12 @@ fn same_bytes(at: &mut InPlace<'_>, input: Option<ValueId>) -> Replaced {
     let all: Vec<u8> = (0..=255).collect();
     let all = Tensor::new(dtype, vec![all.len()], all.into()).expect("a byte for each");
     let mut table = Graph::new();
-    let failed = |error| FusionError::rebuild(node, error);
-    let mut y = table.add_constant("bytes", all.clone());
+    let mut within = InPlace { graph: &mut table, node, name: "" };
+    let mut y = within.constant(all.clone());
     for (op, constant) in chain.into_iter().rev() {
-        let constant = constant.map(|tensor| table.add_constant("c", tensor));
+        let constant = constant.map(|tensor| within.constant(tensor));
         let inputs: Vec<_> = [Some(y), constant].into_iter().filter(Option::is_some).collect();
-        y = table.add("y", op, &inputs).map_err(failed)?.value();
+        y = within.add_optional(op, &inputs)?;
     }
     table.add_output("y", y);
     if evaluate(&table, &[]).is_ok_and(|made| made == [all]) {

@@ -77,13 +77,8 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
     }
     let Regrown { graph: mut result, renamed } = result;
     for (name, value) in graph.outputs() {
-        let mut given = renamed[value];
-        let (was, is) = (graph.ty(*value).dtype, result.ty(given).dtype);
-        if was != is {
-            let node = graph.node(value.node);
-            let made = result.add(name, cast(was), &[Some(given)]);
-            given = made.map_err(|error| FusionError::rebuild(node, error))?.value();
-        }
+        let mut at = InPlace { graph: &mut result, node: graph.node(value.node), name };
+        let given = at.cast(graph.ty(*value).dtype, renamed[value])?;
         result.add_output(name, given);
     }
     Ok(result)
