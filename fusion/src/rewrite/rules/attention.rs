@@ -214,37 +214,29 @@ const PARTS: usize = 4;
 fn parts(s: &Site<'_>, x: Id, axis: usize, depth: usize) -> Option<[Dim; 2]> {
     let own = s.shape(x)?;
     let depth = depth.checked_sub(1)?;
-    for (op, inputs) in s.operations(x, "Transpose") {
-        let Op::Transpose(perm) = op else { continue };
-        let found = inputs[0].and_then(|before| parts(s, before, perm[axis], depth));
-        if found.is_some() {
-            return found;
-        }
-    }
-    for [before] in s.operands(x, "Reshape") {
-        let Some(from) = s.shape(before) else { continue };
+    let transposed = |(op, inputs): (Op, Vec<Option<Id>>)| match op {
+        Op::Transpose(perm) => parts(s, inputs[0]?, perm[axis], depth),
+        _ => None,
+    };
+    let reshaped = |[before]: [Id; 1]| {
+        let from = s.shape(before)?;
         if let Some(runs) = runs(&own, &from) {
             let run = runs[axis].clone();
             let named: Vec<usize> = run.filter(|&part| from[part] != 1).collect();
-            let found = match named[..] {
+            return match named[..] {
                 [a, b] => Some([from[a].clone(), from[b].clone()]),
                 [one] => parts(s, before, one, depth),
                 _ => None,
             };
-            if found.is_some() {
-                return found;
-            }
-            continue;
         }
         // Batch and heads times their columns, made batch times heads and columns.
         let elements = |dims: &[Dim]| dims.iter().product::<Dim>();
         let start = elements(&own[..axis]);
-        let mut before =
-            (0..from.len()).filter(|&at| elements(&from[..at]) == start && from[at] != 1);
-        let Some(batch) = before.next().map(|at| from[at].clone()) else { continue };
-        if let Some(heads) = own[axis].exact_div(&batch).filter(|heads| *heads != 1) {
-            return Some([batch, heads]);
-        }
-    }
-    None
+        let mut places = 0..from.len();
+        let batch = places.find(|&at| elements(&from[..at]) == start && from[at] != 1)?;
+        let heads = own[axis].exact_div(&from[batch]).filter(|heads| *heads != 1)?;
+        Some([from[batch].clone(), heads])
+    };
+    let found = s.operations(x, "Transpose").into_iter().find_map(transposed);
+    found.or_else(|| s.operands(x, "Reshape").into_iter().find_map(reshaped))
 }

@@ -200,16 +200,13 @@ impl Reader {
     /// Scores that are replaced where the weights become zero: what is forbidden has no weight, and a row that may
     /// attend nowhere is zero.
     fn kept_scores(&mut self, s: &mut Site<'_>, masked: Id, kept: Condition) -> Option<Scores> {
-        for (scored, fill, by) in selections(s, masked) {
+        let replaces = |&(scored, fill, by): &(Id, Id, Condition)| {
             let swallows = s.number(fill).is_some_and(|fill| fill <= SWALLOWS);
-            if by != kept || !swallows || s.ty(scored) != s.ty(masked) {
-                continue;
-            }
-            let shape = s.shape(masked)?;
-            let found = self.scores(s, scored)?;
-            return with_fill(s, found, kept, f64::NEG_INFINITY, &shape);
-        }
-        None
+            by == kept && swallows && s.ty(scored) == s.ty(masked)
+        };
+        let (scored, ..) = selections(s, masked).into_iter().find(replaces)?;
+        let (found, shape) = (self.scores(s, scored)?, s.shape(masked)?);
+        with_fill(s, found, kept, f64::NEG_INFINITY, &shape)
     }
 }
 
