@@ -148,10 +148,8 @@ fn constant_bytes(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<Valu
 }
 
 fn are_within(graph: &Graph, value: ValueId, dtype: DType) -> bool {
-    let within = |x: &i32| match dtype {
-        DType::U8 => u8::try_from(*x).is_ok(),
-        _ => i8::try_from(*x).is_ok(),
-    };
+    let [least, most] = range_of(dtype);
+    let within = |x: &i32| (least..=most).contains(&(*x as f32));
     match graph.operation(value) {
         (Op::Cast { .. }, [Some(x)]) => graph.ty(*x).dtype == dtype,
         _ => graph.constant(value).is_some_and(|integers| {
@@ -450,11 +448,8 @@ pub(crate) fn multiplies_narrow(graph: &Graph, node: &Node) -> bool {
 /// otherwise, as part of what makes them.
 fn unshared(graph: &Graph) -> Rebuilt<Graph> {
     rebuilt(graph, |mut at, _, inputs| {
-        let Some((bytes, zero)) =
-            inputs.first().copied().flatten().and_then(|x| centered(at.graph, x))
-        else {
-            return Ok(None);
-        };
+        let &[Some(x), ..] = inputs else { return Ok(None) };
+        let Some((bytes, zero)) = centered(at.graph, x) else { return Ok(None) };
         if *at.node.op() == (Op::Cast { to: DType::F32, saturate: true }) {
             return viewed_last(&mut at, bytes, zero);
         }

@@ -96,12 +96,9 @@ fn clamped_to(graph: &Graph, op: &Op, by: Option<ValueId>) -> Option<f32> {
 fn clamped_around_zero(at: &mut InPlace<'_>, a: ValueId, z: f32) -> Replaced {
     let (ty, mut value, mut clamps) = (at.graph.ty(a).clone(), a, Vec::new());
     let x = loop {
-        let (op, inputs) = at.graph.operation(value);
-        let &[Some(x), ref by @ ..] = inputs else { return Ok(None) };
-        if *at.graph.ty(x) != ty {
-            return Ok(None);
-        }
-        let by = by.first().copied().flatten();
+        let node = at.graph.node(value.node);
+        let (op, x, by) = (node.op(), node.input(0), node.input(1));
+        let Some(x) = x.filter(|x| *at.graph.ty(*x) == ty) else { return Ok(None) };
         match (clamped_to(at.graph, op, by), op) {
             (Some(bound), _) if bound.fract() == 0.0 => {
                 let op = if *op == Op::Binary(Binary::Min) { Binary::Min } else { Binary::Max };
