@@ -107,17 +107,10 @@ fn split_of_transpose(s: &mut Site<'_>) -> Option<Id> {
         return None;
     }
     // The parts of each axis of `x`, in the order of `x`.
-    let back = inverse(&perm);
-    let mut split = Vec::with_capacity(to.len());
-    let mut places = vec![0; to.len()];
-    for place in back {
-        for part in runs[place].clone() {
-            places[part] = split.len();
-            split.push(to[part].clone());
-        }
-    }
-    let x = s.reshape(s.var("x"), split)?;
-    s.transpose(x, places)
+    let parts = inverse(&perm).into_iter().flat_map(|place| runs[place].clone());
+    let parts: Vec<usize> = parts.collect();
+    let x = s.reshape(s.var("x"), parts.iter().map(|&part| to[part].clone()).collect())?;
+    s.transpose(x, inverse(&parts))
 }
 
 /// Dims that are merged before a transpose can be merged after it.
