@@ -32,19 +32,18 @@ pub(super) fn attention(given: &[Option<&Value>], attrs: &AttentionAttrs) -> Sai
     let inner = [q, k, v].iter().any(|value| value.axes[1].is_some() || value.axes[3].is_some());
     refuse_if(inner, "has it in its heads or features")?;
     let keys = [k, v].map(|value| value.axes[2].as_ref());
-    let plain = |along: &Along| along.is_plain();
     if keys.iter().flatten().next().is_some() {
-        let both = keys.iter().all(|along| along.is_some_and(plain));
+        let both = keys.iter().all(|along| along.is_some_and(Along::is_plain));
         ensure(both, "has it in keys or values alone")?;
         ensure(k.finite && v.finite, "attends to what may not be finite")?;
         let last = mask.and_then(|mask| mask.axes.last()?.as_ref());
         let forbids = last.is_some_and(|along| {
             // Truth values forbid by what scores become.
             let low = f64::from(attrs.fill) <= super::super::FORBIDS;
-            plain(along) && (along.added.forbids() || along.added.is_false() && low)
+            along.is_plain() && (along.added.forbids() || along.added.is_false() && low)
         });
         // Positions are added behind those asked for: no query that was asked for sees them.
-        let causal = attrs.causal && q.axes[2].as_ref().is_some_and(plain);
+        let causal = attrs.causal && q.axes[2].as_ref().is_some_and(Along::is_plain);
         let all = "attends to all keys: no mask is known to forbid what is added";
         ensure(forbids || causal, all)?;
     }

@@ -1,7 +1,7 @@
 //! Operations that move elements.
 
 use super::{
-    Added, Along, Said, Value, common, input_ty, mentions, operand_axis, other_elements, refuse_if,
+    Along, Said, Value, common, input_ty, mentions, operand_axis, other_elements, refuse_if,
     refused,
 };
 use graphene_frontend::{Dim, Graph, Node, SliceAxis, Symbol};
@@ -11,11 +11,9 @@ pub(super) fn expand(node: &Node, value: &Value, symbol: &Symbol) -> Said {
     let shape = &node.outputs()[0].shape;
     let of = |(axis, dim): (usize, &Dim)| {
         let at = operand_axis(value, axis, shape.len());
-        match at.and_then(|axis| value.axes[axis].clone()) {
-            Some(along) => Some(along),
-            None if *dim == Dim::symbol(symbol.name()) => Some(Along::plain(value.added(at))),
-            None => None,
-        }
+        let whole = *dim == Dim::symbol(symbol.name());
+        let plain = || whole.then(|| Along::plain(value.added(at)));
+        at.and_then(|axis| value.axes[axis].clone()).or_else(plain)
     };
     let axes = shape.iter().enumerate().map(of).collect();
     Ok(Value { axes, ..value.clone() })
@@ -87,9 +85,7 @@ pub(super) fn concat(inputs: &[&Value], axis: usize) -> Said {
 /// be there.
 pub(super) fn gather(inputs: &[&Value], axis: usize) -> Said {
     let [table, indices] = inputs else { return refused("has no indices") };
-    let first = matches!(indices.added(None), Added::Number(_))
-        && indices.added(None).is_zero()
-        && indices.along().next().is_none();
+    let first = indices.added(None).is_zero() && indices.along().next().is_none();
     let picks = table.axes[axis].as_ref().is_some_and(|along| !(first && along.is_plain()));
     refuse_if(picks, "picks some of its positions")?;
     let mut axes = other_elements(table).axes;
