@@ -330,9 +330,14 @@ impl Lowering<'_> {
         if innermost.is_some() {
             self.reordered.extend(writes.iter().copied().zip(outputs.iter().cloned()));
         }
-        let norm = self.normalises_in_place(group, &writes);
-        let mut in_place = self.in_place_pairs(&inputs, &outputs);
-        in_place.retain(|(_, input)| group.family == Family::Pointwise || norm && *input == 0);
+        let in_place = match group.family {
+            Family::Pointwise => self.in_place_pairs(&inputs, &outputs),
+            _ if self.normalises_in_place(group, &writes) => {
+                let pairs = self.in_place_pairs(&inputs, &outputs);
+                pairs.into_iter().filter(|&(_, input)| input == 0).collect()
+            }
+            _ => Vec::new(),
+        };
         let nodes = group.nodes.iter().map(|&id| self.graph.node(id).name().to_owned()).collect();
         let is_left = group.executor == Executor::Library;
         self.program.steps.push(Step {
@@ -416,12 +421,11 @@ impl Lowering<'_> {
         let alike = |&(o, i): &(usize, usize)| {
             let (output, input) = (&outputs[o], &inputs[i]);
             let [out, of] = [output, input].map(|operand| self.program.buffer(operand.buffer));
-            let alone = inputs.iter().filter(|other| other.buffer == input.buffer).count() == 1;
-            alone
-                && matches!(of.kind, BufferKind::Intermediate)
+            matches!(of.kind, BufferKind::Intermediate)
                 && of.dtype.size() == out.dtype.size()
                 && of.elements == out.elements
                 && input.view == output.view
+                && inputs.iter().filter(|other| other.buffer == input.buffer).count() == 1
         };
         let pairs = (0..outputs.len()).flat_map(|o| (0..inputs.len()).map(move |i| (o, i)));
         pairs.filter(alike).collect()

@@ -13,7 +13,7 @@ pub(crate) type Rebuilt<T> = Result<T, FusionError>;
 /// What stands for an operation from now on, or for a value; `None` where it stays.
 pub(crate) type Replaced = Rebuilt<Option<ValueId>>;
 
-/// Where operations are added: in place of a node, and under a name, that of the node mostly.
+/// Where operations are added in place of a node, under `name`: the node's own unless said otherwise.
 pub(crate) struct InPlace<'a> {
     pub(crate) graph: &'a mut Graph,
     pub(crate) node: &'a Node,

@@ -96,7 +96,7 @@ fn variants_by_estimates(target: &Target, [heads, queries, keys]: [&Dim; 3], few
         let launch = Dim::from(ATTENTION_LAUNCH * (consumers - 1));
         &(&waves * &attention_block([consumers, of_tile], keys)) + &launch
     };
-    // Of keys whose number is not known no tile is told from others: the largest is the first.
+    // Where the number of keys is not known, all times are `None`, and the first tile, the largest, is taken.
     let suits = |consumers: i64| {
         let most = if consumers == 3 { few } else { KEYS[0] };
         let time = |&of_tile: &i64| attention_block([consumers, of_tile], keys).known();

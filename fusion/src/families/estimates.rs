@@ -2,11 +2,11 @@
 //!
 //! A multiprocessor has one block. A wave is one tile for each block; the last may be partial. What a tile takes is what its
 //! steps take, each as long as the tensor cores or the copies of its operands, whichever is longer, and its epilogue; where
-//! warpgroups ping-pong, the next tile is multiplied beside that. What all shapes of a step take alike, such as a launch, is
+//! warpgroups ping-pong, the next tile is multiplied beside that. What all tiles of a step take alike, such as a launch, is
 //! left out.
 //!
 //! Constants were fitted to kernels in fp16 that `--tune` timed on an H200: of 43 matmuls (those of BERT, ViT and Whisper,
-//! 1 to 6000 rows, and of 1024 to 8192 columns and depth), for 38 of which the estimates choose the fastest shape, or one of at
+//! 1 to 6000 rows, and of 1024 to 8192 columns and depth), for 38 of which the estimates choose the fastest tile, or one of at
 //! most 1.05 times its time; and of 7 attentions.
 
 use crate::base::sizes::{ceil, tiles};
@@ -55,7 +55,7 @@ pub(crate) struct Tile {
 }
 
 /// The tiles that a matmul may have kernels of, the smallest last.
-pub(crate) const SHAPES: [Tile; 13] = [
+pub(crate) const TILES: [Tile; 13] = [
     Tile::new("ping-pong 128x192", [128, 192], true),
     Tile::new("ping-pong 128x128", [128, 128], true),
     Tile::new("ping-pong 64x192", [64, 192], true),
@@ -128,7 +128,7 @@ impl Tile {
     }
 }
 
-/// Where a kernel of a shape is the one to take: from some rows on, to others.
+/// Where a kernel of a tile is the one to take: from some rows on, to others.
 pub(crate) type Ranges = Vec<[i64; 2]>;
 
 /// Estimates do not tell apart what differs by less.
@@ -138,10 +138,10 @@ const WAVES: i64 = 4;
 /// The most numbers of rows that are looked at.
 const MOST: i64 = 2048;
 
-/// At most so many shapes that are best together for rows that are a multiple of `divisor`, each with those from and up to which it
+/// At most so many tiles that are best together for rows that are a multiple of `divisor`, each with those from and up to which it
 /// is taken; the last for all others. Among them is the best of the rows that are planned for, unless those are beyond all ranges,
 /// where the last is taken.
-pub(crate) fn best_shapes(
+pub(crate) fn best_tiles(
     of: &Sizes,
     (divisor, planned): (i64, Option<i64>),
     most: usize,
@@ -152,14 +152,13 @@ pub(crate) fn best_shapes(
     // All tiles have a multiple of 64 rows.
     let unit = divisor.max(ROWS);
     let units = ceil(far, unit).clamp(1, MOST);
-    let costs: Vec<[f64; SHAPES.len()]> = (1..=units)
-        .map(|number| SHAPES.map(|shape| shape.nanoseconds(of, number * unit)))
-        .collect();
-    let least = |all: &[f64; SHAPES.len()], among: &[usize]| {
+    let costs: Vec<[f64; TILES.len()]> =
+        (1..=units).map(|number| TILES.map(|shape| shape.nanoseconds(of, number * unit))).collect();
+    let least = |all: &[f64; TILES.len()], among: &[usize]| {
         among.iter().copied().min_by(|&a, &b| all[a].total_cmp(&all[b])).unwrap_or(0)
     };
-    let every: Vec<usize> = (0..SHAPES.len()).collect();
-    let beyond = SHAPES.map(|shape| shape.nanoseconds(of, far.saturating_mul(WAVES)));
+    let every: Vec<usize> = (0..TILES.len()).collect();
+    let beyond = TILES.map(|shape| shape.nanoseconds(of, far.saturating_mul(WAVES)));
     let last = least(&beyond, &every);
 
     // What is lost by these kernels alone, most by what loses much, over sizes that are spread evenly by their logarithm.
@@ -172,8 +171,8 @@ pub(crate) fn best_shapes(
     };
     let mut among = vec![last];
     if let Some(rows) = planned.filter(|&rows| rows <= units * unit) {
-        let best = best_shape(of, rows);
-        among.extend(SHAPES.iter().position(|shape| *shape == best).filter(|&best| best != last));
+        let best = best_tile(of, rows);
+        among.extend(TILES.iter().position(|shape| *shape == best).filter(|&best| best != last));
     }
     while among.len() < most {
         let now = lost(&among);
@@ -185,7 +184,7 @@ pub(crate) fn best_shapes(
         }
     }
 
-    let mut ranges: Vec<Ranges> = vec![Vec::new(); SHAPES.len()];
+    let mut ranges: Vec<Ranges> = vec![Vec::new(); TILES.len()];
     let mut current = last;
     for (place, all) in costs.iter().enumerate().rev() {
         let best = least(all, &among);
@@ -200,15 +199,15 @@ pub(crate) fn best_shapes(
         }
     }
     let used = every.into_iter().filter(|&shape| shape != last && !ranges[shape].is_empty());
-    let used = used.map(|shape| (SHAPES[shape], ranges[shape].iter().copied().rev().collect()));
-    (used.collect(), SHAPES[last])
+    let used = used.map(|shape| (TILES[shape], ranges[shape].iter().copied().rev().collect()));
+    (used.collect(), TILES[last])
 }
 
-/// The shape that is best for so many rows.
-pub(crate) fn best_shape(of: &Sizes, rows: i64) -> Tile {
-    let times = SHAPES.map(|shape| (shape, shape.nanoseconds(of, rows)));
+/// The tile that is best for so many rows.
+pub(crate) fn best_tile(of: &Sizes, rows: i64) -> Tile {
+    let times = TILES.map(|shape| (shape, shape.nanoseconds(of, rows)));
     let best = times.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
-    best.map_or(SHAPES[SHAPES.len() - 1], |(shape, _)| shape)
+    best.map_or(TILES[TILES.len() - 1], |(shape, _)| shape)
 }
 
 /// By the number of warpgroups: nanoseconds of a key of attention.
@@ -228,17 +227,17 @@ pub(crate) fn attention_block([consumers, of_tile]: [i64; 2], keys: &Dim) -> Dim
 
 #[cfg(test)]
 mod tests {
-    use super::{SHAPES, Sizes, best_shape, best_shapes};
+    use super::{Sizes, TILES, best_tile, best_tiles};
     use crate::families::tiles::MOST_ESTIMATED;
 
     fn sizes(columns: i64, depth: i64, follows: f64) -> Sizes {
         Sizes { matrices: 1, columns, depth: 2 * depth, follows, cores: 132 }
     }
 
-    /// Rows, columns, depth and what follows of matmuls that were timed on an H200 (fp16), and the shapes that took
+    /// Rows, columns, depth and what follows of matmuls that were timed on an H200 (fp16), and the tiles that took
     /// at most 1.05 times the fastest's time.
     #[test]
-    fn timed_matmuls_have_fast_shapes() {
+    fn timed_matmuls_have_fast_tiles() {
         let timed: [(i64, i64, i64, f64, &[&str]); 14] = [
             (128, 768, 768, 2.0, &["64x64"]),
             (128, 2304, 768, 1.0, &["64x64", "64x128"]),
@@ -256,13 +255,13 @@ mod tests {
             (3000, 1536, 384, 17.0, &["ping-pong 64x192", "192x192"]),
         ];
         for (rows, columns, depth, follows, fast) in timed {
-            let name = best_shape(&sizes(columns, depth, follows), rows).name;
+            let name = best_tile(&sizes(columns, depth, follows), rows).name;
             assert!(fast.contains(&name), "{rows}x{columns}x{depth}: {name}, not {fast:?}");
         }
     }
 
-    /// By as many kernels of shapes as a step has, beside those that split the depth: the most that a number of rows loses to the best
-    /// shape's time, in this model of it.
+    /// By as many tiles as a step has, beside those that split the depth: the most that a number of rows loses to the best
+    /// tile's time, in this model of it.
     #[test]
     fn the_kernels_of_a_step_lose_less_than_a_third_for_any_number_of_rows() {
         for (columns, depth, follows, splits, most) in [
@@ -273,24 +272,24 @@ mod tests {
             (4096, 4096, 1.0, 0, 1.28),
         ] {
             let of = sizes(columns, depth, follows);
-            let (shapes, last) = best_shapes(&of, (1, Some(1024)), MOST_ESTIMATED - splits);
+            let (shapes, last) = best_tiles(&of, (1, Some(1024)), MOST_ESTIMATED - splits);
             let lost = |rows: i64| {
                 let within = |[from, to]: &[i64; 2]| (*from..=*to).contains(&rows);
                 let found = shapes.iter().find(|(_, ranges)| ranges.iter().any(within));
                 let shape = found.map_or(last, |(shape, _)| *shape);
-                shape.nanoseconds(&of, rows) / best_shape(&of, rows).nanoseconds(&of, rows)
+                shape.nanoseconds(&of, rows) / best_tile(&of, rows).nanoseconds(&of, rows)
             };
             for rows in (1..3000).step_by(61) {
                 assert!(lost(rows) < most, "{rows}x{columns}x{depth}: {}", lost(rows));
             }
             assert!(lost(1024) < 1.02, "what is planned for {columns}x{depth}: {}", lost(1024));
         }
-        // Rows that are planned beyond what is estimated take no place of a shape for fewer.
+        // Rows that are planned beyond what is estimated take no place of a tile for fewer.
         let of = sizes(4096, 4096, 1.0);
-        let (shapes, _) = best_shapes(&of, (1, Some(1_000_000)), MOST_ESTIMATED);
-        let (all, _) = best_shapes(&of, (1, None), MOST_ESTIMATED);
+        let (shapes, _) = best_tiles(&of, (1, Some(1_000_000)), MOST_ESTIMATED);
+        let (all, _) = best_tiles(&of, (1, None), MOST_ESTIMATED);
         assert!(shapes.len() == all.len() && shapes.iter().all(|(_, ranges)| !ranges.is_empty()));
         // Parts of a depth are those of the smallest.
-        assert_eq!(SHAPES[SHAPES.len() - 1].size, [64, 64]);
+        assert_eq!(TILES[TILES.len() - 1].size, [64, 64]);
     }
 }

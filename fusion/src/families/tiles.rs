@@ -7,7 +7,7 @@ use crate::base::sizes::{ceil, tiles};
 use crate::base::variants::{Variant, Variants, When};
 use crate::families::attention::variants_of_attention;
 use crate::families::calls::{at_least, with_call};
-use crate::families::estimates::{SHAPES, Sizes, Tile, best_shape, best_shapes};
+use crate::families::estimates::{Sizes, TILES, Tile, best_tile, best_tiles};
 use crate::families::kernels::sums::is_gated;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
@@ -375,7 +375,7 @@ impl MatMuls {
     /// The variant that is estimated to be best for so many rows: one that splits the depth where that pays, else a shape.
     fn best_of_rows(&self, target: &Target, sizes: &Sizes, rows: i64) -> &'static str {
         let split = self.rows_to_split(target).into_iter().find(|(_, most)| rows <= *most);
-        split.map_or_else(|| best_shape(sizes, rows).name, |(name, _)| name)
+        split.map_or_else(|| best_tile(sizes, rows).name, |(name, _)| name)
     }
 
     /// The variants for rows that are a multiple of a number, and planned to be so many.
@@ -390,7 +390,7 @@ impl MatMuls {
             return Variants::ending(Vec::new(), self.best_of_rows(target, sizes, rows));
         }
         let splits = self.rows_to_split(target);
-        let (shapes, last) = best_shapes(sizes, (divisor, planned), MOST_ESTIMATED - splits.len());
+        let (shapes, last) = best_tiles(sizes, (divisor, planned), MOST_ESTIMATED - splits.len());
         let split = |(name, most)| Variant::named(name, When::AtMost(rows.clone(), most));
         let shapes = shapes.into_iter().map(|(shape, rows_of)| {
             Variant::named(shape.name, When::Within(rows.clone(), rows_of))
@@ -429,7 +429,7 @@ impl MatMuls {
     /// The tiles that matmuls are cut into, largest first, and what ping-pongs before what shares.
     pub(crate) fn tiles(&self, target: &Target) -> Vec<Tile> {
         if self.estimated(target).is_some() {
-            return SHAPES.into();
+            return TILES.into();
         }
         let Self { gated, by_threads, .. } = *self;
         let (known, ping_pong) = (self.all_columns(), self.follows >= LONG);

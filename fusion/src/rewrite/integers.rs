@@ -164,14 +164,14 @@ impl InPlace<'_> {
         self.with(Binary::Sub, wide, zero)
     }
 
-    /// A number for each filter, or one for all, in a shape that broadcasts to images of so many axes.
+    /// A constant `[n, 1, …]` with so many trailing ones: a number for each filter.
     pub(super) fn per_filter(&mut self, numbers: Vec<f32>, axes: usize) -> ValueId {
         let shape = [vec![numbers.len()], vec![1; axes]].concat();
         self.constant(Tensor::from_vec(shape, numbers).expect("a dim of all of them"))
     }
 }
 
-/// The numbers that a constant is; those that stand for one that is left out.
+/// The elements of a constant of single precision; `none` where there is no value.
 pub(super) fn known(graph: &Graph, value: Option<ValueId>, none: &[f32]) -> Option<Vec<f32>> {
     let Some(value) = value else { return Some(none.to_vec()) };
     Some(graph.constant(value)?.as_slice::<f32>().ok()?.to_vec())
@@ -272,18 +272,18 @@ fn same_bytes(at: &mut InPlace<'_>, input: Option<ValueId>) -> Replaced {
         let (x, constant) = match graph.operation(bytes) {
             (Op::Cast { .. } | Op::Unary(Unary::Round | Unary::Relu), &[Some(x)]) => (x, None),
             (Op::Binary(_), &[Some(x), Some(c)]) => {
-                let constant = graph.constant(c).filter(|c| c.len() == 1);
-                if constant.is_none() {
+                let single = graph.constant(c).filter(|c| c.len() == 1);
+                let Some(Ok(single)) = single.map(|c| c.reshaped(Vec::new())) else {
                     return Ok(None);
-                }
-                (x, constant)
+                };
+                (x, Some(single))
             }
             _ => return Ok(None),
         };
         if graph.ty(x).shape != graph.ty(bytes).shape {
             return Ok(None);
         }
-        chain.push((graph.node(bytes.node).op().clone(), constant.cloned()));
+        chain.push((graph.node(bytes.node).op().clone(), constant));
         bytes = x;
     }
     let all: Vec<u8> = (0..=255).collect();
@@ -444,14 +444,15 @@ pub(crate) fn multiplies_narrow(graph: &Graph, node: &Node) -> bool {
     kind && node.outputs()[0].dtype == DType::I32 && narrow()
 }
 
-/// The graph in which each such operation widens the bytes itself that it reads. Other bytes become reals before they are viewed
-/// otherwise, as part of what makes them.
+/// The graph in which each such operation widens the bytes itself that it reads. Other quantised bytes that are read as reals behind
+/// views are converted before the views, so that the launch that makes the bytes can store reals.
 fn unshared(graph: &Graph) -> Rebuilt<Graph> {
+    let mut reals = HashMap::new();
     rebuilt(graph, |mut at, _, inputs| {
         let &[Some(x), ..] = inputs else { return Ok(None) };
         let Some((bytes, zero)) = centered(at.graph, x) else { return Ok(None) };
         if *at.node.op() == (Op::Cast { to: DType::F32, saturate: true }) {
-            return viewed_last(&mut at, bytes, zero);
+            return viewed_last(&mut at, bytes, zero, &mut reals);
         }
         if !multiplies_narrow(graph, at.node) {
             return Ok(None);
@@ -462,15 +463,26 @@ fn unshared(graph: &Graph) -> Rebuilt<Graph> {
     })
 }
 
-/// Bytes under views, less a zero point, as reals under the views.
-fn viewed_last(at: &mut InPlace<'_>, bytes: ValueId, zero: Option<ValueId>) -> Replaced {
+/// Bytes under views, less a zero point, as reals under the views; `reals` has those of bytes and zero points that were made so.
+fn viewed_last(
+    at: &mut InPlace<'_>,
+    bytes: ValueId,
+    zero: Option<ValueId>,
+    reals: &mut HashMap<(ValueId, Option<ValueId>), ValueId>,
+) -> Replaced {
     let (bytes, views) = under_views(at.graph, bytes);
     let rank = |value: ValueId| at.graph.ty(value).rank();
-    let made = at.graph.node(bytes.node).is_operation();
-    if views.is_empty() || !made || zero.is_some_and(|zero| rank(zero) > rank(bytes)) {
+    let quantised = matches!(at.graph.operation(bytes).0, Op::Cast { .. });
+    if views.is_empty() || !quantised || zero.is_some_and(|zero| rank(zero) > rank(bytes)) {
         return Ok(None);
     }
-    let whole = at.centered(bytes, zero)?;
-    let real = at.cast(DType::F32, whole)?;
+    let real = match reals.get(&(bytes, zero)) {
+        Some(&real) => real,
+        None => {
+            let whole = at.centered(bytes, zero)?;
+            at.cast(DType::F32, whole)?
+        }
+    };
+    reals.insert((bytes, zero), real);
     viewed(at, real, views).map(Some)
 }

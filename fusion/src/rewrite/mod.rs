@@ -152,11 +152,21 @@ impl Rewriter<'_> {
             result.copy(id, node)?;
         }
         let all = blocks(graph)?;
-        // Of alike blocks, the first one's.
-        let mut equals = BTreeMap::new();
+        // Blocks unlike those before them, and the last block that is like each: its e-graph is dropped then.
+        let (mut kinds, mut last, mut of) = (Vec::new(), Vec::new(), Vec::new());
         for (number, block) in all.iter().enumerate() {
-            let alike = all[..number].iter().position(|other| other.is_alike(block));
-            let equal = equals.entry(alike.unwrap_or(number)).or_insert_with(|| self.equal(block));
+            let kind = kinds.iter().position(|kind: &&Block| kind.is_alike(block));
+            let kind = kind.unwrap_or_else(|| {
+                kinds.push(block);
+                last.push(number);
+                kinds.len() - 1
+            });
+            last[kind] = number;
+            of.push(kind);
+        }
+        let mut equals: Vec<Option<Equal>> = kinds.iter().map(|_| None).collect();
+        for (number, (block, &kind)) in all.iter().zip(&of).enumerate() {
+            let equal = equals[kind].get_or_insert_with(|| self.equal(block));
             let (report, Equal { saturated, choice, programme }) = (&mut self.report, equal);
             report.blocks += 1;
             report.limited += usize::from(saturated.limited);
@@ -164,6 +174,9 @@ impl Rewriter<'_> {
             report.programmes += usize::from(*programme == Programme::Solved);
             report.programmes_given_up += usize::from(*programme == Programme::GivenUp);
             saturated.splice(choice, block, &mut result)?;
+            if last[kind] == number {
+                equals[kind] = None;
+            }
         }
         Ok(result.finish(graph))
     }

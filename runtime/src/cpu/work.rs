@@ -76,7 +76,7 @@ fn multiply_adds(body: &Graph, bindings: &Bindings) -> usize {
             }
             Op::Rnn(_) => {
                 let x = input(0);
-                let rows = len(&x).checked_div(last(&x)).unwrap_or(0);
+                let rows = len(x.get(..2).unwrap_or_default());
                 rows.saturating_mul(len(&input(1)).saturating_add(len(&input(2))))
             }
             _ => 0,

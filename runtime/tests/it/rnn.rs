@@ -102,8 +102,12 @@ fn sizes() {
         // Inputs are projected in several parts.
         (CELLS[0], [1030, 8, 2], 128),
         // Each thread projects those of its sequences in several parts.
-        (CELLS[0], [20, 70, 5], 128),
+        (CELLS[0], [21, 70, 5], 128),
+        (CELLS[1], [21, 70, 5], 128),
         (CELLS[2], [20, 70, 5], 128),
+        (CELLS[3], [20, 70, 5], 128),
+        (CELLS[4], [20, 70, 5], 512),
+        (CELLS[0], [60, 70, 0], 128),
     ] {
         let attrs = attrs(cell, RnnDirection::Bidirectional, hidden);
         let mut all = operands(&attrs, sizes, DType::F32);

@@ -51,7 +51,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         _ => (summed(body, &matmuls)?, None),
     };
     let given = body.given();
-    // No other addend is made of the sum.
+    // `summed` has refused addends that depend on a matmul, so the walk may stop at the sum.
     let is_sum = |of: ValueId| of == sum || Some(of) == value;
     let stops = |of| if is_sum(of) { Walk::Stop } else { Walk::On };
     let values = leaves(body, &[&given[..], &others].concat(), &stops);

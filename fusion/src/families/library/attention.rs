@@ -198,7 +198,8 @@ fn matmuls(
     attrs: &AttentionAttrs,
     inputs: &[Option<ValueId>],
 ) -> Rebuilt<ValueId> {
-    let [q, k, v] = [0, 1, 2].map(|place| inputs[place].expect("attention has its operands"));
+    let [q, k, v] =
+        [0, 1, 2].map(|place| inputs[place].expect("inference gives attention q, k and v"));
     let AttentionAttrs { scale, softcap, guarded, fill, .. } = *attrs;
     let dtype = at.graph.ty(q).dtype;
     let k = at.add(Op::Transpose(vec![0, 1, 3, 2]), &[k])?;

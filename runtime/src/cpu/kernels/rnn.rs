@@ -16,12 +16,16 @@ use pulp::Simd;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Elements of projected inputs that are held at a time for each thread: they stay in its second-level cache.
+/// Elements of projected inputs that are held at a time for each thread, and of its own inputs: they stay in its second-level cache.
 const PROJECTED: usize = 1 << 16;
 
 /// Sequences that a thread takes through all steps by itself, at least: it reads all weights in every step then, and
-/// multiplies so many sequences about as fast as weights come from the third-level cache.
+/// multiplies so many sequences about as fast as weights come from the third-level cache. Fewer threads with as many were not
+/// measured.
 const SEQUENCES: usize = 8;
+
+/// Elements of a cache line.
+const LINE: usize = 16;
 
 /// Gate elements that a thread takes at least.
 const PARALLEL: usize = 1 << 13;
@@ -245,12 +249,16 @@ impl<'a> Direction<'a> {
         let share = batch.div_ceil(threads::count());
         let share = if share >= SEQUENCES { share } else { batch };
         let parts = batch.div_ceil(share);
+        let gathers = if share < batch { share * inputs } else { 0 };
         let at_once = PROJECTED * threads::count() / (batch * self.rows);
-        let at_once = at_once.clamp(1, steps);
-        let gathered = if share < batch { at_once * share * inputs } else { 0 };
-        let (projected, gates) = (at_once * share * self.rows, share * self.rows);
+        let at_once = at_once.min(PROJECTED / gathers.max(1)).clamp(1, steps);
+        // Parts of threads lie on lines of their own.
+        let lines = |elements: usize| elements.next_multiple_of(LINE);
+        let (gathered, gates) = (lines(at_once * gathers), lines(share * self.rows));
+        let projected = lines(at_once * share * self.rows);
         let resets_first = cell == Cell::Gru { linear_before_reset: false };
-        let len = gathered + projected + gates + if resets_first { share * hidden } else { 0 };
+        let len =
+            gathered + projected + gates + if resets_first { lines(share * hidden) } else { 0 };
         let mut memory = scratch::take::<f32>(parts * len)?;
         let states = batch * hidden;
         let y = TileMut::new(y, self.layer.reverse.len() * states);
@@ -262,18 +270,18 @@ impl<'a> Direction<'a> {
         let c = so_many_mut(c, share * hidden, parts);
         let memory = so_many_mut(&mut memory, len, parts);
         threads::try_each(1, (y, h, c, memory), |_, ((block, mut y), h, c, memory)| {
-            let (x, memory) = memory.split_at_mut(gathered);
+            let (gathered, memory) = memory.split_at_mut(gathered);
             let (projected, memory) = memory.split_at_mut(projected);
-            let count = h.len() / hidden;
             let (gates, reset) = memory.split_at_mut(gates);
-            let gates = &mut gates[..count * self.rows];
-            let mut own = Sequences { first: block.column, count, h, c, gates, reset };
+            let (first, sequences) = (block.column, h.len() / hidden);
+            let gates = &mut gates[..sequences * self.rows];
+            let mut own = Sequences { first, count: sequences, h, c, gates, reset };
             for done in (0..steps).step_by(at_once) {
                 let from = if self.reverse { steps - steps.min(done + at_once) } else { done };
-                let some = from..from + at_once.min(steps - done);
-                self.project(some.clone(), &own, x, projected)?;
-                for i in 0..some.len() {
-                    let i = if self.reverse { some.len() - 1 - i } else { i };
+                let count = at_once.min(steps - done);
+                self.project(from..from + count, &own, gathered, projected)?;
+                for i in 0..count {
+                    let i = if self.reverse { count - 1 - i } else { i };
                     let projected = &projected[i * own.gates.len()..][..own.gates.len()];
                     self.step(from + i, projected, y[0].row(from + i), &mut own)?;
                 }
@@ -283,26 +291,26 @@ impl<'a> Direction<'a> {
     }
 
     /// Projects the inputs of some steps: `projected[t,n,rows]`. Those of all sequences are read where they lie; those of some
-    /// are gathered in `x`.
+    /// are gathered.
     fn project(
         &self,
         steps: Range<usize>,
         own: &Sequences<'_>,
-        x: &mut [f32],
+        gathered: &mut [f32],
         projected: &mut [f32],
     ) -> Result<()> {
-        let &Layer { batch, inputs, x: all, .. } = self.layer;
-        let all = &all[steps.start * batch * inputs..steps.end * batch * inputs];
+        let &Layer { batch, inputs, x, .. } = self.layer;
+        let x = &x[steps.start * batch * inputs..steps.end * batch * inputs];
         let rows = steps.len() * own.count;
         let to = TileMut::new(&mut projected[..rows * self.rows], self.rows);
-        if x.is_empty() {
-            return multiply_all(inputs, rows_of(all, inputs), self.w, to);
+        if gathered.is_empty() {
+            return multiply_all(inputs, rows_of(x, inputs), self.w, to);
         }
-        let lines = x.chunks_exact_mut(own.count * inputs);
-        for (x, all) in lines.zip(all.chunks_exact(batch * inputs)) {
-            x.copy_from_slice(&all[own.first * inputs..][..x.len()]);
+        let lines = gathered.chunks_exact_mut(own.count * inputs);
+        for (to, x) in lines.zip(x.chunks_exact(batch * inputs)) {
+            to.copy_from_slice(&x[own.first * inputs..][..to.len()]);
         }
-        multiply_all(inputs, rows_of(x, inputs), self.w, to)
+        multiply_all(inputs, rows_of(gathered, inputs), self.w, to)
     }
 
     /// The states' matmul for the gates of one of the cell's parts.
@@ -479,4 +487,50 @@ impl<const N: usize, F: Fn(f32, [f32; N]) -> f32> Kernel for Each<'_, N, F> {
 
 fn each<const N: usize>(y: &mut [f32], xs: [&[f32]; N], f: impl Fn(f32, [f32; N]) -> f32) {
     dispatch(Each(y, xs, f));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threads::Threads;
+
+    /// Beyond a sequence's length all states are 0, whatever was there.
+    #[test]
+    fn states_beyond_a_sequence_are_zero() {
+        let (steps, inputs, hidden) = (5, 3, 4);
+        let packed = |depth: usize| {
+            let numbers: Vec<f32> = (0..depth * 4 * hidden).map(|i| (i % 7) as f32 * 0.1).collect();
+            Arc::new(Packed::new(rows_of(&numbers, 4 * hidden), depth, 4 * hidden).unwrap())
+        };
+        let (w, r) = (packed(inputs), packed(hidden));
+        let halved = |x: &mut [f32]| x.iter_mut().for_each(|x| *x *= 0.5);
+        for (batch, count) in [(3, 1), (3, 2), (70, 3)] {
+            let lengths: Vec<i32> = (0..batch).map(|b| [0, 1, 5][b % 3]).collect();
+            let layer = Layer {
+                cell: Cell::Lstm { input_forget: false },
+                reverse: &[false, true],
+                steps,
+                batch,
+                inputs,
+                hidden,
+                x: &vec![0.5; steps * batch * inputs],
+                w: &[w.clone(), w.clone()],
+                r: &[r.clone(), r.clone()],
+                bias: None,
+                peepholes: None,
+                lengths: Some(&lengths),
+                activations: &[&halved as Activation<'_>; 6],
+                clip: None,
+            };
+            let mut y = vec![f32::NAN; steps * 2 * batch * hidden];
+            let [mut h, mut c] = [0, 1].map(|_| vec![0.0; 2 * batch * hidden]);
+            let threads = Threads::new(count).unwrap();
+            threads.run(|| rnn(&layer, &mut y, &mut h, &mut c)).unwrap();
+            for (row, states) in y.chunks(hidden).enumerate() {
+                let (t, b) = (row / batch / 2, row % batch);
+                let ended = t >= lengths[b] as usize;
+                assert!(states.iter().all(|&x| (x == 0.0) == ended), "{t} {b} {states:?}");
+            }
+        }
+    }
 }
