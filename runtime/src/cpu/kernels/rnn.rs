@@ -491,8 +491,9 @@ fn each<const N: usize>(y: &mut [f32], xs: [&[f32]; N], f: impl Fn(f32, [f32; N]
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Activation, Cell, Layer, Packed, rnn, rows_of};
     use crate::threads::Threads;
+    use std::sync::Arc;
 
     /// Beyond a sequence's length all states are 0, whatever was there.
     #[test]
