@@ -332,9 +332,10 @@ impl Lowering<'_> {
         }
         let in_place = match group.family {
             Family::Pointwise => self.in_place_pairs(&inputs, &outputs),
-            _ if self.normalises_in_place(group, &writes) => {
-                let pairs = self.in_place_pairs(&inputs, &outputs);
-                pairs.into_iter().filter(|&(_, input)| input == 0).collect()
+            Family::Normalization if self.normalises_in_place(group, &writes) => {
+                let mut pairs = self.in_place_pairs(&inputs, &outputs);
+                pairs.retain(|&(_, input)| input == 0);
+                pairs
             }
             _ => Vec::new(),
         };
@@ -412,7 +413,6 @@ impl Lowering<'_> {
         let once = node.inputs().iter().filter(|&&input| input == node.input(0)).count() == 1;
         let in_f32 = self.graph.ty(y).dtype == DType::F32;
         let fused = self.granularity == Granularity::Fused && self.target.kind == Kind::Cpu;
-        let norm = norm && group.family == Family::Normalization;
         fused && norm && once && in_f32 && id.value() == y
     }
 

@@ -304,7 +304,7 @@ fn same_bytes(at: &mut InPlace<'_>, input: Option<ValueId>) -> Replaced {
 }
 
 /// Whether an operation gives its elements in their order, or those of a transposition.
-pub(super) fn is_view(op: &Op) -> bool {
+pub(super) fn reorders(op: &Op) -> bool {
     matches!(op, Op::Reshape(_) | Op::Transpose(_))
 }
 
@@ -312,7 +312,7 @@ pub(super) fn is_view(op: &Op) -> bool {
 pub(super) fn under_views(graph: &Graph, value: ValueId) -> (ValueId, Vec<Op>) {
     let (mut of, mut views) = (value, Vec::new());
     while let (view, &[Some(x)]) = graph.operation(of)
-        && is_view(view)
+        && reorders(view)
     {
         views.push(view.clone());
         of = x;

@@ -130,6 +130,18 @@ fn same_operations(a: &Graph, b: &Graph) -> bool {
     a.nodes().zip(b.nodes()).all(|((_, a), (_, b))| a.op() == b.op() && a.inputs() == b.inputs())
 }
 
+/// Numbers that blocks have in common with those that are alike.
+fn kinds(blocks: &[Block]) -> Vec<usize> {
+    let mut unlike: Vec<&Block> = Vec::new();
+    let kind = |block| {
+        unlike.iter().position(|other| other.is_alike(block)).unwrap_or_else(|| {
+            unlike.push(block);
+            unlike.len() - 1
+        })
+    };
+    blocks.iter().map(kind).collect()
+}
+
 struct Rewriter<'a> {
     rules: Vec<Compiled>,
     target: &'a Target,
@@ -152,21 +164,10 @@ impl Rewriter<'_> {
             result.copy(id, node)?;
         }
         let all = blocks(graph)?;
-        // Blocks unlike those before them, and the last block that is like each: its e-graph is dropped then.
-        let (mut kinds, mut last, mut of) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, block) in all.iter().enumerate() {
-            let kind = kinds.iter().position(|kind: &&Block| kind.is_alike(block));
-            let kind = kind.unwrap_or_else(|| {
-                kinds.push(block);
-                last.push(number);
-                kinds.len() - 1
-            });
-            last[kind] = number;
-            of.push(kind);
-        }
-        let mut equals: Vec<Option<Equal>> = kinds.iter().map(|_| None).collect();
-        for (number, (block, &kind)) in all.iter().zip(&of).enumerate() {
-            let equal = equals[kind].get_or_insert_with(|| self.equal(block));
+        let kinds = kinds(&all);
+        let mut equals = BTreeMap::new();
+        for (number, (block, kind)) in all.iter().zip(&kinds).enumerate() {
+            let equal = equals.entry(kind).or_insert_with(|| self.equal(block));
             let (report, Equal { saturated, choice, programme }) = (&mut self.report, equal);
             report.blocks += 1;
             report.limited += usize::from(saturated.limited);
@@ -174,8 +175,9 @@ impl Rewriter<'_> {
             report.programmes += usize::from(*programme == Programme::Solved);
             report.programmes_given_up += usize::from(*programme == Programme::GivenUp);
             saturated.splice(choice, block, &mut result)?;
-            if last[kind] == number {
-                equals[kind] = None;
+            // E-graphs are large: each goes with the last block that it is of.
+            if !kinds[number + 1..].contains(kind) {
+                equals.remove(kind);
             }
         }
         Ok(result.finish(graph))

@@ -5,7 +5,7 @@
 //! the byte is (but for the sign of zero). So images between two operators stay reals, and conversions are part of what makes
 //! them. Matmuls of such numbers run on tensor cores, with operands in fp16 and sums in fp32.
 
-use super::integers::{in_order, is_byte, is_view, known, number, range_of, under_views, viewed};
+use super::integers::{in_order, is_byte, known, number, range_of, reorders, under_views, viewed};
 use super::ranges::either;
 use super::tidy::pruned;
 use crate::base::rebuild::{InPlace, Rebuilt, Replaced, rebuilt};
@@ -235,7 +235,7 @@ fn furthest([low, high]: [f32; 2]) -> f32 {
 
 /// An upper bound of the magnitude of 32-bit integers that are bytes, or differences of two bytes.
 fn largest(graph: &Graph, integers: ValueId) -> Option<f32> {
-    let integers = graph.through(integers, is_view);
+    let integers = graph.through(integers, reorders);
     match graph.operation(integers) {
         _ if graph.ty(integers).dtype != DType::I32 => None,
         (Op::Binary(Binary::Sub), &[Some(a), Some(b)]) => {
@@ -247,7 +247,7 @@ fn largest(graph: &Graph, integers: ValueId) -> Option<f32> {
 
 /// The same of bytes, of reals of a known range that were converted, and of a constant of one element.
 fn largest_of_bytes(graph: &Graph, integers: ValueId) -> Option<f32> {
-    let integers = graph.through(integers, is_view);
+    let integers = graph.through(integers, reorders);
     match graph.operation(integers) {
         (Op::Cast { .. }, &[Some(x)]) if is_byte(graph.ty(x).dtype) => {
             Some(furthest(range_of(graph.ty(x).dtype)))
@@ -417,7 +417,7 @@ impl Range {
         let (x, by) = ((*inputs.first()?)?, inputs.get(1).copied().flatten());
         let constant = by.and_then(|by| number(graph, by));
         let made = match op {
-            view if is_view(view) => Self::of(graph, x, depth),
+            view if reorders(view) => Self::of(graph, x, depth),
             Op::Cast { to: DType::F32 | DType::F16, .. } if is_byte(graph.ty(x).dtype) => {
                 Range { ends: range_of(graph.ty(x).dtype), whole: true, ..Self::ALL }
             }
