@@ -23,8 +23,8 @@ use std::ops::Range;
 /// Vectors to a panel's row, at most: with eight rows of A their sums fill three quarters of 32 registers.
 pub(super) const VECTORS: usize = 3;
 
-/// The same where there are 16 registers, as x86 without AVX-512 has: sums of four rows fill half of them. With three vectors
-/// compilers keep some of the sums in memory.
+/// The same where there are 16 registers, as x86 without AVX-512 has: sums of six rows fill three quarters of them. With three
+/// vectors compilers keep some of the sums in memory.
 const FEWER: usize = 2;
 
 /// Vectors to a panel's row, at most, of a matrix in a near cache, where there are 32 registers.
@@ -626,7 +626,13 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
                 1 => self.block::<S, 1, V>(simd, row..row + 1, &k, panel, to, (next, pace)),
                 2 => self.block::<S, 2, V>(simd, row..row + 2, &k, panel, to, (next, pace)),
                 3 | 4 => self.block::<S, 4, V>(simd, row..row + left, &k, panel, to, (next, pace)),
-                _ if S::REGISTER_COUNT < 32 || V == NEAR => {
+                7 | 8 if const { S::REGISTER_COUNT < 32 } => {
+                    self.block::<S, 4, V>(simd, row..row + 4, &k, panel, to, (next, pace))
+                }
+                _ if const { S::REGISTER_COUNT < 32 } => {
+                    self.block::<S, 6, V>(simd, row..row + left.min(6), &k, panel, to, (next, pace))
+                }
+                _ if V == NEAR => {
                     self.block::<S, 4, V>(simd, row..row + 4, &k, panel, to, (next, pace))
                 }
                 _ => {

@@ -159,8 +159,11 @@ impl Tile<'_, '_, '_> {
                 1 => self.block::<S, FMA, 1, V>(simd, at, left, deep, (panel, to), next),
                 2 => self.block::<S, FMA, 2, V>(simd, at, left, deep, (panel, to), next),
                 3 | 4 => self.block::<S, FMA, 4, V>(simd, at, left, deep, (panel, to), next),
-                _ if const { S::REGISTER_COUNT < 32 } => {
+                7 | 8 if const { S::REGISTER_COUNT < 32 } => {
                     self.block::<S, FMA, 4, V>(simd, at, left, deep, (panel, to), next)
+                }
+                _ if const { S::REGISTER_COUNT < 32 } => {
+                    self.block::<S, FMA, 6, V>(simd, at, left, deep, (panel, to), next)
                 }
                 _ => self.block::<S, FMA, 8, V>(simd, at, left, deep, (panel, to), next),
             };
