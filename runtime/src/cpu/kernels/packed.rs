@@ -706,7 +706,7 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
 }
 
 /// Adds rows of A times a panel to sums, for machines with 16 registers. A step has few multiplications there, so bounds are
-/// checked, and a line of the next panel is prefetched, once in four steps. Sums are given and taken by value, so that they
+/// checked, and two lines of the next panel are prefetched, once in four steps. Sums are given and taken by value, so that they
 /// stay in registers.
 #[inline(always)]
 pub(super) fn add_in_steps<S: Simd, const H: usize, const V: usize>(
@@ -722,6 +722,7 @@ pub(super) fn add_in_steps<S: Simd, const H: usize, const V: usize>(
     let rows = rows.map(|row| row[..panel.len()].as_chunks::<STEPS>());
     for (number, b) in steps.iter().enumerate() {
         prefetch(next, ahead);
+        prefetch(next, ahead + pace * STEPS / 2);
         ahead += pace * STEPS;
         let rows: [&[f32; STEPS]; H] = std::array::from_fn(|i| &rows[i].0[number]);
         for step in 0..STEPS {
