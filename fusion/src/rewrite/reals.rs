@@ -9,8 +9,8 @@ use super::integers::{in_order, is_byte, known, number, range_of, reorders, unde
 use super::ranges::either;
 use super::tidy::pruned;
 use crate::base::rebuild::{InPlace, Rebuilt, Replaced, rebuilt};
-use graphene_frontend::op::{Binary, Op, Unary};
-use graphene_frontend::{DType, Dim, Graph, Node, Tensor, ValueId};
+use graphene_frontend::op::{Binary, Op, PoolKind, Unary};
+use graphene_frontend::{DType, Dim, Graph, Node, NodeId, Tensor, ValueId};
 
 /// Whole numbers up to this magnitude have exact sums and differences, of the types in which bytes are quantised.
 fn exact(dtype: DType) -> Option<f32> {
@@ -61,13 +61,54 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
         }
         (Op::MatMul, &[Some(a), Some(b)]) => scaled_wide_matmul(&mut at, a, b),
         (Op::Conv(_), _) => scaled_wide_conv(&mut at, inputs),
+        (Op::Pool(attrs), &[Some(x)]) if attrs.kind == (PoolKind::Max { indices: None }) => {
+            pooled_first(&mut at, x)
+        }
         (op, &[Some(x), ..]) => match kept(at.graph, op, x, inputs.get(1).copied().flatten()) {
             None if is_alone(at.node) => rounded_last(&mut at, inputs),
             known => Ok(known),
         },
         _ => Ok(None),
     })?;
-    pruned(&result)
+    stored_in_fp16(&pruned(&result)?)
+}
+
+/// The graph with whole numbers in fp16 where launches leave them to others: those that are operands of matmuls or convolutions, for
+/// all that read them, and those of which two are dequantised and added. fp16 holds them, so nothing is rounded.
+fn stored_in_fp16(graph: &Graph) -> Rebuilt<Graph> {
+    let is_to_fp16 = |op: &Op| matches!(op, Op::Cast { to: DType::F16, .. });
+    let is_operand =
+        |id: NodeId| graph.uses(id).iter().any(|(reader, _)| is_to_fp16(graph.node(*reader).op()));
+    let is_dequantised = |value: ValueId| {
+        let factors = graph.operands(value, &Op::Binary(Binary::Mul));
+        factors
+            .is_some_and(|factors: [_; 2]| factors.into_iter().any(|x| whole(graph, x).is_some()))
+    };
+    let is_added = |id: NodeId| {
+        let sum = graph.only_reader(id).and_then(|scaled| graph.only_reader(scaled));
+        let terms = sum.and_then(|sum| graph.operands(sum.value(), &Op::Binary(Binary::Add)));
+        terms.is_some_and(|terms: [_; 2]| terms.into_iter().all(is_dequantised))
+    };
+    rebuilt(graph, |mut at, id, inputs| match (at.node.op(), inputs) {
+        (op, &[Some(x)]) if is_to_fp16(op) => match at.graph.operation(x) {
+            (Op::Cast { to: DType::F32, .. }, &[Some(half)])
+                if at.graph.ty(half).dtype == DType::F16 =>
+            {
+                Ok(Some(half))
+            }
+            _ => Ok(None),
+        },
+        (op @ (Op::Unary(Unary::Round | Unary::Relu) | Op::Binary(_)), inputs)
+            if graph.ty(id.value()).dtype == DType::F32
+                && whole(graph, id.value()).is_some_and(|ends| furthest(ends) <= MOST_IN_FP16)
+                && (is_operand(id) && graph.uses(id).len() > 1 || is_added(id)) =>
+        {
+            let number = at.add_optional(op.clone(), inputs)?;
+            let half = at.cast(DType::F16, number)?;
+            at.cast(DType::F32, half).map(Some)
+        }
+        _ => Ok(None),
+    })
 }
 
 /// A rounded number that is clamped between whole numbers, clamped before it is rounded: rounding numbers that are small takes fewer
@@ -192,6 +233,37 @@ fn scaled_wide_conv(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Replace
     let scaled = at.binary(Binary::Mul, sum, factors)?;
     let bias = (!bias.is_empty()).then(|| at.per_filter(bias, rank - 2));
     at.with(Binary::Add, scaled, bias).map(Some)
+}
+
+/// The largest ones of dequantised numbers, as those of the numbers, dequantised: what never falls where its input rises can follow.
+fn pooled_first(at: &mut InPlace<'_>, x: ValueId) -> Replaced {
+    let (mut numbers, mut after) = (x, Vec::new());
+    while let (op, &[Some(of), ref by @ ..]) = at.graph.operation(numbers)
+        && at.graph.ty(of).dtype == DType::F32
+        && at.graph.ty(of).shape == at.graph.ty(x).shape
+    {
+        let by = by.first().copied().flatten();
+        let scale = || by.and_then(|by| number(at.graph, by));
+        match op {
+            Op::Unary(Unary::Relu) => {}
+            Op::Binary(Binary::Mul) if scale().is_some_and(|s| s > 0.0 && s.is_finite()) => {}
+            _ => break,
+        }
+        after.push((op.clone(), by));
+        numbers = of;
+    }
+    let fits = whole(at.graph, numbers).is_some_and(|ends| furthest(ends) <= MOST_IN_FP16);
+    if after.is_empty() || !fits {
+        return Ok(None);
+    }
+    let half = at.cast(DType::F16, numbers)?;
+    let largest = at.add(at.node.op().clone(), &[half])?;
+    let largest = at.cast(DType::F32, largest)?;
+    let after = after.into_iter().rev();
+    let all = after.map(|(op, by)| (op, by.map(Some))).try_fold(largest, |x, (op, by)| {
+        at.add_optional(op, &[Some(x)].into_iter().chain(by).collect::<Vec<_>>())
+    });
+    all.map(Some)
 }
 
 /// Of a value of single precision that is whole numbers that fp16 holds, or such times a constant scale: the numbers, and the scale.

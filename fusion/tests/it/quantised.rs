@@ -8,6 +8,7 @@ use graphene_frontend::text::parse;
 use graphene_frontend::{DType, Graph, NodeId, Op, Tensor};
 use graphene_fusion::groups::Family;
 use graphene_fusion::kernels::launches;
+use graphene_fusion::program::{Buffer, BufferKind};
 use graphene_fusion::{Granularity, Planned, plan, plan_in};
 
 /// Lines that quantise value number `x` and dequantise it, numbered from `at` on; the last line's number.
@@ -248,6 +249,76 @@ fn scales_of_columns_are_factors_of_matmuls() {
         );
         assert_eq!(operand_types(&text), [dtype; 2], "{text}");
         check(&text, &[Pointwise, Pointwise, MatMul]);
+    }
+}
+
+/// The types of what a plan's steps leave to each other.
+fn types_between(text: &str) -> Vec<DType> {
+    let program = planned(text).1.program;
+    let is_between = |buffer: &&Buffer| matches!(buffer.kind, BufferKind::Intermediate);
+    let between = program.buffers().iter().filter(is_between);
+    between.map(|buffer| buffer.dtype).collect()
+}
+
+/// Numbers that a matmul multiplies and a sum dequantises are stored once, in fp16.
+#[test]
+fn what_is_added_again_is_read_in_fp16() {
+    use Family::{MatMul, Pointwise};
+    let (x, at) = quantised(0, 2, "b, 3, 4", U8);
+    let [wide, real, scales, scaled, sums] = [1, 2, 3, 4, 5].map(|i| at + i);
+    let (once, term) = quantised(sums, sums + 1, "b, 3, 4", I8);
+    let (twice, last) = quantised(term + 1, term + 2, "b, 3, 4", U8);
+    let text = format!(
+        r#"
+        symbols b
+        %0 = Input : f32[b, 3, 4] "x"
+        %1 = Input : i8[4, 4] "w"{x}
+        %{wide} = Cast(%1) {{to: i32, saturate: true}} : i32[4, 4] "wide weights"
+        %{real} = Cast(%{wide}) {{to: f32, saturate: true}} : f32[4, 4] "real weights"
+        %{scales} = Constant(0.03125) : f32[] "scales"
+        %{scaled} = Mul(%{real}, %{scales}) : f32[4, 4] "weights"
+        %{sums} = MatMul(%{at}, %{scaled}) : f32[b, 3, 4] "sums"{once}
+        %{} = Add(%{term}, %{at}) : f32[b, 3, 4] "both"{twice}
+        return "y" = %{last}
+    "#,
+        term + 1
+    );
+    assert_eq!(types_between(&text), [DType::F16; 2], "{text}");
+    check(&text, &[Pointwise, Pointwise, MatMul]);
+}
+
+/// Of dequantised numbers the largest ones are those of the numbers, in fp16; by a negative scale they are the smallest ones, which
+/// stay reals.
+#[test]
+fn the_largest_bytes_are_found_before_they_are_scaled() {
+    use Family::{Convolution, Pointwise};
+    let rows = [
+        ("0.25", DType::F16, &[Pointwise, Convolution, Pointwise][..]),
+        ("-0.25", DType::F32, &[Pointwise, Convolution]),
+    ];
+    for (scale, dtype, families) in rows {
+        let (x, at) = quantised(0, 1, "b, 8, 5, 5", U8);
+        let text = format!(
+            r#"
+        symbols b
+        %0 = Input : f32[b, 8, 5, 5] "x"{x}
+        %{} = Constant({scale}) : f32[] "another scale"
+        %{} = Mul(%{at}, %{}) : f32[b, 8, 5, 5] "scaled"
+        %{} = Relu(%{}) : f32[b, 8, 5, 5] "relu"
+        %{} = Pool(%{}) {{kind: max, kernel: [3, 3], strides: [2, 2], dilations: [1, 1], pads_before: [1, 1], pads_after: [1, 1], ceil: false}} : f32[b, 8, 3, 3] "pool"
+        return "y" = %{}
+    "#,
+            at + 1,
+            at + 2,
+            at + 1,
+            at + 3,
+            at + 2,
+            at + 4,
+            at + 3,
+            at + 4
+        );
+        assert_eq!(types_between(&text)[0], dtype, "{text}");
+        check(&text, families);
     }
 }
 

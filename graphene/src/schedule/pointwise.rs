@@ -3,7 +3,7 @@
 //! A thread holds vectors: register tensors `[n:1]`, where they are computed on in single precision,
 //! or, if that is what a function computes with, in integers of 64 bits.
 
-use super::quotient::{quotient, reciprocal};
+use super::quotient::{Reciprocal, quotient, reciprocal};
 use crate::{
     Binary, Builder, Error, Expr, Feature, Function, Fused, Header, Kind, Layout, Memory, Number,
     Operand, Result, Scalar, Step, TensorId, Test, Tiler, Unary, build::Operands, function::Node,
@@ -229,7 +229,7 @@ fn steps(
 }
 
 /// The number that a division is by, and by what that multiplies instead.
-fn known_divisor(function: &Function, step: &Step) -> Option<(f64, [f32; 2])> {
+fn known_divisor(function: &Function, step: &Step) -> Option<(f64, Reciprocal)> {
     let Step::Binary(Binary::Div, _, by) = step else { return None };
     let Step::Constant(number) = function.steps()[by.index()] else { return None };
     Some((number.0, reciprocal(number.0 as f32)?))

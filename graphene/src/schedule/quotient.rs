@@ -5,40 +5,81 @@
 //! (Brisebarre, Muller and Raina, "Accelerating correctly rounded floating-point division when the divisor is known in
 //! advance", IEEE Transactions on Computers, 2004).
 
-use super::constant;
-use crate::{Binary, Builder, Function, Fused, Header, Kind, Operand, Result, Scalar, TensorId};
+use super::{constant, number};
+use crate::{
+    Binary, Builder, Function, Fused, Header, Kind, Operand, Result, Scalar, TensorId, Unary,
+};
 
 /// The bits of a significand in single precision.
 const BITS: u32 = 24;
 
-/// `to = x / c`, rounded once, of the parts of 1/c that [`reciprocal`] knows. Quotients below 2⁻¹⁰⁰ may be off by a unit in the last
-/// place.
+/// By what a division is replaced.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Reciprocal {
+    /// Two numbers of one sign, whose sum is nearly 1/c.
+    parts: [f32; 2],
+    /// 1/c, where some quotients by the parts are a unit in the last place off: they are corrected by what they leave of x.
+    nearest: Option<f32>,
+}
+
+/// `to = x / c`, rounded once, by what [`reciprocal`] knows. Quotients below 2⁻¹⁰⁰ may be off by a unit in the last place.
 pub(super) fn quotient(
     k: &mut Builder,
     to: TensorId,
     x: &Operand,
-    (c, parts): (f64, [f32; 2]),
+    (c, by): (f64, Reciprocal),
 ) -> Result {
     let meaning = Fused::of(&(Function::input(0) / c), &[]);
     k.decompose(Header::alone(Kind::Fused(meaning), to, x.clone()), |k| {
-        let [first, second] = parts.map(f64::from);
+        let [first, second] = by.parts.map(f64::from);
         let first = constant(k, "reciprocal", Scalar::F32, first)?;
         let second = constant(k, "rest", Scalar::F32, second)?;
         k.binary(Binary::Mul, to, [x.clone(), second.into()])?;
-        k.fma(to, [x.clone(), first.into()])
+        k.fma(to, [x.clone(), first.into()])?;
+        let Some(nearest) = by.nearest else { return Ok(()) };
+        let mut known = |name: &str, value: f64| constant(k, name, Scalar::F32, value);
+        let divisor = known("divisor", c)?;
+        let most = known("most", f32::MAX.into())?;
+        let least = known("least", f32::MIN.into())?;
+        let nearest = known("nearest", -f64::from(nearest))?;
+        let excess = number(k, "excess", Scalar::F32)?;
+        k.alone(Kind::Unary(Unary::Neg), excess, x.clone())?;
+        k.fma(excess, [to, divisor])?;
+        // Of an infinite quotient it is infinite, or no number.
+        k.binary(Binary::Min, excess, [excess, most])?;
+        k.binary(Binary::Max, excess, [excess, least])?;
+        k.fma(to, [excess, nearest])
     })
 }
 
-/// 1/c as the sum of two numbers of one sign by which x is multiplied as it is divided by c; `None` where there are none.
+/// 1/c as the sum of two numbers of one sign by which x is multiplied as it is divided by c, or nearly; `None` where there are none.
 ///
 /// The sum is off by at most 1.5·2⁻⁴⁶ of 1/c, and x·second by at most 2⁻⁴⁷ of the quotient, together 2⁻⁴⁵ of it before the result is
 /// rounded: that can only go wrong where a quotient is so near to the middle between two numbers. These are few, and are
-/// tried one by one.
-pub(super) fn reciprocal(c: f32) -> Option<[f32; 2]> {
+/// tried one by one. Of one divisor in thirty some go wrong: those quotients are corrected as on machines whose division is made of
+/// multiply-adds (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", IBM Journal of Research
+/// and Development, 1990).
+pub(super) fn reciprocal(c: f32) -> Option<Reciprocal> {
     let [first, second] = parts(c)?;
     let seconds = [0, -1, 1].map(|by| f32::from_bits(second.to_bits().wrapping_add_signed(by)));
-    let right = |parts: &[f32; 2]| nearly_halfway(c).all(|x| multiplied(x, *parts) == x / c);
-    seconds.into_iter().map(|second| [first, second]).find(right)
+    let right = |by: &Reciprocal| nearly_halfway(c).all(|x| by.multiplied(x, c) == x / c);
+    let simple = seconds.map(|second| Reciprocal { parts: [first, second], nearest: None });
+    // The sign of zero is lost where c is negative.
+    let nearest = (c > 0.0).then_some(1.0 / c);
+    let corrected = Reciprocal { parts: [first, second], nearest };
+    simple.into_iter().chain(nearest.map(|_| corrected)).find(right)
+}
+
+impl Reciprocal {
+    /// x/c as [`quotient`] computes it.
+    fn multiplied(&self, x: f32, c: f32) -> f32 {
+        let [first, second] = self.parts;
+        let quotient = x.mul_add(first, x * second);
+        self.nearest.map_or(quotient, |nearest| {
+            let excess = quotient.mul_add(c, -x).min(f32::MAX).max(f32::MIN);
+            excess.mul_add(-nearest, quotient)
+        })
+    }
 }
 
 /// 1/c as the sum of two numbers, of which the first is 1/c rounded towards 0, so that both have one sign and
@@ -54,10 +95,6 @@ fn parts(c: f32) -> Option<[f32; 2]> {
     };
     let second = (-f64::from(first)).mul_add(f64::from(c), 1.0) / f64::from(c);
     (moderate && second != 0.0).then_some([first, second as f32])
-}
-
-fn multiplied(x: f32, [first, second]: [f32; 2]) -> f32 {
-    x.mul_add(first, x * second)
 }
 
 /// The significands x for which x/c is within 2⁻⁴⁵ of itself of the middle between two numbers, and perhaps some more.
