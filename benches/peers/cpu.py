@@ -66,13 +66,28 @@ def arguments():
     parser.add_argument("--results", type=Path, help="write every measurement to this JSON file")
     parser.add_argument("--table", type=Path, help="write the table of benches/results/ to this JSON file")
     parser.add_argument("--machine", default="", help="what the table says of the machine")
+    parser.add_argument("--without-avx512", action="store_true", help="hide AVX-512, AVX-VNNI and AMX from all sides; needs cc, and an Intel CPU")
     parser.add_argument("--list", action="store_true", help="print the rows' names")
     return parser.parse_args()
+
+
+# Libraries that are preloaded into what is timed.
+preloaded = []
+
+
+def hide_avx512():
+    """Lets all that is timed take the machine for one without AVX-512."""
+    library = models.ROOT / "target/peers/without_avx512.so"
+    library.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, HERE / "without_avx512.c"], check=True)
+    preloaded.append(str(library))
 
 
 def run(command, threads):
     """Standard output and peak resident bytes of a command, or the reason that it failed."""
     environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
+    if preloaded:
+        environment["LD_PRELOAD"] = " ".join([*preloaded, os.environ.get("LD_PRELOAD", "")])
     try:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
     except OSError as error:
@@ -227,6 +242,8 @@ def main():
     if given.list or not chosen:
         print("\n".join(ROWS))
         return 0 if given.list else 2
+    if given.without_avx512:
+        hide_avx512()
     os.environ.setdefault("GRAPHENE_MODELS", str(given.bin / "graphene-models"))
     every, ratios, failed = [], {}, False
     for threads in map(int, given.threads.split(",")):

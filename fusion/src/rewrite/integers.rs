@@ -179,7 +179,7 @@ pub(super) fn known(graph: &Graph, value: Option<ValueId>, none: &[f32]) -> Opti
 
 /// Whether a pooling takes the largest of windows that each have an element of the image: of nothing, the largest is less
 /// than all numbers, which no byte says.
-fn is_largest(pool: &PoolAttrs) -> bool {
+pub(super) fn is_largest(pool: &PoolAttrs) -> bool {
     let pads = pool.pads_before.iter().zip(&pool.pads_after);
     let within = |((before, after), kernel): ((&usize, &usize), &usize)| before.max(after) < kernel;
     pool.kind == (PoolKind::Max { indices: None })

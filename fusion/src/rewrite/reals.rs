@@ -5,11 +5,13 @@
 //! the byte is (but for the sign of zero). So images between two operators stay reals, and conversions are part of what makes
 //! them. Matmuls of such numbers run on tensor cores, with operands in fp16 and sums in fp32.
 
-use super::integers::{in_order, is_byte, known, number, range_of, reorders, under_views, viewed};
+use super::integers::{
+    in_order, is_byte, is_largest, known, number, range_of, reorders, under_views, viewed,
+};
 use super::ranges::either;
 use super::tidy::pruned;
 use crate::base::rebuild::{InPlace, Rebuilt, Replaced, rebuilt};
-use graphene_frontend::op::{Binary, Op, PoolKind, Unary};
+use graphene_frontend::op::{Binary, Op, Unary};
 use graphene_frontend::{DType, Dim, Graph, Node, NodeId, Tensor, ValueId};
 
 /// Whole numbers up to this magnitude have exact sums and differences, of the types in which bytes are quantised.
@@ -27,7 +29,7 @@ fn exact(dtype: DType) -> Option<f32> {
 pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
     // Whether nothing else reads what the node reads first.
     let is_alone = |node: &Node| node.input(0).and_then(|x| graph.only_reader(x.node)).is_some();
-    let result = rebuilt(graph, |mut at, _, inputs| match (at.node.op(), inputs) {
+    let result = rebuilt(graph, |mut at, id, inputs| match (at.node.op(), inputs) {
         (Op::Cast { to: DType::F32, .. }, &[Some(x)]) => {
             let sum = if is_alone(at.node) { wide_sum(&mut at, x)? } else { None };
             sum.map_or_else(|| difference(&mut at, x), |sum| Ok(Some(sum)))
@@ -61,7 +63,7 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
         }
         (Op::MatMul, &[Some(a), Some(b)]) => scaled_wide_matmul(&mut at, a, b),
         (Op::Conv(_), _) => scaled_wide_conv(&mut at, inputs),
-        (Op::Pool(attrs), &[Some(x)]) if attrs.kind == (PoolKind::Max { indices: None }) => {
+        (Op::Pool(pool), &[Some(x)]) if is_largest(pool) && is_quantised_next(graph, id) => {
             pooled_first(&mut at, x)
         }
         (op, &[Some(x), ..]) => match kept(at.graph, op, x, inputs.get(1).copied().flatten()) {
@@ -73,16 +75,17 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
     stored_in_fp16(&pruned(&result)?)
 }
 
-/// The graph with whole numbers in fp16 where launches leave them to others: those that are operands of matmuls or convolutions, for
-/// all that read them, and those of which two are dequantised and added. fp16 holds them, so nothing is rounded.
+/// The graph with whole numbers in fp16, which holds them, so that launches store them so: those that one reader has in fp16 and others
+/// do not, and those of two dequantised values that are added, of which one stands in memory.
 fn stored_in_fp16(graph: &Graph) -> Rebuilt<Graph> {
     let is_to_fp16 = |op: &Op| matches!(op, Op::Cast { to: DType::F16, .. });
-    let is_operand =
-        |id: NodeId| graph.uses(id).iter().any(|(reader, _)| is_to_fp16(graph.node(*reader).op()));
     let is_dequantised = |value: ValueId| {
         let factors = graph.operands(value, &Op::Binary(Binary::Mul));
-        factors
-            .is_some_and(|factors: [_; 2]| factors.into_iter().any(|x| whole(graph, x).is_some()))
+        factors.is_some_and(|factors: [_; 2]| factors.into_iter().any(|x| fits_fp16(graph, x)))
+    };
+    let is_shared = |id: NodeId| {
+        let uses = graph.uses(id);
+        uses.len() > 1 && uses.iter().any(|(reader, _)| is_to_fp16(graph.node(*reader).op()))
     };
     let is_added = |id: NodeId| {
         let sum = graph.only_reader(id).and_then(|scaled| graph.only_reader(scaled));
@@ -90,18 +93,12 @@ fn stored_in_fp16(graph: &Graph) -> Rebuilt<Graph> {
         terms.is_some_and(|terms: [_; 2]| terms.into_iter().all(is_dequantised))
     };
     rebuilt(graph, |mut at, id, inputs| match (at.node.op(), inputs) {
-        (op, &[Some(x)]) if is_to_fp16(op) => match at.graph.operation(x) {
-            (Op::Cast { to: DType::F32, .. }, &[Some(half)])
-                if at.graph.ty(half).dtype == DType::F16 =>
-            {
-                Ok(Some(half))
-            }
-            _ => Ok(None),
-        },
+        (op, &[Some(x)]) if is_to_fp16(op) => {
+            let back = at.graph.operands(x, &Op::Cast { to: DType::F32, saturate: true });
+            Ok(back.map(|[half]| half).filter(|half| at.graph.ty(*half).dtype == DType::F16))
+        }
         (op @ (Op::Unary(Unary::Round | Unary::Relu) | Op::Binary(_)), inputs)
-            if graph.ty(id.value()).dtype == DType::F32
-                && whole(graph, id.value()).is_some_and(|ends| furthest(ends) <= MOST_IN_FP16)
-                && (is_operand(id) && graph.uses(id).len() > 1 || is_added(id)) =>
+            if (is_shared(id) || is_added(id)) && fits_fp16(graph, id.value()) =>
         {
             let number = at.add_optional(op.clone(), inputs)?;
             let half = at.cast(DType::F16, number)?;
@@ -235,35 +232,40 @@ fn scaled_wide_conv(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Replace
     at.with(Binary::Add, scaled, bias).map(Some)
 }
 
-/// The largest ones of dequantised numbers, as those of the numbers, dequantised: what never falls where its input rises can follow.
-fn pooled_first(at: &mut InPlace<'_>, x: ValueId) -> Replaced {
-    let (mut numbers, mut after) = (x, Vec::new());
-    while let (op, &[Some(of), ref by @ ..]) = at.graph.operation(numbers)
-        && at.graph.ty(of).dtype == DType::F32
-        && at.graph.ty(of).shape == at.graph.ty(x).shape
+/// Whether all that reads a node is a function of elements, with which one launch computes what else is done to them.
+fn is_quantised_next(graph: &Graph, id: NodeId) -> bool {
+    let uses = graph.uses(id);
+    let is_of_elements =
+        |id: NodeId| matches!(graph.node(id).op(), Op::Unary(_) | Op::Binary(_) | Op::Cast { .. });
+    !uses.is_empty() && !graph.gives(id) && uses.iter().all(|(reader, _)| is_of_elements(*reader))
+}
+
+/// `MaxPool(f(x))` as `f(MaxPool(x))` in fp16, where x is whole numbers that fp16 holds, and f is Relu and multiplications by positive
+/// constants, which keep order.
+fn pooled_first(at: &mut InPlace<'_>, pooled: ValueId) -> Replaced {
+    let (mut numbers, mut f) = (pooled, Vec::new());
+    while let (op @ (Op::Unary(Unary::Relu) | Op::Binary(Binary::Mul)), &[Some(x), ref by @ ..]) =
+        at.graph.operation(numbers)
+        && at.graph.ty(x) == at.graph.ty(pooled)
     {
-        let by = by.first().copied().flatten();
-        let scale = || by.and_then(|by| number(at.graph, by));
-        match op {
-            Op::Unary(Unary::Relu) => {}
-            Op::Binary(Binary::Mul) if scale().is_some_and(|s| s > 0.0 && s.is_finite()) => {}
-            _ => break,
+        let by = by.first().copied();
+        let constant = by.flatten().and_then(|by| number(at.graph, by));
+        if in_order(op, 0.0, constant).is_none() {
+            break;
         }
-        after.push((op.clone(), by));
-        numbers = of;
+        f.push((op.clone(), by));
+        numbers = x;
     }
-    let fits = whole(at.graph, numbers).is_some_and(|ends| furthest(ends) <= MOST_IN_FP16);
-    if after.is_empty() || !fits {
+    if f.is_empty() || !fits_fp16(at.graph, numbers) {
         return Ok(None);
     }
-    let half = at.cast(DType::F16, numbers)?;
+    let half = in_fp16(at, numbers)?;
     let largest = at.add(at.node.op().clone(), &[half])?;
     let largest = at.cast(DType::F32, largest)?;
-    let after = after.into_iter().rev();
-    let all = after.map(|(op, by)| (op, by.map(Some))).try_fold(largest, |x, (op, by)| {
+    let result = f.into_iter().rev().try_fold(largest, |x, (op, by)| {
         at.add_optional(op, &[Some(x)].into_iter().chain(by).collect::<Vec<_>>())
     });
-    all.map(Some)
+    result.map(Some)
 }
 
 /// Of a value of single precision that is whole numbers that fp16 holds, or such times a constant scale: the numbers, and the scale.
@@ -271,10 +273,7 @@ fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
     if graph.ty(value).dtype != DType::F32 {
         return None;
     }
-    let fits = |x: ValueId| {
-        let same = graph.ty(x).shape == graph.ty(value).shape;
-        same && whole(graph, x).is_some_and(|ends| furthest(ends) <= MOST_IN_FP16)
-    };
+    let fits = |x: ValueId| graph.ty(x).shape == graph.ty(value).shape && fits_fp16(graph, x);
     // Two such scales, multiplied, neither overflow nor underflow.
     let is_moderate = |scale: ValueId| {
         let scales = graph.constant(scale).and_then(|scale| scale.as_slice::<f32>().ok());
@@ -300,6 +299,12 @@ fn in_fp16(at: &mut InPlace<'_>, numbers: ValueId) -> Rebuilt<ValueId> {
 
 /// Half precision holds all whole numbers up to this one.
 const MOST_IN_FP16: f32 = 2048.0;
+
+/// Whether a value of single precision is whole numbers that fp16 holds.
+fn fits_fp16(graph: &Graph, value: ValueId) -> bool {
+    graph.ty(value).dtype == DType::F32
+        && whole(graph, value).is_some_and(|ends| furthest(ends) <= MOST_IN_FP16)
+}
 
 fn furthest([low, high]: [f32; 2]) -> f32 {
     low.abs().max(high.abs())

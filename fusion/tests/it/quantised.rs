@@ -287,38 +287,35 @@ fn what_is_added_again_is_read_in_fp16() {
     check(&text, &[Pointwise, Pointwise, MatMul]);
 }
 
-/// Of dequantised numbers the largest ones are those of the numbers, in fp16; by a negative scale they are the smallest ones, which
-/// stay reals.
+/// Where a max pooling is quantised next, it is of whole numbers in fp16, before Relu and positive scales; not before a negative scale,
+/// which turns the order around, nor where a window may hold no element, whose largest is minus infinity.
 #[test]
-fn the_largest_bytes_are_found_before_they_are_scaled() {
+fn max_pooling_comes_before_positive_scales() {
     use Family::{Convolution, Pointwise};
     let rows = [
-        ("0.25", DType::F16, &[Pointwise, Convolution, Pointwise][..]),
-        ("-0.25", DType::F32, &[Pointwise, Convolution]),
+        ("0.25", "[3, 3]", "[1, 1]", DType::F16),
+        ("-0.25", "[3, 3]", "[1, 1]", DType::F32),
+        ("0.25", "[1, 1]", "[0, 0]", DType::F16),
+        ("0.25", "[1, 1]", "[1, 1]", DType::F32),
     ];
-    for (scale, dtype, families) in rows {
+    for (scale, kernel, pads, dtype) in rows {
         let (x, at) = quantised(0, 1, "b, 8, 5, 5", U8);
+        let [another, scaled, relu, pool, negative] = [1, 2, 3, 4, 5].map(|i| at + i);
+        let size = if kernel == "[1, 1]" && pads == "[1, 1]" { 4 } else { 3 };
         let text = format!(
             r#"
         symbols b
         %0 = Input : f32[b, 8, 5, 5] "x"{x}
-        %{} = Constant({scale}) : f32[] "another scale"
-        %{} = Mul(%{at}, %{}) : f32[b, 8, 5, 5] "scaled"
-        %{} = Relu(%{}) : f32[b, 8, 5, 5] "relu"
-        %{} = Pool(%{}) {{kind: max, kernel: [3, 3], strides: [2, 2], dilations: [1, 1], pads_before: [1, 1], pads_after: [1, 1], ceil: false}} : f32[b, 8, 3, 3] "pool"
-        return "y" = %{}
-    "#,
-            at + 1,
-            at + 2,
-            at + 1,
-            at + 3,
-            at + 2,
-            at + 4,
-            at + 3,
-            at + 4
+        %{another} = Constant({scale}) : f32[] "another scale"
+        %{scaled} = Mul(%{at}, %{another}) : f32[b, 8, 5, 5] "scaled"
+        %{relu} = Relu(%{scaled}) : f32[b, 8, 5, 5] "relu"
+        %{pool} = Pool(%{relu}) {{kind: max, kernel: {kernel}, strides: [2, 2], dilations: [1, 1], pads_before: {pads}, pads_after: {pads}, ceil: false}} : f32[b, 8, {size}, {size}] "pool"
+        %{negative} = Neg(%{pool}) : f32[b, 8, {size}, {size}] "negative"
+        return "y" = %{negative}
+    "#
         );
-        assert_eq!(types_between(&text)[0], dtype, "{text}");
-        check(&text, families);
+        assert_eq!(types_between(&text), [dtype; 2], "{text}");
+        check(&text, &[Pointwise, Convolution, Pointwise]);
     }
 }
 

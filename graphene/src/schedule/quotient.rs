@@ -1,9 +1,12 @@
-//! Quotients by a known number: a multiplication and a multiply-add in place of a division.
+//! Quotients by a known number, without a division.
 //!
 //! A division in single precision is a dozen instructions and a branch, which keeps those of one element from running beside
-//! another's. With 1/c as the sum of two numbers, of which the first is the larger one by far, x/c is `fma(x, first, x·second)`
-//! (Brisebarre, Muller and Raina, "Accelerating correctly rounded floating-point division when the divisor is known in
-//! advance", IEEE Transactions on Computers, 2004).
+//! another's. By a power of two it is a multiplication. With 1/c as the sum of two numbers, of which the first is the larger one by
+//! far, x/c is `fma(x, first, x·second)` (Brisebarre, Muller and Raina, "Accelerating correctly rounded floating-point division when
+//! the divisor is known in advance", IEEE Transactions on Computers, 2004). Of one divisor in thirty some quotients are a unit in the
+//! last place off so, and are corrected by their residual q·c − x, as on machines whose division is made of multiply-adds
+//! (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", IBM Journal of Research and Development,
+//! 1990).
 
 use super::{constant, number};
 use crate::{
@@ -13,16 +16,19 @@ use crate::{
 /// The bits of a significand in single precision.
 const BITS: u32 = 24;
 
-/// By what a division is replaced.
+/// What takes the place of a division by c.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Reciprocal {
+pub(super) enum Reciprocal {
+    /// 1/c, of a power of two.
+    Exact(f32),
     /// Two numbers of one sign, whose sum is nearly 1/c.
-    parts: [f32; 2],
-    /// 1/c, where some quotients by the parts are a unit in the last place off: they are corrected by what they leave of x.
-    nearest: Option<f32>,
+    Sum([f32; 2]),
+    /// The same, and 1/c rounded to nearest, by which residuals are corrected.
+    Corrected([f32; 2], f32),
 }
 
-/// `to = x / c`, rounded once, by what [`reciprocal`] knows. Quotients below 2⁻¹⁰⁰ may be off by a unit in the last place.
+/// `to = x / c`, rounded once, by what [`reciprocal`] knows. Quotients below 2⁻¹⁰⁰, and those of numbers below 2⁻¹⁰², may be off by a
+/// unit in the last place.
 pub(super) fn quotient(
     k: &mut Builder,
     to: TensorId,
@@ -31,61 +37,78 @@ pub(super) fn quotient(
 ) -> Result {
     let meaning = Fused::of(&(Function::input(0) / c), &[]);
     k.decompose(Header::alone(Kind::Fused(meaning), to, x.clone()), |k| {
-        let [first, second] = by.parts.map(f64::from);
-        let first = constant(k, "reciprocal", Scalar::F32, first)?;
-        let second = constant(k, "rest", Scalar::F32, second)?;
+        let known = |k: &mut Builder, name: &str, value: f32| {
+            constant(k, name, Scalar::F32, f64::from(value))
+        };
+        let (Reciprocal::Sum([first, second]) | Reciprocal::Corrected([first, second], _)) = by
+        else {
+            let Reciprocal::Exact(reciprocal) = by else { unreachable!("all others are sums") };
+            let reciprocal = known(k, "reciprocal", reciprocal)?;
+            return k.binary(Binary::Mul, to, [x.clone(), reciprocal.into()]);
+        };
+        let first = known(k, "reciprocal", first)?;
+        let second = known(k, "low_part", second)?;
         k.binary(Binary::Mul, to, [x.clone(), second.into()])?;
         k.fma(to, [x.clone(), first.into()])?;
-        let Some(nearest) = by.nearest else { return Ok(()) };
-        let mut known = |name: &str, value: f64| constant(k, name, Scalar::F32, value);
-        let divisor = known("divisor", c)?;
-        let most = known("most", f32::MAX.into())?;
-        let least = known("least", f32::MIN.into())?;
-        let nearest = known("nearest", -f64::from(nearest))?;
-        let excess = number(k, "excess", Scalar::F32)?;
-        k.alone(Kind::Unary(Unary::Neg), excess, x.clone())?;
-        k.fma(excess, [to, divisor])?;
-        // Of an infinite quotient it is infinite, or no number.
-        k.binary(Binary::Min, excess, [excess, most])?;
-        k.binary(Binary::Max, excess, [excess, least])?;
-        k.fma(to, [excess, nearest])
+        let Reciprocal::Corrected(_, nearest) = by else { return Ok(()) };
+        let divisor = constant(k, "divisor", Scalar::F32, c)?;
+        let [most, least] = [known(k, "most", f32::MAX)?, known(k, "least", f32::MIN)?];
+        let negative = known(k, "negative_reciprocal", -nearest)?;
+        // q·c − x rather than x − q·c: that keeps the sign of a quotient that is zero.
+        let residual = number(k, "residual", Scalar::F32)?;
+        k.alone(Kind::Unary(Unary::Neg), residual, x.clone())?;
+        k.fma(residual, [to, divisor])?;
+        // Of an infinite quotient it is infinite or NaN.
+        k.binary(Binary::Min, residual, [residual, most])?;
+        k.binary(Binary::Max, residual, [residual, least])?;
+        k.fma(to, [residual, negative])
     })
 }
 
-/// 1/c as the sum of two numbers of one sign by which x is multiplied as it is divided by c, or nearly; `None` where there are none.
+/// What to multiply by as something is divided by c; `None` for a c of extreme magnitude, and for one of a few negative ones.
 ///
 /// The sum is off by at most 1.5·2⁻⁴⁶ of 1/c, and x·second by at most 2⁻⁴⁷ of the quotient, together 2⁻⁴⁵ of it before the result is
 /// rounded: that can only go wrong where a quotient is so near to the middle between two numbers. These are few, and are
-/// tried one by one. Of one divisor in thirty some go wrong: those quotients are corrected as on machines whose division is made of
-/// multiply-adds (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", IBM Journal of Research
-/// and Development, 1990).
+/// tried one by one.
 pub(super) fn reciprocal(c: f32) -> Option<Reciprocal> {
+    if !is_moderate(c) {
+        return None;
+    }
+    if c.to_bits().trailing_zeros() >= BITS - 1 {
+        return Some(Reciprocal::Exact(1.0 / c));
+    }
     let [first, second] = parts(c)?;
     let seconds = [0, -1, 1].map(|by| f32::from_bits(second.to_bits().wrapping_add_signed(by)));
-    let right = |by: &Reciprocal| nearly_halfway(c).all(|x| by.multiplied(x, c) == x / c);
-    let simple = seconds.map(|second| Reciprocal { parts: [first, second], nearest: None });
-    // The sign of zero is lost where c is negative.
-    let nearest = (c > 0.0).then_some(1.0 / c);
-    let corrected = Reciprocal { parts: [first, second], nearest };
-    simple.into_iter().chain(nearest.map(|_| corrected)).find(right)
+    let sums = seconds.map(|second| Reciprocal::Sum([first, second]));
+    // Of a negative divisor the sign of a zero would be lost.
+    let corrected = (c > 0.0).then(|| Reciprocal::Corrected([first, second], 1.0 / c));
+    let right = |by: &Reciprocal| nearly_halfway(c).all(|x| by.quotient(x, c) == x / c);
+    sums.into_iter().chain(corrected).find(right)
 }
 
 impl Reciprocal {
     /// x/c as [`quotient`] computes it.
-    fn multiplied(&self, x: f32, c: f32) -> f32 {
-        let [first, second] = self.parts;
-        let quotient = x.mul_add(first, x * second);
-        self.nearest.map_or(quotient, |nearest| {
-            let excess = quotient.mul_add(c, -x).min(f32::MAX).max(f32::MIN);
-            excess.mul_add(-nearest, quotient)
-        })
+    fn quotient(&self, x: f32, c: f32) -> f32 {
+        match *self {
+            Self::Exact(reciprocal) => x * reciprocal,
+            Self::Sum([first, second]) => x.mul_add(first, x * second),
+            Self::Corrected(parts, nearest) => {
+                let quotient = Self::Sum(parts).quotient(x, c);
+                let residual = quotient.mul_add(c, -x).min(f32::MAX).max(f32::MIN);
+                residual.mul_add(-nearest, quotient)
+            }
+        }
     }
+}
+
+/// Whether neither a reciprocal's parts nor quotients of moderate numbers overflow or underflow.
+fn is_moderate(c: f32) -> bool {
+    (2.0_f32.powi(-60)..2.0_f32.powi(60)).contains(&c.abs())
 }
 
 /// 1/c as the sum of two numbers, of which the first is 1/c rounded towards 0, so that both have one sign and
 /// infinity times each is the same infinity. None is denormal, and the second is not 0, by which infinity times it would be NaN.
 fn parts(c: f32) -> Option<[f32; 2]> {
-    let moderate = (2.0_f32.powi(-60)..2.0_f32.powi(60)).contains(&c.abs());
     let exact = 1.0 / f64::from(c);
     let nearest = exact as f32;
     let first = if f64::from(nearest).abs() > exact.abs() {
@@ -94,7 +117,7 @@ fn parts(c: f32) -> Option<[f32; 2]> {
         nearest
     };
     let second = (-f64::from(first)).mul_add(f64::from(c), 1.0) / f64::from(c);
-    (moderate && second != 0.0).then_some([first, second as f32])
+    (second != 0.0).then_some([first, second as f32])
 }
 
 /// The significands x for which x/c is within 2⁻⁴⁵ of itself of the middle between two numbers, and perhaps some more.

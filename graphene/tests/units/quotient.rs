@@ -11,10 +11,12 @@ fn divisors() -> impl Iterator<Item = f32> {
 #[test]
 fn quotients_of_all_significands_round_as_divisions_do() {
     let all = divisors().filter_map(|c| Some((c, reciprocal(c)?)));
-    let (simple, corrected): (Vec<_>, Vec<_>) = all.partition(|(_, by)| by.nearest.is_none());
-    for (c, by) in simple.into_iter().take(12).chain(corrected.into_iter().take(12)) {
+    let is_corrected = |by: &Reciprocal| matches!(by, Reciprocal::Corrected(..));
+    let (corrected, sums): (Vec<_>, Vec<_>) = all.partition(|(_, by)| is_corrected(by));
+    assert!(corrected.len() >= 12, "{}", corrected.len());
+    for (c, by) in sums.into_iter().take(12).chain(corrected.into_iter().take(12)) {
         for x in (1 << 23..1 << 24).map(|x: u32| x as f32) {
-            assert_eq!(by.multiplied(x, c), x / c, "{x} / {c}");
+            assert_eq!(by.quotient(x, c), x / c, "{x} / {c}");
         }
     }
 }
@@ -23,8 +25,7 @@ fn quotients_of_all_significands_round_as_divisions_do() {
 #[test]
 fn what_is_tried_before_is_all_that_can_fail() {
     let fails = |c: f32, x: f32| {
-        let simple = parts(c).map(|parts| Reciprocal { parts, nearest: None });
-        simple.is_some_and(|by| by.multiplied(x, c) != x / c)
+        parts(c).is_some_and(|parts| Reciprocal::Sum(parts).quotient(x, c) != x / c)
     };
     let failing = divisors().filter(|&c| nearly_halfway(c).any(|x| fails(c, x)));
     for c in failing.take(4).chain(divisors().take(4)) {
@@ -36,23 +37,27 @@ fn what_is_tried_before_is_all_that_can_fail() {
 }
 
 #[test]
-fn infinite_quotients_stay_infinite() {
+fn infinities_and_signs_of_zeros_stay() {
     for c in divisors() {
         let Some(by) = reciprocal(c) else { continue };
         for x in [f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 0.0, -0.0] {
-            assert_eq!(by.multiplied(x, c).to_bits(), (x / c).to_bits(), "{x} / {c}");
+            assert_eq!(by.quotient(x, c).to_bits(), (x / c).to_bits(), "{x} / {c}");
         }
-        assert!(by.multiplied(f32::NAN, c).is_nan());
+        assert!(by.quotient(f32::NAN, c).is_nan());
+        let least = 1.37 * 2.0_f32.powi(-102);
+        assert!(c.abs() > 0.125 || by.quotient(least, c) == least / c, "{least} / {c}");
     }
 }
 
 #[test]
-fn positive_divisors_are_taken_but_no_power_of_two() {
-    let is_no_power = |c: &f32| c.to_bits() & 0x7f_ffff != 0;
-    for c in divisors().map(f32::abs).filter(is_no_power) {
+fn positive_divisors_are_taken_but_for_extreme_ones() {
+    for c in divisors().map(f32::abs) {
         assert!(reciprocal(c).is_some(), "{c}");
     }
-    for c in [1.0, 0.5, -8.0, 0.0, f32::MIN_POSITIVE, f32::INFINITY, f32::NAN] {
+    for c in [1.0, 0.5, -8.0] {
+        assert_eq!(reciprocal(c), Some(Reciprocal::Exact(1.0 / c)));
+    }
+    for c in [0.0, 1e-30, 1e30, f32::MIN_POSITIVE, f32::INFINITY, f32::NAN] {
         assert_eq!(reciprocal(c), None, "{c}");
     }
 }

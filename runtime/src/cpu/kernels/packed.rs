@@ -42,6 +42,11 @@ fn vectors_of_near(wide: usize, lanes: usize) -> usize {
     wide.div_ceil(wide.div_ceil(most).max(1)).max(1)
 }
 
+/// Rows of A that are multiplied at a time, at most, with so many registers.
+pub(super) const fn tall(registers: usize) -> usize {
+    if registers < 32 { 6 } else { 8 }
+}
+
 /// Columns of a panel whose vectors have so many lanes.
 pub(super) const fn width(lanes: usize) -> usize {
     vectors(lanes) * lanes
@@ -614,18 +619,20 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
         next: &[f32],
     ) {
         let (panel, _) = panel.as_chunks::<V>();
-        let blocks = rows.len().div_ceil(8);
+        let blocks = rows.len().div_ceil(const { tall(S::REGISTER_COUNT) });
         let each = (panel.len() * V * S::F32_LANES).div_ceil(blocks);
         // Numbers that are asked for with each row of the panel.
         let pace = if next.is_empty() { 0 } else { each.div_ceil(panel.len().max(1)) };
         let mut row = rows.start;
         while row < rows.end {
             let left = rows.end - row;
-            let next = &next[((row - rows.start) / 8 * each).min(next.len())..];
+            let part = (row - rows.start) * blocks / rows.len();
+            let next = &next[(part * each).min(next.len())..];
             row += match left {
                 1 => self.block::<S, 1, V>(simd, row..row + 1, &k, panel, to, (next, pace)),
                 2 => self.block::<S, 2, V>(simd, row..row + 2, &k, panel, to, (next, pace)),
                 3 | 4 => self.block::<S, 4, V>(simd, row..row + left, &k, panel, to, (next, pace)),
+                // Twice four take less time than six and two: sums of two rows wait for each other.
                 7 | 8 if const { S::REGISTER_COUNT < 32 } => {
                     self.block::<S, 4, V>(simd, row..row + 4, &k, panel, to, (next, pace))
                 }
@@ -706,7 +713,7 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
 }
 
 /// Adds rows of A times a panel to sums, for machines with 16 registers. A step has few multiplications there, so bounds are
-/// checked, and two lines of the next panel are prefetched, once in four steps. Sums are given and taken by value, so that they
+/// checked, and at most two lines of the next panel prefetched, once in four steps. Sums are given and taken by value, so that they
 /// stay in registers.
 #[inline(always)]
 pub(super) fn add_in_steps<S: Simd, const H: usize, const V: usize>(

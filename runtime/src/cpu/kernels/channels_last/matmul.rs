@@ -148,12 +148,13 @@ impl Tile<'_, '_, '_> {
         next: &[f32],
     ) {
         let (panel, _) = panel.as_chunks::<V>();
-        let blocks = places.len().div_ceil(8);
+        let blocks = places.len().div_ceil(const { packed::tall(S::REGISTER_COUNT) });
         let each = (panel.len() * V * S::F32_LANES).div_ceil(blocks);
         let pace = if next.is_empty() { 0 } else { each.div_ceil(panel.len().max(1)) };
         let mut row = 0;
         while row < places.len() {
-            let next = (&next[(row / 8 * each).min(next.len())..], pace);
+            let part = row * blocks / places.len();
+            let next = (&next[(part * each).min(next.len())..], pace);
             let (at, left) = (top + row, &places[row..]);
             row += match left.len() {
                 1 => self.block::<S, FMA, 1, V>(simd, at, left, deep, (panel, to), next),

@@ -115,6 +115,7 @@ fn followed(
 fn check_unit<S: Simd>(simd: S) {
     check_rows::<S, true>(simd, &[(1, 5, 1), (1, 30, 200), (2, 800, 257), (2, 2, 96), (1, 0, 50)]);
     check_rows::<S, false>(simd, &[(1, 5, 1), (7, 30, 61), (13, 800, 50), (4, 2, 96), (3, 0, 50)]);
+    check_rows::<S, false>(simd, &[(5, 30, 61), (8, 9, 40), (11, 33, 96)]);
 }
 
 fn check_rows<S: Simd, const FEW: bool>(simd: S, sizes: &[(usize, usize, usize)]) {
