@@ -88,6 +88,7 @@ pub(super) fn reciprocal(c: f32) -> Option<Reciprocal> {
 
 impl Reciprocal {
     /// x/c as [`quotient`] computes it.
+    #[allow(clippy::manual_clamp)] // `clamp` keeps NaN; of it the kernel's minimum and maximum make a bound.
     fn quotient(&self, x: f32, c: f32) -> f32 {
         match *self {
             Self::Exact(reciprocal) => x * reciprocal,
