@@ -1,8 +1,8 @@
 // Lets a process take its machine for one without AVX-512 and AMX: `cpu.py --without-avx512` preloads this into all that it times.
 //
 // The kernel is asked to fault `cpuid` (Intel SDM, volume 3, "CPUID faulting"; Linux: arch_prctl), and the handler of the fault
-// answers with the bits of those extensions cleared (volume 2, CPUID, leaf 07H). glibc has chosen its memcpy and memset by then. Needs a processor with `cpuid_fault` in
-// /proc/cpuinfo. A program that installs a handler of SIGSEGV of its own is not served.
+// answers with the bits of those extensions cleared (volume 2, CPUID, leaf 07H). glibc has chosen its memcpy and memset by then.
+// Needs a processor with `cpuid_fault` in /proc/cpuinfo. A program that installs a handler of SIGSEGV of its own is not served.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -30,10 +30,10 @@ static void answer(int signal_number, siginfo_t *info, void *context) {
     __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
     let_cpuid(0);
     if (leaf == 7 && part == 0) {
-        // AVX512: F, DQ, IFMA, PF, ER, CD, BW, VL; VBMI, VBMI2, VNNI, BITALG, VPOPCNTDQ; 4VNNIW, 4FMAPS, VP2INTERSECT, FP16.
+        // AVX512: F, DQ, IFMA, PF, ER, CD, BW, VL; VBMI, VBMI2, VNNI, BITALG, VPOPCNTDQ.
         b &= ~(BIT(16) | BIT(17) | BIT(21) | BIT(26) | BIT(27) | BIT(28) | BIT(30) | BIT(31));
         c &= ~(BIT(1) | BIT(6) | BIT(11) | BIT(12) | BIT(14));
-        // The same register: AMX-BF16, AMX-TILE, AMX-INT8.
+        // AVX512: 4VNNIW, 4FMAPS, VP2INTERSECT, FP16. AMX: BF16, TILE, INT8.
         d &= ~(BIT(2) | BIT(3) | BIT(8) | BIT(23) | BIT(22) | BIT(24) | BIT(25));
     }
     if (leaf == 7 && part == 1) {

@@ -63,7 +63,7 @@ pub(crate) fn as_reals(graph: &Graph) -> Rebuilt<Graph> {
         }
         (Op::MatMul, &[Some(a), Some(b)]) => scaled_wide_matmul(&mut at, a, b),
         (Op::Conv(_), _) => scaled_wide_conv(&mut at, inputs),
-        (Op::Pool(pool), &[Some(x)]) if is_largest(pool) && is_quantised_next(graph, id) => {
+        (Op::Pool(pool), &[Some(x)]) if is_largest(pool) && feeds_functions(graph, id) => {
             pooled_first(&mut at, x)
         }
         (op, &[Some(x), ..]) => match kept(at.graph, op, x, inputs.get(1).copied().flatten()) {
@@ -232,8 +232,8 @@ fn scaled_wide_conv(at: &mut InPlace<'_>, inputs: &[Option<ValueId>]) -> Replace
     at.with(Binary::Add, scaled, bias).map(Some)
 }
 
-/// Whether all that reads a node is a function of elements, with which one launch computes what else is done to them.
-fn is_quantised_next(graph: &Graph, id: NodeId) -> bool {
+/// Whether all that reads a node is a function of elements: a launch that can take over what is moved behind the node.
+fn feeds_functions(graph: &Graph, id: NodeId) -> bool {
     let uses = graph.uses(id);
     let is_of_elements =
         |id: NodeId| matches!(graph.node(id).op(), Op::Unary(_) | Op::Binary(_) | Op::Cast { .. });

@@ -40,11 +40,12 @@ pub(super) fn quotient(
         let known = |k: &mut Builder, name: &str, value: f32| {
             constant(k, name, Scalar::F32, f64::from(value))
         };
-        let (Reciprocal::Sum([first, second]) | Reciprocal::Corrected([first, second], _)) = by
-        else {
-            let Reciprocal::Exact(reciprocal) = by else { unreachable!("all others are sums") };
-            let reciprocal = known(k, "reciprocal", reciprocal)?;
-            return k.binary(Binary::Mul, to, [x.clone(), reciprocal.into()]);
+        let [first, second] = match by {
+            Reciprocal::Exact(reciprocal) => {
+                let reciprocal = known(k, "reciprocal", reciprocal)?;
+                return k.binary(Binary::Mul, to, [x.clone(), reciprocal.into()]);
+            }
+            Reciprocal::Sum(parts) | Reciprocal::Corrected(parts, _) => parts,
         };
         let first = known(k, "reciprocal", first)?;
         let second = known(k, "low_part", second)?;

@@ -632,7 +632,7 @@ impl<const FEW: bool> MatMul<'_, '_, '_, FEW> {
                 1 => self.block::<S, 1, V>(simd, row..row + 1, &k, panel, to, (next, pace)),
                 2 => self.block::<S, 2, V>(simd, row..row + 2, &k, panel, to, (next, pace)),
                 3 | 4 => self.block::<S, 4, V>(simd, row..row + left, &k, panel, to, (next, pace)),
-                // Twice four take less time than six and two: sums of two rows wait for each other.
+                // Not six and two: sums of two rows are too few to hide an addition's latency.
                 7 | 8 if const { S::REGISTER_COUNT < 32 } => {
                     self.block::<S, 4, V>(simd, row..row + 4, &k, panel, to, (next, pace))
                 }
